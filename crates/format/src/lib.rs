@@ -1,0 +1,1 @@
+//! Model files as one memory-mapped [`Checkpoint`].

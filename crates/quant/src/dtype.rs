@@ -1,0 +1,157 @@
+//! The table of number formats: names, block shapes and sizes.
+
+/// A number format in which a weight tensor can be stored.
+///
+/// A matrix is `[n_rows, k]`, row-major. Most formats cut each row into blocks of
+/// [`DType::block_elems`] neighbouring elements; the two Q4NX readings cut the matrix into tiles of
+/// [`DType::block_rows`] rows by [`DType::block_elems`] columns, tiles row-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)] // The names are the documentation; sizes are in the table below.
+pub enum DType {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q8_1,
+    Q2K,
+    Q3K,
+    Q4K,
+    Q5K,
+    Q6K,
+    Q8K,
+    Iq4Nl,
+    Mxfp4,
+    /// Q4NX, additive reading: `w = scale·q + min`.
+    Q4nx,
+    /// Q4NX, the older subtractive reading: `w = scale·(q − zero)`.
+    Q4nxSub,
+}
+
+struct Row {
+    dtype: DType,
+    name: &'static str,
+    block_rows: usize,
+    block_elems: usize,
+    block_bytes: usize,
+}
+
+const fn row(
+    dtype: DType,
+    name: &'static str,
+    block_rows: usize,
+    block_elems: usize,
+    block_bytes: usize,
+) -> Row {
+    Row {
+        dtype,
+        name,
+        block_rows,
+        block_elems,
+        block_bytes,
+    }
+}
+
+/// One row a format, in the order of the enum. Sizes: ggml's `block_*` structs; seed 002 §3.1.1.
+const TABLE: [Row; 19] = [
+    row(DType::F32, "f32", 1, 1, 4),
+    row(DType::F16, "f16", 1, 1, 2),
+    row(DType::BF16, "bf16", 1, 1, 2),
+    row(DType::Q4_0, "q4_0", 1, 32, 18),
+    row(DType::Q4_1, "q4_1", 1, 32, 20),
+    row(DType::Q5_0, "q5_0", 1, 32, 22),
+    row(DType::Q5_1, "q5_1", 1, 32, 24),
+    row(DType::Q8_0, "q8_0", 1, 32, 34),
+    row(DType::Q8_1, "q8_1", 1, 32, 36),
+    row(DType::Q2K, "q2_k", 1, 256, 84),
+    row(DType::Q3K, "q3_k", 1, 256, 110),
+    row(DType::Q4K, "q4_k", 1, 256, 144),
+    row(DType::Q5K, "q5_k", 1, 256, 176),
+    row(DType::Q6K, "q6_k", 1, 256, 210),
+    row(DType::Q8K, "q8_k", 1, 256, 292),
+    row(DType::Iq4Nl, "iq4_nl", 1, 32, 18),
+    row(DType::Mxfp4, "mxfp4", 1, 32, 17),
+    row(DType::Q4nx, "q4nx", 32, 256, 5120),
+    row(DType::Q4nxSub, "q4nx_sub", 32, 256, 5120),
+];
+
+impl DType {
+    /// Every format, in declaration order.
+    pub fn all() -> impl Iterator<Item = DType> {
+        TABLE.iter().map(|row| row.dtype)
+    }
+
+    fn row(self) -> &'static Row {
+        &TABLE[self as usize]
+    }
+
+    /// ggml's spelling in lower case: `q4_k`, `bf16`, `q4nx`.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The format with that name, in any case.
+    pub fn from_name(name: &str) -> Option<DType> {
+        TABLE
+            .iter()
+            .find(|row| row.name.eq_ignore_ascii_case(name))
+            .map(|row| row.dtype)
+    }
+
+    /// Rows of the matrix that share a block: 1, or 32 for Q4NX.
+    pub fn block_rows(self) -> usize {
+        self.row().block_rows
+    }
+
+    /// Elements of one row in a block.
+    pub fn block_elems(self) -> usize {
+        self.row().block_elems
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
+        self.row().block_bytes
+    }
+
+    /// Whether the format stores one plain number an element.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F16 | DType::BF16)
+    }
+
+    /// Mean bits an element, block overhead included.
+    pub fn bits_per_elem(self) -> f64 {
+        self.block_bytes() as f64 * 8.0 / (self.block_rows() * self.block_elems()) as f64
+    }
+
+    /// Bytes of a matrix `[n_rows, k]`, or `None` if the shape does not divide into blocks or the
+    /// size overflows.
+    pub fn size_bytes(self, n_rows: usize, k: usize) -> Option<usize> {
+        if !k.is_multiple_of(self.block_elems()) || !n_rows.is_multiple_of(self.block_rows()) {
+            return None;
+        }
+        let blocks = (k / self.block_elems()).checked_mul(n_rows / self.block_rows())?;
+        blocks.checked_mul(self.block_bytes())
+    }
+}
+
+impl std::fmt::Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_in_enum_order_and_names_parse_back() {
+        for (i, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.dtype as usize, i);
+            assert_eq!(DType::from_name(row.name), Some(row.dtype));
+        }
+    }
+}

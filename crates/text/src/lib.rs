@@ -1,0 +1,2 @@
+//! Tokenizers, chat templates and a streaming detokenizer.
+#![forbid(unsafe_code)]
