@@ -1,0 +1,5 @@
+//! Scalar references, one for every op; never optimised.
+
+pub mod attention;
+pub mod elementwise;
+pub mod matmul;

@@ -1,0 +1,4 @@
+//! x86-64 leaves, a folder a level.
+
+pub(crate) mod avx2;
+pub(crate) mod avx512;
