@@ -1,12 +1,14 @@
 //! The table of number formats: names, block shapes and sizes.
 
+use crate::formats::{self, Format};
+
 /// A number format in which a weight tensor can be stored.
 ///
 /// A matrix is `[n_rows, k]`, row-major. Most formats cut each row into blocks of
 /// [`DType::block_elems`] neighbouring elements; the two Q4NX readings cut the matrix into tiles of
 /// [`DType::block_rows`] rows by [`DType::block_elems`] columns, tiles row-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // The names are the documentation; sizes are in the table below.
+#[allow(missing_docs)] // The names are the documentation; shapes are in each format's file.
 pub enum DType {
     F32,
     F16,
@@ -34,48 +36,38 @@ pub enum DType {
 struct Row {
     dtype: DType,
     name: &'static str,
-    block_rows: usize,
-    block_elems: usize,
-    block_bytes: usize,
+    format: Format,
 }
 
-const fn row(
-    dtype: DType,
-    name: &'static str,
-    block_rows: usize,
-    block_elems: usize,
-    block_bytes: usize,
-) -> Row {
+const fn row(dtype: DType, name: &'static str, format: Format) -> Row {
     Row {
         dtype,
         name,
-        block_rows,
-        block_elems,
-        block_bytes,
+        format,
     }
 }
 
-/// One row a format, in the order of the enum. Sizes: ggml's `block_*` structs; seed 002 §3.1.1.
-const TABLE: [Row; 19] = [
-    row(DType::F32, "f32", 1, 1, 4),
-    row(DType::F16, "f16", 1, 1, 2),
-    row(DType::BF16, "bf16", 1, 1, 2),
-    row(DType::Q4_0, "q4_0", 1, 32, 18),
-    row(DType::Q4_1, "q4_1", 1, 32, 20),
-    row(DType::Q5_0, "q5_0", 1, 32, 22),
-    row(DType::Q5_1, "q5_1", 1, 32, 24),
-    row(DType::Q8_0, "q8_0", 1, 32, 34),
-    row(DType::Q8_1, "q8_1", 1, 32, 36),
-    row(DType::Q2K, "q2_k", 1, 256, 84),
-    row(DType::Q3K, "q3_k", 1, 256, 110),
-    row(DType::Q4K, "q4_k", 1, 256, 144),
-    row(DType::Q5K, "q5_k", 1, 256, 176),
-    row(DType::Q6K, "q6_k", 1, 256, 210),
-    row(DType::Q8K, "q8_k", 1, 256, 292),
-    row(DType::Iq4Nl, "iq4_nl", 1, 32, 18),
-    row(DType::Mxfp4, "mxfp4", 1, 32, 17),
-    row(DType::Q4nx, "q4nx", 32, 256, 5120),
-    row(DType::Q4nxSub, "q4nx_sub", 32, 256, 5120),
+/// One row a format, in the order of the enum. Shapes and functions live in the format's own file.
+static TABLE: [Row; 19] = [
+    row(DType::F32, "f32", formats::f32::FORMAT),
+    row(DType::F16, "f16", formats::f16::FORMAT),
+    row(DType::BF16, "bf16", formats::bf16::FORMAT),
+    row(DType::Q4_0, "q4_0", formats::q4_0::FORMAT),
+    row(DType::Q4_1, "q4_1", formats::q4_1::FORMAT),
+    row(DType::Q5_0, "q5_0", formats::q5_0::FORMAT),
+    row(DType::Q5_1, "q5_1", formats::q5_1::FORMAT),
+    row(DType::Q8_0, "q8_0", formats::q8_0::FORMAT),
+    row(DType::Q8_1, "q8_1", formats::q8_1::FORMAT),
+    row(DType::Q2K, "q2_k", formats::q2_k::FORMAT),
+    row(DType::Q3K, "q3_k", formats::q3_k::FORMAT),
+    row(DType::Q4K, "q4_k", formats::q4_k::FORMAT),
+    row(DType::Q5K, "q5_k", formats::q5_k::FORMAT),
+    row(DType::Q6K, "q6_k", formats::q6_k::FORMAT),
+    row(DType::Q8K, "q8_k", formats::q8_k::FORMAT),
+    row(DType::Iq4Nl, "iq4_nl", formats::iq4_nl::FORMAT),
+    row(DType::Mxfp4, "mxfp4", formats::mxfp4::FORMAT),
+    row(DType::Q4nx, "q4nx", formats::q4nx::ADDITIVE),
+    row(DType::Q4nxSub, "q4nx_sub", formats::q4nx::SUBTRACTIVE),
 ];
 
 impl DType {
@@ -86,6 +78,16 @@ impl DType {
 
     fn row(self) -> &'static Row {
         &TABLE[self as usize]
+    }
+
+    pub(crate) fn codec(self) -> &'static Format {
+        &self.row().format
+    }
+
+    /// The worst relative root-mean-square error of encoding standard normal data and decoding it:
+    /// the format's constant in [`crate::budget`].
+    pub fn error_budget(self) -> f64 {
+        self.row().format.budget
     }
 
     /// ggml's spelling in lower case: `q4_k`, `bf16`, `q4nx`.
@@ -103,17 +105,17 @@ impl DType {
 
     /// Rows of the matrix that share a block: 1, or 32 for Q4NX.
     pub fn block_rows(self) -> usize {
-        self.row().block_rows
+        self.row().format.block_rows
     }
 
     /// Elements of one row in a block.
     pub fn block_elems(self) -> usize {
-        self.row().block_elems
+        self.row().format.block_elems
     }
 
     /// Bytes of a block.
     pub fn block_bytes(self) -> usize {
-        self.row().block_bytes
+        self.row().format.block_bytes
     }
 
     /// Whether the format stores one plain number an element.

@@ -1,0 +1,142 @@
+//! One file a format, and the few things that several of them share.
+//!
+//! A format's file exports its [`Format`]: the shape of a block and the two functions over runs of
+//! blocks. Byte layouts are those of ggml's `block_*` structures, little-endian; the reference for
+//! values is the Python package `gguf`, whose arithmetic order the decoders keep, so that results
+//! agree bit for bit.
+
+use half::f16 as Half;
+
+use crate::MAX_MAGNITUDE;
+
+pub(crate) mod bf16;
+pub(crate) mod f16;
+pub(crate) mod f32;
+pub(crate) mod iq4_nl;
+mod k_scales;
+pub(crate) mod mxfp4;
+pub(crate) mod q2_k;
+pub(crate) mod q3_k;
+pub(crate) mod q4_0;
+pub(crate) mod q4_1;
+pub(crate) mod q4_k;
+pub(crate) mod q4nx;
+pub(crate) mod q5_0;
+pub(crate) mod q5_1;
+pub(crate) mod q5_k;
+pub(crate) mod q6_k;
+pub(crate) mod q8_0;
+pub(crate) mod q8_1;
+pub(crate) mod q8_k;
+
+/// A block's shape and how blocks become numbers and back.
+pub(crate) struct Format {
+    /// Rows of the matrix in a block.
+    pub(crate) block_rows: usize,
+    /// Elements of one row in a block.
+    pub(crate) block_elems: usize,
+    /// Bytes of a block.
+    pub(crate) block_bytes: usize,
+    /// Decodes n blocks. A block of several rows decodes to its rows one after the other.
+    pub(crate) decode: fn(&[u8], &mut [f32]),
+    /// Encodes n blocks, elements in the order that `decode` gives.
+    pub(crate) encode: fn(&[f32], &mut [u8]),
+    /// The format's constant in [`crate::budget`].
+    pub(crate) budget: f64,
+}
+
+/// Pairs each block's bytes with its elements, for decoding.
+fn decode_each<const BYTES: usize, const ELEMS: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    decode: impl Fn(&[u8; BYTES], &mut [f32; ELEMS]),
+) {
+    let (blocks, _) = bytes.as_chunks();
+    let (outs, _) = out.as_chunks_mut();
+    for (block, out) in blocks.iter().zip(outs) {
+        decode(block, out);
+    }
+}
+
+/// Pairs each block's elements with its bytes, for encoding; `encode` sees only finite numbers of
+/// at most [`MAX_MAGNITUDE`].
+fn encode_each<const BYTES: usize, const ELEMS: usize>(
+    src: &[f32],
+    out: &mut [u8],
+    encode: impl Fn(&[f32; ELEMS], &mut [u8; BYTES]),
+) {
+    let (sources, _) = src.as_chunks::<ELEMS>();
+    let (blocks, _) = out.as_chunks_mut();
+    for (x, block) in sources.iter().zip(blocks) {
+        if x.iter().fold(true, |ok, v| ok & (v.abs() <= MAX_MAGNITUDE)) {
+            encode(x, block);
+        } else {
+            encode(&x.map(to_storable), block);
+        }
+    }
+}
+
+fn to_storable(v: f32) -> f32 {
+    if v.is_nan() {
+        0.0
+    } else {
+        v.clamp(-MAX_MAGNITUDE, MAX_MAGNITUDE)
+    }
+}
+
+fn get_f16(block: &[u8], at: usize) -> f32 {
+    Half::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+fn put_f16(block: &mut [u8], at: usize, v: f32) {
+    block[at..at + 2].copy_from_slice(&Half::from_f32(v).to_le_bytes());
+}
+
+/// 1 / d, or 0 where that is not finite: a scale that small stores zeros.
+fn reciprocal(d: f32) -> f32 {
+    let inverse = 1.0 / d;
+    if inverse.is_finite() { inverse } else { 0.0 }
+}
+
+/// The first element of largest magnitude, with its sign.
+pub(crate) fn extreme(x: &[f32]) -> f32 {
+    x.iter().fold(
+        0.0,
+        |best: f32, &v| if v.abs() > best.abs() { v } else { best },
+    )
+}
+
+/// The smallest and the largest element.
+pub(crate) fn range(x: &[f32]) -> (f32, f32) {
+    x.iter()
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(lo, hi), &v| {
+            (lo.min(v), hi.max(v))
+        })
+}
+
+/// Nearest integer, halves away from zero, for |v| < 2³¹. (`f32::round` is a library call on
+/// baseline x86-64.)
+fn round_half_away(v: f32) -> i32 {
+    let whole = v as i32;
+    let rest = v - whole as f32;
+    whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)
+}
+
+/// Splits 16 bytes into 32 elements: low nibbles are the first half, high nibbles the second.
+fn unpack_nibbles(packed: &[u8]) -> [u8; 32] {
+    std::array::from_fn(|i| packed[i % 16] >> (4 * (i / 16)) & 0x0F)
+}
+
+/// The inverse of [`unpack_nibbles`]; bits above the low four of an element are dropped.
+fn pack_nibbles(q: &[u8; 32], packed: &mut [u8]) {
+    for (j, byte) in packed.iter_mut().enumerate() {
+        *byte = q[j] & 0x0F | q[j + 16] << 4;
+    }
+}
+
+/// Bit 4 of each of 32 five-bit elements, element i in bit i.
+fn fifth_bits(q: &[u8; 32]) -> u32 {
+    q.iter()
+        .enumerate()
+        .fold(0, |bits, (i, q)| bits | u32::from(q >> 4 & 1) << i)
+}

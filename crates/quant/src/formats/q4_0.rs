@@ -1,0 +1,33 @@
+//! Q4_0: 32 elements, `w = d·(q − 8)`. Bytes: f16 d, 16 of nibbles.
+
+use super::{Format, decode_each, encode_each, extreme, get_f16, put_f16, reciprocal};
+use super::{pack_nibbles, unpack_nibbles};
+use crate::budget;
+
+const BYTES: usize = 18;
+const ELEMS: usize = 32;
+
+pub(crate) const FORMAT: Format = Format {
+    block_rows: 1,
+    block_elems: ELEMS,
+    block_bytes: BYTES,
+    decode: |bytes, out| decode_each(bytes, out, decode),
+    encode: |src, out| encode_each(src, out, encode),
+    budget: budget::Q4_0,
+};
+
+fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
+    let d = get_f16(block, 0);
+    for (q, out) in unpack_nibbles(&block[2..]).into_iter().zip(out) {
+        *out = d * f32::from(q as i8 - 8);
+    }
+}
+
+fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
+    // The extreme maps to −8: the one level that has no opposite.
+    let d = extreme(x) / -8.0;
+    let inverse = reciprocal(d);
+    put_f16(block, 0, d);
+    let q = x.map(|v| ((v * inverse + 8.5) as u8).min(15));
+    pack_nibbles(&q, &mut block[2..]);
+}

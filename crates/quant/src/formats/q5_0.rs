@@ -1,0 +1,37 @@
+//! Q5_0: 32 elements, `w = d·(q − 16)`. Bytes: f16 d, u32 of fifth bits, 16 of nibbles.
+
+use super::{Format, decode_each, encode_each, extreme, get_f16, put_f16, reciprocal};
+use super::{fifth_bits, pack_nibbles, unpack_nibbles};
+use crate::budget;
+
+const BYTES: usize = 22;
+const ELEMS: usize = 32;
+
+pub(crate) const FORMAT: Format = Format {
+    block_rows: 1,
+    block_elems: ELEMS,
+    block_bytes: BYTES,
+    decode: |bytes, out| decode_each(bytes, out, decode),
+    encode: |src, out| encode_each(src, out, encode),
+    budget: budget::Q5_0,
+};
+
+fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
+    let d = get_f16(block, 0);
+    let high = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
+    let low = unpack_nibbles(&block[6..]);
+    for (i, out) in out.iter_mut().enumerate() {
+        let q = low[i] | ((high >> i & 1) << 4) as u8;
+        *out = d * f32::from(q as i8 - 16);
+    }
+}
+
+fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
+    // The extreme maps to −16: the one level that has no opposite.
+    let d = extreme(x) / -16.0;
+    let inverse = reciprocal(d);
+    put_f16(block, 0, d);
+    let q = x.map(|v| ((v * inverse + 16.5) as u8).min(31));
+    block[2..6].copy_from_slice(&fifth_bits(&q).to_le_bytes());
+    pack_nibbles(&q, &mut block[6..]);
+}

@@ -1,0 +1,33 @@
+//! Q8_1: Q8_0 with the sum of the block beside it. Bytes: f16 d, f16 d·Σq, 32 of i8.
+//!
+//! A format for activations: the sum is what a product with a format that has minimums needs.
+
+use super::{Format, decode_each, encode_each, get_f16, put_f16, q8_0};
+use crate::budget;
+
+const BYTES: usize = 36;
+const ELEMS: usize = 32;
+
+pub(crate) const FORMAT: Format = Format {
+    block_rows: 1,
+    block_elems: ELEMS,
+    block_bytes: BYTES,
+    decode: |bytes, out| decode_each(bytes, out, decode),
+    encode: |src, out| encode_each(src, out, encode),
+    budget: budget::Q8_1,
+};
+
+fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
+    let d = get_f16(block, 0);
+    for (q, out) in block[4..].iter().zip(out) {
+        *out = f32::from(*q as i8) * d;
+    }
+}
+
+fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
+    let (d, sum) = q8_0::quantise(x, &mut block[4..]);
+    put_f16(block, 0, d);
+    // The sum of 32 elements may pass what f16 holds though no element does.
+    let sum = (d * sum as f32).clamp(-crate::MAX_MAGNITUDE, crate::MAX_MAGNITUDE);
+    put_f16(block, 2, sum);
+}

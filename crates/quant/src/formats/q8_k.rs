@@ -1,0 +1,42 @@
+//! Q8_K: 256 elements, `w = d·q`. Bytes: f32 d, 256 of i8, 16 of i16: the sums of 16 neighbouring
+//! levels.
+//!
+//! A format for activations: the sums are what a product with a format that has minimums needs.
+
+use super::{Format, decode_each, encode_each, extreme, reciprocal, round_half_away};
+use crate::budget;
+
+const BYTES: usize = 292;
+const ELEMS: usize = 256;
+const SUMS: usize = 4 + ELEMS;
+
+pub(crate) const FORMAT: Format = Format {
+    block_rows: 1,
+    block_elems: ELEMS,
+    block_bytes: BYTES,
+    decode: |bytes, out| decode_each(bytes, out, decode),
+    encode: |src, out| encode_each(src, out, encode),
+    budget: budget::Q8_K,
+};
+
+fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
+    let d = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
+    for (q, out) in block[4..SUMS].iter().zip(out) {
+        *out = d * f32::from(*q as i8);
+    }
+}
+
+fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
+    // The extreme maps to −127: 127 levels on either side keep sums of pairs of products within
+    // i16.
+    let inverse = reciprocal(extreme(x) / -127.0);
+    block[..4].copy_from_slice(&reciprocal(inverse).to_le_bytes());
+    for (v, q) in x.iter().zip(&mut block[4..SUMS]) {
+        *q = round_half_away(v * inverse).clamp(-127, 127) as i8 as u8;
+    }
+    let (levels, sums) = block[4..].split_at_mut(ELEMS);
+    for (levels, sum) in levels.chunks_exact(16).zip(sums.as_chunks_mut().0) {
+        let total: i16 = levels.iter().map(|&q| i16::from(q as i8)).sum();
+        *sum = total.to_le_bytes();
+    }
+}

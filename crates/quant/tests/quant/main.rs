@@ -1,0 +1,8 @@
+//! Tests of the crate as its users see it.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod budgets;
+mod data;
+mod known_answers;
+mod matrices;
+mod properties;
