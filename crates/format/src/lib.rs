@@ -1,1 +1,28 @@
 //! Model files as one memory-mapped [`Checkpoint`].
+//!
+//! Enters: GGUF files (also split), safetensors (also sharded), Hugging Face model folders and Q4NX
+//! bundles. Leaves: a list of tensors with names, types, shapes and bytes, which are the file's own
+//! and not copied, and the metadata that came with them. Writers go the other way.
+//!
+//! Nothing read is trusted. Whatever a file holds, the outcome is a checkpoint whose every tensor
+//! lies inside its file, or an [`Error`] that names file, tensor, offset, expected and found: never a
+//! panic, and never an allocation that the file's own length does not justify.
+#![deny(unsafe_code)] // `mmap` alone is exempt: mapping a file is unsafe by nature.
+
+mod bytes;
+mod checkpoint;
+mod error;
+mod extents;
+pub mod gguf;
+pub mod hf;
+#[allow(unsafe_code)]
+mod mmap;
+mod open;
+pub mod output;
+pub mod safetensors;
+mod tensor;
+
+pub use checkpoint::{Checkpoint, Source};
+pub use error::Error;
+pub use mmap::Advice;
+pub use tensor::{PlainType, Tensor, TensorInfo, TensorSpec, TensorType};

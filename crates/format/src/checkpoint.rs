@@ -1,0 +1,242 @@
+//! One view of a model's files, whatever their format.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::mmap::{Advice, Mapping};
+use crate::{Error, Tensor, TensorInfo, gguf, hf};
+
+/// Whose tensor names and whose configuration a checkpoint has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// GGUF names (`blk.0.attn_q.weight`) and metadata keys.
+    Gguf,
+    /// Hugging Face names (`model.layers.0.self_attn.q_proj.weight`) and `config.json`; Q4NX
+    /// bundles and bare safetensors files too.
+    HuggingFace,
+}
+
+/// The bytes of one file.
+pub(crate) enum Buffer {
+    Mapped(Mapping),
+    Static(&'static [u8]),
+}
+
+impl Buffer {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Buffer::Mapped(mapping) => mapping,
+            Buffer::Static(bytes) => bytes,
+        }
+    }
+}
+
+/// An open model: tensors and their bytes, metadata, and where they came from.
+///
+/// Weights are mapped into memory, not copied. While the checkpoint lives its files must not be
+/// truncated or rewritten in place (replacing them by renaming is fine): a page that the file lost
+/// cannot be read, and the operating system ends the process that tries.
+pub struct Checkpoint {
+    name: String,
+    source: Source,
+    paths: Vec<PathBuf>,
+    buffers: Vec<Buffer>,
+    tensors: Vec<TensorInfo>,
+    index: HashMap<String, usize>,
+    gguf: Option<gguf::Metadata>,
+    hf: Option<hf::Files>,
+}
+
+/// The files and tensors of a checkpoint while its readers collect them.
+#[derive(Default)]
+pub(crate) struct Parts {
+    paths: Vec<PathBuf>,
+    buffers: Vec<Buffer>,
+    tensors: Vec<TensorInfo>,
+    index: HashMap<String, usize>,
+}
+
+impl Parts {
+    /// Adds a file and its tensors, whose places were checked against its bytes.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTensor`] if an earlier file has a tensor of the same name.
+    pub(crate) fn push(
+        &mut self,
+        path: PathBuf,
+        buffer: Buffer,
+        tensors: Vec<TensorInfo>,
+    ) -> Result<(), Error> {
+        let file = self.paths.len();
+        for mut tensor in tensors {
+            if let Some(&first) = self.index.get(&tensor.name) {
+                return Err(Error::DuplicateTensor {
+                    file: path,
+                    tensor: tensor.name,
+                    first: Some(self.paths[self.tensors[first].file].clone()),
+                });
+            }
+            tensor.file = file;
+            self.index.insert(tensor.name.clone(), self.tensors.len());
+            self.tensors.push(tensor);
+        }
+        self.paths.push(path);
+        self.buffers.push(buffer);
+        Ok(())
+    }
+
+    /// The file that holds a tensor.
+    pub(crate) fn file_of(&self, tensor: &str) -> Option<&Path> {
+        let &i = self.index.get(tensor)?;
+        Some(&self.paths[self.tensors[i].file])
+    }
+
+    pub(crate) fn into_gguf(self, name: String, metadata: gguf::Metadata) -> Checkpoint {
+        self.finish(name, Source::Gguf, Some(metadata), None)
+    }
+
+    pub(crate) fn into_hugging_face(self, name: String, files: hf::Files) -> Checkpoint {
+        self.finish(name, Source::HuggingFace, None, Some(files))
+    }
+
+    fn finish(
+        self,
+        name: String,
+        source: Source,
+        gguf: Option<gguf::Metadata>,
+        hf: Option<hf::Files>,
+    ) -> Checkpoint {
+        Checkpoint {
+            name,
+            source,
+            paths: self.paths,
+            buffers: self.buffers,
+            tensors: self.tensors,
+            index: self.index,
+            gguf,
+            hf,
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Opens a model: a `.gguf` file (any shard of a split opens all), a `.safetensors` or `.q4nx`
+    /// file, a `model.safetensors.index.json`, or a folder with any of them.
+    ///
+    /// # Errors
+    /// A named error for everything that can be wrong with the files; see [`Error`].
+    pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+        crate::open::open(path)
+    }
+
+    /// A GGUF model embedded in the program.
+    ///
+    /// # Errors
+    /// [`Error::EmbeddedAlignment`] if `bytes` do not start at a multiple of the file's alignment,
+    /// and the errors of [`gguf::Header::parse`], which call the file `name`.
+    pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint, Error> {
+        let path = PathBuf::from(name);
+        let header = gguf::Header::parse(bytes, &path)?;
+        let found = bytes.as_ptr().addr() as u64 % header.alignment;
+        if found != 0 {
+            return Err(Error::EmbeddedAlignment {
+                name: name.to_owned(),
+                alignment: header.alignment,
+                found,
+            });
+        }
+        let mut parts = Parts::default();
+        parts.push(path, Buffer::Static(bytes), header.tensors)?;
+        Ok(parts.into_gguf(name.to_owned(), header.metadata))
+    }
+
+    /// Whose names and configuration it has.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// What to call it in messages: the path it was opened by, or the embedded model's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The files with tensors, in shard order. For an embedded model its name.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// All tensors, in file order.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// The tensor of a name, with its bytes.
+    pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
+        let &i = self.index.get(name)?;
+        Some(self.tensor_of(&self.tensors[i]))
+    }
+
+    /// The tensor of a name, which the model cannot do without.
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`].
+    pub fn require(&self, name: &str) -> Result<Tensor<'_>, Error> {
+        self.tensor(name).ok_or_else(|| Error::MissingTensor {
+            checkpoint: self.name.clone(),
+            tensor: name.to_owned(),
+        })
+    }
+
+    /// All tensors with their bytes, in file order.
+    pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
+        self.tensors.iter().map(|info| self.tensor_of(info))
+    }
+
+    fn tensor_of<'a>(&'a self, info: &'a TensorInfo) -> Tensor<'a> {
+        let bytes = self.buffers[info.file].bytes();
+        let start = info.offset as usize; // Readers checked that it lies inside the bytes.
+        Tensor {
+            info,
+            bytes: &bytes[start..start + info.size_bytes],
+            file: &self.paths[info.file],
+        }
+    }
+
+    /// The metadata of a GGUF file.
+    pub fn gguf(&self) -> Option<&gguf::Metadata> {
+        self.gguf.as_ref()
+    }
+
+    /// The JSON files of a Hugging Face folder; empty ones for a bare file with none beside it.
+    pub fn hf(&self) -> Option<&hf::Files> {
+        self.hf.as_ref()
+    }
+
+    /// Bytes of all tensors together.
+    pub fn size_bytes(&self) -> u64 {
+        self.tensors
+            .iter()
+            .map(|tensor| tensor.size_bytes as u64)
+            .sum()
+    }
+
+    /// Tells the operating system how the weights are about to be read. Only a hint.
+    pub fn advise(&self, advice: Advice) {
+        for buffer in &self.buffers {
+            if let Buffer::Mapped(mapping) = buffer {
+                mapping.advise(advice);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkpoint")
+            .field("name", &self.name)
+            .field("source", &self.source)
+            .field("files", &self.paths)
+            .field("n_tensors", &self.tensors.len())
+            .finish_non_exhaustive()
+    }
+}

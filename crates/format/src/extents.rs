@@ -1,0 +1,104 @@
+//! Checks that every container needs: shapes that make sense, names that are unique, and bytes
+//! that lie inside the file and belong to one tensor only.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use millrace_quant::DType;
+
+use crate::{Error, TensorInfo, TensorType};
+
+/// The dimensions as sizes of this machine and the bytes they need.
+///
+/// # Errors
+/// [`Error::BadShape`] if they overflow or do not divide into whole blocks.
+pub(crate) fn check_shape(
+    name: &str,
+    tensor_type: TensorType,
+    dims: Vec<u64>,
+    file: &Path,
+) -> Result<(Vec<usize>, usize), Error> {
+    let sized = || {
+        let shape: Vec<usize> = dims
+            .iter()
+            .map(|&dim| usize::try_from(dim).ok())
+            .collect::<Option<_>>()?;
+        // The product without zeros too: `[0, huge, huge]` must not overflow anyone's strides.
+        let nonzero = shape.iter().filter(|&&dim| dim != 0);
+        nonzero.copied().try_fold(1usize, usize::checked_mul)?;
+        let size_bytes = tensor_type.size_bytes(&shape)?;
+        isize::try_from(size_bytes).ok()?;
+        Some((shape, size_bytes))
+    };
+    sized().ok_or_else(|| Error::BadShape {
+        file: file.to_owned(),
+        tensor: name.to_owned(),
+        expected: match tensor_type {
+            TensorType::Weights(dtype) if !dtype.is_float() => whole_blocks(dtype),
+            _ => "fewer than 2^63 bytes".to_owned(),
+        },
+        shape: dims,
+    })
+}
+
+fn whole_blocks(dtype: DType) -> String {
+    let elems = dtype.block_elems();
+    match dtype.block_rows() {
+        1 => format!("a last dimension in whole {dtype} blocks of {elems}, fewer than 2^63 bytes"),
+        rows => {
+            format!("a matrix in whole {dtype} blocks of [{rows}, {elems}], fewer than 2^63 bytes")
+        }
+    }
+}
+
+/// Refuses two tensors of one name.
+pub(crate) fn check_unique<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    file: &Path,
+) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    match names.into_iter().find(|&name| !seen.insert(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::DuplicateTensor {
+            file: file.to_owned(),
+            tensor: name.to_owned(),
+            first: None,
+        }),
+    }
+}
+
+/// Refuses tensors that leave the file or share bytes. Offsets are absolute.
+pub(crate) fn check_places(
+    tensors: &[TensorInfo],
+    file_bytes: u64,
+    file: &Path,
+) -> Result<(), Error> {
+    for tensor in tensors {
+        let end = tensor.offset.checked_add(tensor.size_bytes as u64);
+        if end.is_none_or(|end| end > file_bytes) {
+            return Err(Error::BeyondFile {
+                file: file.to_owned(),
+                tensor: tensor.name.clone(),
+                offset: tensor.offset,
+                expected_bytes: tensor.size_bytes as u64,
+                found_bytes: file_bytes,
+            });
+        }
+    }
+    let filled = tensors.iter().filter(|tensor| tensor.size_bytes > 0);
+    let mut by_offset: Vec<&TensorInfo> = filled.collect();
+    by_offset.sort_by_key(|tensor| tensor.offset);
+    for pair in by_offset.windows(2) {
+        let other_end = pair[0].offset + pair[0].size_bytes as u64;
+        if pair[1].offset < other_end {
+            return Err(Error::Overlap {
+                file: file.to_owned(),
+                tensor: pair[1].name.clone(),
+                offset: pair[1].offset,
+                other: pair[0].name.clone(),
+                other_end,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The JSON files that sit beside the weights in a Hugging Face model folder.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::Error;
+
+/// Far more than any configuration needs.
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
+/// The largest published tokenizers have some 35 MB.
+const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
+
+/// Everything a model folder says about itself, as it stands in the files: the crates that know
+/// what the fields mean interpret them. A file that is absent is `None`.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// `config.json`.
+    pub config: Option<Value>,
+    /// `generation_config.json`.
+    pub generation_config: Option<Value>,
+    /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
+    pub tokenizer_json: Option<Vec<u8>>,
+    /// `tokenizer_config.json`.
+    pub tokenizer_config: Option<Value>,
+    /// The Jinja text of `chat_template.jinja`, else of `chat_template.json`, else of the
+    /// `chat_template` field of `tokenizer_config.json` (its `default` where it lists several).
+    pub chat_template: Option<String>,
+}
+
+impl Files {
+    /// Reads what there is in the folder `dir`. Links are followed, as download caches need.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotAFile`], [`Error::Limit`] for a file of absurd size,
+    /// [`Error::Json`], [`Error::NotUtf8`] for a template.
+    pub fn read(dir: &Path) -> Result<Files, Error> {
+        let tokenizer_config = read_json(&dir.join("tokenizer_config.json"))?;
+        Ok(Files {
+            config: read_json(&dir.join("config.json"))?,
+            generation_config: read_json(&dir.join("generation_config.json"))?,
+            tokenizer_json: read_if_present(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?,
+            chat_template: read_chat_template(dir, tokenizer_config.as_ref())?,
+            tokenizer_config,
+        })
+    }
+}
+
+fn read_chat_template(dir: &Path, config: Option<&Value>) -> Result<Option<String>, Error> {
+    let path = dir.join("chat_template.jinja");
+    if let Some(bytes) = read_if_present(&path, MAX_CONFIG_BYTES)? {
+        let text = String::from_utf8(bytes).map_err(|error| Error::NotUtf8 {
+            file: path,
+            what: "the template".to_owned(),
+            offset: error.utf8_error().valid_up_to() as u64,
+        })?;
+        return Ok(Some(text));
+    }
+    let from_file = read_json(&dir.join("chat_template.json"))?;
+    let found = from_file.as_ref().and_then(template_of);
+    Ok(found.or_else(|| template_of(config?)).map(str::to_owned))
+}
+
+/// The `chat_template` field: a string, or a list of `{name, template}`.
+fn template_of(config: &Value) -> Option<&str> {
+    match config.get("chat_template")? {
+        Value::String(text) => Some(text),
+        Value::Array(templates) => {
+            let default = templates
+                .iter()
+                .find(|template| template["name"] == "default")?;
+            default["template"].as_str()
+        }
+        _ => None,
+    }
+}
+
+fn read_json(path: &Path) -> Result<Option<Value>, Error> {
+    let Some(bytes) = read_if_present(path, MAX_CONFIG_BYTES)? else {
+        return Ok(None);
+    };
+    let value = serde_json::from_slice(&bytes).map_err(|source| Error::Json {
+        file: path.to_owned(),
+        what: "not valid JSON",
+        source,
+    })?;
+    Ok(Some(value))
+}
+
+fn read_if_present(path: &Path, limit_bytes: u64) -> Result<Option<Vec<u8>>, Error> {
+    match read_file(path, limit_bytes) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A whole file of at most `limit_bytes`.
+pub(crate) fn read_file(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
+    let kind = std::fs::metadata(path).map_err(Error::io(path, "open"))?;
+    if !kind.is_file() {
+        return Err(Error::NotAFile {
+            path: path.to_owned(),
+        });
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(Error::io(path, "open"))?;
+    // One byte more than the limit tells a file of just that size from a longer one.
+    file.take(limit_bytes + 1)
+        .read_to_end(&mut bytes)
+        .map_err(Error::io(path, "read"))?;
+    if bytes.len() as u64 > limit_bytes {
+        return Err(Error::Limit {
+            file: path.to_owned(),
+            what: "the file's length".to_owned(),
+            offset: 0,
+            found: kind.len().max(bytes.len() as u64),
+            limit: limit_bytes,
+        });
+    }
+    Ok(bytes)
+}

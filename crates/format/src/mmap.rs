@@ -1,0 +1,72 @@
+//! Read-only memory mappings of model files: the only unsafe code of the crate.
+
+use std::fs::{self, File};
+use std::ops::Deref;
+use std::path::Path;
+
+use crate::Error;
+
+/// How the bytes of a mapping are about to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// All of them, soon: start reading ahead now.
+    WillNeed,
+    /// Front to back.
+    Sequential,
+    /// Here and there: do not read ahead.
+    Random,
+}
+
+/// A whole file, mapped read-only and shared with the page cache.
+///
+/// While it lives the file must not be truncated or rewritten in place: reading a page that the
+/// file lost ends the process with SIGBUS, and rewritten bytes change under the reader. Replacing
+/// the file by renaming another one over it is fine; the mapping keeps the old bytes.
+pub(crate) struct Mapping {
+    map: memmap2::Mmap,
+}
+
+impl Mapping {
+    /// Maps `path`. An empty file gives no bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotAFile`] (checked first: opening a pipe would wait for a writer).
+    pub(crate) fn open(path: &Path) -> Result<Mapping, Error> {
+        let kind = fs::metadata(path).map_err(Error::io(path, "open"))?;
+        if !kind.is_file() {
+            return Err(Error::NotAFile {
+                path: path.to_owned(),
+            });
+        }
+        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        // SAFETY: the mapping is read-only and never handed out as anything but `&[u8]`, for which
+        // every byte value is valid. What the compiler cannot check is that no other process
+        // shortens or rewrites the file meanwhile: that is the documented contract above, the same
+        // one every program that maps model files relies on.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path, "map"))?;
+        Ok(Mapping { map })
+    }
+
+    /// Tells the kernel how the bytes will be read. A hint: failure changes nothing.
+    pub(crate) fn advise(&self, advice: Advice) {
+        #[cfg(unix)]
+        {
+            let advice = match advice {
+                Advice::WillNeed => memmap2::Advice::WillNeed,
+                Advice::Sequential => memmap2::Advice::Sequential,
+                Advice::Random => memmap2::Advice::Random,
+            };
+            let _ = self.map.advise(advice);
+        }
+        #[cfg(not(unix))]
+        let _ = advice;
+    }
+}
+
+impl Deref for Mapping {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.map
+    }
+}

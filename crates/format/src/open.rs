@@ -1,0 +1,149 @@
+//! Finds out what a path is and opens it with the right reader.
+
+mod folder;
+
+use std::path::Path;
+
+use crate::checkpoint::{Buffer, Parts};
+use crate::gguf::SplitName;
+use crate::mmap::Mapping;
+use crate::output::folder_of;
+use crate::safetensors::{Header, Index};
+use crate::{Checkpoint, Error, gguf, hf};
+
+/// An index lists every tensor in about a hundred bytes: this is room for half a million.
+const MAX_INDEX_BYTES: u64 = 64 << 20;
+
+pub(crate) fn open(path: &Path) -> Result<Checkpoint, Error> {
+    let kind = std::fs::metadata(path).map_err(Error::io(path, "open"))?;
+    if kind.is_dir() {
+        return folder::open(path);
+    }
+    match Container::of(path)? {
+        Container::Gguf => open_gguf(path, path),
+        Container::Safetensors => open_safetensors(path, path),
+        Container::Index => open_index(path, path),
+    }
+}
+
+enum Container {
+    Gguf,
+    Safetensors,
+    Index,
+}
+
+impl Container {
+    /// Judges by the first bytes, then by the name: files in a download cache have no extension.
+    fn of(path: &Path) -> Result<Container, Error> {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .to_ascii_lowercase();
+        if name.ends_with(".safetensors.index.json") {
+            return Ok(Container::Index);
+        }
+        let mapping = Mapping::open(path)?;
+        let head = &mapping[..mapping.len().min(64)];
+        if head.starts_with(&gguf::MAGIC) {
+            return Ok(Container::Gguf);
+        }
+        let found = if head.is_empty() {
+            "an empty file".to_owned()
+        } else if head.starts_with(b"version https://git-lfs") {
+            "a Git LFS pointer (the download did not fetch the file itself)".to_owned()
+        } else if name.ends_with(".gguf") {
+            return Ok(Container::Gguf);
+        } else if name.ends_with(".safetensors")
+            || name.ends_with(".q4nx")
+            || head.get(8) == Some(&b'{')
+        {
+            return Ok(Container::Safetensors);
+        } else {
+            format!(
+                "a file that begins with `{}`",
+                head[..head.len().min(16)].escape_ascii()
+            )
+        };
+        Err(Error::UnknownFormat {
+            file: path.to_owned(),
+            expected: "GGUF, safetensors, a safetensors index or a model folder",
+            found,
+        })
+    }
+}
+
+/// What a path that the user gave is called in messages.
+fn name_of(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// `shown` is the path the user gave, which may be the folder.
+fn open_gguf(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
+    let mut parts = Parts::default();
+    let mut metadata = None;
+    for shard in gguf::open_split(path)? {
+        metadata.get_or_insert(shard.header.metadata);
+        parts.push(
+            shard.path,
+            Buffer::Mapped(shard.mapping),
+            shard.header.tensors,
+        )?;
+    }
+    // The first shard has the model's metadata, and there always is one.
+    Ok(parts.into_gguf(name_of(shown), metadata.unwrap_or_default()))
+}
+
+fn open_safetensors(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
+    let split = SplitName::parse_with(path, ".safetensors");
+    if let Some(split) = split.filter(|split| split.count > 1) {
+        let mut index = split.prefix.into_os_string();
+        index.push(".safetensors.index.json");
+        let index = Path::new(&index);
+        if !index.exists() {
+            return Err(Error::MissingIndex {
+                file: path.to_owned(),
+                index: index.to_owned(),
+            });
+        }
+        return open_index(index, shown);
+    }
+    let mut parts = Parts::default();
+    push_safetensors(&mut parts, path)?;
+    Ok(parts.into_hugging_face(name_of(shown), hf::Files::read(folder_of(path))?))
+}
+
+fn push_safetensors(parts: &mut Parts, path: &Path) -> Result<(), Error> {
+    let mapping = Mapping::open(path)?;
+    let header = Header::parse(&mapping, path)?;
+    parts.push(path.to_owned(), Buffer::Mapped(mapping), header.tensors)
+}
+
+fn open_index(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
+    let index = Index::parse(&hf::read_file(path, MAX_INDEX_BYTES)?, path)?;
+    let folder = folder_of(path);
+    let mut parts = Parts::default();
+    for name in index.shards() {
+        let shard = folder.join(name);
+        if !shard.exists() {
+            return Err(Error::MissingShard {
+                shard,
+                listed_in: path.to_owned(),
+            });
+        }
+        push_safetensors(&mut parts, &shard)?;
+    }
+    for (tensor, shard) in &index.weight_map {
+        let shard = folder.join(shard);
+        let found_in = parts.file_of(tensor);
+        if found_in != Some(&shard) {
+            return Err(Error::TensorNotInShard {
+                index: path.to_owned(),
+                tensor: tensor.clone(),
+                found_in: found_in.map(Path::to_owned),
+                shard,
+            });
+        }
+    }
+    Ok(parts.into_hugging_face(name_of(shown), hf::Files::read(folder)?))
+}

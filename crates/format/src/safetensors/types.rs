@@ -1,0 +1,56 @@
+//! The header's names for element types.
+
+use millrace_quant::DType;
+
+use crate::{PlainType, TensorType};
+
+const TABLE: &[(&str, TensorType)] = &[
+    ("F32", TensorType::Weights(DType::F32)),
+    ("F16", TensorType::Weights(DType::F16)),
+    ("BF16", TensorType::Weights(DType::BF16)),
+    ("Q4NX", TensorType::Weights(DType::Q4nxSub)),
+    ("I8", TensorType::Plain(PlainType::I8)),
+    ("U8", TensorType::Plain(PlainType::U8)),
+    ("I16", TensorType::Plain(PlainType::I16)),
+    ("U16", TensorType::Plain(PlainType::U16)),
+    ("I32", TensorType::Plain(PlainType::I32)),
+    ("U32", TensorType::Plain(PlainType::U32)),
+    ("I64", TensorType::Plain(PlainType::I64)),
+    ("U64", TensorType::Plain(PlainType::U64)),
+    ("F64", TensorType::Plain(PlainType::F64)),
+    ("BOOL", TensorType::Plain(PlainType::Bool)),
+];
+
+/// Names that the format defines and this program does not read.
+const UNREAD: &[&str] = &[
+    "F8_E4M3",
+    "F8_E5M2",
+    "F8_E8M0",
+    "F8_E4M3FNUZ",
+    "F8_E5M2FNUZ",
+    "F6_E2M3",
+    "F6_E3M2",
+    "F4",
+    "C64",
+];
+
+/// The type with a name, or its description for an error message.
+pub(crate) fn from_name(name: &str) -> Result<TensorType, String> {
+    if let Some((_, tensor_type)) = TABLE.iter().find(|row| row.0 == name) {
+        return Ok(*tensor_type);
+    }
+    if UNREAD.contains(&name) {
+        return Err(name.to_owned());
+    }
+    Err(format!("{name:?}, unknown to this program"))
+}
+
+/// The name of a type; `None` if safetensors has none for it. Additive Q4NX blocks are written as
+/// the bytes they are.
+pub(crate) fn to_name(tensor_type: TensorType) -> Option<&'static str> {
+    if tensor_type == TensorType::Weights(DType::Q4nx) {
+        return Some("I8");
+    }
+    let row = TABLE.iter().find(|row| row.1 == tensor_type)?;
+    Some(row.0)
+}

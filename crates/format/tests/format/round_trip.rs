@@ -1,0 +1,384 @@
+//! What the writers write, the readers read back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Cursor;
+use std::path::Path;
+
+use millrace_format::gguf::{self, Array, Metadata, Value};
+use millrace_format::safetensors::{self, ShardedWriter};
+use millrace_format::{Checkpoint, Error, PlainType, TensorSpec, TensorType};
+use millrace_quant::DType;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use crate::raw::says;
+
+/// Bytes that differ from tensor to tensor.
+fn bytes_of(spec: &TensorSpec) -> Vec<u8> {
+    let seed = spec
+        .name
+        .bytes()
+        .fold(7u8, |acc, b| acc.wrapping_mul(31).wrapping_add(b));
+    let len = spec.size_bytes().unwrap();
+    (0..len)
+        .map(|i| seed.wrapping_add((i % 251) as u8))
+        .collect()
+}
+
+/// Writes tensors in reverse order and in two pieces.
+fn fill(specs: &[TensorSpec], mut write: impl FnMut(&str, &[u8]) -> Result<(), Error>) {
+    for spec in specs.iter().rev() {
+        let bytes = bytes_of(spec);
+        let (head, tail) = bytes.split_at(bytes.len() / 3);
+        write(&spec.name, head).unwrap();
+        write(&spec.name, tail).unwrap();
+    }
+}
+
+fn gguf_bytes(metadata: &Metadata, specs: &[TensorSpec]) -> Vec<u8> {
+    let sink = Cursor::new(Vec::new());
+    let mut writer = gguf::Writer::new(sink, Path::new("w.gguf"), metadata, specs).unwrap();
+    fill(specs, |name, bytes| writer.write(name, bytes));
+    writer.finish().unwrap().into_inner()
+}
+
+fn safetensors_bytes(specs: &[TensorSpec]) -> Vec<u8> {
+    let sink = Cursor::new(Vec::new());
+    let notes = BTreeMap::from([("made by".to_owned(), "a test".to_owned())]);
+    let mut writer = safetensors::Writer::new(sink, Path::new("w"), &notes, specs).unwrap();
+    fill(specs, |name, bytes| writer.write(name, bytes));
+    writer.finish().unwrap().into_inner()
+}
+
+/// One tensor of every type that `holds` accepts.
+fn one_of_each(holds: impl Fn(TensorType) -> bool) -> Vec<TensorSpec> {
+    use PlainType::*;
+    let plain = [I8, U8, I16, U16, I32, U32, I64, U64, F64, Bool].map(TensorType::Plain);
+    let types = plain
+        .into_iter()
+        .chain(DType::all().map(TensorType::Weights));
+    let spec = |tensor_type: TensorType| TensorSpec {
+        name: format!("{tensor_type}"),
+        tensor_type,
+        shape: vec![32, 512],
+    };
+    types.filter(|&t| holds(t)).map(spec).collect()
+}
+
+#[test]
+fn gguf_of_every_type() {
+    let unsigned = [
+        PlainType::U8,
+        PlainType::U16,
+        PlainType::U32,
+        PlainType::U64,
+        PlainType::Bool,
+    ];
+    let specs = one_of_each(|t| match t {
+        TensorType::Weights(dtype) => dtype.block_rows() == 1,
+        TensorType::Plain(plain) => !unsigned.contains(&plain),
+    });
+    assert_eq!(specs.len(), 17 + 5);
+    let bytes = gguf_bytes(&Metadata::new(), &specs);
+    let header = gguf::Header::parse(&bytes, Path::new("w.gguf")).unwrap();
+    assert_eq!(header.version, 3);
+    assert_eq!(bytes.len() % 32, 0, "the last tensor is padded too");
+    for (spec, info) in specs.iter().zip(&header.tensors) {
+        assert_eq!(TensorSpec::from(info), *spec);
+        let start = info.offset as usize;
+        assert_eq!(
+            bytes[start..start + info.size_bytes],
+            bytes_of(spec),
+            "{}",
+            spec.name
+        );
+    }
+}
+
+#[test]
+fn safetensors_of_every_type() {
+    let specs = one_of_each(|t| match t {
+        TensorType::Weights(dtype) => dtype.is_float() || dtype.block_rows() > 1,
+        TensorType::Plain(_) => true,
+    });
+    assert_eq!(specs.len(), 5 + 10);
+    let bytes = safetensors_bytes(&specs);
+    let header = safetensors::Header::parse(&bytes, Path::new("w.safetensors")).unwrap();
+    assert_eq!(header.metadata["format"], "pt");
+    assert_eq!(header.metadata["made by"], "a test");
+    assert_eq!(header.data_offset % 8, 0);
+    for spec in &specs {
+        let info = header
+            .tensors
+            .iter()
+            .find(|info| info.name == spec.name)
+            .unwrap();
+        assert_eq!(TensorSpec::from(info), *spec);
+        let start = info.offset as usize;
+        assert_eq!(
+            bytes[start..start + info.size_bytes],
+            bytes_of(spec),
+            "{}",
+            spec.name
+        );
+    }
+}
+
+#[test]
+fn wide_elements_are_aligned_whatever_the_order() {
+    let spec = |name: &str, tensor_type, n| TensorSpec {
+        name: name.into(),
+        tensor_type,
+        shape: vec![n],
+    };
+    let specs = [
+        spec("flags", TensorType::Plain(PlainType::Bool), 3),
+        spec("half", DType::F16.into(), 5),
+        spec("single", DType::F32.into(), 1),
+        spec("ids", TensorType::Plain(PlainType::I64), 1),
+    ];
+    let bytes = safetensors_bytes(&specs);
+    let header = safetensors::Header::parse(&bytes, Path::new("w")).unwrap();
+    let names: Vec<_> = header
+        .tensors
+        .iter()
+        .map(|info| info.name.as_str())
+        .collect();
+    assert_eq!(names, ["ids", "single", "half", "flags"]);
+}
+
+#[test]
+fn alignment_of_the_metadata_is_honoured() {
+    let mut metadata = Metadata::new();
+    metadata.insert(gguf::ALIGNMENT_KEY, 128u32);
+    let specs = [
+        TensorSpec::new("a", DType::F32, &[1]),
+        TensorSpec::new("b", DType::F32, &[1]),
+    ];
+    let bytes = gguf_bytes(&metadata, &specs);
+    let header = gguf::Header::parse(&bytes, Path::new("w.gguf")).unwrap();
+    assert_eq!(header.alignment, 128);
+    for info in &header.tensors {
+        assert_eq!(info.offset % 128, 0);
+    }
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused() {
+    let gguf = |spec: TensorSpec| {
+        gguf::Writer::new(
+            Cursor::new(vec![]),
+            Path::new("w.gguf"),
+            &Metadata::new(),
+            &[spec],
+        )
+        .unwrap_err()
+    };
+    let st = |spec: TensorSpec| {
+        safetensors::Writer::new(
+            Cursor::new(vec![]),
+            Path::new("w.st"),
+            &BTreeMap::new(),
+            &[spec],
+        )
+        .unwrap_err()
+    };
+    let flag = TensorSpec {
+        name: "t".into(),
+        tensor_type: TensorType::Plain(PlainType::Bool),
+        shape: vec![1],
+    };
+    let cases = [
+        (
+            gguf(TensorSpec::new("t", DType::Q4nx, &[32, 256])),
+            ["w.gguf", "`t`", "no type q4nx"],
+        ),
+        (gguf(flag), ["w.gguf", "`t`", "no type bool"]),
+        (
+            gguf(TensorSpec::new("n".repeat(64), DType::F32, &[1])),
+            ["w.gguf", "64 bytes", "at most 63"],
+        ),
+        (
+            gguf(TensorSpec::new("t", DType::F32, &[1; 5])),
+            ["w.gguf", "5 dimensions", "at most 4"],
+        ),
+        (
+            st(TensorSpec::new("t", DType::Q4K, &[1, 256])),
+            ["w.st", "`t`", "no type q4_k"],
+        ),
+        (
+            st(TensorSpec::new("t", DType::Q4nx, &[2, 32, 256])),
+            ["w.st", "matrices", "[2, 32, 256]"],
+        ),
+        (
+            st(TensorSpec::new("__metadata__", DType::F32, &[1])),
+            ["w.st", "`__metadata__`", "keeps"],
+        ),
+    ];
+    for (error, parts) in cases {
+        assert!(matches!(error, Error::CannotStore { .. }), "{error:?}");
+        says("refused", &error, &parts);
+    }
+    for error in [
+        gguf(TensorSpec::new("t", DType::Q4K, &[1, 255])),
+        st(TensorSpec::new("t", DType::Q4nx, &[31, 256])),
+    ] {
+        assert!(matches!(error, Error::BadShape { .. }), "{error:?}");
+    }
+    let twins = [
+        TensorSpec::new("t", DType::F32, &[1]),
+        TensorSpec::new("t", DType::F16, &[1]),
+    ];
+    let error = gguf::Writer::new(
+        Cursor::new(vec![]),
+        Path::new("w"),
+        &Metadata::new(),
+        &twins,
+    )
+    .unwrap_err();
+    assert!(matches!(error, Error::DuplicateTensor { .. }), "{error:?}");
+    let mut metadata = Metadata::new();
+    metadata.insert(gguf::ALIGNMENT_KEY, 3u32);
+    let error = gguf::Writer::new(Cursor::new(vec![]), Path::new("w"), &metadata, &[]).unwrap_err();
+    assert!(matches!(error, Error::KeyType { .. }), "{error:?}");
+}
+
+#[test]
+fn bytes_that_were_not_announced_are_refused() {
+    let spec = [TensorSpec::new("t", DType::F32, &[2])];
+    let sink = Cursor::new(vec![]);
+    let mut writer = gguf::Writer::new(sink, Path::new("w.gguf"), &Metadata::new(), &spec).unwrap();
+    let error = writer.write("u", &[0; 4]).unwrap_err();
+    assert!(matches!(error, Error::CannotStore { .. }), "{error:?}");
+    says("unknown", &error, &["w.gguf", "`u`", "not announced"]);
+    writer.write("t", &[0; 5]).unwrap();
+    let error = writer.write("t", &[0; 4]).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::WrongLength {
+                expected_bytes: 8,
+                found_bytes: 9,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn sharded_models() {
+    let dir = TempDir::new().unwrap();
+    let specs: Vec<_> = (0..7)
+        .map(|i| TensorSpec::new(format!("t{i}"), DType::BF16, &[i, 64]))
+        .collect();
+    let mut writer = ShardedWriter::create(dir.path(), &BTreeMap::new(), &specs, 1000).unwrap();
+    assert!(writer.write("nobody", &[]).is_err());
+    fill(&specs, |name, bytes| writer.write(name, bytes));
+    let files = writer.commit().unwrap();
+    // Of 128·i bytes each: 0+1+2+3, 4, 5, 6.
+    assert_eq!(files.len(), 4 + 1);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), files.len());
+    let model = Checkpoint::open(dir.path()).unwrap();
+    assert_eq!(model.files(), &files[..4]);
+    for spec in &specs {
+        let tensor = model.require(&spec.name).unwrap();
+        assert_eq!(TensorSpec::from(tensor.info), *spec);
+        assert_eq!(tensor.bytes, bytes_of(spec));
+    }
+
+    let error = ShardedWriter::create(dir.path(), &BTreeMap::new(), &specs, u64::MAX).unwrap_err();
+    assert!(matches!(error, Error::OtherWeights { .. }), "{error:?}");
+    ShardedWriter::create(dir.path(), &BTreeMap::new(), &specs, 1000)
+        .expect("its own names may be replaced");
+
+    let dir = TempDir::new().unwrap();
+    let mut writer = ShardedWriter::create(dir.path(), &BTreeMap::new(), &specs, u64::MAX).unwrap();
+    fill(&specs, |name, bytes| writer.write(name, bytes));
+    let files = writer.commit().unwrap();
+    assert_eq!(files, [dir.path().join("model.safetensors")]);
+    assert_eq!(Checkpoint::open(dir.path()).unwrap().tensors().len(), 7);
+}
+
+#[test]
+fn an_incomplete_sharded_model_leaves_nothing() {
+    let dir = TempDir::new().unwrap();
+    let specs: Vec<_> = (0..3)
+        .map(|i| TensorSpec::new(format!("t{i}"), DType::F32, &[64]))
+        .collect();
+    let mut writer = ShardedWriter::create(dir.path(), &BTreeMap::new(), &specs, 300).unwrap();
+    writer.write("t0", &[0; 256]).unwrap();
+    writer.write("t2", &[0; 256]).unwrap();
+    let error = writer.commit().unwrap_err();
+    assert!(matches!(error, Error::WrongLength { .. }), "{error:?}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+fn any_array() -> impl Strategy<Value = Array> {
+    let flat = prop_oneof![
+        vec(any::<u8>(), 0..4).prop_map(Array::U8),
+        vec(any::<i8>(), 0..4).prop_map(Array::I8),
+        vec(any::<u16>(), 0..4).prop_map(Array::U16),
+        vec(any::<i16>(), 0..4).prop_map(Array::I16),
+        vec(any::<u32>(), 0..4).prop_map(Array::U32),
+        vec(any::<i32>(), 0..4).prop_map(Array::I32),
+        vec(any::<u64>(), 0..4).prop_map(Array::U64),
+        vec(any::<i64>(), 0..4).prop_map(Array::I64),
+        vec(any::<f32>(), 0..4).prop_map(Array::F32),
+        vec(any::<f64>(), 0..4).prop_map(Array::F64),
+        vec(any::<bool>(), 0..4).prop_map(Array::Bool),
+        vec(".{0,8}", 0..4).prop_map(Array::Str),
+    ];
+    flat.prop_recursive(3, 16, 3, |inner| vec(inner, 0..3).prop_map(Array::Array))
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<u8>().prop_map(Value::U8),
+        any::<i8>().prop_map(Value::I8),
+        any::<u16>().prop_map(Value::U16),
+        any::<i16>().prop_map(Value::I16),
+        any::<u32>().prop_map(Value::U32),
+        any::<i32>().prop_map(Value::I32),
+        any::<u64>().prop_map(Value::U64),
+        any::<i64>().prop_map(Value::I64),
+        any::<f32>().prop_map(Value::F32),
+        any::<f64>().prop_map(Value::F64),
+        any::<bool>().prop_map(Value::Bool),
+        ".{0,16}".prop_map(Value::Str),
+        any_array().prop_map(Value::Array),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_metadata(entries in vec((".{0,12}", any_value()), 0..8)) {
+        let mut metadata = Metadata::new();
+        for (key, value) in entries {
+            metadata.insert(key, value);
+        }
+        let bytes = gguf_bytes(&metadata, &[]);
+        let header = gguf::Header::parse(&bytes, Path::new("w.gguf")).unwrap();
+        let read: Vec<_> = header.metadata.iter().collect();
+        prop_assert_eq!(read, metadata.iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn any_shapes(shapes in vec(vec(0usize..5, 0..4), 0..6)) {
+        let spec = |(i, shape): (usize, &Vec<usize>)| TensorSpec::new(format!("t {i}"), DType::F16, shape);
+        let specs: Vec<_> = shapes.iter().enumerate().map(spec).collect();
+        let bytes = gguf_bytes(&Metadata::new(), &specs);
+        let header = gguf::Header::parse(&bytes, Path::new("w.gguf")).unwrap();
+        prop_assert_eq!(header.tensors.iter().map(TensorSpec::from).collect::<Vec<_>>(), specs.clone());
+        let bytes = safetensors_bytes(&specs);
+        let header = safetensors::Header::parse(&bytes, Path::new("w")).unwrap();
+        for spec in &specs {
+            let info = header.tensors.iter().find(|info| info.name == spec.name).unwrap();
+            prop_assert_eq!(&info.shape, &spec.shape);
+            let start = info.offset as usize;
+            prop_assert_eq!(&bytes[start..start + info.size_bytes], bytes_of(spec));
+        }
+    }
+}
