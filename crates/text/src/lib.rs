@@ -1,2 +1,52 @@
 //! Tokenizers, chat templates and a streaming detokenizer.
+//!
+//! This crate knows no file format: what a GGUF file says enters as a [`GgufVocab`], a Hugging Face folder as
+//! the bytes of `tokenizer.json` and the value of `tokenizer_config.json`. It trusts none of it: whatever the
+//! bytes, building a [`Tokenizer`] or a [`ChatTemplate`] ends in a value or in a named [`Error`].
+//!
+//! The way of a text: special tokens are cut out of it, the rest is normalized, cut into pieces by the
+//! pre-tokenizer, and each piece encoded by the model (byte-level BPE, BPE over characters, or SentencePiece's
+//! merges by score). The way back is one lookup a token, and [`Detokenizer`] puts characters together that tokens cut.
+//!
+//! ```
+//! use millrace_text::{EncodeOptions, GgufVocab, Tokenizer};
+//!
+//! let tokenizer = Tokenizer::from_gguf(GgufVocab {
+//!     model: "gpt2",
+//!     pre: Some("gpt-2"),
+//!     tokens: vec!["a", "b", "Ġ", "ab", "Ġab"],
+//!     merges: vec!["a b", "Ġ ab"],
+//!     ..GgufVocab::default()
+//! })?;
+//! let ids = tokenizer.encode("ab ab a", EncodeOptions::default());
+//! assert_eq!(ids, [3, 4, 2, 0]);
+//! assert_eq!(tokenizer.decode(&ids, true), "ab ab a");
+//! # Ok::<(), millrace_text::Error>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod byte_alphabet;
+mod detokenize;
+mod end_of_generation;
+mod error;
+mod gguf;
+mod hash;
+mod hf;
+mod model;
+mod normalize;
+mod pretokenize;
+mod special;
+mod tokenizer;
+mod unicode;
+mod vocab;
+
+pub use detokenize::{DecodeOptions, Detokenizer};
+pub use error::Error;
+pub use gguf::GgufVocab;
+pub use tokenizer::{EncodeOptions, Tokenizer};
+pub use vocab::TokenKind;
+
+/// The names of splitting rules that [`GgufVocab::pre`] may have, in alphabetical order.
+pub fn known_pre_tokenizers() -> Vec<&'static str> {
+    pretokenize::profile::known_names()
+}

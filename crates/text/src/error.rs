@@ -1,0 +1,174 @@
+//! What can be wrong with a tokenizer or a chat template.
+
+/// Why a tokenizer or a chat template was refused, or a chat could not be rendered.
+///
+/// Encoding and decoding never fail: once a [`crate::Tokenizer`] exists, every text has token ids and
+/// every id has bytes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The vocabulary is of a kind this crate does not implement.
+    #[error("tokenizer model \"{found}\" is not supported (supported: {known})")]
+    UnsupportedModel {
+        /// Name in the file.
+        found: String,
+        /// Names that are supported.
+        known: &'static str,
+    },
+
+    /// `tokenizer.ggml.pre` names rules that are not in the table.
+    #[error(
+        "pre-tokenizer \"{found}\" is not known, and guessing it would split text wrongly (known: {known})"
+    )]
+    UnknownPreTokenizer {
+        /// Name in the file.
+        found: String,
+        /// Every name in the table, separated by commas.
+        known: String,
+    },
+
+    /// A part of `tokenizer.json` is of a kind this crate does not implement.
+    #[error("tokenizer.json: {part} \"{found}\" is not supported (supported: {known})")]
+    UnsupportedPart {
+        /// `normalizer`, `pre_tokenizer`, `post_processor` or `decoder`.
+        part: &'static str,
+        /// Name in the file.
+        found: String,
+        /// Names that are supported.
+        known: &'static str,
+    },
+
+    /// A setting of a supported part that this crate does not implement.
+    #[error("tokenizer.json: {part}: {found} is not supported; {hint}")]
+    UnsupportedSetting {
+        /// Where the setting is.
+        part: &'static str,
+        /// The setting with its value.
+        found: String,
+        /// What is supported instead.
+        hint: &'static str,
+    },
+
+    /// JSON that cannot be parsed, or does not have the expected shape.
+    #[error("{file}: {source}")]
+    Json {
+        /// Which file.
+        file: &'static str,
+        /// Line, column and reason.
+        source: serde_json::Error,
+    },
+
+    /// A list is shorter than the list of tokens it belongs to.
+    #[error("{list} has {found} entries, expected {expected} (one a token)")]
+    ListLength {
+        /// Which list.
+        list: &'static str,
+        /// Number of tokens.
+        expected: usize,
+        /// Entries in the list.
+        found: usize,
+    },
+
+    /// Something the vocabulary needs is absent.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+
+    /// A token id that lies outside the vocabulary, or is claimed twice.
+    #[error("token id {id} of \"{text}\": {reason}")]
+    TokenId {
+        /// The id.
+        id: u64,
+        /// Text of the token.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A token that another part refers to is not in the vocabulary.
+    #[error("{by} refers to the token \"{text}\", which the vocabulary does not hold")]
+    UnknownToken {
+        /// Who refers to it.
+        by: &'static str,
+        /// Text of the token.
+        text: String,
+    },
+
+    /// A merge that is not two tokens of the vocabulary making a third.
+    #[error("merge {index} (\"{text}\"): {reason}")]
+    Merge {
+        /// Position in the list of merges.
+        index: usize,
+        /// The merge as written.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+
+    /// A regular expression that does not compile.
+    #[error("regular expression \"{pattern}\": {source}")]
+    Regex {
+        /// The expression.
+        pattern: String,
+        /// Why.
+        source: Box<fancy_regex::Error>,
+    },
+
+    /// The vocabulary is too large for 32-bit offsets or ids.
+    #[error("the vocabulary is too large: {what} exceeds {limit}")]
+    TooLarge {
+        /// What was counted.
+        what: &'static str,
+        /// The largest value.
+        limit: u64,
+    },
+
+    /// The special tokens could not be compiled into one matcher.
+    #[error("special tokens: {0}")]
+    SpecialTokens(#[from] Box<aho_corasick::BuildError>),
+
+    /// A chat template that does not parse.
+    #[error("chat template \"{name}\", line {line}: {reason}")]
+    Template {
+        /// Name of the template (`default` for an unnamed one).
+        name: String,
+        /// Line of the error, from 1; 0 where the parser gives none.
+        line: usize,
+        /// Why.
+        reason: String,
+    },
+
+    /// The file that should hold a chat template holds something else.
+    #[error("chat_template: expected {expected}, found {found}")]
+    TemplateShape {
+        /// What was expected.
+        expected: &'static str,
+        /// What was found.
+        found: String,
+    },
+
+    /// The template itself refused the conversation by calling `raise_exception`.
+    #[error("the chat template refuses this conversation: {0}")]
+    Refused(String),
+
+    /// A chat template that ran too long: it loops or recurses without end.
+    #[error(
+        "chat template \"{name}\" was stopped after {limit} steps: it does not seem to come to an end"
+    )]
+    Fuel {
+        /// Name of the template.
+        name: String,
+        /// The number of steps that were allowed.
+        limit: u64,
+    },
+
+    /// A chat template that failed while rendering.
+    #[error("chat template \"{name}\", line {line}: {reason}")]
+    Render {
+        /// Name of the template.
+        name: String,
+        /// Line of the error, from 1; 0 where the engine gives none.
+        line: usize,
+        /// Why.
+        reason: String,
+    },
+}

@@ -1,0 +1,229 @@
+//! Tokenizers from the metadata of GGUF files.
+
+use crate::byte_alphabet;
+use crate::end_of_generation;
+use crate::model::bpe::{ByteBpe, Options, Unknown};
+use crate::model::merge::{Merges, check_count, halves, resolve};
+use crate::model::spm::Spm;
+use crate::model::{Model, byte_of_text};
+use crate::normalize::{Normalizer, Rule};
+use crate::pretokenize::PreTokenizer;
+use crate::pretokenize::profile::Profile;
+use crate::special::{SpecialToken, Splitter};
+use crate::tokenizer::{LeadingSpace, SpecialIds};
+use crate::vocab::{TokenKind, Vocab};
+use crate::{Error, Tokenizer};
+
+/// What a GGUF file says of its vocabulary, under `tokenizer.ggml.`; absent keys are `None` or empty.
+#[derive(Clone, Debug, Default)]
+pub struct GgufVocab<'a> {
+    /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
+    pub model: &'a str,
+    /// `pre`: the name of the splitting rules of a `gpt2` vocabulary.
+    pub pre: Option<&'a str>,
+    /// `tokens`: the texts, by id.
+    pub tokens: Vec<&'a str>,
+    /// `scores`, one a token; required by `llama`.
+    pub scores: Vec<f32>,
+    /// `token_type`, one a token; without it all tokens are ordinary.
+    pub token_types: Vec<i32>,
+    /// `merges`, as `left right`; required by `gpt2`.
+    pub merges: Vec<&'a str>,
+    /// `bos_token_id`
+    pub bos: Option<u32>,
+    /// `eos_token_id`
+    pub eos: Option<u32>,
+    /// `eot_token_id`: ends a turn.
+    pub eot: Option<u32>,
+    /// `eom_token_id`: ends a message.
+    pub eom: Option<u32>,
+    /// `unknown_token_id`
+    pub unk: Option<u32>,
+    /// `add_bos_token`
+    pub add_bos: Option<bool>,
+    /// `add_eos_token`
+    pub add_eos: Option<bool>,
+    /// `add_space_prefix`
+    pub add_space_prefix: Option<bool>,
+}
+
+const KNOWN_MODELS: &str = "gpt2, llama";
+
+impl Tokenizer {
+    /// Builds a tokenizer from the metadata of a GGUF file.
+    ///
+    /// Ids of special tokens that lie outside the vocabulary count as absent, as they do elsewhere.
+    ///
+    /// # Errors
+    /// A vocabulary of another kind, an unknown `pre`, lists shorter than the list of tokens, missing scores or
+    /// merges, malformed merges, `add_bos_token` or `add_eos_token` without such a token.
+    pub fn from_gguf(gguf: GgufVocab<'_>) -> Result<Tokenizer, Error> {
+        let n = gguf.tokens.len();
+        for (list, found) in [
+            ("tokenizer.ggml.token_type", gguf.token_types.len()),
+            ("tokenizer.ggml.scores", gguf.scores.len()),
+        ] {
+            if found != 0 && found < n {
+                return Err(Error::ListLength { list, expected: n, found });
+            }
+        }
+        match gguf.model {
+            _ if n == 0 => Err(Error::Missing("tokenizer.ggml.tokens")),
+            "gpt2" => byte_level(&gguf),
+            "llama" => sentencepiece(&gguf),
+            other => {
+                Err(Error::UnsupportedModel { found: other.to_owned(), known: KNOWN_MODELS })
+            }
+        }
+    }
+}
+
+impl GgufVocab<'_> {
+    fn kind(&self, id: usize, text: &str) -> TokenKind {
+        let number = self.token_types.get(id);
+        let kind = number.map_or(TokenKind::Normal, |number| TokenKind::from_gguf(*number));
+        end_of_generation::kind_of(text, kind)
+    }
+
+    fn id(&self, id: Option<u32>) -> Option<u32> {
+        id.filter(|id| (*id as usize) < self.tokens.len())
+    }
+
+    /// The ids with a role, `bos`, `eos` and `unk` completed by the caller's defaults.
+    fn special_ids(&self, vocab: &Vocab, default: Defaults) -> Result<SpecialIds, Error> {
+        let or = |id: Option<u32>, default: Option<u32>| self.id(id).or(self.id(default));
+        let (bos, eos) = (or(self.bos, default.bos), or(self.eos, default.eos));
+        let prefix = match (self.add_bos.unwrap_or(default.add_bos), bos) {
+            (true, None) if self.add_bos.is_some() => {
+                return Err(Error::Missing("tokenizer.ggml.bos_token_id (add_bos_token is true)"));
+            }
+            (true, bos) => bos,
+            (false, _) => None,
+        };
+        let suffix = match (self.add_eos.unwrap_or(false), eos) {
+            (true, None) => {
+                return Err(Error::Missing("tokenizer.ggml.eos_token_id (add_eos_token is true)"));
+            }
+            (true, eos) => eos,
+            (false, _) => None,
+        };
+        let named = [eos, self.id(self.eot), self.id(self.eom)];
+        Ok(SpecialIds {
+            bos,
+            eos,
+            unknown: or(self.unk, default.unknown),
+            prefix: prefix.into_iter().collect(),
+            suffix: suffix.into_iter().collect(),
+            end_of_generation: end_of_generation::find(vocab, named.into_iter().flatten()),
+        })
+    }
+}
+
+/// What holds where a file is silent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Defaults {
+    bos: Option<u32>,
+    eos: Option<u32>,
+    unknown: Option<u32>,
+    add_bos: bool,
+}
+
+fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
+    if gguf.merges.is_empty() {
+        return Err(Error::Missing("tokenizer.ggml.merges"));
+    }
+    let profile = Profile::named(gguf.pre)?;
+    let mut vocab = Vocab::with_capacity(gguf.tokens.len());
+    let mut bytes = Vec::new();
+    for (id, text) in gguf.tokens.iter().enumerate() {
+        let kind = gguf.kind(id, text);
+        bytes.clear();
+        let is_word = matches!(kind, TokenKind::Normal | TokenKind::Unused)
+            && byte_alphabet::decode_into(text, &mut bytes);
+        match byte_of_text(text) {
+            _ if is_word => {}
+            Some(byte) if kind == TokenKind::Byte => bytes.push(byte),
+            _ => bytes.extend_from_slice(text.as_bytes()),
+        }
+        vocab.push(text, kind, &bytes, is_word)?;
+    }
+    let merges = merges(&vocab, &gguf.merges)?;
+    let defaults = Defaults { add_bos: profile.add_bos, ..Defaults::default() };
+    let ids = gguf.special_ids(&vocab, defaults)?;
+    let options = Options {
+        ignore_merges: profile.ignore_merges,
+        unknown: Unknown { id: ids.unknown, fuse: false },
+        byte_fallback: false,
+    };
+    Ok(Tokenizer {
+        special: splitter(&vocab)?,
+        normalizer: Normalizer { rules: profile.form.map(Rule::Form).into_iter().collect() },
+        special_normalized: Splitter::default(),
+        pre_tokenizer: profile.pre_tokenizer()?,
+        model: Model::ByteBpe(ByteBpe::new(&vocab, merges, options)),
+        ids,
+        leading_space: LeadingSpace::Keep,
+        vocab,
+    })
+}
+
+/// The merges of a file. One whose tokens the vocabulary lacks can never apply and is left out.
+fn merges(vocab: &Vocab, written: &[&str]) -> Result<Merges, Error> {
+    check_count(written.len())?;
+    let mut merges = Merges::with_capacity(written.len());
+    let mut joined = String::new();
+    for (rank, merge) in written.iter().enumerate() {
+        let (left, right) = halves(rank, merge)?;
+        if let Some(ids) = resolve(vocab, left, right, &mut joined) {
+            merges.insert(rank as u32, ids, false);
+        }
+    }
+    Ok(merges)
+}
+
+fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
+    if gguf.scores.is_empty() {
+        return Err(Error::Missing("tokenizer.ggml.scores"));
+    }
+    let mut vocab = Vocab::with_capacity(gguf.tokens.len());
+    for (id, text) in gguf.tokens.iter().enumerate() {
+        let kind = gguf.kind(id, text);
+        let is_text = matches!(kind, TokenKind::Normal | TokenKind::Unused);
+        match byte_of_text(text) {
+            Some(byte) if kind == TokenKind::Byte => vocab.push(text, kind, &[byte], false)?,
+            _ if is_text && text.contains('▁') => {
+                vocab.push(text, kind, text.replace('▁', " ").as_bytes(), false)?
+            }
+            _ => vocab.push(text, kind, text.as_bytes(), false)?,
+        };
+    }
+    let space_prefix = gguf.add_space_prefix.unwrap_or(true);
+    let defaults = Defaults { bos: Some(1), eos: Some(2), unknown: Some(0), add_bos: true };
+    let ids = gguf.special_ids(&vocab, defaults)?;
+    Ok(Tokenizer {
+        special: splitter(&vocab)?,
+        normalizer: Normalizer::sentencepiece(space_prefix),
+        special_normalized: Splitter::default(),
+        pre_tokenizer: PreTokenizer::default(),
+        model: Model::Spm(Spm::new(&vocab, &gguf.scores, ids.unknown)),
+        ids,
+        leading_space: if space_prefix { LeadingSpace::DropOne } else { LeadingSpace::Keep },
+        vocab,
+    })
+}
+
+/// The tokens matched before anything else: control tokens, the unknown token, user-defined ones.
+fn splitter(vocab: &Vocab) -> Result<Splitter, Error> {
+    let tokens = (0..vocab.len() as u32).filter_map(|id| {
+        let control = match vocab.kind(id) {
+            TokenKind::Control | TokenKind::Unknown => true,
+            TokenKind::UserDefined => false,
+            TokenKind::Normal | TokenKind::Unused | TokenKind::Byte => return None,
+        };
+        Some(SpecialToken::plain(id, vocab.text(id), control))
+    });
+    Splitter::new(tokens.collect())
+}
+
+#[cfg(test)]
+mod tests;

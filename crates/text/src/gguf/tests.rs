@@ -1,0 +1,120 @@
+//! Tokenizers built from small GGUF vocabularies.
+
+use super::*;
+use crate::EncodeOptions;
+
+const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
+const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+
+fn bpe() -> GgufVocab<'static> {
+    GgufVocab {
+        model: "gpt2",
+        pre: Some("llama-bpe"),
+        tokens: vec!["a", "b", "Ġ", "ab", "<|eot_id|>", "<|begin|>", "<think>", "Ċ"],
+        token_types: vec![1, 1, 1, 1, 3, 3, 4, 1],
+        merges: vec!["a b"],
+        bos: Some(5),
+        eos: Some(4),
+        ..GgufVocab::default()
+    }
+}
+
+fn spm() -> GgufVocab<'static> {
+    GgufVocab {
+        model: "llama",
+        tokens: vec!["<unk>", "<s>", "</s>", "<0x0A>", "▁", "a", "b", "▁a", "<tool>", "▁b"],
+        scores: vec![0.0, 0.0, 0.0, 0.0, -9.0, -9.0, -9.0, -1.0, 0.0, -2.0],
+        token_types: vec![2, 3, 3, 6, 1, 1, 1, 1, 4, 1],
+        ..GgufVocab::default()
+    }
+}
+
+#[test]
+fn byte_level_with_special_tokens() {
+    let t = Tokenizer::from_gguf(bpe()).unwrap();
+    assert_eq!(t.encode("ab<|eot_id|>\n", SPECIAL), [5, 3, 4, 7]);
+    assert_eq!(t.encode("ab<think>", PLAIN), [3, 6]);
+    assert_eq!(t.decode(&[5, 3, 2, 0, 6, 4], true), "ab a<think>");
+    assert_eq!(t.decode(&[5, 3, 4], false), "<|begin|>ab<|eot_id|>");
+    assert!(t.add_bos() && !t.add_eos());
+    assert_eq!(t.end_of_generation(), [4]);
+    assert!(t.is_special(4) && !t.is_special(6) && !t.is_special(0));
+    assert_eq!((t.n_vocab(), t.id_of("Ġ"), t.token_text(2)), (8, Some(2), "Ġ"));
+    assert_eq!(t.token_bytes(2).as_ref(), b" ");
+}
+
+#[test]
+fn control_tokens_in_plain_text_stay_text() {
+    let t = Tokenizer::from_gguf(bpe()).unwrap();
+    // Only `a`, `b`, space and newline have tokens; the rest has none and is left out.
+    assert_eq!(t.encode("a<|eot_id|>b", PLAIN), [0, 1]);
+}
+
+#[test]
+fn sentencepiece_prefixes_a_space_after_special_tokens() {
+    let t = Tokenizer::from_gguf(spm()).unwrap();
+    assert_eq!(t.encode("a b", SPECIAL), [1, 7, 9]);
+    assert_eq!(t.encode("a</s>a\n", SPECIAL), [1, 7, 2, 7, 3]);
+    assert_eq!(t.encode("<tool>a", PLAIN), [8, 7]);
+    assert_eq!(t.encode("", SPECIAL), [1]);
+    assert_eq!((t.bos(), t.eos(), t.unknown()), (Some(1), Some(2), Some(0)));
+    let t = Tokenizer::from_gguf(GgufVocab { add_space_prefix: Some(false), ..spm() }).unwrap();
+    assert_eq!(t.encode("a b", PLAIN), [5, 9]);
+    assert_eq!(t.decode(&[7, 9], true), " a b");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let cases: [(GgufVocab<'_>, &str); 9] = [
+        (GgufVocab { model: "bert", ..bpe() }, "\"bert\""),
+        (GgufVocab { tokens: vec![], ..bpe() }, "tokenizer.ggml.tokens"),
+        (GgufVocab { pre: Some("gpt-99"), ..bpe() }, "gpt-99"),
+        (GgufVocab { merges: vec![], ..bpe() }, "merges"),
+        (GgufVocab { merges: vec!["ab"], ..bpe() }, "merge 0 (\"ab\")"),
+        (GgufVocab { token_types: vec![1], ..bpe() }, "has 1 entries, expected 8"),
+        (GgufVocab { scores: vec![], ..spm() }, "scores"),
+        (GgufVocab { bos: None, add_bos: Some(true), ..bpe() }, "bos_token_id"),
+        (GgufVocab { eos: Some(99), add_eos: Some(true), ..bpe() }, "eos_token_id"),
+    ];
+    for (vocab, word) in cases {
+        let error = Tokenizer::from_gguf(vocab).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn odd_vocabularies_do_no_harm() {
+    let odd = GgufVocab {
+        model: "llama",
+        tokens: vec!["", "a", "a", "▁", "\u{0}", "<0xGG>", "<0x41>"],
+        scores: vec![f32::NAN, f32::INFINITY, -0.0, f32::NEG_INFINITY, 1e38, 0.0, 0.0],
+        token_types: vec![1, 99, -1, 0, 3, 6, 6],
+        bos: Some(u32::MAX),
+        add_bos: Some(false),
+        ..GgufVocab::default()
+    };
+    let t = Tokenizer::from_gguf(odd).unwrap();
+    assert_eq!(t.encode("aA\u{0}", PLAIN), [3, 1, 6, 0]);
+    assert_eq!(t.bos(), Some(1));
+}
+
+#[test]
+fn merges_of_missing_tokens_are_left_out() {
+    let t = Tokenizer::from_gguf(GgufVocab { merges: vec!["x y", "a b"], ..bpe() }).unwrap();
+    assert_eq!(t.encode("ab", PLAIN), [3]);
+}
+
+#[test]
+fn qwen_composes_its_input() {
+    let vocab = GgufVocab {
+        pre: Some("qwen2"),
+        tokens: vec!["Ã", "©", "e", "Ì", "ģ", "Ã©"],
+        token_types: vec![],
+        merges: vec!["Ã ©"],
+        bos: None,
+        eos: None,
+        ..bpe()
+    };
+    let t = Tokenizer::from_gguf(vocab).unwrap();
+    assert_eq!(t.encode("e\u{301}", PLAIN), [5]);
+}

@@ -1,0 +1,269 @@
+//! Tokenizers from Hugging Face's `tokenizer.json`, with what `tokenizer_config.json` adds.
+
+mod decoder;
+mod json;
+mod parts;
+mod post;
+
+use crate::end_of_generation;
+use crate::model::bpe::{ByteBpe, CharBpe, Options, Unknown};
+use crate::model::merge::{Merges, check_count, halves, resolve};
+use crate::model::{Model, byte_of_text};
+use crate::special::{SpecialToken, Splitter};
+use crate::tokenizer::SpecialIds;
+use crate::vocab::{TokenKind, Vocab};
+use crate::{Error, Tokenizer};
+use decoder::PieceDecoder;
+use json::{Merge, TokenizerJson};
+use parts::FILE;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+const KNOWN_MODELS: &str = "BPE";
+
+impl Tokenizer {
+    /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.
+    ///
+    /// The configuration names the begin- and end-of-sequence tokens, and whether they are added: its
+    /// `add_bos_token` and `add_eos_token`, where present, replace the post-processor.
+    ///
+    /// # Errors
+    /// JSON of another shape; a model, normalizer, pre-tokenizer, post-processor or decoder of an
+    /// unsupported kind, by name; ids that collide or have no justification in the file's size; merges of
+    /// tokens that are not there.
+    pub fn from_hf(tokenizer_json: &[u8], tokenizer_config: Option<&Value>) -> Result<Tokenizer, Error> {
+        let json: TokenizerJson<'_> = serde_json::from_slice(tokenizer_json)
+            .map_err(|source| Error::Json { file: FILE, source })?;
+        check_model(&json.model)?;
+        let pre = parts::pre_tokenizer(&json.pre_tokenizer)?;
+        let decoder = PieceDecoder::new(&json.decoder, pre.byte_level)?;
+        let entries = Entries::new(&json, tokenizer_json.len())?;
+        let vocab = entries.vocab(&json, &decoder, pre.byte_level)?;
+        let merges = merges(&vocab, &json.model.merges.0)?;
+        let unknown = json.model.unk_token.as_deref().and_then(|text| vocab.find(text));
+        let options = Options {
+            ignore_merges: json.model.ignore_merges,
+            unknown: Unknown { id: unknown, fuse: json.model.fuse_unk },
+            byte_fallback: json.model.byte_fallback,
+        };
+        let model = if pre.byte_level {
+            Model::ByteBpe(ByteBpe::new(&vocab, merges, options))
+        } else {
+            Model::CharBpe(CharBpe::new(&vocab, merges, options))
+        };
+        let normalizer = parts::normalizer(&json.normalizer)?;
+        let (mut raw, mut normalized) = (Vec::new(), Vec::new());
+        for token in special_tokens(&json, &vocab) {
+            if token.normalized {
+                let content = normalizer.apply(&token.content).into_owned();
+                normalized.push(SpecialToken { content, ..token });
+            } else {
+                raw.push(token);
+            }
+        }
+        Ok(Tokenizer {
+            special: Splitter::new(raw)?,
+            special_normalized: Splitter::new(normalized)?,
+            normalizer,
+            pre_tokenizer: pre.pre_tokenizer,
+            model,
+            ids: special_ids(&json, tokenizer_config, &vocab, unknown)?,
+            leading_space: decoder.leading_space,
+            vocab,
+        })
+    }
+}
+
+/// Refuses models and settings that are not implemented.
+fn check_model(model: &json::Model<'_>) -> Result<(), Error> {
+    let is_list = matches!(model.vocab, json::Vocab::List);
+    match model.kind.as_deref() {
+        Some("BPE") => {}
+        // Old files do not name the model; only BPE has merges.
+        None if !is_list && !model.merges.0.is_empty() => {}
+        kind => {
+            let found = kind.unwrap_or(if is_list { "Unigram" } else { "without a type" });
+            return Err(Error::UnsupportedModel { found: found.to_owned(), known: KNOWN_MODELS });
+        }
+    }
+    let affix = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    for (part, found) in [
+        ("model.continuing_subword_prefix", affix(&model.continuing_subword_prefix)),
+        ("model.end_of_word_suffix", affix(&model.end_of_word_suffix)),
+        ("model.dropout", model.dropout.filter(|p| *p != 0.0).map(|p| p.to_string())),
+    ] {
+        if let Some(found) = found {
+            let found = format!("\"{found}\"");
+            return Err(Error::UnsupportedSetting { part, found, hint: "expected none" });
+        }
+    }
+    Ok(())
+}
+
+/// The texts of all ids.
+struct Entries<'j> {
+    texts: Vec<Option<Cow<'j, str>>>,
+    /// Ids below this one may be the model's own; the rest were only added.
+    in_model: Vec<bool>,
+}
+
+impl<'j> Entries<'j> {
+    fn new(json: &'j TokenizerJson<'_>, file_bytes: usize) -> Result<Entries<'j>, Error> {
+        let json::Vocab::Map(map) = &json.model.vocab else {
+            return Err(Error::Missing("tokenizer.json: model.vocab"));
+        };
+        let added = json.added_tokens.iter().map(|token| (token.content.as_str(), token.id));
+        let of_model = map.iter().map(|(text, id)| (text.as_ref(), *id));
+        let highest = of_model.clone().chain(added.clone()).max_by_key(|(_, id)| *id);
+        let Some((text, highest)) = highest else {
+            return Err(Error::Missing("tokenizer.json: every token"));
+        };
+        // Each token takes several bytes of the file: a higher id would be an excuse to allocate.
+        if highest as usize >= file_bytes {
+            return Err(Error::TokenId {
+                id: u64::from(highest),
+                text: text.to_owned(),
+                reason: format!("a file of {file_bytes} bytes cannot hold that many tokens"),
+            });
+        }
+        let n = highest as usize + 1;
+        let mut entries = Entries { texts: vec![None; n], in_model: vec![false; n] };
+        for (text, id) in of_model {
+            entries.set(text, id)?;
+            entries.in_model[id as usize] = true;
+        }
+        let known: HashMap<&str, u32> = map.iter().map(|(t, id)| (t.as_ref(), *id)).collect();
+        for (text, id) in added {
+            // A token of the model keeps its id, whatever the list of added tokens says.
+            if !known.contains_key(text) {
+                entries.set(text, id)?;
+            }
+        }
+        Ok(entries)
+    }
+
+    fn set(&mut self, text: &'j str, id: u32) -> Result<(), Error> {
+        let place = &mut self.texts[id as usize];
+        if let Some(other) = place
+            && other != text
+        {
+            return Err(Error::TokenId {
+                id: u64::from(id),
+                text: text.to_owned(),
+                reason: format!("\"{other}\" has the same id"),
+            });
+        }
+        *place = Some(Cow::Borrowed(text));
+        Ok(())
+    }
+
+    fn vocab(
+        &self,
+        json: &TokenizerJson<'_>,
+        decoder: &PieceDecoder,
+        byte_level: bool,
+    ) -> Result<Vocab, Error> {
+        let added: HashMap<&str, TokenKind> = json
+            .added_tokens
+            .iter()
+            .map(|token| {
+                let kind = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
+                (token.content.as_str(), kind)
+            })
+            .collect();
+        let unknown = json.model.unk_token.as_deref();
+        let mut vocab = Vocab::with_capacity(self.texts.len());
+        let mut piece = Vec::new();
+        for (text, in_model) in self.texts.iter().zip(&self.in_model) {
+            let text = text.as_deref();
+            let kind = match text {
+                None => TokenKind::Unused,
+                Some(text) if unknown == Some(text) => TokenKind::Unknown,
+                Some(text) => added.get(text).copied().unwrap_or_else(|| {
+                    let is_byte = json.model.byte_fallback && byte_of_text(text).is_some();
+                    if is_byte { TokenKind::Byte } else { TokenKind::Normal }
+                }),
+            };
+            let text = text.unwrap_or_default();
+            piece.clear();
+            match kind {
+                TokenKind::Control | TokenKind::Unknown => piece.extend_from_slice(text.as_bytes()),
+                // Matched in the text as written, so printed as written.
+                TokenKind::UserDefined if byte_level => piece.extend_from_slice(text.as_bytes()),
+                _ => decoder.decode_into(text, &mut piece),
+            }
+            let is_text = matches!(kind, TokenKind::Normal | TokenKind::UserDefined);
+            vocab.push(text, kind, &piece, byte_level && *in_model && is_text)?;
+        }
+        Ok(vocab)
+    }
+}
+
+fn merges(vocab: &Vocab, written: &[Merge<'_>]) -> Result<Merges, Error> {
+    check_count(written.len())?;
+    let mut merges = Merges::with_capacity(written.len());
+    let mut joined = String::new();
+    for (rank, merge) in written.iter().enumerate() {
+        let (left, right) = match merge {
+            Merge::Pair(left, right) => (left.as_ref(), right.as_ref()),
+            Merge::Joined(text) => halves(rank, text)?,
+        };
+        let ids = resolve(vocab, left, right, &mut joined).ok_or_else(|| Error::Merge {
+            index: rank,
+            text: format!("{left} {right}"),
+            reason: "one of the two tokens, or the one they make, is not in the vocabulary",
+        })?;
+        merges.insert(rank as u32, ids, true);
+    }
+    Ok(merges)
+}
+
+fn special_tokens(json: &TokenizerJson<'_>, vocab: &Vocab) -> impl Iterator<Item = SpecialToken> {
+    json.added_tokens.iter().filter_map(|token| {
+        Some(SpecialToken {
+            id: vocab.find(&token.content)?,
+            content: token.content.clone(),
+            control: token.special,
+            lstrip: token.lstrip,
+            rstrip: token.rstrip,
+            single_word: token.single_word,
+            normalized: token.normalized.unwrap_or(!token.special),
+        })
+    })
+}
+
+/// A token that the configuration names: a string, or an object with a `content`.
+fn configured(config: Option<&Value>, key: &str, vocab: &Vocab) -> Option<u32> {
+    let value = config?.get(key)?;
+    vocab.find(value.as_str().or_else(|| value.get("content")?.as_str())?)
+}
+
+fn special_ids(
+    json: &TokenizerJson<'_>,
+    config: Option<&Value>,
+    vocab: &Vocab,
+    unknown: Option<u32>,
+) -> Result<SpecialIds, Error> {
+    let mut around = post::around(&json.post_processor, vocab)?;
+    let bos = configured(config, "bos_token", vocab).or(around.prefix.first().copied());
+    let eos = configured(config, "eos_token", vocab).or(around.suffix.last().copied());
+    let setting = |key| config.and_then(|config| config.get(key)).and_then(Value::as_bool);
+    let (add_bos, add_eos) = (setting("add_bos_token"), setting("add_eos_token"));
+    if add_bos.is_some() || add_eos.is_some() {
+        let wanted = |add: Option<bool>, id: Option<u32>| id.filter(|_| add == Some(true));
+        around.prefix = wanted(add_bos, bos).into_iter().collect();
+        around.suffix = wanted(add_eos, eos).into_iter().collect();
+    }
+    Ok(SpecialIds {
+        bos,
+        eos,
+        unknown: unknown.or(configured(config, "unk_token", vocab)),
+        prefix: around.prefix,
+        suffix: around.suffix,
+        end_of_generation: end_of_generation::find(vocab, eos),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Decoders of `tokenizer.json`: what each token prints.
+//!
+//! A decoder is a chain of rules over the list of token texts. Streaming needs what a token prints to depend on
+//! that token alone, but for a space at the start of the text; every decoder of the supported models is so.
+
+use super::parts::{fields, flatten, kind_of, metaspace_decoder, replace_decoder, unsupported};
+use crate::Error;
+use crate::byte_alphabet;
+use crate::model::byte_of_text;
+use crate::pretokenize::Pattern;
+use crate::tokenizer::LeadingSpace;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What turns token texts into bytes.
+#[derive(Debug)]
+pub(crate) struct PieceDecoder {
+    rules: Vec<Rule>,
+    pub(crate) leading_space: LeadingSpace,
+}
+
+#[derive(Debug)]
+enum Rule {
+    /// Characters of the byte alphabet are bytes.
+    ByteLevel,
+    /// `<0x0A>` is a byte.
+    ByteFallback,
+    /// Every match becomes another text.
+    Replace(Pattern, String),
+    /// Up to so many of a character are dropped at the start of each token.
+    StripStart(char, usize),
+}
+
+const DECODERS: &str = "ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Sequence";
+
+#[derive(Deserialize)]
+struct Strip {
+    content: char,
+    start: usize,
+    stop: usize,
+}
+
+impl PieceDecoder {
+    /// The `decoder` of a file. Without one, tokens print their texts; `byte_level` ones their bytes.
+    pub(crate) fn new(value: &Value, byte_level: bool) -> Result<PieceDecoder, Error> {
+        let mut decoder = PieceDecoder { rules: Vec::new(), leading_space: LeadingSpace::Keep };
+        let parts = flatten(value, "decoders");
+        if parts.is_empty() && byte_level {
+            decoder.rules.push(Rule::ByteLevel);
+        }
+        let mut fused = false;
+        for part in parts {
+            match kind_of(part) {
+                Some("ByteLevel") => decoder.rules.push(Rule::ByteLevel),
+                Some("ByteFallback") => decoder.rules.push(Rule::ByteFallback),
+                Some("Fuse") => fused = true,
+                Some("Replace") if !fused => {
+                    let (pattern, content) = replace_decoder(part)?;
+                    decoder.rules.push(Rule::Replace(pattern, content));
+                }
+                Some("Metaspace") if !fused => {
+                    let (mark, drops) = metaspace_decoder(part)?;
+                    let pattern = Pattern::Literal(mark.to_string());
+                    decoder.rules.push(Rule::Replace(pattern, " ".to_owned()));
+                    if drops {
+                        decoder.leading_space = LeadingSpace::DropInFirstToken;
+                    }
+                }
+                Some("Strip") => decoder.strip(part, fused)?,
+                _ => return Err(unsupported("decoder", part, DECODERS)),
+            }
+        }
+        Ok(decoder)
+    }
+
+    fn strip(&mut self, value: &Value, fused: bool) -> Result<(), Error> {
+        let Strip { content, start, stop } = fields(value)?;
+        match (fused, content, start, stop) {
+            (_, _, 0, 0) => {}
+            (true, ' ', 1, 0) => self.leading_space = LeadingSpace::DropOne,
+            (false, _, _, 0) => self.rules.push(Rule::StripStart(content, start)),
+            _ => {
+                return Err(Error::UnsupportedSetting {
+                    part: "decoder Strip",
+                    found: format!("content {content:?}, start {start}, stop {stop}"),
+                    hint: "supported: one space at the start of the text",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what a token with this text prints.
+    pub(crate) fn decode_into(&self, text: &str, out: &mut Vec<u8>) {
+        let mut text = std::borrow::Cow::Borrowed(text);
+        for rule in &self.rules {
+            match rule {
+                Rule::ByteLevel => {
+                    if byte_alphabet::decode_into(&text, out) {
+                        return;
+                    }
+                }
+                Rule::ByteFallback => {
+                    if let Some(byte) = byte_of_text(&text) {
+                        return out.push(byte);
+                    }
+                }
+                Rule::Replace(pattern, content) => {
+                    let mut replaced = String::with_capacity(text.len());
+                    pattern.parts(&text, &mut |part, is_match| {
+                        replaced.push_str(if is_match { content } else { part });
+                    });
+                    text = replaced.into();
+                }
+                Rule::StripStart(c, limit) => {
+                    let n = text.chars().take(*limit).take_while(|found| found == c).count();
+                    text = text[n * c.len_utf8()..].to_owned().into();
+                }
+            }
+        }
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn decoded(decoder: &PieceDecoder, text: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        decoder.decode_into(text, &mut out);
+        out
+    }
+
+    #[test]
+    fn sentencepiece_chain() {
+        let chain = json!({"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]});
+        let decoder = PieceDecoder::new(&chain, false).unwrap();
+        assert_eq!(decoder.leading_space, LeadingSpace::DropOne);
+        assert_eq!(decoded(&decoder, "▁a▁b"), b" a b");
+        assert_eq!(decoded(&decoder, "<0xE2>"), [0xE2]);
+    }
+
+    #[test]
+    fn bytes_and_metaspace() {
+        let decoder = PieceDecoder::new(&Value::Null, true).unwrap();
+        assert_eq!(decoded(&decoder, "Ġé"), [b' ', 0xE9]);
+        assert_eq!(decoded(&decoder, "a b"), b"a b");
+        let metaspace = json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"});
+        let decoder = PieceDecoder::new(&metaspace, false).unwrap();
+        assert_eq!(decoder.leading_space, LeadingSpace::DropInFirstToken);
+        assert_eq!(decoded(&decoder, "_a"), b" a");
+        let strip = json!({"type": "Strip", "content": "x", "start": 2, "stop": 0});
+        assert_eq!(decoded(&PieceDecoder::new(&strip, false).unwrap(), "xxxa"), b"xa");
+    }
+
+    #[test]
+    fn others_are_refused_by_name() {
+        for (json, name) in [
+            (json!({"type": "WordPiece", "prefix": "##", "cleanup": true}), "WordPiece"),
+            (json!({"type": "Strip", "content": " ", "start": 0, "stop": 1}), "stop 1"),
+        ] {
+            let error = PieceDecoder::new(&json, false).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The shape of `tokenizer.json`.
+//!
+//! The vocabulary and the merges, nearly all of a file, are read straight into lists of borrowed strings. The
+//! small parts stay JSON values, for `parts` to look at kind by kind.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A `tokenizer.json`.
+#[derive(Deserialize)]
+pub(crate) struct TokenizerJson<'a> {
+    #[serde(default)]
+    pub(crate) added_tokens: Vec<AddedToken>,
+    #[serde(default)]
+    pub(crate) normalizer: Value,
+    #[serde(default)]
+    pub(crate) pre_tokenizer: Value,
+    #[serde(default)]
+    pub(crate) post_processor: Value,
+    #[serde(default)]
+    pub(crate) decoder: Value,
+    #[serde(borrow)]
+    pub(crate) model: Model<'a>,
+}
+
+/// An entry of `added_tokens`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct AddedToken {
+    pub(crate) id: u32,
+    pub(crate) content: String,
+    #[serde(default)]
+    pub(crate) single_word: bool,
+    #[serde(default)]
+    pub(crate) lstrip: bool,
+    #[serde(default)]
+    pub(crate) rstrip: bool,
+    /// Absent in old files, where it is the opposite of `special`.
+    pub(crate) normalized: Option<bool>,
+    #[serde(default)]
+    pub(crate) special: bool,
+}
+
+/// The `model` of a file.
+#[derive(Deserialize)]
+pub(crate) struct Model<'a> {
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<String>,
+    pub(crate) dropout: Option<f32>,
+    pub(crate) unk_token: Option<String>,
+    pub(crate) continuing_subword_prefix: Option<String>,
+    pub(crate) end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    pub(crate) fuse_unk: bool,
+    #[serde(default)]
+    pub(crate) byte_fallback: bool,
+    #[serde(default)]
+    pub(crate) ignore_merges: bool,
+    #[serde(borrow, default)]
+    pub(crate) vocab: Vocab<'a>,
+    #[serde(borrow, default)]
+    pub(crate) merges: Merges<'a>,
+}
+
+/// A vocabulary: a map from texts to ids, or Unigram's list of texts and scores.
+#[derive(Default)]
+pub(crate) enum Vocab<'a> {
+    /// Nothing.
+    #[default]
+    Absent,
+    /// Texts with their ids.
+    Map(Vec<(Cow<'a, str>, u32)>),
+    /// A list, which only models have that are not supported.
+    List,
+}
+
+/// Merges, written as pairs or as `left right`.
+#[derive(Default)]
+pub(crate) struct Merges<'a>(pub(crate) Vec<Merge<'a>>);
+
+/// One merge.
+pub(crate) enum Merge<'a> {
+    /// `"left right"`
+    Joined(Cow<'a, str>),
+    /// `["left", "right"]`
+    Pair(Cow<'a, str>, Cow<'a, str>),
+}
+
+/// A string that is borrowed where the file spells it without escapes.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Vocab<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct VocabVisitor;
+        impl<'de> Visitor<'de> for VocabVisitor {
+            type Value = Vocab<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from tokens to ids")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocab<'de>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((Text(text), id)) = map.next_entry()? {
+                    entries.push((text, id));
+                }
+                Ok(Vocab::Map(entries))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vocab<'de>, A::Error> {
+                while seq.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+                Ok(Vocab::List)
+            }
+        }
+        deserializer.deserialize_any(VocabVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Merges<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Merges)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MergeVisitor;
+        impl<'de> Visitor<'de> for MergeVisitor {
+            type Value = Merge<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a merge, as \"left right\" or [\"left\", \"right\"]")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Merge<'de>, E> {
+                Ok(Merge::Joined(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Merge<'de>, E> {
+                Ok(Merge::Joined(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merge<'de>, A::Error> {
+                let missing = |n| serde::de::Error::invalid_length(n, &"two tokens");
+                let Text(left) = seq.next_element()?.ok_or_else(|| missing(0))?;
+                let Text(right) = seq.next_element()?.ok_or_else(|| missing(1))?;
+                if seq.next_element::<serde::de::IgnoredAny>()?.is_some() {
+                    return Err(missing(3));
+                }
+                Ok(Merge::Pair(left, right))
+            }
+        }
+        deserializer.deserialize_any(MergeVisitor)
+    }
+}

@@ -1,0 +1,129 @@
+//! Small `tokenizer.json` files, whole ones and broken ones.
+
+use super::*;
+use crate::EncodeOptions;
+use proptest::prelude::*;
+use serde_json::json;
+
+const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
+const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+
+fn byte_level() -> Value {
+    json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [
+            {"id": 4, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+             "normalized": false, "special": true},
+            {"id": 5, "content": "<x>", "single_word": false, "lstrip": true, "rstrip": true,
+             "normalized": true, "special": false}],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}}},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2, "ab": 3}, "merges": [["a", "b"]]}
+    })
+}
+
+fn build(json: &Value, config: Option<&Value>) -> Result<Tokenizer, Error> {
+    Tokenizer::from_hf(json.to_string().as_bytes(), config)
+}
+
+#[test]
+fn byte_level_bpe() {
+    let t = build(&byte_level(), None).unwrap();
+    assert_eq!(t.encode("ab a<s>b", SPECIAL), [4, 3, 2, 0, 4, 1]);
+    assert_eq!(t.encode("ab <x> a", PLAIN), [3, 5, 0]);
+    assert_eq!((t.bos(), t.eos(), t.add_bos()), (Some(4), None, true));
+    assert_eq!(t.decode(&[4, 3, 2, 0, 5], true), "ab a<x>");
+}
+
+#[test]
+fn merges_may_be_strings() {
+    let mut json = byte_level();
+    json["model"]["merges"] = json!(["a b"]);
+    assert_eq!(build(&json, None).unwrap().encode("ab", PLAIN), [3]);
+}
+
+#[test]
+fn the_configuration_decides_what_is_added() {
+    for (config, prefix, suffix) in [
+        (json!({"bos_token": "<s>"}), vec![4], vec![]),
+        (json!({"bos_token": "<s>", "add_bos_token": false}), vec![], vec![]),
+        (json!({"eos_token": {"content": "<s>"}, "add_eos_token": true}), vec![], vec![4]),
+        (json!({"bos_token": null, "add_bos_token": null}), vec![4], vec![]),
+    ] {
+        let t = build(&byte_level(), Some(&config)).unwrap();
+        let want: Vec<u32> = prefix.into_iter().chain([0]).chain(suffix).collect();
+        assert_eq!(t.encode("a", SPECIAL), want, "{config}");
+    }
+}
+
+#[test]
+fn a_token_of_the_model_keeps_its_id() {
+    let mut json = byte_level();
+    json["added_tokens"][1]["content"] = json!("b");
+    let t = build(&json, None).unwrap();
+    assert_eq!(t.encode("ab", PLAIN), [0, 1]);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    type Edit = fn(&mut Value);
+    let cases: [(Edit, &str); 16] = [
+        (|j| j["model"]["type"] = json!("WordPiece"), "\"WordPiece\""),
+        (|j| j["model"] = json!({"type": "Unigram", "vocab": [["a", -1.0]]}), "\"Unigram\""),
+        (|j| j["model"] = json!({"vocab": [["a", -1.0]], "unk_id": 0}), "\"Unigram\""),
+        (|j| j["model"]["merges"] = json!([["a", "z"]]), "merge 0 (\"a z\")"),
+        (|j| j["model"]["merges"] = json!(["ab"]), "merge 0 (\"ab\")"),
+        (|j| j["model"]["merges"] = json!([["a"]]), "two tokens"),
+        (|j| j["model"]["vocab"]["c"] = json!(3), "\"ab\" has the same id"),
+        (|j| j["model"]["vocab"]["c"] = json!(4_000_000_000u32), "4000000000"),
+        (|j| j["model"]["end_of_word_suffix"] = json!("</w>"), "</w>"),
+        (|j| j["model"]["dropout"] = json!(0.5), "dropout"),
+        (|j| j["added_tokens"][0]["id"] = json!(3), "\"ab\" has the same id"),
+        (|j| j["normalizer"] = json!({"type": "BertNormalizer"}), "BertNormalizer"),
+        (|j| j["pre_tokenizer"] = json!({"type": "BertPreTokenizer"}), "BertPreTokenizer"),
+        (
+            |j| {
+                let byte_level = j["pre_tokenizer"].clone();
+                j["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [byte_level, {"type": "Digits"}]});
+            },
+            "Digits after ByteLevel",
+        ),
+        (
+            |j| {
+                j["pre_tokenizer"] =
+                    json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"});
+            },
+            "regular expression \"(\"",
+        ),
+        (|j| j["decoder"] = json!({"type": "CTC"}), "CTC"),
+    ];
+    for (edit, word) in cases {
+        let mut json = byte_level();
+        edit(&mut json);
+        let error = build(&json, None).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn broken_files_never_panic() {
+    let whole = byte_level().to_string();
+    for end in 0..whole.len() {
+        if whole.is_char_boundary(end) {
+            assert!(Tokenizer::from_hf(&whole.as_bytes()[..end], None).is_err());
+        }
+    }
+    proptest!(ProptestConfig::with_cases(2000), |(at in 0..whole.len(), byte: u8, n in 0usize..20)| {
+        let mut bytes = whole.clone().into_bytes();
+        bytes[at] = byte;
+        bytes.drain(at..(at + n).min(whole.len()));
+        if let Ok(t) = Tokenizer::from_hf(&bytes, None) {
+            let ids = t.encode("ab <x> é<s>", SPECIAL);
+            t.decode(&ids, false);
+        }
+    });
+}

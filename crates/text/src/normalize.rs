@@ -1,0 +1,157 @@
+//! Normalizers: what is done to a text before it is cut into pieces.
+
+use crate::pretokenize::Pattern;
+use std::borrow::Cow;
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick, is_nfd_quick};
+use unicode_normalization::{is_nfkc_quick, is_nfkd_quick};
+
+/// A Unicode normal form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Nfc,
+    Nfd,
+    Nfkc,
+    Nfkd,
+}
+
+/// One step of a normalizer.
+#[derive(Debug)]
+pub(crate) enum Rule {
+    /// Brings the text into a normal form.
+    Form(Form),
+    /// Replaces every match.
+    Replace {
+        /// What is looked for.
+        pattern: Pattern,
+        /// What takes its place, literally.
+        content: String,
+    },
+    /// Puts a string in front of a text that is not empty.
+    Prepend(String),
+    /// Lower case.
+    Lowercase,
+    /// Drops white space at the ends.
+    Strip {
+        /// At the start.
+        left: bool,
+        /// At the end.
+        right: bool,
+    },
+}
+
+/// A list of rules.
+#[derive(Debug, Default)]
+pub(crate) struct Normalizer {
+    pub(crate) rules: Vec<Rule>,
+}
+
+impl Normalizer {
+    /// The normalizer that SentencePiece vocabularies of GGUF files imply.
+    pub(crate) fn sentencepiece(space_prefix: bool) -> Normalizer {
+        let mark = crate::pretokenize::SPACE_MARK.to_string();
+        let prepend = space_prefix.then(|| Rule::Prepend(mark.clone()));
+        let replace = Rule::Replace { pattern: Pattern::Literal(" ".to_owned()), content: mark };
+        Normalizer { rules: prepend.into_iter().chain([replace]).collect() }
+    }
+
+    /// The text as the rules leave it.
+    pub(crate) fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.rules.iter().fold(Cow::Borrowed(text), |text, rule| match text {
+            Cow::Borrowed(text) => rule.apply(text),
+            Cow::Owned(text) => Cow::Owned(rule.apply(&text).into_owned()),
+        })
+    }
+}
+
+impl Rule {
+    fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self {
+            Rule::Form(form) => form.apply(text),
+            Rule::Replace { pattern, content } => replace(text, pattern, content),
+            Rule::Prepend(_) if text.is_empty() => Cow::Borrowed(text),
+            Rule::Prepend(prefix) => Cow::Owned(format!("{prefix}{text}")),
+            Rule::Lowercase => Cow::Owned(text.to_lowercase()),
+            Rule::Strip { left, right } => {
+                let text = if *left { text.trim_start() } else { text };
+                Cow::Borrowed(if *right { text.trim_end() } else { text })
+            }
+        }
+    }
+}
+
+fn replace<'t>(text: &'t str, pattern: &Pattern, content: &str) -> Cow<'t, str> {
+    if let Pattern::Literal(literal) = pattern {
+        if !text.contains(literal.as_str()) {
+            return Cow::Borrowed(text);
+        }
+        return Cow::Owned(text.replace(literal.as_str(), content));
+    }
+    let mut out = String::with_capacity(text.len());
+    pattern.parts(text, &mut |part, is_match| out.push_str(if is_match { content } else { part }));
+    Cow::Owned(out)
+}
+
+impl Form {
+    fn apply(self, text: &str) -> Cow<'_, str> {
+        // All four forms leave ASCII alone.
+        if text.is_ascii() || self.holds(text) == IsNormalized::Yes {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(match self {
+            Form::Nfc => text.nfc().collect(),
+            Form::Nfd => text.nfd().collect(),
+            Form::Nfkc => text.nfkc().collect(),
+            Form::Nfkd => text.nfkd().collect(),
+        })
+    }
+
+    fn holds(self, text: &str) -> IsNormalized {
+        match self {
+            Form::Nfc => is_nfc_quick(text.chars()),
+            Form::Nfd => is_nfd_quick(text.chars()),
+            Form::Nfkc => is_nfkc_quick(text.chars()),
+            Form::Nfkd => is_nfkd_quick(text.chars()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        let cases = [
+            (Form::Nfc, "e\u{301}", "é"),
+            (Form::Nfd, "é", "e\u{301}"),
+            (Form::Nfkc, "ﬁ①", "fi1"),
+            (Form::Nfkd, "ﬁé", "fie\u{301}"),
+            (Form::Nfc, "ﬁ", "ﬁ"),
+            (Form::Nfc, "가", "가"),
+        ];
+        for (form, text, want) in cases {
+            let rules = vec![Rule::Form(form)];
+            assert_eq!(Normalizer { rules }.apply(text), want, "{form:?} {text}");
+        }
+    }
+
+    #[test]
+    fn sentencepiece_marks_spaces() {
+        assert_eq!(Normalizer::sentencepiece(true).apply("a  b"), "▁a▁▁b");
+        assert_eq!(Normalizer::sentencepiece(false).apply("a b"), "a▁b");
+        assert_eq!(Normalizer::sentencepiece(true).apply(""), "");
+    }
+
+    #[test]
+    fn replacement_by_expression_takes_the_content_literally() {
+        let pattern = Pattern::regex(" {2,}").unwrap();
+        let rules = vec![Rule::Replace { pattern, content: "$0".to_owned() }];
+        assert_eq!(Normalizer { rules }.apply("a   b c"), "a$0b c");
+    }
+
+    #[test]
+    fn the_rest() {
+        let rules = vec![Rule::Strip { left: true, right: false }, Rule::Lowercase];
+        assert_eq!(Normalizer { rules }.apply("  AbÉ "), "abé ");
+    }
+}
