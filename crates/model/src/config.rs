@@ -1,4 +1,14 @@
 //! What a checkpoint says about its model, in one spelling.
+//!
+//! [`gguf`] and [`hf`] read and write the two spellings; [`ModelConfig::validate`] is the gate both
+//! pass, so everything built on a configuration may rely on what it checks.
+
+pub mod gguf;
+pub mod hf;
+mod rope;
+
+use crate::Error;
+use crate::graph::Activation;
 
 /// RoPE of one kind of layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +44,17 @@ pub enum RopeScaling {
     Factors(Vec<f32>),
 }
 
+/// Which projections have biases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Biases {
+    /// Query, key and value projections.
+    pub qkv: bool,
+    /// The attention's output projection.
+    pub attn_output: bool,
+    /// The three projections of the feed-forward.
+    pub ffn: bool,
+}
+
 /// A model's hyperparameters, whichever file they came from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
@@ -67,4 +88,115 @@ pub struct ModelConfig {
     pub layer_windowed: Vec<bool>,
     /// Whether the head shares the embedding table.
     pub tied_head: bool,
+    /// Factor on attention scores before softmax: `1/sqrt(head_dim)` unless the model says otherwise.
+    pub attention_scale: f32,
+    /// Factor on embeddings (Gemma: `sqrt(d_model)`), 1 otherwise.
+    pub embed_scale: f32,
+    /// Activation of the feed-forward's gate.
+    pub activation: Activation,
+    /// Which projections have biases.
+    pub biases: Biases,
 }
+
+/// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
+/// list of them exhausts memory before a tensor is looked at.
+pub(crate) const MAX_LAYERS: usize = 4096;
+const MAX_WIDTH: usize = 1 << 22;
+const MAX_HEAD_DIM: usize = 4096;
+const MAX_VOCAB: usize = 1 << 26;
+const MAX_CONTEXT: usize = 1 << 31;
+
+impl ModelConfig {
+    /// Elements of all query heads: `n_heads · head_dim`.
+    pub fn q_width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Elements of all key heads (or all value heads): `n_kv_heads · head_dim`.
+    pub fn kv_width(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+
+    /// The window of `layer`, if it has one.
+    pub fn window_of(&self, layer: usize) -> Option<usize> {
+        self.window.filter(|_| self.layer_windowed.get(layer).copied().unwrap_or(false))
+    }
+
+    /// RoPE of `layer`.
+    pub fn rope_of(&self, layer: usize) -> &RopeConfig {
+        match &self.rope_local {
+            Some(local) if self.window_of(layer).is_some() => local,
+            _ => &self.rope,
+        }
+    }
+
+    /// Refuses sizes that are zero, absurd or do not fit each other.
+    ///
+    /// # Errors
+    /// [`Error::BadValue`] naming the first offending hyperparameter; `file` is for the message.
+    pub fn validate(&self, file: &str) -> Result<(), Error> {
+        self.check_sizes(file)?;
+        let bad = |key: &str, found: String, expected: String| {
+            Err(Error::BadValue { file: file.into(), key: key.into(), found, expected })
+        };
+        if !self.n_heads.is_multiple_of(self.n_kv_heads) {
+            let expected = format!("a divisor of the {} query heads", self.n_heads);
+            return bad("number of key/value heads", self.n_kv_heads.to_string(), expected);
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return bad("head size", self.head_dim.to_string(), "even, for RoPE".into());
+        }
+        if self.layer_windowed.len() != self.n_layers {
+            let expected = format!("one for each of the {} layers", self.n_layers);
+            return bad("number of layer types", self.layer_windowed.len().to_string(), expected);
+        }
+        if self.window.is_none() && self.layer_windowed.contains(&true) {
+            return bad("sliding window", "absent".into(), "set, as some layers use it".into());
+        }
+        if self.window == Some(0) {
+            return bad("sliding window", "0".into(), "at least 1".into());
+        }
+        let positive = [
+            ("RMSNorm epsilon", self.norm_eps),
+            ("attention scale", self.attention_scale),
+            ("embedding scale", self.embed_scale),
+        ];
+        for (key, value) in positive {
+            if !(value.is_finite() && value > 0.0) {
+                return bad(key, value.to_string(), "a positive number".into());
+            }
+        }
+        for rope in std::iter::once(&self.rope).chain(&self.rope_local) {
+            rope.validate(file, self.head_dim)?;
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self, file: &str) -> Result<(), Error> {
+        let sizes = [
+            ("number of layers", self.n_layers, MAX_LAYERS),
+            ("embedding size", self.d_model, MAX_WIDTH),
+            ("feed-forward size", self.d_ff, MAX_WIDTH),
+            ("number of heads", self.n_heads, MAX_WIDTH),
+            ("number of key/value heads", self.n_kv_heads, MAX_WIDTH),
+            ("head size", self.head_dim, MAX_HEAD_DIM),
+            ("size of all heads", self.n_heads.saturating_mul(self.head_dim), MAX_WIDTH),
+            ("vocabulary size", self.vocab_size, MAX_VOCAB),
+            ("context length", self.context_length, MAX_CONTEXT),
+        ];
+        for (key, found, max) in sizes {
+            if found == 0 || found > max {
+                return Err(Error::BadValue {
+                    file: file.into(),
+                    key: key.into(),
+                    found: found.to_string(),
+                    expected: format!("between 1 and {max}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

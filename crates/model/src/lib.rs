@@ -1,5 +1,100 @@
 //! From a checkpoint to an op graph with shapes: configuration, weight names, one file a family.
+//!
+//! [`Model::from_checkpoint`] reads the [`config`]uration in either spelling, finds the family in
+//! the table of [`arch`], and builds its [`graph`], checking every weight's presence, shape and
+//! format. Weights stay in the checkpoint: nothing here reads them, but for GGUF's table of RoPE
+//! divisors.
 #![forbid(unsafe_code)]
 
+pub mod arch;
+mod builder;
+mod catalog;
 pub mod config;
+pub mod convert;
+mod error;
 pub mod graph;
+pub mod names;
+pub mod recipe;
+mod shapes;
+pub mod synth;
+
+use millrace_format::{Checkpoint, Source, TensorType};
+use millrace_quant::DType;
+
+use builder::Builder;
+use catalog::Catalog;
+pub use config::ModelConfig;
+pub use error::Error;
+use graph::Graph;
+use names::{Role, TensorName};
+
+/// A model: its hyperparameters and its forward pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Hyperparameters.
+    pub config: ModelConfig,
+    /// The forward pass, with weights named as the checkpoint names them.
+    pub graph: Graph,
+}
+
+impl Model {
+    /// Reads a checkpoint's configuration and builds its graph.
+    ///
+    /// # Errors
+    /// An architecture or feature that is not supported, by name; a hyperparameter that is missing
+    /// or makes no sense; a weight that is missing, of another shape, or in an unusable format.
+    pub fn from_checkpoint(checkpoint: &Checkpoint) -> Result<Model, Error> {
+        let catalog = Catalog::of(checkpoint);
+        let config = read_config(checkpoint, &catalog)?;
+        Model::build(config, &catalog)
+    }
+
+    fn build(mut config: ModelConfig, catalog: &Catalog<'_>) -> Result<Model, Error> {
+        let family = arch::by_name(config.family);
+        // A scaled table cannot serve as the head.
+        if family.conventions(catalog.layout()).embed_prescaled {
+            config.tied_head = false;
+        }
+        let mut builder = Builder::new(&config, family, catalog);
+        (family.build)(&mut builder)?;
+        let graph = builder.finish()?;
+        Ok(Model { config, graph })
+    }
+}
+
+fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelConfig, Error> {
+    let missing = |key: &str| {
+        Error::MissingKey { file: checkpoint.name().into(), key: key.into() }
+    };
+    match checkpoint.source() {
+        Source::Gguf => {
+            let metadata = checkpoint.gguf().ok_or_else(|| missing("general.architecture"))?;
+            config::gguf::read(metadata, catalog, rope_factors(checkpoint)?)
+        }
+        Source::HuggingFace => {
+            let config = checkpoint.hf().and_then(|files| files.config.as_ref());
+            config::hf::read(checkpoint.name(), config.ok_or_else(|| missing("config.json"))?)
+        }
+    }
+}
+
+/// The contents of `rope_freqs.weight`, if there is one.
+fn rope_factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>, Error> {
+    let name = TensorName::global(Role::RopeFactors).gguf();
+    let Some(tensor) = checkpoint.tensor(&name) else {
+        return Ok(None);
+    };
+    if tensor.info.tensor_type != TensorType::Weights(DType::F32) {
+        return Err(Error::TensorType {
+            file: checkpoint.name().into(),
+            tensor: name,
+            found: tensor.info.tensor_type.name().into(),
+            expected: DType::F32.name().into(),
+        });
+    }
+    let (numbers, _) = tensor.bytes.as_chunks::<4>();
+    Ok(Some(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
+}
+
+#[cfg(test)]
+mod tests;

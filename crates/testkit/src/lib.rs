@@ -1,1 +1,13 @@
-//! placeholder
+//! Development only: the model fixtures and how closely results must agree with them.
+//!
+//! [`golden`] loads the fixtures of `testdata/goldens`, [`compare`] measures and asserts agreement,
+//! [`rng`] gives repeatable random data. Everything here is called by tests, so a broken fixture
+//! panics with the reason instead of returning an error.
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod golden;
+pub mod rng;
+
+pub use compare::{Agreement, assert_logits_close, assert_top5};
+pub use golden::{Expected, Golden, Rows};

@@ -1,0 +1,166 @@
+//! The table of families: what each is called, what its files leave unsaid, how its blocks are built.
+//!
+//! A family is one file in `arch/` and one row of [`FAMILIES`]. What families have in common is in
+//! [`decoder`]; a row says how a family differs.
+
+mod decoder;
+mod gemma3;
+mod llama;
+mod mistral;
+mod qwen2;
+mod qwen3;
+
+use crate::Error;
+use crate::builder::Builder;
+use crate::config::hf::{HfDefaults, HfWindows};
+use crate::config::{Biases, ModelConfig};
+use crate::graph::{Activation, RopeStyle};
+use crate::names::{HfNorms, Role};
+
+/// Where a checkpoint's weights follow whose conventions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// As llama.cpp's converter writes them.
+    Gguf,
+    /// As transformers saves them.
+    HuggingFace,
+    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled, its norms
+    /// already hold `1 + w`, and its head is a tensor of its own (that of FastFlowLM's bundles).
+    Q4nx,
+}
+
+/// What must be done with weights as a layout stores them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conventions {
+    /// Which rows of Q and K rotate together. Interleaved files have the rows permuted
+    /// ([`crate::names::permutation`]).
+    pub rope_style: RopeStyle,
+    /// Added to every norm's weight.
+    pub norm_offset: f32,
+    /// Whether the embedding table already contains the factor [`ModelConfig::embed_scale`].
+    pub embed_prescaled: bool,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Family {
+    /// Our name for it.
+    pub name: &'static str,
+    /// `general.architecture` of its GGUF files.
+    pub gguf_arch: &'static str,
+    /// `model_type`s of its `config.json`, the causal language model's first.
+    pub hf_model_types: &'static [&'static str],
+    /// transformers classes, the causal language model's first.
+    pub hf_classes: &'static [&'static str],
+    /// What the norms of a block are called in Hugging Face files.
+    pub hf_norms: HfNorms,
+    /// Activation of the gate, where the configuration says nothing.
+    pub activation: Activation,
+    /// Models it covers, for the list of supported ones.
+    pub models: &'static str,
+    pub(crate) permuted_in_gguf: bool,
+    pub(crate) unit_norms: bool,
+    pub(crate) scaled_embeddings: bool,
+    /// Blocks normalise each head of Q and K.
+    pub(crate) qk_norm: bool,
+    /// Base of sliding layers' RoPE, in families where it differs.
+    pub(crate) local_rope_theta: Option<f32>,
+    /// Default of `query_pre_attn_scalar`, in families that have the key.
+    pub(crate) query_pre_attn_scalar: Option<f32>,
+    /// The class's biases, unless `attention_bias` and `mlp_bias` decide.
+    pub(crate) hf_biases: Option<Biases>,
+    /// Whether the class reads `mlp_bias`.
+    pub(crate) hf_mlp_bias: bool,
+    pub(crate) hf_windows: HfWindows,
+    pub(crate) hf_defaults: HfDefaults,
+    /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
+    /// `None`: the window is then unused.
+    pub(crate) gguf_window_pattern: Option<usize>,
+    /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
+    /// size: the key is not in the file, llama.cpp goes by the number of layers.
+    pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
+    pub(crate) build: fn(&mut Builder<'_>) -> Result<(), Error>,
+}
+
+static FAMILIES: [&Family; 5] =
+    [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY, &gemma3::FAMILY];
+
+/// All families.
+pub fn families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().copied()
+}
+
+/// The family of a [`ModelConfig::family`].
+///
+/// # Panics
+/// If the name is not one of the table; configurations hold only names of it.
+pub fn by_name(name: &str) -> &'static Family {
+    let found = families().find(|family| family.name == name);
+    found.expect("ModelConfig::family is set from this table only")
+}
+
+pub(crate) fn by_gguf_arch(name: &str) -> Option<&'static Family> {
+    families().find(|family| family.gguf_arch == name)
+}
+
+pub(crate) fn by_hf_model_type(name: &str) -> Option<&'static Family> {
+    families().find(|family| family.hf_model_types.contains(&name))
+}
+
+pub(crate) fn by_hf_class(name: &str) -> Option<&'static Family> {
+    families().find(|family| family.hf_classes.contains(&name))
+}
+
+pub(crate) fn supported_gguf() -> String {
+    let mut names: Vec<&str> = families().map(|family| family.gguf_arch).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+pub(crate) fn supported_hf() -> String {
+    let classes: Vec<&str> = families().flat_map(|family| family.hf_classes).copied().collect();
+    classes.join(", ")
+}
+
+impl Family {
+    /// How weights stored in `layout` are to be read.
+    pub fn conventions(&self, layout: Layout) -> Conventions {
+        let interleaved = self.permuted_in_gguf && layout == Layout::Gguf;
+        Conventions {
+            rope_style: match interleaved {
+                true => RopeStyle::Interleaved,
+                false => RopeStyle::HalfSplit,
+            },
+            norm_offset: match (self.unit_norms, layout) {
+                (true, Layout::HuggingFace) => 1.0,
+                _ => 0.0,
+            },
+            embed_prescaled: self.scaled_embeddings && layout == Layout::Q4nx,
+        }
+    }
+
+    /// The number of heads whose rows GGUF permutes in the weight and bias of this role
+    /// ([`crate::names::permutation`]); `None` for a tensor stored as Hugging Face does.
+    pub fn permuted_heads(&self, config: &ModelConfig, role: Role) -> Option<usize> {
+        match role {
+            Role::AttnQ if self.permuted_in_gguf => Some(config.n_heads),
+            Role::AttnK if self.permuted_in_gguf => Some(config.n_kv_heads),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn embed_scale(&self, d_model: usize) -> f32 {
+        if self.scaled_embeddings { (d_model as f32).sqrt() } else { 1.0 }
+    }
+
+    /// The attention scale that GGUF readers assume where no key says it.
+    pub(crate) fn gguf_attention_scale(&self, config: &ModelConfig) -> f32 {
+        let by_width = self.gguf_scale_by_width_at_layers == Some(config.n_layers);
+        let size = match by_width {
+            // `validate` refuses zero heads after this.
+            true => config.d_model / config.n_heads.max(1),
+            false => config.head_dim,
+        };
+        1.0 / (size as f32).sqrt()
+    }
+}

@@ -1,0 +1,43 @@
+//! Gemma 3, text part: five sliding-window layers to one global one, each kind with its own RoPE
+//! base; norms on each head of Q and K; norms before and after both halves of a block; GELU gates;
+//! embeddings scaled by `sqrt(d_model)`.
+
+use super::{Family, decoder};
+use crate::config::hf::{HfDefaults, HfWindows};
+use crate::graph::Activation;
+use crate::names::HfNorms;
+
+pub(super) static FAMILY: Family = Family {
+    name: "gemma3",
+    gguf_arch: "gemma3",
+    hf_model_types: &["gemma3_text", "gemma3"],
+    hf_classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
+    hf_norms: HfNorms::PreAndPost,
+    activation: Activation::GeluTanh,
+    models: "Gemma 3 (text)",
+    permuted_in_gguf: false,
+    unit_norms: true,
+    scaled_embeddings: true,
+    qk_norm: true,
+    local_rope_theta: Some(10_000.0),
+    query_pre_attn_scalar: Some(256.0),
+    hf_biases: None,
+    hf_mlp_bias: false,
+    hf_windows: HfWindows::Pattern { window: 4096, pattern: 6 },
+    hf_defaults: HfDefaults {
+        vocab_size: 262_208,
+        d_model: 2304,
+        d_ff: 9216,
+        n_layers: 26,
+        n_heads: 8,
+        n_kv_heads: Some(4),
+        head_dim: Some(256),
+        context_length: 131_072,
+        tied_head: true,
+        rope_theta: 1_000_000.0,
+    },
+    gguf_window_pattern: Some(6),
+    // The 27B alone: 62 layers, `query_pre_attn_scalar` 168 with heads of 128.
+    gguf_scale_by_width_at_layers: Some(62),
+    build: decoder::build,
+};

@@ -1,0 +1,42 @@
+//! Llama 2, 3, 3.1 and 3.2, and what took over their architecture unchanged (SmolLM 1 and 2,
+//! TinyLlama; in GGUF files Mistral too).
+
+use super::{Family, decoder};
+use crate::config::hf::{HfDefaults, HfWindows};
+use crate::graph::Activation;
+use crate::names::HfNorms;
+
+pub(super) static FAMILY: Family = Family {
+    name: "llama",
+    gguf_arch: "llama",
+    hf_model_types: &["llama"],
+    hf_classes: &["LlamaForCausalLM"],
+    hf_norms: HfNorms::Pre,
+    activation: Activation::Silu,
+    models: "Llama 2, 3, 3.1, 3.2; SmolLM2; TinyLlama",
+    permuted_in_gguf: true,
+    unit_norms: false,
+    scaled_embeddings: false,
+    qk_norm: false,
+    local_rope_theta: None,
+    query_pre_attn_scalar: None,
+    hf_biases: None,
+    hf_mlp_bias: true,
+    hf_windows: HfWindows::Never,
+    hf_defaults: HfDefaults {
+        vocab_size: 32_000,
+        d_model: 4096,
+        d_ff: 11_008,
+        n_layers: 32,
+        n_heads: 32,
+        n_kv_heads: None,
+        head_dim: None,
+        context_length: 2048,
+        tied_head: false,
+        rope_theta: 10_000.0,
+    },
+    // Mistral's window covers every layer.
+    gguf_window_pattern: Some(0),
+    gguf_scale_by_width_at_layers: None,
+    build: decoder::build,
+};

@@ -1,0 +1,41 @@
+//! Qwen 2 and 2.5: Llama with biases on Q, K and V.
+
+use super::{Family, decoder};
+use crate::config::Biases;
+use crate::config::hf::{HfDefaults, HfWindows};
+use crate::graph::Activation;
+use crate::names::HfNorms;
+
+pub(super) static FAMILY: Family = Family {
+    name: "qwen2",
+    gguf_arch: "qwen2",
+    hf_model_types: &["qwen2"],
+    hf_classes: &["Qwen2ForCausalLM"],
+    hf_norms: HfNorms::Pre,
+    activation: Activation::Silu,
+    models: "Qwen 2, Qwen 2.5",
+    permuted_in_gguf: false,
+    unit_norms: false,
+    scaled_embeddings: false,
+    qk_norm: false,
+    local_rope_theta: None,
+    query_pre_attn_scalar: None,
+    hf_biases: Some(Biases { qkv: true, attn_output: false, ffn: false }),
+    hf_mlp_bias: false,
+    hf_windows: HfWindows::FromLayer { window: 4096, first: 28 },
+    hf_defaults: HfDefaults {
+        vocab_size: 151_936,
+        d_model: 4096,
+        d_ff: 22_016,
+        n_layers: 32,
+        n_heads: 32,
+        n_kv_heads: Some(32),
+        head_dim: None,
+        context_length: 32_768,
+        tied_head: false,
+        rope_theta: 10_000.0,
+    },
+    gguf_window_pattern: None,
+    gguf_scale_by_width_at_layers: None,
+    build: decoder::build,
+};

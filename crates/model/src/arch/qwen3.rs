@@ -1,0 +1,40 @@
+//! Qwen 3 (dense): Llama with a norm on each head of Q and K.
+
+use super::{Family, decoder};
+use crate::config::hf::{HfDefaults, HfWindows};
+use crate::graph::Activation;
+use crate::names::HfNorms;
+
+pub(super) static FAMILY: Family = Family {
+    name: "qwen3",
+    gguf_arch: "qwen3",
+    hf_model_types: &["qwen3"],
+    hf_classes: &["Qwen3ForCausalLM"],
+    hf_norms: HfNorms::Pre,
+    activation: Activation::Silu,
+    models: "Qwen 3 (dense)",
+    permuted_in_gguf: false,
+    unit_norms: false,
+    scaled_embeddings: false,
+    qk_norm: true,
+    local_rope_theta: None,
+    query_pre_attn_scalar: None,
+    hf_biases: None,
+    hf_mlp_bias: false,
+    hf_windows: HfWindows::FromLayer { window: 4096, first: 28 },
+    hf_defaults: HfDefaults {
+        vocab_size: 151_936,
+        d_model: 4096,
+        d_ff: 22_016,
+        n_layers: 32,
+        n_heads: 32,
+        n_kv_heads: Some(32),
+        head_dim: Some(128),
+        context_length: 32_768,
+        tied_head: false,
+        rope_theta: 10_000.0,
+    },
+    gguf_window_pattern: None,
+    gguf_scale_by_width_at_layers: None,
+    build: decoder::build,
+};

@@ -1,0 +1,112 @@
+//! What a checkpoint holds, without its bytes: the graph is built and checked against this.
+
+use std::collections::HashMap;
+
+use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
+use millrace_quant::DType;
+
+use crate::Error;
+use crate::arch::Layout;
+use crate::names::HF_PREFIXES;
+
+/// Tensors by name.
+pub(crate) struct Catalog<'a> {
+    file: &'a str,
+    layout: Layout,
+    /// Where Hugging Face names begin; empty in GGUF files.
+    hf_prefix: &'static str,
+    by_name: HashMap<&'a str, &'a TensorInfo>,
+}
+
+impl<'a> Catalog<'a> {
+    pub(crate) fn of(checkpoint: &'a Checkpoint) -> Catalog<'a> {
+        Catalog::new(checkpoint.name(), checkpoint.source(), checkpoint.tensors())
+    }
+
+    pub(crate) fn new(file: &'a str, source: Source, tensors: &'a [TensorInfo]) -> Catalog<'a> {
+        let by_name: HashMap<&str, &TensorInfo> =
+            tensors.iter().map(|info| (info.name.as_str(), info)).collect();
+        let is_q4nx = |info: &TensorInfo| {
+            matches!(info.tensor_type, TensorType::Weights(DType::Q4nx | DType::Q4nxSub))
+        };
+        let layout = match source {
+            Source::Gguf => Layout::Gguf,
+            Source::HuggingFace if tensors.iter().any(is_q4nx) => Layout::Q4nx,
+            Source::HuggingFace => Layout::HuggingFace,
+        };
+        let has_table = |prefix: &&&str| {
+            by_name.contains_key(format!("{prefix}embed_tokens.weight").as_str())
+        };
+        let hf_prefix = match layout {
+            Layout::Gguf => "",
+            // Without a table the usual prefix makes the error name the usual tensor.
+            _ => HF_PREFIXES.iter().find(has_table).copied().unwrap_or(HF_PREFIXES[0]),
+        };
+        Catalog { file, layout, hf_prefix, by_name }
+    }
+
+    pub(crate) fn file(&self) -> &'a str {
+        self.file
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(crate) fn hf_prefix(&self) -> &'static str {
+        self.hf_prefix
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub(crate) fn shape(&self, name: &str) -> Option<&'a [usize]> {
+        self.by_name.get(name).map(|info| info.shape.as_slice())
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.by_name.keys().copied()
+    }
+
+    /// The format of a weight of this shape (slowest dimension first).
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`], [`Error::TensorShape`], [`Error::TensorType`].
+    pub(crate) fn check(&self, name: &str, expected: &[usize]) -> Result<DType, Error> {
+        let (file, tensor) = (self.file, name);
+        let Some(info) = self.by_name.get(name) else {
+            return Err(Error::MissingTensor {
+                file: file.into(),
+                tensor: tensor.into(),
+                expected: expected.into(),
+            });
+        };
+        if !info.has_shape(expected) {
+            return Err(Error::TensorShape {
+                file: file.into(),
+                tensor: tensor.into(),
+                expected: expected.into(),
+                found: info.shape.clone(),
+            });
+        }
+        let wrong = |expected: &str| {
+            Err(Error::TensorType {
+                file: file.into(),
+                tensor: tensor.into(),
+                found: info.tensor_type.name().into(),
+                expected: expected.into(),
+            })
+        };
+        match info.tensor_type {
+            // Norms and biases are read as plain numbers, and no one quantises them.
+            TensorType::Weights(dtype) if expected.len() == 1 && !dtype.is_float() => {
+                wrong("f32, f16 or bf16, as every vector")
+            }
+            // The formats that hold activations beside other blocks have no use as weights.
+            TensorType::Weights(DType::Q8_1 | DType::Q8K) => wrong("a weight format"),
+            TensorType::Weights(dtype) => Ok(dtype),
+            TensorType::Plain(_) => wrong("a weight format"),
+        }
+    }
+}

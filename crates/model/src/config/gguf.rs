@@ -1,0 +1,378 @@
+//! GGUF metadata: `general.architecture` and the hyperparameters under its name.
+//!
+//! What the metadata leaves out is in the tensors: the vocabulary's size (rows of the embedding
+//! table), a tied head (no `output.weight`), biases, and RoPE factors (`rope_freqs.weight`). Absent
+//! keys take llama.cpp's defaults.
+
+use millrace_format::gguf::{Array, Metadata, Value};
+
+use super::{Biases, ModelConfig, RopeConfig, RopeScaling};
+use crate::arch::{self, Family};
+use crate::names::{Role, TensorName};
+use crate::{Error, catalog::Catalog};
+
+/// Metadata keys under the architecture's name.
+struct Keys<'a> {
+    file: &'a str,
+    arch: &'static str,
+    metadata: &'a Metadata,
+}
+
+impl<'a> Keys<'a> {
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.arch)
+    }
+
+    fn usize(&self, key: &str) -> Result<Option<usize>, Error> {
+        Ok(self.metadata.get_usize(&self.key(key))?)
+    }
+
+    fn required(&self, key: &str) -> Result<usize, Error> {
+        let missing = || Error::MissingKey { file: self.file.into(), key: self.key(key) };
+        self.usize(key)?.ok_or_else(missing)
+    }
+
+    fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
+        Ok(self.metadata.get_f32(&self.key(key))?)
+    }
+
+    fn str(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        Ok(self.metadata.get_str(&self.key(key))?)
+    }
+
+    /// A size that may be given once or once a layer; layers must agree.
+    fn uniform(&self, key: &str) -> Result<Option<usize>, Error> {
+        let name = self.key(key);
+        if !matches!(self.metadata.get(&name), Some(Value::Array(_))) {
+            return self.usize(key);
+        }
+        let sizes = self.metadata.get_u32_array(&name)?.unwrap_or_default();
+        match sizes.split_first() {
+            Some((first, rest)) if rest.iter().all(|size| size == first) => {
+                Ok(Some(*first as usize))
+            }
+            _ => Err(self.unsupported(format!("`{name}` that differs by layer"), "one value")),
+        }
+    }
+
+    fn unsupported(&self, feature: String, supported: &str) -> Error {
+        Error::Unsupported { file: self.file.into(), feature, supported: supported.into() }
+    }
+}
+
+/// Reads the configuration of a GGUF file. `factors` are the contents of `rope_freqs.weight`.
+pub(crate) fn read(
+    metadata: &Metadata,
+    catalog: &Catalog<'_>,
+    factors: Option<Vec<f32>>,
+) -> Result<ModelConfig, Error> {
+    let file = catalog.file();
+    let family = family_of(file, metadata)?;
+    let keys = Keys { file, arch: family.gguf_arch, metadata };
+    refuse_features(&keys)?;
+    let n_layers = keys.required("block_count")?;
+    let d_model = keys.required("embedding_length")?;
+    let n_heads = keys.uniform("attention.head_count")?;
+    let missing = || Error::MissingKey { file: file.into(), key: keys.key("attention.head_count") };
+    let n_heads = n_heads.ok_or_else(missing)?;
+    let head_dim = head_dim(&keys, d_model, n_heads)?;
+    let windows = windows(family, &keys, n_layers)?;
+    let (rope, rope_local) = ropes(family, &keys, windows.0.is_some(), factors)?;
+    let mut config = ModelConfig {
+        family: family.name,
+        n_layers,
+        d_model,
+        d_ff: keys
+            .uniform("feed_forward_length")?
+            .map_or_else(|| keys.required("feed_forward_length"), Ok)?,
+        n_heads,
+        n_kv_heads: keys.uniform("attention.head_count_kv")?.unwrap_or(n_heads),
+        head_dim,
+        vocab_size: vocab_size(catalog)?,
+        context_length: keys.required("context_length")?,
+        norm_eps: match keys.f32("attention.layer_norm_rms_epsilon")? {
+            Some(eps) => eps,
+            None => {
+                let key = keys.key("attention.layer_norm_rms_epsilon");
+                return Err(Error::MissingKey { file: file.into(), key });
+            }
+        },
+        rope,
+        rope_local,
+        window: windows.0,
+        layer_windowed: windows.1,
+        tied_head: !catalog.has(&TensorName::global(Role::Output).gguf()),
+        // Set below: the default depends on the sizes above.
+        attention_scale: 1.0,
+        embed_scale: family.embed_scale(d_model),
+        activation: family.activation,
+        biases: biases(catalog),
+    };
+    config.attention_scale = match keys.f32("attention.scale")? {
+        Some(scale) => scale,
+        None => family.gguf_attention_scale(&config),
+    };
+    config.validate(file)?;
+    Ok(config)
+}
+
+fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> {
+    let key = "general.architecture";
+    let missing = || Error::MissingKey { file: file.into(), key: key.into() };
+    let name = metadata.get_str(key)?.ok_or_else(missing)?;
+    arch::by_gguf_arch(name).ok_or_else(|| Error::Architecture {
+        file: file.into(),
+        found: name.chars().take(80).collect(),
+        supported: arch::supported_gguf(),
+    })
+}
+
+/// Features that change the function a model computes and that no family here has.
+fn refuse_features(keys: &Keys<'_>) -> Result<(), Error> {
+    if let Some(n) = keys.usize("expert_count")?.filter(|n| *n > 0) {
+        let feature = format!("mixture of experts (`{}` = {n})", keys.key("expert_count"));
+        return Err(keys.unsupported(feature, "dense models"));
+    }
+    let neutral = [
+        ("attn_logit_softcapping", 0.0, "logit softcapping"),
+        ("final_logit_softcapping", 0.0, "logit softcapping"),
+        ("attention.clamp_kqv", 0.0, "clamped projections"),
+        ("attention.max_alibi_bias", 0.0, "ALiBi"),
+        ("attention.temperature_scale", 0.0, "attention temperature"),
+        ("logit_scale", 1.0, "a logit scale"),
+        ("residual_scale", 1.0, "a residual scale"),
+        ("embedding_scale", 1.0, "an embedding scale"),
+        ("rope.scaling.attn_factor", 1.0, "a RoPE attention factor"),
+        ("rope.scaling.yarn_log_multiplier", 0.0, "YaRN"),
+    ];
+    for (key, neutral, what) in neutral {
+        if let Some(value) = keys.f32(key)?.filter(|value| *value != neutral && *value != 0.0) {
+            let feature = format!("{what} (`{}` = {value})", keys.key(key));
+            return Err(keys.unsupported(feature, "models without it"));
+        }
+    }
+    let causal = keys.key("attention.causal");
+    if keys.metadata.get_bool(&causal)? == Some(false) {
+        return Err(keys.unsupported(format!("`{causal}` = false"), "causal language models"));
+    }
+    Ok(())
+}
+
+fn head_dim(keys: &Keys<'_>, d_model: usize, n_heads: usize) -> Result<usize, Error> {
+    let head_dim = match keys.usize("attention.key_length")? {
+        Some(head_dim) => head_dim,
+        None if n_heads > 0 && d_model.is_multiple_of(n_heads) => d_model / n_heads,
+        None => {
+            return Err(Error::BadValue {
+                file: keys.file.into(),
+                key: keys.key("attention.head_count"),
+                found: n_heads.to_string(),
+                expected: format!(
+                    "a divisor of the embedding length {d_model}, as `{}` is absent",
+                    keys.key("attention.key_length")
+                ),
+            });
+        }
+    };
+    let same = [
+        ("attention.value_length", "value heads of another size than key heads"),
+        ("attention.key_length_swa", "another head size in sliding layers"),
+        ("attention.value_length_swa", "another head size in sliding layers"),
+        ("rope.dimension_count", "RoPE over a part of the head"),
+        ("rope.dimension_count_swa", "RoPE over a part of the head"),
+    ];
+    for (key, what) in same {
+        if let Some(found) = keys.usize(key)?.filter(|found| *found != head_dim) {
+            let feature = format!("{what} (`{}` = {found})", keys.key(key));
+            return Err(keys.unsupported(feature, &format!("the head size {head_dim}")));
+        }
+    }
+    Ok(head_dim)
+}
+
+fn vocab_size(catalog: &Catalog<'_>) -> Result<usize, Error> {
+    let name = TensorName::global(Role::TokenEmbedding).gguf();
+    match catalog.shape(&name) {
+        Some(&[vocab_size, _]) => Ok(vocab_size),
+        Some(shape) => Err(Error::BadValue {
+            file: catalog.file().into(),
+            key: format!("shape of {name}"),
+            found: format!("{shape:?}"),
+            expected: "a matrix".into(),
+        }),
+        None => {
+            let key = format!("tensor {name}");
+            Err(Error::MissingKey { file: catalog.file().into(), key })
+        }
+    }
+}
+
+/// A block with a bias says that all have one; the checks of the graph find any that lack it.
+fn biases(catalog: &Catalog<'_>) -> Biases {
+    let has = |role| catalog.has(&TensorName::block(0, role).bias().gguf());
+    Biases {
+        qkv: has(Role::AttnQ) || has(Role::AttnK) || has(Role::AttnV),
+        attn_output: has(Role::AttnOutput),
+        ffn: has(Role::FfnGate) || has(Role::FfnUp) || has(Role::FfnDown),
+    }
+}
+
+/// The window and the layers that use it.
+fn windows(
+    family: &Family,
+    keys: &Keys<'_>,
+    n_layers: usize,
+) -> Result<(Option<usize>, Vec<bool>), Error> {
+    if n_layers > super::MAX_LAYERS {
+        return Err(Error::BadValue {
+            file: keys.file.into(),
+            key: keys.key("block_count"),
+            found: n_layers.to_string(),
+            expected: format!("at most {}", super::MAX_LAYERS),
+        });
+    }
+    let window = keys.usize("attention.sliding_window")?.filter(|window| *window > 0);
+    let none = || (None, vec![false; n_layers]);
+    let Some(window) = window else {
+        return Ok(none());
+    };
+    let pattern = keys.key("attention.sliding_window_pattern");
+    let layers = match keys.metadata.get(&pattern) {
+        Some(Value::Array(Array::Bool(layers))) => layers.clone(),
+        Some(Value::Array(_)) => {
+            let layers = keys.metadata.get_i32_array(&pattern)?.unwrap_or_default();
+            layers.into_iter().map(|layer| layer != 0).collect()
+        }
+        found => {
+            let given = match found {
+                Some(_) => keys.metadata.get_usize(&pattern)?,
+                None => family.gguf_window_pattern,
+            };
+            // A family that no program windows by default: the key alone is a stray.
+            let Some(pattern) = given else {
+                return Ok(none());
+            };
+            // A pattern of 0 has no global layer at all (llama.cpp, `set_swa_pattern`).
+            let slides = |layer: usize| pattern == 0 || !(layer + 1).is_multiple_of(pattern);
+            (0..n_layers).map(slides).collect()
+        }
+    };
+    Ok((Some(window), layers))
+}
+
+fn ropes(
+    family: &Family,
+    keys: &Keys<'_>,
+    windowed: bool,
+    factors: Option<Vec<f32>>,
+) -> Result<(RopeConfig, Option<RopeConfig>), Error> {
+    let factor = match keys.f32("rope.scaling.factor")? {
+        Some(factor) => Some(factor),
+        None => keys.f32("rope.scale_linear")?,
+    };
+    // 0 means unscaled (llama.cpp, `load_hparams`).
+    let factor = factor.filter(|factor| *factor != 0.0);
+    // Without a type the factor is linear: files before `rope.scaling.type` have only the factor.
+    let linear = match keys.str("rope.scaling.type")? {
+        None | Some("linear") => factor,
+        Some("none") => None,
+        Some(other) => {
+            let feature = format!("RoPE scaling `{other}` (`{}`)", keys.key("rope.scaling.type"));
+            return Err(keys.unsupported(feature, "none, linear, rope_freqs.weight (llama3)"));
+        }
+    };
+    let scaling = match (linear, factors) {
+        (None, None) => RopeScaling::None,
+        (Some(factor), None) if factor == 1.0 => RopeScaling::None,
+        (Some(factor), None) => RopeScaling::Linear { factor },
+        (None, Some(factors)) => RopeScaling::Factors(factors),
+        (Some(linear), Some(factors)) => {
+            RopeScaling::Factors(factors.into_iter().map(|factor| factor * linear).collect())
+        }
+    };
+    let theta = keys.f32("rope.freq_base")?.unwrap_or(10_000.0);
+    let rope = RopeConfig { theta, scaling };
+    let local = match family.local_rope_theta {
+        Some(default) if windowed => {
+            Some(RopeConfig::plain(keys.f32("rope.freq_base_swa")?.unwrap_or(default)))
+        }
+        _ => None,
+    };
+    Ok((rope, local))
+}
+
+/// The metadata of a configuration, `general.architecture` first, without the vocabulary and
+/// without keys about the file itself.
+///
+/// A Llama 3 scaling is not among them: it is the tensor `rope_freqs.weight`
+/// ([`RopeConfig::gguf_factors`]).
+///
+/// # Errors
+/// [`Error::Unsupported`] for what the keys cannot say: another activation than the family's, a
+/// scaled RoPE in sliding layers.
+pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
+    let family = arch::by_name(config.family);
+    refuse_unwritable(config, family)?;
+    let mut out = Metadata::new();
+    out.insert("general.architecture", Value::Str(family.gguf_arch.into()));
+    let mut set = |key: &str, value: Value| {
+        out.insert(format!("{}.{key}", family.gguf_arch), value);
+    };
+    let size = |size: usize| Value::U32(u32::try_from(size).unwrap_or(u32::MAX));
+    set("block_count", size(config.n_layers));
+    set("context_length", size(config.context_length));
+    set("embedding_length", size(config.d_model));
+    set("feed_forward_length", size(config.d_ff));
+    set("vocab_size", size(config.vocab_size));
+    set("attention.head_count", size(config.n_heads));
+    set("attention.head_count_kv", size(config.n_kv_heads));
+    set("attention.key_length", size(config.head_dim));
+    set("attention.value_length", size(config.head_dim));
+    set("attention.layer_norm_rms_epsilon", Value::F32(config.norm_eps));
+    set("rope.dimension_count", size(config.head_dim));
+    set("rope.freq_base", Value::F32(config.rope.theta));
+    if let RopeScaling::Linear { factor } = config.rope.scaling {
+        set("rope.scaling.type", Value::Str("linear".into()));
+        set("rope.scaling.factor", Value::F32(factor));
+    }
+    if let Some(local) = &config.rope_local {
+        set("rope.freq_base_swa", Value::F32(local.theta));
+    }
+    if let Some(window) = config.window {
+        set("attention.sliding_window", size(window));
+        if !follows_pattern(config, family.gguf_window_pattern) {
+            let layers = Array::Bool(config.layer_windowed.clone());
+            set("attention.sliding_window_pattern", Value::Array(layers));
+        }
+    }
+    let default_scale = family.gguf_attention_scale(config);
+    if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
+        set("attention.scale", Value::F32(config.attention_scale));
+    }
+    Ok(out)
+}
+
+fn follows_pattern(config: &ModelConfig, pattern: Option<usize>) -> bool {
+    let Some(pattern) = pattern else {
+        return false;
+    };
+    let slides = |layer: usize| pattern == 0 || !(layer + 1).is_multiple_of(pattern);
+    config.layer_windowed.iter().enumerate().all(|(layer, &windowed)| windowed == slides(layer))
+}
+
+fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error> {
+    let refuse = |feature: String, supported: &str| {
+        let file = "GGUF metadata".into();
+        Err(Error::Unsupported { file, feature, supported: supported.into() })
+    };
+    if config.activation != family.activation {
+        let feature = format!("activation {:?} in {}", config.activation, family.name);
+        return refuse(feature, "the family's own activation");
+    }
+    if let Some(local) = &config.rope_local
+        && local.scaling != RopeScaling::None
+    {
+        return refuse("a scaled RoPE in sliding layers".into(), "an unscaled one");
+    }
+    Ok(())
+}

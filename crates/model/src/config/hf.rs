@@ -1,0 +1,226 @@
+//! `config.json` of Hugging Face folders, as transformers 4 and 5 write it.
+//!
+//! The two versions differ in RoPE only: version 4 has `rope_theta`, `rope_local_base_freq` and
+//! `rope_scaling` beside each other, version 5 has one `rope_parameters`, flat or by layer type.
+//! Absent keys take the defaults of the family's transformers class ([`HfDefaults`]), because
+//! `save_pretrained` leaves out values of nested configurations that equal them.
+
+mod object;
+mod rope;
+mod windows;
+mod write;
+
+use serde_json::Value;
+
+use super::{Biases, ModelConfig};
+use crate::Error;
+use crate::arch::{self, Family};
+use crate::graph::Activation;
+
+pub(crate) use object::Object;
+pub(crate) use windows::HfWindows;
+pub use write::write;
+
+/// The defaults of a family's transformers configuration class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HfDefaults {
+    pub(crate) vocab_size: usize,
+    pub(crate) d_model: usize,
+    pub(crate) d_ff: usize,
+    pub(crate) n_layers: usize,
+    pub(crate) n_heads: usize,
+    /// `None`: as many as query heads.
+    pub(crate) n_kv_heads: Option<usize>,
+    /// `None`: `d_model / n_heads`.
+    pub(crate) head_dim: Option<usize>,
+    pub(crate) context_length: usize,
+    pub(crate) tied_head: bool,
+    pub(crate) rope_theta: f32,
+}
+
+/// Reads a `config.json`. `file` is for messages.
+///
+/// # Errors
+/// An architecture, RoPE scaling, activation or feature outside the table of families, named; a
+/// value of the wrong type; sizes that do not fit each other.
+pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
+    let map = config.as_object().ok_or_else(|| Error::BadValue {
+        file: file.into(),
+        key: "config.json".into(),
+        found: "not an object".into(),
+        expected: "an object".into(),
+    })?;
+    let outer = Object { file, map };
+    let family = family_of(&outer)?;
+    // Multimodal models keep the language model's hyperparameters in an inner object.
+    let text = outer.object("text_config")?.unwrap_or(outer);
+    for object in [&outer, &text] {
+        refuse_features(object)?;
+    }
+    let config = read_text(family, &outer, &text)?;
+    config.validate(file)?;
+    Ok(config)
+}
+
+fn family_of(config: &Object<'_>) -> Result<&'static Family, Error> {
+    let unknown = |found: &str| Error::Architecture {
+        file: config.file.into(),
+        found: found.chars().take(80).collect(),
+        supported: arch::supported_hf(),
+    };
+    let names: Vec<&str> = match config.array("architectures")? {
+        Some(names) => names.iter().filter_map(Value::as_str).collect(),
+        None => Vec::new(),
+    };
+    match config.str("model_type")? {
+        Some(model_type) => {
+            let family = arch::by_hf_model_type(model_type).ok_or_else(|| unknown(model_type))?;
+            // The same model type also serves classifiers and embedding models.
+            if !names.is_empty() && !names.iter().any(|name| family.hf_classes.contains(name)) {
+                return Err(unknown(names[0]));
+            }
+            Ok(family)
+        }
+        None => {
+            let by_class = |name: &&str| arch::by_hf_class(name);
+            let family = names.iter().find_map(by_class);
+            family.ok_or_else(|| match names.first() {
+                Some(name) => unknown(name),
+                None => Error::MissingKey { file: config.file.into(), key: "model_type".into() },
+            })
+        }
+    }
+}
+
+/// Features that change the function a model computes and that no family here has.
+fn refuse_features(config: &Object<'_>) -> Result<(), Error> {
+    let moe = [
+        "num_local_experts",
+        "num_experts",
+        "n_routed_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+    ];
+    for key in moe {
+        if config.get(key).is_some_and(|value| value.as_u64() != Some(0)) {
+            let feature = format!("mixture of experts (`{key}`)");
+            return Err(config.unsupported(feature, "dense models"));
+        }
+    }
+    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        if let Some(value) = config.get(key) {
+            let feature = format!("logit softcapping (`{key}` = {value})");
+            return Err(config.unsupported(feature, "models without it (Gemma 3, not Gemma 2)"));
+        }
+    }
+    if config.bool("use_bidirectional_attention")? == Some(true) {
+        let feature = "`use_bidirectional_attention`".into();
+        return Err(config.unsupported(feature, "causal language models"));
+    }
+    if let Some(value) = config.get("quantization_config") {
+        let method = value.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+        let feature = format!("`quantization_config` with method `{method}`");
+        return Err(config.unsupported(feature, "unquantised safetensors, GGUF, Q4NX"));
+    }
+    for key in ["no_rope_layers", "no_rope_layer_interval"] {
+        if config.get(key).is_some() {
+            let feature = format!("layers without RoPE (`{key}`)");
+            return Err(config.unsupported(feature, "RoPE in every layer"));
+        }
+    }
+    Ok(())
+}
+
+fn read_text(
+    family: &'static Family,
+    outer: &Object<'_>,
+    text: &Object<'_>,
+) -> Result<ModelConfig, Error> {
+    let defaults = &family.hf_defaults;
+    let d_model = text.usize("hidden_size")?.unwrap_or(defaults.d_model);
+    let n_heads = text.usize("num_attention_heads")?.unwrap_or(defaults.n_heads);
+    let head_dim = match text.usize("head_dim")?.or(defaults.head_dim) {
+        Some(head_dim) => head_dim,
+        None => derived_head_dim(text, d_model, n_heads)?,
+    };
+    let n_layers = text.usize("num_hidden_layers")?.unwrap_or(defaults.n_layers);
+    let context_length =
+        text.usize("max_position_embeddings")?.unwrap_or(defaults.context_length);
+    let tied = match text.bool("tie_word_embeddings")? {
+        Some(tied) => Some(tied),
+        None => outer.bool("tie_word_embeddings")?,
+    };
+    let windows = family.hf_windows.read(text, n_layers)?;
+    let (rope, rope_local) = rope::read(family, text, context_length)?;
+    Ok(ModelConfig {
+        family: family.name,
+        n_layers,
+        d_model,
+        d_ff: text.usize("intermediate_size")?.unwrap_or(defaults.d_ff),
+        n_heads,
+        n_kv_heads: text
+            .usize("num_key_value_heads")?
+            .or(defaults.n_kv_heads)
+            .unwrap_or(n_heads),
+        head_dim,
+        vocab_size: text.usize("vocab_size")?.unwrap_or(defaults.vocab_size),
+        context_length,
+        norm_eps: text.f32("rms_norm_eps")?.unwrap_or(1e-6),
+        rope,
+        rope_local: rope_local.filter(|_| windows.window.is_some()),
+        window: windows.window,
+        layer_windowed: windows.layers,
+        tied_head: tied.unwrap_or(defaults.tied_head),
+        attention_scale: attention_scale(family, text, head_dim)?,
+        embed_scale: family.embed_scale(d_model),
+        activation: activation(text)?.unwrap_or(family.activation),
+        biases: biases(family, text)?,
+    })
+}
+
+fn derived_head_dim(text: &Object<'_>, d_model: usize, n_heads: usize) -> Result<usize, Error> {
+    if n_heads == 0 || !d_model.is_multiple_of(n_heads) {
+        return Err(Error::BadValue {
+            file: text.file.into(),
+            key: "num_attention_heads".into(),
+            found: n_heads.to_string(),
+            expected: format!("a divisor of hidden_size {d_model}, as head_dim is absent"),
+        });
+    }
+    Ok(d_model / n_heads)
+}
+
+fn attention_scale(family: &Family, text: &Object<'_>, head_dim: usize) -> Result<f32, Error> {
+    let scalar = match family.query_pre_attn_scalar {
+        // Only families that define the key read it; to the others it is a stray.
+        Some(default) => text.f32("query_pre_attn_scalar")?.unwrap_or(default),
+        None => head_dim as f32,
+    };
+    Ok(1.0 / scalar.sqrt())
+}
+
+fn activation(text: &Object<'_>) -> Result<Option<Activation>, Error> {
+    for key in ["hidden_activation", "hidden_act"] {
+        if let Some(name) = text.str(key)? {
+            return match name {
+                "silu" | "swish" => Ok(Some(Activation::Silu)),
+                "gelu_pytorch_tanh" => Ok(Some(Activation::GeluTanh)),
+                _ => {
+                    let feature = format!("activation `{name}` (`{key}`)");
+                    Err(text.unsupported(feature, "silu, gelu_pytorch_tanh"))
+                }
+            };
+        }
+    }
+    Ok(None)
+}
+
+fn biases(family: &Family, text: &Object<'_>) -> Result<Biases, Error> {
+    if let Some(fixed) = family.hf_biases {
+        return Ok(fixed);
+    }
+    let attention = text.bool("attention_bias")?.unwrap_or(false);
+    let ffn = text.bool("mlp_bias")?.unwrap_or(false);
+    Ok(Biases { qkv: attention, attn_output: attention, ffn })
+}
+

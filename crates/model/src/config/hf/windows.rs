@@ -1,0 +1,101 @@
+//! Sliding windows: which layers have one, in each family's way of saying it.
+
+use serde_json::{Value, json};
+
+use super::Object;
+use crate::Error;
+use crate::config::MAX_LAYERS;
+
+/// How a family's `config.json` says which layers slide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HfWindows {
+    /// The class has no window; the key, if present, means nothing.
+    Never,
+    /// `sliding_window` (default given) on every layer; `null` for none.
+    All(usize),
+    /// `use_sliding_window`, then `layer_types`, else layers from `max_window_layers` on.
+    FromLayer {
+        /// Default of `sliding_window`.
+        window: usize,
+        /// Default of `max_window_layers`.
+        first: usize,
+    },
+    /// `layer_types`, else every layer but each `sliding_window_pattern`-th.
+    Pattern {
+        /// Default of `sliding_window`.
+        window: usize,
+        /// Default of `sliding_window_pattern`.
+        pattern: usize,
+    },
+}
+
+/// The window and the layers that use it.
+pub(super) struct Windows {
+    pub(super) window: Option<usize>,
+    pub(super) layers: Vec<bool>,
+}
+
+impl HfWindows {
+    pub(super) fn read(self, text: &Object<'_>, n_layers: usize) -> Result<Windows, Error> {
+        // Bounds the lists below; `validate` repeats it with the other sizes.
+        if n_layers > MAX_LAYERS {
+            let found = json!(n_layers);
+            return Err(text.bad("num_hidden_layers", &found, "a plausible number of layers"));
+        }
+        let types = layer_types(text)?;
+        // `null` switches the window off, an absent key leaves the default on.
+        let window = |default: usize| match text.map.get("sliding_window") {
+            None => Ok(Some(default)),
+            Some(_) => text.usize("sliding_window"),
+        };
+        let (window, rule): (Option<usize>, Box<dyn Fn(usize) -> bool>) = match self {
+            HfWindows::Never => {
+                if types.as_ref().is_some_and(|types| types.contains(&true)) {
+                    let feature = "`layer_types` with `sliding_attention`".into();
+                    return Err(text.unsupported(feature, "`full_attention` in this family"));
+                }
+                (None, Box::new(|_| false))
+            }
+            HfWindows::All(default) => (window(default)?, Box::new(|_| true)),
+            HfWindows::FromLayer { window: default, first } => {
+                let used = text.bool("use_sliding_window")?.unwrap_or(false);
+                let window = if used { window(default)? } else { None };
+                let first = text.usize("max_window_layers")?.unwrap_or(first);
+                (window, Box::new(move |layer| layer >= first))
+            }
+            HfWindows::Pattern { window: default, pattern } => {
+                let key = ["sliding_window_pattern", "_sliding_window_pattern"];
+                let found = match text.usize(key[0])? {
+                    Some(found) => Some(found),
+                    None => text.usize(key[1])?,
+                };
+                let pattern = found.unwrap_or(pattern);
+                if pattern == 0 {
+                    return Err(text.bad(key[0], &json!(0), "at least 1"));
+                }
+                (window(default)?, Box::new(move |layer| !(layer + 1).is_multiple_of(pattern)))
+            }
+        };
+        let by_rule = || (0..n_layers).map(|layer| window.is_some() && rule(layer)).collect();
+        let layers = match (self, types) {
+            (HfWindows::Never | HfWindows::All(_), _) | (_, None) => by_rule(),
+            (_, Some(types)) => types,
+        };
+        Ok(Windows { window, layers })
+    }
+}
+
+fn layer_types(text: &Object<'_>) -> Result<Option<Vec<bool>>, Error> {
+    let Some(types) = text.array("layer_types")? else {
+        return Ok(None);
+    };
+    let windowed = |value: &Value| match value.as_str() {
+        Some("full_attention") => Ok(false),
+        Some("sliding_attention") => Ok(true),
+        _ => {
+            let feature = format!("layer type {value} (`layer_types`)");
+            Err(text.unsupported(feature, "full_attention, sliding_attention"))
+        }
+    };
+    types.iter().map(windowed).collect::<Result<Vec<bool>, Error>>().map(Some)
+}

@@ -1,0 +1,102 @@
+//! Conversion of checkpoints: between number formats, and between GGUF, Hugging Face folders and
+//! Q4NX bundles.
+//!
+//! [`Plan::new`] decides everything that can fail by itself: which tensors the result has, under
+//! which names, in which formats, and what its metadata or side files say. [`Plan::write`] then
+//! streams tensor by tensor: memory stays bounded by a few megabytes a thread, and the result
+//! appears whole or not at all.
+//!
+//! What the three layouts disagree on, and a conversion therefore changes besides names:
+//!
+//! - rows of Q and K: GGUF files of the Llama family pair the rows that RoPE rotates;
+//! - norms of Gemma: Hugging Face files hold `w`, the others `1 + w`;
+//! - embeddings of Gemma: Q4NX bundles hold them multiplied by `sqrt(d_model)`, with a head of its
+//!   own beside them;
+//! - Llama 3's RoPE scaling: a tensor in GGUF, parameters in `config.json`.
+
+mod encode;
+mod error;
+mod folder;
+mod metadata;
+mod plan;
+mod recipe;
+mod side;
+mod tokenizer;
+mod transform;
+mod write;
+
+pub use error::Error;
+pub use plan::{Fallback, Origin, Plan, PlannedTensor};
+pub use recipe::Recipe;
+pub use transform::{Permutation, RowOrder, Transform};
+pub use write::{Progress, Summary};
+
+use std::path::Path;
+
+/// The kind of files to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// One GGUF file.
+    Gguf,
+    /// A Hugging Face folder: `model.safetensors` (or shards), `config.json`, tokenizer.
+    Safetensors,
+    /// A folder with a Q4NX bundle, `model.q4nx`, and the same side files.
+    Q4nx,
+}
+
+impl Container {
+    /// The kind of files that an output path and a recipe together ask for: `.gguf` names a GGUF
+    /// file, anything else a folder, whose weights are Q4NX if the recipe is.
+    pub fn of(out: &Path, recipe: Recipe) -> Container {
+        if out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+            Container::Gguf
+        } else if recipe.is_q4nx() {
+            Container::Q4nx
+        } else {
+            Container::Safetensors
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Container::Gguf => "a GGUF file",
+            Container::Safetensors => "a safetensors folder",
+            Container::Q4nx => "a Q4NX bundle",
+        }
+    }
+}
+
+/// What to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The kind of files.
+    pub container: Container,
+    /// Which number format each tensor gets.
+    pub recipe: Recipe,
+}
+
+impl Target {
+    /// Refuses recipes that the container has no types for.
+    fn check(self) -> Result<(), Error> {
+        let fits = match self.container {
+            Container::Gguf => !self.recipe.is_q4nx(),
+            Container::Safetensors => self.recipe.is_float(),
+            Container::Q4nx => self.recipe.is_q4nx(),
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(Error::Target {
+            recipe: self.recipe.name().to_owned(),
+            container: self.container.name(),
+            possible: match self.container {
+                Container::Gguf => "every type but Q4NX",
+                Container::Safetensors => "F32, F16, BF16",
+                Container::Q4nx => "Q4NX",
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

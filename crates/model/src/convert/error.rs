@@ -1,0 +1,97 @@
+//! Why a conversion cannot be done.
+
+use std::path::PathBuf;
+
+/// Why a checkpoint cannot be converted, or writing the result failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The checkpoint is not a model this crate can describe.
+    #[error(transparent)]
+    Model(#[from] crate::Error),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Format(#[from] millrace_format::Error),
+    /// A tensor's bytes and shape do not fit each other.
+    #[error("tensor `{tensor}`: {source}")]
+    Quant {
+        /// The tensor's name in the source.
+        tensor: String,
+        /// What does not fit.
+        source: millrace_quant::Error,
+    },
+    /// No recipe has this name.
+    #[error("there is no type `{found}`; types: {known}")]
+    UnknownRecipe {
+        /// The name asked for.
+        found: String,
+        /// Every known name, comma-separated.
+        known: String,
+    },
+    /// The kind of files cannot hold the formats of the recipe.
+    #[error("{container} cannot hold {recipe}; it can hold {possible}")]
+    Target {
+        /// The recipe's name.
+        recipe: String,
+        /// The kind of files.
+        container: &'static str,
+        /// What it can hold.
+        possible: &'static str,
+    },
+    /// A weight is infinite or not a number: no format keeps it, and no model computes with it.
+    #[error("tensor `{tensor}`: element {column} of row {row} is {found}; the file is damaged")]
+    NotFinite {
+        /// The tensor's name in the source.
+        tensor: String,
+        /// Row of the matrix.
+        row: usize,
+        /// Element of the row.
+        column: usize,
+        /// The value.
+        found: f32,
+    },
+    /// A weight is beyond the range of F16.
+    #[error(
+        "tensor `{tensor}`: element {column} of row {row} is {found}, beyond F16's 65504; choose \
+         BF16 or F32"
+    )]
+    F16Range {
+        /// The tensor's name in the source.
+        tensor: String,
+        /// Row of the matrix.
+        row: usize,
+        /// Element of the row.
+        column: usize,
+        /// The value.
+        found: f32,
+    },
+    /// The tokenizer of the source has no equivalent in the target.
+    #[error("{file}: {reason}")]
+    Tokenizer {
+        /// The checkpoint's name.
+        file: String,
+        /// What about it, and what would be convertible.
+        reason: String,
+    },
+    /// The output path names something else than what is to be written there.
+    #[error("{}: {reason}", path.display())]
+    Output {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong and what to give instead.
+        reason: String,
+    },
+    /// The output folder could not be made, or a side file not be read.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The caller's progress function asked to stop. Nothing was left behind.
+    #[error("cancelled")]
+    Cancelled,
+}

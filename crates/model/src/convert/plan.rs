@@ -1,0 +1,325 @@
+//! Decides what a conversion writes, before anything is written.
+
+use millrace_format::{Checkpoint, TensorInfo, TensorSpec, TensorType};
+use millrace_quant::DType;
+
+use super::recipe::fitting;
+use super::side::{Side, SideFiles};
+use super::transform::{Permutation, RowOrder, Transform};
+use super::{Container, Error, Target};
+use crate::arch::{self, Conventions, Family, Layout};
+use crate::catalog::Catalog;
+use crate::graph::RopeStyle;
+use crate::names::{HF_PREFIXES, Part, Role, TensorName};
+use crate::{Model, ModelConfig};
+
+/// Where a tensor's numbers come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// The tensor of this name.
+    Tensor(String),
+    /// The configuration: RoPE factors that only the target keeps as a tensor.
+    Values(Vec<f32>),
+}
+
+/// A format that a tensor's shape does not allow, and that another one stands in for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// The tensor's name in the result.
+    pub tensor: String,
+    /// Its shape, slowest dimension first.
+    pub shape: Vec<usize>,
+    /// What the recipe asks for.
+    pub wanted: DType,
+    /// What it gets.
+    pub given: DType,
+}
+
+/// One tensor of the result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedTensor {
+    /// Where the numbers come from.
+    pub origin: Origin,
+    /// Name in the result.
+    pub name: String,
+    /// Slowest dimension first.
+    pub shape: Vec<usize>,
+    /// Type in the result.
+    pub tensor_type: TensorType,
+    /// What happens to the numbers.
+    pub transform: Transform,
+    /// Bytes in the result.
+    pub size_bytes: u64,
+}
+
+impl PlannedTensor {
+    pub(super) fn spec(&self) -> TensorSpec {
+        TensorSpec {
+            name: self.name.clone(),
+            tensor_type: self.tensor_type,
+            shape: self.shape.clone(),
+        }
+    }
+}
+
+/// A conversion, ready to be written.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub(super) checkpoint: &'a Checkpoint,
+    pub(super) target: Target,
+    pub(super) tensors: Vec<PlannedTensor>,
+    pub(super) fallbacks: Vec<Fallback>,
+    pub(super) skipped: Vec<String>,
+    pub(super) side: Side,
+}
+
+impl<'a> Plan<'a> {
+    /// Plans the conversion of a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Target`] for a recipe that the container cannot hold, [`Error::Model`] for a
+    /// checkpoint that is not a supported model or whose configuration the target cannot express,
+    /// [`Error::Tokenizer`] for a tokenizer that the target cannot express.
+    pub fn new(checkpoint: &'a Checkpoint, target: Target) -> Result<Plan<'a>, Error> {
+        target.check()?;
+        // Whoever builds the graph has checked that every weight is there and has its shape.
+        Model::from_checkpoint(checkpoint)?;
+        let catalog = Catalog::of(checkpoint);
+        let config = crate::read_config(checkpoint, &catalog)?;
+        let to = match target.container {
+            Container::Gguf => Layout::Gguf,
+            Container::Safetensors => Layout::HuggingFace,
+            Container::Q4nx => Layout::Q4nx,
+        };
+        let mut mapper = Mapper::new(&config, &catalog, to, target);
+        // Between files of one layout everything is kept, known or not.
+        let keeps = catalog.layout() == to && to != Layout::Q4nx;
+        let tensors = match keeps {
+            true => mapper.kept(checkpoint)?,
+            false => mapper.translated()?,
+        };
+        let fallbacks = mapper.fallbacks;
+        let skipped = if keeps { Vec::new() } else { unused(checkpoint, &tensors) };
+        let files = SideFiles { checkpoint, config: &config, target, same_layout: keeps };
+        let side = files.plan()?;
+        Ok(Plan { checkpoint, target, tensors, fallbacks, skipped, side })
+    }
+
+    /// What is to be written.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// The tensors of the result, in file order.
+    pub fn tensors(&self) -> &[PlannedTensor] {
+        &self.tensors
+    }
+
+    /// Tensors whose shape does not allow the recipe's format.
+    pub fn fallbacks(&self) -> &[Fallback] {
+        &self.fallbacks
+    }
+
+    /// Tensors of the source that have no place in the result: other models beside the language
+    /// model, copies of a tied head.
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    /// What the result will lack, in sentences for the user.
+    pub fn notes(&self) -> &[String] {
+        &self.side.notes
+    }
+
+    /// Bytes of all tensors of the result.
+    pub fn size_bytes(&self) -> u64 {
+        self.tensors.iter().map(|tensor| tensor.size_bytes).sum()
+    }
+
+    /// Elements of all tensors: the unit of progress.
+    pub fn n_elems(&self) -> u64 {
+        self.tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum()
+    }
+}
+
+fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
+    let used: std::collections::HashSet<&str> = tensors
+        .iter()
+        .filter_map(|tensor| match &tensor.origin {
+            Origin::Tensor(name) => Some(name.as_str()),
+            Origin::Values(_) => None,
+        })
+        .collect();
+    let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
+    names.filter(|name| !used.contains(name)).map(str::to_owned).collect()
+}
+
+/// Finds out name, format and transformation of each tensor.
+struct Mapper<'a> {
+    config: &'a ModelConfig,
+    catalog: &'a Catalog<'a>,
+    family: &'static Family,
+    from: Conventions,
+    to: Conventions,
+    layout: Layout,
+    target: Target,
+    fallbacks: Vec<Fallback>,
+}
+
+impl<'a> Mapper<'a> {
+    fn new(
+        config: &'a ModelConfig,
+        catalog: &'a Catalog<'a>,
+        layout: Layout,
+        target: Target,
+    ) -> Mapper<'a> {
+        let family = arch::by_name(config.family);
+        Mapper {
+            config,
+            catalog,
+            family,
+            from: family.conventions(catalog.layout()),
+            to: family.conventions(layout),
+            layout,
+            target,
+            fallbacks: Vec::new(),
+        }
+    }
+
+    /// Every tensor of the source under its own name.
+    fn kept(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PlannedTensor>, Error> {
+        let plan = |info: &TensorInfo| {
+            let parsed = match self.layout {
+                Layout::Gguf => TensorName::parse_gguf(&info.name),
+                Layout::HuggingFace | Layout::Q4nx => None,
+            };
+            let tensor_type = match (info.tensor_type, parsed) {
+                (TensorType::Plain(plain), _) => TensorType::Plain(plain),
+                (TensorType::Weights(_), Some(name)) => {
+                    TensorType::Weights(self.dtype(name, &info.name, &info.shape))
+                }
+                // Folders keep vectors and what belongs to other models in the same format.
+                (TensorType::Weights(_), None) if self.layout == Layout::HuggingFace => {
+                    TensorType::Weights(self.target.recipe.base())
+                }
+                (TensorType::Weights(dtype), None) => TensorType::Weights(dtype),
+            };
+            let origin = Origin::Tensor(info.name.clone());
+            planned(origin, info.name.clone(), info.shape.clone(), tensor_type, Transform::NONE)
+        };
+        checkpoint.tensors().iter().map(plan).collect()
+    }
+
+    /// The model's tensors, as the target's layout has them.
+    fn translated(&mut self) -> Result<Vec<PlannedTensor>, Error> {
+        let names = self.config.tensors(self.layout);
+        names.into_iter().map(|name| self.translate(name)).collect()
+    }
+
+    fn translate(&mut self, name: TensorName) -> Result<PlannedTensor, Error> {
+        let target_name = self.spell(self.layout, HF_PREFIXES[0], name);
+        let shape = self.config.shape_of(name);
+        let dtype = self.dtype(name, &target_name, &shape);
+        let source_name = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), name);
+        let (origin, transform) = if name.role == Role::RopeFactors {
+            let factors = self.config.rope.gguf_factors(self.config.head_dim);
+            (Origin::Values(factors.unwrap_or_default()), Transform::NONE)
+        } else if name.role == Role::Output && !self.catalog.has(&source_name) {
+            // A tied head that the target keeps apart.
+            let table = TensorName::global(Role::TokenEmbedding);
+            let table = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), table);
+            let scale = self.unscaled(self.from);
+            (Origin::Tensor(table), Transform { scale, ..Transform::NONE })
+        } else {
+            (Origin::Tensor(source_name), self.transform(name))
+        };
+        planned(origin, target_name, shape, TensorType::Weights(dtype), transform)
+    }
+
+    fn spell(&self, layout: Layout, prefix: &str, name: TensorName) -> String {
+        match layout {
+            Layout::Gguf => name.gguf(),
+            Layout::HuggingFace | Layout::Q4nx => {
+                // Only the RoPE factors have no Hugging Face name, and they are never looked up.
+                name.hf(prefix, self.family.hf_norms).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The factor that takes an embedding table to the plain one.
+    fn unscaled(&self, conventions: Conventions) -> f32 {
+        if conventions.embed_prescaled { 1.0 / self.config.embed_scale } else { 1.0 }
+    }
+
+    fn transform(&self, name: TensorName) -> Transform {
+        let (from, to) = (self.from, self.to);
+        let mut transform = Transform::NONE;
+        if from.rope_style != to.rope_style
+            && self.family.permuted_heads(self.config, name.role).is_some()
+        {
+            let order = match to.rope_style {
+                RopeStyle::Interleaved => RowOrder::Interleave,
+                RopeStyle::HalfSplit => RowOrder::SplitHalves,
+            };
+            transform.permutation = Some(Permutation { head_dim: self.config.head_dim, order });
+        }
+        if name.role.is_norm() && name.part == Part::Weight {
+            transform.offset = from.norm_offset - to.norm_offset;
+        }
+        if name.role == Role::TokenEmbedding {
+            transform.scale = self.unscaled(from) / self.unscaled(to);
+        }
+        transform
+    }
+
+    /// The format of a tensor in the target.
+    fn dtype(&mut self, name: TensorName, spelled: &str, shape: &[usize]) -> DType {
+        let recipe = self.target.recipe;
+        let wanted = match self.target.container {
+            Container::Gguf => recipe.choose(name, self.config),
+            Container::Safetensors => return recipe.base(),
+            Container::Q4nx if is_projection(name) => DType::Q4nx,
+            Container::Q4nx => return DType::BF16,
+        };
+        let k = shape.last().copied().unwrap_or(1);
+        let given = match wanted {
+            DType::Q4nx => {
+                let n = shape.first().copied().unwrap_or(1);
+                if wanted.size_bytes(n, k).is_some() { wanted } else { DType::BF16 }
+            }
+            _ => fitting(wanted, k),
+        };
+        if given != wanted {
+            let (tensor, shape) = (spelled.to_owned(), shape.to_vec());
+            self.fallbacks.push(Fallback { tensor, shape, wanted, given });
+        }
+        given
+    }
+}
+
+/// Matrices that activations are multiplied with: what a Q4NX bundle stores in blocks.
+fn is_projection(name: TensorName) -> bool {
+    use Role::*;
+    let roles = [AttnQ, AttnK, AttnV, AttnOutput, FfnGate, FfnUp, FfnDown, Output];
+    name.part == Part::Weight && roles.contains(&name.role)
+}
+
+fn planned(
+    origin: Origin,
+    name: String,
+    shape: Vec<usize>,
+    tensor_type: TensorType,
+    transform: Transform,
+) -> Result<PlannedTensor, Error> {
+    let Some(size_bytes) = tensor_type.size_bytes(&shape) else {
+        return Err(crate::Error::Unwritable {
+            tensor: name,
+            shape,
+            dtype: tensor_type.name().to_owned(),
+            reason: "it does not divide into whole blocks".to_owned(),
+        }
+        .into());
+    };
+    let size_bytes = size_bytes as u64;
+    Ok(PlannedTensor { origin, name, shape, tensor_type, transform, size_bytes })
+}

@@ -1,0 +1,175 @@
+//! Everything of the result that is not a tensor: GGUF metadata, or the files beside the weights.
+
+use std::path::{Path, PathBuf};
+
+use millrace_format::gguf::Metadata;
+use millrace_format::{Checkpoint, Source};
+use millrace_quant::DType;
+use serde_json::{Map, Value, json};
+
+use super::tokenizer::to_hf;
+use super::{Container, Error, Target, metadata};
+use crate::ModelConfig;
+use crate::config::hf;
+
+/// Files of a Hugging Face folder that stay true whatever becomes of the weights.
+const UNCHANGED_FILES: [&str; 11] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+];
+
+/// Entries of `config.json` that say nothing about the graph but that programs look for.
+const TOKEN_ID_KEYS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
+/// What a side file will hold.
+#[derive(Debug)]
+pub(super) enum Contents {
+    Bytes(Vec<u8>),
+    /// The bytes of another file.
+    Copy(PathBuf),
+}
+
+/// The result's metadata and side files.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    /// Of a GGUF file.
+    pub(super) metadata: Option<Metadata>,
+    /// Of a folder: name and contents.
+    pub(super) files: Vec<(String, Contents)>,
+    /// What the result lacks, for the user.
+    pub(super) notes: Vec<String>,
+}
+
+impl Side {
+    fn put_json(&mut self, name: &str, value: &Value) {
+        let text = format!("{value:#}\n");
+        self.files.push((name.to_owned(), Contents::Bytes(text.into_bytes())));
+    }
+}
+
+/// What side files depend on.
+pub(super) struct SideFiles<'a> {
+    pub(super) checkpoint: &'a Checkpoint,
+    pub(super) config: &'a ModelConfig,
+    pub(super) target: Target,
+    /// Source and result follow the same conventions, so that `config.json` stays true.
+    pub(super) same_layout: bool,
+}
+
+impl SideFiles<'_> {
+    pub(super) fn plan(&self) -> Result<Side, Error> {
+        let mut side = Side::default();
+        match (self.target.container, self.checkpoint.gguf()) {
+            (Container::Gguf, Some(source)) => {
+                side.metadata = Some(metadata::requantised(source, self.target.recipe));
+            }
+            (Container::Gguf, None) => {
+                let metadata = metadata::from_hf(self.checkpoint, self.config, self.target.recipe);
+                let (metadata, notes) = metadata?;
+                side.metadata = Some(metadata);
+                side.notes = notes;
+            }
+            (_, Some(source)) => self.folder_from_gguf(source, &mut side)?,
+            (_, None) => self.folder_from_folder(&mut side)?,
+        }
+        Ok(side)
+    }
+
+    fn folder_from_folder(&self, side: &mut Side) -> Result<(), Error> {
+        debug_assert_eq!(self.checkpoint.source(), Source::HuggingFace);
+        let source = self.checkpoint.hf().and_then(|files| files.config.as_ref());
+        let config = match (source, self.same_layout) {
+            (Some(source), true) => self.with_dtype(source.clone()),
+            (source, _) => self.new_config(source)?,
+        };
+        side.put_json("config.json", &config);
+        let folder = self.checkpoint.files().first().and_then(|file| file.parent());
+        for name in UNCHANGED_FILES {
+            let path = folder.unwrap_or(Path::new(".")).join(name);
+            if path.is_file() {
+                side.files.push((name.to_owned(), Contents::Copy(path)));
+            }
+        }
+        Ok(())
+    }
+
+    fn folder_from_gguf(&self, source: &Metadata, side: &mut Side) -> Result<(), Error> {
+        let parts = to_hf::build(source, &self.target_name())?;
+        let mut config = self.new_config(None)?;
+        merge(&mut config, parts.token_ids.clone());
+        side.put_json("config.json", &config);
+        let mut generation = metadata::generation_config(source)?;
+        generation.extend(parts.token_ids);
+        if !generation.is_empty() {
+            side.put_json("generation_config.json", &Value::Object(generation));
+        }
+        side.notes.extend(parts.notes);
+        if let Some(tokenizer) = &parts.tokenizer {
+            // Hundreds of thousands of lines help no reader: not indented.
+            let bytes = tokenizer.to_string().into_bytes();
+            side.files.push(("tokenizer.json".to_owned(), Contents::Bytes(bytes)));
+            side.put_json("tokenizer_config.json", &Value::Object(parts.tokenizer_config));
+        }
+        if let Some(template) = parts.chat_template {
+            let bytes = template.into_bytes();
+            side.files.push(("chat_template.jinja".to_owned(), Contents::Bytes(bytes)));
+        }
+        Ok(())
+    }
+
+    fn target_name(&self) -> String {
+        self.checkpoint.name().to_owned()
+    }
+
+    /// A `config.json` of the language model alone.
+    fn new_config(&self, source: Option<&Value>) -> Result<Value, Error> {
+        let mut config = self.config.clone();
+        // GGUF files call Mistral a Llama; transformers' Llama has no window.
+        if config.family == "llama" && config.window.is_some() {
+            config.family = "mistral";
+        }
+        let mut out = self.with_dtype(hf::write(&config)?);
+        if let Some(source) = source {
+            let found = TOKEN_ID_KEYS.iter().filter_map(|&key| {
+                let value = source.get(key).or_else(|| source.get("text_config")?.get(key))?;
+                Some((key.to_owned(), value.clone()))
+            });
+            merge(&mut out, found.collect());
+        }
+        Ok(out)
+    }
+
+    /// The configuration with the type of the new weights, in the spelling it has.
+    fn with_dtype(&self, mut config: Value) -> Value {
+        let dtype = json!(match self.target.recipe.base() {
+            DType::F32 => "float32",
+            DType::F16 => "float16",
+            _ => "bfloat16",
+        });
+        let key = if config.get("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };
+        config[key] = dtype.clone();
+        if let Some(text) = config.get_mut("text_config") {
+            for key in ["dtype", "torch_dtype"] {
+                if text.get(key).is_some() {
+                    text[key] = dtype.clone();
+                }
+            }
+        }
+        config
+    }
+}
+
+fn merge(config: &mut Value, entries: Map<String, Value>) {
+    for (key, value) in entries {
+        config[key.as_str()] = value;
+    }
+}

@@ -1,0 +1,251 @@
+//! Writes a planned conversion, tensor by tensor.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use millrace_format::gguf::{self, Metadata};
+use millrace_format::output::AtomicFile;
+use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
+use millrace_format::{Advice, TensorSpec, TensorType};
+use millrace_quant::DType;
+
+use super::encode::Job;
+use super::folder::Folder;
+use super::plan::{Origin, Plan, PlannedTensor};
+use super::side::Contents;
+use super::{Container, Error};
+
+/// Weights of a folder are split into files of up to this size, as the Hugging Face hub advises.
+const MAX_SHARD_BYTES: u64 = 5_000_000_000;
+
+/// How far a conversion is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The tensor being written, by its name in the result.
+    pub tensor: &'a str,
+    /// Tensors written completely.
+    pub tensors_done: usize,
+    /// Elements written.
+    pub elems_done: u64,
+    /// Elements of all tensors.
+    pub elems_total: u64,
+}
+
+/// What a conversion wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The files, weights first.
+    pub files: Vec<PathBuf>,
+    /// Tensors written.
+    pub n_tensors: usize,
+    /// Bytes of the source's tensors.
+    pub source_bytes: u64,
+    /// Bytes of the result's tensors.
+    pub written_bytes: u64,
+    /// Bytes of the result by type, the largest share first.
+    pub by_type: Vec<(TensorType, u64)>,
+}
+
+impl Plan<'_> {
+    /// Writes the result to `out`: a GGUF file, or a folder, which is made if it is missing.
+    ///
+    /// `n_threads` encode. `progress` is called after every few megabytes and may stop the work.
+    ///
+    /// # Errors
+    /// [`Error::Output`] for a path that cannot be what is to be written, [`Error::NotFinite`] and
+    /// [`Error::F16Range`] for numbers that the result cannot hold, [`Error::Cancelled`],
+    /// [`Error::Format`] and [`Error::Io`] for what the file system refuses. In every case nothing
+    /// new is left behind and files that were there are as they were.
+    pub fn write(
+        &self,
+        out: &Path,
+        n_threads: usize,
+        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<Summary, Error> {
+        self.checkpoint.advise(Advice::Sequential);
+        let files = match self.target.container {
+            Container::Gguf => self.write_gguf(out, n_threads, progress)?,
+            Container::Safetensors | Container::Q4nx => {
+                self.write_folder(out, n_threads, progress)?
+            }
+        };
+        Ok(Summary {
+            files,
+            n_tensors: self.tensors.len(),
+            source_bytes: self.checkpoint.size_bytes(),
+            written_bytes: self.size_bytes(),
+            by_type: self.by_type(),
+        })
+    }
+
+    fn by_type(&self) -> Vec<(TensorType, u64)> {
+        let mut sums: Vec<(TensorType, u64)> = Vec::new();
+        for tensor in &self.tensors {
+            match sums.iter_mut().find(|(tensor_type, _)| *tensor_type == tensor.tensor_type) {
+                Some((_, bytes)) => *bytes += tensor.size_bytes,
+                None => sums.push((tensor.tensor_type, tensor.size_bytes)),
+            }
+        }
+        sums.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        sums
+    }
+
+    fn specs(&self) -> Vec<TensorSpec> {
+        self.tensors.iter().map(PlannedTensor::spec).collect()
+    }
+
+    fn write_gguf(
+        &self,
+        out: &Path,
+        n_threads: usize,
+        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<Vec<PathBuf>, Error> {
+        let empty = Metadata::new();
+        let metadata = self.side.metadata.as_ref().unwrap_or(&empty);
+        let mut sink = Sink::Gguf(gguf::Writer::create(out, metadata, &self.specs())?);
+        self.stream(&mut sink, n_threads, progress)?;
+        sink.commit(out)
+    }
+
+    fn write_folder(
+        &self,
+        out: &Path,
+        n_threads: usize,
+        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<Vec<PathBuf>, Error> {
+        let folder = Folder::open_or_make(out)?;
+        let dir = folder.path();
+        let notes = Default::default();
+        let (weights, mut sink) = match self.target.container {
+            Container::Q4nx => {
+                let path = dir.join(Q4NX_FILE);
+                let writer = safetensors::Writer::create(&path, &notes, &self.specs())?;
+                (path, Sink::Bundle(writer))
+            }
+            _ => {
+                let writer = ShardedWriter::create(dir, &notes, &self.specs(), MAX_SHARD_BYTES)?;
+                (dir.to_owned(), Sink::Shards(writer))
+            }
+        };
+        // Side files wait on the disk under temporary names: what can fail about them fails before
+        // any file has its own.
+        let mut side = Vec::with_capacity(self.side.files.len());
+        for (name, contents) in &self.side.files {
+            side.push(stage(&dir.join(name), contents)?);
+        }
+        self.stream(&mut sink, n_threads, progress)?;
+        let mut files = sink.commit(&weights)?;
+        for file in side {
+            files.push(file.target().to_owned());
+            file.commit()?;
+        }
+        folder.keep();
+        Ok(files)
+    }
+
+    fn stream(
+        &self,
+        sink: &mut Sink,
+        n_threads: usize,
+        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let elems_total = self.n_elems();
+        let mut elems_done = 0;
+        for (tensors_done, tensor) in self.tensors.iter().enumerate() {
+            let name = tensor.name.as_str();
+            self.stream_tensor(tensor, n_threads, &mut |bytes, elems| {
+                sink.write(name, bytes)?;
+                elems_done += elems as u64;
+                let at = Progress { tensor: name, tensors_done, elems_done, elems_total };
+                match progress(at) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(()) => Err(Error::Cancelled),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn stream_tensor(
+        &self,
+        planned: &PlannedTensor,
+        n_threads: usize,
+        out: &mut dyn FnMut(&[u8], usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (n, k) = match (planned.shape.split_last(), planned.transform.permutation) {
+            // Rows of a vector are its elements.
+            (Some((&len, [])), Some(_)) => (len, 1),
+            (Some((&k, rows)), _) => (rows.iter().product(), k),
+            (None, _) => (1, 1),
+        };
+        let job = |tensor, bytes, from, to| {
+            let transform = planned.transform;
+            Job { tensor, bytes, from, to, n, k, transform }
+        };
+        match (&planned.origin, planned.tensor_type) {
+            (Origin::Values(values), TensorType::Weights(to)) => {
+                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                job(&planned.name, &bytes, DType::F32, to).run(n_threads, out)
+            }
+            (Origin::Values(_), TensorType::Plain(_)) => Ok(()),
+            (Origin::Tensor(source), TensorType::Weights(to)) => {
+                let tensor = self.checkpoint.require(source)?;
+                job(source, tensor.bytes, tensor.dtype()?, to).run(n_threads, out)
+            }
+            (Origin::Tensor(source), TensorType::Plain(_)) => {
+                out(self.checkpoint.require(source)?.bytes, n * k)
+            }
+        }
+    }
+}
+
+/// A side file, on the disk but without its name yet.
+fn stage(path: &Path, contents: &Contents) -> Result<AtomicFile, Error> {
+    let mut file = AtomicFile::create(path)?;
+    let io = |action| {
+        let path = path.to_owned();
+        move |source| Error::Io { path, action, source }
+    };
+    match contents {
+        Contents::Bytes(bytes) => {
+            std::io::Write::write_all(&mut file, bytes).map_err(io("write"))?;
+        }
+        Contents::Copy(from) => {
+            let mut source = std::fs::File::open(from).map_err(|source| Error::Io {
+                path: from.clone(),
+                action: "open",
+                source,
+            })?;
+            std::io::copy(&mut source, &mut file).map_err(io("write"))?;
+        }
+    }
+    file.sync()?;
+    Ok(file)
+}
+
+/// Where the tensors go.
+enum Sink {
+    Gguf(gguf::Writer<AtomicFile>),
+    Shards(ShardedWriter),
+    Bundle(safetensors::Writer<AtomicFile>),
+}
+
+impl Sink {
+    fn write(&mut self, tensor: &str, bytes: &[u8]) -> Result<(), Error> {
+        Ok(match self {
+            Sink::Gguf(writer) => writer.write(tensor, bytes)?,
+            Sink::Shards(writer) => writer.write(tensor, bytes)?,
+            Sink::Bundle(writer) => writer.write(tensor, bytes)?,
+        })
+    }
+
+    /// Gives the files their names; `path` is the file that a single-file writer was made for.
+    fn commit(self, path: &Path) -> Result<Vec<PathBuf>, Error> {
+        match self {
+            Sink::Gguf(writer) => writer.commit()?,
+            Sink::Bundle(writer) => writer.commit()?,
+            Sink::Shards(writer) => return Ok(writer.commit()?),
+        }
+        Ok(vec![path.to_owned()])
+    }
+}

@@ -1,0 +1,117 @@
+//! The crate's errors: each names the file, the key or tensor, what was found and what was expected.
+
+/// Why a checkpoint is not a model this crate can describe.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file could not be read, or a metadata value has the wrong type.
+    #[error(transparent)]
+    Format(#[from] millrace_format::Error),
+    /// The architecture has no row in the table of families.
+    #[error("{file}: architecture `{found}` is not supported; supported: {supported}")]
+    Architecture {
+        /// The checkpoint's name.
+        file: String,
+        /// What it says it is.
+        found: String,
+        /// The supported ones, comma-separated.
+        supported: String,
+    },
+    /// The architecture is known, but this model uses a part of it that is not implemented.
+    #[error("{file}: {feature} is not supported; supported: {supported}")]
+    Unsupported {
+        /// The checkpoint's name.
+        file: String,
+        /// The feature, with the key and value that ask for it.
+        feature: String,
+        /// What would be accepted instead.
+        supported: String,
+    },
+    /// A key that has no default is absent.
+    #[error("{file}: the configuration has no `{key}`")]
+    MissingKey {
+        /// The checkpoint's name.
+        file: String,
+        /// The key, as this file format spells it.
+        key: String,
+    },
+    /// A key is present with a value that makes no sense.
+    #[error("{file}: `{key}` is {found}; it must be {expected}")]
+    BadValue {
+        /// The checkpoint's name.
+        file: String,
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// A weight that the configuration calls for is absent.
+    #[error("{file}: tensor `{tensor}` of shape {expected:?} is missing")]
+    MissingTensor {
+        /// The checkpoint's name.
+        file: String,
+        /// The tensor's name in this file format.
+        tensor: String,
+        /// Its shape by the configuration, slowest dimension first.
+        expected: Vec<usize>,
+    },
+    /// A weight has another shape than the configuration says.
+    #[error("{file}: tensor `{tensor}` has shape {found:?}; the configuration says {expected:?}")]
+    TensorShape {
+        /// The checkpoint's name.
+        file: String,
+        /// The tensor's name.
+        tensor: String,
+        /// Shape by the configuration, slowest dimension first.
+        expected: Vec<usize>,
+        /// Shape in the file.
+        found: Vec<usize>,
+    },
+    /// A weight is stored in a format that cannot serve where it is used.
+    #[error("{file}: tensor `{tensor}` is stored as {found}; it must be {expected}")]
+    TensorType {
+        /// The checkpoint's name.
+        file: String,
+        /// The tensor's name.
+        tensor: String,
+        /// Format in the file.
+        found: String,
+        /// What would do.
+        expected: String,
+    },
+    /// The file holds a weight inside a block that the family has no use for: running without it
+    /// would compute another function than the one that was trained.
+    #[error(
+        "{file}: tensor `{tensor}` has no place in a {family} model, so this is a variant that is \
+         not supported"
+    )]
+    UnknownTensor {
+        /// The checkpoint's name.
+        file: String,
+        /// The tensor's name.
+        tensor: String,
+        /// The family it was read as.
+        family: &'static str,
+    },
+    /// A recipe name that is not in the table.
+    #[error("`{found}` is not a format this program writes; known: {known}")]
+    UnknownRecipe {
+        /// The name given.
+        found: String,
+        /// All names, comma-separated.
+        known: String,
+    },
+    /// A number format the writer cannot fill or the shape does not divide into.
+    #[error("tensor `{tensor}` of shape {shape:?} cannot be written as {dtype}: {reason}")]
+    Unwritable {
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape, slowest dimension first.
+        shape: Vec<usize>,
+        /// The format asked for.
+        dtype: String,
+        /// Why not.
+        reason: String,
+    },
+}

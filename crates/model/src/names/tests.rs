@@ -1,0 +1,72 @@
+use super::*;
+
+fn all() -> impl Iterator<Item = TensorName> {
+    TABLE.iter().flat_map(|row| {
+        let layers: &[Option<usize>] = if row.per_layer { &[Some(0), Some(27)] } else { &[None] };
+        layers.iter().flat_map(|&layer| {
+            [Part::Weight, Part::Bias].map(|part| TensorName { layer, role: row.role, part })
+        })
+    })
+}
+
+#[test]
+fn table_is_in_enum_order() {
+    for (i, row) in TABLE.iter().enumerate() {
+        assert_eq!(row.role as usize, i);
+    }
+}
+
+#[test]
+fn every_name_parses_back() {
+    for name in all() {
+        assert_eq!(TensorName::parse_gguf(&name.gguf()), Some(name));
+        for norms in [HfNorms::Pre, HfNorms::PreAndPost] {
+            for prefix in HF_PREFIXES {
+                if let Some(hf) = name.hf(prefix, norms) {
+                    assert_eq!(TensorName::parse_hf(&hf, norms), Some(name), "{hf}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn known_spellings() {
+    let q = TensorName::block(3, Role::AttnQ);
+    assert_eq!(q.gguf(), "blk.3.attn_q.weight");
+    assert_eq!(q.bias().gguf(), "blk.3.attn_q.bias");
+    let hf = |name: TensorName, prefix, norms| name.hf(prefix, norms).unwrap();
+    assert_eq!(hf(q, "model.", HfNorms::Pre), "model.layers.3.self_attn.q_proj.weight");
+    let head = TensorName::global(Role::Output);
+    assert_eq!(hf(head, "model.", HfNorms::Pre), "lm_head.weight");
+    let multimodal = "language_model.model.";
+    assert_eq!(hf(head, multimodal, HfNorms::Pre), "language_model.lm_head.weight");
+    assert_eq!(hf(head, "model.language_model.", HfNorms::Pre), "lm_head.weight");
+    let norm = TensorName::block(0, Role::FfnNorm);
+    assert_eq!(
+        hf(norm, "model.", HfNorms::Pre),
+        "model.layers.0.post_attention_layernorm.weight"
+    );
+    assert_eq!(
+        hf(norm, "model.", HfNorms::PreAndPost),
+        "model.layers.0.pre_feedforward_layernorm.weight"
+    );
+}
+
+#[test]
+fn other_names_are_not_read() {
+    let names = ["blk.x.attn_q.weight", "blk.03.attn_q.weight", "blk.3.attn_q", "attn_q.weight"];
+    for name in names.into_iter().chain(["blk.3.output.weight", "", ".weight", "blk."]) {
+        assert_eq!(TensorName::parse_gguf(name), None, "{name}");
+    }
+    let names = ["model.layers.1.self_attn.rotary_emb.inv_freq", "vision_tower.norm.weight"];
+    for name in names.into_iter().chain(["model.layers.0.norm.weight", "model.layers..mlp.weight"]) {
+        assert_eq!(TensorName::parse_hf(name, HfNorms::Pre), None, "{name}");
+    }
+}
+
+#[test]
+fn permutation_brings_rotated_rows_together() {
+    let rows = permutation(2, 8);
+    assert_eq!(rows, [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]);
+}

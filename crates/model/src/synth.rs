@@ -1,0 +1,258 @@
+//! Random-weight checkpoints at the geometries of real models.
+//!
+//! They load everywhere a real file does, run at the same speed and say nothing sensible, which is
+//! what benchmarks, memory plans and compatibility tests need without a download. The same seed,
+//! geometry and recipe give the same bytes on every machine and with any number of threads.
+//!
+//! # How weights are drawn
+//!
+//! Matrices are `N(0, 1/k)` with `k` inputs, so that activations keep their size from layer to
+//! layer; norms are near 1; biases are small. Drawing and quantising every weight would take minutes
+//! for a large model. So for each format and size a few thousand blocks are drawn and encoded as
+//! any weights would be, and a matrix is filled with blocks picked from that pool at random: real
+//! blocks of every format, at the speed of a copy.
+
+mod geometry;
+mod vocab;
+mod weights;
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::Path;
+
+use millrace_format::gguf::{self, Metadata, Value};
+use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
+use millrace_format::{TensorSpec, TensorType, output};
+use millrace_quant::DType;
+
+use crate::arch::{self, Layout};
+use crate::config::{self, ModelConfig};
+use crate::names::{HF_PREFIXES, TensorName};
+use crate::recipe::Recipe;
+use crate::Error;
+
+pub use geometry::Geometry;
+
+/// Larger Hugging Face models are split at this size, as `save_pretrained` does.
+const MAX_SHARD_BYTES: u64 = 5_000_000_000;
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct SynthOptions<'a> {
+    /// Formats of the weights.
+    pub recipe: Recipe,
+    /// Metadata of a GGUF file whose vocabulary (`tokenizer.*`) to take; its size replaces the
+    /// geometry's. Without one the file gets the 256 bytes, padded to the geometry's size. GGUF only.
+    pub vocab: Option<&'a Metadata>,
+    /// Blocks, where not the geometry's own number.
+    pub n_layers: Option<usize>,
+    /// Seed of the weights.
+    pub seed: u64,
+    /// Threads that draw weights; all cores without it.
+    pub n_threads: Option<usize>,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The model's configuration.
+    pub config: ModelConfig,
+    /// Number of parameters.
+    pub n_params: u64,
+    /// Bytes of all tensors.
+    pub size_bytes: u64,
+}
+
+/// One tensor to fill.
+struct Planned {
+    name: TensorName,
+    dtype: DType,
+    spec: TensorSpec,
+}
+
+/// Receives a tensor's next bytes.
+type Sink<'a> = dyn FnMut(&str, &[u8]) -> Result<(), millrace_format::Error> + 'a;
+
+/// Everything decided before the first byte is written.
+struct Job<'a> {
+    geometry: Geometry,
+    out: &'a Path,
+    options: &'a SynthOptions<'a>,
+    config: ModelConfig,
+    layout: Layout,
+    plan: Vec<Planned>,
+}
+
+/// Writes a checkpoint: a GGUF file if `out` ends in `.gguf`, else a folder with `config.json`,
+/// `tokenizer.json` and safetensors (or `model.q4nx`, with the Q4NX recipes). `progress` gets bytes
+/// done and bytes in all.
+///
+/// # Errors
+/// [`Error::BadValue`] for zero layers or a vocabulary that is none, [`Error::Unwritable`] for a format
+/// that cannot be encoded, [`Error::Format`] for a format the file cannot hold (block formats in
+/// safetensors, Q4NX in GGUF) and for what the operating system refuses. Weights are then absent,
+/// not half-written.
+pub fn write(
+    geometry: Geometry,
+    out: &Path,
+    options: &SynthOptions<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Written, Error> {
+    let job = Job::new(geometry, out, options)?;
+    let size = |spec: &TensorSpec| spec.tensor_type.size_bytes(&spec.shape).unwrap_or(0) as u64;
+    let n_elems = |spec: &TensorSpec| spec.shape.iter().product::<usize>() as u64;
+    let written = Written {
+        n_params: job.plan.iter().map(|tensor| n_elems(&tensor.spec)).sum(),
+        size_bytes: job.plan.iter().map(|tensor| size(&tensor.spec)).sum(),
+        config: job.config.clone(),
+    };
+    let mut done = 0;
+    let mut progress = |bytes: usize| {
+        done += bytes as u64;
+        progress(done, written.size_bytes);
+    };
+    match job.layout {
+        Layout::Gguf => job.write_gguf(&mut progress)?,
+        Layout::HuggingFace => job.write_folder(&mut progress)?,
+        Layout::Q4nx => job.write_bundle(&mut progress)?,
+    }
+    Ok(written)
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        geometry: Geometry,
+        out: &'a Path,
+        options: &'a SynthOptions<'a>,
+    ) -> Result<Job<'a>, Error> {
+        let is_gguf = out.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
+        let layout = match (is_gguf, options.recipe.is_q4nx()) {
+            (true, _) => Layout::Gguf,
+            (false, true) => Layout::Q4nx,
+            (false, false) => Layout::HuggingFace,
+        };
+        let mut config = geometry.config(options.n_layers);
+        let file = out.display().to_string();
+        if let Some(vocab) = options.vocab {
+            if !is_gguf {
+                return Err(Error::Unsupported {
+                    file,
+                    feature: "a vocabulary from a GGUF file in a Hugging Face folder".into(),
+                    supported: "output to a .gguf file".into(),
+                });
+            }
+            config.vocab_size = vocab::size(vocab)?;
+        }
+        config.validate(&file)?;
+        let plan = plan(&config, layout, options.recipe);
+        Ok(Job { geometry, out, options, config, layout, plan })
+    }
+
+    fn specs(&self) -> Vec<TensorSpec> {
+        self.plan.iter().map(|tensor| tensor.spec.clone()).collect()
+    }
+
+    fn fill(&self, progress: &mut dyn FnMut(usize), sink: &mut Sink<'_>) -> Result<(), Error> {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let fill = weights::Fill {
+            config: &self.config,
+            layout: self.layout,
+            seed: self.options.seed,
+            n_threads: self.options.n_threads.unwrap_or_else(cores).max(1),
+        };
+        fill.run(&self.plan, &mut |name, bytes| {
+            sink(name, bytes)?;
+            progress(bytes.len());
+            Ok(())
+        })
+    }
+
+    fn write_gguf(&self, progress: &mut dyn FnMut(usize)) -> Result<(), Error> {
+        let metadata = self.metadata()?;
+        let mut writer = gguf::Writer::create(self.out, &metadata, &self.specs())?;
+        self.fill(progress, &mut |name, bytes| writer.write(name, bytes))?;
+        Ok(writer.commit()?)
+    }
+
+    fn metadata(&self) -> Result<Metadata, Error> {
+        let hyperparameters = config::gguf::write(&self.config)?;
+        let mut out = Metadata::new();
+        for (key, value) in hyperparameters.iter() {
+            out.insert(key, value.clone());
+            if key == "general.architecture" {
+                out.insert("general.type", Value::Str("model".into()));
+                let name = format!("{} with random weights", self.geometry.name());
+                out.insert("general.name", Value::Str(name));
+                if let Some(file_type) = self.options.recipe.file_type() {
+                    out.insert("general.file_type", Value::U32(file_type));
+                }
+                // The only version of block formats in use.
+                out.insert("general.quantization_version", Value::U32(2));
+            }
+        }
+        match self.options.vocab {
+            Some(vocab) => vocab::copy(vocab, &mut out),
+            None => vocab::bytes(self.config.vocab_size, &mut out),
+        }
+        Ok(out)
+    }
+
+    fn write_folder(&self, progress: &mut dyn FnMut(usize)) -> Result<(), Error> {
+        self.make_folder()?;
+        let notes = BTreeMap::new();
+        let mut writer = ShardedWriter::create(self.out, &notes, &self.specs(), MAX_SHARD_BYTES)?;
+        self.fill(progress, &mut |name, bytes| writer.write(name, bytes))?;
+        self.write_side_files()?;
+        writer.commit()?;
+        Ok(())
+    }
+
+    fn write_bundle(&self, progress: &mut dyn FnMut(usize)) -> Result<(), Error> {
+        self.make_folder()?;
+        let path = self.out.join(Q4NX_FILE);
+        let mut writer = safetensors::Writer::create(&path, &BTreeMap::new(), &self.specs())?;
+        self.fill(progress, &mut |name, bytes| writer.write(name, bytes))?;
+        self.write_side_files()?;
+        Ok(writer.commit()?)
+    }
+
+    fn make_folder(&self) -> Result<(), Error> {
+        let (path, action) = (self.out.to_owned(), "create the folder");
+        std::fs::create_dir_all(self.out)
+            .map_err(|source| millrace_format::Error::Io { path, action, source }.into())
+    }
+
+    /// The JSON files, before the weights get their names: without weights a folder is no model.
+    fn write_side_files(&self) -> Result<(), Error> {
+        let config = config::hf::write(&self.config)?;
+        let tokenizer = vocab::tokenizer_json(self.config.vocab_size);
+        for (name, json) in [("config.json", config), ("tokenizer.json", tokenizer)] {
+            output::write(&self.out.join(name), format!("{json:#}\n").as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe) -> Vec<Planned> {
+    let norms = arch::by_name(config.family).hf_norms;
+    let planned = |name: TensorName| {
+        let shape = config.shape_of(name);
+        let dtype = match layout {
+            // Hugging Face files have one type throughout.
+            Layout::HuggingFace => recipe.base(),
+            Layout::Gguf | Layout::Q4nx => recipe.dtype_for(name, config),
+        };
+        let spelled = match layout {
+            Layout::Gguf => name.gguf(),
+            Layout::HuggingFace | Layout::Q4nx => name
+                .hf(HF_PREFIXES[0], norms)
+                .expect("the list for this layout has only names it can spell"),
+        };
+        let tensor_type = TensorType::Weights(dtype);
+        Planned { name, dtype, spec: TensorSpec { name: spelled, tensor_type, shape } }
+    };
+    config.tensors(layout).into_iter().map(planned).collect()
+}
+
+#[cfg(test)]
+mod tests;

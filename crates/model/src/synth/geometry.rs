@@ -1,0 +1,224 @@
+//! The geometries: sizes of published models, and tiny ones of the same families for tests.
+
+use crate::arch;
+use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
+
+/// A model's sizes without its weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Geometry(&'static Row);
+
+#[derive(Debug, PartialEq)]
+struct Row {
+    name: &'static str,
+    family: &'static str,
+    n_layers: usize,
+    d_model: usize,
+    d_ff: usize,
+    /// Query heads, key/value heads, elements a head.
+    heads: [usize; 3],
+    vocab_size: usize,
+    context_length: usize,
+    norm_eps: f32,
+    rope_theta: f32,
+    rope_scaling: RopeScaling,
+    /// Window of five layers in six.
+    window: Option<usize>,
+    tied_head: bool,
+}
+
+const fn llama3(factor: f32) -> RopeScaling {
+    RopeScaling::Llama3 {
+        factor,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_context: 8192,
+    }
+}
+
+/// Sizes of the published models are those of their `config.json`.
+static TABLE: [Row; 9] = [
+    Row {
+        name: "llama-3.2-1b",
+        family: "llama",
+        n_layers: 16,
+        d_model: 2048,
+        d_ff: 8192,
+        heads: [32, 8, 64],
+        vocab_size: 128_256,
+        context_length: 131_072,
+        norm_eps: 1e-5,
+        rope_theta: 500_000.0,
+        rope_scaling: llama3(32.0),
+        window: None,
+        tied_head: true,
+    },
+    Row {
+        name: "llama-3.2-3b",
+        family: "llama",
+        n_layers: 28,
+        d_model: 3072,
+        d_ff: 8192,
+        heads: [24, 8, 128],
+        vocab_size: 128_256,
+        context_length: 131_072,
+        norm_eps: 1e-5,
+        rope_theta: 500_000.0,
+        rope_scaling: llama3(32.0),
+        window: None,
+        tied_head: true,
+    },
+    Row {
+        name: "llama-3.1-8b",
+        family: "llama",
+        n_layers: 32,
+        d_model: 4096,
+        d_ff: 14_336,
+        heads: [32, 8, 128],
+        vocab_size: 128_256,
+        context_length: 131_072,
+        norm_eps: 1e-5,
+        rope_theta: 500_000.0,
+        rope_scaling: llama3(8.0),
+        window: None,
+        tied_head: false,
+    },
+    Row {
+        name: "gemma-3-1b",
+        family: "gemma3",
+        n_layers: 26,
+        d_model: 1152,
+        d_ff: 6912,
+        heads: [4, 1, 256],
+        vocab_size: 262_144,
+        context_length: 32_768,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::None,
+        window: Some(512),
+        tied_head: true,
+    },
+    Row {
+        name: "gemma-3-4b",
+        family: "gemma3",
+        n_layers: 34,
+        d_model: 2560,
+        d_ff: 10_240,
+        heads: [8, 4, 256],
+        vocab_size: 262_208,
+        context_length: 131_072,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::Linear { factor: 8.0 },
+        window: Some(1024),
+        tied_head: true,
+    },
+    Row {
+        name: "qwen3-0.6b",
+        family: "qwen3",
+        n_layers: 28,
+        d_model: 1024,
+        d_ff: 3072,
+        heads: [16, 8, 128],
+        vocab_size: 151_936,
+        context_length: 40_960,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: true,
+    },
+    Row {
+        name: "llama-tiny",
+        family: "llama",
+        n_layers: 4,
+        d_model: 256,
+        d_ff: 768,
+        heads: [4, 2, 64],
+        vocab_size: 512,
+        context_length: 131_072,
+        norm_eps: 1e-5,
+        rope_theta: 500_000.0,
+        rope_scaling: llama3(32.0),
+        window: None,
+        tied_head: true,
+    },
+    Row {
+        name: "gemma-tiny",
+        family: "gemma3",
+        n_layers: 7,
+        d_model: 256,
+        d_ff: 512,
+        heads: [2, 1, 256],
+        vocab_size: 512,
+        context_length: 32_768,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::Linear { factor: 8.0 },
+        window: Some(32),
+        tied_head: true,
+    },
+    Row {
+        name: "qwen-tiny",
+        family: "qwen3",
+        n_layers: 4,
+        d_model: 256,
+        d_ff: 768,
+        heads: [8, 2, 128],
+        vocab_size: 512,
+        context_length: 40_960,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: false,
+    },
+];
+
+impl Geometry {
+    /// The geometry of that name, in any case.
+    pub fn named(name: &str) -> Option<Geometry> {
+        TABLE.iter().find(|row| row.name.eq_ignore_ascii_case(name)).map(Geometry)
+    }
+
+    /// All geometries.
+    pub fn all() -> impl Iterator<Item = Geometry> {
+        TABLE.iter().map(Geometry)
+    }
+
+    /// Its name: `llama-3.2-1b`.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The configuration, with another number of layers if one is given.
+    pub fn config(self, n_layers: Option<usize>) -> ModelConfig {
+        let row = self.0;
+        let family = arch::by_name(row.family);
+        let [n_heads, n_kv_heads, head_dim] = row.heads;
+        // Beyond the limit `validate` refuses the number; the list below must not follow it there.
+        let n_layers = n_layers.unwrap_or(row.n_layers);
+        let listed = n_layers.min(crate::config::MAX_LAYERS);
+        let windowed = |layer: usize| row.window.is_some() && !(layer + 1).is_multiple_of(6);
+        ModelConfig {
+            family: family.name,
+            n_layers,
+            d_model: row.d_model,
+            d_ff: row.d_ff,
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            vocab_size: row.vocab_size,
+            context_length: row.context_length,
+            norm_eps: row.norm_eps,
+            rope: RopeConfig { theta: row.rope_theta, scaling: row.rope_scaling.clone() },
+            rope_local: family.local_rope_theta.map(RopeConfig::plain),
+            window: row.window,
+            layer_windowed: (0..listed).map(windowed).collect(),
+            tied_head: row.tied_head,
+            attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            embed_scale: family.embed_scale(row.d_model),
+            activation: family.activation,
+            biases: Biases::default(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Vocabularies for models that mean nothing: the 256 bytes, or another file's.
+
+use millrace_format::gguf::{Array, Metadata, Value};
+use serde_json::{Map, json};
+
+use crate::Error;
+
+/// Token types of `tokenizer.ggml.token_type` (llama.cpp, `llama_token_type`).
+const NORMAL: i32 = 1;
+const CONTROL: i32 = 3;
+const UNUSED: i32 = 5;
+
+const END: usize = 256;
+/// One merge, since readers want a list of them: a space and a t.
+const MERGE: [&str; 2] = ["\u{120}", "t"];
+
+/// Number of tokens of a file's vocabulary.
+pub(super) fn size(vocab: &Metadata) -> Result<usize, Error> {
+    let key = "tokenizer.ggml.tokens";
+    let tokens = vocab.get_str_array(key)?;
+    Ok(vocab.required(key, tokens)?.len())
+}
+
+/// Copies a file's vocabulary.
+pub(super) fn copy(vocab: &Metadata, out: &mut Metadata) {
+    for (key, value) in vocab.iter().filter(|(key, _)| key.starts_with("tokenizer.")) {
+        out.insert(key, value.clone());
+    }
+}
+
+/// A byte-level vocabulary of `n` tokens.
+pub(super) fn bytes(n: usize, out: &mut Metadata) {
+    let tokens = tokens(n);
+    let kind = |id: usize| match id {
+        END => CONTROL,
+        _ if id < END || tokens[id] == MERGE.concat() => NORMAL,
+        _ => UNUSED,
+    };
+    let types = (0..n).map(kind).collect();
+    out.insert("tokenizer.ggml.model", Value::Str("gpt2".into()));
+    out.insert("tokenizer.ggml.pre", Value::Str("gpt-2".into()));
+    out.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(types)));
+    out.insert("tokenizer.ggml.merges", Value::Array(Array::Str(vec![MERGE.join(" ")])));
+    let end = u32::try_from(END.min(n - 1)).unwrap_or(0);
+    out.insert("tokenizer.ggml.bos_token_id", Value::U32(end));
+    out.insert("tokenizer.ggml.eos_token_id", Value::U32(end));
+    out.insert("tokenizer.ggml.add_bos_token", Value::Bool(false));
+    out.insert("tokenizer.ggml.tokens", Value::Array(Array::Str(tokens)));
+}
+
+/// The same as a `tokenizer.json`.
+pub(super) fn tokenizer_json(n: usize) -> serde_json::Value {
+    let tokens = tokens(n);
+    let added = tokens.get(END).map(|text| {
+        json!({
+            "id": END, "content": text, "special": true, "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        })
+    });
+    let vocab: Map<String, serde_json::Value> =
+        tokens.into_iter().enumerate().map(|(id, text)| (text, json!(id))).collect();
+    let byte_level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
+    });
+    json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added.into_iter().collect::<Vec<_>>(),
+        "normalizer": null,
+        "pre_tokenizer": byte_level,
+        "post_processor": null,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null,
+            "continuing_subword_prefix": null, "end_of_word_suffix": null,
+            "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocab, "merges": [MERGE],
+        },
+    })
+}
+
+/// The bytes' stand-ins, an end token, the merge, padding.
+fn tokens(n: usize) -> Vec<String> {
+    let named = [String::from("<|end|>"), MERGE.concat()];
+    let padding = (0..).map(|i| format!("<|unused{i}|>"));
+    byte_symbols().map(String::from).chain(named).chain(padding).take(n).collect()
+}
+
+/// GPT-2's printable characters for the 256 bytes, in the order of the bytes: printable Latin-1
+/// stands for itself, the rest for the characters from U+0100 on.
+fn byte_symbols() -> impl Iterator<Item = char> {
+    let mut spare = 0x100..;
+    (0..=255u8).map(move |byte| match byte {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
+        _ => spare.next().and_then(char::from_u32).unwrap_or('?'),
+    })
+}

@@ -1,0 +1,256 @@
+//! Draws weights: pools of encoded blocks, and threads that fill tensors from them in order.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use millrace_quant::{DType, encode_matrix};
+
+use super::{Planned, Sink};
+use crate::Error;
+use crate::arch::{self, Layout};
+use crate::config::ModelConfig;
+use crate::names::{Part, Role};
+
+/// Blocks a pool holds at most: enough that rows differ, few enough to encode in an instant.
+const POOL_BLOCKS: usize = 2048;
+/// Bytes that a thread draws before it hands them on.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Chunks a thread may be ahead of the writer.
+const CHUNKS_AHEAD: usize = 2;
+/// Deviation of norms from 1 and of biases from 0.
+const VECTOR_STD: f32 = 0.1;
+
+/// How to fill tensors.
+pub(super) struct Fill<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) layout: Layout,
+    pub(super) seed: u64,
+    pub(super) n_threads: usize,
+}
+
+/// Encoded blocks of one format and deviation.
+struct Pool {
+    /// Bytes of one block.
+    block_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+/// A piece of a tensor.
+enum Chunk<'a> {
+    /// Bytes that are ready.
+    Ready { name: &'a str, bytes: Vec<u8> },
+    /// `len_bytes` to be picked from a pool.
+    Picked { name: &'a str, pool: &'a Pool, len_bytes: usize, seed: u64 },
+}
+
+type PoolKey = (DType, usize);
+
+impl Fill<'_> {
+    /// Fills all tensors of the plan, in its order, through `sink`.
+    pub(super) fn run(&self, plan: &[Planned], sink: &mut Sink<'_>) -> Result<(), Error> {
+        let pools = self.pools(plan)?;
+        let mut chunks = Vec::new();
+        for (i, tensor) in plan.iter().enumerate() {
+            self.push_chunks(i, tensor, &pools, &mut chunks)?;
+        }
+        let n_threads = self.n_threads.min(chunks.len()).max(1);
+        std::thread::scope(|scope| {
+            // Thread t draws chunks t, t + n, t + 2n…, so that taking one from each in turn keeps
+            // the order and bounds what waits in memory.
+            let receivers: Vec<Receiver<Vec<u8>>> = (0..n_threads)
+                .map(|t| {
+                    let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
+                    let chunks = &chunks;
+                    scope.spawn(move || draw(chunks.iter().skip(t).step_by(n_threads), &sender));
+                    receiver
+                })
+                .collect();
+            for (i, chunk) in chunks.iter().enumerate() {
+                let bytes = receivers[i % n_threads]
+                    .recv()
+                    .expect("a thread ends only after it has sent all its chunks");
+                sink(chunk.name(), &bytes)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn push_chunks<'p>(
+        &self,
+        index: usize,
+        tensor: &'p Planned,
+        pools: &'p HashMap<PoolKey, Pool>,
+        chunks: &mut Vec<Chunk<'p>>,
+    ) -> Result<(), Error> {
+        let name = tensor.spec.name.as_str();
+        let seed = |chunk: usize| mix(self.seed, ((index as u64) << 32) | chunk as u64);
+        let &[n, k] = tensor.spec.shape.as_slice() else {
+            let values = self.vector(tensor, seed(0));
+            chunks.push(Chunk::Ready { name, bytes: encode(tensor, 1, &values)? });
+            return Ok(());
+        };
+        let pool = &pools[&(tensor.dtype, k)];
+        let mut rest = tensor.dtype.size_bytes(n, k).ok_or_else(|| unwritable(tensor, "shape"))?;
+        let whole = CHUNK_BYTES / pool.block_bytes * pool.block_bytes;
+        for chunk in 0.. {
+            let len_bytes = rest.min(whole.max(pool.block_bytes));
+            chunks.push(Chunk::Picked { name, pool, len_bytes, seed: seed(chunk) });
+            rest -= len_bytes;
+            if rest == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Norms near 1 (less what the layout adds), small biases, RoPE divisors.
+    fn vector(&self, tensor: &Planned, seed: u64) -> Vec<f32> {
+        let (config, name) = (self.config, tensor.name);
+        if name.role == Role::RopeFactors {
+            let factors = config.rope.gguf_factors(config.head_dim);
+            return factors.expect("the plan lists the tensor only where there are factors");
+        }
+        let family = arch::by_name(config.family);
+        let mean = match (name.role.is_norm(), name.part) {
+            (true, Part::Weight) => 1.0 - family.conventions(self.layout).norm_offset,
+            _ => 0.0,
+        };
+        let mut rng = Rng::new(seed);
+        let n = tensor.spec.shape.iter().product();
+        (0..n).map(|_| mean + VECTOR_STD * rng.normal()).collect()
+    }
+
+    /// One pool for each format and number of inputs.
+    fn pools(&self, plan: &[Planned]) -> Result<HashMap<PoolKey, Pool>, Error> {
+        let mut needed: HashMap<PoolKey, (&Planned, usize)> = HashMap::new();
+        for tensor in plan {
+            if let [n, k] = tensor.spec.shape[..] {
+                let entry = needed.entry((tensor.dtype, k)).or_insert((tensor, 0));
+                entry.1 += n * k;
+            }
+        }
+        let pool = |(key, (tensor, n_elems)): (PoolKey, (&Planned, usize))| {
+            Ok((key, self.pool(key, tensor, n_elems)?))
+        };
+        needed.into_iter().map(pool).collect()
+    }
+
+    fn pool(&self, (dtype, k): PoolKey, first: &Planned, n_elems: usize) -> Result<Pool, Error> {
+        // Plain numbers are picked in runs: one at a time would be slow.
+        let width = if dtype.is_float() { run_of(k) } else { dtype.block_elems() };
+        let block_elems = width * dtype.block_rows();
+        let n_blocks = n_elems.div_ceil(block_elems).min(POOL_BLOCKS);
+        let scale = 1.0 / (k as f32).sqrt();
+        let mut rng = Rng::new(mix(self.seed, mix(dtype as u64, k as u64)));
+        let values: Vec<f32> =
+            (0..n_blocks * block_elems).map(|_| scale * rng.normal()).collect();
+        let bytes = encode_rows(first, dtype, &values, n_blocks * dtype.block_rows(), width)?;
+        Ok(Pool { block_bytes: bytes.len() / n_blocks, bytes })
+    }
+}
+
+/// The longest power of two that divides `k`, up to 64.
+fn run_of(k: usize) -> usize {
+    1 << k.trailing_zeros().min(6)
+}
+
+fn encode(tensor: &Planned, n_rows: usize, values: &[f32]) -> Result<Vec<u8>, Error> {
+    encode_rows(tensor, tensor.dtype, values, n_rows, values.len() / n_rows)
+}
+
+fn encode_rows(
+    tensor: &Planned,
+    dtype: DType,
+    values: &[f32],
+    n_rows: usize,
+    k: usize,
+) -> Result<Vec<u8>, Error> {
+    let size_bytes = dtype.size_bytes(n_rows, k).ok_or_else(|| unwritable(tensor, "its shape"))?;
+    let mut bytes = vec![0; size_bytes];
+    encode_matrix(dtype, values, n_rows, k, &mut bytes)
+        .map_err(|error| unwritable(tensor, &error.to_string()))?;
+    Ok(bytes)
+}
+
+fn unwritable(tensor: &Planned, reason: &str) -> Error {
+    Error::Unwritable {
+        tensor: tensor.spec.name.clone(),
+        shape: tensor.spec.shape.clone(),
+        dtype: tensor.dtype.name().into(),
+        reason: reason.into(),
+    }
+}
+
+impl<'a> Chunk<'a> {
+    fn name(&self) -> &'a str {
+        match self {
+            Chunk::Ready { name, .. } | Chunk::Picked { name, .. } => name,
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Chunk::Ready { bytes, .. } => bytes.clone(),
+            Chunk::Picked { pool, len_bytes, seed, .. } => pool.pick(*len_bytes, *seed),
+        }
+    }
+}
+
+impl Pool {
+    fn pick(&self, len_bytes: usize, seed: u64) -> Vec<u8> {
+        let n_blocks = (self.bytes.len() / self.block_bytes) as u64;
+        let mut rng = Rng::new(seed);
+        let mut out = Vec::with_capacity(len_bytes);
+        while out.len() < len_bytes {
+            let block = ((u128::from(rng.bits()) * u128::from(n_blocks)) >> 64) as usize;
+            let block = &self.bytes[block * self.block_bytes..][..self.block_bytes];
+            out.extend_from_slice(&block[..block.len().min(len_bytes - out.len())]);
+        }
+        out
+    }
+}
+
+fn draw<'c>(chunks: impl Iterator<Item = &'c Chunk<'c>>, sender: &SyncSender<Vec<u8>>) {
+    for chunk in chunks {
+        // The writer gave up: it has an error to report.
+        if sender.send(chunk.bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, the same everywhere.
+struct Rng(u64);
+
+impl Rng {
+    fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        finish(self.0)
+    }
+
+    /// Standard normal, as the sum of twelve uniform numbers less six. Unlike the logarithm and cosine
+    /// of the usual transform it has no rounding that differs between machines.
+    fn normal(&mut self) -> f32 {
+        let mut sum = 0u32;
+        for _ in 0..3 {
+            let bits = self.bits();
+            sum += (0..4).map(|i| (bits >> (16 * i)) as u32 & 0xffff).sum::<u32>();
+        }
+        sum as f32 / 65536.0 - 6.0 + 6.0 / 65536.0
+    }
+}
+
+fn finish(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A seed from two numbers.
+fn mix(a: u64, b: u64) -> u64 {
+    finish(a.wrapping_add(finish(b.wrapping_add(0x9e37_79b9_7f4a_7c15))))
+}

@@ -1,0 +1,222 @@
+//! Models built from the fixtures, and the refusals.
+
+use std::path::Path;
+
+use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
+use millrace_quant::DType;
+use millrace_testkit::Golden;
+
+use crate::arch::Layout;
+use crate::catalog::Catalog;
+use crate::config::{RopeScaling, hf};
+use crate::graph::{Op, RopeStyle};
+use crate::names::{Role, TensorName};
+use crate::{Error, Model, ModelConfig};
+
+fn open(path: &Path) -> Model {
+    let checkpoint = Checkpoint::open(path).unwrap();
+    Model::from_checkpoint(&checkpoint).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn every_fixture_builds_with_the_expected_shapes() {
+    for golden in Golden::all() {
+        let (model, expected) = (open(golden.hf()), golden.expected());
+        let graph = &model.graph;
+        assert_eq!(graph.hidden.len(), expected.hidden.len(), "{}", golden.name);
+        assert_eq!(model.config.n_layers + 1, graph.hidden.len());
+        let width = |value: crate::graph::ValueId| graph.values[value.0].width;
+        assert_eq!(width(graph.hidden[0]), expected.hidden[0].width);
+        assert_eq!(width(graph.logits.unwrap()), expected.logits.width);
+    }
+}
+
+#[test]
+fn both_versions_of_transformers_give_the_same_model() {
+    let mut compared = 0;
+    for golden in Golden::all() {
+        if let Some(folder) = golden.hf_v4() {
+            assert_eq!(open(folder.path()), open(golden.hf()), "{}", golden.name);
+            compared += 1;
+        }
+    }
+    assert!(compared >= 8, "{compared}");
+}
+
+/// GGUF and Hugging Face differ in names, pairing of rotated rows and the norms' offset, and in
+/// nothing else.
+#[test]
+fn gguf_gives_the_same_model() {
+    let mut compared = 0;
+    for golden in Golden::all() {
+        let Some(path) = golden.gguf() else { continue };
+        let (gguf, hf) = (open(&path), open(golden.hf()));
+        let mut config = gguf.config.clone();
+        if let RopeScaling::Factors(_) = config.rope.scaling {
+            let (a, b) = (&gguf.graph.ropes[0].inv_freq, &hf.graph.ropes[0].inv_freq);
+            assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-6 * b), "{}", golden.name);
+            config.rope = hf.config.rope.clone();
+        }
+        assert_eq!(config, hf.config, "{}", golden.name);
+        assert_eq!(gguf.graph.nodes.len(), hf.graph.nodes.len());
+        for (a, b) in gguf.graph.nodes.iter().zip(&hf.graph.nodes) {
+            assert_eq!((a.label, a.layer, &a.inputs), (b.label, b.layer, &b.inputs));
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 4);
+}
+
+#[test]
+fn conventions_follow_the_file() {
+    let style = |path: &Path| open(path).graph.ropes[0].style;
+    let offset = |path: &Path| {
+        open(path).graph.nodes.iter().find_map(|node| match node.op {
+            Op::RmsNorm { offset, .. } => Some(offset),
+            _ => None,
+        })
+    };
+    let llama = Golden::named("llama-llama3");
+    assert_eq!(style(llama.hf()), RopeStyle::HalfSplit);
+    assert_eq!(style(&llama.gguf().unwrap()), RopeStyle::Interleaved);
+    assert_eq!(offset(llama.hf()), Some(0.0));
+    let gemma = Golden::named("gemma3-pattern");
+    assert_eq!(style(&gemma.gguf().unwrap()), RopeStyle::HalfSplit);
+    assert_eq!(offset(gemma.hf()), Some(1.0));
+    assert_eq!(offset(&gemma.gguf().unwrap()), Some(0.0));
+}
+
+#[test]
+fn gemma_layers_alternate_between_two_ropes() {
+    let model = open(Golden::named("gemma3-pattern").hf());
+    let windows: Vec<_> = (0..7).map(|layer| model.config.window_of(layer)).collect();
+    let w = Some(13);
+    assert_eq!(windows, [w, w, w, w, w, None, w]);
+    assert_eq!(model.graph.ropes.len(), 2);
+    let scale = model.graph.nodes.iter().find_map(|node| match node.op {
+        Op::Embed { scale, .. } => Some(scale),
+        _ => None,
+    });
+    assert_eq!(scale, Some(40f32.sqrt()));
+}
+
+/// A configuration and a file that has exactly the tensors it calls for.
+fn complete(config: &ModelConfig, source: Source) -> Vec<TensorInfo> {
+    let layout = match source {
+        Source::Gguf => Layout::Gguf,
+        Source::HuggingFace => Layout::HuggingFace,
+    };
+    let norms = crate::arch::by_name(config.family).hf_norms;
+    let info = |name: TensorName| TensorInfo {
+        name: match layout {
+            Layout::Gguf => name.gguf(),
+            _ => name.hf("model.", norms).unwrap(),
+        },
+        tensor_type: TensorType::Weights(DType::F32),
+        shape: config.shape_of(name),
+        nominal_shape: false,
+        file: 0,
+        offset: 0,
+        size_bytes: 4 * config.shape_of(name).iter().product::<usize>(),
+    };
+    config.tensors(layout).into_iter().map(info).collect()
+}
+
+fn tiny() -> ModelConfig {
+    let json = serde_json::json!({
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "attention_bias": true,
+    });
+    hf::read("tiny", &json).unwrap()
+}
+
+fn build(config: ModelConfig, source: Source, tensors: &[TensorInfo]) -> Result<Model, Error> {
+    Model::build(config, &Catalog::new("tiny", source, tensors))
+}
+
+#[test]
+fn listed_tensors_are_exactly_those_the_graph_reads() {
+    let mut configs = vec![tiny()];
+    configs.extend(Golden::all().iter().map(|golden| open(golden.hf()).config));
+    for config in configs {
+        for source in [Source::Gguf, Source::HuggingFace] {
+            let tensors = complete(&config, source);
+            let model = build(config.clone(), source, &tensors).unwrap();
+            let mut listed: Vec<_> = tensors.iter().map(|info| info.name.as_str()).collect();
+            // The divisors are part of the configuration, not of the graph.
+            listed.retain(|name| *name != TensorName::global(Role::RopeFactors).gguf());
+            let mut read: Vec<_> =
+                model.graph.weights.iter().map(|weight| weight.name.as_str()).collect();
+            listed.sort_unstable();
+            read.sort_unstable();
+            assert_eq!(listed, read);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_weight_is_named() {
+    let tensors = complete(&tiny(), Source::Gguf);
+    for i in 0..tensors.len() {
+        let name = tensors[i].name.clone();
+        let refused = |tensors: &[TensorInfo]| {
+            let error = build(tiny(), Source::Gguf, tensors).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{name}`")), "{error}");
+            error
+        };
+        let mut missing = tensors.clone();
+        missing.remove(i);
+        assert!(refused(&missing).contains("missing"));
+        let mut reshaped = tensors.clone();
+        reshaped[i].shape[0] += 1;
+        assert!(refused(&reshaped).contains("shape"));
+        let mut integers = tensors.clone();
+        integers[i].tensor_type = TensorType::Plain(millrace_format::PlainType::I32);
+        assert!(refused(&integers).contains("stored as i32"));
+        let mut activations = tensors.clone();
+        activations[i].tensor_type = TensorType::Weights(DType::Q8K);
+        assert!(refused(&activations).contains("stored as q8_k"));
+    }
+}
+
+#[test]
+fn a_quantised_vector_is_refused() {
+    let mut tensors = complete(&tiny(), Source::Gguf);
+    let norm = tensors.iter_mut().find(|info| info.name == "output_norm.weight").unwrap();
+    norm.tensor_type = TensorType::Weights(DType::Q8_0);
+    let error = build(tiny(), Source::Gguf, &tensors).unwrap_err();
+    assert!(matches!(error, Error::TensorType { .. }), "{error}");
+}
+
+#[test]
+fn weights_without_a_place_are_refused_inside_blocks_only() {
+    let extra = |name: &str| {
+        let mut tensors = complete(&tiny(), Source::Gguf);
+        tensors.push(TensorInfo { name: name.into(), ..tensors[0].clone() });
+        build(tiny(), Source::Gguf, &tensors)
+    };
+    let error = extra("blk.1.ffn_gate_inp.weight").unwrap_err();
+    assert!(matches!(error, Error::UnknownTensor { .. }), "{error}");
+    for harmless in ["blk.0.attn_rot_embd.weight", "mm.0.weight"] {
+        assert!(extra(harmless).is_ok(), "{harmless}");
+    }
+}
+
+#[test]
+fn q4nx_tensors_take_their_shape_from_the_configuration() {
+    let config = ModelConfig { d_model: 256, ..tiny() };
+    let mut tensors = complete(&config, Source::HuggingFace);
+    for info in &mut tensors {
+        if info.name.ends_with("q_proj.weight") {
+            let [n, k] = info.shape[..] else { panic!("a matrix") };
+            info.tensor_type = TensorType::Weights(DType::Q4nx);
+            info.size_bytes = DType::Q4nx.size_bytes(n, k).unwrap();
+            info.shape = vec![info.size_bytes / 5120 * 32, 256];
+            info.nominal_shape = true;
+        }
+    }
+    let model = build(config, Source::HuggingFace, &tensors).unwrap();
+    let q = model.graph.weights.iter().find(|weight| weight.name.contains("q_proj")).unwrap();
+    assert_eq!((q.n, q.k, q.dtype), (64, 256, DType::Q4nx));
+}

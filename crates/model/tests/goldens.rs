@@ -1,0 +1,39 @@
+//! The graphs compute what transformers computes: every fixture, from Hugging Face and from GGUF
+//! files, run by an interpreter that follows the ops' definitions word by word in double precision.
+
+#[path = "goldens/interpret.rs"]
+mod interpret;
+
+use std::path::Path;
+
+use millrace_format::Checkpoint;
+use millrace_model::Model;
+use millrace_testkit::{Agreement, Expected, Golden, assert_logits_close};
+
+fn check(path: &Path, expected: &Expected, what: &str) {
+    let checkpoint = Checkpoint::open(path).unwrap();
+    let model = Model::from_checkpoint(&checkpoint).unwrap();
+    let output = interpret::run(&model.graph, &checkpoint, &expected.tokens);
+    assert_logits_close(&output.logits, &expected.logits, what);
+    for (layer, (found, expected)) in output.hidden.iter().zip(&expected.hidden).enumerate() {
+        let agreement = Agreement::of(found, expected);
+        assert!(agreement.nmse < 1e-10, "{what}: hidden state {layer}: {agreement:?}");
+    }
+    assert_eq!(output.hidden.len(), expected.hidden.len(), "{what}");
+}
+
+#[test]
+fn hugging_face_folders() {
+    for golden in Golden::all() {
+        check(golden.hf(), &golden.expected(), &golden.name);
+    }
+}
+
+#[test]
+fn gguf_files_by_llama_cpp() {
+    for golden in Golden::all() {
+        if let Some(path) = golden.gguf() {
+            check(&path, &golden.expected(), &format!("{} (GGUF)", golden.name));
+        }
+    }
+}

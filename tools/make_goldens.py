@@ -1,0 +1,500 @@
+#!/usr/bin/env python3
+"""Makes the model fixtures of testdata/goldens: tiny random models of every family, with the logits
+and hidden states that Hugging Face transformers computes for them in float32 on the CPU.
+
+    python tools/make_goldens.py [--out DIR] [--only NAME ...] [--llama-cpp DIR]
+
+Needs torch, transformers, safetensors and numpy. With --llama-cpp (a source tree of llama.cpp) the
+fixtures that ask for it also get model.f32.gguf, written by llama.cpp's own converter; that part
+needs nothing else. Without it GGUF files that exist are left alone.
+
+Each fixture is a folder:
+    config.json           as transformers 5 writes it
+    config.v4.json        the same model as transformers 4 spells it (some fixtures)
+    model.safetensors     F32 weights; every value is exact in F16, so converting to F16 loses nothing
+    model.f32.gguf        llama.cpp's conversion (some fixtures)
+    expected.safetensors  tokens i64 [n]; logits f32 [n, vocab]; hidden.<i> f32 [n, d_model]:
+                          what enters block i, and for i = n_layers what leaves the last one
+
+The numbers depend on the seed and the parameter names only, not on library versions.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import save_file
+
+# Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
+# several units and attention is far from uniform: a wrong mask, scale or rotation must show.
+GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0}
+EMBED_STD = 0.4
+NORM_STD = 0.25
+BIAS_STD = 0.5
+
+
+def common(**sizes):
+    """Arguments all families share, with sizes that no lane width divides."""
+    out = dict(
+        vocab_size=263,
+        hidden_size=72,
+        intermediate_size=104,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=64,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    out.update(sizes)
+    return out
+
+
+def rope(theta=10000.0, kind="default", **more):
+    return {"rope_type": kind, "rope_theta": theta, **more}
+
+
+LLAMA3 = dict(
+    factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
+)
+
+
+def v4_flat(config):
+    """transformers 4: rope_theta, and rope_scaling where there is one."""
+    out = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype")}
+    parameters = dict(config["rope_parameters"])
+    out["rope_theta"] = parameters.pop("rope_theta")
+    out["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
+    out["torch_dtype"] = "float32"
+    out["transformers_version"] = "4.51.3"
+    return out
+
+
+def v4_gemma(config, pattern):
+    """transformers 4: two bases, one scaling (of the global layers), a pattern in place of types."""
+    out = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
+    full = dict(config["rope_parameters"]["full_attention"])
+    out["rope_theta"] = full.pop("rope_theta")
+    out["rope_scaling"] = full if full["rope_type"] != "default" else None
+    out["rope_local_base_freq"] = config["rope_parameters"]["sliding_attention"]["rope_theta"]
+    out["sliding_window_pattern"] = pattern
+    out["torch_dtype"] = "float32"
+    out["transformers_version"] = "4.51.3"
+    return out
+
+
+class Fixture:
+    def __init__(self, family, n_tokens, config, v4=None, gguf=False, multimodal=False):
+        self.family, self.n_tokens, self.config = family, n_tokens, config
+        self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
+
+
+FIXTURES = {
+    # Plain RoPE, as many key heads as query heads, a head size that is not d_model / n_heads.
+    "llama-mha": Fixture(
+        "llama",
+        41,
+        common(num_attention_heads=2, num_key_value_heads=2, rope_parameters=rope()),
+    ),
+    # Llama 3.2: llama3 scaling whose three ranges all occur, tied head.
+    "llama-llama3": Fixture(
+        "llama",
+        97,
+        common(tie_word_embeddings=True, rope_parameters=rope(500000.0, "llama3", **LLAMA3)),
+        v4=v4_flat,
+        gguf=True,
+    ),
+    # Linear scaling, every bias, heads of 80.
+    "llama-linear-bias": Fixture(
+        "llama",
+        53,
+        common(
+            vocab_size=131,
+            head_dim=80,
+            num_attention_heads=2,
+            attention_bias=True,
+            mlp_bias=True,
+            rope_parameters=rope(10000.0, "linear", factor=4.0),
+        ),
+        v4=v4_flat,
+    ),
+    # Head size left to d_model / n_heads, eight query heads a key head, heads of 16.
+    "llama-gqa8": Fixture(
+        "llama",
+        37,
+        common(
+            vocab_size=197,
+            hidden_size=128,
+            intermediate_size=96,
+            num_attention_heads=8,
+            head_dim=None,
+            rope_parameters=rope(),
+        ),
+        v4=lambda c: {k: v for k, v in v4_flat(c).items() if k != "head_dim"},
+    ),
+    # A window shorter than the prompt on every layer.
+    "mistral-window": Fixture(
+        "mistral",
+        61,
+        common(sliding_window=17, rope_parameters=rope()),
+        v4=v4_flat,
+    ),
+    "mistral-full": Fixture(
+        "mistral",
+        43,
+        common(
+            vocab_size=131,
+            num_attention_heads=2,
+            sliding_window=None,
+            rope_parameters=rope(1000000.0),
+        ),
+    ),
+    # Biases on Q, K and V; tied.
+    "qwen2": Fixture(
+        "qwen2",
+        47,
+        common(
+            num_attention_heads=2,
+            hidden_size=128,
+            intermediate_size=56,
+            head_dim=None,
+            tie_word_embeddings=True,
+            rope_parameters=rope(1000000.0),
+        ),
+        v4=v4_flat,
+        gguf=True,
+    ),
+    # The upper layers slide, by max_window_layers in version 4 and by layer_types in version 5.
+    "qwen2-window": Fixture(
+        "qwen2",
+        45,
+        common(
+            vocab_size=131,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            hidden_size=96,
+            intermediate_size=64,
+            head_dim=None,
+            use_sliding_window=True,
+            sliding_window=11,
+            max_window_layers=1,
+            rope_parameters=rope(1000000.0),
+        ),
+        v4=lambda c: {k: v for k, v in v4_flat(c).items() if k != "layer_types"},
+    ),
+    # Norms on Q and K, heads of 128.
+    "qwen3": Fixture(
+        "qwen3",
+        49,
+        common(
+            hidden_size=40,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=128,
+            intermediate_size=80,
+            rope_parameters=rope(1000000.0),
+        ),
+        v4=v4_flat,
+        gguf=True,
+    ),
+    "qwen3-bias-tied": Fixture(
+        "qwen3",
+        39,
+        common(
+            vocab_size=199,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            rope_parameters=rope(1000000.0),
+        ),
+    ),
+    # Five sliding layers to a global one, linear scaling of the global ones as in the 4B.
+    "gemma3-pattern": Fixture(
+        "gemma3",
+        67,
+        common(
+            hidden_size=40,
+            intermediate_size=56,
+            num_hidden_layers=7,
+            num_attention_heads=2,
+            query_pre_attn_scalar=64,
+            sliding_window=13,
+            tie_word_embeddings=True,
+            rope_parameters={
+                "full_attention": rope(1000000.0, "linear", factor=8.0),
+                "sliding_attention": rope(10000.0),
+            },
+        ),
+        v4=lambda c: v4_gemma(c, pattern=6),
+        gguf=True,
+    ),
+    # Heads of 256 as in the 1B, a score scale that is not the head size's, another pattern.
+    "gemma3-256": Fixture(
+        "gemma3",
+        33,
+        common(
+            vocab_size=131,
+            hidden_size=32,
+            intermediate_size=56,
+            num_attention_heads=4,
+            head_dim=256,
+            query_pre_attn_scalar=168,
+            sliding_window=9,
+            layer_types=["sliding_attention", "full_attention"],
+            tie_word_embeddings=True,
+            rope_parameters={
+                "full_attention": rope(1000000.0),
+                "sliding_attention": rope(10000.0),
+            },
+        ),
+        v4=lambda c: v4_gemma(c, pattern=2),
+    ),
+    # The text part of a multimodal checkpoint: inner configuration, other tensor names, a vision
+    # tower to be ignored.
+    "gemma3-multimodal": Fixture(
+        "gemma3",
+        29,
+        common(
+            vocab_size=131,
+            hidden_size=40,
+            intermediate_size=56,
+            num_attention_heads=2,
+            query_pre_attn_scalar=64,
+            sliding_window=13,
+            layer_types=["sliding_attention", "full_attention"],
+            tie_word_embeddings=True,
+            rope_parameters={
+                "full_attention": rope(1000000.0, "linear", factor=8.0),
+                "sliding_attention": rope(10000.0),
+            },
+        ),
+        multimodal=True,
+    ),
+}
+
+
+def make_config(fixture):
+    classes = {
+        "llama": transformers.LlamaConfig,
+        "mistral": transformers.MistralConfig,
+        "qwen2": transformers.Qwen2Config,
+        "qwen3": transformers.Qwen3Config,
+        "gemma3": transformers.Gemma3TextConfig,
+    }
+    arguments = dict(fixture.config)
+    if arguments["head_dim"] is None:
+        del arguments["head_dim"]
+    text = classes[fixture.family](**arguments)
+    if not fixture.multimodal:
+        return text
+    vision = transformers.SiglipVisionConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=28,
+        patch_size=14,
+    )
+    return transformers.Gemma3Config(
+        text_config=text, vision_config=vision, mm_tokens_per_image=4, tie_word_embeddings=True
+    )
+
+
+def make_model(fixture, config):
+    if fixture.multimodal:
+        model = transformers.Gemma3ForConditionalGeneration._from_config(
+            config, attn_implementation="eager"
+        )
+    else:
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    return model.to(torch.float32).eval()
+
+
+def generator(*labels):
+    digest = hashlib.sha256("/".join(labels).encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "little")))
+
+
+def fill(model, fixture_name, unit_norms):
+    """Random parameters, every one exact in F16."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = generator(fixture_name, name).standard_normal(tuple(parameter.shape))
+            if "norm" in name and parameter.ndim == 1:
+                values = values * NORM_STD + (0.0 if unit_norms else 1.0)
+            elif parameter.ndim == 1:
+                values = values * BIAS_STD
+            elif "embed" in name:
+                values = values * EMBED_STD
+            else:
+                gain = next((g for part, g in GAIN.items() if part in name), 1.0)
+                values = values * gain / np.sqrt(np.prod(parameter.shape[1:]))
+            values = values.astype(np.float16).astype(np.float32)
+            parameter.copy_(torch.from_numpy(values))
+
+
+def text_model(model):
+    inner = model.model
+    return getattr(inner, "language_model", inner)
+
+
+def run(model, tokens):
+    """Logits, and what enters each block and leaves the last."""
+    layers = text_model(model).layers
+    hidden = {}
+
+    def enters(index):
+        def hook(_module, args, kwargs):
+            value = args[0] if args else kwargs["hidden_states"]
+            hidden[index] = value.detach()[0].clone()
+
+        return hook
+
+    def leaves(_module, _args, output):
+        value = output[0] if isinstance(output, tuple) else output
+        hidden[len(layers)] = value.detach()[0].clone()
+
+    handles = [
+        layer.register_forward_pre_hook(enters(i), with_kwargs=True)
+        for i, layer in enumerate(layers)
+    ]
+    handles.append(layers[-1].register_forward_hook(leaves))
+    with torch.no_grad():
+        logits = model(input_ids=torch.from_numpy(tokens)[None], use_cache=False).logits[0]
+    for handle in handles:
+        handle.remove()
+    return logits, [hidden[i] for i in range(len(layers) + 1)]
+
+
+def check_conditioning(name, model, tokens, logits):
+    """The fixture must not amplify rounding: float64 has to agree far inside the tests' bound."""
+    exact, _ = run(model.to(torch.float64), tokens)
+    spread = float(exact.max() - exact.min())
+    error = float((exact - logits.double()).abs().max()) / spread
+    model.to(torch.float32)
+    print(f"  logit range {spread:.2f}, float32 against float64: {error:.1e} of it")
+    # RoPE angles are float32 in both runs, so this sees the rest of the arithmetic.
+    assert error < 1e-5, f"{name}: badly conditioned"
+
+
+def check_v4(fixture, folder, tokens, logits):
+    """transformers must read both spellings as the same model."""
+    with tempfile.TemporaryDirectory() as temp:
+        shutil.copy(folder / "config.v4.json", Path(temp) / "config.json")
+        shutil.copy(folder / "model.safetensors", temp)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            temp, attn_implementation="eager", dtype=torch.float32
+        )
+        again, _ = run(model.eval(), tokens)
+    assert torch.equal(again, logits), "config.v4.json is another model"
+
+
+def make(name, fixture, out):
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    config = make_config(fixture)
+    model = make_model(fixture, config)
+    fill(model, name, unit_norms=fixture.family == "gemma3")
+    vocab_size = fixture.config["vocab_size"]
+    tokens = generator(name, "tokens").integers(0, vocab_size, fixture.n_tokens)
+    logits, hidden = run(model, tokens)
+    check_conditioning(name, model, tokens, logits)
+
+    with tempfile.TemporaryDirectory() as temp:
+        model.save_pretrained(temp)
+        for file in ("config.json", "model.safetensors"):
+            shutil.copyfile(Path(temp) / file, folder / file)
+    expected = {"tokens": tokens.astype(np.int64), "logits": logits.numpy()}
+    expected.update({f"hidden.{i}": value.numpy() for i, value in enumerate(hidden)})
+    expected = {key: np.ascontiguousarray(value) for key, value in expected.items()}
+    save_file(expected, folder / "expected.safetensors")
+    (folder / "expected.safetensors").chmod(0o644)
+    if fixture.v4:
+        written = json.loads((folder / "config.json").read_text())
+        text = json.dumps(fixture.v4(written), indent=2) + "\n"
+        (folder / "config.v4.json").write_text(text)
+        check_v4(fixture, folder, tokens, logits)
+
+
+def byte_symbols():
+    """GPT-2's printable stand-ins for the 256 bytes."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    symbols, spare = {}, 256
+    for byte in range(256):
+        if byte in printable:
+            symbols[byte] = chr(byte)
+        else:
+            symbols[byte], spare = chr(spare), spare + 1
+    return [symbols[byte] for byte in range(256)]
+
+
+def convert(folder, vocab_size, llama_cpp):
+    """Runs llama.cpp's converter, with a byte-level vocabulary in place of a tokenizer."""
+    sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
+    import gguf
+    from conversion import get_model_class
+
+    tokens = byte_symbols() + ["<|end|>"]
+    tokens += [f"<|unused{i}|>" for i in range(vocab_size - len(tokens))]
+    types = [gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL]
+    types += [gguf.TokenType.UNUSED] * (vocab_size - len(types))
+
+    def set_vocab(writer):
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list(tokens)
+        writer.add_token_types(types)
+        writer.add_token_merges(["Ġ t"])
+        writer.add_eos_token_id(256)
+        writer.add_add_bos_token(False)
+
+    with tempfile.TemporaryDirectory() as temp:
+        temp = Path(temp)
+        for file in ("config.json", "model.safetensors"):
+            shutil.copy(folder / file, temp)
+        # Gemma's conversion counts the tokens here to cut the padding of the embedding table.
+        counted = {"model": {"vocab": {t: i for i, t in enumerate(tokens)}}, "added_tokens": []}
+        (temp / "tokenizer.json").write_text(json.dumps(counted))
+        with torch.inference_mode():
+            model = get_model_class(architecture(folder))(
+                temp,
+                gguf.LlamaFileType.ALL_F32,
+                folder / "model.f32.gguf",
+                model_name=folder.name,
+            )
+            model.set_vocab = lambda: set_vocab(model.gguf_writer)
+            model.write()
+
+
+def architecture(folder):
+    return json.loads((folder / "config.json").read_text())["architectures"][0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    default = Path(__file__).resolve().parent.parent / "testdata" / "goldens"
+    parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--only", nargs="*", choices=FIXTURES, metavar="NAME")
+    parser.add_argument("--llama-cpp", type=Path, metavar="DIR")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in arguments.only or FIXTURES:
+        print(name)
+        fixture = FIXTURES[name]
+        make(name, fixture, arguments.out)
+        if fixture.gguf and arguments.llama_cpp:
+            convert(arguments.out / name, fixture.config["vocab_size"], arguments.llama_cpp)
+
+
+if __name__ == "__main__":
+    main()
