@@ -1,1 +1,29 @@
-//! placeholder
+//! The inference engine: from a loaded model and tokens to logits, and from a prompt to text.
+//!
+//! [`LoadedModel`] is a checkpoint with its graph, tokenizer and template. An [`Engine`] runs it:
+//! [`Engine::step`] takes a ragged batch (each item a sequence and the tokens to append, prompt
+//! chunks and single decode tokens mixed) and returns logits. [`generate`] is the loop most callers
+//! want: prefix reuse, prefill, sampling, stop conditions, streaming text.
+//!
+//! Every session is reproducible from model, tokens, seed and instruction-set level, whatever else
+//! shares the batch: the kernels promise bit-identical rows (see `millrace_kernels`), and this
+//! crate adds no arithmetic of its own.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod exec;
+mod generate;
+mod kv;
+mod load;
+mod plan;
+pub mod sampling;
+
+pub use engine::{BatchItem, Engine, EngineOptions, LogitsFor, StepOutput};
+pub use error::Error;
+pub use generate::{Event, Finish, GenerateParams, Generation, Session, Timings, generate};
+pub use kv::{PAGE_TOKENS, SeqId};
+pub use load::LoadedModel;
+pub use millrace_kernels::{KvType, Level};
+pub use plan::PlanError;
+pub use sampling::{Sampler, SamplingParams};

@@ -1,0 +1,127 @@
+//! The runtime's errors.
+
+use crate::kv::SeqId;
+use crate::plan::PlanError;
+
+/// What can go wrong between a file and its text.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file could not be read or is not what it claims.
+    #[error(transparent)]
+    Format(#[from] millrace_format::Error),
+    /// The model is not one this build runs.
+    #[error(transparent)]
+    Model(#[from] millrace_model::Error),
+    /// The tokenizer or template is unusable.
+    #[error(transparent)]
+    Text(#[from] millrace_text::Error),
+    /// The CPU kernels cannot be set up as asked.
+    #[error(transparent)]
+    Kernels(#[from] millrace_kernels::Error),
+    /// A weight's bytes do not decode.
+    #[error(transparent)]
+    Quant(#[from] millrace_quant::Error),
+    /// The graph cannot be planned.
+    #[error("this model's graph cannot run here: {0}")]
+    Plan(#[from] PlanError),
+    /// The model carries no tokenizer and text was asked for.
+    #[error(
+        "{model} has no tokenizer; give token ids instead (`logits --tokens`), \
+         or add tokenizer.json beside the weights"
+    )]
+    NoTokenizer {
+        /// The model's name.
+        model: String,
+    },
+    /// More tokens than the context holds.
+    #[error(
+        "{n_prompt} prompt tokens + {n_new} new tokens = {} do not fit the context of {n_ctx} \
+         tokens; shorten the prompt, lower --max-tokens, or raise --ctx (the model was trained \
+         for {trained})", n_prompt + n_new
+    )]
+    ContextOverflow {
+        /// Tokens already in the sequence plus those of the prompt.
+        n_prompt: usize,
+        /// Tokens to generate.
+        n_new: usize,
+        /// Tokens a sequence may hold.
+        n_ctx: usize,
+        /// The model's trained context.
+        trained: usize,
+    },
+    /// The KV cache has too few free pages for the step.
+    #[error(
+        "the KV cache is full: the step needs {needed} pages of {page_tokens} tokens and {free} \
+         are free; release sequences or raise the cache size"
+    )]
+    CacheFull {
+        /// Pages the step needs.
+        needed: usize,
+        /// Pages that are free.
+        free: usize,
+        /// Tokens a page.
+        page_tokens: usize,
+    },
+    /// The KV cache cannot be allocated.
+    #[error(
+        "no room for a KV cache of {:.1} GiB; lower --ctx, or take a smaller type with --kv-type",
+        *needed_bytes as f64 / (1u64 << 30) as f64
+    )]
+    CacheTooLarge {
+        /// Bytes of address space the cache would take; saturates.
+        needed_bytes: usize,
+    },
+    /// Every sequence slot is taken.
+    #[error("all {max_sequences} sequences are in use; release one or raise max_sequences")]
+    TooManySequences {
+        /// Sequences the engine was set up for.
+        max_sequences: usize,
+    },
+    /// The sequence does not exist (never created, or released).
+    #[error("no such sequence: {0:?}")]
+    NoSequence(SeqId),
+    /// A sequence stands twice in one batch.
+    #[error("sequence {0:?} stands twice in one batch")]
+    DuplicateSequence(SeqId),
+    /// A batch item has no tokens.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// A token id beyond the vocabulary.
+    #[error("token id {token} is not in the vocabulary of {vocab_size}")]
+    BadToken {
+        /// The id.
+        token: u32,
+        /// Size of the vocabulary.
+        vocab_size: usize,
+    },
+    /// A sliding-window layer has dropped keys that the truncated sequence would need.
+    #[error(
+        "cannot cut the sequence back to {len} tokens: a sliding-window layer has dropped \
+         positions before {oldest}; start it again from its tokens"
+    )]
+    WindowGone {
+        /// The length asked for.
+        len: usize,
+        /// The oldest position still held.
+        oldest: usize,
+    },
+    /// A sampling or engine option is out of range.
+    #[error("{option} is {found}; it must be {expected}")]
+    BadOption {
+        /// The option's name.
+        option: &'static str,
+        /// What it was.
+        found: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// The model computed a logit that is not a number.
+    #[error(
+        "the model computed NaN or infinite logits at position {position}: the weights are damaged \
+         or overflow this precision"
+    )]
+    NotFinite {
+        /// Position of the token.
+        position: usize,
+    },
+}

@@ -1,0 +1,268 @@
+use std::collections::HashMap;
+
+use millrace_model::graph::{Rope, RopeStyle, Value, Weight};
+use millrace_quant::DType;
+use proptest::prelude::*;
+
+use super::*;
+
+/// Builds graphs value by value.
+#[derive(Default)]
+struct G(Graph);
+
+impl G {
+    fn weight(&mut self, n: usize, k: usize) -> WeightId {
+        let name = format!("w{}", self.0.weights.len());
+        self.0.weights.push(Weight { name, n, k, dtype: DType::F32 });
+        WeightId(self.0.weights.len() - 1)
+    }
+
+    fn node(&mut self, op: Op, inputs: &[ValueId], width: usize) -> ValueId {
+        self.0.values.push(Value { width });
+        let output = ValueId(self.0.values.len() - 1);
+        self.0.nodes.push(Node { op, inputs: inputs.to_vec(), output, layer: None, label: "node" });
+        output
+    }
+
+    fn embed(&mut self, width: usize) -> ValueId {
+        let table = self.weight(10, width);
+        self.node(Op::Embed { table, scale: 1.0 }, &[], width)
+    }
+
+    fn linear(&mut self, x: ValueId, width: usize) -> ValueId {
+        let weight = self.weight(width, 1);
+        self.node(Op::Linear { weight, bias: None }, &[x], width)
+    }
+
+    fn norm(&mut self, x: ValueId) -> ValueId {
+        let group = self.0.values[x.0].width;
+        let weight = self.weight(1, group);
+        self.node(Op::RmsNorm { weight, eps: 0.0, offset: 0.0, group }, &[x], group)
+    }
+
+    fn rope(&mut self, x: ValueId) -> ValueId {
+        let width = self.0.values[x.0].width;
+        self.node(Op::Rope { rope: RopeId(0), head_dim: 4 }, &[x], width)
+    }
+
+    fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        let width = self.0.values[a.0].width;
+        self.node(Op::Add, &[a, b], width)
+    }
+
+    fn glu(&mut self, gate: ValueId, up: ValueId) -> ValueId {
+        let width = self.0.values[gate.0].width;
+        self.node(Op::Glu { activation: Activation::Silu }, &[gate, up], width)
+    }
+
+    fn attention(&mut self, layer: usize, q: ValueId, k: ValueId, v: ValueId) -> ValueId {
+        let attention = Attention {
+            layer,
+            n_heads: 2,
+            n_kv_heads: 1,
+            head_dim: 4,
+            scale: 1.0,
+            window: None,
+        };
+        let width = self.0.values[q.0].width;
+        self.node(Op::Attention(attention), &[q, k, v], width)
+    }
+
+    fn finish(mut self, logits: ValueId) -> Graph {
+        let inv_freq = vec![1.0];
+        let rope =
+            Rope { style: RopeStyle::HalfSplit, n_rot: 2, inv_freq, attention_factor: 1.0 };
+        self.0.ropes.push(rope);
+        self.0.logits = Some(logits);
+        self.0
+    }
+}
+
+/// Two blocks of the usual shape.
+fn transformer() -> Graph {
+    let mut g = G::default();
+    let mut x = g.embed(8);
+    g.0.hidden.push(x);
+    for layer in 0..2 {
+        let h = g.norm(x);
+        let q = g.linear(h, 8);
+        let q = g.rope(q);
+        let k = g.linear(h, 4);
+        let k = g.rope(k);
+        let v = g.linear(h, 4);
+        let a = g.attention(layer, q, k, v);
+        let o = g.linear(a, 8);
+        x = g.add(x, o);
+        let h = g.norm(x);
+        let gate = g.linear(h, 24);
+        let up = g.linear(h, 24);
+        let f = g.glu(gate, up);
+        let d = g.linear(f, 8);
+        x = g.add(x, d);
+        g.0.hidden.push(x);
+    }
+    let h = g.norm(x);
+    let logits = g.linear(h, 10);
+    g.finish(logits)
+}
+
+/// What the graph computes, as an expression for each value.
+fn expressions(graph: &Graph) -> HashMap<usize, String> {
+    let mut of: HashMap<usize, String> = HashMap::new();
+    for node in &graph.nodes {
+        let x = |i: usize| of[&node.inputs[i].0].clone();
+        let text = match &node.op {
+            Op::Embed { table, .. } => format!("embed{}", table.0),
+            Op::RmsNorm { weight, .. } => format!("norm{}({})", weight.0, x(0)),
+            Op::Linear { weight, .. } => format!("lin{}({})", weight.0, x(0)),
+            Op::Rope { .. } => format!("rope({})", x(0)),
+            Op::Attention(a) => format!("attn{}({},{},{})", a.layer, x(0), x(1), x(2)),
+            Op::Glu { .. } => format!("glu({},{})", x(0), x(1)),
+            Op::Add => sum(x(0), x(1)),
+        };
+        of.insert(node.output.0, text);
+    }
+    of
+}
+
+fn sum(a: String, b: String) -> String {
+    if a <= b { format!("({a}+{b})") } else { format!("({b}+{a})") }
+}
+
+/// Runs the plan on expressions: the logits, and each captured hidden state.
+fn run(plan: &Plan) -> (String, HashMap<usize, String>) {
+    let mut buffers = vec![String::from("?"); plan.buffer_widths.len()];
+    let mut hidden = HashMap::new();
+    for step in &plan.steps {
+        let at = |slot: &Slot| buffers[slot.buffer].clone();
+        match &step.kind {
+            StepKind::Embed { table, out, .. } => {
+                buffers[out.buffer] = format!("embed{}", table.0);
+            }
+            StepKind::RmsNorm { weight, x, out, .. } => {
+                assert_ne!(x.buffer, out.buffer);
+                buffers[out.buffer] = format!("norm{}({})", weight.0, at(x));
+            }
+            StepKind::Linear { x, parts } => {
+                let x_text = at(x);
+                assert!(parts.len() <= MAX_PARTS);
+                for part in parts {
+                    assert_ne!(x.buffer, part.out.buffer);
+                    buffers[part.out.buffer] = format!("lin{}({})", part.weight.0, x_text);
+                }
+            }
+            StepKind::Rope { x, .. } => buffers[x.buffer] = format!("rope({})", at(x)),
+            StepKind::Attention { attention, q, k, v, out } => {
+                assert!([q, k, v].iter().all(|slot| slot.buffer != out.buffer));
+                let text = format!("attn{}({},{},{})", attention.layer, at(q), at(k), at(v));
+                buffers[out.buffer] = text;
+            }
+            StepKind::Glu { gate, up, .. } => {
+                assert_ne!(gate.buffer, up.buffer);
+                buffers[gate.buffer] = format!("glu({},{})", at(gate), at(up));
+            }
+            StepKind::Add { acc, x } => {
+                assert_ne!(acc.buffer, x.buffer);
+                buffers[acc.buffer] = sum(at(acc), at(x));
+            }
+            StepKind::Copy { x, out } => buffers[out.buffer] = at(x),
+        }
+        for (index, slot) in &step.hidden {
+            hidden.insert(*index, buffers[slot.buffer].clone());
+        }
+    }
+    (buffers[plan.logits.buffer].clone(), hidden)
+}
+
+fn assert_same(graph: &Graph) {
+    let plan = Plan::new(graph).unwrap();
+    let of = expressions(graph);
+    let (logits, hidden) = run(&plan);
+    assert_eq!(logits, of[&graph.logits.unwrap().0]);
+    for (index, value) in graph.hidden.iter().enumerate() {
+        assert_eq!(hidden[&index], of[&value.0], "hidden {index}");
+    }
+}
+
+#[test]
+fn a_transformer_computes_what_its_graph_says() {
+    assert_same(&transformer());
+}
+
+#[test]
+fn linears_of_one_input_share_a_step_and_buffers_are_reused() {
+    let plan = Plan::new(&transformer()).unwrap();
+    let parts = |step: &Step| match &step.kind {
+        StepKind::Linear { parts, .. } => Some(parts.len()),
+        _ => None,
+    };
+    let counts: Vec<usize> = plan.steps.iter().filter_map(parts).collect();
+    assert_eq!(counts, [3, 1, 2, 1, 3, 1, 2, 1, 1]);
+    assert!(plan.buffer_widths.len() <= 6, "{:?}", plan.buffer_widths);
+    assert!(!plan.steps.iter().any(|step| matches!(step.kind, StepKind::Copy { .. })));
+}
+
+#[test]
+fn rows_may_be_dropped_after_the_last_attention_only() {
+    let plan = Plan::new(&transformer()).unwrap();
+    let is_attention = |step: &Step| matches!(step.kind, StepKind::Attention { .. });
+    assert!(is_attention(&plan.steps[plan.gather_at - 1]));
+    assert!(!plan.steps[plan.gather_at..].iter().any(is_attention));
+    assert_eq!(plan.gather.len(), 2, "the residual and the attention's output");
+}
+
+#[test]
+fn a_value_read_after_an_in_place_step_is_copied_first() {
+    let mut g = G::default();
+    let x = g.embed(8);
+    let turned = g.rope(x);
+    let both = g.add(turned, x);
+    let twice = g.add(both, turned);
+    let graph = g.finish(twice);
+    assert_same(&graph);
+}
+
+#[test]
+fn broken_graphs_are_refused() {
+    let mut g = G::default();
+    let x = g.embed(8);
+    let graph = g.finish(x);
+    let mut no_logits = graph.clone();
+    no_logits.logits = None;
+    assert_eq!(Plan::new(&no_logits), Err(PlanError::NoLogits));
+    let mut arity = graph.clone();
+    arity.nodes[0].inputs.push(x);
+    assert!(matches!(Plan::new(&arity), Err(PlanError::Arity { expected: 0, found: 1, .. })));
+    let mut order = transformer();
+    order.nodes.swap(0, 1);
+    assert!(matches!(Plan::new(&order), Err(PlanError::ReadBeforeWrite { node: 0, .. })));
+}
+
+proptest! {
+    /// Random graphs in which any earlier value may be read by any later node.
+    #[test]
+    fn any_graph_computes_what_it_says(
+        ops in prop::collection::vec((0u8..6, any::<u16>(), any::<u16>(), any::<u16>()), 1..30),
+    ) {
+        let mut g = G::default();
+        let mut values = vec![g.embed(8)];
+        for (op, a, b, c) in ops {
+            let pick = |i: u16| values[i as usize % values.len()];
+            let (a, b, c) = (pick(a), pick(b), pick(c));
+            values.push(match op {
+                0 => g.norm(a),
+                1 => g.linear(a, 8),
+                2 => g.rope(a),
+                // The plan adds and gates distinct values only, as every model does.
+                3 if a != b => g.add(a, b),
+                4 if a != b => g.glu(a, b),
+                5 => g.attention(0, a, b, c),
+                _ => g.linear(a, 8),
+            });
+        }
+        let last = values[values.len() - 1];
+        g.0.hidden.push(values[values.len() / 2]);
+        let graph = g.finish(last);
+        assert_same(&graph);
+    }
+}

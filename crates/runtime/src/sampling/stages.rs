@@ -1,0 +1,162 @@
+//! The stages of a sampling chain.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use super::Rng;
+
+/// A token that may still be drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// The token.
+    pub token: u32,
+    /// Its logit, as the stages so far have left it.
+    pub logit: f32,
+}
+
+/// One stage of a chain: changes logits or drops candidates; at least one candidate is always left.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stage {
+    /// Adds to the logits of single tokens.
+    LogitBias(Vec<(u32, f32)>),
+    /// Penalises the last `last_n` tokens (Keskar et al. 2019 for `repetition`, the OpenAI API for
+    /// the other two).
+    Penalties {
+        /// Divides positive and multiplies negative logits.
+        repetition: f32,
+        /// Subtracted once.
+        presence: f32,
+        /// Subtracted for each occurrence.
+        frequency: f32,
+        /// How far back to look.
+        last_n: usize,
+    },
+    /// Keeps the `k` largest logits.
+    TopK(usize),
+    /// Locally typical sampling (Meister et al. 2022).
+    Typical(f32),
+    /// Nucleus sampling (Holtzman et al. 2020).
+    TopP(f32),
+    /// Drops tokens below a fraction of the largest probability.
+    MinP(f32),
+    /// Divides the logits.
+    Temperature(f32),
+}
+
+impl Stage {
+    /// Applies the stage; `history` holds every token so far, oldest first.
+    pub fn apply(&self, candidates: &mut Vec<Candidate>, history: &[u32]) {
+        match self {
+            Stage::LogitBias(bias) => logit_bias(candidates, bias),
+            Stage::Penalties { repetition, presence, frequency, last_n } => {
+                let recent = &history[history.len().saturating_sub(*last_n)..];
+                penalties(candidates, recent, [*repetition, *presence, *frequency]);
+            }
+            Stage::TopK(k) => top_k(candidates, (*k).max(1)),
+            Stage::Typical(p) => typical(candidates, *p),
+            Stage::TopP(p) => top_p(candidates, *p),
+            Stage::MinP(p) => min_p(candidates, *p),
+            Stage::Temperature(t) => candidates.iter_mut().for_each(|c| c.logit /= t),
+        }
+    }
+}
+
+/// Larger logit first; the smaller id wins a tie, so that every chain is deterministic.
+fn by_logit(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
+}
+
+fn logit_bias(candidates: &mut [Candidate], bias: &[(u32, f32)]) {
+    let bias: HashMap<u32, f32> = bias.iter().copied().collect();
+    for candidate in candidates {
+        if let Some(bias) = bias.get(&candidate.token) {
+            candidate.logit += bias;
+        }
+    }
+}
+
+fn penalties(candidates: &mut [Candidate], recent: &[u32], factors: [f32; 3]) {
+    let [repetition, presence, frequency] = factors;
+    let mut counts: HashMap<u32, u32> = HashMap::new();
+    for token in recent {
+        *counts.entry(*token).or_default() += 1;
+    }
+    for candidate in candidates {
+        let Some(&count) = counts.get(&candidate.token) else { continue };
+        let logit = &mut candidate.logit;
+        *logit = if *logit > 0.0 { *logit / repetition } else { *logit * repetition };
+        *logit -= presence + count as f32 * frequency;
+    }
+}
+
+fn top_k(candidates: &mut Vec<Candidate>, k: usize) {
+    if k < candidates.len() {
+        candidates.select_nth_unstable_by(k - 1, by_logit);
+        candidates.truncate(k);
+    }
+}
+
+/// Probabilities of the candidates, largest first; sorts them.
+fn sorted_probabilities(candidates: &mut [Candidate]) -> Vec<f64> {
+    candidates.sort_unstable_by(by_logit);
+    let max = candidates.first().map_or(0.0, |c| c.logit as f64);
+    let mut p: Vec<f64> = candidates.iter().map(|c| (c.logit as f64 - max).exp()).collect();
+    let sum: f64 = p.iter().sum();
+    p.iter_mut().for_each(|p| *p /= sum);
+    p
+}
+
+/// How many leading entries of `p` it takes to reach `mass`.
+fn prefix_reaching(p: impl Iterator<Item = f64>, mass: f32) -> usize {
+    let mut sum = 0.0;
+    let mut count = 0;
+    for p in p {
+        sum += p;
+        count += 1;
+        if sum >= mass as f64 {
+            break;
+        }
+    }
+    count.max(1)
+}
+
+fn top_p(candidates: &mut Vec<Candidate>, mass: f32) {
+    let p = sorted_probabilities(candidates);
+    candidates.truncate(prefix_reaching(p.into_iter(), mass));
+}
+
+fn min_p(candidates: &mut Vec<Candidate>, fraction: f32) {
+    let max = candidates.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max);
+    let threshold = max + fraction.ln();
+    // A fraction of 1 keeps the likeliest: max + ln 1 = max.
+    candidates.retain(|c| c.logit >= threshold);
+}
+
+fn typical(candidates: &mut Vec<Candidate>, mass: f32) {
+    let p = sorted_probabilities(candidates);
+    let surprise = |p: f64| if p > 0.0 { -p.ln() } else { f64::INFINITY };
+    let entropy: f64 = p.iter().filter(|p| **p > 0.0).map(|&p| p * surprise(p)).sum();
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    let distance = |i: &usize| (surprise(p[*i]) - entropy).abs();
+    // A stable sort: equal distances stay in order of probability.
+    order.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+    order.truncate(prefix_reaching(order.iter().map(|&i| p[i]), mass));
+    *candidates = order.into_iter().map(|i| candidates[i]).collect();
+}
+
+/// Draws in proportion to the softmax of what is left.
+pub(super) fn draw(candidates: &[Candidate], rng: &mut Rng) -> u32 {
+    let max = candidates.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max) as f64;
+    let weight = |c: &Candidate| (c.logit as f64 - max).exp();
+    let total: f64 = candidates.iter().map(weight).sum();
+    let mut left = rng.unit() * total;
+    for candidate in candidates {
+        left -= weight(candidate);
+        if left < 0.0 {
+            return candidate.token;
+        }
+    }
+    // Rounding can leave a crumb: it belongs to the last candidate that has any weight.
+    let last = candidates.iter().rev().find(|c| weight(c) > 0.0);
+    last.or(candidates.first()).map_or(0, |c| c.token)
+}

@@ -1,0 +1,140 @@
+use std::collections::HashMap;
+
+use super::*;
+
+fn candidates(logits: &[f32]) -> Vec<Candidate> {
+    let all = logits.iter().enumerate();
+    all.map(|(i, &logit)| Candidate { token: i as u32, logit }).collect()
+}
+
+fn apply(stage: Stage, logits: &[f32], history: &[u32]) -> Vec<Candidate> {
+    let mut list = candidates(logits);
+    stage.apply(&mut list, history);
+    list
+}
+
+fn tokens(stage: Stage, probabilities: &[f32]) -> Vec<u32> {
+    let logits: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
+    let mut tokens: Vec<u32> = apply(stage, &logits, &[]).iter().map(|c| c.token).collect();
+    tokens.sort();
+    tokens
+}
+
+#[test]
+fn stages_keep_what_their_definitions_say() {
+    let p = [0.05, 0.5, 0.15, 0.3];
+    let cases = [
+        (Stage::TopK(2), vec![1, 3]),
+        (Stage::TopK(9), vec![0, 1, 2, 3]),
+        (Stage::TopK(0), vec![1]),
+        (Stage::TopP(0.79), vec![1, 3]),
+        (Stage::TopP(0.81), vec![1, 2, 3]),
+        (Stage::TopP(0.01), vec![1]),
+        (Stage::TopP(1.0), vec![0, 1, 2, 3]),
+        (Stage::MinP(0.59), vec![1, 3]),
+        (Stage::MinP(0.61), vec![1]),
+        (Stage::MinP(1.0), vec![1]),
+        // Entropy 1.142; surprises 2.996, 0.693, 1.897, 1.204: nearest first 3, 1, 2, 0.
+        (Stage::Typical(0.2), vec![3]),
+        (Stage::Typical(0.5), vec![1, 3]),
+        (Stage::Typical(0.85), vec![1, 2, 3]),
+    ];
+    for (stage, expected) in cases {
+        assert_eq!(tokens(stage.clone(), &p), expected, "{stage:?}");
+    }
+}
+
+#[test]
+fn penalties_follow_their_formulas() {
+    let stage = Stage::Penalties { repetition: 2.0, presence: 0.5, frequency: 0.25, last_n: 3 };
+    // Token 0 is out of reach, 1 stands once, 2 twice.
+    let after = apply(stage, &[4.0, 4.0, -4.0, 4.0], &[0, 2, 1, 2]);
+    let logits: Vec<f32> = after.iter().map(|c| c.logit).collect();
+    assert_eq!(logits, [4.0, 2.0 - 0.75, -8.0 - 1.0, 4.0]);
+}
+
+#[test]
+fn bias_can_force_and_ban() {
+    let mut params = SamplingParams { logit_bias: vec![(2, 100.0)], ..Default::default() };
+    assert_eq!(Sampler::new(&params).unwrap().sample(&[1.0, 2.0, 0.0]), 2);
+    params.logit_bias = vec![(1, f32::NEG_INFINITY)];
+    assert_eq!(Sampler::new(&params).unwrap().sample(&[1.0, 2.0, 0.0]), 0);
+}
+
+#[test]
+fn greedy_takes_the_largest_and_the_first_of_equals() {
+    let mut sampler = Sampler::new(&SamplingParams::default()).unwrap();
+    assert_eq!(sampler.sample(&[0.0, 3.0, 3.0, 1.0]), 1);
+    let mut penalised = Sampler::new(&SamplingParams {
+        repetition_penalty: 10.0,
+        ..Default::default()
+    })
+    .unwrap();
+    penalised.accept(1);
+    assert_eq!(penalised.sample(&[0.0, 3.0, 2.9, 1.0]), 2);
+}
+
+#[test]
+fn draws_follow_the_distribution_and_the_seed() {
+    let logits: Vec<f32> = [0.1f32, 0.2, 0.7].iter().map(|p| p.ln()).collect();
+    let params = SamplingParams { temperature: 1.0, seed: 7, ..Default::default() };
+    let mut sampler = Sampler::new(&params).unwrap();
+    let draws: Vec<u32> = (0..20_000).map(|_| sampler.sample(&logits)).collect();
+    let mut counts: HashMap<u32, f64> = HashMap::new();
+    for draw in &draws {
+        *counts.entry(*draw).or_default() += 1.0 / 20_000.0;
+    }
+    for (token, p) in [(0, 0.1), (1, 0.2), (2, 0.7)] {
+        // Five standard deviations of a binomial of 20,000 draws.
+        let bound = 5.0 * (p * (1.0 - p) / 20_000.0f64).sqrt();
+        assert!((counts[&token] - p).abs() < bound, "{token}: {}", counts[&token]);
+    }
+    let mut again = Sampler::new(&params).unwrap();
+    assert!(draws.iter().all(|draw| again.sample(&logits) == *draw));
+    let mut other = Sampler::new(&SamplingParams { seed: 8, ..params }).unwrap();
+    assert!(draws.iter().any(|draw| other.sample(&logits) != *draw));
+}
+
+#[test]
+fn temperature_sharpens_and_all_banned_still_draws() {
+    let params = SamplingParams { temperature: 1e-3, ..Default::default() };
+    let mut sampler = Sampler::new(&params).unwrap();
+    assert!((0..100).all(|_| sampler.sample(&[1.0, 1.1, 0.9]) == 1));
+    let banned = SamplingParams {
+        temperature: 1.0,
+        logit_bias: vec![(0, f32::NEG_INFINITY), (1, f32::NEG_INFINITY)],
+        ..Default::default()
+    };
+    assert!(Sampler::new(&banned).unwrap().sample(&[1.0, 2.0]) < 2);
+}
+
+#[test]
+fn options_out_of_range_are_refused_by_name() {
+    let default = SamplingParams::default;
+    let cases = [
+        (SamplingParams { temperature: -1.0, ..default() }, "temperature"),
+        (SamplingParams { temperature: f32::NAN, ..default() }, "temperature"),
+        (SamplingParams { top_p: 0.0, ..default() }, "top-p"),
+        (SamplingParams { top_p: 1.5, ..default() }, "top-p"),
+        (SamplingParams { min_p: -0.1, ..default() }, "min-p"),
+        (SamplingParams { typical_p: 0.0, ..default() }, "typical-p"),
+        (SamplingParams { repetition_penalty: 0.0, ..default() }, "repetition-penalty"),
+        (SamplingParams { presence_penalty: f32::INFINITY, ..default() }, "presence-penalty"),
+        (SamplingParams { logit_bias: vec![(0, f32::NAN)], ..default() }, "logit-bias"),
+    ];
+    for (params, name) in cases {
+        match params.check() {
+            Err(Error::BadOption { option, .. }) => assert_eq!(option, name),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn log_softmax_sums_to_one() {
+    let logits = [1.0f32, -2.0, 1000.0, 999.0];
+    let log_p = log_softmax(&logits);
+    let sum: f64 = (0..4).map(|token| log_p(token).exp()).sum();
+    assert!((sum - 1.0).abs() < 1e-12);
+    assert!((log_p(2) + 0.313_261_687).abs() < 1e-6);
+}

@@ -1,0 +1,189 @@
+//! Every family against Hugging Face transformers: in one pass, in chunks, token by token, and in
+//! ragged batches; at every position; from Hugging Face folders and from GGUF.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_testkit::compare::{assert_logits_close, assert_top5};
+use millrace_testkit::golden::{Golden, Rows};
+
+fn open(path: &Path) -> Arc<LoadedModel> {
+    Arc::new(LoadedModel::open(path).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// An engine with exact keys and values: the goldens are float32.
+fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> Engine {
+    let options = EngineOptions {
+        level,
+        kv_type: KvType::F32,
+        max_sequences: 4,
+        max_chunk,
+        n_threads: Some(2),
+        ..EngineOptions::default()
+    };
+    Engine::new(Arc::clone(model), options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Logits of every token, computed in steps of the given sizes (the last one repeats).
+fn logits(engine: &mut Engine, tokens: &[u32], sizes: &[usize]) -> Rows {
+    let seq = engine.create().unwrap();
+    let mut rows = Rows { width: engine.model().model().config.vocab_size, data: Vec::new() };
+    let mut rest = tokens;
+    let mut sizes = sizes.iter().copied().chain(std::iter::repeat(sizes[sizes.len() - 1]));
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
+        let item = BatchItem { seq, tokens: now, logits: LogitsFor::All, hidden: false };
+        rows.data.extend_from_slice(engine.step(&[item]).unwrap().logits(0));
+        rest = later;
+    }
+    engine.release(seq).unwrap();
+    rows
+}
+
+#[test]
+fn logits_and_hidden_states_are_those_of_transformers() {
+    for golden in Golden::all() {
+        let expected = golden.expected();
+        let model = open(golden.hf());
+        for level in Level::supported() {
+            let mut engine = engine(&model, Some(level), 512);
+            let what = format!("{} at {level}", golden.name);
+            let found = logits(&mut engine, &expected.tokens, &[expected.tokens.len()]);
+            assert_logits_close(&found, &expected.logits, &what);
+
+            let seq = engine.create().unwrap();
+            let tokens = &expected.tokens;
+            let item = BatchItem { seq, tokens, logits: LogitsFor::None, hidden: true };
+            let output = engine.step(&[item]).unwrap();
+            assert_eq!(output.hidden(0).len(), expected.hidden.len());
+            for (i, (found, expected)) in output.hidden(0).iter().zip(&expected.hidden).enumerate()
+            {
+                let found = Rows { width: output.d_model(), data: found.clone() };
+                assert_logits_close(&found, expected, &format!("{what}, hidden state {i}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn both_spellings_of_a_configuration_and_both_file_formats_agree() {
+    for golden in Golden::all() {
+        let expected = golden.expected();
+        let n = expected.tokens.len();
+        let check = |path: &Path, what: &str| {
+            let found = logits(&mut engine(&open(path), None, 512), &expected.tokens, &[n]);
+            assert_logits_close(&found, &expected.logits, &format!("{} {what}", golden.name));
+        };
+        if let Some(folder) = golden.hf_v4() {
+            check(folder.path(), "in transformers 4's spelling");
+        }
+        if let Some(gguf) = golden.gguf() {
+            check(&gguf, "as llama.cpp converts it");
+        }
+    }
+}
+
+#[test]
+fn chunks_single_tokens_and_batches_change_no_bit() {
+    for golden in Golden::all() {
+        let tokens = golden.expected().tokens;
+        let model = open(golden.hf());
+        let mut whole = engine(&model, None, 512);
+        let expected = logits(&mut whole, &tokens, &[tokens.len()]);
+        for sizes in [&[1][..], &[7], &[16], &[64, 1], &[3, 5, 33]] {
+            let found = logits(&mut whole, &tokens, sizes);
+            assert!(found == expected, "{} in steps of {sizes:?}", golden.name);
+        }
+        // The engine's own chunking, by a size that divides nothing.
+        let found = logits(&mut engine(&model, None, 13), &tokens, &[tokens.len()]);
+        assert!(found == expected, "{} in chunks of 13", golden.name);
+        ragged(&golden.name, &mut whole, &tokens, &expected);
+    }
+}
+
+/// The tokens in uneven steps, sharing every step with two other sequences.
+fn ragged(name: &str, engine: &mut Engine, tokens: &[u32], expected: &Rows) {
+    let [seq, other, third] = [0; 3].map(|_| engine.create().unwrap());
+    let mut found = Rows { width: expected.width, data: Vec::new() };
+    let n_vocab = expected.width as u32;
+    let noise: Vec<u32> = (0..200u32).map(|i| (i * 37 + 5) % n_vocab).collect();
+    let mut at = 0;
+    for (i, size) in [2, 9, 1, 40, 1, 1, 17].into_iter().cycle().enumerate() {
+        let size = size.min(tokens.len() - at);
+        if size == 0 {
+            break;
+        }
+        let n_noise = 1 + i * 5 % 11;
+        let with = |seq, tokens, logits| BatchItem { seq, tokens, logits, hidden: false };
+        let mine = with(seq, &tokens[at..at + size], LogitsFor::All);
+        let batch = [
+            with(other, &noise[..n_noise], LogitsFor::Last),
+            mine,
+            with(third, &noise[n_noise..n_noise + 3], LogitsFor::None),
+        ];
+        found.data.extend_from_slice(engine.step(&batch).unwrap().logits(1));
+        at += size;
+    }
+    for seq in [seq, other, third] {
+        engine.release(seq).unwrap();
+    }
+    assert!(found == *expected, "{name} in a ragged batch");
+}
+
+#[test]
+fn threads_change_no_bit() {
+    for golden in Golden::all() {
+        let tokens = golden.expected().tokens;
+        let model = open(golden.hf());
+        let with_threads = |n_threads| {
+            let options = EngineOptions {
+                n_threads: Some(n_threads),
+                kv_type: KvType::F16,
+                ..EngineOptions::default()
+            };
+            let mut engine = Engine::new(Arc::clone(&model), options).unwrap();
+            logits(&mut engine, &tokens, &[tokens.len()])
+        };
+        let one = with_threads(1);
+        assert!(one == with_threads(2), "{}", golden.name);
+        assert!(one == with_threads(3), "{}", golden.name);
+    }
+}
+
+#[test]
+fn smaller_cache_types_pass_the_top_five_gate() {
+    for golden in Golden::all() {
+        let expected = golden.expected();
+        let model = open(golden.hf());
+        for kv_type in [KvType::F16, KvType::BF16, KvType::Q8_0] {
+            let options = EngineOptions { kv_type, ..EngineOptions::default() };
+            let mut engine = Engine::new(Arc::clone(&model), options).unwrap();
+            let found = logits(&mut engine, &expected.tokens, &[32]);
+            let what = format!("{} with a {kv_type} cache", golden.name);
+            assert_top5(&found, &expected.logits, &what);
+        }
+    }
+}
+
+#[test]
+fn a_fork_continues_as_its_parent_would() {
+    let golden = Golden::named("llama-llama3");
+    let tokens = golden.expected().tokens;
+    let model = open(golden.hf());
+    let mut engine = engine(&model, None, 512);
+    let expected = logits(&mut engine, &tokens, &[tokens.len()]);
+    let (head, tail) = tokens.split_at(70);
+    let parent = engine.create().unwrap();
+    engine.step(&[BatchItem::last(parent, head)]).unwrap();
+    let fork = engine.fork(parent).unwrap();
+    // The parent goes another way first.
+    engine.step(&[BatchItem::last(parent, &[1, 2, 3])]).unwrap();
+    let item = BatchItem { seq: fork, tokens: tail, logits: LogitsFor::All, hidden: false };
+    let found = engine.step(&[item]).unwrap().logits(0).to_vec();
+    assert!(found == expected.data[70 * expected.width..]);
+    // And comes back.
+    engine.truncate(parent, 70).unwrap();
+    let item = BatchItem { seq: parent, tokens: tail, logits: LogitsFor::All, hidden: false };
+    assert!(engine.step(&[item]).unwrap().logits(0) == found);
+}
