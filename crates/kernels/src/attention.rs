@@ -1,1 +1,161 @@
-//! attention
+//! Causal attention over the paged cache: grouped query heads, sliding windows, ragged batches.
+//!
+//! The work is cut into *units*: a block of neighbouring tokens of one run with all query heads
+//! that share one KV head, so that each key and value is read and converted once for all of them.
+//! A unit walks the cache in *spans* of [`SPAN_TOKENS`] positions. A span yields, for each query
+//! row, the maximum score, the sum of exponentials and the weighted sum of values; spans are
+//! merged in ascending order with the rescaling of an online softmax.
+//!
+//! # Batch invariance
+//!
+//! Spans lie at absolute positions (multiples of [`SPAN_TOKENS`]), a score is one chain of fused
+//! multiply-adds over ascending dimensions, an output dimension one chain over ascending
+//! positions, sums of exponentials are kept by lanes of absolute position, and a masked position
+//! contributes an exact zero. How tokens are grouped into units, and whether spans are computed by
+//! one thread or several, changes none of these orders.
+
+mod leaves;
+mod plan;
+mod scalar;
+mod scratch;
+mod span;
+#[cfg(test)]
+mod tests;
+
+pub use scratch::AttentionScratch;
+
+pub(crate) use leaves::{Leaves, PvTask, QkTask, Strip, TileShape};
+
+use crate::cpu::Cpu;
+use crate::error::Error;
+use crate::kv::{KvLayout, KvRun};
+use crate::pool::DisjointMut;
+
+/// Positions of a span. Sized so that a block's scores stay in the second-level cache and a span's
+/// keys and values are a few microseconds of memory traffic.
+pub(crate) const SPAN_TOKENS: usize = 256;
+
+/// Positions that kernels take at a time: four tiles.
+pub(crate) const STRIP_TOKENS: usize = 64;
+
+/// Query rows of a unit, at most: enough to make converting a tile negligible.
+pub(crate) const UNIT_ROWS: usize = 64;
+
+/// The maximum of no scores at all. Finite, so that differences with it are not NaN, and below any
+/// score, so that its weight is exactly zero.
+pub(crate) const NO_SCORE: f32 = -1e30;
+
+/// What attention of one layer computes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// Query heads, a multiple of `n_kv_heads`; heads `i * n_heads / n_kv_heads` onwards share KV
+    /// head `i`.
+    pub n_heads: usize,
+    /// KV heads.
+    pub n_kv_heads: usize,
+    /// Dimensions of a head.
+    pub head_dim: usize,
+    /// Factor on the scores, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// Positions a token sees, itself included; `None` for all.
+    pub window: Option<usize>,
+}
+
+impl AttentionShape {
+    /// Checks the shape, and that it fits the cache's layout.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] naming the number that does not fit.
+    pub fn check(&self, layout: &KvLayout) -> Result<(), Error> {
+        layout.check()?;
+        let geometry = |what, found, needs: String| Err(Error::Geometry { what, found, needs });
+        if self.n_kv_heads != layout.n_kv_heads {
+            let needs = format!("the cache's {}", layout.n_kv_heads);
+            return geometry("n_kv_heads", self.n_kv_heads, needs);
+        }
+        if self.head_dim != layout.head_dim {
+            return geometry("head_dim", self.head_dim, format!("the cache's {}", layout.head_dim));
+        }
+        if self.n_heads == 0 || !self.n_heads.is_multiple_of(self.n_kv_heads) {
+            let needs = format!("a multiple of n_kv_heads ({})", self.n_kv_heads);
+            return geometry("n_heads", self.n_heads, needs);
+        }
+        if self.window == Some(0) {
+            return geometry("window", 0, "at least one position".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Query heads that share a KV head.
+    pub(crate) fn group(&self) -> usize {
+        self.n_heads / self.n_kv_heads
+    }
+
+    /// First position that a token at `pos` sees.
+    pub(crate) fn first_seen(&self, pos: usize) -> usize {
+        self.window.map_or(0, |window| (pos + 1).saturating_sub(window))
+    }
+}
+
+/// What attention reads.
+#[derive(Clone, Copy)]
+pub struct AttentionInput<'a> {
+    /// Queries, `[n_rows, n_heads * head_dim]` f32, row-major.
+    pub q: &'a [f32],
+    /// The layer's pages of K, indexed by page id; fastest when aligned to 64 bytes
+    /// ([`crate::KvBuffer`]).
+    pub k_pages: &'a [u8],
+    /// The layer's pages of V.
+    pub v_pages: &'a [u8],
+    /// The sequences of the batch; their `rows` ascend and do not overlap. K and V of every
+    /// position that a row sees are already in the pages ([`crate::kv_append`] comes first).
+    pub runs: &'a [KvRun<'a>],
+}
+
+/// For each row of each run, the softmax-weighted mean of the values it sees:
+/// `out[row, head] = Σ_t softmax_t(scale · q[row, head] · k[t]) v[t]` over the positions `t` from
+/// `pos - window + 1` to `pos`. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
+/// alone. All arithmetic is f32 whatever the cache's type. After the first calls of the largest
+/// size nothing is allocated.
+///
+/// # Panics
+/// If the shape does not fit the layout ([`AttentionShape::check`]), `q` and `out` differ in
+/// length, runs overlap, or a run's pages do not cover what its rows see or lie outside the pages
+/// given.
+pub fn attention(
+    cpu: &Cpu,
+    shape: &AttentionShape,
+    layout: &KvLayout,
+    input: &AttentionInput<'_>,
+    scratch: &mut AttentionScratch,
+    out: &mut [f32],
+) {
+    shape.check(layout).expect("a shape that was checked when the model was loaded");
+    let row_elems = shape.n_heads * shape.head_dim;
+    assert_eq!(input.q.len(), out.len(), "as many elements of q as of out");
+    assert!(out.len().is_multiple_of(row_elems), "{} elements in rows of {row_elems}", out.len());
+    check_runs(shape, layout, input.runs, out.len() / row_elems);
+    let leaves = Leaves::for_level(cpu.level());
+    let walk = span::Walk::new(shape, layout, input, leaves);
+    let n_threads = cpu.pool().n_threads();
+    let shared = scratch.prepare(shape, layout, input.runs, n_threads);
+    let out = DisjointMut::new(out);
+    cpu.pool().run(shared.n_chunks(), &|chunk| plan::run_chunk(&walk, &shared, chunk, &out));
+}
+
+/// The assertions on runs that [`attention`] documents.
+fn check_runs(shape: &AttentionShape, layout: &KvLayout, runs: &[KvRun<'_>], n_rows: usize) {
+    let mut next_row = 0;
+    for run in runs {
+        run.assert_covered(layout, n_rows);
+        assert!(run.rows.start >= next_row, "rows {:?} come after row {next_row}", run.rows);
+        next_row = run.rows.end;
+        let seen = shape.first_seen(run.first_pos);
+        assert!(
+            run.pages_first_pos <= seen,
+            "position {} sees {seen}, the pages start at {}",
+            run.first_pos,
+            run.pages_first_pos
+        );
+    }
+}

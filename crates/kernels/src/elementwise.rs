@@ -1,1 +1,107 @@
-//! elementwise
+//! Ops between matrix products: norms, rotary embedding, gated activations, sums, embedding rows.
+//!
+//! Every op is a loop over independent rows or elements, so splitting it over threads changes no
+//! bit. The loops are written once, in plain Rust ([`body`]), and compiled for each level; a level
+//! is allowed to round differently from another, never from itself.
+
+mod body;
+mod embed;
+mod rope;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+pub use embed::embed;
+pub use rope::{RopeTable, rope};
+
+pub(crate) use body::{EXP2_POLY, Norm, Rotation};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use body::{
+    add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
+};
+pub(crate) use rows::Rows;
+
+use crate::cpu::Cpu;
+use crate::pool::DisjointMut;
+
+/// Elements below which a parallel region costs more than it saves.
+pub(crate) const SERIAL_ELEMS: usize = 1 << 15;
+
+/// Elements a thread takes at a time.
+const CHUNK_ELEMS: usize = 1 << 13;
+
+/// Function of the gate in a gated linear unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x / (1 + e^-x)`.
+    Silu,
+    /// The tanh form of GELU: `x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+    GeluTanh,
+}
+
+/// Root-mean-square norm of each `group` of neighbouring elements:
+/// `out = x / sqrt(mean(x²) + eps) · (weight + offset)`.
+///
+/// `x` and `out` are whole groups: rows of `d_model`, or heads of `head_dim` for the norms of
+/// queries and keys. `offset` is 1 for models that store `weight - 1`, else 0.
+///
+/// # Panics
+/// If `weight` is not one group, or `x` and `out` differ in length or are not whole groups.
+pub fn rms_norm(
+    cpu: &Cpu,
+    x: &[f32],
+    group: usize,
+    weight: &[f32],
+    eps: f32,
+    offset: f32,
+    out: &mut [f32],
+) {
+    assert!(group > 0 && x.len().is_multiple_of(group), "{} elements in groups of {group}", x.len());
+    assert_eq!(x.len(), out.len(), "as many elements of x as of out");
+    assert_eq!(weight.len(), group, "one weight for each element of a group");
+    let norm = Norm { weight, eps, offset };
+    let rows = Rows::for_level(cpu.level());
+    split(cpu, out, group, &|start, out| rows.norm(&norm, &x[start..start + out.len()], out));
+}
+
+/// Gated activation in place: `gate = activation(gate) · up`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "as many gates as ups");
+    let rows = Rows::for_level(cpu.level());
+    split(cpu, gate, 1, &|start, gate| rows.glu(activation, gate, &up[start..start + gate.len()]));
+}
+
+/// `acc += x`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn add(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
+    assert_eq!(acc.len(), x.len(), "as many elements in acc as in x");
+    let rows = Rows::for_level(cpu.level());
+    split(cpu, acc, 1, &|start, acc| rows.add(acc, &x[start..start + acc.len()]));
+}
+
+/// `x *= factor`.
+pub fn scale(cpu: &Cpu, x: &mut [f32], factor: f32) {
+    let rows = Rows::for_level(cpu.level());
+    split(cpu, x, 1, &|_, x| rows.scale(x, factor));
+}
+
+/// Calls `f(first element, part)` for parts of `out` that are multiples of `unit` elements: all of
+/// it at once when it is small, pieces on all threads otherwise.
+fn split(cpu: &Cpu, out: &mut [f32], unit: usize, f: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+    if out.len() < SERIAL_ELEMS {
+        return f(0, out);
+    }
+    let part = unit * (CHUNK_ELEMS / unit).max(1);
+    let n_elems = out.len();
+    let out = DisjointMut::new(out);
+    cpu.pool().run(n_elems.div_ceil(part), &|chunk| {
+        let start = chunk * part;
+        // SAFETY: parts of different chunks do not overlap, and each chunk runs once.
+        f(start, unsafe { out.slice(start..n_elems.min(start + part)) });
+    });
+}

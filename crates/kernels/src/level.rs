@@ -1,1 +1,140 @@
-//! level
+//! Instruction-set levels: what the CPU can run, named, ordered, detected once.
+
+use crate::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+/// A set of instructions that kernels are written for. Each level includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Level {
+    /// No explicit SIMD: runs everywhere, and is what every other level is tested against.
+    Scalar,
+    /// AVX2, FMA and F16C (x86-64-v3).
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL, VBMI and VNNI (Ice Lake and Zen 4 onwards).
+    Avx512,
+    /// [`Level::Avx512`] and AVX512-BF16 (Cooper Lake's successors, Zen 4 onwards).
+    Avx512Bf16,
+}
+
+impl Level {
+    /// Every level, from the most portable to the most demanding.
+    pub const ALL: [Level; 4] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
+
+    /// The name used on command lines and in kernel names.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+            Level::Avx512Bf16 => "avx512bf16",
+        }
+    }
+
+    /// All names, for messages.
+    #[must_use]
+    pub fn names() -> String {
+        Level::ALL.map(Level::name).join(", ")
+    }
+
+    /// The most demanding level that this CPU (and operating system) can run.
+    #[must_use]
+    pub fn detect() -> Level {
+        Level::ALL.into_iter().rev().find(|level| level.is_supported()).unwrap_or(Level::Scalar)
+    }
+
+    /// The levels this CPU can run, from [`Level::Scalar`] up.
+    #[must_use]
+    pub fn supported() -> Vec<Level> {
+        Level::ALL.into_iter().filter(|level| level.is_supported()).collect()
+    }
+
+    /// Whether this CPU has every instruction of the level.
+    #[must_use]
+    pub fn is_supported(self) -> bool {
+        match self {
+            Level::Scalar => true,
+            Level::Avx2 => has_avx2(),
+            Level::Avx512 => has_avx2() && has_avx512(),
+            Level::Avx512Bf16 => has_avx2() && has_avx512() && has_avx512_bf16(),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512_bf16() -> bool {
+    is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx2() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512_bf16() -> bool {
+    false
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Level, Error> {
+        Level::ALL
+            .into_iter()
+            .find(|level| level.name().eq_ignore_ascii_case(name))
+            .ok_or_else(|| Error::UnknownLevel { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back_and_strangers_are_named() {
+        for level in Level::ALL {
+            assert_eq!(level.to_string().parse::<Level>().expect("own name"), level);
+            assert_eq!(level.name().to_uppercase().parse::<Level>().expect("upper case"), level);
+        }
+        let message = "sse9".parse::<Level>().expect_err("unknown").to_string();
+        assert!(message.contains("sse9") && message.contains("avx512bf16"), "{message}");
+    }
+
+    #[test]
+    fn support_is_monotonic() {
+        let best = Level::detect();
+        for level in Level::ALL {
+            assert_eq!(level.is_supported(), level <= best, "{level} with best {best}");
+        }
+        assert_eq!(Level::supported().last(), Some(&best));
+    }
+}

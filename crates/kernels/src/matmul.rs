@@ -1,1 +1,131 @@
-//! matmul
+//! Matrix multiplication with weights in any storage format: `out[m, n] = x[m, k] · W[n, k]ᵀ + bias`.
+//!
+//! Weights stay where they are, in the file's own layout, and are the only copy: a thread unpacks
+//! sixteen rows × a few hundred columns at a time into its scratch and multiplies them with all
+//! tokens. Which pair of functions does that is a row of [`crate::table`].
+//!
+//! The bits of an output element depend on the element's row, the token's own activations, the
+//! format, the level and the [`Precision`], never on the other tokens, rows or threads.
+
+mod activations;
+mod driver;
+pub(crate) mod panel;
+pub(crate) mod quantize;
+pub(crate) mod scalar;
+mod scratch;
+#[cfg(test)]
+mod tests;
+
+pub use activations::{Activations, Precision};
+pub use panel::Layout;
+
+use crate::cpu::Cpu;
+use crate::error::Error;
+use crate::table::{self, Kernel};
+use millrace_quant::DType;
+
+/// A weight matrix `[n, k]` in its storage format, row-major (tiles row-major where the format is tiled).
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    dtype: DType,
+    n: usize,
+    k: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Matrix<'a> {
+    /// A matrix over `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::MatrixShape`] if the format cannot hold `[n, k]`, [`Error::MatrixBytes`] if `bytes` is not that long.
+    pub fn new(dtype: DType, n: usize, k: usize, bytes: &'a [u8]) -> Result<Matrix<'a>, Error> {
+        let expected = dtype.size_bytes(n, k).ok_or(Error::MatrixShape { dtype, n, k })?;
+        if bytes.len() != expected {
+            return Err(Error::MatrixBytes { dtype, n, k, expected, found: bytes.len() });
+        }
+        Ok(Matrix { dtype, n, k, bytes })
+    }
+
+    /// Storage format.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Rows: outputs.
+    #[must_use]
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Columns: inputs.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// The stored bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// One multiplication: a weight, a bias and where the result goes.
+#[derive(Debug)]
+pub struct Product<'a> {
+    /// `[n, k]`.
+    pub weight: Matrix<'a>,
+    /// `[n]`, added once the sum is complete.
+    pub bias: Option<&'a [f32]>,
+    /// `[m, n]` f32, row-major; overwritten.
+    pub out: &'a mut [f32],
+}
+
+/// Multiplies one input `x: [m, k]` f32, row-major, with each product's weight.
+///
+/// The input is converted once for all products, and one parallel region computes them all.
+///
+/// # Panics
+/// If `x` is not `m` rows of each weight's `k`, `out` not `[m, n]`, or `bias` not `[n]`.
+pub fn matmul(
+    cpu: &Cpu,
+    x: &[f32],
+    m: usize,
+    scratch: &mut Activations,
+    products: &mut [Product<'_>],
+) {
+    for product in products.iter() {
+        check(x, m, product);
+    }
+    let exact = scratch.precision() == Precision::Exact;
+    let choose = |dtype| table::pick(dtype, cpu.level(), exact);
+    for products in products.chunks_mut(driver::MAX_PRODUCTS) {
+        driver::run(cpu, x, m, scratch, products, &choose);
+    }
+}
+
+/// [`matmul`] of one product with a row of the table instead of the dispatcher's pick, for benches and tests.
+///
+/// # Panics
+/// As [`matmul`], and if `kernel` needs another format or a higher level.
+pub fn matmul_with(
+    cpu: &Cpu,
+    kernel: &'static Kernel,
+    x: &[f32],
+    m: usize,
+    scratch: &mut Activations,
+    product: &mut Product<'_>,
+) {
+    assert!(kernel.level <= cpu.level(), "{} needs {}", kernel.name, kernel.level);
+    assert_eq!(kernel.dtype, product.weight.dtype, "{}", kernel.name);
+    check(x, m, product);
+    driver::run(cpu, x, m, scratch, std::slice::from_mut(product), &|_| kernel);
+}
+
+fn check(x: &[f32], m: usize, product: &Product<'_>) {
+    let Matrix { n, k, .. } = product.weight;
+    assert_eq!(x.len(), m * k, "x is [{m}, {k}]");
+    assert_eq!(product.out.len(), m * n, "out is [{m}, {n}]");
+    assert!(product.bias.is_none_or(|bias| bias.len() == n), "bias is [{n}]");
+}

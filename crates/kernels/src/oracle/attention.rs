@@ -1,1 +1,119 @@
-//! attention oracle
+//! What attention over the paged cache means: a softmax in f64 over the elements as stored.
+
+use crate::attention::{AttentionInput, AttentionShape};
+use crate::kv::{KvLayout, KvRun, KvType, TILE_TOKENS};
+use half::{bf16, f16};
+
+/// Which of the two page buffers an element is read from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Keys.
+    K,
+    /// Values.
+    V,
+}
+
+/// One stored element, decoded: dimension `dim` of `kv_head` at position `pos` of a run.
+///
+/// # Panics
+/// If the run's pages do not cover `pos`.
+#[must_use]
+pub fn element(
+    layout: &KvLayout,
+    side: Side,
+    pages: &[u8],
+    run: &KvRun<'_>,
+    (kv_head, pos, dim): (usize, usize, usize),
+) -> f32 {
+    let slot = pos - run.pages_first_pos;
+    let page = run.pages[slot / layout.page_tokens] as usize;
+    let page = &pages[page * layout.page_bytes()..][..layout.page_bytes()];
+    let tiles = layout.page_tokens / TILE_TOKENS;
+    let tile_bytes = layout.page_bytes() / (layout.n_kv_heads * tiles);
+    let tile = kv_head * tiles + slot % layout.page_tokens / TILE_TOKENS;
+    let tile = &page[tile * tile_bytes..][..tile_bytes];
+    let slot = slot % TILE_TOKENS;
+    let index = match side {
+        Side::K => dim * TILE_TOKENS + slot,
+        Side::V => slot * layout.head_dim.next_multiple_of(16) + dim,
+    };
+    let half_at = |i: usize| u16::from_le_bytes([tile[2 * i], tile[2 * i + 1]]);
+    match layout.dtype {
+        KvType::F32 => {
+            let bytes = &tile[4 * index..4 * index + 4];
+            f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        }
+        KvType::F16 => f16::from_bits(half_at(index)).to_f32(),
+        KvType::BF16 => bf16::from_bits(half_at(index)).to_f32(),
+        KvType::Q8_0 => {
+            let n_blocks = layout.head_dim.div_ceil(32);
+            let scale = match side {
+                Side::K => dim / 32 * TILE_TOKENS + slot,
+                Side::V => slot * n_blocks + dim / 32,
+            };
+            let value = tile[2 * TILE_TOKENS * n_blocks + index].cast_signed();
+            f16::from_bits(half_at(scale)).to_f32() * f32::from(value)
+        }
+    }
+}
+
+/// See [`crate::attention::attention`]; rows of no run are 0.
+#[must_use]
+pub fn attention(
+    shape: &AttentionShape,
+    layout: &KvLayout,
+    input: &AttentionInput<'_>,
+) -> Vec<f64> {
+    let mut out = vec![0.0; input.q.len()];
+    let group = shape.n_heads / shape.n_kv_heads;
+    for run in input.runs {
+        for (row, pos) in run.rows.clone().zip(run.first_pos..) {
+            for head in 0..shape.n_heads {
+                let start = (row * shape.n_heads + head) * shape.head_dim;
+                let range = start..start + shape.head_dim;
+                let values = head_row(
+                    shape,
+                    layout,
+                    input,
+                    (run, head / group, pos),
+                    &input.q[range.clone()],
+                );
+                out[range].copy_from_slice(&values);
+            }
+        }
+    }
+    out
+}
+
+/// The output of one query head at one position.
+fn head_row(
+    shape: &AttentionShape,
+    layout: &KvLayout,
+    input: &AttentionInput<'_>,
+    (run, kv_head, pos): (&KvRun<'_>, usize, usize),
+    q: &[f32],
+) -> Vec<f64> {
+    let first = shape.window.map_or(0, |window| (pos + 1).saturating_sub(window));
+    let read = |side: Side, pages: &[u8], pos: usize, dim: usize| {
+        f64::from(element(layout, side, pages, run, (kv_head, pos, dim)))
+    };
+    let mut scores = Vec::with_capacity(pos + 1 - first);
+    for key in first..=pos {
+        let products = q.iter().enumerate();
+        let dot: f64 = products
+            .map(|(dim, &q)| f64::from(q) * read(Side::K, input.k_pages, key, dim))
+            .sum();
+        scores.push(dot * f64::from(shape.scale));
+    }
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    (0..shape.head_dim)
+        .map(|dim| {
+            let weighted = weights.iter().zip(first..).map(|(weight, key)| {
+                weight * read(Side::V, input.v_pages, key, dim)
+            });
+            weighted.sum::<f64>() / sum
+        })
+        .collect()
+}

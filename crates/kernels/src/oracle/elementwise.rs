@@ -1,1 +1,48 @@
-//! elementwise oracle
+//! What the elementwise ops mean, in f64.
+
+use crate::elementwise::{Activation, RopeTable};
+
+/// See [`crate::elementwise::rms_norm`].
+#[must_use]
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, offset: f32) -> Vec<f64> {
+    let mut out = Vec::with_capacity(x.len());
+    for group in x.chunks(weight.len()) {
+        let squares: f64 = group.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        let factor = 1.0 / (squares / group.len() as f64 + f64::from(eps)).sqrt();
+        for (&x, &weight) in group.iter().zip(weight) {
+            out.push(f64::from(x) * factor * (f64::from(weight) + f64::from(offset)));
+        }
+    }
+    out
+}
+
+/// See [`crate::elementwise::glu`].
+#[must_use]
+pub fn glu(activation: Activation, gate: &[f32], up: &[f32]) -> Vec<f64> {
+    let activated = |x: f64| match activation {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
+            0.5 * x * (1.0 + inner.tanh())
+        }
+    };
+    gate.iter().zip(up).map(|(&gate, &up)| activated(f64::from(gate)) * f64::from(up)).collect()
+}
+
+/// See [`crate::elementwise::rope`]: one row of heads at `position`, turned by the frequencies of
+/// `table`. The angle is rounded to f32 as the reference implementation does.
+#[must_use]
+pub fn rope(x: &[f32], head_dim: usize, position: u32, table: &RopeTable) -> Vec<f64> {
+    let mut out: Vec<f64> = x.iter().copied().map(f64::from).collect();
+    let n_pairs = table.inv_freq().len();
+    for head in out.chunks_mut(head_dim) {
+        for (i, inv_freq) in table.inv_freq().iter().enumerate() {
+            let (a, b) = if table.interleaved() { (2 * i, 2 * i + 1) } else { (i, i + n_pairs) };
+            let angle = f64::from(position as f32 * inv_freq);
+            let factor = f64::from(table.attention_factor());
+            let (cos, sin) = (angle.cos() * factor, angle.sin() * factor);
+            (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
+        }
+    }
+    out
+}

@@ -1,0 +1,119 @@
+//! How the work of a call is shared out: units, and spans of units.
+
+use super::scratch::{Buffers, Partial, Shared, partial_elems};
+use super::span::Walk;
+use super::{AttentionShape, SPAN_TOKENS, UNIT_ROWS};
+use crate::kv::KvRun;
+use crate::pool::DisjointMut;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Units for each thread below which a unit's spans are shared out too.
+const UNITS_PER_THREAD: usize = 8;
+
+/// Chunks for each thread that sharing out spans aims at.
+const CHUNKS_PER_THREAD: usize = 16;
+
+/// A block of neighbouring tokens of one run, with all query heads of one KV head.
+#[derive(Debug, Clone)]
+pub(super) struct Unit {
+    pub(super) run: usize,
+    pub(super) kv_head: usize,
+    /// Rows of the batch.
+    pub(super) rows: Range<usize>,
+    /// Position of the first row.
+    pub(super) first_pos: usize,
+    /// Spans that at least one row sees.
+    pub(super) spans: Range<usize>,
+    /// Where this unit's results of spans start in [`Shared::partials`].
+    pub(super) partials: usize,
+}
+
+/// Lists the units of a call, into memory that is reused. Within a KV head later blocks come first:
+/// they see more, and long chunks should not start last.
+pub(super) fn list_units(shape: &AttentionShape, runs: &[KvRun<'_>], units: &mut Vec<Unit>) {
+    units.clear();
+    let block = (UNIT_ROWS / shape.group()).max(1);
+    for (index, run) in runs.iter().enumerate() {
+        for kv_head in 0..shape.n_kv_heads {
+            for start in run.rows.clone().step_by(block).rev() {
+                let rows = start..run.rows.end.min(start + block);
+                let first_pos = run.first_pos + (start - run.rows.start);
+                let first_span = shape.first_seen(first_pos) / SPAN_TOKENS;
+                let end_span = (first_pos + rows.len()).div_ceil(SPAN_TOKENS);
+                let spans = first_span..end_span;
+                units.push(Unit { run: index, kv_head, rows, first_pos, spans, partials: 0 });
+            }
+        }
+    }
+}
+
+/// Into how many chunks each unit is cut.
+pub(super) fn chunks_per_unit(units: &[Unit], n_threads: usize) -> usize {
+    if n_threads == 1 || units.is_empty() || units.len() >= UNITS_PER_THREAD * n_threads {
+        return 1;
+    }
+    let most_spans = units.iter().map(|unit| unit.spans.len()).max().unwrap_or(1);
+    (CHUNKS_PER_THREAD * n_threads).div_ceil(units.len()).clamp(1, most_spans)
+}
+
+/// Computes one chunk: a unit, or some spans of one.
+pub(super) fn run_chunk(
+    walk: &Walk<'_>,
+    shared: &Shared<'_>,
+    chunk: usize,
+    out: &DisjointMut<'_, f32>,
+) {
+    let unit = &shared.units[chunk / shared.chunks_per_unit];
+    let n_rows = walk.query_rows(unit);
+    let mut lines = shared.buffer();
+    let mut buffers = Buffers::carve(lines.as_mut_slice(), n_rows, walk.padded_dim());
+    if shared.chunks_per_unit == 1 {
+        walk.load_queries(unit, buffers.work.q);
+        buffers.total.clear();
+        for span in unit.spans.clone() {
+            walk.span(unit, span, &mut buffers.work, &mut buffers.span);
+            walk.merge(&buffers.span, &mut buffers.total);
+        }
+        walk.store(unit, &buffers.total, out);
+        return;
+    }
+    run_spans(walk, shared, chunk, &mut buffers);
+    let pending = &shared.pending[chunk / shared.chunks_per_unit];
+    // Acquire and release: the last one sees what all others stored.
+    if pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+        buffers.total.clear();
+        for span in unit.spans.clone() {
+            walk.merge(&stored(walk, shared, unit, span), &mut buffers.total);
+        }
+        walk.store(unit, &buffers.total, out);
+    }
+}
+
+/// Computes the spans of one chunk of a unit that several chunks share, and stores their results.
+fn run_spans(walk: &Walk<'_>, shared: &Shared<'_>, chunk: usize, buffers: &mut Buffers<'_>) {
+    let unit = &shared.units[chunk / shared.chunks_per_unit];
+    let (part, n_parts) = (chunk % shared.chunks_per_unit, shared.chunks_per_unit);
+    let n_spans = unit.spans.len();
+    let first = unit.spans.start;
+    let spans = first + part * n_spans / n_parts..first + (part + 1) * n_spans / n_parts;
+    if spans.is_empty() {
+        return;
+    }
+    walk.load_queries(unit, buffers.work.q);
+    for span in spans {
+        let mut result = stored(walk, shared, unit, span);
+        walk.span(unit, span, &mut buffers.work, &mut result);
+    }
+}
+
+/// The stored result of one span of a unit.
+fn stored<'a>(walk: &Walk<'_>, shared: &'a Shared<'_>, unit: &Unit, span: usize) -> Partial<'a> {
+    let n_rows = walk.query_rows(unit);
+    let n_elems = partial_elems(n_rows, walk.padded_dim());
+    let start = unit.partials + (span - unit.spans.start) * n_elems;
+    // SAFETY: each (unit, span) has a range of its own. It is taken by the one chunk that computes
+    // the span and, after all chunks of the unit have counted down `pending`, by the one that merges.
+    let floats = unsafe { shared.partials.slice(start..start + n_elems) };
+    Partial::carve(floats, n_rows, walk.padded_dim())
+}

@@ -1,0 +1,289 @@
+//! Walking the cache: one span of a unit, and merging spans.
+
+use super::plan::Unit;
+use super::scratch::{Partial, Work};
+use super::{
+    AttentionInput, AttentionShape, Leaves, PvTask, QkTask, SPAN_TOKENS, STRIP_TOKENS, Strip,
+    TileShape,
+};
+use crate::kv::{KvLayout, KvType, TILE_TOKENS};
+use crate::pool::DisjointMut;
+use std::f32::consts::LOG2_E;
+use std::ops::Range;
+
+/// Strips of a span.
+const STRIPS: usize = SPAN_TOKENS / STRIP_TOKENS;
+
+/// How many strips ahead of its use a strip is asked for. One strip's work is about as long as
+/// memory takes to answer; two keep it busy.
+const AHEAD: usize = 2;
+
+/// What all units of a call share.
+pub(super) struct Walk<'a> {
+    shape: &'a AttentionShape,
+    layout: &'a KvLayout,
+    input: &'a AttentionInput<'a>,
+    leaves: &'a Leaves,
+    tile: TileShape,
+    /// Shape of a converted tile.
+    unpacked: TileShape,
+    page_bytes: usize,
+}
+
+/// One of the two page buffers.
+#[derive(Clone, Copy)]
+enum Side {
+    K,
+    V,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(
+        shape: &'a AttentionShape,
+        layout: &'a KvLayout,
+        input: &'a AttentionInput<'a>,
+        leaves: &'a Leaves,
+    ) -> Walk<'a> {
+        let unpacked = TileShape::new(&KvLayout { dtype: KvType::F32, ..*layout });
+        let tile = TileShape::new(layout);
+        Walk { shape, layout, input, leaves, tile, unpacked, page_bytes: layout.page_bytes() }
+    }
+
+    pub(super) fn padded_dim(&self) -> usize {
+        self.tile.padded_dim
+    }
+
+    /// Query rows of a unit: one for each token and each head of the group.
+    pub(super) fn query_rows(&self, unit: &Unit) -> usize {
+        unit.rows.len() * self.shape.group()
+    }
+
+    /// Copies a unit's queries, scaled such that a weight is a power of two of a score difference.
+    pub(super) fn load_queries(&self, unit: &Unit, q: &mut [f32]) {
+        let (group, head_dim) = (self.shape.group(), self.shape.head_dim);
+        let scale = self.shape.scale * LOG2_E;
+        let padded_dim = self.padded_dim();
+        for (i, out) in q.chunks_exact_mut(padded_dim).enumerate() {
+            let row = unit.rows.start + i / group;
+            let head = unit.kv_head * group + i % group;
+            let source = &self.input.q[(row * self.shape.n_heads + head) * head_dim..][..head_dim];
+            for (out, value) in out.iter_mut().zip(source) {
+                *out = value * scale;
+            }
+        }
+    }
+
+    /// Positions that the `i`-th token of a unit sees.
+    fn seen(&self, unit: &Unit, i: usize) -> Range<usize> {
+        let pos = unit.first_pos + i;
+        self.shape.first_seen(pos)..pos + 1
+    }
+
+    /// Computes one span of a unit: scores, weights, weighted sums.
+    pub(super) fn span(
+        &self,
+        unit: &Unit,
+        span: usize,
+        work: &mut Work<'_>,
+        result: &mut Partial<'_>,
+    ) {
+        let start = span * SPAN_TOKENS;
+        let all = self.seen(unit, 0).start..self.seen(unit, unit.rows.len() - 1).end;
+        let seen = all.start.max(start)..all.end.min(start + SPAN_TOKENS);
+        let mut road = Road::default();
+        self.add_strips(unit, Side::K, &seen, &mut road);
+        road.n_strips = road.len;
+        self.add_strips(unit, Side::V, &seen, &mut road);
+        let next = start + SPAN_TOKENS;
+        let next = next..all.end.min(next + AHEAD * STRIP_TOKENS);
+        self.add_strips(unit, Side::K, &next, &mut road);
+        let n_rows = self.query_rows(unit);
+        self.score(n_rows, start, &road, work);
+        self.weigh(unit, start, &seen, work.scores, result);
+        result.values.fill(0.0);
+        self.add_values(n_rows, &seen, &road, work, result.values);
+    }
+
+    /// Scores of all rows against the strips of a span that starts at `span_start`.
+    fn score(
+        &self,
+        n_rows: usize,
+        span_start: usize,
+        road: &Road<'_>,
+        work: &mut Work<'_>,
+    ) {
+        for i in 0..road.n_strips {
+            let (pos, packed) = road.strips[i];
+            let (_, ahead) = road.strips[i + AHEAD];
+            let scores = &mut work.scores[pos - span_start..];
+            if n_rows <= self.leaves.direct_rows {
+                let (shape, q) = (&self.tile, &*work.q);
+                let task = QkTask { shape, q, n_rows, strip: packed, ahead, scores };
+                self.leaves.qk(self.layout.dtype, task);
+            } else {
+                let strip = self.unpack(Side::K, packed, work.strip);
+                let (shape, q, ahead) = (&self.unpacked, &*work.q, Strip::default());
+                self.leaves.qk(KvType::F32, QkTask { shape, q, n_rows, strip, ahead, scores });
+            }
+        }
+    }
+
+    /// Turns scores into weights, row by row, and notes each row's maximum and sum.
+    fn weigh(
+        &self,
+        unit: &Unit,
+        span_start: usize,
+        seen: &Range<usize>,
+        scores: &mut [f32],
+        result: &mut Partial<'_>,
+    ) {
+        // Whole vectors around what any row sees, counted from the span's start.
+        let first = (seen.start - span_start) / TILE_TOKENS * TILE_TOKENS;
+        let end = (seen.end - span_start).next_multiple_of(TILE_TOKENS);
+        for (row, scores) in scores.chunks_exact_mut(SPAN_TOKENS).enumerate() {
+            let row_sees = self.seen(unit, row / self.shape.group());
+            let from = row_sees.start.clamp(seen.start, seen.end) - span_start - first;
+            let to = row_sees.end.clamp(seen.start, seen.end) - span_start - first;
+            let (max, sum) = self.leaves.softmax(&mut scores[first..end], from..to);
+            result.max[row] = max;
+            result.sum[row] = sum;
+        }
+    }
+
+    /// Adds the weighted values of the positions `seen` to `sums`.
+    fn add_values(
+        &self,
+        n_rows: usize,
+        seen: &Range<usize>,
+        road: &Road<'_>,
+        work: &mut Work<'_>,
+        sums: &mut [f32],
+    ) {
+        let span_start = seen.start / SPAN_TOKENS * SPAN_TOKENS;
+        for i in road.n_strips..2 * road.n_strips {
+            let (pos, packed) = road.strips[i];
+            let (_, ahead) = road.strips[i + AHEAD];
+            let end = seen.end.min(pos + packed.n_tiles * TILE_TOKENS);
+            let keys = seen.start.max(pos) - pos..end - pos;
+            let weights = &work.scores[pos - span_start..];
+            if n_rows <= self.leaves.direct_rows {
+                let (shape, strip) = (&self.tile, packed);
+                let task = PvTask { shape, weights, n_rows, strip, keys, ahead, sums };
+                self.leaves.pv(self.layout.dtype, task);
+            } else {
+                let strip = self.unpack(Side::V, packed, work.strip);
+                let (shape, ahead) = (&self.unpacked, Strip::default());
+                let task = PvTask { shape, weights, n_rows, strip, keys, ahead, sums };
+                self.leaves.pv(KvType::F32, task);
+            }
+        }
+    }
+
+    /// Converts the tiles of a strip to f32. A cache of f32 is used where it lies.
+    fn unpack<'s>(&self, side: Side, packed: Strip<'s>, out: &'s mut [f32]) -> Strip<'s> {
+        if self.layout.dtype == KvType::F32 {
+            return packed;
+        }
+        let n_elems = self.tile.tile_elems();
+        for (tile, out) in packed.tiles().iter().zip(out.chunks_exact_mut(n_elems)) {
+            match side {
+                Side::K => self.leaves.unpack_k(self.layout.dtype, &self.tile, tile, out),
+                Side::V => self.leaves.unpack_v(self.layout.dtype, &self.tile, tile, out),
+            }
+        }
+        let mut strip = Strip { n_tiles: packed.n_tiles, ..Strip::default() };
+        let tiles = out.chunks_exact(n_elems).take(packed.n_tiles);
+        for (slot, tile) in strip.tiles.iter_mut().zip(tiles) {
+            *slot = bytemuck::cast_slice(tile);
+        }
+        strip
+    }
+
+    /// Adds the strips with positions that are `seen`, all in one span. A strip's tiles end at a
+    /// multiple of [`STRIP_TOKENS`]; tiles without a seen position are left out.
+    fn add_strips(&self, unit: &Unit, side: Side, seen: &Range<usize>, road: &mut Road<'a>) {
+        let mut pos = seen.start / TILE_TOKENS * TILE_TOKENS;
+        while pos < seen.end {
+            let end = (pos + 1).next_multiple_of(STRIP_TOKENS);
+            let n_tiles = (seen.end.min(end) - pos).div_ceil(TILE_TOKENS);
+            road.strips[road.len] = (pos, self.strip(unit, side, pos, n_tiles));
+            road.len += 1;
+            pos = end;
+        }
+    }
+
+    /// `n_tiles` tiles from position `pos` on, which starts one.
+    fn strip(&self, unit: &Unit, side: Side, pos: usize, n_tiles: usize) -> Strip<'a> {
+        let run = &self.input.runs[unit.run];
+        let pages = match side {
+            Side::K => self.input.k_pages,
+            Side::V => self.input.v_pages,
+        };
+        let slot = pos - run.pages_first_pos;
+        let mut page = slot / self.layout.page_tokens;
+        let mut tile = slot % self.layout.page_tokens / TILE_TOKENS;
+        let tiles_per_page = self.layout.tiles_per_page();
+        let mut strip = Strip { n_tiles, ..Strip::default() };
+        for bytes in &mut strip.tiles[..n_tiles] {
+            let start = run.pages[page] as usize * self.page_bytes
+                + (unit.kv_head * tiles_per_page + tile) * self.tile.tile_bytes;
+            *bytes = &pages[start..start + self.tile.tile_bytes];
+            tile += 1;
+            if tile == tiles_per_page {
+                (page, tile) = (page + 1, 0);
+            }
+        }
+        strip
+    }
+
+    /// Adds the result of a span to that of the spans before it.
+    pub(super) fn merge(&self, span: &Partial<'_>, total: &mut Partial<'_>) {
+        let padded_dim = self.padded_dim();
+        for row in 0..span.max.len() {
+            // A span of which this row sees nothing, though a neighbour does.
+            if span.sum[row] == 0.0 {
+                continue;
+            }
+            let max = total.max[row].max(span.max[row]);
+            let old = (total.max[row] - max).exp2();
+            let new = (span.max[row] - max).exp2();
+            total.max[row] = max;
+            total.sum[row] = total.sum[row] * old + span.sum[row] * new;
+            let values = row * padded_dim..(row + 1) * padded_dim;
+            for (total, value) in
+                total.values[values.clone()].iter_mut().zip(&span.values[values])
+            {
+                *total = *total * old + value * new;
+            }
+        }
+    }
+
+    /// Writes a unit's finished rows.
+    pub(super) fn store(&self, unit: &Unit, total: &Partial<'_>, out: &DisjointMut<'_, f32>) {
+        let (group, head_dim) = (self.shape.group(), self.shape.head_dim);
+        let padded_dim = self.padded_dim();
+        for (i, values) in total.values.chunks_exact(padded_dim).enumerate() {
+            let row = unit.rows.start + i / group;
+            let head = unit.kv_head * group + i % group;
+            let start = (row * self.shape.n_heads + head) * head_dim;
+            // SAFETY: runs do not share rows and units of a run share no (row, head); one thread
+            // finishes a unit.
+            let out = unsafe { out.slice(start..start + head_dim) };
+            let inverse = 1.0 / total.sum[i];
+            for (out, value) in out.iter_mut().zip(values) {
+                *out = value * inverse;
+            }
+        }
+    }
+}
+
+/// The strips of a span in the order in which they are used: those of K, those of V, and the first
+/// of K of the next span, each with the position of its first tile.
+#[derive(Default)]
+struct Road<'a> {
+    /// Beyond `len`, empty ones.
+    strips: [(usize, Strip<'a>); 2 * STRIPS + AHEAD],
+    len: usize,
+    /// Strips of K, and strips of V.
+    n_strips: usize,
+}

@@ -1,0 +1,113 @@
+//! Every level and cache type against the oracle.
+
+use super::*;
+use crate::oracle;
+
+/// Largest error of an output, relative to the largest output: f32 sums of a few hundred products.
+const TOLERANCE: f64 = 2e-6;
+
+/// Runs `parts` one after another (one step each) and compares every row with the oracle.
+fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<Part>]) {
+    let n_sequences = 1 + steps.iter().flatten().map(|(index, _)| *index).max().unwrap_or(0);
+    let length = |index: usize| {
+        let parts = steps.iter().flatten().filter(|(part, _)| *part == index);
+        parts.map(|(_, tokens)| tokens.end).max().unwrap_or(0)
+    };
+    let sequences: Vec<Sequence> =
+        (0..n_sequences).map(|index| Sequence::new(&shape, length(index), index as u64)).collect();
+    let mut cache = Cache::new(cpu, shape, kv, &sequences);
+    for parts in steps {
+        let out = cache.step(&sequences, parts);
+        let (mut q, mut runs, mut row) = (vec![], vec![], 0);
+        let q_elems = shape.n_heads * shape.head_dim;
+        for (index, tokens) in parts {
+            let pages = &cache.pages[*index];
+            let rows = row..row + tokens.len();
+            row = rows.end;
+            q.extend_from_slice(&sequences[*index].q[tokens.start * q_elems..tokens.end * q_elems]);
+            runs.push(KvRun { rows, first_pos: tokens.start, pages, pages_first_pos: 0 });
+        }
+        let (k_pages, v_pages) = (&cache.k_pages, &cache.v_pages);
+        let input = AttentionInput { q: &q, k_pages, v_pages, runs: &runs };
+        let expected = oracle::attention::attention(&shape, &cache.layout, &input);
+        let largest = expected.iter().fold(0.0f64, |max, value| max.max(value.abs()));
+        for (i, (out, expected)) in out.iter().zip(&expected).enumerate() {
+            let error = (f64::from(*out) - expected).abs() / largest;
+            assert!(
+                error <= TOLERANCE,
+                "{} {shape:?} {kv:?} {parts:?} element {i}: {out} for {expected}, off by {error:e}",
+                cpu.level()
+            );
+        }
+    }
+}
+
+#[test]
+fn shapes_windows_and_types() {
+    let shapes = [
+        shape(4, 4, 64, None),
+        shape(8, 1, 64, Some(5)),
+        shape(6, 2, 80, Some(64)),
+        shape(4, 2, 96, None),
+        shape(4, 1, 128, Some(1)),
+        shape(2, 1, 256, Some(17)),
+        shape(9, 3, 8, None),
+        shape(2, 2, 72, Some(40)),
+    ];
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        for (i, shape) in shapes.into_iter().enumerate() {
+            for (j, dtype) in KvType::ALL.into_iter().enumerate() {
+                let page_tokens = [16, 32, 64][(i + j) % 3];
+                let steps = [vec![(0, 0..37)], vec![(0, 37..38)], vec![(0, 38..75)]];
+                compare(&cpu, shape, (dtype, page_tokens), &steps);
+            }
+        }
+    }
+}
+
+#[test]
+fn lengths_around_every_edge() {
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        for window in [None, Some(64), Some(300)] {
+            let shape = shape(2, 1, 16, window);
+            for length in [15, 16, 17, 63, 64, 65, 255, 256, 257, 321, 512, 530] {
+                let steps = [vec![(0, 0..length)], vec![(0, length..length + 1)]];
+                compare(&cpu, shape, (KvType::F16, 32), &steps);
+            }
+        }
+    }
+}
+
+#[test]
+fn ragged_batches() {
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        for window in [None, Some(33)] {
+            let shape = shape(8, 2, 64, window);
+            let steps = [
+                vec![(0, 0..70), (1, 0..1), (2, 0..33)],
+                vec![(2, 33..34), (0, 70..71), (1, 1..2)],
+                vec![(1, 2..90), (2, 34..34), (0, 71..73)],
+            ];
+            compare(&cpu, shape, (KvType::F16, 16), &steps);
+        }
+    }
+}
+
+/// Scores far apart: one position takes all the weight, and nothing overflows.
+#[test]
+fn extreme_scores() {
+    for level in Level::supported() {
+        let cpu = cpu(level, 1);
+        let shape = AttentionShape { scale: 40.0, ..shape(4, 2, 64, None) };
+        // Rounding a score of several thousand moves its weight, so only finiteness and the range
+        // of the values are certain.
+        let sequences = [Sequence::new(&shape, 300, 3)];
+        let mut cache = Cache::new(&cpu, shape, (KvType::F32, 32), &sequences);
+        let out = cache.step(&sequences, &[(0, 0..300)]);
+        let largest = sequences[0].v.iter().fold(0.0f32, |max, value| max.max(value.abs()));
+        assert!(out.iter().all(|value| value.abs() <= largest * 1.000_01), "{level}");
+    }
+}

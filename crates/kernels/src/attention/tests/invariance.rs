@@ -1,0 +1,74 @@
+//! The same bits however the work is cut.
+
+use super::*;
+
+/// Rows of `index` in the out of a step with `parts`.
+fn rows_of(shape: &AttentionShape, parts: &[Part], index: usize, out: &[f32]) -> Vec<u32> {
+    let row_elems = shape.n_heads * shape.head_dim;
+    let mut start = 0;
+    for (part, tokens) in parts {
+        let end = start + tokens.len() * row_elems;
+        if *part == index {
+            return out[start..end].iter().map(|value| value.to_bits()).collect();
+        }
+        start = end;
+    }
+    Vec::new()
+}
+
+/// All rows of sequence 0, in order, as bits.
+fn bits(
+    cpu: &Cpu,
+    shape: AttentionShape,
+    dtype: KvType,
+    sequences: &[Sequence],
+    steps: &[Vec<Part>],
+) -> Vec<u32> {
+    let mut cache = Cache::new(cpu, shape, (dtype, 32), sequences);
+    let mut rows = Vec::new();
+    for parts in steps {
+        let out = cache.step(sequences, parts);
+        rows.extend(rows_of(&shape, parts, 0, &out));
+    }
+    rows
+}
+
+#[test]
+fn chunks_companions_and_threads_change_nothing() {
+    const LENGTH: usize = 547;
+    let shapes = [
+        shape(8, 2, 64, None),
+        shape(3, 1, 80, Some(70)),
+        shape(8, 1, 32, Some(300)),
+        shape(2, 2, 128, None),
+    ];
+    let whole = vec![vec![(0, 0..LENGTH)]];
+    let chunks = vec![vec![(0, 0..1)], vec![(0, 1..130)], vec![(0, 130..513)], vec![(0, 513..LENGTH)]];
+    let mut singly = vec![vec![(0, 0..LENGTH - 40)]];
+    singly.extend((LENGTH - 40..LENGTH).map(|pos| vec![(0, pos..pos + 1)]));
+    let in_company = vec![
+        vec![(1, 0..3), (0, 0..200), (2, 0..64)],
+        vec![(2, 64..65), (1, 3..60), (0, 200..LENGTH)],
+    ];
+    for level in Level::supported() {
+        let (one, two) = (cpu(level, 1), cpu(level, 2));
+        for shape in shapes {
+            for dtype in KvType::ALL {
+                let sequences: Vec<Sequence> = [LENGTH, 60, 65]
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(length, seed)| Sequence::new(&shape, length, seed))
+                    .collect();
+                let expected = bits(&one, shape, dtype, &sequences, &whole);
+                for steps in [&whole, &chunks, &singly, &in_company] {
+                    for cpu in [&one, &two] {
+                        let found = bits(cpu, shape, dtype, &sequences, steps);
+                        let n_threads = cpu.pool().n_threads();
+                        let what = (level, shape, dtype, n_threads, steps.len());
+                        assert!(found == expected, "{what:?}");
+                    }
+                }
+            }
+        }
+    }
+}

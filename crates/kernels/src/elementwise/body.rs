@@ -1,0 +1,159 @@
+//! The loops, in plain Rust. They are inlined into one function for each level
+//! ([`crate::x86`], [`super::rows`]) and vectorised there with that level's instructions. `FMA`
+//! says whether the level has fused multiply-add; without it `mul_add` would be a library call.
+
+use super::Activation;
+
+/// Coefficients of `f, f², …, f⁶` in `2^f = 1 + …` for |f| ≤ ½: interpolation at Chebyshev nodes,
+/// relative error below 8e-8 in f32.
+pub(crate) const EXP2_POLY: [f32; 6] =
+    [0.693_147_2, 0.240_226_5, 0.055_503_57, 0.009_618_083, 0.001_339_086_3, 0.000_154_531_63];
+
+/// Coefficients of `r², …, r⁶` in `e^r = 1 + r + …` for |r| ≤ ln 2 / 2, made likewise.
+const EXP_POLY: [f32; 5] = [0.5, 0.166_665_78, 0.041_666_556, 0.008_363_174, 0.001_392_617_7];
+
+/// Partial sums of a norm. Enough for two 16-lane vectors in flight; the same at every level.
+const NORM_LANES: usize = 32;
+
+/// Parameters of a norm.
+#[derive(Clone, Copy)]
+pub(crate) struct Norm<'a> {
+    /// One weight for each element of a group.
+    pub(crate) weight: &'a [f32],
+    pub(crate) eps: f32,
+    pub(crate) offset: f32,
+}
+
+/// Cosines and sines of one position, one for each rotated pair.
+#[derive(Clone, Copy)]
+pub(crate) struct Rotation<'a> {
+    pub(crate) cos: &'a [f32],
+    pub(crate) sin: &'a [f32],
+}
+
+/// `a * b + c`, in one rounding where the level can.
+#[inline(always)]
+fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// `e^x`, error below 2 units in the last place; 0 and infinity beyond the range of f32. NaN gives
+/// an unspecified number.
+#[inline(always)]
+pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+    // Adding it rounds to an integer and leaves that integer in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    // ln 2 in two parts; multiples of the first are exact.
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -0.000_212_194_44;
+    let x = if x < 89.0 { x } else { 89.0 };
+    let x = if x > -105.0 { x } else { -105.0 };
+    let rounded = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
+    let exponent = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
+    let whole = rounded - ROUND;
+    let rest = fma::<FMA>(whole, -LN_2_HIGH, x);
+    let rest = fma::<FMA>(whole, -LN_2_LOW, rest);
+    let mut poly = EXP_POLY[4];
+    for coefficient in EXP_POLY[..4].iter().rev() {
+        poly = fma::<FMA>(poly, rest, *coefficient);
+    }
+    let power = 1.0 + fma::<FMA>(poly, rest * rest, rest);
+    // Two factors, since 2^exponent alone may be beyond the range while the product is not.
+    let half = exponent >> 1;
+    let factor = |exponent: i32| f32::from_bits(((exponent + 127) << 23).cast_unsigned());
+    power * factor(half) * factor(exponent - half)
+}
+
+#[inline(always)]
+pub(crate) fn norm_body<const FMA: bool>(norm: &Norm<'_>, x: &[f32], out: &mut [f32]) {
+    let group = norm.weight.len();
+    for (x, out) in x.chunks_exact(group).zip(out.chunks_exact_mut(group)) {
+        let mean = sum_of_squares::<FMA>(x) / group as f32;
+        let factor = 1.0 / (mean + norm.eps).sqrt();
+        for ((out, x), weight) in out.iter_mut().zip(x).zip(norm.weight) {
+            *out = x * factor * (weight + norm.offset);
+        }
+    }
+}
+
+#[inline(always)]
+fn sum_of_squares<const FMA: bool>(x: &[f32]) -> f32 {
+    let mut sums = [0.0f32; NORM_LANES];
+    let (vectors, rest) = x.as_chunks::<NORM_LANES>();
+    for vector in vectors {
+        for (sum, x) in sums.iter_mut().zip(vector) {
+            *sum = fma::<FMA>(*x, *x, *sum);
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum = fma::<FMA>(*x, *x, *sum);
+    }
+    let mut width = NORM_LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            sums[i] += sums[i + width];
+        }
+        width /= 2;
+    }
+    sums[0]
+}
+
+#[inline(always)]
+pub(crate) fn glu_body<const FMA: bool>(activation: Activation, gate: &mut [f32], up: &[f32]) {
+    match activation {
+        Activation::Silu => {
+            for (gate, up) in gate.iter_mut().zip(up) {
+                *gate = *gate / (1.0 + exp::<FMA>(-*gate)) * up;
+            }
+        }
+        Activation::GeluTanh => {
+            // (1 + tanh u) / 2 = 1 / (1 + e^-2u), without the cancellation near tanh u = -1.
+            const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+            for (gate, up) in gate.iter_mut().zip(up) {
+                let x = *gate;
+                let inner = fma::<FMA>(0.044_715 * x * x, x, x);
+                *gate = x / (1.0 + exp::<FMA>(-TWICE_SQRT_2_OVER_PI * inner)) * up;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn add_body(acc: &mut [f32], x: &[f32]) {
+    for (acc, x) in acc.iter_mut().zip(x) {
+        *acc += x;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn scale_body(x: &mut [f32], factor: f32) {
+    for x in x {
+        *x *= factor;
+    }
+}
+
+/// Rotates the pairs `(x[i], x[i + n_rot / 2])` of each head.
+#[inline(always)]
+pub(crate) fn rotate_halves_body(x: &mut [f32], head_dim: usize, rotation: Rotation<'_>) {
+    let half = rotation.cos.len();
+    for head in x.chunks_exact_mut(head_dim) {
+        let (first, rest) = head.split_at_mut(half);
+        let second = &mut rest[..half];
+        for (((a, b), cos), sin) in
+            first.iter_mut().zip(second).zip(rotation.cos).zip(rotation.sin)
+        {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    }
+}
+
+/// Rotates the pairs `(x[2 i], x[2 i + 1])` of each head.
+#[inline(always)]
+pub(crate) fn rotate_pairs_body(x: &mut [f32], head_dim: usize, rotation: Rotation<'_>) {
+    for head in x.chunks_exact_mut(head_dim) {
+        let (pairs, _) = head.as_chunks_mut::<2>();
+        for (([a, b], cos), sin) in pairs.iter_mut().zip(rotation.cos).zip(rotation.sin) {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    }
+}

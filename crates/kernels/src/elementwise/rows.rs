@@ -1,0 +1,70 @@
+//! The table of elementwise kernels, a row a level.
+
+use super::body::{self, Norm, Rotation};
+use super::Activation;
+use crate::level::Level;
+
+/// The kernels of a level. Calling one is sound where the CPU has the level.
+pub(crate) struct Rows {
+    pub(crate) norm: unsafe fn(&Norm<'_>, &[f32], &mut [f32]),
+    pub(crate) glu: unsafe fn(Activation, &mut [f32], &[f32]),
+    pub(crate) add: unsafe fn(&mut [f32], &[f32]),
+    pub(crate) scale: unsafe fn(&mut [f32], f32),
+    pub(crate) rotate_halves: unsafe fn(&mut [f32], usize, Rotation<'_>),
+    pub(crate) rotate_pairs: unsafe fn(&mut [f32], usize, Rotation<'_>),
+}
+
+static SCALAR: Rows = Rows {
+    norm: body::norm_body::<false>,
+    glu: body::glu_body::<false>,
+    add: body::add_body,
+    scale: body::scale_body,
+    rotate_halves: body::rotate_halves_body,
+    rotate_pairs: body::rotate_pairs_body,
+};
+
+impl Rows {
+    /// The kernels of `level`. Only for a level this CPU has: [`crate::Cpu`] is the proof.
+    pub(crate) fn for_level(level: Level) -> &'static Rows {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => &crate::x86::avx2::elementwise::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 | Level::Avx512Bf16 => &crate::x86::avx512::elementwise::ROWS,
+            _ => &SCALAR,
+        }
+    }
+
+    pub(crate) fn norm(&self, norm: &Norm<'_>, x: &[f32], out: &mut [f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.norm)(norm, x, out) }
+    }
+
+    pub(crate) fn glu(&self, activation: Activation, gate: &mut [f32], up: &[f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.glu)(activation, gate, up) }
+    }
+
+    pub(crate) fn add(&self, acc: &mut [f32], x: &[f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.add)(acc, x) }
+    }
+
+    pub(crate) fn scale(&self, x: &mut [f32], factor: f32) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.scale)(x, factor) }
+    }
+
+    /// Rotates every head of `x`; pairs are halves or neighbours.
+    pub(crate) fn rotate(
+        &self,
+        interleaved: bool,
+        x: &mut [f32],
+        head_dim: usize,
+        rotation: Rotation<'_>,
+    ) {
+        let rotate = if interleaved { self.rotate_pairs } else { self.rotate_halves };
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { rotate(x, head_dim, rotation) }
+    }
+}

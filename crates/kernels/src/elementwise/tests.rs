@@ -1,0 +1,193 @@
+//! Elementwise ops against their oracles, at every level.
+
+use super::*;
+use crate::cpu::CpuOptions;
+use crate::error::Error;
+use crate::level::Level;
+use crate::matmul::Matrix;
+use crate::oracle::elementwise as oracle;
+use millrace_quant::DType;
+
+const LENGTHS: [usize; 10] = [1, 2, 7, 8, 15, 16, 17, 64, 333, 50_000];
+
+fn numbers(n: usize, seed: u64, range: f32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ((state >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * range
+    };
+    (0..n).map(next).collect()
+}
+
+fn for_each_cpu(f: impl Fn(&Cpu)) {
+    for level in Level::supported() {
+        for n_threads in [1, 2] {
+            let options = CpuOptions { n_threads: Some(n_threads), level: Some(level) };
+            f(&Cpu::new(options).expect("supported"));
+        }
+    }
+}
+
+/// Asserts that each value is within `ulps` of its oracle, or within `ulps` roundings of `floor`.
+fn assert_close(found: &[f32], expected: &[f64], ulps: f64, floor: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let unit = expected.abs().max(floor).max(f64::from(f32::MIN_POSITIVE)) * 2f64.powi(-24);
+        let error = (f64::from(*found) - expected).abs() / unit;
+        assert!(error <= 2.0 * ulps, "{what} [{i}]: {found:e} for {expected:e}, {error} half ulps");
+    }
+}
+
+/// A sixteenth of a million inputs between the ends of the range, with and without fused
+/// multiply-add, within two units in the last place.
+#[test]
+fn exp_is_accurate() {
+    let mut worst = 0.0f64;
+    for bits in (0..0x42b1_7218u32).step_by(9973) {
+        for x in [f32::from_bits(bits), -f32::from_bits(bits)] {
+            let expected = f64::from(x).exp();
+            if expected < f64::from(f32::MIN_POSITIVE) {
+                continue;
+            }
+            for found in [body::exp::<true>(x), body::exp::<false>(x)] {
+                let error = (f64::from(found) - expected).abs() / (expected * 2f64.powi(-24));
+                worst = worst.max(error);
+            }
+        }
+    }
+    assert!(worst < 4.0, "{worst} half units");
+    assert_eq!(body::exp::<true>(0.0), 1.0);
+    assert_eq!(body::exp::<true>(f32::NEG_INFINITY), 0.0);
+    assert_eq!(body::exp::<true>(f32::INFINITY), f32::INFINITY);
+    assert_eq!(body::exp::<false>(100.0), f32::INFINITY);
+}
+
+#[test]
+fn norms_of_rows_and_heads() {
+    for_each_cpu(|cpu| {
+        for (group, n_groups) in [(1, 3), (8, 5), (31, 2), (64, 700), (2048, 3), (1000, 40)] {
+            let x = numbers(group * n_groups, group as u64, 3.0);
+            let weight = numbers(group, 5, 2.0);
+            for (eps, offset) in [(1e-6, 0.0), (1e-5, 1.0)] {
+                let mut out = vec![f32::NAN; x.len()];
+                rms_norm(cpu, &x, group, &weight, eps, offset, &mut out);
+                let expected = oracle::rms_norm(&x, &weight, eps, offset);
+                // Sums of squares in f32, and weight + offset may cancel.
+                assert_close(&out, &expected, 8.0, 1e-1, "rms_norm");
+            }
+        }
+    });
+}
+
+#[test]
+fn norm_of_zeros_is_zero() {
+    for_each_cpu(|cpu| {
+        let mut out = [f32::NAN; 32];
+        rms_norm(cpu, &[0.0; 32], 16, &[1.0; 16], 1e-6, 0.0, &mut out);
+        assert_eq!(out, [0.0; 32]);
+    });
+}
+
+#[test]
+fn gated_activations() {
+    for_each_cpu(|cpu| {
+        for n in LENGTHS {
+            for activation in [Activation::Silu, Activation::GeluTanh] {
+                let (mut gate, up) = (numbers(n, 1, 12.0), numbers(n, 2, 2.0));
+                let expected = oracle::glu(activation, &gate, &up);
+                glu(cpu, activation, &mut gate, &up);
+                // Far negative gates: e^x of an x that was rounded, hence an error that grows with x.
+                assert_close(&gate, &expected, 40.0, 1e-3, "glu");
+            }
+        }
+        let mut gate = [-1e30, -200.0, -0.0, 0.0, 200.0, 1e30];
+        glu(cpu, Activation::Silu, &mut gate, &[1.0; 6]);
+        assert_eq!(gate, [0.0, 0.0, 0.0, 0.0, 200.0, 1e30]);
+        let mut gate = [-1e30, -200.0, 0.0, 200.0, 1e30];
+        glu(cpu, Activation::GeluTanh, &mut gate, &[1.0; 5]);
+        assert_eq!(gate, [0.0, 0.0, 0.0, 200.0, 1e30]);
+    });
+}
+
+#[test]
+fn sums_and_factors_are_exact() {
+    for_each_cpu(|cpu| {
+        for n in LENGTHS {
+            let (mut acc, x) = (numbers(n, 1, 4.0), numbers(n, 2, 4.0));
+            let expected: Vec<f32> = acc.iter().zip(&x).map(|(acc, x)| (acc + x) * 0.3).collect();
+            add(cpu, &mut acc, &x);
+            scale(cpu, &mut acc, 0.3);
+            assert_eq!(acc, expected);
+        }
+    });
+}
+
+#[test]
+fn rotations() {
+    for_each_cpu(|cpu| {
+        for (head_dim, n_rot) in [(64, 64), (80, 80), (128, 64), (256, 256), (8, 2), (96, 0)] {
+            for interleaved in [false, true] {
+                let inv_freq: Vec<f32> = (0..n_rot / 2)
+                    .map(|i| 10_000f32.powf(-2.0 * i as f32 / n_rot as f32))
+                    .collect();
+                let table = RopeTable::new(interleaved, inv_freq, 1.25);
+                table.warm(10);
+                let positions = [0, 1, 255, 256, 4095, 262_143, 262_144, 1_000_000];
+                let row = 6 * head_dim;
+                let mut x = numbers(positions.len() * row, 3, 2.0);
+                let expected: Vec<f64> = positions
+                    .iter()
+                    .zip(x.chunks(row))
+                    .flat_map(|(&position, x)| oracle::rope(x, head_dim, position, &table))
+                    .collect();
+                rope(cpu, &mut x, head_dim, &positions, &table);
+                assert_close(&x, &expected, 3.0, 3.0, "rope");
+            }
+        }
+    });
+}
+
+#[test]
+fn many_rows_rotate_in_parallel_as_they_do_alone() {
+    for_each_cpu(|cpu| {
+        let table = RopeTable::new(false, vec![1.0, 0.1, 0.01, 0.001], 1.0);
+        let positions: Vec<u32> = (0..600).map(|i| i * 7 % 1000).collect();
+        let mut x = numbers(600 * 64, 3, 2.0);
+        let mut alone = x.clone();
+        rope(cpu, &mut x, 16, &positions, &table);
+        for (x, position) in alone.chunks_mut(64).zip(&positions) {
+            rope(cpu, x, 16, &[*position], &table);
+        }
+        assert_eq!(x, alone);
+    });
+}
+
+#[test]
+fn embedding_rows() {
+    for_each_cpu(|cpu| {
+        for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4K] {
+            let (n_vocab, k) = (40, 256);
+            let weights = numbers(n_vocab * k, 9, 1.0);
+            let n_bytes = dtype.size_bytes(n_vocab, k).expect("whole blocks");
+            let mut bytes = vec![0; n_bytes];
+            millrace_quant::encode_matrix(dtype, &weights, n_vocab, k, &mut bytes).expect("encoder");
+            let mut decoded = vec![0.0; n_vocab * k];
+            millrace_quant::decode_rows(dtype, &bytes, n_vocab, k, 0..n_vocab, &mut decoded)
+                .expect("decoder");
+            let table = Matrix::new(dtype, n_vocab, k, &bytes).expect("sizes");
+            for n_tokens in [0usize, 1, 3, 200] {
+                let tokens: Vec<u32> = (0..n_tokens as u32).map(|i| i * 11 % 40).collect();
+                let mut out = vec![f32::NAN; n_tokens * k];
+                embed(cpu, &table, &tokens, 3.0, &mut out).expect("known tokens");
+                for (out, &token) in out.chunks(k).zip(&tokens) {
+                    let row = &decoded[token as usize * k..][..k];
+                    assert!(out.iter().zip(row).all(|(out, row)| *out == row * 3.0), "{dtype:?}");
+                }
+            }
+            let refused = embed(cpu, &table, &[39, 40], 1.0, &mut vec![0.0; 2 * k]);
+            assert!(matches!(refused, Err(Error::Token { token: 40, n_vocab: 40 })));
+        }
+    });
+}

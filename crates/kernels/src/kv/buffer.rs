@@ -1,0 +1,77 @@
+//! Zeroed, cache-line-aligned memory for pages.
+
+use crate::error::Error;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of a buffer: a transparent huge page, so that the system may back large caches with
+/// them and a walk over the cache costs no address-translation misses.
+const ALIGN_BYTES: usize = 2 << 20;
+
+/// Alignment of buffers too small to fill a huge page: one cache line.
+const SMALL_ALIGN_BYTES: usize = 64;
+
+/// Bytes of KV pages (or any kernel operand): zeroed, aligned to a cache line at least. The system
+/// commits memory when it is first written, so a generous size costs nothing until it is used.
+pub struct KvBuffer {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the buffer owns its bytes, as a `Vec<u8>` does.
+unsafe impl Send for KvBuffer {}
+// SAFETY: a shared reference only gives `&[u8]`.
+unsafe impl Sync for KvBuffer {}
+
+impl KvBuffer {
+    /// A buffer of `n_bytes` zeros.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when the system refuses.
+    pub fn zeroed(n_bytes: usize) -> Result<KvBuffer, Error> {
+        let align = if n_bytes >= ALIGN_BYTES { ALIGN_BYTES } else { SMALL_ALIGN_BYTES };
+        let refused = || Error::Memory { n_bytes };
+        // A layout of size zero may not be allocated.
+        let layout = Layout::from_size_align(n_bytes.max(1), align).map_err(|_| refused())?;
+        // SAFETY: the layout's size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        let buffer = KvBuffer { start, layout };
+        buffer.advise_huge_pages();
+        Ok(buffer)
+    }
+
+    /// Best effort: without huge pages everything works, a few per cent slower.
+    fn advise_huge_pages(&self) {
+        #[cfg(target_os = "linux")]
+        if self.layout.size() >= ALIGN_BYTES {
+            let start = self.start.as_ptr().cast();
+            let advice = rustix::mm::Advice::LinuxHugepage;
+            // SAFETY: the range is this buffer's own; the advice changes no contents.
+            let _ = unsafe { rustix::mm::madvise(start, self.layout.size(), advice) };
+        }
+    }
+}
+
+impl Deref for KvBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` points to `size` initialised bytes owned by `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl DerefMut for KvBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for KvBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}

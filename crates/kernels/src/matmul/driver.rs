@@ -1,0 +1,309 @@
+//! Splits products over the pool and walks each group of rows through pack and tile.
+
+use super::activations::{Activations, View, columns_bytes};
+use super::panel::{
+    Ahead, DIRECT_TOKENS, DirectArgs, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, PackArgs, Source,
+    TileArgs,
+};
+use super::scratch::{AlignedBytes, Scratch, with_scratch};
+use super::{Matrix, Product};
+use crate::cpu::Cpu;
+use crate::pool::DisjointMut;
+use crate::table::Kernel;
+use millrace_quant::DType;
+use std::ops::Range;
+
+/// Products of one parallel region; longer lists take several.
+pub(super) const MAX_PRODUCTS: usize = 8;
+
+/// Tokens whose accumulators a thread keeps at a time (64 KiB); more tokens pack the panels again.
+const TOKENS_A_PASS: usize = 512;
+
+/// Chunks that each thread should find when few tokens make a group of rows quick work: enough to even out a busy core, few
+/// enough that handing them out costs nothing.
+const CHUNKS_A_THREAD: usize = 8;
+
+/// Tokens from which one group of rows is work enough for a chunk.
+const MANY_TOKENS: usize = 16;
+
+/// How far ahead of its use a piece of the weights is fetched: memory latency times bandwidth is about
+/// one piece.
+const PIECES_AHEAD: usize = 2;
+
+/// A product ready to run.
+struct Job<'a> {
+    kernel: &'static Kernel,
+    weight: Matrix<'a>,
+    bias: Option<&'a [f32]>,
+    out: DisjointMut<'a, f32>,
+    x: View,
+    /// Number of its first group among the groups of all jobs.
+    first_group: usize,
+}
+
+// SAFETY: the view's pointer is only read, and what it points to is borrowed for as long as the job.
+unsafe impl Sync for Job<'_> {}
+
+/// Multiplies `x` with at most [`MAX_PRODUCTS`] weights, each with the kernel that `choose` names.
+pub(super) fn run(
+    cpu: &Cpu,
+    x: &[f32],
+    m: usize,
+    scratch: &mut Activations,
+    products: &mut [Product<'_>],
+    choose: &dyn Fn(DType) -> &'static Kernel,
+) {
+    if m == 0 {
+        return;
+    }
+    let kernels = prepare(cpu, x, scratch, products, choose);
+    let mut n_groups = 0;
+    let mut products = products.iter_mut();
+    let jobs: [Option<Job<'_>>; MAX_PRODUCTS] = kernels.map(|kernel| {
+        let (kernel, product) = (kernel?, products.next()?);
+        let first_group = n_groups;
+        n_groups += product.weight.n.div_ceil(GROUP_ROWS);
+        Some(Job {
+            kernel,
+            weight: product.weight,
+            bias: product.bias,
+            out: DisjointMut::new(product.out),
+            x: scratch.view(x, product.weight.k, kernel.layout.input()),
+            first_group,
+        })
+    });
+    let n_threads = cpu.pool().n_threads();
+    let groups_a_chunk = if m >= MANY_TOKENS {
+        1
+    } else {
+        n_groups.div_ceil(n_threads * CHUNKS_A_THREAD).max(1)
+    };
+    cpu.pool().run(n_groups.div_ceil(groups_a_chunk), &|chunk| {
+        let groups = chunk * groups_a_chunk..n_groups.min((chunk + 1) * groups_a_chunk);
+        with_scratch(|scratch| {
+            // This thread's next chunk is most likely the one after those the others have taken.
+            let skip = (n_threads - 1) * groups_a_chunk;
+            let after = |group: usize| if group + 1 < groups.end { group + 1 } else { group + 1 + skip };
+            let mut group = Group::find(&jobs, groups.start);
+            if let Some(first) = &group {
+                for piece in 0..PIECES_AHEAD.min(first.n_pieces()) {
+                    first.ahead(piece).fetch_all();
+                }
+            }
+            for index in groups.clone() {
+                let next = Group::find(&jobs, after(index));
+                if let Some(group) = &group {
+                    run_group(group, next.as_ref(), m, scratch);
+                }
+                group = next;
+            }
+        });
+    });
+}
+
+/// Picks each product's kernel and converts the input to each form they need, once.
+fn prepare(
+    cpu: &Cpu,
+    x: &[f32],
+    scratch: &mut Activations,
+    products: &[Product<'_>],
+    choose: &dyn Fn(DType) -> &'static Kernel,
+) -> [Option<&'static Kernel>; MAX_PRODUCTS] {
+    let mut kernels = [None; MAX_PRODUCTS];
+    for (kernel, product) in kernels.iter_mut().zip(products) {
+        *kernel = Some(choose(product.weight.dtype));
+    }
+    for input in [Input::Bf16, Input::I8x32, Input::I8x256] {
+        let needs = |(kernel, _): &(&Option<&Kernel>, &Product<'_>)| {
+            kernel.is_some_and(|kernel| kernel.layout.input() == input)
+        };
+        if let Some((_, product)) = kernels.iter().zip(products).find(needs) {
+            if product.weight.k > 0 {
+                scratch.prepare(cpu, x, product.weight.k, input);
+            }
+        }
+    }
+    kernels
+}
+
+/// A group of rows of one job.
+struct Group<'a> {
+    job: &'a Job<'a>,
+    rows: Range<usize>,
+    /// Where the panels start: the group's own rows, or the last sixteen of the matrix where fewer are
+    /// left.
+    starts: [usize; GROUP_PANELS],
+    n_panels: usize,
+}
+
+impl<'a> Group<'a> {
+    /// Group `index` of all jobs' groups, if there are so many.
+    fn find(jobs: &'a [Option<Job<'a>>], index: usize) -> Option<Group<'a>> {
+        let job = jobs.iter().flatten().rfind(|job| job.first_group <= index)?;
+        let n = job.weight.n;
+        let first = (index - job.first_group) * GROUP_ROWS;
+        if first >= n {
+            return None;
+        }
+        let rows = first..n.min(first + GROUP_ROWS);
+        let last = n.saturating_sub(PANEL_ROWS);
+        let starts = [first.min(last), (first + PANEL_ROWS).min(last)];
+        let n_panels = rows.len().div_ceil(PANEL_ROWS);
+        Some(Group { job, rows, starts, n_panels })
+    }
+
+    /// Pieces of the group: a panel of each chunk of columns, the chunk's panels one after the other.
+    fn n_pieces(&self) -> usize {
+        self.job.weight.k.div_ceil(self.job.kernel.layout.chunk_k()) * self.n_panels
+    }
+
+    /// Where piece `index` lies.
+    fn piece(&self, index: usize) -> Source {
+        let Matrix { dtype, k, bytes, .. } = self.job.weight;
+        let chunk_k = self.job.kernel.layout.chunk_k();
+        let start = self.starts[index % self.n_panels];
+        let k0 = index / self.n_panels * chunk_k;
+        let to_bytes = |k: usize| k / dtype.block_elems() * dtype.block_bytes();
+        let at = start / dtype.block_rows() * to_bytes(k) + to_bytes(k0);
+        Source {
+            dtype,
+            base: bytes[at..].as_ptr(),
+            stride: if dtype.block_rows() == 1 { to_bytes(k) } else { dtype.block_bytes() },
+            tile_row: start % dtype.block_rows(),
+            k: chunk_k.min(k - k0),
+            ahead: Ahead::NONE,
+        }
+    }
+
+    /// The bytes of piece `index`, counted on into the group that follows, to be fetched.
+    fn ahead_of(&self, index: usize, next: Option<&Group<'_>>) -> Ahead {
+        if index < self.n_pieces() {
+            return self.ahead(index);
+        }
+        let index = index - self.n_pieces();
+        next.filter(|next| index < next.n_pieces()).map_or(Ahead::NONE, |next| next.ahead(index))
+    }
+
+    /// The bytes of piece `index`, to be fetched.
+    fn ahead(&self, index: usize) -> Ahead {
+        let piece = self.piece(index);
+        let dtype = self.job.weight.dtype;
+        let blocks = piece.k / dtype.block_elems();
+        if dtype.block_rows() == 1 {
+            let rows = PANEL_ROWS.min(self.job.weight.n);
+            return Ahead::new(piece.base, piece.stride, blocks * dtype.block_bytes(), rows);
+        }
+        // The panels of a tile share its bytes: each fetches its part.
+        let part = dtype.block_bytes() * PANEL_ROWS / dtype.block_rows();
+        let first = piece.base.wrapping_add(piece.tile_row / PANEL_ROWS * part);
+        Ahead::new(first, piece.stride, part, blocks)
+    }
+}
+
+/// Computes one group of rows for every token, while `next` comes from memory.
+fn run_group(group: &Group<'_>, next: Option<&Group<'_>>, m: usize, scratch: &mut Scratch) {
+    for first in (0..m).step_by(TOKENS_A_PASS) {
+        let tokens = first..m.min(first + TOKENS_A_PASS);
+        let acc_bytes = tokens.len() * GROUP_ROWS * size_of::<f32>();
+        scratch.acc.at_least(acc_bytes)[..acc_bytes].fill(0);
+        for index in (0..group.n_pieces()).step_by(group.n_panels) {
+            let sources: [Source; GROUP_PANELS] = std::array::from_fn(|p| {
+                let index = index + p.min(group.n_panels - 1);
+                let ahead = group.ahead_of(index + PIECES_AHEAD, next);
+                Source { ahead, ..group.piece(index) }
+            });
+            run_chunk(group, index, &sources, &tokens, scratch);
+        }
+        let acc = scratch.acc.at_least(acc_bytes).as_ptr().cast();
+        // SAFETY: zeroed above, one row a token; any bits are numbers.
+        let acc = unsafe { std::slice::from_raw_parts(acc, tokens.len() * GROUP_ROWS) };
+        store(group, tokens, acc);
+    }
+}
+
+/// Adds the products of one chunk of columns, from piece `index`, to the accumulators.
+fn run_chunk(
+    group: &Group<'_>,
+    index: usize,
+    sources: &[Source; GROUP_PANELS],
+    tokens: &Range<usize>,
+    scratch: &mut Scratch,
+) {
+    let job = group.job;
+    let layout = job.kernel.layout;
+    let k0 = index / group.n_panels * layout.chunk_k();
+    let x_at = tokens.start * job.x.stride + columns_bytes(layout.input(), k0);
+    // SAFETY: the view has a row for each token.
+    let x = unsafe { job.x.start.add(x_at) };
+    let (m, x_stride) = (tokens.len(), job.x.stride);
+    let acc: *mut f32 = scratch.acc.at_least(m * GROUP_ROWS * size_of::<f32>()).as_mut_ptr().cast();
+    let sources = sources.iter().take(group.n_panels);
+    if let Some(direct) = job.kernel.direct.filter(|_| m <= DIRECT_TOKENS) {
+        for (p, source) in sources.enumerate() {
+            let source = readable_rows(job, source, &mut scratch.rows);
+            // SAFETY: as below; the panel's accumulators start at its first row.
+            unsafe {
+                let acc = acc.add(p * PANEL_ROWS);
+                direct(&DirectArgs { source, x, x_stride, m, acc });
+            }
+        }
+        return;
+    }
+    let panel_stride = layout.panel_bytes(layout.chunk_k());
+    let panels = scratch.panels.at_least(GROUP_PANELS * panel_stride).as_mut_ptr();
+    let k = sources.clone().next().map_or(0, |source| source.k);
+    for (p, source) in sources.enumerate() {
+        let source = readable_rows(job, source, &mut scratch.rows);
+        // SAFETY: a `Cpu` proves its level; sixteen rows exist (or were repeated), and `Matrix` checked that each has
+        // its columns; panel `p` has the layout's bytes for a chunk.
+        unsafe {
+            let panel = panels.add(p * panel_stride);
+            (job.kernel.pack)(&PackArgs { source, panel });
+        }
+    }
+    let n_panels = group.n_panels;
+    // SAFETY: a `Cpu` proves its level; the panels were packed just now; the view has a row for each token; the accumulators
+    // have one for each token of the pass.
+    unsafe {
+        (job.kernel.tile)(&TileArgs { panels, panel_stride, n_panels, k, x, x_stride, m, acc });
+    }
+}
+
+/// The source, or where the matrix has fewer rows than a panel, a copy with the last one repeated.
+fn readable_rows(job: &Job<'_>, source: &Source, repeated: &mut AlignedBytes) -> Source {
+    let Matrix { dtype, n, .. } = job.weight;
+    if n >= PANEL_ROWS {
+        return *source;
+    }
+    let row_bytes = source.k / dtype.block_elems() * dtype.block_bytes();
+    let rows = &mut repeated.at_least(PANEL_ROWS * row_bytes)[..PANEL_ROWS * row_bytes];
+    for (r, row) in rows.chunks_exact_mut(row_bytes).enumerate() {
+        // SAFETY: the matrix has these rows, and in each the chunk's columns.
+        let from = unsafe {
+            std::slice::from_raw_parts(source.base.add(r.min(n - 1) * source.stride), row_bytes)
+        };
+        row.copy_from_slice(from);
+    }
+    Source { base: rows.as_ptr(), stride: row_bytes, ..*source }
+}
+
+/// Writes the finished sums of a group's rows.
+fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
+    let Group { job, rows, starts, .. } = group;
+    let n = job.weight.n;
+    for (t, acc) in tokens.zip(acc.chunks_exact(GROUP_ROWS)) {
+        // SAFETY: groups have disjoint rows and each group runs once.
+        let out = unsafe { job.out.slice(t * n + rows.start..t * n + rows.end) };
+        for (p, out) in out.chunks_mut(PANEL_ROWS).enumerate() {
+            // A panel that was moved back to fit holds the group's rows at its end.
+            let skip = rows.start + p * PANEL_ROWS - starts[p];
+            let sums = &acc[p * PANEL_ROWS + skip..][..out.len()];
+            out.copy_from_slice(sums);
+        }
+        if let Some(bias) = job.bias {
+            for (out, bias) in out.iter_mut().zip(&bias[rows.clone()]) {
+                *out += bias;
+            }
+        }
+    }
+}

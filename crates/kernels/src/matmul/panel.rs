@@ -1,0 +1,317 @@
+//! Panels: sixteen rows of a weight matrix, unpacked so that one vector lane holds one row.
+//!
+//! A kernel is two functions. *Pack* turns [`PANEL_ROWS`] rows × one chunk of columns from the
+//! file's bytes into a panel in the thread's scratch; *tile* multiplies one or two panels with every
+//! token and adds to the accumulators. The same two functions serve one token and a thousand, so the
+//! order of additions behind an output element cannot depend on the batch: within a chunk it is the
+//! order of columns, and chunks are cut at fixed columns ([`Layout::chunk_k`]).
+
+use millrace_quant::DType;
+
+/// Rows in a panel: the f32 lanes of a 512-bit register.
+pub(crate) const PANEL_ROWS: usize = 16;
+
+/// Panels that one call of a tile function multiplies at most.
+pub(crate) const GROUP_PANELS: usize = 2;
+
+/// Rows of a group of panels; also the row stride of the accumulators.
+pub(crate) const GROUP_ROWS: usize = PANEL_ROWS * GROUP_PANELS;
+
+/// Bytes of one panel line: sixteen 32-bit lanes.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// What a panel holds and therefore which activations multiply it.
+///
+/// A *line* is one 32-bit lane for each of the 16 rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// One f32 line a column; activations f32. Columns of a chunk are summed by fused
+    /// multiply-adds from zero, chunk sums are added in order.
+    F32,
+    /// One line of bf16 pairs for every two columns; activations bf16 (nearest even). As
+    /// [`Layout::F32`], with the pairwise dot product of AVX512-BF16.
+    Bf16,
+    /// Blocks of 32 columns: 8 lines of unsigned bytes (4 columns a lane) that stand for `byte − 128`,
+    /// 1 line of f32 scales. Activations i8 with an f32 scale for each 32 columns; each block adds
+    /// `fma(Σ w·q, d_w·d_x, acc)`.
+    Block32,
+    /// Blocks of 32 columns: 8 lines of unsigned bytes, 1 line of f32 scales, 1 line of f32 minimums.
+    /// Each block adds `fma(Σ w·q, d_w·d_x, acc)` and then `fma(m_w, d_x·Σ q, acc)`.
+    Block32Min,
+    /// Superblocks of 256 columns with integer scales for each 16: 64 lines of unsigned bytes that
+    /// stand for `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
+    /// f32 scale for each 256; each superblock adds `fma(Σ s·Σ w·q, d_w·d_x, acc)`.
+    Super16,
+    /// Superblocks with integer scales and minimums for each 16: 64 lines of unsigned bytes, 16
+    /// lines of i32 scales, 1 line of f32 scales, 1 line of negated f32 scales of the minimums, 8 lines
+    /// of i16 pairs of minimums. After the products, `fma(Σ m·Σ q, −d_min·d_x, acc)`.
+    Super16Min,
+    /// As [`Layout::Super16Min`] with scales and minimums for each 32 columns (8 and 4 lines).
+    Super32Min,
+}
+
+impl Layout {
+    /// The activations that multiply such panels.
+    pub(crate) fn input(self) -> Input {
+        match self {
+            Layout::F32 => Input::F32,
+            Layout::Bf16 => Input::Bf16,
+            Layout::Block32 | Layout::Block32Min => Input::I8x32,
+            Layout::Super16 | Layout::Super16Min | Layout::Super32Min => Input::I8x256,
+        }
+    }
+
+    /// Columns packed at a time: two panels stay in a 48 KiB first-level cache beside the tokens.
+    pub(crate) fn chunk_k(self) -> usize {
+        match self {
+            Layout::F32 => 256,
+            _ => 512,
+        }
+    }
+
+    /// Columns that one unit of the panel covers; a chunk is a whole number of units.
+    pub(crate) fn unit_k(self) -> usize {
+        match self {
+            Layout::F32 => 1,
+            Layout::Bf16 => 2,
+            Layout::Block32 | Layout::Block32Min => 32,
+            Layout::Super16 | Layout::Super16Min | Layout::Super32Min => 256,
+        }
+    }
+
+    /// Lines of one unit.
+    pub(crate) const fn unit_lines(self) -> usize {
+        match self {
+            Layout::F32 | Layout::Bf16 => 1,
+            Layout::Block32 => 8 + 1,
+            Layout::Block32Min => 8 + 1 + 1,
+            Layout::Super16 => 64 + 16 + 1,
+            Layout::Super16Min => 64 + 16 + 1 + 1 + 8,
+            Layout::Super32Min => 64 + 8 + 1 + 1 + 4,
+        }
+    }
+
+    /// Bytes of one unit.
+    pub(crate) const fn unit_bytes(self) -> usize {
+        self.unit_lines() * LINE_BYTES
+    }
+
+    /// Bytes of a panel of `k` columns.
+    pub(crate) fn panel_bytes(self, k: usize) -> usize {
+        k.div_ceil(self.unit_k()) * self.unit_bytes()
+    }
+}
+
+/// The forms in which activations are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// The caller's own numbers.
+    F32,
+    /// Rounded to bf16, an odd last column padded with zero.
+    Bf16,
+    /// [`X32`] records.
+    I8x32,
+    /// [`X256`] records.
+    I8x256,
+}
+
+/// Thirty-two activations of one token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub(crate) struct X32 {
+    /// `round(x / d)`, halves to even.
+    pub(crate) q: [i8; 32],
+    /// Largest magnitude / 127.
+    pub(crate) d: f32,
+    /// −128 · Σ q: what the offset of the panel's bytes adds to the dot product.
+    pub(crate) offset_128: i32,
+    /// d · Σ q.
+    pub(crate) scaled_sum: f32,
+    /// Keeps the next record's fields aligned.
+    pub(crate) pad: u32,
+}
+
+/// 256 activations of one token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub(crate) struct X256 {
+    /// `round(x / d)`, halves to even.
+    pub(crate) q: [i8; 256],
+    /// −32 · Σ q over each 16.
+    pub(crate) offset_32: [i32; 16],
+    /// Σ q over each 16.
+    pub(crate) sums_16: [i16; 16],
+    /// Σ q over each 32.
+    pub(crate) sums_32: [i16; 8],
+    /// Largest magnitude / 127.
+    pub(crate) d: f32,
+    /// Keeps the next record's fields aligned.
+    pub(crate) pad: [u32; 3],
+}
+
+/// Sixteen rows of a weight matrix, one chunk of columns of each.
+#[derive(Clone, Copy)]
+pub(crate) struct Source {
+    /// Format of the bytes.
+    pub(crate) dtype: DType,
+    /// First block of the chunk in the panel's first row; the tile of a tiled format.
+    pub(crate) base: *const u8,
+    /// Bytes from a row to the next; of a tiled format, from a tile to the next in the same rows.
+    pub(crate) stride: usize,
+    /// Row of the panel in its tile; 0 unless the format is tiled.
+    pub(crate) tile_row: usize,
+    /// Columns of the chunk: whole blocks.
+    pub(crate) k: usize,
+    /// Bytes to fetch meanwhile.
+    pub(crate) ahead: Ahead,
+}
+
+/// What a pack function reads and writes.
+pub(crate) struct PackArgs {
+    /// What to pack.
+    pub(crate) source: Source,
+    /// Where the panel goes, 64-byte aligned, [`Layout::panel_bytes`] long.
+    pub(crate) panel: *mut u8,
+}
+
+/// Bytes that will be packed soon: some rows of a few lines each, fetched a few lines at a time between
+/// the steps of packing. Rows sixteen at a time are more streams than a hardware prefetcher follows.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Start of the current row.
+    row: *const u8,
+    /// Bytes from a row to the next.
+    stride: usize,
+    /// Cache lines to fetch of each row.
+    row_lines: usize,
+    /// Lines of the current row fetched so far.
+    line: usize,
+    /// Rows left, the current one included.
+    rows: usize,
+}
+
+impl Ahead {
+    /// Nothing to fetch.
+    pub(crate) const NONE: Ahead =
+        Ahead { row: std::ptr::null(), stride: 0, row_lines: 1, line: 0, rows: 0 };
+
+    /// `rows` runs of `row_bytes` bytes, `stride` apart.
+    pub(crate) fn new(row: *const u8, stride: usize, row_bytes: usize, rows: usize) -> Ahead {
+        // A row's last, partly covered line comes with the columns that follow.
+        let row_lines = row_bytes.div_ceil(LINE_BYTES);
+        Ahead { row, stride, row_lines, line: 0, rows: if row_lines == 0 { 0 } else { rows } }
+    }
+
+    /// Fetches up to `n` more lines.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, n: usize) {
+        for _ in 0..n {
+            if self.rows == 0 {
+                return;
+            }
+            prefetch(self.row.wrapping_add(self.line * LINE_BYTES));
+            self.line += 1;
+            if self.line == self.row_lines {
+                self.line = 0;
+                self.rows -= 1;
+                self.row = self.row.wrapping_add(self.stride);
+            }
+        }
+    }
+
+    /// Fetches what is left.
+    pub(crate) fn fetch_all(mut self) {
+        while self.rows > 0 {
+            self.fetch(1);
+        }
+    }
+}
+
+/// Asks for the cache line of an address, which need not be readable.
+#[inline(always)]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and cannot fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Cache lines that a panel's blocks of `dtype` take, over `steps`: what to fetch in each of the steps
+/// that pack them.
+pub(crate) fn lines_a_step(dtype: DType, steps: usize) -> usize {
+    (PANEL_ROWS * dtype.block_bytes()).div_ceil(steps * LINE_BYTES)
+}
+
+/// Packs one panel.
+///
+/// # Safety
+/// The CPU has the row's level; the source's `base` and `stride` reach [`PANEL_ROWS`] rows (or the tiles) of `k` columns in `dtype`;
+/// `panel` is as [`PackArgs::panel`] says and nobody else uses it.
+pub(crate) type PackFn = unsafe fn(args: &PackArgs);
+
+/// What a tile function reads and writes.
+pub(crate) struct TileArgs {
+    /// The panels, `panel_stride` bytes apart, 64-byte aligned.
+    pub(crate) panels: *const u8,
+    /// Bytes from a panel to the next.
+    pub(crate) panel_stride: usize,
+    /// 1 or 2.
+    pub(crate) n_panels: usize,
+    /// Columns of the chunk.
+    pub(crate) k: usize,
+    /// Activations of the first token at the first column of the chunk.
+    pub(crate) x: *const u8,
+    /// Bytes from a token to the next.
+    pub(crate) x_stride: usize,
+    /// Tokens.
+    pub(crate) m: usize,
+    /// `[m, GROUP_ROWS]` f32, 64-byte aligned: what earlier chunks gave.
+    pub(crate) acc: *mut f32,
+}
+
+/// Multiplies panels with every token.
+///
+/// # Safety
+/// The CPU has the row's level; panels were packed in the row's layout with the same `k`; `x` reaches `m` rows of `k` columns
+/// in the layout's input form; `acc` is as [`TileArgs::acc`] says and nobody else uses it.
+pub(crate) type TileFn = unsafe fn(args: &TileArgs);
+
+/// What a direct function reads and writes.
+pub(crate) struct DirectArgs {
+    /// What to multiply.
+    pub(crate) source: Source,
+    /// Activations of the first token at the first column of the chunk.
+    pub(crate) x: *const u8,
+    /// Bytes from a token to the next.
+    pub(crate) x_stride: usize,
+    /// Tokens: 1 to [`DIRECT_TOKENS`].
+    pub(crate) m: usize,
+    /// `[m, GROUP_ROWS]` f32, the panel's first lane, 64-byte aligned: what earlier chunks gave.
+    pub(crate) acc: *mut f32,
+}
+
+/// Multiplies a source with a few tokens without a panel in between: the same operations on each accumulator as pack and tile, in
+/// the same order.
+///
+/// # Safety
+/// As [`PackFn`] and [`TileFn`].
+pub(crate) type DirectFn = unsafe fn(args: &DirectArgs);
+
+/// Most tokens that a direct function takes: beyond, loading lines again costs less than unpacking with few registers.
+pub(crate) const DIRECT_TOKENS: usize = 4;
+
+/// The token whose activations slot `i` of a register tile of more than `m` slots multiplies: slots beyond the last
+/// token repeat it, and their results are dropped.
+#[inline(always)]
+pub(crate) fn slot(i: usize, m: usize) -> usize {
+    if i < m { i } else { m - 1 }
+}
+
+/// Tokens for the next register tile: full tiles while many are left, then equal ones.
+pub(crate) fn tile_tokens(left: usize, most: usize) -> usize {
+    left.div_ceil(left.div_ceil(most))
+}

@@ -1,0 +1,313 @@
+//! Every row of the table against the oracles.
+
+use super::*;
+use crate::cpu::CpuOptions;
+use crate::level::Level;
+use crate::oracle;
+use crate::table::kernels;
+use millrace_quant::encode_matrix;
+
+/// Worst normalised mean square error on roughly normal data, against the f64 oracle, of activations with one i8 scale
+/// for each 32 columns.
+const NMSE_I8X32: f64 = 4e-5;
+/// The same with one scale for each 256.
+const NMSE_I8X256: f64 = 5e-5;
+/// The same in bf16.
+const NMSE_BF16: f64 = 5e-6;
+/// The same in f32.
+const NMSE_F32: f64 = 1e-12;
+
+/// Most that f32 arithmetic may move an output, in units of Σ |x·w|.
+const ROUNDING_F32: f64 = 4e-6;
+/// Most that rounding activations to bf16 may, in the same units.
+const ROUNDING_BF16: f64 = 1.0 / 256.0;
+
+fn cpu(level: Level, n_threads: usize) -> Cpu {
+    Cpu::new(CpuOptions { n_threads: Some(n_threads), level: Some(level) }).unwrap()
+}
+
+/// Reproducible numbers in (−1, 1), roughly normal.
+fn numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut uniform = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| (uniform() + uniform() + uniform()) / 3.0).collect()
+}
+
+/// Activations or weights of one kind.
+#[derive(Clone, Copy, Debug)]
+enum Data {
+    Normal,
+    AllMax,
+    Alternating,
+    Denormal,
+    Zeros,
+    OneHot,
+}
+
+impl Data {
+    const ALL: [Data; 6] =
+        [Data::Normal, Data::AllMax, Data::Alternating, Data::Denormal, Data::Zeros, Data::OneHot];
+
+    fn make(self, n: usize, seed: u64) -> Vec<f32> {
+        match self {
+            Data::Normal => numbers(n, seed),
+            Data::AllMax => vec![3.0; n],
+            Data::Alternating => (0..n).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect(),
+            Data::Denormal => numbers(n, seed).iter().map(|v| v * 1e-39).collect(),
+            Data::Zeros => vec![0.0; n],
+            Data::OneHot => (0..n).map(|i| if i % 37 == 5 { -2.5 } else { 0.0 }).collect(),
+        }
+    }
+}
+
+fn encoded(dtype: DType, n: usize, k: usize, w: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; dtype.size_bytes(n, k).unwrap()];
+    encode_matrix(dtype, w, n, k, &mut bytes).unwrap();
+    bytes
+}
+
+fn run_row(cpu: &Cpu, kernel: &'static Kernel, x: &[f32], m: usize, weight: Matrix<'_>) -> Vec<f32> {
+    let mut out = vec![f32::NAN; m * weight.n()];
+    let mut product = Product { weight, bias: None, out: &mut out };
+    matmul_with(cpu, kernel, x, m, &mut Activations::default(), &mut product);
+    out
+}
+
+fn run(cpu: &Cpu, x: &[f32], m: usize, weight: Matrix<'_>) -> Vec<f32> {
+    let mut out = vec![f32::NAN; m * weight.n()];
+    let mut products = [Product { weight, bias: None, out: &mut out }];
+    matmul(cpu, x, m, &mut Activations::default(), &mut products);
+    out
+}
+
+/// Normalised mean square error.
+fn nmse(found: &[f32], expected: &[f32]) -> f64 {
+    let square = |v: f64| v * v;
+    let error: f64 =
+        found.iter().zip(expected).map(|(f, e)| square(f64::from(*f) - f64::from(*e))).sum();
+    let power: f64 = expected.iter().map(|e| square(f64::from(*e))).sum();
+    if power == 0.0 { error } else { error / power }
+}
+
+fn rows() -> impl Iterator<Item = &'static Kernel> {
+    kernels().filter(|row| row.level.is_supported())
+}
+
+fn is_integer(kernel: &Kernel) -> bool {
+    !matches!(kernel.layout, Layout::F32 | Layout::Bf16)
+}
+
+#[test]
+fn errors_stay_within_their_budgets() {
+    let (m, n, k) = (7, 64, 1024);
+    for row in rows() {
+        let cpu = cpu(row.level, 2);
+        let bytes = encoded(row.dtype, n, k, &numbers(n * k, 1));
+        let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+        let x = numbers(m * k, 2);
+        let expected = oracle::matmul::matmul(&x, m, &weight, None);
+        let budget = match row.layout {
+            Layout::F32 => NMSE_F32,
+            Layout::Bf16 => NMSE_BF16,
+            Layout::Block32 | Layout::Block32Min => NMSE_I8X32,
+            Layout::Super16 | Layout::Super16Min | Layout::Super32Min => NMSE_I8X256,
+        };
+        let error = nmse(&run_row(&cpu, row, &x, m, weight), &expected);
+        assert!(error < budget, "{}: {error:e}", row.name);
+    }
+}
+
+/// Shapes `(m, n, blocks of k)`: one and many tokens, rows that end inside a panel, a chunk, a group.
+const SHAPES: [(usize, usize, usize); 9] = [
+    (1, 1, 1),
+    (1, 33, 3),
+    (2, 7, 2),
+    (3, 16, 5),
+    (5, 31, 1),
+    (7, 17, 4),
+    (16, 64, 3),
+    (17, 48, 17),
+    (33, 32, 33),
+];
+
+/// Integer kernels compute what their layout defines, to the bit; others are within rounding.
+#[test]
+fn every_row_agrees_with_its_oracle() {
+    for row in rows() {
+        let cpu = cpu(row.level, 1);
+        for (i, (m, n, blocks)) in SHAPES.into_iter().enumerate() {
+            // Superblocks are long enough: a few of them already cross chunks.
+            let blocks = if row.dtype.block_elems() == 256 { blocks.min(5) } else { blocks };
+            let (n, k) = (n.next_multiple_of(row.dtype.block_rows()), blocks * row.dtype.block_elems());
+            for (j, data) in Data::ALL.into_iter().enumerate() {
+                let weights = Data::ALL[(i + j) % 6].make(n * k, 3);
+                let bytes = encoded(row.dtype, n, k, &weights);
+                let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+                let x = data.make(m * k, 4);
+                let found = run_row(&cpu, row, &x, m, weight);
+                let case = format!("{} [{m}, {n}, {k}] {data:?}", row.name);
+                if is_integer(row) {
+                    agrees_exactly(&case, &x, m, &weight, &found);
+                } else {
+                    agrees_closely(&case, row.layout, &x, m, &weight, &found);
+                }
+            }
+        }
+    }
+}
+
+fn agrees_exactly(case: &str, x: &[f32], m: usize, weight: &Matrix<'_>, found: &[f32]) {
+    let expected = oracle::matmul::matmul_i8(x, m, weight).unwrap();
+    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        // Scales moved by a power of two underflow elsewhere.
+        let same = found == expected || (found - expected).abs() < 1e-36;
+        assert!(same, "{case}, output {i}: {found:e}, expected {expected:e}");
+    }
+}
+
+fn agrees_closely(case: &str, layout: Layout, x: &[f32], m: usize, weight: &Matrix<'_>, found: &[f32]) {
+    let expected = oracle::matmul::matmul(x, m, weight, None);
+    let (n, k) = (weight.n(), weight.k());
+    let mut w = vec![0.0; n * k];
+    millrace_quant::decode_rows(weight.dtype(), weight.bytes(), n, k, 0..n, &mut w).unwrap();
+    let unit = if layout == Layout::Bf16 { ROUNDING_BF16 } else { ROUNDING_F32 };
+    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let (x, w) = (&x[i / n * k..][..k], &w[i % n * k..][..k]);
+        let size: f64 = x.iter().zip(w).map(|(x, w)| f64::from(x * w).abs()).sum();
+        // The instructions of the bf16 level take subnormal numbers for zero.
+        let allowed = unit * size + 1e-36;
+        let error = (f64::from(*found) - f64::from(*expected)).abs();
+        assert!(error <= allowed, "{case}, output {i}: {found:e}, expected {expected:e}");
+    }
+}
+
+/// A token's outputs are the same bits alone and among others, on one thread and on two, and a row's whatever rows
+/// surround it.
+#[test]
+fn outputs_do_not_depend_on_the_batch() {
+    for level in Level::supported() {
+        let (one, two) = (cpu(level, 1), cpu(level, 2));
+        for dtype in DType::all() {
+            let (m, n) = (35, 96);
+            let k = 768.max(2 * dtype.block_elems());
+            let bytes = encoded(dtype, n, k, &numbers(n * k, 5));
+            let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
+            let x = numbers(m * k, 6);
+            let together = run(&one, &x, m, weight);
+            assert_eq!(together, run(&two, &x, m, weight), "{level} {dtype}: threads");
+            for part in [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 34] {
+                let alone = run(&two, &x[..part * k], part, weight);
+                assert_eq!(alone, together[..part * n], "{level} {dtype}: {part} tokens");
+            }
+            let first = 32;
+            let at = first / dtype.block_rows() * (k / dtype.block_elems()) * dtype.block_bytes();
+            let rows = Matrix::new(dtype, n - first, k, &bytes[at..]).unwrap();
+            for (t, out) in run(&two, &x, m, rows).chunks(n - first).enumerate() {
+                assert_eq!(out, &together[t * n + first..(t + 1) * n], "{level} {dtype}: rows");
+            }
+        }
+    }
+}
+
+/// More tokens than one pass accumulates.
+#[test]
+fn long_prompts_take_several_passes() {
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        let (m, n, k) = (1030, 17, 64);
+        let bytes = encoded(DType::Q8_0, n, k, &numbers(n * k, 7));
+        let weight = Matrix::new(DType::Q8_0, n, k, &bytes).unwrap();
+        let x = numbers(m * k, 8);
+        let together = run(&cpu, &x, m, weight);
+        let last = run(&cpu, &x[(m - 1) * k..], 1, weight);
+        assert_eq!(last, together[(m - 1) * n..], "{level}");
+    }
+}
+
+/// Several weights of different formats share one input; each is as if alone, plus its bias.
+#[test]
+fn fused_products_are_those_of_single_ones() {
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        let (m, k) = (3, 512);
+        let x = numbers(m * k, 9);
+        let formats = [DType::Q4K, DType::Q6K, DType::Q4_0, DType::BF16, DType::F32, DType::Q4nx];
+        let shapes: Vec<_> = formats.iter().cycle().take(10).zip((1..).map(|i| 32 * i)).collect();
+        let bytes: Vec<_> =
+            shapes.iter().map(|(d, n)| encoded(**d, *n, k, &numbers(n * k, *n as u64))).collect();
+        let biases: Vec<_> = shapes.iter().map(|(_, n)| numbers(*n, 10)).collect();
+        let mut outs: Vec<_> = shapes.iter().map(|(_, n)| vec![f32::NAN; m * n]).collect();
+        let weights: Vec<_> =
+            shapes.iter().zip(&bytes).map(|((d, n), b)| Matrix::new(**d, *n, k, b).unwrap()).collect();
+        let mut products: Vec<_> = weights
+            .iter()
+            .zip(&biases)
+            .zip(&mut outs)
+            .map(|((weight, bias), out)| Product { weight: *weight, bias: Some(bias), out })
+            .collect();
+        matmul(&cpu, &x, m, &mut Activations::default(), &mut products);
+        for ((weight, bias), out) in weights.iter().zip(&biases).zip(&outs) {
+            let mut alone = run(&cpu, &x, m, *weight);
+            for row in alone.chunks_mut(weight.n()) {
+                row.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
+            }
+            assert_eq!(*out, alone, "{level} {}", weight.dtype());
+        }
+    }
+}
+
+#[test]
+fn exact_precision_uses_f32_throughout() {
+    let cpu = cpu(Level::detect(), 2);
+    let (m, n, k) = (4, 32, 512);
+    let x = numbers(m * k, 11);
+    for dtype in DType::all() {
+        let bytes = encoded(dtype, n, k, &numbers(n * k, 12));
+        let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
+        let mut out = vec![0.0; m * n];
+        let mut products = [Product { weight, bias: None, out: &mut out }];
+        matmul(&cpu, &x, m, &mut Activations::new(Precision::Exact), &mut products);
+        let error = nmse(&out, &oracle::matmul::matmul(&x, m, &weight, None));
+        assert!(error < NMSE_F32, "{dtype}: {error:e}");
+    }
+}
+
+/// Conversions at every level give the bits of the portable code.
+#[test]
+fn activations_are_the_same_at_every_level() {
+    use super::panel::Input;
+    for input in [Input::Bf16, Input::I8x32, Input::I8x256] {
+        for data in Data::ALL {
+            let x = data.make(768, 13);
+            let mut expected = vec![0; super::activations::columns_bytes(input, x.len())];
+            // SAFETY: the portable conversion needs no level; the row is long enough.
+            unsafe { quantize::converter(input, Level::Scalar)(&x, &mut expected) };
+            for level in Level::supported() {
+                let mut scratch = super::scratch::AlignedBytes::default();
+                let row = &mut scratch.at_least(expected.len())[..expected.len()];
+                // SAFETY: the level is supported; the row starts on a cache line and is long enough.
+                unsafe { quantize::converter(input, level)(&x, row) };
+                assert_eq!(row, expected, "{input:?} {level} {data:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_and_wrong_matrices() {
+    let cpu = cpu(Level::detect(), 2);
+    let empty = Matrix::new(DType::Q4_0, 0, 64, &[]).unwrap();
+    assert!(run(&cpu, &[0.0; 64], 1, empty).is_empty());
+    assert!(run(&cpu, &[], 0, empty).is_empty());
+    let no_columns = Matrix::new(DType::F32, 3, 0, &[]).unwrap();
+    assert_eq!(run(&cpu, &[], 2, no_columns), [0.0; 6]);
+    let message = Matrix::new(DType::Q4K, 2, 100, &[0; 144]).unwrap_err().to_string();
+    assert!(message.contains("[2, 100]") && message.contains("q4_k"), "{message}");
+    let message = Matrix::new(DType::Q4K, 2, 256, &[0; 144]).unwrap_err().to_string();
+    assert!(message.contains("288") && message.contains("144"), "{message}");
+}

@@ -1,0 +1,451 @@
+//! Attention with 512-bit vectors: sixteen positions of K or sixteen dimensions of V at a time.
+//!
+//! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
+//! share one loop each for scores and sums, chosen by the constant `T`.
+
+use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, Strip, TileShape};
+use crate::kv::{KvType, Q8_DIMS, TILE_TOKENS};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+const F32: usize = KvType::F32 as usize;
+const F16: usize = KvType::F16 as usize;
+const BF16: usize = KvType::BF16 as usize;
+const Q8_0: usize = KvType::Q8_0 as usize;
+
+/// Bytes of an element of type `T`.
+const fn elem_bytes(t: usize) -> usize {
+    KvType::ALL[t].elem_bytes()
+}
+
+/// Sixteen elements from `at`, widened; in [`Q8_0`] times `scales`.
+///
+/// # Safety
+/// `at` is readable for sixteen elements of type `T`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn load<const T: usize>(at: *const u8, scales: __m512) -> __m512 {
+    // SAFETY: unaligned loads of sixteen elements, which the caller vouches for.
+    unsafe {
+        match T {
+            F16 => _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
+            BF16 => {
+                let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+            }
+            Q8_0 => {
+                let ints = _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
+                _mm512_mul_ps(_mm512_cvtepi32_ps(ints), scales)
+            }
+            _ => _mm512_loadu_ps(at.cast()),
+        }
+    }
+}
+
+/// The scales of sixteen positions for one block of dimensions of a K tile.
+///
+/// # Safety
+/// `at` is readable for sixteen f16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn load_scales(at: *const u8) -> __m512 {
+    // SAFETY: as the caller vouches.
+    unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+}
+
+/// The scale at `at`, in all lanes.
+///
+/// # Safety
+/// `at` is readable for one f16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn broadcast_scale(at: *const u8) -> __m512 {
+    // SAFETY: as the caller vouches.
+    let bits = unsafe { at.cast::<u16>().read_unaligned() };
+    _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))))
+}
+
+/// Asks for the line at `offset` from each pointer, wherever that is.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn prefetch<const N: usize>(starts: &[*const u8; N], offset: usize) {
+    for start in starts {
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset).cast());
+    }
+}
+
+/// Scores of `R` rows against `N` tiles: for each dimension, `N` vectors of positions and `R`
+/// broadcast queries.
+///
+/// # Safety
+/// `q` holds `R` rows of `padded_dim`, the tiles are whole, `scores` has `R` rows, [`SPAN_TOKENS`]
+/// apart, with room for `16 N` elements.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn qk_block<const T: usize, const R: usize, const N: usize>(
+    shape: &TileShape,
+    q: *const f32,
+    (tiles, ahead): (&[*const u8; N], &[*const u8; N]),
+    scores: *mut f32,
+) {
+    const LINE: usize = 64;
+    let tile_row = TILE_TOKENS * elem_bytes(T);
+    // Rows of a tile that share a cache line.
+    let line_rows = (LINE / tile_row).max(1);
+    let mut sums = [[_mm512_setzero_ps(); N]; R];
+    let mut dim = 0;
+    while dim < shape.head_dim {
+        let block_end = shape.head_dim.min(dim + Q8_DIMS);
+        let mut scales = [_mm512_setzero_ps(); N];
+        if T == Q8_0 {
+            for (scales, tile) in scales.iter_mut().zip(tiles) {
+                // SAFETY: the scales of this block of dimensions lie before the tile's elements.
+                *scales = unsafe { load_scales(tile.add(dim / Q8_DIMS * TILE_TOKENS * 2)) };
+            }
+        }
+        while dim < block_end {
+            prefetch(ahead, dim * tile_row);
+            for dim in dim..dim + line_rows {
+                let mut keys = [_mm512_setzero_ps(); N];
+                for n in 0..N {
+                    // SAFETY: `dim < head_dim`, so the row lies in the tile.
+                    keys[n] = unsafe {
+                        load::<T>(tiles[n].add(shape.scale_bytes + dim * tile_row), scales[n])
+                    };
+                }
+                for r in 0..R {
+                    // SAFETY: row `r`, dimension `dim` of the queries.
+                    let q = _mm512_set1_ps(unsafe { *q.add(r * shape.padded_dim + dim) });
+                    for n in 0..N {
+                        sums[r][n] = _mm512_fmadd_ps(q, keys[n], sums[r][n]);
+                    }
+                }
+            }
+            dim += line_rows;
+        }
+    }
+    for r in 0..R {
+        for n in 0..N {
+            // SAFETY: row `r`, tile `n` of the scores.
+            unsafe {
+                _mm512_storeu_ps(scores.add(r * SPAN_TOKENS + n * TILE_TOKENS), sums[r][n]);
+            }
+        }
+    }
+}
+
+/// Scores of `R` rows against all tiles of a strip.
+///
+/// # Safety
+/// As [`qk_block`], for `n_tiles` tiles.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn qk_rows<const T: usize, const R: usize>(
+    task: &QkTask<'_>,
+    q: *const f32,
+    ahead: &Strip<'_>,
+    scores: *mut f32,
+) {
+    let tiles = task.strip.tiles.map(<[u8]>::as_ptr);
+    let ahead = ahead.tiles.map(<[u8]>::as_ptr);
+    if task.strip.n_tiles == 4 {
+        // SAFETY: the caller's promise, for four tiles.
+        unsafe { qk_block::<T, R, 4>(task.shape, q, (&tiles, &ahead), scores) };
+        return;
+    }
+    for n in 0..task.strip.n_tiles {
+        // SAFETY: the caller's promise, for tile `n`.
+        unsafe {
+            let scores = scores.add(n * TILE_TOKENS);
+            qk_block::<T, R, 1>(task.shape, q, (&[tiles[n]], &[ahead[n]]), scores);
+        }
+    }
+}
+
+/// # Safety
+/// The task's sizes hold ([`QkTask::assert_sizes`]).
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn qk<const T: usize>(task: QkTask<'_>) {
+    let all_scores = task.scores.as_mut_ptr();
+    let mut row = 0;
+    while row < task.n_rows {
+        let n = (task.n_rows - row).min(4);
+        let ahead = if row == 0 { task.ahead } else { Strip::default() };
+        // SAFETY: rows `row..row + n` of queries and scores exist.
+        unsafe {
+            let q = task.q.as_ptr().add(row * task.shape.padded_dim);
+            let scores = all_scores.add(row * SPAN_TOKENS);
+            match n {
+                4 => qk_rows::<T, 4>(&task, q, &ahead, scores),
+                3 => qk_rows::<T, 3>(&task, q, &ahead, scores),
+                2 => qk_rows::<T, 2>(&task, q, &ahead, scores),
+                _ => qk_rows::<T, 1>(&task, q, &ahead, scores),
+            }
+        }
+        row += n;
+    }
+}
+
+/// Adds positions `keys` of a strip to `16 N` dimensions, from `dim` on, of `R` rows.
+///
+/// # Safety
+/// The tiles are whole, `keys` lies in them, `weights` has `R` rows [`SPAN_TOKENS`] apart with
+/// `keys.end` elements, `sums` has `R` rows of `padded_dim`, and `dim + 16 N <= padded_dim`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn pv_block<const T: usize, const R: usize, const N: usize>(
+    task: &PvTask<'_>,
+    weights: *const f32,
+    dim: usize,
+    ahead: &Strip<'_>,
+    sums: *mut f32,
+) {
+    let shape = task.shape;
+    let row_bytes = shape.padded_dim * elem_bytes(T);
+    let lines = if ahead.n_tiles == 0 { 0 } else { row_bytes.div_ceil(64) };
+    let mut acc = [[_mm512_setzero_ps(); N]; R];
+    for r in 0..R {
+        for n in 0..N {
+            // SAFETY: `16 N` sums of row `r` from `dim` on.
+            acc[r][n] = unsafe { _mm512_loadu_ps(sums.add(r * shape.padded_dim + dim + 16 * n)) };
+        }
+    }
+    let mut key = task.keys.start;
+    while key < task.keys.end {
+        let index = key / TILE_TOKENS;
+        let tile = task.strip.tiles[index].as_ptr();
+        let tile_end = task.keys.end.min((index + 1) * TILE_TOKENS);
+        let next = ahead.tiles[index].as_ptr();
+        while key < tile_end {
+            let slot = key % TILE_TOKENS;
+            for line in 0..lines {
+                let at = next.wrapping_add(slot * row_bytes + line * 64).cast();
+                _mm_prefetch::<_MM_HINT_T0>(at);
+            }
+            let mut values = [_mm512_setzero_ps(); N];
+            for n in 0..N {
+                let dim = dim + 16 * n;
+                // SAFETY: dimensions `dim..dim + 16` of slot `slot`, and their scale.
+                values[n] = unsafe {
+                    let mut scale = _mm512_setzero_ps();
+                    if T == Q8_0 {
+                        let block = slot * shape.scale_blocks + dim / Q8_DIMS;
+                        scale = broadcast_scale(tile.add(2 * block));
+                    }
+                    let offset = shape.scale_bytes + slot * row_bytes + dim * elem_bytes(T);
+                    load::<T>(tile.add(offset), scale)
+                };
+            }
+            for r in 0..R {
+                // SAFETY: the weight of position `key` for row `r`.
+                let weight = _mm512_set1_ps(unsafe { *weights.add(r * SPAN_TOKENS + key) });
+                for n in 0..N {
+                    acc[r][n] = _mm512_fmadd_ps(weight, values[n], acc[r][n]);
+                }
+            }
+            key += 1;
+        }
+    }
+    for r in 0..R {
+        for n in 0..N {
+            // SAFETY: where the sums were loaded from.
+            unsafe {
+                _mm512_storeu_ps(sums.add(r * shape.padded_dim + dim + 16 * n), acc[r][n]);
+            }
+        }
+    }
+}
+
+/// Adds a strip to all dimensions of `R` rows.
+///
+/// # Safety
+/// As [`pv_block`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn pv_rows<const T: usize, const R: usize>(
+    task: &PvTask<'_>,
+    weights: *const f32,
+    ahead: &Strip<'_>,
+    sums: *mut f32,
+) {
+    let mut dim = 0;
+    while dim < task.shape.padded_dim {
+        let ahead = if dim == 0 { *ahead } else { Strip::default() };
+        // SAFETY: the caller's promise; blocks end within `padded_dim`, a multiple of 16.
+        unsafe {
+            match task.shape.padded_dim - dim {
+                64.. => pv_block::<T, R, 4>(task, weights, dim, &ahead, sums),
+                32.. => pv_block::<T, R, 2>(task, weights, dim, &ahead, sums),
+                _ => pv_block::<T, R, 1>(task, weights, dim, &ahead, sums),
+            }
+        }
+        dim += match task.shape.padded_dim - dim {
+            64.. => 64,
+            32.. => 32,
+            _ => 16,
+        };
+    }
+}
+
+/// # Safety
+/// The task's sizes hold ([`PvTask::assert_sizes`]).
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn pv<const T: usize>(task: PvTask<'_>) {
+    let all_sums = task.sums.as_mut_ptr();
+    let mut row = 0;
+    while row < task.n_rows {
+        let n = (task.n_rows - row).min(4);
+        let ahead = if row == 0 { task.ahead } else { Strip::default() };
+        // SAFETY: rows `row..row + n` of weights and sums exist.
+        unsafe {
+            let weights = task.weights.as_ptr().add(row * SPAN_TOKENS);
+            let sums = all_sums.add(row * task.shape.padded_dim);
+            match n {
+                4 => pv_rows::<T, 4>(&task, weights, &ahead, sums),
+                3 => pv_rows::<T, 3>(&task, weights, &ahead, sums),
+                2 => pv_rows::<T, 2>(&task, weights, &ahead, sums),
+                _ => pv_rows::<T, 1>(&task, weights, &ahead, sums),
+            }
+        }
+        row += n;
+    }
+}
+
+/// # Safety
+/// `tile` and `out` hold a tile.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn unpack_k<const T: usize>(shape: &TileShape, tile: &[u8], out: &mut [f32]) {
+    let tile = tile.as_ptr();
+    for dim in 0..shape.head_dim {
+        // SAFETY: sixteen positions of dimension `dim`, and their scales.
+        unsafe {
+            let mut scales = _mm512_setzero_ps();
+            if T == Q8_0 {
+                scales = load_scales(tile.add(dim / Q8_DIMS * TILE_TOKENS * 2));
+            }
+            let offset = shape.scale_bytes + dim * TILE_TOKENS * elem_bytes(T);
+            let keys = load::<T>(tile.add(offset), scales);
+            _mm512_storeu_ps(out.as_mut_ptr().add(dim * TILE_TOKENS), keys);
+        }
+    }
+}
+
+/// # Safety
+/// `tile` and `out` hold a tile.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn unpack_v<const T: usize>(shape: &TileShape, tile: &[u8], out: &mut [f32]) {
+    let tile = tile.as_ptr();
+    for slot in 0..TILE_TOKENS {
+        for dim in (0..shape.padded_dim).step_by(16) {
+            let index = slot * shape.padded_dim + dim;
+            // SAFETY: sixteen dimensions of slot `slot`, and their scale.
+            unsafe {
+                let mut scale = _mm512_setzero_ps();
+                if T == Q8_0 {
+                    let block = slot * shape.scale_blocks + dim / Q8_DIMS;
+                    scale = broadcast_scale(tile.add(2 * block));
+                }
+                let offset = shape.scale_bytes + index * elem_bytes(T);
+                let values = load::<T>(tile.add(offset), scale);
+                _mm512_storeu_ps(out.as_mut_ptr().add(index), values);
+            }
+        }
+    }
+}
+
+/// Lanes of the vector at `base` that lie in `valid`.
+#[inline]
+fn lanes_in(valid: &Range<usize>, base: usize) -> __mmask16 {
+    if valid.start <= base && base + 16 <= valid.end {
+        return !0;
+    }
+    let below = |end: usize| (1u32 << end.saturating_sub(base).min(16)) - 1;
+    (below(valid.end) & !below(valid.start)) as __mmask16
+}
+
+/// `2^x` for `x <= 0`, relative error below 2e-7; 0 where that is not a normal number.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+fn exp2(x: __m512) -> __m512 {
+    use crate::elementwise::EXP2_POLY;
+    let normal = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_set1_ps(-126.0));
+    let whole = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
+    let part = _mm512_sub_ps(x, whole);
+    let mut poly = _mm512_set1_ps(EXP2_POLY[5]);
+    for coefficient in EXP2_POLY[..5].iter().rev() {
+        poly = _mm512_fmadd_ps(poly, part, _mm512_set1_ps(*coefficient));
+    }
+    let poly = _mm512_fmadd_ps(poly, part, _mm512_set1_ps(1.0));
+    _mm512_maskz_scalef_ps(normal, poly, whole)
+}
+
+/// See [`crate::attention::Leaves::softmax`].
+///
+/// # Safety
+/// None beyond the CPU's features.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(crate) unsafe fn softmax(scores: &mut [f32], valid: Range<usize>) -> (f32, f32) {
+    let (vectors, _) = scores.as_chunks_mut::<16>();
+    let mut max = _mm512_set1_ps(NO_SCORE);
+    for (i, vector) in vectors.iter().enumerate() {
+        // SAFETY: a load of the sixteen elements of `vector`.
+        let score = unsafe { _mm512_loadu_ps(vector.as_ptr()) };
+        max = _mm512_mask_max_ps(max, lanes_in(&valid, 16 * i), score, max);
+    }
+    let max = _mm512_reduce_max_ps(max);
+    let mut sum = _mm512_setzero_ps();
+    for (i, vector) in vectors.iter_mut().enumerate() {
+        let mask = lanes_in(&valid, 16 * i);
+        // SAFETY: a load of the sixteen elements of `vector`.
+        let score = unsafe { _mm512_loadu_ps(vector.as_ptr()) };
+        let weight = exp2(_mm512_sub_ps(score, _mm512_set1_ps(max)));
+        let weight = _mm512_maskz_mov_ps(mask, weight);
+        sum = _mm512_add_ps(sum, weight);
+        // SAFETY: a store to the sixteen elements of `vector`.
+        unsafe { _mm512_storeu_ps(vector.as_mut_ptr(), weight) };
+    }
+    (max, _mm512_reduce_add_ps(sum))
+}
+
+/// The entries of the kernel table for one type.
+macro_rules! kernels {
+    ($t:ident, $qk:ident, $pv:ident, $unpack_k:ident, $unpack_v:ident) => {
+        /// # Safety
+        /// The CPU has the features; the task's sizes hold.
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        pub(crate) unsafe fn $qk(task: QkTask<'_>) {
+            // SAFETY: the caller's promise.
+            unsafe { qk::<$t>(task) }
+        }
+        /// # Safety
+        /// The CPU has the features; the task's sizes hold.
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        pub(crate) unsafe fn $pv(task: PvTask<'_>) {
+            // SAFETY: the caller's promise.
+            unsafe { pv::<$t>(task) }
+        }
+        /// # Safety
+        /// The CPU has the features; `tile` and `out` hold a tile.
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        pub(crate) unsafe fn $unpack_k(shape: &TileShape, tile: &[u8], out: &mut [f32]) {
+            // SAFETY: the caller's promise.
+            unsafe { unpack_k::<$t>(shape, tile, out) }
+        }
+        /// # Safety
+        /// The CPU has the features; `tile` and `out` hold a tile.
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        pub(crate) unsafe fn $unpack_v(shape: &TileShape, tile: &[u8], out: &mut [f32]) {
+            // SAFETY: the caller's promise.
+            unsafe { unpack_v::<$t>(shape, tile, out) }
+        }
+    };
+}
+
+kernels!(F32, qk_f32, pv_f32, unpack_k_f32, unpack_v_f32);
+kernels!(F16, qk_f16, pv_f16, unpack_k_f16, unpack_v_f16);
+kernels!(BF16, qk_bf16, pv_bf16, unpack_k_bf16, unpack_v_bf16);
+kernels!(Q8_0, qk_q8_0, pv_q8_0, unpack_k_q8_0, unpack_v_q8_0);
