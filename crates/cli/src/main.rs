@@ -1,2 +1,50 @@
-//! placeholder
-fn main() {}
+//! The `millrace` command line.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod describe;
+mod embedded;
+mod engine_args;
+mod exit;
+mod hub;
+mod interrupt;
+mod machine;
+mod model_arg;
+mod output;
+mod progress;
+mod prompt;
+mod sampling_args;
+mod shim;
+mod stats;
+mod tokens;
+
+use clap::Parser;
+use exit::Exit;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// The arguments, with llama-bench's `-pg`, the one short option of two letters, spelled as ours.
+fn arguments() -> impl Iterator<Item = OsString> {
+    std::env::args_os().map(|arg| if arg == "-pg" { OsString::from("--pg") } else { arg })
+}
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse_from(arguments()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too; a closed pipe leaves nobody to read them.
+            let _ = error.print();
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            return exit.into();
+        }
+    };
+    let result = interrupt::install().and_then(|()| cli.run());
+    match result {
+        Ok(()) => Exit::Ok.into(),
+        Err(failure) => {
+            output::report(&failure);
+            failure.exit.into()
+        }
+    }
+}

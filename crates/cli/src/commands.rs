@@ -1,0 +1,17 @@
+//! The subcommands, one file each. A command takes its arguments and the [`Ui`](crate::output::Ui),
+//! prints its result on standard output and returns an [`Outcome`](crate::exit::Outcome).
+
+pub(crate) mod bench;
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod devices;
+pub(crate) mod doctor;
+pub(crate) mod info;
+pub(crate) mod logits;
+pub(crate) mod man;
+pub(crate) mod perplexity;
+pub(crate) mod pull;
+pub(crate) mod quantize;
+pub(crate) mod run;
+pub(crate) mod synth;
+pub(crate) mod tokenize;

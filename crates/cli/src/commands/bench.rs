@@ -1,0 +1,170 @@
+//! `millrace bench`: tokens a second, with llama-bench's tests and columns.
+
+mod measure;
+mod report;
+
+use crate::describe::Summary;
+use crate::engine_args::{kv_type_parser, level_parser};
+use crate::exit::{Failure, Outcome};
+use crate::machine;
+use crate::model_arg::ModelArgs;
+use crate::output::{Out, Ui};
+use crate::progress::Progress;
+use measure::{Bench, Test};
+use millrace_runtime::{EngineOptions, KvType, Level};
+use report::{Format, Reporter, Row};
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace bench model.gguf                          pp512 and tg128, five times each
+  millrace bench model.gguf -p 512,2048 -n 64 -t 1,2    every combination
+  millrace bench model.gguf -d 0,4096 -r 3           with 0 and 4096 tokens already in the context
+  millrace bench model.gguf -p 0 -n 0 -pg 512,128    a prompt and its answer as one test
+  millrace bench model.gguf -o json > run.json       also csv and jsonl
+
+pp: prompt tokens computed a second. tg: tokens written a second, one at a time. The numbers are
+measured; tokenizing and sampling are left out. Flags and columns are those of llama-bench.";
+
+/// Measure tokens a second
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Prompt lengths to test; 0 for none
+    #[arg(short = 'p', long, value_name = "N,..", value_delimiter = ',', default_value = "512")]
+    n_prompt: Vec<usize>,
+    /// Numbers of tokens to write; 0 for none
+    #[arg(short = 'n', long, value_name = "N,..", value_delimiter = ',', default_value = "128")]
+    n_gen: Vec<usize>,
+    /// A prompt and an answer as one test (also -pg). May be repeated
+    #[arg(long, value_name = "PP,TG", value_parser = parse_pair)]
+    pg: Vec<(usize, usize)>,
+    /// Tokens in the context before each test
+    #[arg(short = 'd', long, value_name = "N,..", value_delimiter = ',', default_value = "0")]
+    n_depth: Vec<usize>,
+    /// Numbers of threads [default: one for each physical core]
+    #[arg(short, long, value_name = "N,..", value_delimiter = ',', env = "MILLRACE_THREADS", hide_env_values = true)]
+    threads: Vec<usize>,
+    /// Formats of the cached keys and values
+    #[arg(long, value_name = "TYPE,..", value_delimiter = ',', default_value = "f16", value_parser = kv_type_parser())]
+    kv_type: Vec<KvType>,
+    /// Instruction set to use [default: the best this CPU has]
+    #[arg(long, value_name = "LEVEL", env = "MILLRACE_CPU_LEVEL", hide_env_values = true, value_parser = level_parser())]
+    cpu_level: Option<Level>,
+    /// Times to run each test
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// Measure at once, without a run to warm up
+    #[arg(long)]
+    no_warmup: bool,
+    /// How to print
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
+    output: Format,
+}
+
+fn parse_pair(text: &str) -> Result<(usize, usize), String> {
+    let pair = text.split_once(',').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+    pair.filter(|(pp, tg)| *pp > 0 && *tg > 0).ok_or_else(|| "write PP,TG, as 512,128".to_owned())
+}
+
+/// The tests of one engine, in llama-bench's order.
+fn tests(args: &Args) -> Vec<Test> {
+    let mut tests = Vec::new();
+    for &n_depth in &args.n_depth {
+        let prompts = args.n_prompt.iter().map(|&n_prompt| (n_prompt, 0));
+        let answers = args.n_gen.iter().map(|&n_gen| (0, n_gen));
+        let all = prompts.chain(answers).chain(args.pg.iter().copied());
+        let all = all.filter(|test| *test != (0, 0));
+        tests.extend(all.map(|(n_prompt, n_gen)| Test { n_prompt, n_gen, n_depth }));
+    }
+    tests
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let tests = tests(args);
+    let Some(n_ctx) = tests.iter().map(Test::n_tokens).max() else {
+        return Err(Failure::usage("nothing to measure: -p and -n are 0 and there is no -pg"));
+    };
+    let model = args.model.load(ui)?;
+    let summary = Summary::of(model.checkpoint());
+    let cpu_name = machine::processor().name.unwrap_or_default();
+    let threads = match args.threads.as_slice() {
+        [] => vec![None],
+        some => some.iter().copied().map(Some).collect(),
+    };
+    let settings = threads.iter().flat_map(|n| args.kv_type.iter().map(move |kv_type| (*n, *kv_type)));
+    let total = tests.len() * threads.len() * args.kv_type.len();
+    let progress = Progress::steps(ui, (total * args.repetitions as usize) as u64);
+    let mut reporter = Reporter::new(args.output, Out::new());
+    for (n_threads, kv_type) in settings {
+        let options = EngineOptions {
+            n_threads,
+            level: args.cpu_level,
+            kv_type,
+            n_ctx: Some(n_ctx),
+            ..EngineOptions::default()
+        };
+        let mut bench = Bench::new(Arc::clone(&model), options)?;
+        for test in &tests {
+            progress.message(test.name());
+            if !args.no_warmup {
+                bench.run(&test.warmup())?;
+            }
+            let test_time = report::utc_now();
+            let mut samples_ns = Vec::new();
+            for _ in 0..args.repetitions {
+                samples_ns.push(bench.run(test)?);
+                progress.advance(1);
+            }
+            let row = Row {
+                summary: &summary,
+                cpu_name: &cpu_name,
+                engine: bench.engine(),
+                kv_type,
+                test,
+                test_time,
+                samples_ns,
+            };
+            progress.suspend(|| reporter.row(&row))?;
+        }
+    }
+    drop(progress);
+    reporter.finish()
+}
+
+#[cfg(test)]
+mod cases {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn tests_come_in_llama_benchs_order() {
+        let line = "x m.gguf -p 16,32 -n 0 --pg 8,4 -d 0,64";
+        let args = Line::parse_from(line.split(' ')).args;
+        let names: Vec<String> = tests(&args).iter().map(Test::name).collect();
+        assert_eq!(names, [
+            "pp16",
+            "pp32",
+            "pp8+tg4",
+            "pp16 @ d64",
+            "pp32 @ d64",
+            "pp8+tg4 @ d64"
+        ]);
+    }
+
+    #[test]
+    fn pairs_are_two_positive_numbers() {
+        assert_eq!(parse_pair("512,128"), Ok((512, 128)));
+        for bad in ["512", "0,1", "1,0", "a,b", "1,2,3"] {
+            assert!(parse_pair(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `millrace chat`: a conversation at the terminal.
+
+mod conversation;
+mod input;
+
+use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::interrupt;
+use crate::model_arg::ModelArgs;
+use crate::output::{Out, Paint, Ui};
+use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
+use crate::stats;
+use conversation::Conversation;
+use input::{Input, Line};
+use millrace_runtime::{Event, Finish};
+use std::path::Path;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace chat demo
+  millrace chat hf:OWNER/REPO:Q4_K_M --system \"Answer in one sentence.\"
+  printf 'Hello!\\nAnd now?\\n' | millrace chat demo --greedy    each line is a message
+
+In the conversation:
+  /system TEXT    instructions for the model to keep to (starts over; without TEXT: none)
+  /clear          start over, keeping the instructions
+  /save FILE      write the conversation as JSON; /load FILE brings it back
+  /stats          tokens and times of the last answer
+  /help, /exit    Ctrl-C stops an answer, Ctrl-D ends the conversation
+  A line that ends in \\ goes on in the next; \\\"\\\"\\\" on a line of its own begins and ends several lines.";
+
+/// Talk with a model
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Instructions for the model to keep to
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    #[command(flatten)]
+    pub(crate) length: LengthArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+    #[command(flatten)]
+    pub(crate) cpu: CpuArgs,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let model = args.model.load(ui)?;
+    let params = generate_params(&model, &args.sampling, &args.length)?;
+    let engine = args.cpu.engine(&model, &args.context)?;
+    let mut conversation = Conversation::new(engine, params, args.system.clone())?;
+    let mut input = Input::new()?;
+    if input.is_terminal() {
+        ui.note(Paint::Dim.stderr(&format!("{}: /help for help, Ctrl-D to leave", model.name())));
+    }
+    let mut out = Out::new();
+    loop {
+        match input.next()? {
+            Line::End => return Ok(()),
+            Line::Message(text) => say(&mut conversation, text, &mut out, ui, input.is_terminal())?,
+            Line::Command(name, rest) => {
+                if name == "exit" {
+                    return Ok(());
+                }
+                // A mistyped command must not end a conversation.
+                if let Err(failure) = command(&mut conversation, &name, &rest, &mut out, ui) {
+                    crate::output::report(&failure);
+                }
+            }
+        }
+    }
+}
+
+/// One message and its answer.
+fn say(
+    conversation: &mut Conversation,
+    text: String,
+    out: &mut Out,
+    ui: Ui,
+    is_terminal: bool,
+) -> Outcome {
+    interrupt::clear();
+    let mut failure = None;
+    let answer = conversation.answer(text, &mut |event| {
+        if let Event::Text(text) = event
+            && let Err(error) = out.stream(text)
+        {
+            failure = Some(error);
+            interrupt::raise();
+        }
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let answer = match answer {
+        // Too long a message is no reason to lose the conversation; a script should hear of it.
+        Err(failure) if failure.exit == Exit::Usage && is_terminal => {
+            crate::output::report(&failure);
+            return Ok(());
+        }
+        other => other?,
+    };
+    out.line("")?;
+    out.flush()?;
+    ui.note(Paint::Dim.stderr(&format!("[{}]", stats::line(&answer))));
+    match answer.finish {
+        Finish::Cancelled if !is_terminal => Err(Failure::interrupted()),
+        _ => Ok(()),
+    }
+}
+
+/// A line that begins with a slash.
+fn command(
+    conversation: &mut Conversation,
+    name: &str,
+    rest: &str,
+    out: &mut Out,
+    ui: Ui,
+) -> Outcome {
+    let path = || match rest {
+        "" => Err(Failure::usage(format!("/{name} needs a file name"))),
+        path => Ok(Path::new(path)),
+    };
+    match name {
+        "clear" => {
+            conversation.clear()?;
+            ui.note("starting over");
+        }
+        "system" => {
+            conversation.set_system(Some(rest).filter(|text| !text.is_empty()).map(str::to_owned))?;
+            ui.note(if rest.is_empty() { "no instructions" } else { "instructions set" });
+        }
+        "save" => {
+            conversation.save(path()?)?;
+            ui.note(format_args!("saved to {rest}"));
+        }
+        "load" => {
+            let n = conversation.load(path()?)?;
+            ui.note(format_args!("{n} messages loaded"));
+        }
+        "stats" => out.line(conversation.stats())?,
+        "help" => out.line(help())?,
+        other => {
+            let hint = "/help lists the commands; to begin a message with a slash, put a space first";
+            return Err(Failure::usage(format!("no command /{other}")).hint(hint));
+        }
+    }
+    out.flush()
+}
+
+/// The part of the help that is about the conversation.
+fn help() -> &'static str {
+    EXAMPLES.split_once("In the conversation:\n").map_or(EXAMPLES, |(_, help)| help)
+}

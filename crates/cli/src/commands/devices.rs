@@ -1,0 +1,127 @@
+//! `millrace devices`: what this machine can compute with.
+
+use crate::exit::Outcome;
+use crate::machine::{self, Accelerator, Memory, Processor};
+use crate::output::{Align, Out, Paint, Table, Ui, bytes};
+use crate::progress::Progress;
+use millrace_kernels::Level;
+use serde_json::json;
+use std::hint::black_box;
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace devices             the processor, its instruction sets, memory, accelerators
+  millrace devices --measure   and how fast memory can be read, which bounds tokens a second
+  millrace devices --json";
+
+/// Show what this machine can compute with
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Measure how fast memory can be read (a second or two)
+    #[arg(long)]
+    measure: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let processor = machine::processor();
+    let memory = machine::memory();
+    let accelerators = machine::accelerators();
+    let read_bytes_per_s = args.measure.then(|| measure_read(processor.threads, ui));
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "cpu": processor,
+            "level": Level::detect().name(),
+            "levels": Level::supported().iter().map(|level| level.name()).collect::<Vec<_>>(),
+            "memory": memory,
+            "read_bytes_per_s": read_bytes_per_s,
+            "accelerators": accelerators,
+        }))?;
+    } else {
+        print_processor(&processor, &mut out)?;
+        print_memory(&memory, read_bytes_per_s, &mut out)?;
+        print_accelerators(&accelerators, &mut out)?;
+    }
+    out.flush()
+}
+
+fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
+    out.line(format!(
+        "{}  {}",
+        Paint::Bold.stdout("CPU"),
+        processor.name.as_deref().unwrap_or("(the system does not say)")
+    ))?;
+    let cores = processor.cores.map_or("?".to_owned(), |cores| cores.to_string());
+    out.line(format!("  cores       {cores}, {} hardware threads", processor.threads))?;
+    let supported = Level::supported();
+    let names: Vec<&str> = supported.iter().map(|level| level.name()).collect();
+    out.line(format!("  level       {} (it has {})", Level::detect(), names.join(", ")))?;
+    if !processor.features.is_empty() {
+        out.line(format!("  features    {}", processor.features.join(" ")))?;
+    }
+    for cache in &processor.caches {
+        let shared = if cache.shared_by > 1 {
+            format!(", shared by {} threads", cache.shared_by)
+        } else {
+            String::new()
+        };
+        out.line(format!("  {:<11} {}{shared}", cache.name, bytes(cache.size_bytes)))?;
+    }
+    Ok(())
+}
+
+fn print_memory(memory: &Memory, read_bytes_per_s: Option<f64>, out: &mut Out) -> Outcome {
+    out.line(format!("\n{}", Paint::Bold.stdout("Memory")))?;
+    let text = |n: Option<u64>| n.map_or("?".to_owned(), bytes);
+    out.line(format!("  total       {}", text(memory.total_bytes)))?;
+    out.line(format!("  available   {}", text(memory.available_bytes)))?;
+    if let Some(limit) = memory.limit_bytes {
+        out.line(format!("  limit       {} (set for this container)", bytes(limit)))?;
+    }
+    if let Some(rate) = read_bytes_per_s {
+        out.line(format!("  read        {:.1} GB/s (measured)", rate / 1e9))?;
+    }
+    Ok(())
+}
+
+fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
+    out.line(format!("\n{}", Paint::Bold.stdout("NPU")))?;
+    if accelerators.is_empty() {
+        return out.line("  none found (no device in /dev/accel): everything runs on the CPU");
+    }
+    let mut table = Table::new(&[("device", Align::Left), ("driver", Align::Left), ("access", Align::Left)]);
+    for accelerator in accelerators {
+        table.row(vec![
+            accelerator.node.display().to_string(),
+            accelerator.driver.clone().unwrap_or_else(|| "?".to_owned()),
+            if accelerator.accessible { "ok" } else { "no permission" }.to_owned(),
+        ]);
+    }
+    table.print(out)?;
+    out.line("  This version computes on the CPU only; NPU targets come in a later one.")
+}
+
+/// Bytes a second that all threads together read from memory, best of a few passes.
+fn measure_read(n_threads: usize, ui: Ui) -> f64 {
+    /// Far beyond any cache.
+    const THREAD_BYTES: usize = 256 << 20;
+    const PASSES: usize = 4;
+    let _progress = Progress::spinner(ui, "measuring memory");
+    let buffers: Vec<Vec<u64>> =
+        (0..n_threads).map(|i| vec![i as u64 + 1; THREAD_BYTES / size_of::<u64>()]).collect();
+    let pass = || {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for buffer in &buffers {
+                scope.spawn(|| black_box(buffer.iter().fold(0u64, |sum, word| sum.wrapping_add(*word))));
+            }
+        });
+        (n_threads * THREAD_BYTES) as f64 / start.elapsed().as_secs_f64()
+    };
+    (0..PASSES).map(|_| pass()).fold(0.0, f64::max)
+}

@@ -1,0 +1,113 @@
+//! `millrace doctor`: is this machine ready, and if not, what to do.
+//!
+//! Each check is a function from facts to a [`Finding`]; the facts are gathered once.
+
+mod checks;
+mod self_test;
+
+use crate::engine_args::CpuArgs;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{Out, Paint, Ui};
+use serde::Serialize;
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace doctor           one line a check; causes and fixes where something is wrong
+  millrace doctor --json    the same for programs
+
+Exit code 0: ready, perhaps with warnings. Exit code 1: a check failed.";
+
+/// Check that this machine is ready, and say what to do if not
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cpu: CpuArgs,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Finding {
+    check: &'static str,
+    status: Status,
+    /// What is, in a few words.
+    found: String,
+    /// Why that is a problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, status: Status::Ok, found: found.into(), cause: None, fix: None }
+    }
+
+    fn warn(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { status: Status::Warn, ..Finding::ok(check, found) }
+    }
+
+    fn fail(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { status: Status::Fail, ..Finding::ok(check, found) }
+    }
+
+    fn because(mut self, cause: impl Into<String>) -> Finding {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    fn fix(mut self, fix: impl Into<String>) -> Finding {
+        self.fix = Some(fix.into());
+        self
+    }
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let mut findings = checks::all(args.cpu.threads);
+    findings.push(self_test::check(&args.cpu, ui)?);
+    let failed = findings.iter().filter(|finding| finding.status == Status::Fail).count();
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({ "ready": failed == 0, "checks": findings }))?;
+    } else {
+        print(&findings, &mut out)?;
+    }
+    out.flush()?;
+    match failed {
+        0 => Ok(()),
+        1 => Err(Failure::new(Exit::Failed, "a check failed")),
+        n => Err(Failure::new(Exit::Failed, format!("{n} checks failed"))),
+    }
+}
+
+fn print(findings: &[Finding], out: &mut Out) -> Outcome {
+    for finding in findings {
+        let mark = match finding.status {
+            Status::Ok => Paint::Good.stdout("ok  "),
+            Status::Warn => Paint::Warning.stdout("warn"),
+            Status::Fail => Paint::Error.stdout("FAIL"),
+        };
+        out.line(format!("{mark}  {:<10} {}", finding.check, finding.found))?;
+        for (label, text) in [("why", &finding.cause), ("do", &finding.fix)] {
+            if let Some(text) = text {
+                out.line(format!("{:16} {} {text}", "", Paint::Bold.stdout(&format!("{label}:"))))?;
+            }
+        }
+    }
+    Ok(())
+}

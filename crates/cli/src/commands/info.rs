@@ -1,0 +1,232 @@
+//! `millrace info`: what is in a model, and the memory it takes.
+
+mod memory;
+mod metadata;
+
+use crate::describe::Summary;
+use crate::engine_args::kv_type_parser;
+use crate::exit::Outcome;
+use crate::model_arg::ModelArgs;
+use crate::output::{Align, Out, Paint, Table, Ui, bytes, count};
+use memory::MemoryPlan;
+use millrace_format::Checkpoint;
+use millrace_model::{Model, ModelConfig};
+use millrace_runtime::{KvType, LoadedModel};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace info demo
+  millrace info model.gguf -c 32768 --kv-type q8_0    the memory a long context takes
+  millrace info model-folder --tensors                every tensor: name, shape, type, size
+  millrace info model.gguf --json | jq .config";
+
+/// Show what is in a model, and the memory it takes
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Context length to plan memory for [default: what the model was trained for, at most 8192]
+    #[arg(short, long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    ctx: Option<u32>,
+    /// Format of the cached keys and values to plan with
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
+    kv_type: KvType,
+    /// List every tensor
+    #[arg(long)]
+    tensors: bool,
+    /// Print long metadata values whole
+    #[arg(long)]
+    full: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A model that this program can run, and what that takes.
+struct Runnable {
+    config: ModelConfig,
+    plan: MemoryPlan,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let checkpoint = args.model.open(ui)?;
+    let summary = Summary::of(&checkpoint);
+    let metadata = metadata::of(&checkpoint, args.full);
+    let tensors = args.tensors.then(|| tensor_rows(&checkpoint));
+    let runnable = match Model::from_checkpoint(&checkpoint) {
+        Ok(_) => {
+            let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
+            let plan = MemoryPlan::of(&model, args.ctx.map(|n| n as usize), args.kv_type)?;
+            Ok(Runnable { config: model.model().config.clone(), plan })
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    let mut out = Out::new();
+    if args.json {
+        out.json(&to_json(&summary, &metadata, tensors.as_deref(), &runnable))?;
+    } else {
+        print_summary(&summary, &mut out)?;
+        match &runnable {
+            Ok(runnable) => {
+                print_config(&runnable.config, &mut out)?;
+                print_types(&summary, &mut out)?;
+                runnable.plan.print(&mut out)?;
+            }
+            Err(why) => {
+                out.line(format!("  runs here      {}: {why}", Paint::Warning.stdout("no")))?;
+                print_types(&summary, &mut out)?;
+            }
+        }
+        print_metadata(&metadata, &mut out)?;
+        if let Some(tensors) = tensors {
+            print_tensors(&tensors, &mut out)?;
+        }
+    }
+    out.flush()
+}
+
+fn print_summary(summary: &Summary, out: &mut Out) -> Outcome {
+    out.line(Paint::Bold.stdout(summary.title.as_deref().unwrap_or(&summary.name)))?;
+    let architecture = summary.architecture.as_deref().unwrap_or("unknown");
+    for (name, value) in [
+        ("file", format!("{}, {}", summary.name, summary.format)),
+        ("architecture", architecture.to_owned()),
+        ("parameters", count(summary.n_params)),
+        ("quantization", summary.quantization.clone()),
+        ("size", format!("{} in {} tensors", bytes(summary.size_bytes), summary.n_tensors)),
+    ] {
+        out.line(format!("  {name:<14} {value}"))?;
+    }
+    Ok(())
+}
+
+fn print_config(config: &ModelConfig, out: &mut Out) -> Outcome {
+    let mut lines = vec![
+        ("layers", config.n_layers.to_string()),
+        ("width", format!("{}, feed-forward {}", config.d_model, config.d_ff)),
+        (
+            "heads",
+            format!(
+                "{} of {} elements, {} for keys and values",
+                config.n_heads, config.head_dim, config.n_kv_heads
+            ),
+        ),
+        ("vocabulary", config.vocab_size.to_string()),
+        ("context", format!("{} tokens", config.context_length)),
+    ];
+    if let Some(window) = config.window {
+        let n = config.layer_windowed.iter().filter(|windowed| **windowed).count();
+        lines.push(("window", format!("{window} tokens in {n} of {} layers", config.n_layers)));
+    }
+    for (name, value) in lines {
+        out.line(format!("  {name:<14} {value}"))?;
+    }
+    Ok(())
+}
+
+fn print_types(summary: &Summary, out: &mut Out) -> Outcome {
+    out.line(format!("\n{}", Paint::Bold.stdout("Sizes by type")))?;
+    let mut table = Table::new(&[
+        ("type", Align::Left),
+        ("tensors", Align::Right),
+        ("elements", Align::Right),
+        ("size", Align::Right),
+        ("share", Align::Right),
+    ]);
+    for share in &summary.types {
+        let percent = 100.0 * share.size_bytes as f64 / summary.size_bytes.max(1) as f64;
+        table.row(vec![
+            share.name.to_owned(),
+            share.n_tensors.to_string(),
+            count(share.n_elems),
+            bytes(share.size_bytes),
+            format!("{percent:.1} %"),
+        ]);
+    }
+    table.print(out)
+}
+
+fn print_metadata(metadata: &[(String, Value)], out: &mut Out) -> Outcome {
+    if metadata.is_empty() {
+        return Ok(());
+    }
+    out.line(format!("\n{}", Paint::Bold.stdout("Metadata")))?;
+    let mut table = Table::new(&[("key", Align::Left), ("value", Align::Left)]);
+    for (key, value) in metadata {
+        table.row(vec![key.clone(), metadata::one_line(value)]);
+    }
+    table.print(out)
+}
+
+/// Name, shape, type, bytes.
+type TensorRow = (String, Vec<usize>, &'static str, usize);
+
+fn tensor_rows(checkpoint: &Checkpoint) -> Vec<TensorRow> {
+    let row = |info: &millrace_format::TensorInfo| {
+        (info.name.clone(), info.shape.clone(), info.tensor_type.name(), info.size_bytes)
+    };
+    checkpoint.tensors().iter().map(row).collect()
+}
+
+fn print_tensors(tensors: &[TensorRow], out: &mut Out) -> Outcome {
+    out.line(format!("\n{}", Paint::Bold.stdout("Tensors")))?;
+    let mut table = Table::new(&[
+        ("name", Align::Left),
+        ("shape", Align::Left),
+        ("type", Align::Left),
+        ("size", Align::Right),
+    ]);
+    for (name, shape, dtype, size_bytes) in tensors {
+        let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let (shape, size) = (shape.join(" × "), bytes(*size_bytes as u64));
+        table.row(vec![name.clone(), shape, (*dtype).to_owned(), size]);
+    }
+    table.print(out)
+}
+
+fn to_json(
+    summary: &Summary,
+    metadata: &[(String, Value)],
+    tensors: Option<&[TensorRow]>,
+    runnable: &Result<Runnable, String>,
+) -> Value {
+    let mut value = json!({ "model": summary });
+    match runnable {
+        Ok(runnable) => {
+            value["runs"] = json!(true);
+            value["config"] = config_json(&runnable.config);
+            value["memory"] = json!(runnable.plan);
+        }
+        Err(why) => {
+            value["runs"] = json!(false);
+            value["reason"] = json!(why);
+        }
+    }
+    value["metadata"] = metadata.iter().cloned().collect::<serde_json::Map<_, _>>().into();
+    if let Some(tensors) = tensors {
+        let row = |(name, shape, dtype, size_bytes): &TensorRow| {
+            json!({ "name": name, "shape": shape, "type": dtype, "size_bytes": size_bytes })
+        };
+        value["tensors"] = tensors.iter().map(row).collect();
+    }
+    value
+}
+
+fn config_json(config: &ModelConfig) -> Value {
+    json!({
+        "family": config.family,
+        "n_layers": config.n_layers,
+        "d_model": config.d_model,
+        "d_ff": config.d_ff,
+        "n_heads": config.n_heads,
+        "n_kv_heads": config.n_kv_heads,
+        "head_dim": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "context_length": config.context_length,
+        "window": config.window,
+        "tied_head": config.tied_head,
+    })
+}

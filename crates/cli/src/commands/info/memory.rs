@@ -1,0 +1,115 @@
+//! The memory a model takes at a context length, as the engine itself lays it out.
+
+use crate::exit::Outcome;
+use crate::machine;
+use crate::output::{Out, Paint, bytes};
+use millrace_runtime::{Engine, EngineOptions, KvType, LoadedModel};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Bytes by purpose.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct MemoryPlan {
+    n_ctx: usize,
+    kv_type: &'static str,
+    weights_bytes: u64,
+    kv_bytes: u64,
+    scratch_bytes: u64,
+    total_bytes: u64,
+    /// What this machine could give now.
+    usable_bytes: Option<u64>,
+    fits: Option<bool>,
+    /// The longest context that would fit.
+    max_ctx: Option<usize>,
+    trained_ctx: usize,
+}
+
+impl MemoryPlan {
+    /// Plans for `n_ctx` tokens, or the engine's default.
+    pub(super) fn of(
+        model: &Arc<LoadedModel>,
+        n_ctx: Option<usize>,
+        kv_type: KvType,
+    ) -> Outcome<MemoryPlan> {
+        let engine = engine(model, n_ctx, kv_type)?;
+        let n_ctx = engine.n_ctx();
+        let kv_bytes = engine.kv_bytes().1 as u64;
+        let scratch_bytes = engine.scratch_bytes() as u64;
+        let weights_bytes = model.checkpoint().size_bytes();
+        let total_bytes = weights_bytes + kv_bytes + scratch_bytes;
+        let usable_bytes = machine::memory().usable_bytes();
+        let trained_ctx = model.model().config.context_length;
+        let fixed_bytes = weights_bytes + scratch_bytes;
+        let max_ctx = usable_bytes.map(|usable| {
+            longest(trained_ctx, |n| match self::engine(model, Some(n), kv_type) {
+                Ok(engine) => fixed_bytes + engine.kv_bytes().1 as u64 <= usable,
+                Err(_) => false,
+            })
+        });
+        Ok(MemoryPlan {
+            n_ctx,
+            kv_type: kv_type.name(),
+            weights_bytes,
+            kv_bytes,
+            scratch_bytes,
+            total_bytes,
+            usable_bytes,
+            fits: usable_bytes.map(|usable| total_bytes <= usable),
+            max_ctx,
+            trained_ctx,
+        })
+    }
+
+    pub(super) fn print(&self, out: &mut Out) -> Outcome {
+        let title = format!("Memory for a context of {} tokens", self.n_ctx);
+        out.line(format!("\n{}", Paint::Bold.stdout(&title)))?;
+        out.line(format!("  weights        {}", bytes(self.weights_bytes)))?;
+        out.line(format!("  cache ({:<5}  {}", format!("{})", self.kv_type), bytes(self.kv_bytes)))?;
+        out.line(format!("  scratch        {}", bytes(self.scratch_bytes)))?;
+        out.line(format!("  total          {}", bytes(self.total_bytes)))?;
+        let (Some(usable), Some(fits)) = (self.usable_bytes, self.fits) else { return Ok(()) };
+        let verdict = match fits {
+            true => Paint::Good.stdout("fits"),
+            false => Paint::Warning.stdout("does not fit"),
+        };
+        let max_ctx = match self.max_ctx {
+            Some(0) | None => "no context fits".to_owned(),
+            Some(n) if n == self.trained_ctx => format!("so does all it was trained for ({n})"),
+            Some(n) => format!("at most {n} tokens do"),
+        };
+        out.line(format!("  free here      {}: {verdict}; {max_ctx}", bytes(usable)))
+    }
+}
+
+fn engine(model: &Arc<LoadedModel>, n_ctx: Option<usize>, kv_type: KvType) -> Outcome<Engine> {
+    // One thread: the layout does not depend on it, and no thread need be started.
+    let options =
+        EngineOptions { n_threads: Some(1), n_ctx, kv_type, ..EngineOptions::default() };
+    Ok(Engine::new(Arc::clone(model), options)?)
+}
+
+/// The largest `n` up to `max` that `fits`, in steps of 64; 0 if none does.
+fn longest(max: usize, fits: impl Fn(usize) -> bool) -> usize {
+    if fits(max) {
+        return max;
+    }
+    const STEP: usize = 64;
+    let (mut low, mut high) = (0, max / STEP);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        if fits(middle * STEP) { low = middle } else { high = middle }
+    }
+    low * STEP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_context_is_found() {
+        assert_eq!(longest(1000, |_| true), 1000);
+        assert_eq!(longest(1000, |_| false), 0);
+        assert_eq!(longest(100_000, |n| n <= 5000), 4992);
+    }
+}

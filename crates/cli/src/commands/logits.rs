@@ -1,0 +1,122 @@
+//! `millrace logits`: a model's raw numbers, as a safetensors file.
+
+use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::exit::{Failure, Outcome};
+use crate::model_arg::ModelArgs;
+use crate::output::{Out, Ui, bytes};
+use crate::progress::Progress;
+use crate::tokens::TokenList;
+use millrace_format::{TensorSpec, safetensors};
+use millrace_quant::DType;
+use millrace_runtime::{BatchItem, Engine, EngineOptions, LogitsFor, StepOutput};
+use millrace_text::EncodeOptions;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace logits demo --tokens 1,15,8 --out last.safetensors
+  millrace logits model-folder --tokens 1,2,3 --out all.safetensors --all --hidden-states
+  millrace logits model.gguf --text \"Hello\" --out hello.safetensors
+
+The file holds `logits` [n, vocabulary] f32 (n is 1, or every token with --all) and, with
+--hidden-states, `hidden.0` (the embeddings as they enter the first block) to `hidden.LAYERS` (the
+output of the last), each [tokens, width] f32.";
+
+/// Write a model's logits and hidden states to a file
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Token ids to feed, as 1,2,3; nothing is added to them
+    #[arg(long, value_name = "IDS", required_unless_present = "text", conflicts_with = "text")]
+    tokens: Option<TokenList>,
+    /// Text to feed instead, with the tokens the model puts around every text
+    #[arg(long, value_name = "TEXT")]
+    text: Option<String>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE.safetensors", value_hint = clap::ValueHint::FilePath)]
+    out: PathBuf,
+    /// Logits of every token, not only of the last
+    #[arg(long)]
+    all: bool,
+    /// The hidden states between the blocks too
+    #[arg(long)]
+    hidden_states: bool,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
+    cpu: CpuArgs,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let model = args.model.load(ui)?;
+    let tokens = match (&args.tokens, &args.text) {
+        (Some(tokens), _) => tokens.clone(),
+        (None, text) => {
+            let options = EncodeOptions { add_special: true, parse_special: true };
+            TokenList(model.tokenizer()?.encode(text.as_deref().unwrap_or_default(), options))
+        }
+    };
+    let config = &model.model().config;
+    tokens.check(config.vocab_size)?;
+    // Without --ctx the context is as long as what was given, if the model was trained for it.
+    let n_ctx = args.context.ctx.unwrap_or(tokens.0.len().clamp(1, config.context_length));
+    let kv_type = args.context.kv_type;
+    let options = EngineOptions { n_ctx: Some(n_ctx), kv_type, ..args.cpu.options() };
+    let mut engine = Engine::new(Arc::clone(&model), options)?;
+    engine.check_context(tokens.0.len(), 0)?;
+
+    let n_rows = if args.all { tokens.0.len() } else { 1 };
+    let mut specs = vec![TensorSpec::new("logits", DType::F32, &[n_rows, config.vocab_size])];
+    let n_states = if args.hidden_states { config.n_layers + 1 } else { 0 };
+    let state_shape = [tokens.0.len(), config.d_model];
+    specs.extend((0..n_states).map(|i| TensorSpec::new(hidden_name(i), DType::F32, &state_shape)));
+    // Before the work: an unwritable path should not cost minutes.
+    let writer = safetensors::Writer::create(&args.out, &BTreeMap::new(), &specs)
+        .map_err(|error| Failure::writing(&error))?;
+    let seq = engine.create()?;
+    let logits = if args.all { LogitsFor::All } else { LogitsFor::Last };
+    let progress = Progress::spinner(ui, "computing");
+    let output = engine.step(&[BatchItem { seq, tokens: &tokens.0, logits, hidden: args.hidden_states }])?;
+    drop(progress);
+    write(writer, output).map_err(|error| Failure::writing(&error))?;
+    report(args, &specs, ui)
+}
+
+fn hidden_name(layer: usize) -> String {
+    format!("hidden.{layer}")
+}
+
+fn write(
+    mut writer: safetensors::Writer<millrace_format::output::AtomicFile>,
+    output: &StepOutput,
+) -> Result<(), millrace_format::Error> {
+    writer.write("logits", &le_bytes(output.logits(0)))?;
+    for (layer, state) in output.hidden(0).iter().enumerate() {
+        writer.write(&hidden_name(layer), &le_bytes(state))?;
+    }
+    writer.commit()
+}
+
+fn le_bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn report(args: &Args, specs: &[TensorSpec], ui: Ui) -> Outcome {
+    let size_bytes: u64 = specs.iter().filter_map(TensorSpec::size_bytes).map(|n| n as u64).sum();
+    ui.note(format_args!("{}: {} tensors, {}", args.out.display(), specs.len(), bytes(size_bytes)));
+    if !args.json {
+        return Ok(());
+    }
+    let tensor = |spec: &TensorSpec| json!({ "name": spec.name, "shape": spec.shape, "type": "f32" });
+    let tensors: Vec<_> = specs.iter().map(tensor).collect();
+    let mut out = Out::new();
+    out.json(&json!({ "file": args.out, "tensors": tensors }))
+}

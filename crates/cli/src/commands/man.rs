@@ -1,0 +1,46 @@
+//! `millrace man`: manual pages made from the command line's own definition.
+
+use crate::cli::Cli;
+use crate::exit::{Failure, Outcome};
+use crate::output::Ui;
+use clap::CommandFactory;
+use clap_mangen::Man;
+use millrace_format::output;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace man ~/.local/share/man/man1     then `man millrace`, `man millrace-run`";
+
+/// Write the manual pages into a folder
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Folder to write into; made if it is missing
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    std::fs::create_dir_all(&args.dir)
+        .map_err(|error| Failure::io(format_args!("cannot make {}", args.dir.display()), &error))?;
+    let mut root = Cli::command();
+    // Gives each subcommand its full name, `millrace-run`.
+    root.build();
+    write_page(&root, &args.dir)?;
+    let mut n_pages = 1;
+    for command in root.get_subcommands().filter(|command| command.get_name() != "help") {
+        write_page(command, &args.dir)?;
+        n_pages += 1;
+    }
+    ui.note(format_args!("{n_pages} pages in {}", args.dir.display()));
+    Ok(())
+}
+
+fn write_page(command: &clap::Command, dir: &Path) -> Outcome {
+    let page = Man::new(command.clone());
+    let path = dir.join(page.get_filename());
+    let mut text = Vec::new();
+    page.render(&mut text).expect("a vector takes every write");
+    output::write(&path, &text).map_err(|error| Failure::writing(&error))
+}

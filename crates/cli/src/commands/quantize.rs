@@ -1,0 +1,157 @@
+//! `millrace quantize`: a model in another number format or kind of files.
+
+use crate::exit::{Failure, Outcome};
+use crate::interrupt;
+use crate::model_arg::ModelArgs;
+use crate::output::{Align, Out, Table, Ui, bytes};
+use crate::progress::Progress;
+use millrace_model::convert::{Container, Plan, Recipe, Summary, Target};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace quantize model-folder model-Q4_K_M.gguf Q4_K_M    safetensors to GGUF
+  millrace quantize big.gguf small.gguf Q4_0
+  millrace quantize model.gguf model-folder BF16             GGUF to a Hugging Face folder
+  millrace quantize model-folder bundle Q4NX                 a Q4NX bundle
+  millrace quantize model-folder out.gguf Q8_0 --dry-run     what would be written, and how large
+
+OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all.
+";
+
+fn help() -> String {
+    let names: Vec<&str> = Recipe::names().collect();
+    format!("{EXAMPLES}\nTypes: {}", names.join(", "))
+}
+
+/// Convert a model to another number format, or between GGUF, safetensors and Q4NX
+#[derive(clap::Args, Debug)]
+#[command(after_help = help())]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// File (.gguf) or folder to write
+    #[arg(value_name = "OUT", value_hint = clap::ValueHint::AnyPath)]
+    out: PathBuf,
+    /// Type of the weights, as llama.cpp names them; the list is below
+    #[arg(value_name = "TYPE", value_parser = parse_recipe)]
+    recipe: Recipe,
+    /// Only say what would be written
+    #[arg(long)]
+    dry_run: bool,
+    /// Threads to convert with [default: one for each processor]
+    #[arg(short, long, value_name = "N", env = "MILLRACE_THREADS", hide_env_values = true, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_recipe(name: &str) -> Result<Recipe, String> {
+    Recipe::from_name(name).map_err(|error| error.to_string())
+}
+
+impl From<millrace_model::convert::Error> for Failure {
+    fn from(error: millrace_model::convert::Error) -> Failure {
+        use millrace_model::convert::Error;
+        match &error {
+            Error::Cancelled => Failure::interrupted(),
+            Error::Target { .. } | Error::UnknownRecipe { .. } | Error::Output { .. } => {
+                Failure::usage(error.to_string())
+            }
+            Error::Format(_) | Error::Io { .. } => Failure::writing(&error),
+            _ => Failure::reading(&error),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let checkpoint = args.model.open(ui)?;
+    let container = Container::of(&args.out, args.recipe);
+    let plan = Plan::new(&checkpoint, Target { container, recipe: args.recipe })?;
+    for note in plan.notes() {
+        ui.note(note);
+    }
+    if !plan.skipped().is_empty() {
+        ui.note(format_args!("{} tensors have no place in the result", plan.skipped().len()));
+        plan.skipped().iter().for_each(|name| ui.detail(name));
+    }
+    for fallback in plan.fallbacks() {
+        let (tensor, shape) = (&fallback.tensor, &fallback.shape);
+        let (wanted, given) = (fallback.wanted, fallback.given);
+        ui.detail(format_args!("{tensor} {shape:?}: {given}, as {wanted} blocks do not fit"));
+    }
+    if args.dry_run {
+        return report_plan(args, &plan, ui);
+    }
+    let n_threads = args.threads.map_or_else(
+        || std::thread::available_parallelism().map_or(1, |n| n.get()),
+        usize::from,
+    );
+    let progress = Progress::steps(ui, plan.tensors().len() as u64);
+    let summary = plan.write(&args.out, n_threads, &mut |step| {
+        progress.message(step.tensor);
+        progress.set(step.tensors_done as u64);
+        if interrupt::is_raised() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    drop(progress);
+    report(args, &summary, plan.n_elems(), ui)
+}
+
+fn report_plan(args: &Args, plan: &Plan<'_>, ui: Ui) -> Outcome {
+    let mut out = Out::new();
+    if args.json {
+        let tensor = |tensor: &millrace_model::convert::PlannedTensor| {
+            json!({
+                "name": tensor.name,
+                "shape": tensor.shape,
+                "type": tensor.tensor_type.name(),
+                "size_bytes": tensor.size_bytes,
+            })
+        };
+        let tensors: Vec<Value> = plan.tensors().iter().map(tensor).collect();
+        return out.json(&json!({ "size_bytes": plan.size_bytes(), "tensors": tensors }));
+    }
+    let mut table = Table::new(&[
+        ("tensor", Align::Left),
+        ("shape", Align::Left),
+        ("type", Align::Left),
+        ("size", Align::Right),
+    ]);
+    for tensor in plan.tensors() {
+        let shape: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
+        let (name, dtype) = (tensor.name.clone(), tensor.tensor_type.name().to_owned());
+        table.row(vec![name, shape.join(" × "), dtype, bytes(tensor.size_bytes)]);
+    }
+    table.print(&mut out)?;
+    out.flush()?;
+    ui.note(format_args!("{} in {} tensors", bytes(plan.size_bytes()), plan.tensors().len()));
+    Ok(())
+}
+
+fn report(args: &Args, summary: &Summary, n_elems: u64, ui: Ui) -> Outcome {
+    let bits = summary.written_bytes as f64 * 8.0 / n_elems.max(1) as f64;
+    ui.note(format_args!(
+        "{} tensors: {} to {}, {bits:.2} bits a weight",
+        summary.n_tensors,
+        bytes(summary.source_bytes),
+        bytes(summary.written_bytes),
+    ));
+    let mut out = Out::new();
+    if args.json {
+        let by_type = summary.by_type.iter().map(|(kind, n)| (kind.name().to_owned(), json!(n)));
+        out.json(&json!({
+            "files": summary.files,
+            "n_tensors": summary.n_tensors,
+            "source_bytes": summary.source_bytes,
+            "written_bytes": summary.written_bytes,
+            "bits_per_weight": bits,
+            "bytes_by_type": by_type.collect::<serde_json::Map<_, _>>(),
+        }))?;
+    } else {
+        out.line(args.out.display())?;
+    }
+    out.flush()
+}

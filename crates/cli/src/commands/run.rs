@@ -1,0 +1,202 @@
+//! `millrace run`: one prompt in, text out.
+
+use crate::commands::chat;
+use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::exit::{Failure, Outcome};
+use crate::interrupt;
+use crate::model_arg::ModelArgs;
+use crate::output::{Out, Paint, Ui};
+use crate::progress::Progress;
+use crate::prompt::{TextArgs, check_not_empty};
+use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
+use crate::stats;
+use millrace_runtime::{
+    Engine, Event, Finish, GenerateParams, Generation, LoadedModel, Session, generate,
+};
+use millrace_text::EncodeOptions;
+use crate::shim::*;
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace run demo \"Once upon a time\"                     continue a text
+  millrace run demo --chat \"Who found the ball?\"           ask, through the model's chat template
+  millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the likeliest
+  cat question.txt | millrace run model-folder --chat      prompt from standard input
+  millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
+  millrace run demo                                        on a terminal: the same as `millrace chat`
+
+Only what the model writes goes to standard output (and, on a terminal, the prompt before it).";
+
+/// Write text with a model: continue a prompt, or answer it
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    text: TextArgs,
+    /// Ask instead of continue: the prompt becomes a user's message in the model's chat template
+    #[arg(long)]
+    chat: bool,
+    /// Instructions for the model to keep to (implies --chat)
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Print the prompt before the text even when output is not a terminal
+    #[arg(long, conflicts_with = "json")]
+    echo: bool,
+    /// Print one JSON object at the end instead of streaming text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    length: LengthArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
+    cpu: CpuArgs,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    if args.text.is_interactive() && !args.json {
+        let chat = chat::Args {
+            model: args.model.clone(),
+            system: args.system.clone(),
+            length: args.length.clone(),
+            sampling: args.sampling.clone(),
+            context: args.context.clone(),
+            cpu: args.cpu.clone(),
+        };
+        return chat::run(&chat, ui);
+    }
+    let text = args.text.read()?;
+    check_not_empty(&text)?;
+    let model = args.model.load(ui)?;
+    let params = generate_params(&model, &args.sampling, &args.length)?;
+    let prompt = prompt_tokens(args, &model, &text)?;
+    let mut engine = args.cpu.engine(&model, &args.context)?;
+    ui.detail(format_args!(
+        "{} threads, level {}, context {}, seed {}",
+        engine.cpu().pool().n_threads(),
+        engine.cpu().level(),
+        engine.n_ctx(),
+        params.sampling.seed
+    ));
+    let echo = !args.json && (args.echo || std::io::stdout().is_terminal());
+    let mut printer = Printer { out: Out::new(), progress: None, failure: None, silent: args.json };
+    if echo {
+        engine.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
+        printer.out.stream(&Paint::Bold.stdout(&text))?;
+        if args.is_chat() {
+            printer.out.line("")?;
+        }
+    }
+    let generation = printer.generate(&mut engine, &prompt, &params, ui)?;
+    finish(args, &engine, &params, &generation, printer.out, ui)
+}
+
+impl Args {
+    fn is_chat(&self) -> bool {
+        self.chat || self.system.is_some()
+    }
+}
+
+/// The prompt as the model wants it.
+fn prompt_tokens(args: &Args, model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
+    let tokenizer = model.tokenizer()?;
+    if !args.is_chat() {
+        return Ok(tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true }));
+    }
+    let mut messages = Vec::new();
+    messages.extend(args.system.as_deref().map(|system| Message::new("system", system)));
+    messages.push(Message::new("user", text));
+    let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    let rendered = model.chat_template()?.render(&messages, &options)?;
+    // The template writes the beginning-of-text token itself.
+    Ok(tokenizer.encode(&rendered, EncodeOptions { add_special: false, parse_special: true }))
+}
+
+/// Streams a generation: a progress bar while the prompt is read, then the text.
+struct Printer {
+    out: Out,
+    progress: Option<Progress>,
+    failure: Option<Failure>,
+    silent: bool,
+}
+
+impl Printer {
+    fn generate(
+        &mut self,
+        engine: &mut Engine,
+        prompt: &[u32],
+        params: &GenerateParams,
+        ui: Ui,
+    ) -> Outcome<Generation> {
+        let mut session = Session::new(engine)?;
+        let mut on_event = |event: Event<'_>| match event {
+            Event::Prefill { done, total } if done < total => {
+                let progress = self.progress.get_or_insert_with(|| {
+                    let progress = Progress::steps(ui, total as u64);
+                    progress.message("reading the prompt");
+                    progress
+                });
+                progress.set(done as u64);
+            }
+            Event::Prefill { .. } => self.progress = None,
+            Event::Text(text) if !self.silent => {
+                if let Err(failure) = self.out.stream(text) {
+                    self.failure = Some(failure);
+                    // Nobody reads on: stop as Ctrl-C would.
+                    interrupt::raise();
+                }
+            }
+            Event::Text(_) => {}
+        };
+        let flag = interrupt::flag();
+        let result = generate(engine, &mut session, prompt, params, flag, &mut on_event);
+        self.progress = None;
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(result?),
+        }
+    }
+}
+
+/// The last line, the JSON object or the statistics, and the exit code of a stopped run.
+fn finish(
+    args: &Args,
+    engine: &Engine,
+    params: &GenerateParams,
+    generation: &Generation,
+    mut out: Out,
+    ui: Ui,
+) -> Outcome {
+    if args.json {
+        out.json(&to_json(engine, params, generation))?;
+    } else if !generation.text.ends_with('\n') {
+        out.line("")?;
+    }
+    out.flush()?;
+    ui.note(Paint::Dim.stderr(&format!("[{}]", stats::line(generation))));
+    match generation.finish {
+        Finish::Cancelled => Err(Failure::interrupted()),
+        _ => Ok(()),
+    }
+}
+
+fn to_json(engine: &Engine, params: &GenerateParams, generation: &Generation) -> Value {
+    json!({
+        "model": engine.model().name(),
+        "text": generation.text,
+        "tokens": generation.tokens,
+        "finish_reason": generation.finish,
+        "seed": params.sampling.seed,
+        "sampling": params.sampling,
+        "timings": stats::json(&generation.timings),
+        "n_ctx": engine.n_ctx(),
+        "threads": engine.cpu().pool().n_threads(),
+        "cpu_level": engine.cpu().level().name(),
+    })
+}

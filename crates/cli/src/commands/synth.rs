@@ -1,0 +1,114 @@
+//! `millrace synth`: a random-weight model at a real geometry.
+
+use crate::exit::{Failure, Outcome};
+use crate::output::{Out, Ui, bytes, count};
+use crate::progress::Progress;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use millrace_format::Checkpoint;
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::{self, Geometry, SynthOptions};
+use serde_json::json;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace synth llama-tiny tiny.gguf                         a small one for tests
+  millrace synth llama-3.2-1b 1b.gguf --type Q4_K_M           then `millrace bench 1b.gguf`
+  millrace synth qwen3-0.6b qwen-folder --type BF16           a Hugging Face folder
+  millrace synth llama-3.1-8b 8b.gguf --layers 4 --seed 7     fewer layers, other weights
+  millrace synth gemma-3-1b g.gguf --vocab-from gemma.gguf    with a real vocabulary
+
+The files load everywhere a real one does and run at the same speed; the text makes no sense. The
+same options give the same bytes on every machine.";
+
+/// Write a random-weight model with the shape of a real one
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Whose shape to take
+    #[arg(value_name = "GEOMETRY", value_parser = geometry_parser())]
+    geometry: Geometry,
+    /// File (.gguf) or folder to write
+    #[arg(value_name = "OUT", value_hint = clap::ValueHint::AnyPath)]
+    out: PathBuf,
+    /// Type of the weights [default: Q4_0 in a GGUF file, BF16 in a folder]
+    #[arg(long = "type", value_name = "TYPE", value_parser = recipe_parser())]
+    recipe: Option<Recipe>,
+    /// Take the vocabulary of this GGUF file (GGUF output only)
+    #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
+    vocab_from: Option<PathBuf>,
+    /// Number of layers [default: the geometry's]
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+    /// Seed of the weights
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Threads to draw with [default: one for each processor]
+    #[arg(short, long, value_name = "N", env = "MILLRACE_THREADS", hide_env_values = true, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn geometry_parser() -> impl TypedValueParser<Value = Geometry> {
+    PossibleValuesParser::new(Geometry::all().map(Geometry::name))
+        .map(|name| Geometry::named(&name).expect("one of the possible values"))
+}
+
+fn recipe_parser() -> impl TypedValueParser<Value = Recipe> {
+    let parse = |name: &str| {
+        let names = || Recipe::all().map(Recipe::name).collect::<Vec<_>>().join(", ");
+        Recipe::parse(name).ok_or_else(|| format!("no such type; there are {}", names()))
+    };
+    clap::builder::StringValueParser::new().try_map(move |name| parse(&name))
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let is_gguf = args.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let default = if is_gguf { "Q4_0" } else { "BF16" };
+    let recipe = args.recipe.or_else(|| Recipe::parse(default)).expect("both defaults exist");
+    let vocab = args.vocab_from.as_deref().map(Checkpoint::open).transpose()?;
+    let metadata = vocab.as_ref().map(|file| {
+        let not_gguf = || Failure::bad_input(format!("{} is not a GGUF file", file.name()));
+        file.gguf().ok_or_else(not_gguf)
+    });
+    let options = SynthOptions {
+        recipe,
+        vocab: metadata.transpose()?,
+        n_layers: args.layers,
+        seed: args.seed,
+        n_threads: args.threads.map(usize::from),
+    };
+    let progress = Progress::bytes(ui, 0);
+    progress.message(args.geometry.name());
+    let written = synth::write(args.geometry, &args.out, &options, &mut |done, total| {
+        progress.set_of(done, total);
+    });
+    drop(progress);
+    let written = written.map_err(|error| match &error {
+        millrace_model::Error::Format(_) => Failure::writing(&error),
+        _ => Failure::usage(error.to_string()),
+    })?;
+    let mut out = Out::new();
+    if args.json {
+        return out.json(&json!({
+            "path": args.out,
+            "geometry": args.geometry.name(),
+            "type": recipe.name(),
+            "n_params": written.n_params,
+            "size_bytes": written.size_bytes,
+            "n_layers": written.config.n_layers,
+            "vocab_size": written.config.vocab_size,
+            "seed": args.seed,
+        }));
+    }
+    ui.note(format_args!(
+        "{} parameters in {}, {}",
+        count(written.n_params),
+        recipe.name(),
+        bytes(written.size_bytes)
+    ));
+    out.line(args.out.display())?;
+    out.flush()
+}

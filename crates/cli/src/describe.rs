@@ -1,0 +1,126 @@
+//! A checkpoint in a few words and numbers, for `info` and `bench`.
+
+use millrace_format::{Checkpoint, Source, TensorType};
+use serde::Serialize;
+
+/// What a checkpoint is.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    /// The path or built-in name.
+    pub(crate) name: String,
+    /// What its authors call it.
+    pub(crate) title: Option<String>,
+    /// `GGUF` or `Hugging Face`.
+    pub(crate) format: &'static str,
+    /// As the file says: `llama`, `gemma3`, `Qwen3ForCausalLM`.
+    pub(crate) architecture: Option<String>,
+    /// Its quantisation as people call it: `Q4_K_M`, `BF16`.
+    pub(crate) quantization: String,
+    pub(crate) n_tensors: usize,
+    /// Elements of all weights.
+    pub(crate) n_params: u64,
+    /// Bytes of all tensors.
+    pub(crate) size_bytes: u64,
+    /// By format, largest first.
+    pub(crate) types: Vec<TypeShare>,
+}
+
+/// The tensors of one format.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct TypeShare {
+    pub(crate) name: &'static str,
+    pub(crate) n_tensors: usize,
+    pub(crate) n_elems: u64,
+    pub(crate) size_bytes: u64,
+}
+
+/// `general.file_type` as llama.cpp numbers them (`llama_ftype` in llama.h).
+const FILE_TYPES: [(u32, &str); 21] = [
+    (0, "F32"),
+    (1, "F16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (7, "Q8_0"),
+    (8, "Q5_0"),
+    (9, "Q5_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K_S"),
+    (12, "Q3_K_M"),
+    (13, "Q3_K_L"),
+    (14, "Q4_K_S"),
+    (15, "Q4_K_M"),
+    (16, "Q5_K_S"),
+    (17, "Q5_K_M"),
+    (18, "Q6_K"),
+    (21, "Q2_K_S"),
+    (25, "IQ4_NL"),
+    (30, "IQ4_XS"),
+    (32, "BF16"),
+    (38, "MXFP4"),
+];
+
+impl Summary {
+    pub(crate) fn of(checkpoint: &Checkpoint) -> Summary {
+        let types = type_shares(checkpoint);
+        let is_weight = |share: &&TypeShare| millrace_quant::DType::from_name(share.name).is_some();
+        Summary {
+            name: checkpoint.name().to_owned(),
+            title: gguf_text(checkpoint, "general.name"),
+            format: match checkpoint.source() {
+                Source::Gguf => "GGUF",
+                Source::HuggingFace => "Hugging Face",
+            },
+            architecture: architecture(checkpoint),
+            quantization: quantization(checkpoint, &types),
+            n_tensors: checkpoint.tensors().len(),
+            n_params: types.iter().filter(is_weight).map(|share| share.n_elems).sum(),
+            size_bytes: checkpoint.size_bytes(),
+            types,
+        }
+    }
+}
+
+fn gguf_text(checkpoint: &Checkpoint, key: &str) -> Option<String> {
+    checkpoint.gguf()?.get_str(key).ok()?.map(str::to_owned)
+}
+
+fn architecture(checkpoint: &Checkpoint) -> Option<String> {
+    gguf_text(checkpoint, "general.architecture").or_else(|| {
+        let config = checkpoint.hf()?.config.as_ref()?;
+        let class = config["architectures"][0].as_str().or(config["model_type"].as_str())?;
+        Some(class.to_owned())
+    })
+}
+
+/// The file's own word for it, else the format that takes most bytes.
+fn quantization(checkpoint: &Checkpoint, types: &[TypeShare]) -> String {
+    let file_type = checkpoint.gguf().and_then(|keys| keys.get_u32("general.file_type").ok()?);
+    let named = FILE_TYPES.iter().find(|(number, _)| Some(*number) == file_type);
+    match (named, types.first()) {
+        (Some((_, name)), _) => (*name).to_owned(),
+        (None, Some(largest)) => largest.name.to_uppercase(),
+        (None, None) => "none".to_owned(),
+    }
+}
+
+fn type_shares(checkpoint: &Checkpoint) -> Vec<TypeShare> {
+    let mut shares: Vec<TypeShare> = Vec::new();
+    for tensor in checkpoint.tensors() {
+        let name = match tensor.tensor_type {
+            TensorType::Weights(dtype) => dtype.name(),
+            TensorType::Plain(plain) => plain.name(),
+        };
+        let share = match shares.iter_mut().find(|share| share.name == name) {
+            Some(share) => share,
+            None => {
+                shares.push(TypeShare { name, n_tensors: 0, n_elems: 0, size_bytes: 0 });
+                shares.last_mut().expect("just pushed")
+            }
+        };
+        share.n_tensors += 1;
+        share.n_elems += tensor.n_elems() as u64;
+        share.size_bytes += tensor.size_bytes as u64;
+    }
+    shares.sort_by(|a, b| b.size_bytes.cmp(&a.size_bytes));
+    shares
+}

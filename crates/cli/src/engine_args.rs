@@ -1,0 +1,58 @@
+//! Options of every command that computes: threads, instruction set, context, cache format.
+
+use crate::exit::Outcome;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use millrace_runtime::{Engine, EngineOptions, KvType, Level, LoadedModel};
+use std::sync::Arc;
+
+/// How the CPU is used.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "CPU")]
+pub(crate) struct CpuArgs {
+    /// Threads to compute with [default: one for each physical core]
+    #[arg(short, long, value_name = "N", env = "MILLRACE_THREADS", hide_env_values = true)]
+    pub(crate) threads: Option<usize>,
+    /// Instruction set to use, for tests and comparisons [default: the best this CPU has]
+    #[arg(long, value_name = "LEVEL", env = "MILLRACE_CPU_LEVEL", hide_env_values = true, value_parser = level_parser())]
+    pub(crate) cpu_level: Option<Level>,
+}
+
+/// How much a sequence may hold, and in what format.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Memory")]
+pub(crate) struct ContextArgs {
+    /// Tokens of context, prompt and answer together [default: what the model was trained for, at most 8192]
+    #[arg(short, long, value_name = "TOKENS")]
+    pub(crate) ctx: Option<usize>,
+    /// Format of the cached keys and values
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
+    pub(crate) kv_type: KvType,
+}
+
+/// Accepts a level's name.
+pub(crate) fn level_parser() -> impl TypedValueParser<Value = Level> {
+    PossibleValuesParser::new(Level::ALL.map(Level::name))
+        .map(|name| name.parse::<Level>().expect("one of the possible values"))
+}
+
+/// Accepts a cache format's name.
+pub(crate) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
+    PossibleValuesParser::new(KvType::ALL.map(KvType::name)).map(|name| {
+        let found = KvType::ALL.into_iter().find(|kv_type| kv_type.name() == name);
+        found.expect("one of the possible values")
+    })
+}
+
+impl CpuArgs {
+    /// Engine options with these and nothing else set.
+    pub(crate) fn options(&self) -> EngineOptions {
+        EngineOptions { n_threads: self.threads, level: self.cpu_level, ..EngineOptions::default() }
+    }
+
+    /// An engine for one sequence.
+    pub(crate) fn engine(&self, model: &Arc<LoadedModel>, context: &ContextArgs) -> Outcome<Engine> {
+        let options =
+            EngineOptions { n_ctx: context.ctx, kv_type: context.kv_type, ..self.options() };
+        Ok(Engine::new(Arc::clone(model), options)?)
+    }
+}

@@ -1,0 +1,54 @@
+//! Which exit code each library's errors mean.
+
+use super::{Exit, Failure};
+
+impl From<millrace_format::Error> for Failure {
+    fn from(error: millrace_format::Error) -> Failure {
+        Failure::reading(&error)
+    }
+}
+
+impl From<millrace_model::Error> for Failure {
+    fn from(error: millrace_model::Error) -> Failure {
+        Failure::reading(&error)
+    }
+}
+
+impl From<millrace_text::Error> for Failure {
+    fn from(error: millrace_text::Error) -> Failure {
+        Failure::reading(&error)
+    }
+}
+
+impl From<millrace_runtime::Error> for Failure {
+    fn from(error: millrace_runtime::Error) -> Failure {
+        use millrace_runtime::Error;
+        match &error {
+            // What was asked for is wrong, not what was read.
+            Error::Kernels(_)
+            | Error::ContextOverflow { .. }
+            | Error::CacheFull { .. }
+            | Error::CacheTooLarge { .. }
+            | Error::EmptyPrompt
+            | Error::BadToken { .. }
+            | Error::BadOption { .. } => Failure::new(Exit::Usage, error.to_string()),
+            _ => Failure::reading(&error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_and_what_was_read_differ() {
+        let asked = millrace_runtime::Error::EmptyPrompt;
+        assert_eq!(Failure::from(asked).exit, Exit::Usage);
+        let read = millrace_runtime::Error::NoTokenizer { model: "x".into() };
+        assert_eq!(Failure::from(read).exit, Exit::BadInput);
+        let missing = millrace_format::Checkpoint::open("/does/not/exist".as_ref());
+        let missing = missing.expect_err("no such file");
+        assert_eq!(Failure::from(missing).exit, Exit::NotFound);
+    }
+}

@@ -1,0 +1,192 @@
+//! Models from the Hugging Face Hub, kept in the cache that other tools share.
+//!
+//! A [`Reference`] names a repository, a revision and what to pick from it. [`Hub::cached`] answers
+//! from the cache alone; [`Hub::pull`] asks the hub, downloads what is missing and checks every
+//! byte. The layout and the locks are those of `huggingface_hub`, so both can work on one cache at
+//! the same time.
+
+mod cache;
+mod client;
+mod download;
+mod error;
+mod reference;
+mod select;
+
+pub(crate) use cache::free_bytes;
+pub(crate) use error::Error;
+pub(crate) use reference::Reference;
+
+use crate::output::Ui;
+use crate::progress::Progress;
+use cache::Cache;
+use client::Client;
+use download::{Blob, Hash};
+use select::Selection;
+use std::path::PathBuf;
+
+/// Where the hub and its cache are, and whether the network may be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Base address, without a trailing slash.
+    pub(crate) endpoint: String,
+    /// Access token, sent to the endpoint's own origin only.
+    pub(crate) token: Option<String>,
+    /// The cache's root folder.
+    pub(crate) cache_dir: PathBuf,
+    /// Never touch the network.
+    pub(crate) offline: bool,
+}
+
+impl Settings {
+    /// Reads the variables that Hugging Face's own tools read.
+    pub(crate) fn from_env(offline: bool) -> Result<Settings, Error> {
+        let home = cache::hugging_face_home();
+        let endpoint = env("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let cache_dir = env("HF_HUB_CACHE")
+            .or_else(|| env("HUGGINGFACE_HUB_CACHE"))
+            .map(PathBuf::from)
+            .or_else(|| home.as_ref().map(|home| home.join("hub")))
+            .ok_or(Error::NoCacheFolder)?;
+        let token_file =
+            env("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| home.map(|home| home.join("token")));
+        let token = env("HF_TOKEN").or_else(|| {
+            let text = std::fs::read_to_string(token_file?).ok()?;
+            Some(text.trim().to_owned()).filter(|token| !token.is_empty())
+        });
+        Ok(Settings {
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            token,
+            cache_dir,
+            offline: offline || env("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value)),
+        })
+    }
+}
+
+/// A variable's value, unset when empty.
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// What `huggingface_hub` takes for yes.
+fn is_true(value: &str) -> bool {
+    ["1", "on", "yes", "true"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+}
+
+/// A model in the cache.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pulled {
+    /// What to open: a GGUF file (the first of a split one), or the snapshot's folder.
+    pub(crate) path: PathBuf,
+    /// The commit it is from.
+    pub(crate) commit: String,
+    /// Its files, within the repository.
+    pub(crate) files: Vec<PulledFile>,
+}
+
+/// One file of a [`Pulled`] model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PulledFile {
+    pub(crate) name: String,
+    pub(crate) size_bytes: u64,
+    /// Bytes that came over the network this time.
+    pub(crate) downloaded_bytes: u64,
+}
+
+/// The hub and its cache.
+pub(crate) struct Hub {
+    settings: Settings,
+    cache: Cache,
+}
+
+impl Hub {
+    pub(crate) fn new(settings: Settings) -> Hub {
+        let cache = Cache::new(settings.cache_dir.clone());
+        Hub { settings, cache }
+    }
+
+    /// The model as the cache has it; an error if it has not all of it.
+    pub(crate) fn cached(&self, reference: &Reference) -> Result<Pulled, Error> {
+        let repo = self.cache.repo(&reference.repo);
+        let missing = || Error::NotCached {
+            reference: reference.clone(),
+            cache_dir: self.settings.cache_dir.clone(),
+        };
+        let commit = repo.commit(&reference.revision).ok_or_else(missing)?;
+        let listed = repo.snapshot_files(&commit);
+        if listed.is_empty() {
+            return Err(missing());
+        }
+        let selection = select::select(&listed, reference)?;
+        if !selection.is_complete(&listed, &|name| repo.read_snapshot_file(&commit, name)) {
+            return Err(missing());
+        }
+        let files = selection.files.iter().map(|&i| PulledFile {
+            name: listed[i].name.clone(),
+            size_bytes: listed[i].size_bytes,
+            downloaded_bytes: 0,
+        });
+        Ok(Pulled { path: selection.path_in(&repo.snapshot(&commit)), files: files.collect(), commit })
+    }
+
+    /// The model, downloaded as far as it is not in the cache at the hub's current commit.
+    pub(crate) fn pull(&self, reference: &Reference, ui: Ui) -> Result<Pulled, Error> {
+        if self.settings.offline {
+            return self.cached(reference);
+        }
+        let client = Client::new(&self.settings);
+        let listing = client.list(&reference.repo, &reference.revision)?;
+        let selection = select::select(&listing.files, reference)?;
+        let blobs = self.blobs(reference, &listing, &selection)?;
+        let repo = self.cache.repo(&reference.repo);
+        repo.create()?;
+        let total: u64 = blobs.iter().map(|blob| blob.size_bytes).sum();
+        let missing: u64 = blobs.iter().map(|blob| repo.missing_bytes(blob)).sum();
+        self.cache.check_space(missing)?;
+        ui.detail(format_args!("{} files of {} bytes in {}", blobs.len(), total, reference.repo));
+
+        let progress = Progress::bytes(ui, total);
+        let mut files = Vec::new();
+        let mut before = 0;
+        for (number, blob) in blobs.iter().enumerate() {
+            progress.message(format!("{} ({}/{})", blob.name, number + 1, blobs.len()));
+            let downloaded_bytes = download::fetch(&client, &repo, blob, ui, &|in_file| {
+                progress.set(before + in_file);
+            })?;
+            before += blob.size_bytes;
+            progress.set(before);
+            repo.link(&listing.commit, &blob.name, &blob.hash.hex)?;
+            let (name, size_bytes) = (blob.name.clone(), blob.size_bytes);
+            files.push(PulledFile { name, size_bytes, downloaded_bytes });
+        }
+        // Last, so that a reference never points at a snapshot with files missing.
+        repo.write_ref(&reference.revision, &listing.commit)?;
+        let path = selection.path_in(&repo.snapshot(&listing.commit));
+        Ok(Pulled { path, files, commit: listing.commit })
+    }
+
+    /// Downloads to make, with the addresses and hashes the listing gives.
+    fn blobs(
+        &self,
+        reference: &Reference,
+        listing: &client::Listing,
+        selection: &Selection,
+    ) -> Result<Vec<Blob>, Error> {
+        let blob = |&i: &usize| {
+            let file = &listing.files[i];
+            let hash = file.hash.as_deref().and_then(Hash::parse).ok_or_else(|| {
+                let what = format!("no usable hash for `{}`", file.name);
+                Error::BadListing { repo: reference.repo.clone(), what }
+            })?;
+            let (repo, commit) = (&reference.repo, &listing.commit);
+            let path = client::percent_encode(&file.name);
+            let url = format!("{}/{repo}/resolve/{commit}/{path}", self.settings.endpoint);
+            Ok(Blob { url, name: file.name.clone(), size_bytes: file.size_bytes, hash })
+        };
+        selection.files.iter().map(blob).collect()
+    }
+
+    /// Repositories in the cache, as `owner/name`.
+    pub(crate) fn cached_repos(&self) -> Vec<String> {
+        self.cache.repos()
+    }
+}

@@ -1,0 +1,290 @@
+//! What people and programs read: standard output, notes on standard error, tables, units.
+//!
+//! Results go to standard output and nothing else does. Everything said *about* the work goes to
+//! standard error, so a pipe never carries chatter.
+
+use crate::exit::{Exit, Failure, Outcome};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+/// How much to say, and whether in colour.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ui {
+    /// `--quiet`: errors only.
+    pub(crate) quiet: bool,
+    /// How often `--verbose` was given.
+    pub(crate) verbose: u8,
+}
+
+impl Ui {
+    /// Something worth knowing; silent with `--quiet`.
+    pub(crate) fn note(self, text: impl Display) {
+        if !self.quiet {
+            say(&text.to_string());
+        }
+    }
+
+    /// Something probably wrong that does not stop the work; silent with `--quiet`.
+    pub(crate) fn warn(self, text: impl Display) {
+        if !self.quiet {
+            say(&format!("{} {text}", Paint::Warning.stderr("warning:")));
+        }
+    }
+
+    /// A detail for `--verbose`.
+    pub(crate) fn detail(self, text: impl Display) {
+        if self.verbose > 0 && !self.quiet {
+            say(&Paint::Dim.stderr(&text.to_string()));
+        }
+    }
+}
+
+/// Prints a failure the way every command ends.
+pub(crate) fn report(failure: &Failure) {
+    if !failure.message.is_empty() {
+        say(&format!("{} {}", Paint::Error.stderr("error:"), failure.message));
+        if let Some(hint) = &failure.hint {
+            say(&format!("{} {hint}", Paint::Bold.stderr("hint:")));
+        }
+    }
+}
+
+/// A line on standard error. A closed standard error leaves nobody to tell, so failure is dropped.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Text styles; each becomes plain text when the stream is no terminal or `NO_COLOR` is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paint {
+    Bold,
+    Dim,
+    Good,
+    Warning,
+    Error,
+}
+
+impl Paint {
+    fn code(self) -> &'static str {
+        match self {
+            Paint::Bold => "1",
+            Paint::Dim => "2",
+            Paint::Good => "1;32",
+            Paint::Warning => "1;33",
+            Paint::Error => "1;31",
+        }
+    }
+
+    /// Styled for standard error.
+    pub(crate) fn stderr(self, text: &str) -> String {
+        self.apply(text, colours(io::stderr().is_terminal()))
+    }
+
+    /// Styled for standard output.
+    pub(crate) fn stdout(self, text: &str) -> String {
+        self.apply(text, colours(io::stdout().is_terminal()))
+    }
+
+    fn apply(self, text: &str, on: bool) -> String {
+        if on { format!("\x1b[{}m{text}\x1b[0m", self.code()) } else { text.to_owned() }
+    }
+}
+
+/// Whether a stream gets colours: a terminal that can show them, and nobody said no
+/// (<https://no-color.org>).
+pub(crate) fn colours(is_terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    is_terminal && !set("NO_COLOR") && !dumb
+}
+
+/// Standard output with errors reported instead of panicking.
+pub(crate) struct Out {
+    writer: io::BufWriter<io::Stdout>,
+}
+
+impl Out {
+    pub(crate) fn new() -> Out {
+        Out { writer: io::BufWriter::new(io::stdout()) }
+    }
+
+    /// Writes text as it is.
+    pub(crate) fn text(&mut self, text: impl Display) -> Outcome {
+        write!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
+    }
+
+    /// Writes a line.
+    pub(crate) fn line(&mut self, text: impl Display) -> Outcome {
+        writeln!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
+    }
+
+    /// Writes text and shows it at once.
+    pub(crate) fn stream(&mut self, text: &str) -> Outcome {
+        self.text(text)?;
+        self.flush()
+    }
+
+    /// Writes a value as indented JSON.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Outcome {
+        let text = serde_json::to_string_pretty(value)
+            .expect("the values printed here have string keys and finite or null numbers");
+        self.line(text)?;
+        self.flush()
+    }
+
+    /// Hands everything to the system. Call it last: a full disk shows only here.
+    pub(crate) fn flush(&mut self) -> Outcome {
+        self.writer.flush().map_err(|error| stdout_failure(&error))
+    }
+}
+
+/// A reader that went away (`| head`) has what it wanted; anything else is a failed write.
+fn stdout_failure(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::Ok, ""),
+        _ => Failure::io("cannot write to standard output", error),
+    }
+}
+
+/// How a table column is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Rows under headings, padded to the widest cell of each column.
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Table {
+        Table { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row; one cell a column.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// Prints headings and rows, indented by two spaces.
+    pub(crate) fn print(&self, out: &mut Out) -> Outcome {
+        let widths = self.widths();
+        let headings: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        out.line(format!("  {}", Paint::Dim.stdout(&self.padded(&headings, &widths))))?;
+        for row in &self.rows {
+            let cells: Vec<&str> = row.iter().map(String::as_str).collect();
+            out.line(format!("  {}", self.padded(&cells, &widths)))?;
+        }
+        Ok(())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| width(name)).collect();
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate() {
+                widths[column] = widths[column].max(width(cell));
+            }
+        }
+        widths
+    }
+
+    fn padded(&self, cells: &[&str], widths: &[usize]) -> String {
+        let cells = cells.iter().zip(widths).zip(&self.columns);
+        let cells = cells.map(|((cell, width), column)| pad(cell, *width, column.1));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    }
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn pad(text: &str, to: usize, align: Align) -> String {
+    let fill = " ".repeat(to.saturating_sub(width(text)));
+    match align {
+        Align::Left => format!("{text}{fill}"),
+        Align::Right => format!("{fill}{text}"),
+    }
+}
+
+/// A byte count in binary units: `770.4 MiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// A count in decimal units as model cards write it: `1.24 B`, `354 k`.
+pub(crate) fn count(n: u64) -> String {
+    let value = n as f64;
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => format!("{:.1} k", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} M", value / 1e6),
+        _ => format!("{:.2} B", value / 1e9),
+    }
+}
+
+/// A rate with as many digits as carry meaning: `1234`, `85.3`, `4.21`.
+pub(crate) fn rate(value: f64) -> String {
+    match value {
+        v if v >= 1000.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_switch_where_the_digits_do() {
+        for (n, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1024 * 1024 - 1, "1.0 MiB"),
+            (807_690_624, "770.3 MiB"),
+            (u64::MAX, "16384.0 PiB"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
+        for (n, text) in [(999, "999"), (1000, "1.0 k"), (1_235_814_432, "1.24 B")] {
+            assert_eq!(count(n), text);
+        }
+        for (value, text) in [(1234.5, "1234"), (85.34, "85.3"), (4.214, "4.21")] {
+            assert_eq!(rate(value), text);
+        }
+    }
+
+    #[test]
+    fn cells_are_padded_by_characters_not_bytes() {
+        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        table.row(vec!["é".into(), "1".into()]);
+        table.row(vec!["abcdef".into(), "100".into()]);
+        let widths = table.widths();
+        assert_eq!(table.padded(&["é", "1"], &widths), "é         1");
+        assert_eq!(table.padded(&["abcdef", "100"], &widths), "abcdef  100");
+    }
+
+    #[test]
+    fn plain_text_without_a_terminal() {
+        assert_eq!(Paint::Error.apply("x", false), "x");
+        assert_eq!(Paint::Bold.apply("x", true), "\x1b[1mx\x1b[0m");
+        assert!(!colours(false));
+    }
+}

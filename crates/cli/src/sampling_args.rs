@@ -1,0 +1,165 @@
+//! Options that say how text is chosen, shared by `run` and `chat`.
+
+use crate::exit::{Failure, Outcome};
+use millrace_runtime::{GenerateParams, LoadedModel, SamplingParams};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How tokens are drawn. What is not given comes from the model's files, else from here.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingArgs {
+    /// Always take the likeliest token (the same as --temperature 0)
+    #[arg(long, conflicts_with = "temperature")]
+    greedy: bool,
+    /// Higher is more varied, 0 always takes the likeliest token [default: the model's, else 0.8]
+    #[arg(long, visible_alias = "temp", value_name = "T")]
+    temperature: Option<f32>,
+    /// Choose among the K likeliest tokens; 0 for all [default: the model's, else 40]
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Choose among the likeliest tokens that together have probability P [default: the model's, else 0.95]
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Leave out tokens less likely than P times the likeliest [default: the model's, else 0.05]
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Choose among tokens of typical surprise up to probability P; 1 is off
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    typical_p: f32,
+    /// Make tokens that appeared lately less likely; 1 is off
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    repetition_penalty: f32,
+    /// Subtract from the logits of tokens that appeared lately; 0 is off
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    presence_penalty: f32,
+    /// Subtract from the logits of tokens for each time they appeared lately; 0 is off
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    frequency_penalty: f32,
+    /// How many tokens back the penalties look
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    penalty_last_n: usize,
+    /// Add X to the logit of token ID; -inf bans it. May be repeated
+    #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]
+    logit_bias: Vec<(u32, f32)>,
+    /// Seed of the draws: the same seed gives the same text [default: a new one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// When generation ends.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Generation")]
+pub(crate) struct LengthArgs {
+    /// Tokens to write at most [default: until the model ends or the context is full]
+    #[arg(short = 'n', long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// End when this text appears; it is not printed. May be repeated
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on past the model's end-of-text tokens
+    #[arg(long)]
+    ignore_eos: bool,
+}
+
+fn parse_bias(text: &str) -> Result<(u32, f32), String> {
+    let (id, bias) = text.split_once('=').ok_or("write ID=X, as 1234=-inf")?;
+    let id = id.trim().parse().map_err(|_| format!("`{id}` is not a token id"))?;
+    let bias: f32 = bias.trim().parse().map_err(|_| format!("`{bias}` is not a number"))?;
+    if bias.is_nan() { Err("the bias must be a number".into()) } else { Ok((id, bias)) }
+}
+
+impl SamplingArgs {
+    /// The sampling to use with a model that recommends `recommended`.
+    fn resolve(&self, recommended: Option<SamplingParams>) -> SamplingParams {
+        let base = recommended.unwrap_or(SamplingParams {
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            ..SamplingParams::default()
+        });
+        let temperature = if self.greedy { Some(0.0) } else { self.temperature };
+        SamplingParams {
+            temperature: temperature.unwrap_or(base.temperature),
+            top_k: self.top_k.unwrap_or(base.top_k),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            min_p: self.min_p.unwrap_or(base.min_p),
+            typical_p: self.typical_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            penalty_last_n: self.penalty_last_n,
+            logit_bias: self.logit_bias.clone(),
+            seed: self.seed.unwrap_or_else(new_seed),
+        }
+    }
+}
+
+/// A seed nobody chose. Short, so that people can repeat it.
+fn new_seed() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mixed = since_1970.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 32
+}
+
+/// Everything [`millrace_runtime::generate`] needs to know, checked.
+pub(crate) fn generate_params(
+    model: &LoadedModel,
+    sampling: &SamplingArgs,
+    length: &LengthArgs,
+) -> Outcome<GenerateParams> {
+    let sampling = sampling.resolve(model.recommended_sampling()?);
+    sampling.check()?;
+    let vocab_size = model.model().config.vocab_size;
+    if let Some((id, _)) = sampling.logit_bias.iter().find(|(id, _)| *id as usize >= vocab_size) {
+        let message = format!("--logit-bias: token {id} is not in the vocabulary of {vocab_size}");
+        return Err(Failure::usage(message));
+    }
+    if length.stop.iter().any(String::is_empty) {
+        return Err(Failure::usage("--stop: the text is empty, so it would stop at once"));
+    }
+    Ok(GenerateParams {
+        sampling,
+        max_tokens: length.max_tokens,
+        stop: length.stop.clone(),
+        stop_tokens: Vec::new(),
+        ignore_end: length.ignore_eos,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sampling: SamplingArgs,
+    }
+
+    fn args(line: &str) -> SamplingArgs {
+        Line::parse_from(std::iter::once("x").chain(line.split_whitespace())).sampling
+    }
+
+    #[test]
+    fn given_beats_recommended_beats_default() {
+        let recommended = SamplingParams { temperature: 0.6, top_k: 20, ..Default::default() };
+        let resolved = args("--temp 0.3").resolve(Some(recommended.clone()));
+        assert_eq!((resolved.temperature, resolved.top_k), (0.3, 20));
+        assert_eq!(args("--greedy").resolve(Some(recommended)).temperature, 0.0);
+        let default = args("--seed 7").resolve(None);
+        assert_eq!((default.temperature, default.top_k, default.seed), (0.8, 40, 7));
+    }
+
+    #[test]
+    fn biases_are_id_and_number() {
+        assert_eq!(args("--logit-bias 5=-inf --logit-bias 7=1.5").logit_bias, [
+            (5, f32::NEG_INFINITY),
+            (7, 1.5)
+        ]);
+        for bad in ["5", "x=1", "5=y", "5=nan", "-1=2"] {
+            assert!(parse_bias(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Runs the binary as a user does, and looks at what it prints, writes and returns.
+
+mod hub;
+mod pull;
+mod run;

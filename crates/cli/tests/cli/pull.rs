@@ -1,0 +1,309 @@
+//! `millrace pull` against a hub on loopback.
+
+use crate::hub::{COMMIT, Faults, REPO, TestHub, git_sha1, sha256};
+use crate::run::{Finished, INTERRUPTED, IO, NOT_FOUND, OK, USAGE, finish, finished, millrace, shell};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const GGUF: &str = "tiny-Q4_0.gguf";
+
+/// Bytes that differ everywhere, so that a wrong splice shows.
+fn weights(n: usize, seed: u8) -> Vec<u8> {
+    (0..n).map(|i| (i as u64).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+}
+
+fn gguf_hub(faults: Faults) -> (TestHub, Vec<u8>) {
+    let bytes = weights(300_000, 1);
+    let files = [
+        (GGUF, bytes.clone()),
+        ("tiny-Q8_0.gguf", weights(400_000, 2)),
+        ("README.md", b"# Tiny".to_vec()),
+    ];
+    (TestHub::start(&files, faults), bytes)
+}
+
+fn home() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn pull(hub: &TestHub, home: &TempDir, arguments: &[&str]) -> Command {
+    let mut command = millrace(home.path());
+    command.arg("pull").args(arguments).env("HF_ENDPOINT", &hub.endpoint);
+    command
+}
+
+fn repo_dir(home: &TempDir) -> PathBuf {
+    home.path().join(".cache/huggingface/hub/models--acme--tiny")
+}
+
+fn incomplete(home: &TempDir, bytes: &[u8]) -> PathBuf {
+    repo_dir(home).join("blobs").join(format!("{}.incomplete", sha256(bytes)))
+}
+
+/// The pulled file has these bytes, and nothing unfinished is left.
+#[track_caller]
+fn assert_pulled(finished: &Finished, home: &TempDir, bytes: &[u8]) {
+    let path = PathBuf::from(finished.stdout.trim_end());
+    assert_eq!(path, repo_dir(home).join("snapshots").join(COMMIT).join(GGUF));
+    assert!(fs::read(&path).expect("readable") == bytes, "the bytes differ");
+    assert!(!incomplete(home, bytes).exists());
+}
+
+#[test]
+fn a_gguf_lands_in_the_shared_layout_and_comes_once() {
+    let (hub, bytes) = gguf_hub(Faults::default());
+    let home = home();
+    let first = finish(&mut pull(&hub, &home, &[REPO])).expect(OK);
+    assert_pulled(&first, &home, &bytes);
+    let link = repo_dir(&home).join("snapshots").join(COMMIT).join(GGUF);
+    let target = fs::read_link(link).expect("a link");
+    assert_eq!(target, Path::new("../../blobs").join(sha256(&bytes)));
+    let reference = fs::read_to_string(repo_dir(&home).join("refs/main")).expect("a reference");
+    assert_eq!(reference, COMMIT);
+
+    let again = finish(&mut pull(&hub, &home, &[REPO])).expect(OK);
+    assert_pulled(&again, &home, &bytes);
+    assert!(again.stderr.contains("in the cache"), "{}", again.stderr);
+    assert_eq!(hub.downloads(GGUF).len(), 1);
+    assert_eq!(hub.downloads("tiny-Q8_0.gguf").len(), 0, "not asked for");
+}
+
+#[test]
+fn a_quantisation_is_chosen_and_a_wrong_one_lists_the_others() {
+    let (hub, _) = gguf_hub(Faults::default());
+    let home = home();
+    let q8 = finish(&mut pull(&hub, &home, &["hf:acme/tiny:q8_0", "--json"])).expect(OK).json();
+    assert_eq!(q8["files"][0]["name"], "tiny-Q8_0.gguf");
+    assert_eq!(q8["files"][0]["downloaded_bytes"], 400_000);
+    assert_eq!(q8["commit"], COMMIT);
+    finish(&mut pull(&hub, &home, &["acme/tiny:Q5_K_M"]))
+        .expect_error(NOT_FOUND, &["Q5_K_M", "Q4_0", "Q8_0"]);
+}
+
+#[test]
+fn a_safetensors_model_is_a_folder() {
+    let config = br#"{"model_type":"llama"}"#.to_vec();
+    let files = [
+        ("config.json", config.clone()),
+        ("model.safetensors", weights(5000, 3)),
+        ("original/consolidated.00.pth", weights(5000, 4)),
+    ];
+    let hub = TestHub::start(&files, Faults::default());
+    let home = home();
+    let path = finish(&mut pull(&hub, &home, &[REPO])).expect(OK).stdout;
+    let folder = Path::new(path.trim_end());
+    assert_eq!(fs::read(folder.join("config.json")).expect("config"), config);
+    assert!(folder.join("model.safetensors").is_file());
+    assert!(!folder.join("original").exists());
+    assert!(repo_dir(&home).join("blobs").join(git_sha1(&config)).is_file());
+}
+
+#[test]
+fn a_cut_connection_continues_with_a_range() {
+    let cut_after = vec![100_000, 120_000];
+    let (hub, bytes) = gguf_hub(Faults { cut_after, ..Faults::default() });
+    let home = home();
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    let ranges: Vec<_> =
+        hub.downloads(GGUF).iter().map(|request| request.header("range").map(str::to_owned)).collect();
+    assert_eq!(ranges, [None, Some("bytes=100000-".into()), Some("bytes=220000-".into())]);
+    assert_eq!(hub.downloads(GGUF)[1].header("if-range"), Some("\"validator\""));
+}
+
+#[test]
+fn a_later_run_continues_an_earlier_one() {
+    let (hub, bytes) = gguf_hub(Faults::default());
+    let home = home();
+    fs::create_dir_all(repo_dir(&home).join("blobs")).expect("folder");
+    fs::write(incomplete(&home, &bytes), &bytes[..123_456]).expect("write");
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_eq!(hub.downloads(GGUF)[0].header("range"), Some("bytes=123456-"));
+}
+
+#[test]
+fn a_damaged_beginning_is_noticed_and_fetched_again() {
+    let (hub, bytes) = gguf_hub(Faults::default());
+    let home = home();
+    fs::create_dir_all(repo_dir(&home).join("blobs")).expect("folder");
+    fs::write(incomplete(&home, &bytes), vec![0; 5000]).expect("write");
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_eq!(hub.downloads(GGUF).len(), 2);
+    // More than the whole file cannot be its beginning either.
+    fs::remove_dir_all(repo_dir(&home)).expect("remove");
+    fs::create_dir_all(repo_dir(&home).join("blobs")).expect("folder");
+    fs::write(incomplete(&home, &bytes), vec![0; 400_000]).expect("write");
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+}
+
+#[test]
+fn a_server_without_ranges_sends_it_all_again() {
+    let faults = Faults { ignore_range: true, cut_after: vec![50_000], ..Faults::default() };
+    let (hub, bytes) = gguf_hub(faults);
+    let home = home();
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_eq!(hub.downloads(GGUF).len(), 2);
+}
+
+#[test]
+fn the_token_reaches_the_hub_and_never_the_storage() {
+    let faults = Faults { token: Some("hf_secret"), storage: true, ..Faults::default() };
+    let (hub, bytes) = gguf_hub(faults);
+    let home = home();
+    let run = finish(pull(&hub, &home, &[REPO]).env("HF_TOKEN", "hf_secret")).expect(OK);
+    assert_pulled(&run, &home, &bytes);
+    let requests = hub.requests();
+    assert!(requests.iter().any(|request| request.server == "storage"));
+    for request in requests {
+        let sent = request.header("authorization");
+        let expected = (request.server == "hub").then_some("Bearer hf_secret");
+        assert_eq!(sent, expected, "{} {}", request.server, request.path);
+    }
+}
+
+#[test]
+fn a_redirect_on_the_same_server_keeps_the_token() {
+    let faults = Faults { token: Some("hf_file"), same_host_redirect: true, ..Faults::default() };
+    let (hub, bytes) = gguf_hub(faults);
+    let home = home();
+    fs::create_dir_all(home.path().join(".cache/huggingface")).expect("folder");
+    fs::write(home.path().join(".cache/huggingface/token"), "hf_file\n").expect("write");
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let (hub, _) = gguf_hub(Faults::default());
+    let home = home();
+    finish(&mut pull(&hub, &home, &["acme/other"]))
+        .expect_error(NOT_FOUND, &["acme/other", "no such model", "spelling"]);
+    finish(&mut pull(&hub, &home, &["acme/tiny@v9"]))
+        .expect_error(NOT_FOUND, &["no revision `v9`"]);
+    hub.set_faults(Faults { token: Some("hf_secret"), ..Faults::default() });
+    finish(&mut pull(&hub, &home, &[REPO])).expect_error(NOT_FOUND, &["refuses", "401", "HF_TOKEN"]);
+    finish(pull(&hub, &home, &[REPO]).env("HF_TOKEN", "wrong"))
+        .expect_error(NOT_FOUND, &["expired"]);
+    hub.set_faults(Faults { gated: true, ..Faults::default() });
+    finish(&mut pull(&hub, &home, &[REPO])).expect_error(NOT_FOUND, &["gated", "accept the licence"]);
+    assert!(!repo_dir(&home).exists(), "nothing is made for a model that is not there");
+}
+
+#[test]
+fn a_name_that_is_none_is_a_usage_error() {
+    let (hub, _) = gguf_hub(Faults::default());
+    let home = home();
+    for name in ["", "../x", "a/b/c/d", "acme/tiny:"] {
+        finish(&mut pull(&hub, &home, &[name])).expect_error(USAGE, &["OWNER/REPO"]);
+    }
+    assert!(hub.requests().is_empty());
+}
+
+#[test]
+fn no_hub_at_all_is_reported_at_once() {
+    let (hub, _) = gguf_hub(Faults::default());
+    let home = home();
+    let mut command = pull(&hub, &home, &[REPO]);
+    let begin = Instant::now();
+    finish(command.env("HF_ENDPOINT", "http://127.0.0.1:9")).expect_error(NOT_FOUND, &["127.0.0.1:9"]);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn wrong_bytes_are_refused_and_deleted() {
+    let (hub, bytes) = gguf_hub(Faults { corrupt: true, ..Faults::default() });
+    let home = home();
+    finish(&mut pull(&hub, &home, &[REPO]))
+        .expect_error(NOT_FOUND, &["SHA-256", &sha256(&bytes), "run the command again"]);
+    assert!(!incomplete(&home, &bytes).exists());
+    assert!(!repo_dir(&home).join("refs/main").exists());
+    hub.set_faults(Faults::default());
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+}
+
+#[test]
+fn a_busy_server_is_asked_again() {
+    let (hub, bytes) = gguf_hub(Faults { statuses: vec![503, 429], ..Faults::default() });
+    let home = home();
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_eq!(hub.downloads(GGUF).len(), 3);
+}
+
+#[test]
+fn offline_uses_the_cache_and_never_the_network() {
+    let (hub, bytes) = gguf_hub(Faults::default());
+    let home = home();
+    finish(&mut pull(&hub, &home, &["--offline", REPO]))
+        .expect_error(NOT_FOUND, &["not in the cache", "millrace pull acme/tiny"]);
+    finish(pull(&hub, &home, &[REPO]).env("HF_HUB_OFFLINE", "1")).expect(NOT_FOUND);
+    assert!(hub.requests().is_empty());
+    finish(&mut pull(&hub, &home, &[REPO])).expect(OK);
+    let online = hub.requests().len();
+    assert_pulled(&finish(&mut pull(&hub, &home, &["--offline", REPO])).expect(OK), &home, &bytes);
+    assert_eq!(hub.requests().len(), online);
+}
+
+#[test]
+fn two_processes_share_one_download() {
+    let drip = Some((30_000, Duration::from_millis(60)));
+    let (hub, bytes) = gguf_hub(Faults { drip, ..Faults::default() });
+    let home = home();
+    let start = || {
+        let mut command = pull(&hub, &home, &[REPO]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+    };
+    let both = [start(), start()];
+    for child in both {
+        let run = finished(child.wait_with_output().expect("ends")).expect(OK);
+        assert_pulled(&run, &home, &bytes);
+    }
+    assert_eq!(hub.downloads(GGUF).len(), 1);
+}
+
+#[test]
+fn a_listing_cannot_write_outside_the_cache() {
+    let evil = json!({ "rfilename": "../../../../evil.gguf", "size": 3, "blobId": git_sha1(b"abc") });
+    let (hub, _) = gguf_hub(Faults { extra_siblings: vec![evil], ..Faults::default() });
+    let home = home();
+    finish(&mut pull(&hub, &home, &[REPO])).expect_error(NOT_FOUND, &["evil.gguf"]);
+    assert!(!repo_dir(&home).exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_what_came_and_the_next_run_continues() {
+    let drip = Some((20_000, Duration::from_millis(100)));
+    let (hub, bytes) = gguf_hub(Faults { drip, ..Faults::default() });
+    let home = home();
+    let mut command = pull(&hub, &home, &[REPO]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let began = Instant::now();
+    while fs::metadata(incomplete(&home, &bytes)).map_or(0, |file| file.len()) < 40_000 {
+        assert!(began.elapsed() < Duration::from_secs(20), "no bytes arrive");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    finish(Command::new("kill").arg("-INT").arg(child.id().to_string())).expect(OK);
+    finished(child.wait_with_output().expect("ends")).expect(INTERRUPTED);
+    let kept = fs::metadata(incomplete(&home, &bytes)).expect("kept").len();
+    assert!((40_000..300_000).contains(&kept), "{kept}");
+    hub.set_faults(Faults::default());
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    let range = format!("bytes={kept}-");
+    assert_eq!(hub.downloads(GGUF).last().expect("asked").header("range"), Some(range.as_str()));
+}
+
+/// A file size limit stands in for a full disk: the write fails in the same place.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_keeps_what_fits() {
+    let (hub, bytes) = gguf_hub(Faults::default());
+    let home = home();
+    let script = "trap '' XFSZ; ulimit -f 200; exec \"$MILLRACE\" pull acme/tiny";
+    let mut limited = shell(home.path(), script);
+    finish(limited.env("HF_ENDPOINT", &hub.endpoint)).expect_error(IO, &["incomplete"]);
+    let kept = fs::metadata(incomplete(&home, &bytes)).expect("kept").len();
+    assert!(kept > 0 && kept < bytes.len() as u64, "{kept}");
+    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+}
