@@ -286,10 +286,11 @@ impl Shared {
     /// Wakes sleepers until `n` workers are awake.
     fn wake(&self, n: usize) {
         for berth in self.berths.iter().take(n) {
-            if berth.parked.load(Ordering::SeqCst) && berth.parked.swap(false, Ordering::SeqCst) {
-                if let Some(thread) = berth.thread.get() {
-                    thread.unpark();
-                }
+            if berth.parked.load(Ordering::SeqCst)
+                && berth.parked.swap(false, Ordering::SeqCst)
+                && let Some(thread) = berth.thread.get()
+            {
+                thread.unpark();
             }
         }
     }
@@ -309,10 +310,10 @@ impl Shared {
 
     /// The last worker out of a closed gate: wakes the caller if it sleeps.
     fn wake_caller(&self) {
-        if self.caller_parked.load(Ordering::SeqCst) {
-            if let Some(caller) = self.caller.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                caller.unpark();
-            }
+        if self.caller_parked.load(Ordering::SeqCst)
+            && let Some(caller) = self.caller.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            caller.unpark();
         }
     }
 

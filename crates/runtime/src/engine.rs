@@ -76,7 +76,12 @@ pub struct BatchItem<'a> {
 impl<'a> BatchItem<'a> {
     /// An item that asks for the last token's logits.
     pub fn last(seq: SeqId, tokens: &'a [u32]) -> Self {
-        BatchItem { seq, tokens, logits: LogitsFor::Last, hidden: false }
+        BatchItem {
+            seq,
+            tokens,
+            logits: LogitsFor::Last,
+            hidden: false,
+        }
     }
 
     fn n_logit_rows(&self) -> usize {
@@ -142,18 +147,31 @@ impl Engine {
     /// # Errors
     /// A level this CPU lacks, an option out of range, or a graph the kernels cannot run.
     pub fn new(model: Arc<LoadedModel>, options: EngineOptions) -> Result<Engine, Error> {
-        let cpu = Cpu::new(CpuOptions { n_threads: options.n_threads, level: options.level })?;
+        let cpu = Cpu::new(CpuOptions {
+            n_threads: options.n_threads,
+            level: options.level,
+        })?;
         let trained = model.model().config.context_length;
-        let n_ctx = options.n_ctx.unwrap_or(trained.min(EngineOptions::DEFAULT_MAX_CTX));
+        let n_ctx = options
+            .n_ctx
+            .unwrap_or(trained.min(EngineOptions::DEFAULT_MAX_CTX));
         at_least_one("ctx", n_ctx)?;
         if n_ctx > MAX_CTX {
             let (found, expected) = (n_ctx.to_string(), "at most 2^31 - 1");
-            return Err(Error::BadOption { option: "ctx", found, expected });
+            return Err(Error::BadOption {
+                option: "ctx",
+                found,
+                expected,
+            });
         }
         at_least_one("max-sequences", options.max_sequences)?;
         at_least_one("max-chunk", options.max_chunk)?;
-        let max_chunk = options.max_chunk.min(n_ctx.saturating_mul(options.max_sequences));
-        let kv_tokens = options.kv_tokens.unwrap_or(n_ctx.saturating_mul(options.max_sequences));
+        let max_chunk = options
+            .max_chunk
+            .min(n_ctx.saturating_mul(options.max_sequences));
+        let kv_tokens = options
+            .kv_tokens
+            .unwrap_or(n_ctx.saturating_mul(options.max_sequences));
         let sizes = KvSizes {
             dtype: options.kv_type,
             kv_tokens,
@@ -253,14 +271,28 @@ impl Engine {
         self.check(batch)?;
         self.begin_output(batch);
         let model = Arc::clone(&self.model);
-        let mut chunker = Chunker { batch, item: 0, token: 0 };
+        let mut chunker = Chunker {
+            batch,
+            item: 0,
+            token: 0,
+        };
         while chunker.fill(&mut self.chunk, &self.cache, self.max_chunk)? {
             for span in &self.chunk.spans {
                 self.cache.reserve(span.seq, span.rows.len());
             }
-            let mut sink = ChunkSink { chunk: &self.chunk, batch, output: &mut self.output };
+            let mut sink = ChunkSink {
+                chunk: &self.chunk,
+                batch,
+                output: &mut self.output,
+            };
             let _hot = self.cpu.pool().enter();
-            self.executor.run(&self.cpu, &model, self.cache.parts(), &self.chunk, &mut sink)?;
+            self.executor.run(
+                &self.cpu,
+                &model,
+                self.cache.parts(),
+                &self.chunk,
+                &mut sink,
+            )?;
             for span in &self.chunk.spans {
                 self.cache.commit(span.seq, span.rows.len());
             }
@@ -295,7 +327,12 @@ impl Engine {
     pub fn check_context(&self, n_prompt: usize, n_new: usize) -> Result<(), Error> {
         if n_prompt + n_new > self.n_ctx {
             let trained = self.model.model().config.context_length;
-            return Err(Error::ContextOverflow { n_prompt, n_new, n_ctx: self.n_ctx, trained });
+            return Err(Error::ContextOverflow {
+                n_prompt,
+                n_new,
+                n_ctx: self.n_ctx,
+                trained,
+            });
         }
         Ok(())
     }
@@ -324,7 +361,11 @@ const MAX_CTX: usize = (1 << 31) - 1;
 fn at_least_one(option: &'static str, value: usize) -> Result<(), Error> {
     if value == 0 {
         let found = value.to_string();
-        return Err(Error::BadOption { option, found, expected: "at least 1" });
+        return Err(Error::BadOption {
+            option,
+            found,
+            expected: "at least 1",
+        });
     }
     Ok(())
 }
@@ -356,15 +397,23 @@ impl Chunker<'_> {
             let row = chunk.tokens.len();
             let rows = row..row + (end - self.token);
             let first_pos = cache.len(item.seq)?;
-            chunk.tokens.extend_from_slice(&item.tokens[self.token..end]);
-            chunk.positions.extend((first_pos..first_pos + rows.len()).map(|p| p as u32));
+            chunk
+                .tokens
+                .extend_from_slice(&item.tokens[self.token..end]);
+            chunk
+                .positions
+                .extend((first_pos..first_pos + rows.len()).map(|p| p as u32));
             match item.logits {
                 LogitsFor::All => chunk.logit_rows.extend(rows.clone()),
                 LogitsFor::Last if end == item.tokens.len() => chunk.logit_rows.push(rows.end - 1),
                 _ => {}
             }
             chunk.hidden |= item.hidden;
-            chunk.spans.push(RunSpan { seq: item.seq, rows, first_pos });
+            chunk.spans.push(RunSpan {
+                seq: item.seq,
+                rows,
+                first_pos,
+            });
             self.token = end;
             if end == item.tokens.len() {
                 self.item += 1;
@@ -387,7 +436,9 @@ impl Sink for ChunkSink<'_> {
         let width = self.output.d_model;
         for span in &self.chunk.spans {
             let item = self.batch.iter().position(|item| item.seq == span.seq);
-            let Some(item) = item.filter(|&item| self.batch[item].hidden) else { continue };
+            let Some(item) = item.filter(|&item| self.batch[item].hidden) else {
+                continue;
+            };
             let rows = &rows[span.rows.start * width..span.rows.end * width];
             self.output.hidden[item][index].extend_from_slice(rows);
         }

@@ -33,6 +33,15 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
+    /// The model carries no chat template and none is usual for its vocabulary.
+    #[error(
+        "{model} has no chat template, and its vocabulary is of no family that has a usual one; \
+         use `run` with plain text, or add chat_template.jinja beside the weights"
+    )]
+    NoTemplate {
+        /// The model's name.
+        model: String,
+    },
     /// More tokens than the context holds.
     #[error(
         "{n_prompt} prompt tokens + {n_new} new tokens = {} do not fit the context of {n_ctx} \

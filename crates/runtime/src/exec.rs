@@ -86,7 +86,11 @@ impl Executor {
         let graph = &model.model().graph;
         let plan = Plan::new(graph)?;
         check_matrices(model, graph)?;
-        let buffers = plan.buffer_widths.iter().map(|width| vec![0.0; width * max_chunk]).collect();
+        let buffers = plan
+            .buffer_widths
+            .iter()
+            .map(|width| vec![0.0; width * max_chunk])
+            .collect();
         Ok(Executor {
             buffers: Buffers(buffers),
             vectors: decode_vectors(model, graph)?,
@@ -100,7 +104,11 @@ impl Executor {
 
     /// Bytes of scratch buffers.
     pub(crate) fn scratch_bytes(&self) -> usize {
-        self.buffers.0.iter().map(|buffer| size_of_val(&buffer[..])).sum()
+        self.buffers
+            .0
+            .iter()
+            .map(|buffer| size_of_val(&buffer[..]))
+            .sum()
     }
 
     /// Computes one chunk: appends its keys and values to the layers, and gives `sink` what was
@@ -127,10 +135,28 @@ impl Executor {
                 m = chunk.logit_rows.len();
             }
             match &self.plan.steps[i].kind {
-                StepKind::Attention { attention, q, k, v, out } => {
+                StepKind::Attention {
+                    attention,
+                    q,
+                    k,
+                    v,
+                    out,
+                } => {
                     let layer = &mut layers[attention.layer];
-                    let args = AttendArgs { attention, slots: [*q, *k, *v], out: *out };
-                    attend(cpu, &mut self.buffers, &mut self.attention, layer, tables, chunk, args);
+                    let args = AttendArgs {
+                        attention,
+                        slots: [*q, *k, *v],
+                        out: *out,
+                    };
+                    attend(
+                        cpu,
+                        &mut self.buffers,
+                        &mut self.attention,
+                        layer,
+                        tables,
+                        chunk,
+                        args,
+                    );
                 }
                 StepKind::Embed { table, scale, out } => {
                     let table = known_matrix(model, *table);
@@ -138,12 +164,25 @@ impl Executor {
                     kernels::embed(cpu, &table, &chunk.tokens, *scale, out)?;
                 }
                 StepKind::Linear { x, parts } => {
-                    let linears = Linears { model, vectors: &self.vectors, x: *x, m };
+                    let linears = Linears {
+                        model,
+                        vectors: &self.vectors,
+                        x: *x,
+                        m,
+                    };
                     linears.run(cpu, parts, &mut self.buffers, &mut self.activations);
                 }
                 kind => {
                     let (vectors, ropes) = (&self.vectors, &self.ropes);
-                    by_row(cpu, kind, vectors, ropes, &mut self.buffers, m, &chunk.positions);
+                    by_row(
+                        cpu,
+                        kind,
+                        vectors,
+                        ropes,
+                        &mut self.buffers,
+                        m,
+                        &chunk.positions,
+                    );
                 }
             }
             if chunk.hidden {
@@ -171,7 +210,12 @@ impl Executor {
 /// The weight as a matrix over the checkpoint's own bytes.
 fn matrix(model: &LoadedModel, weight: WeightId) -> Result<Matrix<'_>, Error> {
     let spec = &model.model().graph.weights[weight.0];
-    Ok(Matrix::new(spec.dtype, spec.n, spec.k, model.weight_bytes(weight))?)
+    Ok(Matrix::new(
+        spec.dtype,
+        spec.n,
+        spec.k,
+        model.weight_bytes(weight),
+    )?)
 }
 
 /// As [`matrix`], for the matrices that [`Executor::new`] has tried.
@@ -194,7 +238,9 @@ impl Linears<'_> {
             [a] => self.run_parts(cpu, [a], buffers, act),
             [a, b] => self.run_parts(cpu, [a, b], buffers, act),
             [a, b, c] => self.run_parts(cpu, [a, b, c], buffers, act),
-            more => more.iter().for_each(|part| self.run_parts(cpu, [part], buffers, act)),
+            more => more
+                .iter()
+                .for_each(|part| self.run_parts(cpu, [part], buffers, act)),
         }
     }
 
@@ -216,7 +262,13 @@ impl Linears<'_> {
                 out: &mut out[..self.m * part.out.width],
             }
         });
-        matmul(cpu, buffers.rows(self.x, self.m), self.m, activations, &mut products);
+        matmul(
+            cpu,
+            buffers.rows(self.x, self.m),
+            self.m,
+            activations,
+            &mut products,
+        );
         for (part, out) in parts.into_iter().zip(outs) {
             buffers.0[part.out.buffer] = out;
         }
@@ -238,11 +290,20 @@ fn attend(
     chunk: &Chunk,
     args: AttendArgs<'_>,
 ) {
-    let AttendArgs { attention, slots: [q, k, v], out } = args;
+    let AttendArgs {
+        attention,
+        slots: [q, k, v],
+        out,
+    } = args;
     let m = chunk.tokens.len();
     let run = |span: &RunSpan| {
         let (pages, pages_first_pos) = tables.pages(span.seq, attention.layer);
-        KvRun { rows: span.rows.clone(), first_pos: span.first_pos, pages, pages_first_pos }
+        KvRun {
+            rows: span.rows.clone(),
+            first_pos: span.first_pos,
+            pages,
+            pages_first_pos,
+        }
     };
     let runs: Vec<KvRun<'_>> = chunk.spans.iter().map(run).collect();
     let (k, v) = (buffers.rows(k, m), buffers.rows(v, m));
@@ -256,7 +317,12 @@ fn attend(
     };
     buffers.write(out, m, |buffers, out| {
         let q = buffers.rows(q, m);
-        let input = AttentionInput { q, k_pages: &layer.k, v_pages: &layer.v, runs: &runs };
+        let input = AttentionInput {
+            q,
+            k_pages: &layer.k,
+            v_pages: &layer.v,
+            runs: &runs,
+        };
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
     });
 }
@@ -272,16 +338,33 @@ fn by_row(
     positions: &[u32],
 ) {
     match kind {
-        StepKind::RmsNorm { weight, eps, offset, group, x, out } => {
+        StepKind::RmsNorm {
+            weight,
+            eps,
+            offset,
+            group,
+            x,
+            out,
+        } => {
             let weight = &vectors[weight.0];
             buffers.write(*out, m, |buffers, out| {
                 kernels::rms_norm(cpu, buffers.rows(*x, m), *group, weight, *eps, *offset, out);
             });
         }
         StepKind::Rope { rope, head_dim, x } => {
-            kernels::rope(cpu, buffers.rows_mut(*x, m), *head_dim, positions, &ropes[rope.0]);
+            kernels::rope(
+                cpu,
+                buffers.rows_mut(*x, m),
+                *head_dim,
+                positions,
+                &ropes[rope.0],
+            );
         }
-        StepKind::Glu { activation, gate, up } => {
+        StepKind::Glu {
+            activation,
+            gate,
+            up,
+        } => {
             let activation = match activation {
                 graph::Activation::Silu => kernels::Activation::Silu,
                 graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
@@ -291,10 +374,14 @@ fn by_row(
             });
         }
         StepKind::Add { acc, x } => {
-            buffers.write(*acc, m, |buffers, acc| kernels::add(cpu, acc, buffers.rows(*x, m)));
+            buffers.write(*acc, m, |buffers, acc| {
+                kernels::add(cpu, acc, buffers.rows(*x, m))
+            });
         }
         StepKind::Copy { x, out } => {
-            buffers.write(*out, m, |buffers, out| out.copy_from_slice(buffers.rows(*x, m)));
+            buffers.write(*out, m, |buffers, out| {
+                out.copy_from_slice(buffers.rows(*x, m))
+            });
         }
         StepKind::Embed { .. } | StepKind::Linear { .. } | StepKind::Attention { .. } => {
             unreachable!("run() handles the steps that read matrices or the cache")

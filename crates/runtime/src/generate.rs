@@ -26,7 +26,10 @@ impl Session {
     /// # Errors
     /// [`Error::TooManySequences`].
     pub fn new(engine: &mut Engine) -> Result<Session, Error> {
-        Ok(Session { seq: engine.create()?, tokens: Vec::new() })
+        Ok(Session {
+            seq: engine.create()?,
+            tokens: Vec::new(),
+        })
     }
 
     /// The sequence.
@@ -60,7 +63,12 @@ impl Session {
     /// Keeps the longest cached prefix of `prompt` that leaves at least its last token to compute.
     /// Returns its length.
     fn keep_prefix(&mut self, engine: &mut Engine, prompt: &[u32]) -> Result<usize, Error> {
-        let same = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let same = self
+            .tokens
+            .iter()
+            .zip(prompt)
+            .take_while(|(a, b)| a == b)
+            .count();
         let mut keep = same.min(prompt.len().saturating_sub(1));
         match engine.truncate(self.seq, keep) {
             Ok(()) => {}
@@ -134,7 +142,11 @@ impl Timings {
 }
 
 fn rate(n: usize, time: Duration) -> f64 {
-    if time.is_zero() { 0.0 } else { n as f64 / time.as_secs_f64() }
+    if time.is_zero() {
+        0.0
+    } else {
+        n as f64 / time.as_secs_f64()
+    }
 }
 
 /// A finished generation.
@@ -192,7 +204,10 @@ pub fn generate(
     prompt.iter().for_each(|token| sampler.accept(*token));
     let tokenizer = engine.model().tokenizer()?.clone();
     // The text goes on where the prompt ended.
-    let continuation = DecodeOptions { skip_special: true, text_start: false };
+    let continuation = DecodeOptions {
+        skip_special: true,
+        text_start: false,
+    };
     let mut run = Run {
         detokenizer: Detokenizer::new(Arc::clone(&tokenizer), continuation),
         scanner: StopScanner::new(&params.stop),
@@ -210,7 +225,8 @@ pub fn generate(
         run.generation.finish = Finish::Length;
         return Ok(run.generation);
     }
-    let Some(mut token) = run.prefill(engine, session, &prompt[n_cached..], &mut sampler, cancel)?
+    let Some(mut token) =
+        run.prefill(engine, session, &prompt[n_cached..], &mut sampler, cancel)?
     else {
         return Ok(run.generation);
     };
@@ -228,7 +244,10 @@ pub fn generate(
         if run.take_token(token) {
             break Finish::StopText;
         }
-        if params.max_tokens.is_some_and(|max| run.generation.tokens.len() >= max) {
+        if params
+            .max_tokens
+            .is_some_and(|max| run.generation.tokens.len() >= max)
+        {
             break Finish::Length;
         }
         if session.tokens.len() >= engine.n_ctx() {
@@ -253,7 +272,12 @@ impl Session {
         logits: LogitsFor,
         sampler: &mut Sampler,
     ) -> Result<u32, Error> {
-        let output = engine.step(&[BatchItem { seq: self.seq, tokens, logits, hidden: false }])?;
+        let output = engine.step(&[BatchItem {
+            seq: self.seq,
+            tokens,
+            logits,
+            hidden: false,
+        }])?;
         self.tokens.extend_from_slice(tokens);
         if logits == LogitsFor::None {
             return Ok(0);
@@ -261,7 +285,9 @@ impl Session {
         let row = output.logits(0);
         // One pass over the row finds NaN and infinities alike: 0 · x is 0 only for finite x.
         if row.iter().map(|logit| logit * 0.0).sum::<f32>() != 0.0 {
-            return Err(Error::NotFinite { position: self.tokens.len() - 1 });
+            return Err(Error::NotFinite {
+                position: self.tokens.len() - 1,
+            });
         }
         Ok(sampler.sample(row))
     }
@@ -291,7 +317,11 @@ impl Run<'_> {
                 return Ok(None);
             }
             let done = self.generation.timings.n_prefill + tokens.len();
-            let logits = if done == total { LogitsFor::Last } else { LogitsFor::None };
+            let logits = if done == total {
+                LogitsFor::Last
+            } else {
+                LogitsFor::None
+            };
             first = Some(session.append(engine, tokens, logits, sampler)?);
             self.generation.timings.n_prefill = done;
             (self.on_event)(Event::Prefill { done, total });

@@ -96,7 +96,9 @@ impl KvCache {
         };
         let mut total_bytes = 0usize;
         for node in &graph.nodes {
-            let Op::Attention(attention) = &node.op else { continue };
+            let Op::Attention(attention) = &node.op else {
+                continue;
+            };
             let layout = KvLayout {
                 dtype: sizes.dtype,
                 n_kv_heads: attention.n_kv_heads,
@@ -110,8 +112,9 @@ impl KvCache {
             total_bytes = total_bytes.saturating_add(slab_bytes.saturating_mul(2));
             let slab = || KvBuffer::zeroed(slab_bytes);
             let slabs = slab().and_then(|k| Ok((k, slab()?)));
-            let (k, v) =
-                slabs.map_err(|_| Error::CacheTooLarge { needed_bytes: total_bytes })?;
+            let (k, v) = slabs.map_err(|_| Error::CacheTooLarge {
+                needed_bytes: total_bytes,
+            })?;
             cache.groups[group].layers.push(cache.layers.len());
             cache.group_of.push(group);
             cache.layers.push(LayerCache { layout, k, v });
@@ -129,9 +132,16 @@ impl KvCache {
             return found;
         }
         let sizes = &self.sizes;
-        let all = sizes.kv_tokens.div_ceil(PAGE_TOKENS).saturating_add(sizes.max_sequences);
+        let all = sizes
+            .kv_tokens
+            .div_ceil(PAGE_TOKENS)
+            .saturating_add(sizes.max_sequences);
         let n_pages = window.map_or(all, |window| {
-            all.min(sizes.windowed_pages(window).saturating_mul(sizes.max_sequences))
+            all.min(
+                sizes
+                    .windowed_pages(window)
+                    .saturating_mul(sizes.max_sequences),
+            )
         });
         self.groups.push(Group {
             window,
@@ -145,7 +155,10 @@ impl KvCache {
 
     /// Bytes of address space of all slabs.
     pub(crate) fn capacity_bytes(&self) -> usize {
-        self.layers.iter().map(|layer| layer.k.len() + layer.v.len()).sum()
+        self.layers
+            .iter()
+            .map(|layer| layer.k.len() + layer.v.len())
+            .sum()
     }
 
     /// Bytes of pages some sequence refers to.
@@ -155,7 +168,11 @@ impl KvCache {
             let used = group.references.len() - group.free.len();
             2 * used * layer.layout.page_bytes()
         };
-        self.layers.iter().zip(&self.group_of).map(layer_bytes).sum()
+        self.layers
+            .iter()
+            .zip(&self.group_of)
+            .map(layer_bytes)
+            .sum()
     }
 
     /// A new, empty sequence.
@@ -170,7 +187,9 @@ impl KvCache {
             return Ok(SeqId(slot as u32));
         }
         if self.sequences.len() >= self.sizes.max_sequences {
-            return Err(Error::TooManySequences { max_sequences: self.sizes.max_sequences });
+            return Err(Error::TooManySequences {
+                max_sequences: self.sizes.max_sequences,
+            });
         }
         self.sequences.push(Some(sequence));
         Ok(SeqId(self.sequences.len() as u32 - 1))
@@ -192,7 +211,10 @@ impl KvCache {
         let fork = self.insert(copy)?;
         if let Some(sequence) = &self.sequences[fork.0 as usize] {
             for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
-                table.pages.iter().for_each(|page| group.references[*page as usize] += 1);
+                table
+                    .pages
+                    .iter()
+                    .for_each(|page| group.references[*page as usize] += 1);
             }
         }
         Ok(fork)
@@ -228,7 +250,9 @@ impl KvCache {
 
     /// Drops pages past `len` tokens without asking whether the window is still there.
     fn cut(&mut self, seq: SeqId, len: usize) {
-        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else { return };
+        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else {
+            return;
+        };
         sequence.len = sequence.len.min(len);
         let keep = len.div_ceil(PAGE_TOKENS);
         for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
@@ -259,7 +283,11 @@ impl KvCache {
             }
             let free = group.free.len();
             if needed > free {
-                return Err(Error::CacheFull { needed, free, page_tokens: PAGE_TOKENS });
+                return Err(Error::CacheFull {
+                    needed,
+                    free,
+                    page_tokens: PAGE_TOKENS,
+                });
             }
         }
         Ok(())
@@ -288,7 +316,9 @@ impl KvCache {
     }
 
     fn extend(&mut self, seq: SeqId, g: usize, n_tokens: usize) {
-        let Some(mut sequence) = self.sequences[seq.0 as usize].take() else { return };
+        let Some(mut sequence) = self.sequences[seq.0 as usize].take() else {
+            return;
+        };
         if self.must_unshare(&sequence, g)
             && let Some(shared) = sequence.tables[g].pages.pop()
         {
@@ -316,11 +346,15 @@ impl KvCache {
 
     /// Counts `n_tokens` that a step has written, and drops pages behind the windows.
     pub(crate) fn commit(&mut self, seq: SeqId, n_tokens: usize) {
-        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else { return };
+        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else {
+            return;
+        };
         sequence.len += n_tokens;
         for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
             let first_needed = group.oldest_needed(sequence.len) / PAGE_TOKENS;
-            let n_behind = first_needed.saturating_sub(table.first).min(table.pages.len());
+            let n_behind = first_needed
+                .saturating_sub(table.first)
+                .min(table.pages.len());
             for page in table.pages.drain(..n_behind) {
                 group.unref(page);
             }
@@ -330,7 +364,10 @@ impl KvCache {
 
     /// The slabs, and the tables that say where a sequence's pages are in them.
     pub(crate) fn parts(&mut self) -> (&mut [LayerCache], PageTables<'_>) {
-        let tables = PageTables { group_of: &self.group_of, sequences: &self.sequences };
+        let tables = PageTables {
+            group_of: &self.group_of,
+            sequences: &self.sequences,
+        };
         (&mut self.layers, tables)
     }
 }
@@ -357,7 +394,10 @@ impl<'a> PageTables<'a> {
 
 impl Group {
     fn take(&mut self) -> u32 {
-        let page = self.free.pop().expect("reserve() counted the free pages first");
+        let page = self
+            .free
+            .pop()
+            .expect("reserve() counted the free pages first");
         self.references[page as usize] = 1;
         page
     }
@@ -372,7 +412,8 @@ impl Group {
 
     /// The oldest position that a token at position `len` or later can see.
     fn oldest_needed(&self, len: usize) -> usize {
-        self.window.map_or(0, |window| (len + 1).saturating_sub(window))
+        self.window
+            .map_or(0, |window| (len + 1).saturating_sub(window))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use millrace_format::{Checkpoint, gguf};
 use millrace_model::Model;
 use millrace_model::graph::WeightId;
-use millrace_text::{GgufVocab, Tokenizer};
+use millrace_text::{ChatTemplate, GgufVocab, Tokenizer};
 
 use crate::{Error, SamplingParams};
 
@@ -33,7 +33,11 @@ impl LoadedModel {
     /// An architecture this build does not run; missing or misshapen tensors.
     pub fn from_checkpoint(checkpoint: Checkpoint) -> Result<LoadedModel, Error> {
         let model = Model::from_checkpoint(&checkpoint)?;
-        Ok(LoadedModel { checkpoint, model, tokenizer: Mutex::new(None) })
+        Ok(LoadedModel {
+            checkpoint,
+            model,
+            tokenizer: Mutex::new(None),
+        })
     }
 
     /// The checkpoint.
@@ -55,7 +59,9 @@ impl LoadedModel {
     pub(crate) fn weight_bytes(&self, weight: WeightId) -> &[u8] {
         let name = &self.model.graph.weights[weight.0].name;
         let tensor = self.checkpoint.tensor(name);
-        tensor.expect("the model was built from this checkpoint's tensors").bytes
+        tensor
+            .expect("the model was built from this checkpoint's tensors")
+            .bytes
     }
 
     /// The tokenizer; built at the first call.
@@ -64,7 +70,10 @@ impl LoadedModel {
     /// [`Error::NoTokenizer`] if the files carry none; [`Error::Text`] if it is one that this build
     /// does not know.
     pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Error> {
-        let mut slot = self.tokenizer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut slot = self
+            .tokenizer
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(tokenizer) = &*slot {
             return Ok(Arc::clone(tokenizer));
         }
@@ -74,7 +83,9 @@ impl LoadedModel {
     }
 
     fn build_tokenizer(&self) -> Result<Tokenizer, Error> {
-        let missing = || Error::NoTokenizer { model: self.name().to_owned() };
+        let missing = || Error::NoTokenizer {
+            model: self.name().to_owned(),
+        };
         if let Some(metadata) = self.checkpoint.gguf() {
             let vocab = gguf_vocab(metadata)?.ok_or_else(missing)?;
             return Ok(Tokenizer::from_gguf(vocab)?);
@@ -86,6 +97,30 @@ impl LoadedModel {
         Ok(tokenizer)
     }
 
+    /// The chat template of the files, else the usual one of the vocabulary or family.
+    ///
+    /// # Errors
+    /// [`Error::Text`] if the template does not parse; [`Error::NoTemplate`] if there is none and
+    /// none is usual; [`Error::NoTokenizer`].
+    pub fn chat_template(&self) -> Result<ChatTemplate, Error> {
+        let tokenizer = self.tokenizer()?;
+        let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id));
+        let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
+        let source = match (self.checkpoint.gguf(), self.checkpoint.hf()) {
+            (Some(metadata), _) => metadata.get_str("tokenizer.chat_template")?,
+            (None, Some(files)) => files.chat_template.as_deref(),
+            (None, None) => None,
+        };
+        if let Some(source) = source {
+            return Ok(ChatTemplate::new(source, bos, eos)?);
+        }
+        let family = self.model.config.family;
+        let usual = ChatTemplate::default_for(&tokenizer, Some(family));
+        usual.ok_or_else(|| Error::NoTemplate {
+            model: self.name().to_owned(),
+        })
+    }
+
     /// The sampling the model's authors recommend, where the files say.
     ///
     /// # Errors
@@ -94,11 +129,15 @@ impl LoadedModel {
         let mut found = Recommended::default();
         if let Some(metadata) = self.checkpoint.gguf() {
             found.temperature = metadata.get_f32("general.sampling.temp")?;
-            found.top_k = metadata.get_u32("general.sampling.top_k")?.map(|k| k as usize);
+            found.top_k = metadata
+                .get_u32("general.sampling.top_k")?
+                .map(|k| k as usize);
             found.top_p = metadata.get_f32("general.sampling.top_p")?;
             found.min_p = metadata.get_f32("general.sampling.min_p")?;
-        } else if let Some(config) =
-            self.checkpoint.hf().and_then(|files| files.generation_config.as_ref())
+        } else if let Some(config) = self
+            .checkpoint
+            .hf()
+            .and_then(|files| files.generation_config.as_ref())
         {
             if config["do_sample"] == serde_json::Value::Bool(false) {
                 return Ok(None);
@@ -115,7 +154,9 @@ impl LoadedModel {
 
 /// The end tokens of a `generation_config.json`, which may list more than the tokenizer knows.
 fn end_tokens(config: Option<&serde_json::Value>) -> Vec<u32> {
-    let Some(ids) = config.map(|config| &config["eos_token_id"]) else { return Vec::new() };
+    let Some(ids) = config.map(|config| &config["eos_token_id"]) else {
+        return Vec::new();
+    };
     let as_id = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match ids.as_array() {
         Some(list) => list.iter().filter_map(as_id).collect(),
@@ -126,7 +167,9 @@ fn end_tokens(config: Option<&serde_json::Value>) -> Vec<u32> {
 /// What GGUF metadata says of the vocabulary; `None` without one.
 fn gguf_vocab(metadata: &gguf::Metadata) -> Result<Option<GgufVocab<'_>>, Error> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
-    let Some(tokens) = metadata.get_str_array(&key("tokens"))? else { return Ok(None) };
+    let Some(tokens) = metadata.get_str_array(&key("tokens"))? else {
+        return Ok(None);
+    };
     let id = |name: &str| metadata.get_u32(&key(name));
     let flag = |name: &str| metadata.get_bool(&key(name));
     let merges = metadata.get_str_array(&key("merges"))?.unwrap_or_default();
@@ -135,7 +178,9 @@ fn gguf_vocab(metadata: &gguf::Metadata) -> Result<Option<GgufVocab<'_>>, Error>
         pre: metadata.get_str(&key("pre"))?,
         tokens: tokens.iter().map(String::as_str).collect(),
         scores: metadata.get_f32_array(&key("scores"))?.unwrap_or_default(),
-        token_types: metadata.get_i32_array(&key("token_type"))?.unwrap_or_default(),
+        token_types: metadata
+            .get_i32_array(&key("token_type"))?
+            .unwrap_or_default(),
         merges: merges.iter().map(String::as_str).collect(),
         bos: id("bos_token_id")?,
         eos: id("eos_token_id")?,
@@ -159,7 +204,10 @@ struct Recommended {
 impl Recommended {
     /// `None` when nothing was said. A file may say anything: what makes no sense is left out.
     fn params(self) -> Option<SamplingParams> {
-        let default = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
+        let default = SamplingParams {
+            temperature: 1.0,
+            ..SamplingParams::default()
+        };
         let params = SamplingParams {
             temperature: self.temperature.unwrap_or(default.temperature),
             top_k: self.top_k.unwrap_or(default.top_k),
@@ -168,6 +216,8 @@ impl Recommended {
             ..default
         };
         let said = self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some();
-        (said || self.min_p.is_some()).then_some(params).filter(|params| params.check().is_ok())
+        (said || self.min_p.is_some())
+            .then_some(params)
+            .filter(|params| params.check().is_ok())
     }
 }

@@ -28,18 +28,52 @@ pub(crate) struct LinearPart {
 /// What a step does. Names as in [`Op`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StepKind {
-    Embed { table: WeightId, scale: f32, out: Slot },
-    RmsNorm { weight: WeightId, eps: f32, offset: f32, group: usize, x: Slot, out: Slot },
-    Linear { x: Slot, parts: Vec<LinearPart> },
+    Embed {
+        table: WeightId,
+        scale: f32,
+        out: Slot,
+    },
+    RmsNorm {
+        weight: WeightId,
+        eps: f32,
+        offset: f32,
+        group: usize,
+        x: Slot,
+        out: Slot,
+    },
+    Linear {
+        x: Slot,
+        parts: Vec<LinearPart>,
+    },
     /// In place.
-    Rope { rope: RopeId, head_dim: usize, x: Slot },
-    Attention { attention: Attention, q: Slot, k: Slot, v: Slot, out: Slot },
+    Rope {
+        rope: RopeId,
+        head_dim: usize,
+        x: Slot,
+    },
+    Attention {
+        attention: Attention,
+        q: Slot,
+        k: Slot,
+        v: Slot,
+        out: Slot,
+    },
     /// `gate = act(gate) · up`.
-    Glu { activation: Activation, gate: Slot, up: Slot },
+    Glu {
+        activation: Activation,
+        gate: Slot,
+        up: Slot,
+    },
     /// `acc += x`.
-    Add { acc: Slot, x: Slot },
+    Add {
+        acc: Slot,
+        x: Slot,
+    },
     /// Copies a value that an in-place step is about to overwrite but a later step still reads.
-    Copy { x: Slot, out: Slot },
+    Copy {
+        x: Slot,
+        out: Slot,
+    },
 }
 
 /// One step, and the hidden states its outputs are.
@@ -117,11 +151,20 @@ fn check(graph: &Graph) -> Result<(), PlanError> {
         };
         if node.inputs.len() != expected {
             let found = node.inputs.len();
-            return Err(PlanError::Arity { node: i, label: node.label, expected, found });
+            return Err(PlanError::Arity {
+                node: i,
+                label: node.label,
+                expected,
+                found,
+            });
         }
         if let Some(value) = node.inputs.iter().find(|value| !written[value.0]) {
             let value = value.0;
-            return Err(PlanError::ReadBeforeWrite { node: i, label: node.label, value });
+            return Err(PlanError::ReadBeforeWrite {
+                node: i,
+                label: node.label,
+                value,
+            });
         }
         written[node.output.0] = true;
     }
@@ -142,9 +185,8 @@ fn group_linears(nodes: &[Node]) -> Vec<Group> {
         }
         let mut group = vec![i];
         if matches!(node.op, Op::Linear { .. }) {
-            let same = |other: &Node| {
-                matches!(other.op, Op::Linear { .. }) && other.inputs == node.inputs
-            };
+            let same =
+                |other: &Node| matches!(other.op, Op::Linear { .. }) && other.inputs == node.inputs;
             let later = (i + 1..nodes.len()).filter(|&j| !taken[j] && same(&nodes[j]));
             group.extend(later.take(MAX_PARTS - 1));
         }
@@ -220,27 +262,57 @@ impl<'g> Builder<'g> {
         let kind = match &node.op {
             Op::Embed { table, scale } => {
                 let out = self.allocate(node.output);
-                StepKind::Embed { table: *table, scale: *scale, out }
+                StepKind::Embed {
+                    table: *table,
+                    scale: *scale,
+                    out,
+                }
             }
-            Op::RmsNorm { weight, eps, offset, group } => {
+            Op::RmsNorm {
+                weight,
+                eps,
+                offset,
+                group,
+            } => {
                 let (x, out) = (self.slot(input(0)), self.allocate(node.output));
                 let (weight, eps, offset, group) = (*weight, *eps, *offset, *group);
-                StepKind::RmsNorm { weight, eps, offset, group, x, out }
+                StepKind::RmsNorm {
+                    weight,
+                    eps,
+                    offset,
+                    group,
+                    x,
+                    out,
+                }
             }
             Op::Linear { .. } => self.linear_step(g),
             Op::Rope { rope, head_dim } => {
                 let x = self.in_place(g, input(0), node.output);
-                StepKind::Rope { rope: *rope, head_dim: *head_dim, x }
+                StepKind::Rope {
+                    rope: *rope,
+                    head_dim: *head_dim,
+                    x,
+                }
             }
             Op::Attention(attention) => {
                 let [q, k, v] = [0, 1, 2].map(|i| self.slot(input(i)));
                 let out = self.allocate(node.output);
-                StepKind::Attention { attention: attention.clone(), q, k, v, out }
+                StepKind::Attention {
+                    attention: attention.clone(),
+                    q,
+                    k,
+                    v,
+                    out,
+                }
             }
             Op::Glu { activation } => {
                 let up = self.slot(input(1));
                 let gate = self.in_place(g, input(0), node.output);
-                StepKind::Glu { activation: *activation, gate, up }
+                StepKind::Glu {
+                    activation: *activation,
+                    gate,
+                    up,
+                }
             }
             Op::Add => {
                 let (a, b) = (input(0), input(1));
@@ -248,7 +320,10 @@ impl<'g> Builder<'g> {
                 let b_only_dies = self.last_use[a.0] != g && self.last_use[b.0] == g;
                 let (acc, x) = if b_only_dies { (b, a) } else { (a, b) };
                 let x = self.slot(x);
-                StepKind::Add { acc: self.in_place(g, acc, node.output), x }
+                StepKind::Add {
+                    acc: self.in_place(g, acc, node.output),
+                    x,
+                }
             }
         };
         let outputs = group.iter().map(|&i| self.graph.nodes[i].output);
@@ -262,7 +337,11 @@ impl<'g> Builder<'g> {
         for &i in &self.groups[g] {
             let node = &self.graph.nodes[i];
             if let Op::Linear { weight, bias } = node.op {
-                parts.push(LinearPart { weight, bias, out: self.allocate(node.output) });
+                parts.push(LinearPart {
+                    weight,
+                    bias,
+                    out: self.allocate(node.output),
+                });
             }
         }
         StepKind::Linear { x, parts }
@@ -270,7 +349,10 @@ impl<'g> Builder<'g> {
 
     fn hidden_of(&self, value: ValueId) -> Vec<(usize, Slot)> {
         let states = self.graph.hidden.iter().enumerate();
-        states.filter(|(_, v)| **v == value).map(|(i, v)| (i, self.slot(*v))).collect()
+        states
+            .filter(|(_, v)| **v == value)
+            .map(|(i, v)| (i, self.slot(*v)))
+            .collect()
     }
 
     fn slot(&self, value: ValueId) -> Slot {
@@ -282,8 +364,10 @@ impl<'g> Builder<'g> {
     fn allocate(&mut self, value: ValueId) -> Slot {
         let width = self.graph.values[value.0].width;
         let free = self.free.iter().copied();
-        let tightest =
-            free.clone().filter(|&b| self.widths[b] >= width).min_by_key(|&b| self.widths[b]);
+        let tightest = free
+            .clone()
+            .filter(|&b| self.widths[b] >= width)
+            .min_by_key(|&b| self.widths[b]);
         let buffer = match tightest.or_else(|| free.max_by_key(|&b| self.widths[b])) {
             Some(buffer) => {
                 self.free.retain(|free| *free != buffer);
@@ -309,7 +393,10 @@ impl<'g> Builder<'g> {
             return x;
         }
         let out = self.allocate(output);
-        self.steps.push(Step { kind: StepKind::Copy { x, out }, hidden: Vec::new() });
+        self.steps.push(Step {
+            kind: StepKind::Copy { x, out },
+            hidden: Vec::new(),
+        });
         out
     }
 

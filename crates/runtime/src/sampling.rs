@@ -61,7 +61,11 @@ impl SamplingParams {
     /// Refuses values outside their ranges.
     pub fn check(&self) -> Result<(), Error> {
         let bad = |option, found: f32, expected| {
-            Err(Error::BadOption { option, found: found.to_string(), expected })
+            Err(Error::BadOption {
+                option,
+                found: found.to_string(),
+                expected,
+            })
         };
         let unit = 0.0..=1.0;
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
@@ -83,7 +87,11 @@ impl SamplingParams {
             return bad("presence-penalty", self.presence_penalty, "a finite number");
         }
         if !self.frequency_penalty.is_finite() {
-            return bad("frequency-penalty", self.frequency_penalty, "a finite number");
+            return bad(
+                "frequency-penalty",
+                self.frequency_penalty,
+                "a finite number",
+            );
         }
         if let Some((_, bias)) = self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
             return bad("logit-bias", *bias, "a number");
@@ -147,7 +155,12 @@ impl Sampler {
 
     /// A sampler of any chain.
     pub fn with_stages(stages: Vec<Stage>, seed: u64) -> Sampler {
-        Sampler { stages, rng: Rng::new(seed), history: Vec::new(), candidates: Vec::new() }
+        Sampler {
+            stages,
+            rng: Rng::new(seed),
+            history: Vec::new(),
+            candidates: Vec::new(),
+        }
     }
 
     /// Tells the sampler of a token (of the prompt, or chosen) so that penalties see it.
@@ -162,7 +175,10 @@ impl Sampler {
         }
         self.candidates.clear();
         let all = logits.iter().enumerate();
-        self.candidates.extend(all.map(|(i, &logit)| Candidate { token: i as u32, logit }));
+        self.candidates.extend(all.map(|(i, &logit)| Candidate {
+            token: i as u32,
+            logit,
+        }));
         for stage in &self.stages {
             stage.apply(&mut self.candidates, &self.history);
         }

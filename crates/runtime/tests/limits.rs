@@ -26,29 +26,49 @@ fn bad_batches_are_refused_before_any_work() {
         ..EngineOptions::default()
     });
     let (a, b) = (engine.create().unwrap(), engine.create().unwrap());
-    assert!(matches!(engine.create(), Err(Error::TooManySequences { max_sequences: 2 })));
+    assert!(matches!(
+        engine.create(),
+        Err(Error::TooManySequences { max_sequences: 2 })
+    ));
     engine.step(&[BatchItem::last(a, &[1, 2, 3])]).unwrap();
     let long = [1; 18];
     let outside = [engine.model().model().config.vocab_size as u32];
     type Check = fn(&Error) -> bool;
     let cases: [(&[BatchItem<'_>], Check); 4] = [
-        (&[BatchItem::last(b, &[1]), BatchItem::last(a, &long)], |error| {
-            matches!(error, Error::ContextOverflow { n_prompt: 21, n_ctx: 20, .. })
-        }),
-        (&[BatchItem::last(b, &[1]), BatchItem::last(b, &[1])], |error| {
-            matches!(error, Error::DuplicateSequence(_))
-        }),
-        (&[BatchItem::last(b, &[1]), BatchItem::last(a, &[])], |error| {
-            matches!(error, Error::EmptyPrompt)
-        }),
-        (&[BatchItem::last(b, &[1]), BatchItem::last(a, &outside)], |error| {
-            matches!(error, Error::BadToken { .. })
-        }),
+        (
+            &[BatchItem::last(b, &[1]), BatchItem::last(a, &long)],
+            |error| {
+                matches!(
+                    error,
+                    Error::ContextOverflow {
+                        n_prompt: 21,
+                        n_ctx: 20,
+                        ..
+                    }
+                )
+            },
+        ),
+        (
+            &[BatchItem::last(b, &[1]), BatchItem::last(b, &[1])],
+            |error| matches!(error, Error::DuplicateSequence(_)),
+        ),
+        (
+            &[BatchItem::last(b, &[1]), BatchItem::last(a, &[])],
+            |error| matches!(error, Error::EmptyPrompt),
+        ),
+        (
+            &[BatchItem::last(b, &[1]), BatchItem::last(a, &outside)],
+            |error| matches!(error, Error::BadToken { .. }),
+        ),
     ];
     for (batch, expected) in cases {
         let error = engine.step(batch).unwrap_err();
         assert!(expected(&error), "{error:?}");
-        assert_eq!((engine.len(a).unwrap(), engine.len(b).unwrap()), (3, 0), "{error}");
+        assert_eq!(
+            (engine.len(a).unwrap(), engine.len(b).unwrap()),
+            (3, 0),
+            "{error}"
+        );
     }
     engine.release(b).unwrap();
     let gone = engine.step(&[BatchItem::last(b, &[1])]).unwrap_err();
@@ -65,30 +85,67 @@ fn a_cache_smaller_than_its_sequences_refuses_with_the_numbers() {
     });
     let seq = engine.create().unwrap();
     let error = engine.step(&[BatchItem::last(seq, &[1; 300])]).unwrap_err();
-    assert!(matches!(error, Error::CacheFull { needed: 5, free: 4, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            Error::CacheFull {
+                needed: 5,
+                free: 4,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     engine.step(&[BatchItem::last(seq, &[1; 200])]).unwrap();
 }
 
 #[test]
 fn options_out_of_range_are_refused() {
     let bad = [
-        EngineOptions { n_ctx: Some(0), ..EngineOptions::default() },
-        EngineOptions { max_chunk: 0, ..EngineOptions::default() },
-        EngineOptions { max_sequences: 0, ..EngineOptions::default() },
-        EngineOptions { n_threads: Some(0), ..EngineOptions::default() },
+        EngineOptions {
+            n_ctx: Some(0),
+            ..EngineOptions::default()
+        },
+        EngineOptions {
+            max_chunk: 0,
+            ..EngineOptions::default()
+        },
+        EngineOptions {
+            max_sequences: 0,
+            ..EngineOptions::default()
+        },
+        EngineOptions {
+            n_threads: Some(0),
+            ..EngineOptions::default()
+        },
     ];
     for options in bad {
         assert!(Engine::new(model(), options).is_err());
     }
-    let ctx = |n_ctx| EngineOptions { n_ctx: Some(n_ctx), ..EngineOptions::default() };
-    let huge = EngineOptions { max_sequences: 1 << 20, ..ctx((1 << 31) - 1) };
-    assert!(matches!(Engine::new(model(), huge), Err(Error::CacheTooLarge { .. })));
-    assert!(matches!(Engine::new(model(), ctx(1 << 31)), Err(Error::BadOption { .. })));
+    let ctx = |n_ctx| EngineOptions {
+        n_ctx: Some(n_ctx),
+        ..EngineOptions::default()
+    };
+    let huge = EngineOptions {
+        max_sequences: 1 << 20,
+        ..ctx((1 << 31) - 1)
+    };
+    assert!(matches!(
+        Engine::new(model(), huge),
+        Err(Error::CacheTooLarge { .. })
+    ));
+    assert!(matches!(
+        Engine::new(model(), ctx(1 << 31)),
+        Err(Error::BadOption { .. })
+    ));
 }
 
 #[test]
 fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so() {
-    let mut engine = engine(EngineOptions { n_ctx: Some(30), ..EngineOptions::default() });
+    let mut engine = engine(EngineOptions {
+        n_ctx: Some(30),
+        ..EngineOptions::default()
+    });
     let mut session = Session::new(&mut engine).unwrap();
     let cancel = AtomicBool::new(false);
     let mut run = |prompt: &[u32], max_tokens| {
@@ -97,13 +154,37 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
             max_tokens,
             ..GenerateParams::default()
         };
-        generate(&mut engine, &mut session, prompt, &params, &cancel, &mut |_| {})
+        generate(
+            &mut engine,
+            &mut session,
+            prompt,
+            &params,
+            &cancel,
+            &mut |_| {},
+        )
     };
     let error = run(&[1; 25], Some(6)).unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, Error::ContextOverflow { n_prompt: 25, n_new: 6, n_ctx: 30, .. }));
-    assert!(text.contains("25 prompt tokens + 6 new tokens = 31"), "{text}");
-    assert!(matches!(run(&[1; 30], None).unwrap_err(), Error::ContextOverflow { .. }));
+    assert!(matches!(
+        error,
+        Error::ContextOverflow {
+            n_prompt: 25,
+            n_new: 6,
+            n_ctx: 30,
+            ..
+        }
+    ));
+    assert!(
+        text.contains("25 prompt tokens + 6 new tokens = 31"),
+        "{text}"
+    );
+    assert!(matches!(
+        run(&[1; 30], None).unwrap_err(),
+        Error::ContextOverflow { .. }
+    ));
     assert!(matches!(run(&[], None).unwrap_err(), Error::EmptyPrompt));
-    assert!(matches!(run(&[1], None).unwrap_err(), Error::NoTokenizer { .. }));
+    assert!(matches!(
+        run(&[1], None).unwrap_err(),
+        Error::NoTokenizer { .. }
+    ));
 }

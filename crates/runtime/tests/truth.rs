@@ -28,13 +28,25 @@ fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> E
 /// Logits of every token, computed in steps of the given sizes (the last one repeats).
 fn logits(engine: &mut Engine, tokens: &[u32], sizes: &[usize]) -> Rows {
     let seq = engine.create().unwrap();
-    let mut rows = Rows { width: engine.model().model().config.vocab_size, data: Vec::new() };
+    let mut rows = Rows {
+        width: engine.model().model().config.vocab_size,
+        data: Vec::new(),
+    };
     let mut rest = tokens;
-    let mut sizes = sizes.iter().copied().chain(std::iter::repeat(sizes[sizes.len() - 1]));
+    let mut sizes = sizes
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(sizes[sizes.len() - 1]));
     while !rest.is_empty() {
         let (now, later) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
-        let item = BatchItem { seq, tokens: now, logits: LogitsFor::All, hidden: false };
-        rows.data.extend_from_slice(engine.step(&[item]).unwrap().logits(0));
+        let item = BatchItem {
+            seq,
+            tokens: now,
+            logits: LogitsFor::All,
+            hidden: false,
+        };
+        rows.data
+            .extend_from_slice(engine.step(&[item]).unwrap().logits(0));
         rest = later;
     }
     engine.release(seq).unwrap();
@@ -54,12 +66,20 @@ fn logits_and_hidden_states_are_those_of_transformers() {
 
             let seq = engine.create().unwrap();
             let tokens = &expected.tokens;
-            let item = BatchItem { seq, tokens, logits: LogitsFor::None, hidden: true };
+            let item = BatchItem {
+                seq,
+                tokens,
+                logits: LogitsFor::None,
+                hidden: true,
+            };
             let output = engine.step(&[item]).unwrap();
             assert_eq!(output.hidden(0).len(), expected.hidden.len());
             for (i, (found, expected)) in output.hidden(0).iter().zip(&expected.hidden).enumerate()
             {
-                let found = Rows { width: output.d_model(), data: found.clone() };
+                let found = Rows {
+                    width: output.d_model(),
+                    data: found.clone(),
+                };
                 assert_logits_close(&found, expected, &format!("{what}, hidden state {i}"));
             }
         }
@@ -105,7 +125,10 @@ fn chunks_single_tokens_and_batches_change_no_bit() {
 /// The tokens in uneven steps, sharing every step with two other sequences.
 fn ragged(name: &str, engine: &mut Engine, tokens: &[u32], expected: &Rows) {
     let [seq, other, third] = [0; 3].map(|_| engine.create().unwrap());
-    let mut found = Rows { width: expected.width, data: Vec::new() };
+    let mut found = Rows {
+        width: expected.width,
+        data: Vec::new(),
+    };
     let n_vocab = expected.width as u32;
     let noise: Vec<u32> = (0..200u32).map(|i| (i * 37 + 5) % n_vocab).collect();
     let mut at = 0;
@@ -115,14 +138,21 @@ fn ragged(name: &str, engine: &mut Engine, tokens: &[u32], expected: &Rows) {
             break;
         }
         let n_noise = 1 + i * 5 % 11;
-        let with = |seq, tokens, logits| BatchItem { seq, tokens, logits, hidden: false };
+        let with = |seq, tokens, logits| BatchItem {
+            seq,
+            tokens,
+            logits,
+            hidden: false,
+        };
         let mine = with(seq, &tokens[at..at + size], LogitsFor::All);
         let batch = [
             with(other, &noise[..n_noise], LogitsFor::Last),
             mine,
             with(third, &noise[n_noise..n_noise + 3], LogitsFor::None),
         ];
-        found.data.extend_from_slice(engine.step(&batch).unwrap().logits(1));
+        found
+            .data
+            .extend_from_slice(engine.step(&batch).unwrap().logits(1));
         at += size;
     }
     for seq in [seq, other, third] {
@@ -157,7 +187,10 @@ fn smaller_cache_types_pass_the_top_five_gate() {
         let expected = golden.expected();
         let model = open(golden.hf());
         for kv_type in [KvType::F16, KvType::BF16, KvType::Q8_0] {
-            let options = EngineOptions { kv_type, ..EngineOptions::default() };
+            let options = EngineOptions {
+                kv_type,
+                ..EngineOptions::default()
+            };
             let mut engine = Engine::new(Arc::clone(&model), options).unwrap();
             let found = logits(&mut engine, &expected.tokens, &[32]);
             let what = format!("{} with a {kv_type} cache", golden.name);
@@ -179,11 +212,21 @@ fn a_fork_continues_as_its_parent_would() {
     let fork = engine.fork(parent).unwrap();
     // The parent goes another way first.
     engine.step(&[BatchItem::last(parent, &[1, 2, 3])]).unwrap();
-    let item = BatchItem { seq: fork, tokens: tail, logits: LogitsFor::All, hidden: false };
+    let item = BatchItem {
+        seq: fork,
+        tokens: tail,
+        logits: LogitsFor::All,
+        hidden: false,
+    };
     let found = engine.step(&[item]).unwrap().logits(0).to_vec();
     assert!(found == expected.data[70 * expected.width..]);
     // And comes back.
     engine.truncate(parent, 70).unwrap();
-    let item = BatchItem { seq: parent, tokens: tail, logits: LogitsFor::All, hidden: false };
+    let item = BatchItem {
+        seq: parent,
+        tokens: tail,
+        logits: LogitsFor::All,
+        hidden: false,
+    };
     assert!(engine.step(&[item]).unwrap().logits(0) == found);
 }

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod byte_alphabet;
+mod chat;
 mod detokenize;
 mod end_of_generation;
 mod error;
@@ -40,6 +41,7 @@ mod tokenizer;
 mod unicode;
 mod vocab;
 
+pub use chat::{ChatTemplate, DefaultTemplate, Message, RenderOptions};
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;
 pub use gguf::GgufVocab;

@@ -1,5 +1,10 @@
 //! Runs the binary as a user does, and looks at what it prints, writes and returns.
 
+mod bad_input;
+mod basics;
 mod hub;
+mod models;
+mod numbers;
 mod pull;
 mod run;
+mod text;

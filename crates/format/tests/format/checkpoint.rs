@@ -66,6 +66,12 @@ fn a_gguf_file_and_its_folder() {
 }
 
 #[test]
+fn threads_may_share_a_checkpoint() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Checkpoint>();
+}
+
+#[test]
 fn any_shard_opens_the_split() {
     let dir = TempDir::new().unwrap();
     write_split(dir.path(), 3);

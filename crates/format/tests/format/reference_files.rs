@@ -2,10 +2,11 @@
 //! come from `tools/make_format_fixtures.py`; the vocabularies from the llama.cpp project.
 
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use millrace_format::gguf::{Array, Header, Value};
-use millrace_format::{Checkpoint, Error, safetensors};
+use millrace_format::gguf::{Array, Header, Value, Writer};
+use millrace_format::{Checkpoint, Error, TensorSpec, safetensors};
 use serde_json::Value as Json;
 
 use crate::raw::says;
@@ -85,6 +86,22 @@ fn gguf_files_of_the_reference_writer() {
     }
     let split = Checkpoint::open(&fixture("gguf/split-00003-of-00003.gguf")).unwrap();
     assert_eq!(split.files().len(), 3);
+}
+
+/// Our writer lays out the same metadata and tensors as the reference one does, to the byte.
+#[test]
+fn rewriting_a_reference_file_gives_the_same_bytes() {
+    for name in ["gguf/v3.gguf", "gguf/align64.gguf"] {
+        let model = Checkpoint::open(&fixture(name)).unwrap();
+        let specs: Vec<_> = model.tensors().iter().map(TensorSpec::from).collect();
+        let (sink, metadata) = (Cursor::new(Vec::new()), model.gguf().unwrap());
+        let mut writer = Writer::new(sink, Path::new(name), metadata, &specs).unwrap();
+        for tensor in model.iter() {
+            writer.write(&tensor.info.name, tensor.bytes).unwrap();
+        }
+        let written = writer.finish().unwrap().into_inner();
+        assert!(written == fs::read(fixture(name)).unwrap(), "{name} differs");
+    }
 }
 
 #[test]

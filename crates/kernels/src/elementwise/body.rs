@@ -6,8 +6,14 @@ use super::Activation;
 
 /// Coefficients of `f, f², …, f⁶` in `2^f = 1 + …` for |f| ≤ ½: interpolation at Chebyshev nodes,
 /// relative error below 8e-8 in f32.
-pub(crate) const EXP2_POLY: [f32; 6] =
-    [0.693_147_2, 0.240_226_5, 0.055_503_57, 0.009_618_083, 0.001_339_086_3, 0.000_154_531_63];
+pub(crate) const EXP2_POLY: [f32; 6] = [
+    std::f32::consts::LN_2,
+    0.240_226_5,
+    0.055_503_57,
+    0.009_618_083,
+    0.001_339_086_3,
+    0.000_154_531_63,
+];
 
 /// Coefficients of `r², …, r⁶` in `e^r = 1 + r + …` for |r| ≤ ln 2 / 2, made likewise.
 const EXP_POLY: [f32; 5] = [0.5, 0.166_665_78, 0.041_666_556, 0.008_363_174, 0.001_392_617_7];
@@ -108,7 +114,7 @@ pub(crate) fn glu_body<const FMA: bool>(activation: Activation, gate: &mut [f32]
         }
         Activation::GeluTanh => {
             // (1 + tanh u) / 2 = 1 / (1 + e^-2u), without the cancellation near tanh u = -1.
-            const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+            const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
             for (gate, up) in gate.iter_mut().zip(up) {
                 let x = *gate;
                 let inner = fma::<FMA>(0.044_715 * x * x, x, x);

@@ -2,10 +2,12 @@
 
 pub(crate) mod attention;
 pub(crate) mod elementwise;
-pub(crate) mod pack_block32;
-pub(crate) mod pack_float;
-pub(crate) mod pack_q4nx;
-pub(crate) mod pack_super;
+pub(crate) mod block32;
+mod block32_lines;
+pub(crate) mod float;
+mod q4nx;
+pub(crate) mod superblock;
+mod superblock_lines;
 pub(crate) mod quantize;
 pub(crate) mod tile_bf16;
 pub(crate) mod tile_f32;

@@ -11,19 +11,35 @@ pub(super) struct StopScanner {
 impl StopScanner {
     /// Empty stop texts are ignored: they would end every generation at once.
     pub(super) fn new(stops: &[String]) -> StopScanner {
-        let stops = stops.iter().filter(|stop| !stop.is_empty()).cloned().collect();
-        StopScanner { stops, held: String::new() }
+        let stops = stops
+            .iter()
+            .filter(|stop| !stop.is_empty())
+            .cloned()
+            .collect();
+        StopScanner {
+            stops,
+            held: String::new(),
+        }
     }
 
     /// Adds a piece. Returns the text that is safe to show, and whether a stop text is complete.
     pub(super) fn push(&mut self, piece: &str) -> (String, bool) {
         self.held.push_str(piece);
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop)).min();
+        let found = self
+            .stops
+            .iter()
+            .filter_map(|stop| self.held.find(stop))
+            .min();
         if let Some(at) = found {
             self.held.truncate(at);
             return (std::mem::take(&mut self.held), true);
         }
-        let keep = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
+        let keep = self
+            .stops
+            .iter()
+            .map(|stop| overlap(&self.held, stop))
+            .max()
+            .unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - keep);
         (std::mem::replace(&mut self.held, rest), false)
     }
@@ -62,9 +78,18 @@ mod tests {
 
     #[test]
     fn a_stop_text_split_over_pieces_is_found_and_not_shown() {
-        assert_eq!(feed(&["END"], &["say E", "N", "D now"]), ("say ".into(), true));
-        assert_eq!(feed(&["END"], &["say E", "N", "x"]), ("say ENx".into(), false));
-        assert_eq!(feed(&["\n\n", "Q:"], &["a\n", "Q", ":"]), ("a\n".into(), true));
+        assert_eq!(
+            feed(&["END"], &["say E", "N", "D now"]),
+            ("say ".into(), true)
+        );
+        assert_eq!(
+            feed(&["END"], &["say E", "N", "x"]),
+            ("say ENx".into(), false)
+        );
+        assert_eq!(
+            feed(&["\n\n", "Q:"], &["a\n", "Q", ":"]),
+            ("a\n".into(), true)
+        );
     }
 
     #[test]

@@ -23,11 +23,19 @@ fn graph(windows: &[Option<usize>]) -> Graph {
         layer: Some(layer),
         label: "attn",
     };
-    Graph { nodes: windows.iter().enumerate().map(node).collect(), ..Graph::default() }
+    Graph {
+        nodes: windows.iter().enumerate().map(node).collect(),
+        ..Graph::default()
+    }
 }
 
 fn cache(windows: &[Option<usize>], kv_tokens: usize, max_sequences: usize) -> KvCache {
-    let sizes = KvSizes { dtype: KvType::F32, kv_tokens, max_sequences, max_chunk: 100 };
+    let sizes = KvSizes {
+        dtype: KvType::F32,
+        kv_tokens,
+        max_sequences,
+        max_chunk: 100,
+    };
     KvCache::new(&graph(windows), sizes).unwrap()
 }
 
@@ -66,7 +74,10 @@ fn assert_holds(cache: &mut KvCache, seq: SeqId, tags: &[u8]) {
         let oldest = cache.groups[cache.group_of[layer]].oldest_needed(tags.len());
         for position in oldest..tags.len() {
             let at = offset(cache, seq, layer, position).expect("visible positions are held");
-            assert_eq!(cache.layers[layer].k[at], tags[position], "layer {layer} at {position}");
+            assert_eq!(
+                cache.layers[layer].k[at], tags[position],
+                "layer {layer} at {position}"
+            );
             assert_eq!(cache.layers[layer].v[at], !tags[position]);
         }
     }
@@ -99,7 +110,16 @@ fn a_windowed_group_drops_what_no_token_can_see() {
     assert_eq!((windowed.len(), first), (2, 384));
     assert_eq!(tables.pages(seq, 1).0.len(), 8);
     let found = cache.truncate(seq, 300);
-    assert!(matches!(found, Err(Error::WindowGone { len: 300, oldest: 384 })), "{found:?}");
+    assert!(
+        matches!(
+            found,
+            Err(Error::WindowGone {
+                len: 300,
+                oldest: 384
+            })
+        ),
+        "{found:?}"
+    );
     cache.truncate(seq, 460).unwrap();
     assert_holds(&mut cache, seq, &tags[..460]);
     cache.truncate(seq, 0).unwrap();
@@ -116,7 +136,11 @@ fn a_fork_shares_pages_until_one_side_writes() {
     let b = cache.fork(a).unwrap();
     assert_eq!(cache.used_bytes(), before);
     append(&mut cache, b, &[9; 5]).unwrap();
-    assert_eq!(cache.used_bytes(), before / 2 * 3, "one page of two was copied");
+    assert_eq!(
+        cache.used_bytes(),
+        before / 2 * 3,
+        "one page of two was copied"
+    );
     append(&mut cache, a, &[8; 5]).unwrap();
     let with = |tag| [vec![7; 100], vec![tag; 5]].concat();
     assert_holds(&mut cache, a, &with(8));
@@ -134,10 +158,23 @@ fn a_full_cache_refuses_before_anything_changes() {
     let seq = cache.create().unwrap();
     append(&mut cache, seq, &[1; 128]).unwrap();
     let found = append(&mut cache, seq, &[1; 200]);
-    assert!(matches!(found, Err(Error::CacheFull { needed: 4, free: 1, .. })), "{found:?}");
+    assert!(
+        matches!(
+            found,
+            Err(Error::CacheFull {
+                needed: 4,
+                free: 1,
+                ..
+            })
+        ),
+        "{found:?}"
+    );
     assert_holds(&mut cache, seq, &[1; 128]);
     let found = cache.create();
-    assert!(matches!(found, Err(Error::TooManySequences { max_sequences: 1 })));
+    assert!(matches!(
+        found,
+        Err(Error::TooManySequences { max_sequences: 1 })
+    ));
 }
 
 #[derive(Clone, Debug)]

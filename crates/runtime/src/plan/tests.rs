@@ -13,14 +13,25 @@ struct G(Graph);
 impl G {
     fn weight(&mut self, n: usize, k: usize) -> WeightId {
         let name = format!("w{}", self.0.weights.len());
-        self.0.weights.push(Weight { name, n, k, dtype: DType::F32 });
+        self.0.weights.push(Weight {
+            name,
+            n,
+            k,
+            dtype: DType::F32,
+        });
         WeightId(self.0.weights.len() - 1)
     }
 
     fn node(&mut self, op: Op, inputs: &[ValueId], width: usize) -> ValueId {
         self.0.values.push(Value { width });
         let output = ValueId(self.0.values.len() - 1);
-        self.0.nodes.push(Node { op, inputs: inputs.to_vec(), output, layer: None, label: "node" });
+        self.0.nodes.push(Node {
+            op,
+            inputs: inputs.to_vec(),
+            output,
+            layer: None,
+            label: "node",
+        });
         output
     }
 
@@ -37,12 +48,28 @@ impl G {
     fn norm(&mut self, x: ValueId) -> ValueId {
         let group = self.0.values[x.0].width;
         let weight = self.weight(1, group);
-        self.node(Op::RmsNorm { weight, eps: 0.0, offset: 0.0, group }, &[x], group)
+        self.node(
+            Op::RmsNorm {
+                weight,
+                eps: 0.0,
+                offset: 0.0,
+                group,
+            },
+            &[x],
+            group,
+        )
     }
 
     fn rope(&mut self, x: ValueId) -> ValueId {
         let width = self.0.values[x.0].width;
-        self.node(Op::Rope { rope: RopeId(0), head_dim: 4 }, &[x], width)
+        self.node(
+            Op::Rope {
+                rope: RopeId(0),
+                head_dim: 4,
+            },
+            &[x],
+            width,
+        )
     }
 
     fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
@@ -52,7 +79,13 @@ impl G {
 
     fn glu(&mut self, gate: ValueId, up: ValueId) -> ValueId {
         let width = self.0.values[gate.0].width;
-        self.node(Op::Glu { activation: Activation::Silu }, &[gate, up], width)
+        self.node(
+            Op::Glu {
+                activation: Activation::Silu,
+            },
+            &[gate, up],
+            width,
+        )
     }
 
     fn attention(&mut self, layer: usize, q: ValueId, k: ValueId, v: ValueId) -> ValueId {
@@ -70,8 +103,12 @@ impl G {
 
     fn finish(mut self, logits: ValueId) -> Graph {
         let inv_freq = vec![1.0];
-        let rope =
-            Rope { style: RopeStyle::HalfSplit, n_rot: 2, inv_freq, attention_factor: 1.0 };
+        let rope = Rope {
+            style: RopeStyle::HalfSplit,
+            n_rot: 2,
+            inv_freq,
+            attention_factor: 1.0,
+        };
         self.0.ropes.push(rope);
         self.0.logits = Some(logits);
         self.0
@@ -126,7 +163,11 @@ fn expressions(graph: &Graph) -> HashMap<usize, String> {
 }
 
 fn sum(a: String, b: String) -> String {
-    if a <= b { format!("({a}+{b})") } else { format!("({b}+{a})") }
+    if a <= b {
+        format!("({a}+{b})")
+    } else {
+        format!("({b}+{a})")
+    }
 }
 
 /// Runs the plan on expressions: the logits, and each captured hidden state.
@@ -152,7 +193,13 @@ fn run(plan: &Plan) -> (String, HashMap<usize, String>) {
                 }
             }
             StepKind::Rope { x, .. } => buffers[x.buffer] = format!("rope({})", at(x)),
-            StepKind::Attention { attention, q, k, v, out } => {
+            StepKind::Attention {
+                attention,
+                q,
+                k,
+                v,
+                out,
+            } => {
                 assert!([q, k, v].iter().all(|slot| slot.buffer != out.buffer));
                 let text = format!("attn{}({},{},{})", attention.layer, at(q), at(k), at(v));
                 buffers[out.buffer] = text;
@@ -199,7 +246,12 @@ fn linears_of_one_input_share_a_step_and_buffers_are_reused() {
     let counts: Vec<usize> = plan.steps.iter().filter_map(parts).collect();
     assert_eq!(counts, [3, 1, 2, 1, 3, 1, 2, 1, 1]);
     assert!(plan.buffer_widths.len() <= 6, "{:?}", plan.buffer_widths);
-    assert!(!plan.steps.iter().any(|step| matches!(step.kind, StepKind::Copy { .. })));
+    assert!(
+        !plan
+            .steps
+            .iter()
+            .any(|step| matches!(step.kind, StepKind::Copy { .. }))
+    );
 }
 
 #[test]
@@ -208,7 +260,11 @@ fn rows_may_be_dropped_after_the_last_attention_only() {
     let is_attention = |step: &Step| matches!(step.kind, StepKind::Attention { .. });
     assert!(is_attention(&plan.steps[plan.gather_at - 1]));
     assert!(!plan.steps[plan.gather_at..].iter().any(is_attention));
-    assert_eq!(plan.gather.len(), 2, "the residual and the attention's output");
+    assert_eq!(
+        plan.gather.len(),
+        2,
+        "the residual and the attention's output"
+    );
 }
 
 #[test]
@@ -232,10 +288,20 @@ fn broken_graphs_are_refused() {
     assert_eq!(Plan::new(&no_logits), Err(PlanError::NoLogits));
     let mut arity = graph.clone();
     arity.nodes[0].inputs.push(x);
-    assert!(matches!(Plan::new(&arity), Err(PlanError::Arity { expected: 0, found: 1, .. })));
+    assert!(matches!(
+        Plan::new(&arity),
+        Err(PlanError::Arity {
+            expected: 0,
+            found: 1,
+            ..
+        })
+    ));
     let mut order = transformer();
     order.nodes.swap(0, 1);
-    assert!(matches!(Plan::new(&order), Err(PlanError::ReadBeforeWrite { node: 0, .. })));
+    assert!(matches!(
+        Plan::new(&order),
+        Err(PlanError::ReadBeforeWrite { node: 0, .. })
+    ));
 }
 
 proptest! {

@@ -48,7 +48,12 @@ impl Stage {
     pub fn apply(&self, candidates: &mut Vec<Candidate>, history: &[u32]) {
         match self {
             Stage::LogitBias(bias) => logit_bias(candidates, bias),
-            Stage::Penalties { repetition, presence, frequency, last_n } => {
+            Stage::Penalties {
+                repetition,
+                presence,
+                frequency,
+                last_n,
+            } => {
                 let recent = &history[history.len().saturating_sub(*last_n)..];
                 penalties(candidates, recent, [*repetition, *presence, *frequency]);
             }
@@ -82,9 +87,15 @@ fn penalties(candidates: &mut [Candidate], recent: &[u32], factors: [f32; 3]) {
         *counts.entry(*token).or_default() += 1;
     }
     for candidate in candidates {
-        let Some(&count) = counts.get(&candidate.token) else { continue };
+        let Some(&count) = counts.get(&candidate.token) else {
+            continue;
+        };
         let logit = &mut candidate.logit;
-        *logit = if *logit > 0.0 { *logit / repetition } else { *logit * repetition };
+        *logit = if *logit > 0.0 {
+            *logit / repetition
+        } else {
+            *logit * repetition
+        };
         *logit -= presence + count as f32 * frequency;
     }
 }
@@ -100,7 +111,10 @@ fn top_k(candidates: &mut Vec<Candidate>, k: usize) {
 fn sorted_probabilities(candidates: &mut [Candidate]) -> Vec<f64> {
     candidates.sort_unstable_by(by_logit);
     let max = candidates.first().map_or(0.0, |c| c.logit as f64);
-    let mut p: Vec<f64> = candidates.iter().map(|c| (c.logit as f64 - max).exp()).collect();
+    let mut p: Vec<f64> = candidates
+        .iter()
+        .map(|c| (c.logit as f64 - max).exp())
+        .collect();
     let sum: f64 = p.iter().sum();
     p.iter_mut().for_each(|p| *p /= sum);
     p
@@ -126,7 +140,10 @@ fn top_p(candidates: &mut Vec<Candidate>, mass: f32) {
 }
 
 fn min_p(candidates: &mut Vec<Candidate>, fraction: f32) {
-    let max = candidates.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max);
+    let max = candidates
+        .iter()
+        .map(|c| c.logit)
+        .fold(f32::NEG_INFINITY, f32::max);
     let threshold = max + fraction.ln();
     // A fraction of 1 keeps the likeliest: max + ln 1 = max.
     candidates.retain(|c| c.logit >= threshold);
@@ -135,7 +152,11 @@ fn min_p(candidates: &mut Vec<Candidate>, fraction: f32) {
 fn typical(candidates: &mut Vec<Candidate>, mass: f32) {
     let p = sorted_probabilities(candidates);
     let surprise = |p: f64| if p > 0.0 { -p.ln() } else { f64::INFINITY };
-    let entropy: f64 = p.iter().filter(|p| **p > 0.0).map(|&p| p * surprise(p)).sum();
+    let entropy: f64 = p
+        .iter()
+        .filter(|p| **p > 0.0)
+        .map(|&p| p * surprise(p))
+        .sum();
     let mut order: Vec<usize> = (0..p.len()).collect();
     let distance = |i: &usize| (surprise(p[*i]) - entropy).abs();
     // A stable sort: equal distances stay in order of probability.
@@ -146,7 +167,10 @@ fn typical(candidates: &mut Vec<Candidate>, mass: f32) {
 
 /// Draws in proportion to the softmax of what is left.
 pub(super) fn draw(candidates: &[Candidate], rng: &mut Rng) -> u32 {
-    let max = candidates.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max) as f64;
+    let max = candidates
+        .iter()
+        .map(|c| c.logit)
+        .fold(f32::NEG_INFINITY, f32::max) as f64;
     let weight = |c: &Candidate| (c.logit as f64 - max).exp();
     let total: f64 = candidates.iter().map(weight).sum();
     let mut left = rng.unit() * total;

@@ -4,7 +4,11 @@ use super::*;
 
 fn candidates(logits: &[f32]) -> Vec<Candidate> {
     let all = logits.iter().enumerate();
-    all.map(|(i, &logit)| Candidate { token: i as u32, logit }).collect()
+    all.map(|(i, &logit)| Candidate {
+        token: i as u32,
+        logit,
+    })
+    .collect()
 }
 
 fn apply(stage: Stage, logits: &[f32], history: &[u32]) -> Vec<Candidate> {
@@ -46,7 +50,12 @@ fn stages_keep_what_their_definitions_say() {
 
 #[test]
 fn penalties_follow_their_formulas() {
-    let stage = Stage::Penalties { repetition: 2.0, presence: 0.5, frequency: 0.25, last_n: 3 };
+    let stage = Stage::Penalties {
+        repetition: 2.0,
+        presence: 0.5,
+        frequency: 0.25,
+        last_n: 3,
+    };
     // Token 0 is out of reach, 1 stands once, 2 twice.
     let after = apply(stage, &[4.0, 4.0, -4.0, 4.0], &[0, 2, 1, 2]);
     let logits: Vec<f32> = after.iter().map(|c| c.logit).collect();
@@ -55,7 +64,10 @@ fn penalties_follow_their_formulas() {
 
 #[test]
 fn bias_can_force_and_ban() {
-    let mut params = SamplingParams { logit_bias: vec![(2, 100.0)], ..Default::default() };
+    let mut params = SamplingParams {
+        logit_bias: vec![(2, 100.0)],
+        ..Default::default()
+    };
     assert_eq!(Sampler::new(&params).unwrap().sample(&[1.0, 2.0, 0.0]), 2);
     params.logit_bias = vec![(1, f32::NEG_INFINITY)];
     assert_eq!(Sampler::new(&params).unwrap().sample(&[1.0, 2.0, 0.0]), 0);
@@ -77,7 +89,11 @@ fn greedy_takes_the_largest_and_the_first_of_equals() {
 #[test]
 fn draws_follow_the_distribution_and_the_seed() {
     let logits: Vec<f32> = [0.1f32, 0.2, 0.7].iter().map(|p| p.ln()).collect();
-    let params = SamplingParams { temperature: 1.0, seed: 7, ..Default::default() };
+    let params = SamplingParams {
+        temperature: 1.0,
+        seed: 7,
+        ..Default::default()
+    };
     let mut sampler = Sampler::new(&params).unwrap();
     let draws: Vec<u32> = (0..20_000).map(|_| sampler.sample(&logits)).collect();
     let mut counts: HashMap<u32, f64> = HashMap::new();
@@ -87,7 +103,11 @@ fn draws_follow_the_distribution_and_the_seed() {
     for (token, p) in [(0, 0.1), (1, 0.2), (2, 0.7)] {
         // Five standard deviations of a binomial of 20,000 draws.
         let bound = 5.0 * (p * (1.0 - p) / 20_000.0f64).sqrt();
-        assert!((counts[&token] - p).abs() < bound, "{token}: {}", counts[&token]);
+        assert!(
+            (counts[&token] - p).abs() < bound,
+            "{token}: {}",
+            counts[&token]
+        );
     }
     let mut again = Sampler::new(&params).unwrap();
     assert!(draws.iter().all(|draw| again.sample(&logits) == *draw));
@@ -97,7 +117,10 @@ fn draws_follow_the_distribution_and_the_seed() {
 
 #[test]
 fn temperature_sharpens_and_all_banned_still_draws() {
-    let params = SamplingParams { temperature: 1e-3, ..Default::default() };
+    let params = SamplingParams {
+        temperature: 1e-3,
+        ..Default::default()
+    };
     let mut sampler = Sampler::new(&params).unwrap();
     assert!((0..100).all(|_| sampler.sample(&[1.0, 1.1, 0.9]) == 1));
     let banned = SamplingParams {
@@ -112,15 +135,69 @@ fn temperature_sharpens_and_all_banned_still_draws() {
 fn options_out_of_range_are_refused_by_name() {
     let default = SamplingParams::default;
     let cases = [
-        (SamplingParams { temperature: -1.0, ..default() }, "temperature"),
-        (SamplingParams { temperature: f32::NAN, ..default() }, "temperature"),
-        (SamplingParams { top_p: 0.0, ..default() }, "top-p"),
-        (SamplingParams { top_p: 1.5, ..default() }, "top-p"),
-        (SamplingParams { min_p: -0.1, ..default() }, "min-p"),
-        (SamplingParams { typical_p: 0.0, ..default() }, "typical-p"),
-        (SamplingParams { repetition_penalty: 0.0, ..default() }, "repetition-penalty"),
-        (SamplingParams { presence_penalty: f32::INFINITY, ..default() }, "presence-penalty"),
-        (SamplingParams { logit_bias: vec![(0, f32::NAN)], ..default() }, "logit-bias"),
+        (
+            SamplingParams {
+                temperature: -1.0,
+                ..default()
+            },
+            "temperature",
+        ),
+        (
+            SamplingParams {
+                temperature: f32::NAN,
+                ..default()
+            },
+            "temperature",
+        ),
+        (
+            SamplingParams {
+                top_p: 0.0,
+                ..default()
+            },
+            "top-p",
+        ),
+        (
+            SamplingParams {
+                top_p: 1.5,
+                ..default()
+            },
+            "top-p",
+        ),
+        (
+            SamplingParams {
+                min_p: -0.1,
+                ..default()
+            },
+            "min-p",
+        ),
+        (
+            SamplingParams {
+                typical_p: 0.0,
+                ..default()
+            },
+            "typical-p",
+        ),
+        (
+            SamplingParams {
+                repetition_penalty: 0.0,
+                ..default()
+            },
+            "repetition-penalty",
+        ),
+        (
+            SamplingParams {
+                presence_penalty: f32::INFINITY,
+                ..default()
+            },
+            "presence-penalty",
+        ),
+        (
+            SamplingParams {
+                logit_bias: vec![(0, f32::NAN)],
+                ..default()
+            },
+            "logit-bias",
+        ),
     ];
     for (params, name) in cases {
         match params.check() {

@@ -65,17 +65,11 @@ unsafe fn broadcast_scale(at: *const u8) -> __m512 {
     _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits))))
 }
 
-/// Asks for the line at `offset` from each pointer, wherever that is.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn prefetch<const N: usize>(starts: &[*const u8; N], offset: usize) {
-    for start in starts {
-        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset).cast());
-    }
-}
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Scores of `R` rows against `N` tiles: for each dimension, `N` vectors of positions and `R`
-/// broadcast queries.
+/// broadcast queries. Asks for the same places of the tiles `ahead`.
 ///
 /// # Safety
 /// `q` holds `R` rows of `padded_dim`, the tiles are whole, `scores` has `R` rows, [`SPAN_TOKENS`]
@@ -85,51 +79,45 @@ fn prefetch<const N: usize>(starts: &[*const u8; N], offset: usize) {
 unsafe fn qk_block<const T: usize, const R: usize, const N: usize>(
     shape: &TileShape,
     q: *const f32,
-    (tiles, ahead): (&[*const u8; N], &[*const u8; N]),
+    (tiles, ahead): ([*const u8; N], [*const u8; N]),
     scores: *mut f32,
 ) {
-    const LINE: usize = 64;
-    let tile_row = TILE_TOKENS * elem_bytes(T);
+    let row_bytes = TILE_TOKENS * elem_bytes(T);
     // Rows of a tile that share a cache line.
-    let line_rows = (LINE / tile_row).max(1);
+    let line_rows = (LINE / row_bytes).max(1);
     let mut sums = [[_mm512_setzero_ps(); N]; R];
-    let mut dim = 0;
-    while dim < shape.head_dim {
-        let block_end = shape.head_dim.min(dim + Q8_DIMS);
-        let mut scales = [_mm512_setzero_ps(); N];
-        if T == Q8_0 {
+    let mut scales = [_mm512_setzero_ps(); N];
+    for line_dim in (0..shape.head_dim).step_by(line_rows) {
+        if T == Q8_0 && line_dim.is_multiple_of(Q8_DIMS) {
             for (scales, tile) in scales.iter_mut().zip(tiles) {
                 // SAFETY: the scales of this block of dimensions lie before the tile's elements.
-                *scales = unsafe { load_scales(tile.add(dim / Q8_DIMS * TILE_TOKENS * 2)) };
+                *scales = unsafe { load_scales(tile.add(line_dim / Q8_DIMS * TILE_TOKENS * 2)) };
             }
         }
-        while dim < block_end {
-            prefetch(ahead, dim * tile_row);
-            for dim in dim..dim + line_rows {
-                let mut keys = [_mm512_setzero_ps(); N];
-                for n in 0..N {
-                    // SAFETY: `dim < head_dim`, so the row lies in the tile.
-                    keys[n] = unsafe {
-                        load::<T>(tiles[n].add(shape.scale_bytes + dim * tile_row), scales[n])
-                    };
-                }
-                for r in 0..R {
-                    // SAFETY: row `r`, dimension `dim` of the queries.
-                    let q = _mm512_set1_ps(unsafe { *q.add(r * shape.padded_dim + dim) });
-                    for n in 0..N {
-                        sums[r][n] = _mm512_fmadd_ps(q, keys[n], sums[r][n]);
-                    }
+        for ahead in ahead {
+            let at = ahead.wrapping_add(shape.scale_bytes + line_dim * row_bytes);
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        }
+        for dim in line_dim..line_dim + line_rows {
+            let mut keys = [_mm512_setzero_ps(); N];
+            for ((keys, tile), scales) in keys.iter_mut().zip(tiles).zip(scales) {
+                let offset = shape.scale_bytes + dim * row_bytes;
+                // SAFETY: `dim < head_dim`, so the row lies in the tile.
+                *keys = unsafe { load::<T>(tile.add(offset), scales) };
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: row `r`, dimension `dim` of the queries.
+                let q = _mm512_set1_ps(unsafe { *q.add(r * shape.padded_dim + dim) });
+                for (sum, keys) in sums.iter_mut().zip(keys) {
+                    *sum = _mm512_fmadd_ps(q, keys, *sum);
                 }
             }
-            dim += line_rows;
         }
     }
-    for r in 0..R {
-        for n in 0..N {
+    for (r, sums) in sums.iter().enumerate() {
+        for (n, sum) in sums.iter().enumerate() {
             // SAFETY: row `r`, tile `n` of the scores.
-            unsafe {
-                _mm512_storeu_ps(scores.add(r * SPAN_TOKENS + n * TILE_TOKENS), sums[r][n]);
-            }
+            unsafe { _mm512_storeu_ps(scores.add(r * SPAN_TOKENS + n * TILE_TOKENS), *sum) };
         }
     }
 }
@@ -143,21 +131,20 @@ unsafe fn qk_block<const T: usize, const R: usize, const N: usize>(
 unsafe fn qk_rows<const T: usize, const R: usize>(
     task: &QkTask<'_>,
     q: *const f32,
-    ahead: &Strip<'_>,
+    ahead: &[*const u8; 4],
     scores: *mut f32,
 ) {
     let tiles = task.strip.tiles.map(<[u8]>::as_ptr);
-    let ahead = ahead.tiles.map(<[u8]>::as_ptr);
     if task.strip.n_tiles == 4 {
         // SAFETY: the caller's promise, for four tiles.
-        unsafe { qk_block::<T, R, 4>(task.shape, q, (&tiles, &ahead), scores) };
+        unsafe { qk_block::<T, R, 4>(task.shape, q, (tiles, *ahead), scores) };
         return;
     }
     for n in 0..task.strip.n_tiles {
         // SAFETY: the caller's promise, for tile `n`.
         unsafe {
             let scores = scores.add(n * TILE_TOKENS);
-            qk_block::<T, R, 1>(task.shape, q, (&[tiles[n]], &[ahead[n]]), scores);
+            qk_block::<T, R, 1>(task.shape, q, ([tiles[n]], [ahead[n]]), scores);
         }
     }
 }
@@ -168,10 +155,10 @@ unsafe fn qk_rows<const T: usize, const R: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn qk<const T: usize>(task: QkTask<'_>) {
     let all_scores = task.scores.as_mut_ptr();
+    let mut ahead = tiles_ahead(&task.strip, &task.ahead);
     let mut row = 0;
     while row < task.n_rows {
         let n = (task.n_rows - row).min(4);
-        let ahead = if row == 0 { task.ahead } else { Strip::default() };
         // SAFETY: rows `row..row + n` of queries and scores exist.
         unsafe {
             let q = task.q.as_ptr().add(row * task.shape.padded_dim);
@@ -184,7 +171,16 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
             }
         }
         row += n;
+        ahead = tiles_ahead(&task.strip, &Strip::default());
     }
+}
+
+/// Where to prefetch from while tile `i` of `strip` is used: tile `i` of `ahead`, or, where there is
+/// none, the tile itself, which costs less than an address without a page.
+fn tiles_ahead(strip: &Strip<'_>, ahead: &Strip<'_>) -> [*const u8; 4] {
+    std::array::from_fn(|i| {
+        ahead.tiles().get(i).or(strip.tiles().get(i)).map_or(std::ptr::null(), |tile| tile.as_ptr())
+    })
 }
 
 /// Adds positions `keys` of a strip to `16 N` dimensions, from `dim` on, of `R` rows.
@@ -198,61 +194,52 @@ unsafe fn pv_block<const T: usize, const R: usize, const N: usize>(
     task: &PvTask<'_>,
     weights: *const f32,
     dim: usize,
-    ahead: &Strip<'_>,
+    ahead: &[*const u8; 4],
     sums: *mut f32,
 ) {
     let shape = task.shape;
     let row_bytes = shape.padded_dim * elem_bytes(T);
-    let lines = if ahead.n_tiles == 0 { 0 } else { row_bytes.div_ceil(64) };
+    let first = shape.scale_bytes + dim * elem_bytes(T);
     let mut acc = [[_mm512_setzero_ps(); N]; R];
-    for r in 0..R {
-        for n in 0..N {
+    for (r, acc) in acc.iter_mut().enumerate() {
+        for (n, acc) in acc.iter_mut().enumerate() {
             // SAFETY: `16 N` sums of row `r` from `dim` on.
-            acc[r][n] = unsafe { _mm512_loadu_ps(sums.add(r * shape.padded_dim + dim + 16 * n)) };
+            *acc = unsafe { _mm512_loadu_ps(sums.add(r * shape.padded_dim + dim + 16 * n)) };
         }
     }
-    let mut key = task.keys.start;
-    while key < task.keys.end {
-        let index = key / TILE_TOKENS;
-        let tile = task.strip.tiles[index].as_ptr();
-        let tile_end = task.keys.end.min((index + 1) * TILE_TOKENS);
-        let next = ahead.tiles[index].as_ptr();
-        while key < tile_end {
-            let slot = key % TILE_TOKENS;
-            for line in 0..lines {
-                let at = next.wrapping_add(slot * row_bytes + line * 64).cast();
-                _mm_prefetch::<_MM_HINT_T0>(at);
+    for key in task.keys.clone() {
+        let (index, slot) = (key / TILE_TOKENS, key % TILE_TOKENS);
+        // SAFETY: `keys` lies in the strip's tiles.
+        let (tile, ahead) = unsafe {
+            (task.strip.tiles.get_unchecked(index).as_ptr(), *ahead.get_unchecked(index))
+        };
+        let row = first + slot * row_bytes;
+        for line in (0..16 * N * elem_bytes(T)).step_by(LINE) {
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(row + line).cast());
+        }
+        let mut values = [_mm512_setzero_ps(); N];
+        for (n, values) in values.iter_mut().enumerate() {
+            let mut scale = _mm512_setzero_ps();
+            if T == Q8_0 {
+                let block = slot * shape.scale_blocks + (dim + 16 * n) / Q8_DIMS;
+                // SAFETY: the scale of these dimensions of slot `slot`.
+                scale = unsafe { broadcast_scale(tile.add(2 * block)) };
             }
-            let mut values = [_mm512_setzero_ps(); N];
-            for n in 0..N {
-                let dim = dim + 16 * n;
-                // SAFETY: dimensions `dim..dim + 16` of slot `slot`, and their scale.
-                values[n] = unsafe {
-                    let mut scale = _mm512_setzero_ps();
-                    if T == Q8_0 {
-                        let block = slot * shape.scale_blocks + dim / Q8_DIMS;
-                        scale = broadcast_scale(tile.add(2 * block));
-                    }
-                    let offset = shape.scale_bytes + slot * row_bytes + dim * elem_bytes(T);
-                    load::<T>(tile.add(offset), scale)
-                };
+            // SAFETY: sixteen dimensions of slot `slot`.
+            *values = unsafe { load::<T>(tile.add(row + 16 * n * elem_bytes(T)), scale) };
+        }
+        for (r, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: the weight of position `key` for row `r`.
+            let weight = _mm512_set1_ps(unsafe { *weights.add(r * SPAN_TOKENS + key) });
+            for (acc, values) in acc.iter_mut().zip(values) {
+                *acc = _mm512_fmadd_ps(weight, values, *acc);
             }
-            for r in 0..R {
-                // SAFETY: the weight of position `key` for row `r`.
-                let weight = _mm512_set1_ps(unsafe { *weights.add(r * SPAN_TOKENS + key) });
-                for n in 0..N {
-                    acc[r][n] = _mm512_fmadd_ps(weight, values[n], acc[r][n]);
-                }
-            }
-            key += 1;
         }
     }
-    for r in 0..R {
-        for n in 0..N {
+    for (r, acc) in acc.iter().enumerate() {
+        for (n, acc) in acc.iter().enumerate() {
             // SAFETY: where the sums were loaded from.
-            unsafe {
-                _mm512_storeu_ps(sums.add(r * shape.padded_dim + dim + 16 * n), acc[r][n]);
-            }
+            unsafe { _mm512_storeu_ps(sums.add(r * shape.padded_dim + dim + 16 * n), *acc) };
         }
     }
 }
@@ -266,24 +253,27 @@ unsafe fn pv_block<const T: usize, const R: usize, const N: usize>(
 unsafe fn pv_rows<const T: usize, const R: usize>(
     task: &PvTask<'_>,
     weights: *const f32,
-    ahead: &Strip<'_>,
+    ahead: &[*const u8; 4],
     sums: *mut f32,
 ) {
     let mut dim = 0;
     while dim < task.shape.padded_dim {
-        let ahead = if dim == 0 { *ahead } else { Strip::default() };
         // SAFETY: the caller's promise; blocks end within `padded_dim`, a multiple of 16.
-        unsafe {
+        dim += unsafe {
             match task.shape.padded_dim - dim {
-                64.. => pv_block::<T, R, 4>(task, weights, dim, &ahead, sums),
-                32.. => pv_block::<T, R, 2>(task, weights, dim, &ahead, sums),
-                _ => pv_block::<T, R, 1>(task, weights, dim, &ahead, sums),
+                64.. => {
+                    pv_block::<T, R, 4>(task, weights, dim, ahead, sums);
+                    64
+                }
+                32.. => {
+                    pv_block::<T, R, 2>(task, weights, dim, ahead, sums);
+                    32
+                }
+                _ => {
+                    pv_block::<T, R, 1>(task, weights, dim, ahead, sums);
+                    16
+                }
             }
-        }
-        dim += match task.shape.padded_dim - dim {
-            64.. => 64,
-            32.. => 32,
-            _ => 16,
         };
     }
 }
@@ -294,10 +284,10 @@ unsafe fn pv_rows<const T: usize, const R: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn pv<const T: usize>(task: PvTask<'_>) {
     let all_sums = task.sums.as_mut_ptr();
+    let mut ahead = tiles_ahead(&task.strip, &task.ahead);
     let mut row = 0;
     while row < task.n_rows {
         let n = (task.n_rows - row).min(4);
-        let ahead = if row == 0 { task.ahead } else { Strip::default() };
         // SAFETY: rows `row..row + n` of weights and sums exist.
         unsafe {
             let weights = task.weights.as_ptr().add(row * SPAN_TOKENS);
@@ -310,6 +300,7 @@ unsafe fn pv<const T: usize>(task: PvTask<'_>) {
             }
         }
         row += n;
+        ahead = tiles_ahead(&task.strip, &Strip::default());
     }
 }
 

@@ -108,23 +108,42 @@ unsafe fn tile_of<const T: usize, const P: usize, const SUB: usize, const MIN: b
             }
             for i in 0..T {
                 for p in 0..P {
-                    let acc_at = args.acc.add((t + i) * GROUP_ROWS + p * PANEL_ROWS);
-                    let x = &*x[i].add(b);
-                    let d_x = _mm512_set1_ps(x.d);
-                    let d = _mm512_load_ps(line(p, BYTE_LINES + scales).cast());
-                    let mut acc = _mm512_load_ps(acc_at);
-                    let products = _mm512_cvtepi32_ps(sum[i][p]);
-                    acc = _mm512_fmadd_ps(products, _mm512_mul_ps(d, d_x), acc);
-                    if MIN {
-                        let d_min = _mm512_load_ps(line(p, BYTE_LINES + scales + 1).cast());
-                        let minimums = minimums::<SUB>(x, line(p, BYTE_LINES + scales + 2));
-                        let minimums = _mm512_cvtepi32_ps(minimums);
-                        acc = _mm512_fmadd_ps(minimums, _mm512_mul_ps(d_min, d_x), acc);
-                    }
-                    _mm512_store_ps(acc_at, acc);
+                    let acc = args.acc.add((t + i) * GROUP_ROWS + p * PANEL_ROWS);
+                    let tail = line(p, BYTE_LINES);
+                    add_superblock::<SUB, MIN>(acc, sum[i][p], tail, &*x[i].add(b));
                 }
             }
         }
+    }
+}
+
+/// Adds a superblock's scaled sums, and its minimums, to the accumulators of a panel. `tail`: the unit's
+/// lines from the scales on.
+///
+/// # Safety
+/// `acc` and `tail` are as the layout's tile has them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) unsafe fn add_superblock<const SUB: usize, const MIN: bool>(
+    acc_at: *mut f32,
+    sum: __m512i,
+    tail: *const u8,
+    x: &X256,
+) {
+    let after_scales = 256 / SUB;
+    // SAFETY: forwarded.
+    unsafe {
+        let line = |i: usize| tail.add((after_scales + i) * LINE_BYTES);
+        let d_x = _mm512_set1_ps(x.d);
+        let d = _mm512_load_ps(line(0).cast());
+        let mut acc = _mm512_load_ps(acc_at);
+        acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, d_x), acc);
+        if MIN {
+            let d_min = _mm512_load_ps(line(1).cast());
+            let minimums = _mm512_cvtepi32_ps(minimums::<SUB>(x, line(2)));
+            acc = _mm512_fmadd_ps(minimums, _mm512_mul_ps(d_min, d_x), acc);
+        }
+        _mm512_store_ps(acc_at, acc);
     }
 }
 

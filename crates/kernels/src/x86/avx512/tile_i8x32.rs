@@ -94,8 +94,7 @@ unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileAr
             for p in 0..P {
                 let d = _mm512_load_ps(line(p, 8).cast());
                 for i in 0..T {
-                    let scale = _mm512_mul_ps(d, _mm512_set1_ps((*x[i].add(b)).d));
-                    acc[i][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][p]), scale, acc[i][p]);
+                    acc[i][p] = add_block(acc[i][p], dot[i][p], d, &*x[i].add(b));
                     if MIN {
                         let min = _mm512_load_ps(line(p, 9).cast());
                         let sum = _mm512_set1_ps((*x[i].add(b)).scaled_sum);
@@ -110,4 +109,11 @@ unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileAr
             }
         }
     }
+}
+
+/// `acc` plus a block's dot products times its scales.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn add_block(acc: __m512, dot: __m512i, d: __m512, x: &X32) -> __m512 {
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, _mm512_set1_ps(x.d)), acc)
 }
