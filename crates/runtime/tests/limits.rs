@@ -1,4 +1,5 @@
 //! What an engine refuses, and that refusing changes nothing.
+#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
