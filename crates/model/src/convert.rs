@@ -19,7 +19,6 @@ mod error;
 mod folder;
 mod metadata;
 mod plan;
-mod recipe;
 mod side;
 mod tokenizer;
 mod transform;
@@ -27,11 +26,12 @@ mod write;
 
 pub use error::Error;
 pub use plan::{Fallback, Origin, Plan, PlannedTensor};
-pub use recipe::Recipe;
 pub use transform::{Permutation, RowOrder, Transform};
 pub use write::{Progress, Summary};
 
 use std::path::Path;
+
+pub use crate::recipe::Recipe;
 
 /// The kind of files to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,12 +87,12 @@ impl Target {
             return Ok(());
         }
         Err(Error::Target {
-            recipe: self.recipe.name().to_owned(),
+            recipe: self.recipe.to_string(),
             container: self.container.name(),
             possible: match self.container {
-                Container::Gguf => "every type but Q4NX",
+                Container::Gguf => "every type but Q4NX and Q4NX_SUB",
                 Container::Safetensors => "F32, F16, BF16",
-                Container::Q4nx => "Q4NX",
+                Container::Q4nx => "Q4NX, Q4NX_SUB",
             },
         })
     }

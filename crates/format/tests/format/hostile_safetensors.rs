@@ -36,43 +36,13 @@ fn one(dtype: &str, shape: &str, begin: &str, end: &str) -> String {
 fn the_length_of_the_header() {
     let parse = |bytes: &[u8]| Header::parse(bytes, Path::new("hostile.safetensors"));
     let error = parse(&[1, 0, 0]).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Truncated {
-                expected_bytes: 8,
-                found_bytes: 3,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    is_error(&error, "Truncated", &[]);
     let error = parse(&[&u64::MAX.to_le_bytes(), b"{}".as_slice()].concat()).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Limit {
-                found: u64::MAX,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    is_error(&error, "Limit", &[]);
     let error = parse(&[&9u64.to_le_bytes(), b"{}".as_slice()].concat()).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Truncated {
-                expected_bytes: 9,
-                found_bytes: 2,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    says(
-        "too long",
+    is_error(
         &error,
+        "Truncated",
         &[
             "hostile.safetensors",
             "header",
@@ -319,10 +289,9 @@ fn q4nx_shapes() {
         );
     }
     let error = parse(&blocks("Q4NX", "[64,250]", ""), "model.q4nx").unwrap_err();
-    assert!(matches!(error, Error::BadShape { .. }), "{error:?}");
-    says("ragged", &error, &["`w`", "[64, 250]", "[32, 256]"]);
+    is_error(&error, "BadShape", &["`w`", "[64, 250]", "[32, 256]"]);
     let error = parse(&blocks("I8", "[576460752303423488,5120]", ""), "model.q4nx").unwrap_err();
-    assert!(matches!(error, Error::BadShape { .. }), "{error:?}");
+    is_error(&error, "BadShape", &[]);
 }
 
 #[test]
@@ -365,7 +334,7 @@ fn index() {
         says(shard, &error, &["m.index.json", "`a`", "cyclic", shard]);
     }
     let error = parse(&map(r#""a":"x","a":"y""#)).unwrap_err();
-    assert!(matches!(error, Error::DuplicateTensor { .. }), "{error:?}");
+    is_error(&error, "DuplicateTensor", &[]);
     for json in [
         "",
         "{}",
@@ -379,10 +348,9 @@ fn index() {
         says(json, &error, &["m.index.json", "index"]);
     }
     let error = parse(&map("")).unwrap_err();
-    assert!(matches!(error, Error::BadField { .. }), "{error:?}");
-    says(
-        "empty map",
+    is_error(
         &error,
+        "BadField",
         &["m.index.json", "weight_map", "at least one"],
     );
 }

@@ -46,9 +46,7 @@ impl Tally {
             Ok(_) => self.opened += 1,
             Err(error) => {
                 assert!(!error.to_string().is_empty());
-                let debug = format!("{error:?}");
-                let variant = debug.split(' ').next().unwrap_or_default().to_owned();
-                *self.refused.entry(variant).or_default() += 1;
+                *self.refused.entry(raw::variant(error)).or_default() += 1;
             }
         }
     }

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use millrace_format::Error;
+
 /// A GGUF file in pieces.
 #[derive(Clone)]
 pub(crate) struct Gguf {
@@ -176,14 +178,18 @@ pub(crate) fn write_index(dir: &Path, weight_map: &str) {
     std::fs::write(dir.join("model.safetensors.index.json"), json).unwrap();
 }
 
-/// Asserts that a message says all of these.
+/// The name of an error's variant.
+pub(crate) fn variant(error: &Error) -> String {
+    let debug = format!("{error:?}");
+    debug.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Asserts the variant of an error, and that its message says all of `parts`.
 #[track_caller]
-pub(crate) fn says(case: &str, error: &dyn std::fmt::Display, parts: &[&str]) {
+pub(crate) fn is_error(error: &Error, expected: &str, parts: &[&str]) {
+    assert_eq!(variant(error), expected, "{error:?}");
     let message = error.to_string();
     for part in parts {
-        assert!(
-            message.contains(part),
-            "{case}: {message:?} does not say {part:?}"
-        );
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
 }

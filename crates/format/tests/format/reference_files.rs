@@ -100,20 +100,19 @@ fn rewriting_a_reference_file_gives_the_same_bytes() {
             writer.write(&tensor.info.name, tensor.bytes).unwrap();
         }
         let written = writer.finish().unwrap().into_inner();
-        assert!(written == fs::read(fixture(name)).unwrap(), "{name} differs");
+        assert!(
+            written == fs::read(fixture(name)).unwrap(),
+            "{name} differs"
+        );
     }
 }
 
 #[test]
 fn a_big_endian_file_of_the_reference_writer() {
     let error = Checkpoint::open(&fixture("gguf/big_endian.gguf")).unwrap_err();
-    assert!(
-        matches!(error, Error::BigEndian { version: 3, .. }),
-        "{error:?}"
-    );
-    says(
-        "big-endian",
+    is_error(
         &error,
+        "BigEndian",
         &["big_endian.gguf", "big-endian", "version 3", "convert"],
     );
 }
@@ -132,8 +131,11 @@ fn safetensors_files_of_the_reference_writer() {
     );
 
     let error = Checkpoint::open(&fixture("safetensors/float8.safetensors")).unwrap_err();
-    assert!(matches!(error, Error::UnsupportedType { .. }), "{error:?}");
-    says("float8", &error, &["float8.safetensors", "`w`", "F8_E4M3"]);
+    is_error(
+        &error,
+        "UnsupportedType",
+        &["float8.safetensors", "`w`", "F8_E4M3"],
+    );
 }
 
 #[test]

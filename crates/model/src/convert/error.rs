@@ -20,14 +20,6 @@ pub enum Error {
         /// What does not fit.
         source: millrace_quant::Error,
     },
-    /// No recipe has this name.
-    #[error("there is no type `{found}`; types: {known}")]
-    UnknownRecipe {
-        /// The name asked for.
-        found: String,
-        /// Every known name, comma-separated.
-        known: String,
-    },
     /// The kind of files cannot hold the formats of the recipe.
     #[error("{container} cannot hold {recipe}; it can hold {possible}")]
     Target {

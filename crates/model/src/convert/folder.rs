@@ -3,7 +3,9 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::Error;
+use millrace_format::safetensors::{INDEX_FILE, MODEL_FILE};
+
+use super::{Container, Error};
 
 /// An output folder. One that had to be made is removed again unless [`Folder::keep`] is called.
 pub(super) struct Folder {
@@ -13,10 +15,11 @@ pub(super) struct Folder {
 
 impl Folder {
     /// # Errors
-    /// [`Error::Output`] if the path is a file or looks like one, [`Error::Io`] if the folder cannot
-    /// be made.
-    pub(super) fn open_or_make(path: &Path) -> Result<Folder, Error> {
+    /// [`Error::Output`] if the path is a file or looks like one, or if the folder holds weights of
+    /// another kind, which a reader would take for the model; [`Error::Io`] if it cannot be made.
+    pub(super) fn open_or_make(path: &Path, container: Container) -> Result<Folder, Error> {
         if path.is_dir() {
+            refuse_other_weights(path, container)?;
             return Ok(Folder { path: path.to_owned(), made: false });
         }
         let looks_like_file = path.extension().is_some_and(|extension| {
@@ -50,6 +53,26 @@ impl Folder {
     pub(super) fn keep(mut self) {
         self.made = false;
     }
+}
+
+fn refuse_other_weights(path: &Path, container: Container) -> Result<(), Error> {
+    let io = |source| Error::Io { path: path.to_owned(), action: "read the folder", source };
+    for entry in std::fs::read_dir(path).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let other = match container {
+            // The writer of safetensors looks for other safetensors itself.
+            Container::Safetensors => name.ends_with(".q4nx") || name.ends_with(".gguf"),
+            _ => name == INDEX_FILE || name == MODEL_FILE || name.ends_with(".gguf"),
+        };
+        if other {
+            return Err(Error::Output {
+                path: path.to_owned(),
+                reason: format!("the folder already holds a model ({name}): give another path"),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Folder {

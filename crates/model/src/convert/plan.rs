@@ -3,7 +3,6 @@
 use millrace_format::{Checkpoint, TensorInfo, TensorSpec, TensorType};
 use millrace_quant::DType;
 
-use super::recipe::fitting;
 use super::side::{Side, SideFiles};
 use super::transform::{Permutation, RowOrder, Transform};
 use super::{Container, Error, Target};
@@ -11,6 +10,7 @@ use crate::arch::{self, Conventions, Family, Layout};
 use crate::catalog::Catalog;
 use crate::graph::RopeStyle;
 use crate::names::{HF_PREFIXES, Part, Role, TensorName};
+use crate::recipe::fitting;
 use crate::{Model, ModelConfig};
 
 /// Where a tensor's numbers come from.
@@ -142,6 +142,7 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Tensors that the result does not hold in any form.
 fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
     let used: std::collections::HashSet<&str> = tensors
         .iter()
@@ -151,7 +152,9 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
         })
         .collect();
     let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
-    names.filter(|name| !used.contains(name)).map(str::to_owned).collect()
+    // The configuration holds what the factors say.
+    let factors = TensorName::global(Role::RopeFactors).gguf();
+    names.filter(|name| !used.contains(name) && *name != factors).map(str::to_owned).collect()
 }
 
 /// Finds out name, format and transformation of each tensor.
@@ -275,19 +278,13 @@ impl<'a> Mapper<'a> {
     /// The format of a tensor in the target.
     fn dtype(&mut self, name: TensorName, spelled: &str, shape: &[usize]) -> DType {
         let recipe = self.target.recipe;
-        let wanted = match self.target.container {
-            Container::Gguf => recipe.choose(name, self.config),
-            Container::Safetensors => return recipe.base(),
-            Container::Q4nx if is_projection(name) => DType::Q4nx,
-            Container::Q4nx => return DType::BF16,
-        };
-        let k = shape.last().copied().unwrap_or(1);
-        let given = match wanted {
-            DType::Q4nx => {
-                let n = shape.first().copied().unwrap_or(1);
-                if wanted.size_bytes(n, k).is_some() { wanted } else { DType::BF16 }
-            }
-            _ => fitting(wanted, k),
+        let chosen = recipe.choose(name, self.config);
+        let (wanted, given) = match (self.target.container, shape) {
+            (Container::Safetensors, _) => return recipe.base(),
+            (Container::Gguf | Container::Q4nx, &[n, k]) => (chosen, fitting(chosen, n, k)),
+            (Container::Gguf, _) => return DType::F32,
+            // Bundles are made for devices that compute in BF16.
+            (Container::Q4nx, _) => return DType::BF16,
         };
         if given != wanted {
             let (tensor, shape) = (spelled.to_owned(), shape.to_vec());
@@ -295,13 +292,6 @@ impl<'a> Mapper<'a> {
         }
         given
     }
-}
-
-/// Matrices that activations are multiplied with: what a Q4NX bundle stores in blocks.
-fn is_projection(name: TensorName) -> bool {
-    use Role::*;
-    let roles = [AttnQ, AttnK, AttnV, AttnOutput, FfnGate, FfnUp, FfnDown, Output];
-    name.part == Part::Weight && roles.contains(&name.role)
 }
 
 fn planned(

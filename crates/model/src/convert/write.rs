@@ -113,7 +113,7 @@ impl Plan<'_> {
         n_threads: usize,
         progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
     ) -> Result<Vec<PathBuf>, Error> {
-        let folder = Folder::open_or_make(out)?;
+        let folder = Folder::open_or_make(out, self.target.container)?;
         let dir = folder.path();
         let notes = Default::default();
         let (weights, mut sink) = match self.target.container {

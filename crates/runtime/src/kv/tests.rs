@@ -72,13 +72,13 @@ fn assert_holds(cache: &mut KvCache, seq: SeqId, tags: &[u8]) {
     assert_eq!(cache.len(seq).unwrap(), tags.len());
     for layer in 0..cache.layers.len() {
         let oldest = cache.groups[cache.group_of[layer]].oldest_needed(tags.len());
-        for position in oldest..tags.len() {
+        for (position, tag) in tags.iter().enumerate().skip(oldest) {
             let at = offset(cache, seq, layer, position).expect("visible positions are held");
             assert_eq!(
-                cache.layers[layer].k[at], tags[position],
+                cache.layers[layer].k[at], *tag,
                 "layer {layer} at {position}"
             );
-            assert_eq!(cache.layers[layer].v[at], !tags[position]);
+            assert_eq!(cache.layers[layer].v[at], !*tag);
         }
     }
 }

@@ -162,14 +162,11 @@ impl Source<'_> {
                 *end = id;
             }
         }
-        let added = added_around(json, tokens, ends);
-        let config = |key: &str| {
-            let config = self.files.tokenizer_config.as_ref()?;
-            config.get(key)?.as_bool()
-        };
-        let (begin, end) = added.unwrap_or_else(|| {
-            (config("add_bos_token").unwrap_or(false), config("add_eos_token").unwrap_or(false))
-        });
+        let (begin, end) = added_around(json, tokens, ends);
+        // Where the configuration says, transformers rebuilds the template accordingly.
+        let config = |key: &str| self.files.tokenizer_config.as_ref()?.get(key)?.as_bool();
+        let begin = config("add_bos_token").unwrap_or(begin);
+        let end = config("add_eos_token").unwrap_or(end);
         out.push(("tokenizer.ggml.add_bos_token", begin.into()));
         out.push(("tokenizer.ggml.add_eos_token", end.into()));
         Ok(())
@@ -201,23 +198,21 @@ fn is_byte_level(json: &Value) -> bool {
     any(&json["pre_tokenizer"], "pretokenizers") || any(&json["decoder"], "decoders")
 }
 
-/// Whether the post-processor puts the begin token before a text and the end token after it;
-/// `None` if there is no template that says.
-fn added_around(json: &Value, tokens: &Tokens, ends: [Option<u32>; 2]) -> Option<(bool, bool)> {
+/// Whether the post-processor puts the begin token before a text and the end token after it.
+fn added_around(json: &Value, tokens: &Tokens, [bos, eos]: [Option<u32>; 2]) -> (bool, bool) {
     let post = &json["post_processor"];
     let is_template = |value: &&Value| value["type"] == "TemplateProcessing";
-    let template = Some(post).filter(is_template).or_else(|| {
-        post["processors"].as_array().and_then(|all| all.iter().find(is_template))
-    })?;
-    let parts = template["single"].as_array()?;
+    let nested = || post["processors"].as_array()?.iter().find(is_template);
+    let template = Some(post).filter(is_template).or_else(nested);
+    let parts = template.and_then(|template| template["single"].as_array());
+    let parts = parts.map(Vec::as_slice).unwrap_or_default();
     let id_of = |part: Option<&Value>| {
         let text = part?["SpecialToken"]["id"].as_str()?;
         tokens.ids.get(text).copied()
     };
-    let [bos, eos] = ends;
     let begins = bos.is_some() && id_of(parts.first()) == bos;
     let ends = eos.is_some() && parts.len() > 1 && id_of(parts.last()) == eos;
-    Some((begins, ends))
+    (begins, ends)
 }
 
 /// Whether SentencePiece's dummy space is put before a text.
@@ -263,7 +258,7 @@ impl Tokens {
             }
         }
         for (score, token_kind) in scores.iter_mut().zip(&self.kinds) {
-            if *token_kind != kind::NORMAL {
+            if !matches!(*token_kind, kind::NORMAL | kind::USER_DEFINED) {
                 *score = 0.0;
             }
         }
