@@ -9,12 +9,13 @@ use crate::end_of_generation;
 use crate::model::bpe::{ByteBpe, CharBpe, Options, Unknown};
 use crate::model::merge::{Merges, check_count, halves, resolve};
 use crate::model::{Model, byte_of_text};
+use crate::normalize::Normalizer;
 use crate::special::{SpecialToken, Splitter};
 use crate::tokenizer::SpecialIds;
 use crate::vocab::{TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 use decoder::PieceDecoder;
-use json::{Merge, TokenizerJson};
+use json::{AddedToken, Merge, TokenizerJson};
 use parts::FILE;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -39,7 +40,9 @@ impl Tokenizer {
         let pre = parts::pre_tokenizer(&json.pre_tokenizer)?;
         let decoder = PieceDecoder::new(&json.decoder, pre.byte_level)?;
         let entries = Entries::new(&json, tokenizer_json.len())?;
-        let vocab = entries.vocab(&json, &decoder, pre.byte_level)?;
+        let normalizer = parts::normalizer(&json.normalizer)?;
+        let printing = Printing { decoder, normalizer: &normalizer, byte_level: pre.byte_level };
+        let vocab = entries.vocab(&json, &printing)?;
         let merges = merges(&vocab, &json.model.merges.0)?;
         let unknown = json.model.unk_token.as_deref().and_then(|text| vocab.find(text));
         let options = Options {
@@ -52,7 +55,7 @@ impl Tokenizer {
         } else {
             Model::CharBpe(CharBpe::new(&vocab, merges, options))
         };
-        let normalizer = parts::normalizer(&json.normalizer)?;
+        let leading_space = printing.decoder.leading_space;
         let (mut raw, mut normalized) = (Vec::new(), Vec::new());
         for token in special_tokens(&json, &vocab) {
             if token.normalized {
@@ -69,7 +72,7 @@ impl Tokenizer {
             pre_tokenizer: pre.pre_tokenizer,
             model,
             ids: special_ids(&json, tokenizer_config, &vocab, unknown)?,
-            leading_space: decoder.leading_space,
+            leading_space,
             vocab,
         })
     }
@@ -158,45 +161,51 @@ impl<'j> Entries<'j> {
         Ok(())
     }
 
-    fn vocab(
-        &self,
-        json: &TokenizerJson<'_>,
-        decoder: &PieceDecoder,
-        byte_level: bool,
-    ) -> Result<Vocab, Error> {
-        let added: HashMap<&str, TokenKind> = json
-            .added_tokens
-            .iter()
-            .map(|token| {
-                let kind = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
-                (token.content.as_str(), kind)
-            })
-            .collect();
+    fn vocab(&self, json: &TokenizerJson<'_>, printing: &Printing<'_>) -> Result<Vocab, Error> {
+        let added: HashMap<&str, &AddedToken> =
+            json.added_tokens.iter().map(|token| (token.content.as_str(), token)).collect();
         let unknown = json.model.unk_token.as_deref();
         let mut vocab = Vocab::with_capacity(self.texts.len());
         let mut piece = Vec::new();
         for (text, in_model) in self.texts.iter().zip(&self.in_model) {
-            let text = text.as_deref();
-            let kind = match text {
-                None => TokenKind::Unused,
-                Some(text) if unknown == Some(text) => TokenKind::Unknown,
-                Some(text) => added.get(text).copied().unwrap_or_else(|| {
-                    let is_byte = json.model.byte_fallback && byte_of_text(text).is_some();
-                    if is_byte { TokenKind::Byte } else { TokenKind::Normal }
-                }),
+            let Some(text) = text.as_deref() else {
+                vocab.push("", TokenKind::Unused, b"", false)?;
+                continue;
             };
-            let text = text.unwrap_or_default();
+            let added = added.get(text).copied();
+            let kind = match added {
+                _ if unknown == Some(text) => TokenKind::Unknown,
+                Some(token) if token.special => TokenKind::Control,
+                Some(_) => TokenKind::UserDefined,
+                None if json.model.byte_fallback && byte_of_text(text).is_some() => TokenKind::Byte,
+                None => TokenKind::Normal,
+            };
             piece.clear();
-            match kind {
-                TokenKind::Control | TokenKind::Unknown => piece.extend_from_slice(text.as_bytes()),
-                // Matched in the text as written, so printed as written.
-                TokenKind::UserDefined if byte_level => piece.extend_from_slice(text.as_bytes()),
-                _ => decoder.decode_into(text, &mut piece),
-            }
+            printing.piece(text, kind, added.is_some_and(AddedToken::is_normalized), &mut piece);
             let is_text = matches!(kind, TokenKind::Normal | TokenKind::UserDefined);
-            vocab.push(text, kind, &piece, byte_level && *in_model && is_text)?;
+            vocab.push(text, kind, &piece, printing.byte_level && *in_model && is_text)?;
         }
         Ok(vocab)
+    }
+}
+
+/// What decides what a token prints.
+struct Printing<'n> {
+    decoder: PieceDecoder,
+    normalizer: &'n Normalizer,
+    byte_level: bool,
+}
+
+impl Printing<'_> {
+    fn piece(&self, text: &str, kind: TokenKind, normalized: bool, out: &mut Vec<u8>) {
+        // A token looked for in normalized text prints the text that was found.
+        let text = if normalized { self.normalizer.apply(text) } else { Cow::Borrowed(text) };
+        match kind {
+            TokenKind::Control | TokenKind::Unknown => out.extend_from_slice(text.as_bytes()),
+            // Matched in the text as written, so printed as written.
+            TokenKind::UserDefined if self.byte_level => out.extend_from_slice(text.as_bytes()),
+            _ => self.decoder.decode_into(&text, out),
+        }
     }
 }
 
@@ -228,7 +237,7 @@ fn special_tokens(json: &TokenizerJson<'_>, vocab: &Vocab) -> impl Iterator<Item
             lstrip: token.lstrip,
             rstrip: token.rstrip,
             single_word: token.single_word,
-            normalized: token.normalized.unwrap_or(!token.special),
+            normalized: token.is_normalized(),
         })
     })
 }

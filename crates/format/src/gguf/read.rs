@@ -115,8 +115,9 @@ fn read_str<'a>(cursor: &mut Cursor<'a>, limit: u64, what: &str) -> Result<&'a s
 
 fn read_entry(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<(), Error> {
     let key = read_str(cursor, MAX_NAME_BYTES, "a metadata key")?;
-    let type_id = cursor.u32("a metadata type")?;
-    let value = read_value(cursor, type_id, key)?;
+    let what = format!("metadata key `{key}`");
+    let type_id = cursor.u32(&what)?;
+    let value = read_value(cursor, type_id, &what)?;
     if metadata.insert(key, value).is_some() {
         return Err(Error::DuplicateKey {
             file: cursor.file().to_owned(),
@@ -126,42 +127,42 @@ fn read_entry(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<(), Er
     Ok(())
 }
 
-fn read_value(cursor: &mut Cursor<'_>, type_id: u32, key: &str) -> Result<Value, Error> {
+fn read_value(cursor: &mut Cursor<'_>, type_id: u32, what: &str) -> Result<Value, Error> {
     Ok(match type_id {
-        type_id::U8 => Value::U8(cursor.u8(key)?),
-        type_id::I8 => Value::I8(cursor.i8(key)?),
-        type_id::U16 => Value::U16(cursor.u16(key)?),
-        type_id::I16 => Value::I16(cursor.i16(key)?),
-        type_id::U32 => Value::U32(cursor.u32(key)?),
-        type_id::I32 => Value::I32(cursor.i32(key)?),
-        type_id::U64 => Value::U64(cursor.u64(key)?),
-        type_id::I64 => Value::I64(cursor.i64(key)?),
-        type_id::F32 => Value::F32(cursor.f32(key)?),
-        type_id::F64 => Value::F64(cursor.f64(key)?),
-        type_id::BOOL => Value::Bool(read_bool(cursor, key)?),
-        type_id::STR => Value::Str(read_str(cursor, u64::MAX, key)?.to_owned()),
-        type_id::ARRAY => Value::Array(read_array(cursor, key, 0)?),
-        _ => return Err(unknown_type(cursor, type_id, key)),
+        type_id::U8 => Value::U8(cursor.u8(what)?),
+        type_id::I8 => Value::I8(cursor.i8(what)?),
+        type_id::U16 => Value::U16(cursor.u16(what)?),
+        type_id::I16 => Value::I16(cursor.i16(what)?),
+        type_id::U32 => Value::U32(cursor.u32(what)?),
+        type_id::I32 => Value::I32(cursor.i32(what)?),
+        type_id::U64 => Value::U64(cursor.u64(what)?),
+        type_id::I64 => Value::I64(cursor.i64(what)?),
+        type_id::F32 => Value::F32(cursor.f32(what)?),
+        type_id::F64 => Value::F64(cursor.f64(what)?),
+        type_id::BOOL => Value::Bool(read_bool(cursor, what)?),
+        type_id::STR => Value::Str(read_str(cursor, u64::MAX, what)?.to_owned()),
+        type_id::ARRAY => Value::Array(read_array(cursor, what, 0)?),
+        _ => return Err(unknown_type(cursor, type_id, what)),
     })
 }
 
-fn unknown_type(cursor: &Cursor<'_>, type_id: u32, key: &str) -> Error {
+fn unknown_type(cursor: &Cursor<'_>, type_id: u32, what: &str) -> Error {
     Error::BadField {
         file: cursor.file().to_owned(),
-        what: format!("the type of metadata key `{key}`"),
+        what: format!("the type of {what}"),
         offset: cursor.offset() - 4,
         expected: "a number 0..=12",
         found: type_id.to_string(),
     }
 }
 
-fn read_bool(cursor: &mut Cursor<'_>, key: &str) -> Result<bool, Error> {
-    match cursor.u8(key)? {
+fn read_bool(cursor: &mut Cursor<'_>, what: &str) -> Result<bool, Error> {
+    match cursor.u8(what)? {
         0 => Ok(false),
         1 => Ok(true),
         other => Err(Error::BadField {
             file: cursor.file().to_owned(),
-            what: format!("the bool of metadata key `{key}`"),
+            what: format!("the bool of {what}"),
             offset: cursor.offset() - 1,
             expected: "0 or 1",
             found: other.to_string(),
@@ -169,42 +170,42 @@ fn read_bool(cursor: &mut Cursor<'_>, key: &str) -> Result<bool, Error> {
     }
 }
 
-fn read_array(cursor: &mut Cursor<'_>, key: &str, depth: u32) -> Result<Array, Error> {
+fn read_array(cursor: &mut Cursor<'_>, what: &str, depth: u32) -> Result<Array, Error> {
     if depth >= MAX_NESTING {
         return Err(Error::Limit {
             file: cursor.file().to_owned(),
-            what: format!("the nesting of metadata key `{key}`"),
+            what: format!("the nesting of {what}"),
             offset: cursor.offset(),
             found: u64::from(depth) + 1,
             limit: u64::from(MAX_NESTING),
         });
     }
-    let type_id = cursor.u32(key)?;
+    let type_id = cursor.u32(what)?;
     let item_bytes = match type_id {
         type_id::U8 | type_id::I8 | type_id::BOOL => 1,
         type_id::U16 | type_id::I16 => 2,
         type_id::U32 | type_id::I32 | type_id::F32 => 4,
         type_id::U64 | type_id::I64 | type_id::F64 | type_id::STR => 8,
         type_id::ARRAY => 12,
-        _ => return Err(unknown_type(cursor, type_id, key)),
+        _ => return Err(unknown_type(cursor, type_id, what)),
     };
-    let count = cursor.u64(key)?;
-    let n = cursor.check_count(count, item_bytes, key)?;
+    let count = cursor.u64(what)?;
+    let n = cursor.check_count(count, item_bytes, what)?;
     let c = cursor;
     Ok(match type_id {
-        type_id::U8 => Array::U8(c.take(count, key)?.to_vec()),
-        type_id::I8 => Array::I8(repeat(n, || c.i8(key))?),
-        type_id::U16 => Array::U16(repeat(n, || c.u16(key))?),
-        type_id::I16 => Array::I16(repeat(n, || c.i16(key))?),
-        type_id::U32 => Array::U32(repeat(n, || c.u32(key))?),
-        type_id::I32 => Array::I32(repeat(n, || c.i32(key))?),
-        type_id::U64 => Array::U64(repeat(n, || c.u64(key))?),
-        type_id::I64 => Array::I64(repeat(n, || c.i64(key))?),
-        type_id::F32 => Array::F32(repeat(n, || c.f32(key))?),
-        type_id::F64 => Array::F64(repeat(n, || c.f64(key))?),
-        type_id::BOOL => Array::Bool(repeat(n, || read_bool(c, key))?),
-        type_id::STR => Array::Str(repeat(n, || Ok(read_str(c, u64::MAX, key)?.to_owned()))?),
-        _ => Array::Array(repeat(n, || read_array(c, key, depth + 1))?),
+        type_id::U8 => Array::U8(c.take(count, what)?.to_vec()),
+        type_id::I8 => Array::I8(repeat(n, || c.i8(what))?),
+        type_id::U16 => Array::U16(repeat(n, || c.u16(what))?),
+        type_id::I16 => Array::I16(repeat(n, || c.i16(what))?),
+        type_id::U32 => Array::U32(repeat(n, || c.u32(what))?),
+        type_id::I32 => Array::I32(repeat(n, || c.i32(what))?),
+        type_id::U64 => Array::U64(repeat(n, || c.u64(what))?),
+        type_id::I64 => Array::I64(repeat(n, || c.i64(what))?),
+        type_id::F32 => Array::F32(repeat(n, || c.f32(what))?),
+        type_id::F64 => Array::F64(repeat(n, || c.f64(what))?),
+        type_id::BOOL => Array::Bool(repeat(n, || read_bool(c, what))?),
+        type_id::STR => Array::Str(repeat(n, || Ok(read_str(c, u64::MAX, what)?.to_owned()))?),
+        _ => Array::Array(repeat(n, || read_array(c, what, depth + 1))?),
     })
 }
 
@@ -238,8 +239,9 @@ pub(crate) fn alignment(metadata: &Metadata, file: &Path) -> Result<u64, Error> 
 fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<TensorInfo, Error> {
     let file = cursor.file();
     let name = read_str(cursor, MAX_NAME_BYTES, "a tensor name")?.to_owned();
+    let what = format!("the entry of tensor `{name}`");
     let at = cursor.offset();
-    let n_dims = cursor.u32("the number of dimensions")?;
+    let n_dims = cursor.u32(&what)?;
     if n_dims as usize > MAX_DIMS {
         return Err(Error::Limit {
             file: file.to_owned(),
@@ -251,11 +253,11 @@ fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<TensorInfo, Er
     }
     let mut dims = Vec::with_capacity(MAX_DIMS);
     for _ in 0..n_dims {
-        dims.push(cursor.u64("a dimension")?);
+        dims.push(cursor.u64(&what)?);
     }
     dims.reverse(); // The file has the fastest dimension first.
-    let type_id = cursor.u32("a tensor type")?;
-    let offset = cursor.u64("a tensor offset")?;
+    let type_id = cursor.u32(&what)?;
+    let offset = cursor.u64(&what)?;
     let tensor_type = types::from_id(type_id).map_err(|found| Error::UnsupportedType {
         file: file.to_owned(),
         tensor: name.clone(),

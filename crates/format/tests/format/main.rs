@@ -7,6 +7,7 @@ mod checkpoint;
 mod hostile_folders;
 mod hostile_gguf;
 mod hostile_safetensors;
+mod metadata;
 mod mutate;
 mod mutations;
 mod output;

@@ -9,7 +9,7 @@ use millrace_format::{Error, TensorSpec, gguf};
 use millrace_quant::DType;
 use tempfile::TempDir;
 
-use crate::raw::says;
+use crate::raw::is_error;
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();

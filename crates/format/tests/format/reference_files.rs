@@ -9,7 +9,7 @@ use millrace_format::gguf::{Array, Header, Value, Writer};
 use millrace_format::{Checkpoint, Error, TensorSpec, safetensors};
 use serde_json::Value as Json;
 
-use crate::raw::says;
+use crate::raw::is_error;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

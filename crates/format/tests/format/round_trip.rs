@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::raw::says;
+use crate::raw::is_error;
 
 /// Bytes that differ from tensor to tensor.
 fn bytes_of(spec: &TensorSpec) -> Vec<u8> {
@@ -166,84 +166,93 @@ fn alignment_of_the_metadata_is_honoured() {
     }
 }
 
+fn gguf_refuses(metadata: &Metadata, specs: &[TensorSpec]) -> Error {
+    let sink = Cursor::new(vec![]);
+    gguf::Writer::new(sink, Path::new("w.gguf"), metadata, specs).unwrap_err()
+}
+
+fn safetensors_refuses(spec: TensorSpec) -> Error {
+    let (sink, notes) = (Cursor::new(vec![]), BTreeMap::new());
+    safetensors::Writer::new(sink, Path::new("w.safetensors"), &notes, &[spec]).unwrap_err()
+}
+
 #[test]
-fn what_a_format_cannot_hold_is_refused() {
-    let gguf = |spec: TensorSpec| {
-        gguf::Writer::new(
-            Cursor::new(vec![]),
-            Path::new("w.gguf"),
-            &Metadata::new(),
-            &[spec],
-        )
-        .unwrap_err()
+fn what_gguf_cannot_hold_is_refused() {
+    let none = Metadata::new();
+    let refused = |spec, variant: &str, parts: &[&str]| {
+        let error = gguf_refuses(&none, &[spec]);
+        is_error(&error, variant, &["w.gguf", "tensor `"]);
+        is_error(&error, variant, parts);
     };
-    let st = |spec: TensorSpec| {
-        safetensors::Writer::new(
-            Cursor::new(vec![]),
-            Path::new("w.st"),
-            &BTreeMap::new(),
-            &[spec],
-        )
-        .unwrap_err()
-    };
+    let spec = |dtype, shape: &[usize]| TensorSpec::new("t", dtype, shape);
+    refused(
+        spec(DType::Q4nx, &[32, 256]),
+        "CannotStore",
+        &["`t`", "no type q4nx"],
+    );
+    refused(
+        spec(DType::F32, &[1; 5]),
+        "CannotStore",
+        &["5 dimensions", "at most 4"],
+    );
+    refused(
+        spec(DType::Q4K, &[1, 255]),
+        "BadShape",
+        &["[1, 255]", "blocks of 256"],
+    );
+    let long = TensorSpec::new("n".repeat(64), DType::F32, &[1]);
+    refused(long, "CannotStore", &["64 bytes", "at most 63"]);
+    let tensor_type = TensorType::Plain(PlainType::Bool);
     let flag = TensorSpec {
-        name: "t".into(),
-        tensor_type: TensorType::Plain(PlainType::Bool),
-        shape: vec![1],
+        tensor_type,
+        ..spec(DType::F32, &[1])
     };
-    let cases = [
-        (
-            gguf(TensorSpec::new("t", DType::Q4nx, &[32, 256])),
-            ["w.gguf", "`t`", "no type q4nx"],
-        ),
-        (gguf(flag), ["w.gguf", "`t`", "no type bool"]),
-        (
-            gguf(TensorSpec::new("n".repeat(64), DType::F32, &[1])),
-            ["w.gguf", "64 bytes", "at most 63"],
-        ),
-        (
-            gguf(TensorSpec::new("t", DType::F32, &[1; 5])),
-            ["w.gguf", "5 dimensions", "at most 4"],
-        ),
-        (
-            st(TensorSpec::new("t", DType::Q4K, &[1, 256])),
-            ["w.st", "`t`", "no type q4_k"],
-        ),
-        (
-            st(TensorSpec::new("t", DType::Q4nx, &[2, 32, 256])),
-            ["w.st", "matrices", "[2, 32, 256]"],
-        ),
-        (
-            st(TensorSpec::new("__metadata__", DType::F32, &[1])),
-            ["w.st", "`__metadata__`", "keeps"],
-        ),
-    ];
-    for (error, parts) in cases {
-        is_error(&error, "CannotStore", &[]);
-        says("refused", &error, &parts);
-    }
-    for error in [
-        gguf(TensorSpec::new("t", DType::Q4K, &[1, 255])),
-        st(TensorSpec::new("t", DType::Q4nx, &[31, 256])),
-    ] {
-        is_error(&error, "BadShape", &[]);
-    }
-    let twins = [
-        TensorSpec::new("t", DType::F32, &[1]),
-        TensorSpec::new("t", DType::F16, &[1]),
-    ];
-    let error = gguf::Writer::new(
-        Cursor::new(vec![]),
-        Path::new("w"),
-        &Metadata::new(),
-        &twins,
-    )
-    .unwrap_err();
-    is_error(&error, "DuplicateTensor", &[]);
+    refused(flag, "CannotStore", &["no type bool"]);
+
+    let twins = [spec(DType::F32, &[1]), spec(DType::F16, &[1])];
+    is_error(
+        &gguf_refuses(&none, &twins),
+        "DuplicateTensor",
+        &["w.gguf", "`t`"],
+    );
     let mut metadata = Metadata::new();
     metadata.insert(gguf::ALIGNMENT_KEY, 3u32);
-    let error = gguf::Writer::new(Cursor::new(vec![]), Path::new("w"), &metadata, &[]).unwrap_err();
-    is_error(&error, "KeyType", &[]);
+    is_error(
+        &gguf_refuses(&metadata, &[]),
+        "KeyType",
+        &["general.alignment", "found 3"],
+    );
+}
+
+#[test]
+fn what_safetensors_cannot_hold_is_refused() {
+    let refused = |name: &str, dtype, shape: &[usize], variant: &str, parts: &[&str]| {
+        let error = safetensors_refuses(TensorSpec::new(name, dtype, shape));
+        is_error(&error, variant, &["w.safetensors", name]);
+        is_error(&error, variant, parts);
+    };
+    refused("t", DType::Q4K, &[1, 256], "CannotStore", &["no type q4_k"]);
+    refused(
+        "t",
+        DType::Q4nx,
+        &[2, 32, 256],
+        "CannotStore",
+        &["matrices", "[2, 32, 256]"],
+    );
+    refused(
+        "t",
+        DType::Q4nx,
+        &[31, 256],
+        "BadShape",
+        &["[31, 256]", "[32, 256]"],
+    );
+    refused(
+        "__metadata__",
+        DType::F32,
+        &[1],
+        "CannotStore",
+        &["keeps this name"],
+    );
 }
 
 #[test]

@@ -244,15 +244,19 @@ impl<'a> Walk<'a> {
             if span.sum[row] == 0.0 {
                 continue;
             }
+            let values = row * padded_dim..(row + 1) * padded_dim;
+            let (total_values, values) = (&mut total.values[values.clone()], &span.values[values]);
+            if total.sum[row] == 0.0 {
+                total_values.copy_from_slice(values);
+                (total.max[row], total.sum[row]) = (span.max[row], span.sum[row]);
+                continue;
+            }
             let max = total.max[row].max(span.max[row]);
             let old = (total.max[row] - max).exp2();
             let new = (span.max[row] - max).exp2();
             total.max[row] = max;
             total.sum[row] = total.sum[row] * old + span.sum[row] * new;
-            let values = row * padded_dim..(row + 1) * padded_dim;
-            for (total, value) in
-                total.values[values.clone()].iter_mut().zip(&span.values[values])
-            {
+            for (total, value) in total_values.iter_mut().zip(values) {
                 *total = *total * old + value * new;
             }
         }

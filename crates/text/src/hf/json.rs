@@ -43,6 +43,13 @@ pub(crate) struct AddedToken {
     pub(crate) special: bool,
 }
 
+impl AddedToken {
+    /// Whether the token is looked for in normalized text.
+    pub(crate) fn is_normalized(&self) -> bool {
+        self.normalized.unwrap_or(!self.special)
+    }
+}
+
 /// The `model` of a file.
 #[derive(Deserialize)]
 pub(crate) struct Model<'a> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// A metadata value of a GGUF file.
 #[derive(Debug)]
-pub enum Value {
+pub(crate) enum Value {
     Number(f64),
     Text(String),
     Numbers(Vec<f64>),
@@ -14,7 +14,7 @@ pub enum Value {
 }
 
 /// The metadata of a GGUF file.
-pub struct Metadata(HashMap<String, Value>);
+pub(crate) struct Metadata(HashMap<String, Value>);
 
 struct Reader<'a>(&'a [u8]);
 
@@ -72,7 +72,7 @@ impl Reader<'_> {
 }
 
 impl Metadata {
-    pub fn read(path: &Path) -> Metadata {
+    pub(crate) fn read(path: &Path) -> Metadata {
         let bytes = std::fs::read(path).expect("the file can be read");
         let mut reader = Reader(&bytes);
         assert_eq!(&reader.take::<4>(), b"GGUF");
@@ -117,7 +117,7 @@ impl Metadata {
     }
 
     /// What the file says of its vocabulary.
-    pub fn vocab(&self) -> GgufVocab<'_> {
+    pub(crate) fn vocab(&self) -> GgufVocab<'_> {
         let id = |key| self.number(key).map(|id| id as u32);
         let flag = |key| self.number(key).map(|flag| flag != 0.0);
         GgufVocab {
@@ -140,7 +140,7 @@ impl Metadata {
 }
 
 /// The folder of real vocabularies that lies beside the repository, if it is there.
-pub fn vocab_folder() -> Option<PathBuf> {
+pub(crate) fn vocab_folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vocab");
     let exists = folder.is_dir();
     if !exists {
@@ -150,7 +150,7 @@ pub fn vocab_folder() -> Option<PathBuf> {
 }
 
 /// The tokenizer of a GGUF file.
-pub fn tokenizer(path: &Path) -> Tokenizer {
+pub(crate) fn tokenizer(path: &Path) -> Tokenizer {
     let metadata = Metadata::read(path);
     Tokenizer::from_gguf(metadata.vocab()).expect("the vocabulary is supported")
 }

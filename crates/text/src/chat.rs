@@ -1,0 +1,260 @@
+//! Chat templates: conversations to prompts.
+//!
+//! Models carry their prompt format as a Jinja template. It is rendered with the environment that Hugging Face's
+//! `apply_chat_template` gives it, in which a template from a file is a guest: it reaches nothing but its
+//! variables, and it is stopped if it does not end.
+
+mod builtin;
+mod environment;
+mod generation;
+mod python;
+mod strftime;
+
+pub use builtin::DefaultTemplate;
+
+use crate::{Error, Tokenizer};
+use minijinja::Environment;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use std::time::SystemTime;
+
+/// One message of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks: `system`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// What is said.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub content: String,
+    /// Whatever else a template may look at: `tool_calls`, `name`, `reasoning_content`.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+/// Messages that call tools have `null` for a content.
+fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+impl Message {
+    /// A message of some role.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: content.into(), fields: Map::new() }
+    }
+
+    /// What the model is told before the conversation.
+    pub fn system(content: impl Into<String>) -> Message {
+        Message::new("system", content)
+    }
+
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> Message {
+        Message::new("user", content)
+    }
+
+    /// What the model said.
+    pub fn assistant(content: impl Into<String>) -> Message {
+        Message::new("assistant", content)
+    }
+}
+
+/// What a template is rendered with besides the messages.
+#[derive(Clone, Debug, Default)]
+pub struct RenderOptions {
+    /// Ends the prompt where the model's answer begins.
+    pub add_generation_prompt: bool,
+    /// Descriptions of the tools the model may call: a list of JSON schemas.
+    pub tools: Option<Value>,
+    /// Texts the model may draw on.
+    pub documents: Option<Value>,
+    /// Further variables, such as `enable_thinking` or `date_string`. They take precedence over all others.
+    pub variables: Map<String, Value>,
+    /// Which of several named templates to use. By default `tool_use` if there are tools and such a template,
+    /// else `default`.
+    pub template: Option<String>,
+    /// The time that `strftime_now` tells, in UTC; the present if `None`.
+    pub now: Option<SystemTime>,
+}
+
+/// A chat template, ready to render.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// Variables of every rendering: `bos_token`, `eos_token`.
+    variables: Map<String, Value>,
+}
+
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
+
+impl ChatTemplate {
+    /// Compiles a template. `bos_text` and `eos_text` are the texts of the begin- and end-of-sequence tokens, which
+    /// most templates write out; without them the variables are undefined.
+    ///
+    /// # Errors
+    /// [`Error::Template`] if it does not parse.
+    pub fn new(
+        source: &str,
+        bos_text: Option<&str>,
+        eos_text: Option<&str>,
+    ) -> Result<ChatTemplate, Error> {
+        let mut template = ChatTemplate::empty();
+        template.set_text("bos_token", bos_text);
+        template.set_text("eos_token", eos_text);
+        template.add_named(DEFAULT, source)?;
+        Ok(template)
+    }
+
+    /// The templates of a `tokenizer_config.json`: its `chat_template`, a source or a list of named ones, with its
+    /// special tokens. `None` if it has no template.
+    ///
+    /// # Errors
+    /// A `chat_template` of another shape, or one that does not parse.
+    pub fn from_config(config: &Value) -> Result<Option<ChatTemplate>, Error> {
+        let mut template = ChatTemplate::empty();
+        for token in ["bos_token", "eos_token", "unk_token", "pad_token"] {
+            let value = config.get(token);
+            let text = value.and_then(|v| v.as_str().or_else(|| v.get("content")?.as_str()));
+            template.set_text(token, text);
+        }
+        match config.get("chat_template") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(source)) => template.add_named(DEFAULT, source)?,
+            Some(Value::Array(list)) => {
+                for entry in list {
+                    let field = |key| entry.get(key).and_then(Value::as_str);
+                    let (Some(name), Some(source)) = (field("name"), field("template")) else {
+                        return Err(wrong_shape("entries with \"name\" and \"template\"", entry));
+                    };
+                    template.add_named(name, source)?;
+                }
+            }
+            Some(other) => return Err(wrong_shape("a string or a list", other)),
+        }
+        Ok(Some(template))
+    }
+
+    /// The template for a model whose file carries none: chosen by the control tokens of its vocabulary, else by the
+    /// name of its family (see [`DefaultTemplate`]).
+    pub fn default_for(tokenizer: &Tokenizer, family: Option<&str>) -> Option<ChatTemplate> {
+        let kind = DefaultTemplate::for_vocabulary(tokenizer)
+            .or_else(|| family.and_then(DefaultTemplate::for_family))?;
+        let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id));
+        let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
+        Some(ChatTemplate::new(kind.source(), bos, eos).expect("the default templates parse"))
+    }
+
+    fn empty() -> ChatTemplate {
+        ChatTemplate { environment: environment::build(), variables: Map::new() }
+    }
+
+    fn set_text(&mut self, name: &str, text: Option<&str>) {
+        if let Some(text) = text {
+            self.variables.insert(name.to_owned(), text.into());
+        }
+    }
+
+    /// Adds or replaces a named template. GGUF files name them in keys `tokenizer.chat_template.NAME`.
+    ///
+    /// # Errors
+    /// [`Error::Template`] if it does not parse.
+    pub fn add_named(&mut self, name: &str, source: &str) -> Result<(), Error> {
+        let source = generation::without_tags(source);
+        self.environment.add_template_owned(name.to_owned(), source).map_err(|error| {
+            Error::Template {
+                name: name.to_owned(),
+                line: error.line().unwrap_or(0),
+                reason: environment::reason(&error),
+            }
+        })
+    }
+
+    /// The names of the templates, `default` among them as a rule.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.environment.templates().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The prompt for a conversation.
+    ///
+    /// It contains the begin-of-sequence text if the template writes it, as most do: encode it with
+    /// `parse_special` and without `add_special`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the template rejects the conversation, [`Error::Fuel`] if it does not end,
+    /// [`Error::Render`] for any other failure.
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, Error> {
+        let list = messages.iter().map(|message| {
+            let mut object = Map::new();
+            object.insert("role".to_owned(), message.role.as_str().into());
+            object.insert("content".to_owned(), message.content.as_str().into());
+            object.extend(message.fields.clone());
+            Value::Object(object)
+        });
+        self.render_json(&Value::Array(list.collect()), options)
+    }
+
+    /// The prompt for a conversation whose messages are JSON objects, for contents that are not plain strings.
+    ///
+    /// # Errors
+    /// As for [`ChatTemplate::render`].
+    pub fn render_json(&self, messages: &Value, options: &RenderOptions) -> Result<String, Error> {
+        let name = self.choose(options)?;
+        let mut variables = self.variables.clone();
+        variables.insert("messages".to_owned(), with_reasoning(messages));
+        variables.insert("tools".to_owned(), options.tools.clone().unwrap_or_default());
+        variables.insert("documents".to_owned(), options.documents.clone().unwrap_or_default());
+        variables.insert("add_generation_prompt".to_owned(), options.add_generation_prompt.into());
+        variables.extend(options.variables.clone());
+        environment::render(&self.environment, name, variables, options.now)
+    }
+
+    fn choose<'o>(&self, options: &'o RenderOptions) -> Result<&'o str, Error> {
+        let has = |name: &str| self.environment.get_template(name).is_ok();
+        let has_tools = options.tools.as_ref().is_some_and(|tools| !tools.is_null());
+        let name = match options.template.as_deref() {
+            Some(name) => name,
+            None if has_tools && has(TOOL_USE) => TOOL_USE,
+            None => DEFAULT,
+        };
+        if has(name) {
+            return Ok(name);
+        }
+        Err(Error::TemplateShape {
+            expected: "a template of the requested name",
+            found: format!("no \"{name}\" among: {}", self.names().join(", ")),
+        })
+    }
+}
+
+fn wrong_shape(expected: &'static str, found: &Value) -> Error {
+    Error::TemplateShape { expected, found: found.to_string().chars().take(80).collect() }
+}
+
+/// The messages, with a reasoning under each of the names that templates read it by.
+fn with_reasoning(messages: &Value) -> Value {
+    let mut messages = messages.clone();
+    for message in messages.as_array_mut().into_iter().flatten() {
+        let Some(object) = message.as_object_mut() else { continue };
+        let names = ["reasoning_content", "thinking", "reasoning"];
+        let given = names.iter().find_map(|name| object.get(*name).filter(|v| !v.is_null()));
+        if let Some(reasoning) = given.cloned() {
+            object.entry("thinking").or_insert_with(|| reasoning.clone());
+            object.insert("reasoning_content".to_owned(), reasoning);
+        }
+    }
+    messages
+}
+
+/// Renders a template with some variables and nothing else; for tests of single constructs.
+#[cfg(test)]
+fn render_source(source: &str, variables: Value) -> Result<String, Error> {
+    let template = ChatTemplate::new(source, Some("<s>"), Some("</s>"))?;
+    let variables = variables.as_object().cloned().unwrap_or_default();
+    let now = Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000));
+    template.render_json(&Value::Array(Vec::new()), &RenderOptions { variables, now, ..Default::default() })
+}
+
+#[cfg(test)]
+mod tests;
