@@ -2,8 +2,8 @@
 
     python tools/make_format_fixtures.py
 
-Needs the Python packages gguf, safetensors, torch and numpy. Contents are fixed, so running it again
-changes nothing. `expected.json` records what a reader must find: per file the metadata and, per
+Needs the Python packages gguf (0.19), safetensors (0.8), torch and numpy. Contents are fixed, so running
+it again changes nothing. `expected.json` records what a reader must find: per file the metadata and, per
 tensor, type, shape (slowest dimension first) and bytes in hex.
 """
 

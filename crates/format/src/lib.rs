@@ -7,6 +7,25 @@
 //! Nothing read is trusted. Whatever a file holds, the outcome is a checkpoint whose every tensor
 //! lies inside its file, or an [`Error`] that names file, tensor, offset, expected and found: never a
 //! panic, and never an allocation that the file's own length does not justify.
+//!
+//! ```
+//! use std::{io::Cursor, path::Path};
+//! use millrace_format::{TensorSpec, gguf};
+//! use millrace_quant::DType;
+//!
+//! let name = Path::new("tiny.gguf");
+//! let mut metadata = gguf::Metadata::new();
+//! metadata.insert("general.architecture", "llama");
+//! let specs = [TensorSpec::new("token_embd.weight", DType::F32, &[2, 4])];
+//! let mut writer = gguf::Writer::new(Cursor::new(vec![]), name, &metadata, &specs)?;
+//! writer.write("token_embd.weight", &[0; 32])?;
+//! let bytes = writer.finish()?.into_inner();
+//!
+//! let header = gguf::Header::parse(&bytes, name)?;
+//! assert_eq!(header.metadata.get_str("general.architecture")?, Some("llama"));
+//! assert_eq!(header.tensors[0].shape, [2, 4]);
+//! # Ok::<(), millrace_format::Error>(())
+//! ```
 #![deny(unsafe_code)] // `mmap` alone is exempt: mapping a file is unsafe by nature.
 
 mod bytes;

@@ -179,7 +179,9 @@ fn encode_head(
     header.insert("__metadata__".to_owned(), json!(notes));
     header.extend(entries);
     let mut json = Value::Object(header).to_string().into_bytes();
-    json.resize(json.len().next_multiple_of(DATA_ALIGNMENT), b' ');
+    let length_bytes = size_of::<u64>();
+    let head_bytes = (length_bytes + json.len()).next_multiple_of(DATA_ALIGNMENT);
+    json.resize(head_bytes - length_bytes, b' ');
     let len = json.len() as u64;
     if len > MAX_HEADER_BYTES {
         return Err(Error::Limit {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use millrace_format::gguf::Value;
-use millrace_format::{Advice, Checkpoint, Error, Source};
+use millrace_format::{Advice, Checkpoint, Source};
 use millrace_quant::DType;
 use tempfile::TempDir;
 

@@ -87,6 +87,20 @@ fn errors_name_key_expected_and_found() {
             m.get_bool("double").unwrap_err(),
             ["`double`", "a bool", "f64 0.5"],
         ),
+    ];
+    for (error, parts) in rows {
+        is_error(&error, "KeyType", &["tiny.gguf"]);
+        is_error(&error, "KeyType", &parts);
+    }
+    let error = m.required::<u32>("absent", None).unwrap_err();
+    is_error(&error, "MissingKey", &["tiny.gguf", "`absent`", "missing"]);
+    assert_eq!(m.required("small", Some(7)).unwrap(), 7);
+}
+
+#[test]
+fn errors_of_arrays_say_what_they_hold() {
+    let m = metadata();
+    let rows = [
         (
             m.get_u32_array("mixed").unwrap_err(),
             ["`mixed`", "0..2^32", "i32 (2 items)"],
@@ -116,9 +130,6 @@ fn errors_name_key_expected_and_found() {
         is_error(&error, "KeyType", &["tiny.gguf"]);
         is_error(&error, "KeyType", &parts);
     }
-    let error = m.required::<u32>("absent", None).unwrap_err();
-    is_error(&error, "MissingKey", &["tiny.gguf", "`absent`", "missing"]);
-    assert_eq!(m.required("small", Some(7)).unwrap(), 7);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use millrace_format::output::{self, AtomicFile};
-use millrace_format::{Error, TensorSpec, gguf};
+use millrace_format::{TensorSpec, gguf};
 use millrace_quant::DType;
 use tempfile::TempDir;
 

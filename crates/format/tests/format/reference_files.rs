@@ -6,7 +6,7 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use millrace_format::gguf::{Array, Header, Value, Writer};
-use millrace_format::{Checkpoint, Error, TensorSpec, safetensors};
+use millrace_format::{Checkpoint, TensorSpec, safetensors};
 use serde_json::Value as Json;
 
 use crate::raw::is_error;
