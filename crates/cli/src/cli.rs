@@ -3,9 +3,10 @@
 use crate::commands;
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::Ui;
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-const ABOUT: &str = "Run large language models on this machine: one binary, any GGUF or safetensors file";
+const ABOUT: &str =
+    "Run large language models on this machine: one binary, any GGUF or safetensors file";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,11 +54,17 @@ pub(crate) struct Cli {
 #[derive(clap::Args, Debug)]
 struct Global {
     /// Say less: only results and errors
-    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 1000)]
+    #[arg(
+        short,
+        long,
+        global = true,
+        conflicts_with = "verbose",
+        display_order = 1000
+    )]
     quiet: bool,
-    /// Say more; twice for even more
-    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 1000)]
-    verbose: u8,
+    /// Say more about what is done and why
+    #[arg(short, long, global = true, display_order = 1000)]
+    verbose: bool,
 }
 
 /// Declares the subcommands once: variant, module, in the order of the help.
@@ -111,11 +118,24 @@ mod tests {
     fn every_command_teaches() {
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
-            assert!(command.get_about().is_some(), "{name} says nothing about itself");
-            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(examples.contains(&format!("millrace {name}")), "{name} has no example");
+            assert!(
+                command.get_about().is_some(),
+                "{name} says nothing about itself"
+            );
+            let examples = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                examples.contains(&format!("millrace {name}")),
+                "{name} has no example"
+            );
             for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "{name}: {} has no help", argument.get_id());
+                assert!(
+                    argument.get_help().is_some(),
+                    "{name}: {} has no help",
+                    argument.get_id()
+                );
             }
         }
     }

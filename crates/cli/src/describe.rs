@@ -73,7 +73,11 @@ impl Summary {
             architecture: architecture(checkpoint),
             quantization: quantization(checkpoint, &types),
             n_tensors: checkpoint.tensors().len(),
-            n_params: types.iter().filter(is_weight).map(|share| share.n_elems).sum(),
+            n_params: types
+                .iter()
+                .filter(is_weight)
+                .map(|share| share.n_elems)
+                .sum(),
             size_bytes: checkpoint.size_bytes(),
             types,
         }
@@ -87,15 +91,21 @@ fn gguf_text(checkpoint: &Checkpoint, key: &str) -> Option<String> {
 fn architecture(checkpoint: &Checkpoint) -> Option<String> {
     gguf_text(checkpoint, "general.architecture").or_else(|| {
         let config = checkpoint.hf()?.config.as_ref()?;
-        let class = config["architectures"][0].as_str().or(config["model_type"].as_str())?;
+        let class = config["architectures"][0]
+            .as_str()
+            .or(config["model_type"].as_str())?;
         Some(class.to_owned())
     })
 }
 
 /// The file's own word for it, else the format that takes most bytes.
 fn quantization(checkpoint: &Checkpoint, types: &[TypeShare]) -> String {
-    let file_type = checkpoint.gguf().and_then(|keys| keys.get_u32("general.file_type").ok()?);
-    let named = FILE_TYPES.iter().find(|(number, _)| Some(*number) == file_type);
+    let file_type = checkpoint
+        .gguf()
+        .and_then(|keys| keys.get_u32("general.file_type").ok()?);
+    let named = FILE_TYPES
+        .iter()
+        .find(|(number, _)| Some(*number) == file_type);
     match (named, types.first()) {
         (Some((_, name)), _) => (*name).to_owned(),
         (None, Some(largest)) => largest.name.to_uppercase(),
@@ -113,7 +123,12 @@ fn type_shares(checkpoint: &Checkpoint) -> Vec<TypeShare> {
         let share = match shares.iter_mut().find(|share| share.name == name) {
             Some(share) => share,
             None => {
-                shares.push(TypeShare { name, n_tensors: 0, n_elems: 0, size_bytes: 0 });
+                shares.push(TypeShare {
+                    name,
+                    n_tensors: 0,
+                    n_elems: 0,
+                    size_bytes: 0,
+                });
                 shares.last_mut().expect("just pushed")
             }
         };
@@ -121,6 +136,6 @@ fn type_shares(checkpoint: &Checkpoint) -> Vec<TypeShare> {
         share.n_elems += tensor.n_elems() as u64;
         share.size_bytes += tensor.size_bytes as u64;
     }
-    shares.sort_by(|a, b| b.size_bytes.cmp(&a.size_bytes));
+    shares.sort_by_key(|share| std::cmp::Reverse(share.size_bytes));
     shares
 }

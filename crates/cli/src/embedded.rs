@@ -20,8 +20,14 @@ pub(crate) struct Embedded {
 
 /// The built-in models.
 pub(crate) static MODELS: [Embedded; 2] = [
-    Embedded { name: "demo", bytes: &DEMO.0 },
-    Embedded { name: "demo-draft", bytes: &DEMO_DRAFT.0 },
+    Embedded {
+        name: "demo",
+        bytes: &DEMO.0,
+    },
+    Embedded {
+        name: "demo-draft",
+        bytes: &DEMO_DRAFT.0,
+    },
 ];
 
 /// The built-in model of that name.
@@ -44,7 +50,11 @@ mod tests {
     fn every_built_in_model_opens() {
         for model in MODELS {
             let checkpoint = model.open().expect(model.name);
-            assert!(!checkpoint.tensors().is_empty(), "{} has no tensors", model.name);
+            assert!(
+                !checkpoint.tensors().is_empty(),
+                "{} has no tensors",
+                model.name
+            );
         }
     }
 }

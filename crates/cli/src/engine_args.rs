@@ -10,7 +10,13 @@ use std::sync::Arc;
 #[command(next_help_heading = "CPU")]
 pub(crate) struct CpuArgs {
     /// Threads to compute with [default: one for each physical core]
-    #[arg(short, long, value_name = "N", env = "MILLRACE_THREADS", hide_env_values = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        env = "MILLRACE_THREADS",
+        hide_env_values = true
+    )]
     pub(crate) threads: Option<usize>,
     /// Instruction set to use, for tests and comparisons [default: the best this CPU has]
     #[arg(long, value_name = "LEVEL", env = "MILLRACE_CPU_LEVEL", hide_env_values = true, value_parser = level_parser())]
@@ -38,7 +44,9 @@ pub(crate) fn level_parser() -> impl TypedValueParser<Value = Level> {
 /// Accepts a cache format's name.
 pub(crate) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
     PossibleValuesParser::new(KvType::ALL.map(KvType::name)).map(|name| {
-        let found = KvType::ALL.into_iter().find(|kv_type| kv_type.name() == name);
+        let found = KvType::ALL
+            .into_iter()
+            .find(|kv_type| kv_type.name() == name);
         found.expect("one of the possible values")
     })
 }
@@ -46,13 +54,24 @@ pub(crate) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
 impl CpuArgs {
     /// Engine options with these and nothing else set.
     pub(crate) fn options(&self) -> EngineOptions {
-        EngineOptions { n_threads: self.threads, level: self.cpu_level, ..EngineOptions::default() }
+        EngineOptions {
+            n_threads: self.threads,
+            level: self.cpu_level,
+            ..EngineOptions::default()
+        }
     }
 
     /// An engine for one sequence.
-    pub(crate) fn engine(&self, model: &Arc<LoadedModel>, context: &ContextArgs) -> Outcome<Engine> {
-        let options =
-            EngineOptions { n_ctx: context.ctx, kv_type: context.kv_type, ..self.options() };
+    pub(crate) fn engine(
+        &self,
+        model: &Arc<LoadedModel>,
+        context: &ContextArgs,
+    ) -> Outcome<Engine> {
+        let options = EngineOptions {
+            n_ctx: context.ctx,
+            kv_type: context.kv_type,
+            ..self.options()
+        };
         Ok(Engine::new(Arc::clone(model), options)?)
     }
 }

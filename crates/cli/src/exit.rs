@@ -61,7 +61,11 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { exit, message: message.into(), hint: None }
+        Failure {
+            exit,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
@@ -106,13 +110,21 @@ impl Failure {
     /// An error met while producing an output: a failed system call is [`Exit::Io`], anything else
     /// means the request does not fit the data.
     pub(crate) fn writing(error: &(dyn StdError + 'static)) -> Failure {
-        let exit = if io_cause(error).is_some() { Exit::Io } else { Exit::BadInput };
+        let exit = if io_cause(error).is_some() {
+            Exit::Io
+        } else {
+            Exit::BadInput
+        };
         Failure::from_chain(exit, error)
     }
 
     fn from_chain(exit: Exit, error: &(dyn StdError + 'static)) -> Failure {
         let hint = io_cause(error).and_then(io_hint);
-        Failure { exit, message: chain_text(error), hint: hint.map(str::to_owned) }
+        Failure {
+            exit,
+            message: chain_text(error),
+            hint: hint.map(str::to_owned),
+        }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
@@ -175,7 +187,10 @@ mod tests {
     }
 
     fn outer(kind: io::ErrorKind) -> Outer {
-        Outer { name: "x.gguf", source: io::Error::new(kind, "the reason") }
+        Outer {
+            name: "x.gguf",
+            source: io::Error::new(kind, "the reason"),
+        }
     }
 
     #[test]

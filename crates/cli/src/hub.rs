@@ -47,8 +47,9 @@ impl Settings {
             .map(PathBuf::from)
             .or_else(|| home.as_ref().map(|home| home.join("hub")))
             .ok_or(Error::NoCacheFolder)?;
-        let token_file =
-            env("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| home.map(|home| home.join("token")));
+        let token_file = env("HF_TOKEN_PATH")
+            .map(PathBuf::from)
+            .or_else(|| home.map(|home| home.join("token")));
         let token = env("HF_TOKEN").or_else(|| {
             let text = std::fs::read_to_string(token_file?).ok()?;
             Some(text.trim().to_owned()).filter(|token| !token.is_empty())
@@ -69,7 +70,9 @@ fn env(name: &str) -> Option<String> {
 
 /// What `huggingface_hub` takes for yes.
 fn is_true(value: &str) -> bool {
-    ["1", "on", "yes", "true"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+    ["1", "on", "yes", "true"]
+        .iter()
+        .any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
 /// A model in the cache.
@@ -125,7 +128,11 @@ impl Hub {
             size_bytes: listed[i].size_bytes,
             downloaded_bytes: 0,
         });
-        Ok(Pulled { path: selection.path_in(&repo.snapshot(&commit)), files: files.collect(), commit })
+        Ok(Pulled {
+            path: selection.path_in(&repo.snapshot(&commit)),
+            files: files.collect(),
+            commit,
+        })
     }
 
     /// The model, downloaded as far as it is not in the cache at the hub's current commit.
@@ -142,7 +149,12 @@ impl Hub {
         let total: u64 = blobs.iter().map(|blob| blob.size_bytes).sum();
         let missing: u64 = blobs.iter().map(|blob| repo.missing_bytes(blob)).sum();
         self.cache.check_space(missing)?;
-        ui.detail(format_args!("{} files of {} bytes in {}", blobs.len(), total, reference.repo));
+        ui.detail(format_args!(
+            "{} files of {} bytes in {}",
+            blobs.len(),
+            total,
+            reference.repo
+        ));
 
         let progress = Progress::bytes(ui, total);
         let mut files = Vec::new();
@@ -156,12 +168,20 @@ impl Hub {
             progress.set(before);
             repo.link(&listing.commit, &blob.name, &blob.hash.hex)?;
             let (name, size_bytes) = (blob.name.clone(), blob.size_bytes);
-            files.push(PulledFile { name, size_bytes, downloaded_bytes });
+            files.push(PulledFile {
+                name,
+                size_bytes,
+                downloaded_bytes,
+            });
         }
         // Last, so that a reference never points at a snapshot with files missing.
         repo.write_ref(&reference.revision, &listing.commit)?;
         let path = selection.path_in(&repo.snapshot(&listing.commit));
-        Ok(Pulled { path, files, commit: listing.commit })
+        Ok(Pulled {
+            path,
+            files,
+            commit: listing.commit,
+        })
     }
 
     /// Downloads to make, with the addresses and hashes the listing gives.
@@ -175,12 +195,20 @@ impl Hub {
             let file = &listing.files[i];
             let hash = file.hash.as_deref().and_then(Hash::parse).ok_or_else(|| {
                 let what = format!("no usable hash for `{}`", file.name);
-                Error::BadListing { repo: reference.repo.clone(), what }
+                Error::BadListing {
+                    repo: reference.repo.clone(),
+                    what,
+                }
             })?;
             let (repo, commit) = (&reference.repo, &listing.commit);
             let path = client::percent_encode(&file.name);
             let url = format!("{}/{repo}/resolve/{commit}/{path}", self.settings.endpoint);
-            Ok(Blob { url, name: file.name.clone(), size_bytes: file.size_bytes, hash })
+            Ok(Blob {
+                url,
+                name: file.name.clone(),
+                size_bytes: file.size_bytes,
+                hash,
+            })
         };
         selection.files.iter().map(blob).collect()
     }

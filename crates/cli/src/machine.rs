@@ -91,7 +91,12 @@ pub(crate) fn cpu_quota() -> Option<f64> {
 
 /// Processes that wanted to run, on average over the last minute.
 pub(crate) fn load_average() -> Option<f64> {
-    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+    fs::read_to_string("/proc/loadavg")
+        .ok()?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// Neural processors that the kernel's accelerator subsystem shows.
@@ -100,11 +105,21 @@ pub(crate) fn accelerators() -> Vec<Accelerator> {
     let mut found: Vec<Accelerator> = nodes
         .map(|entry| {
             let node = entry.path();
-            let link = Path::new("/sys/class/accel").join(entry.file_name()).join("device/driver");
+            let link = Path::new("/sys/class/accel")
+                .join(entry.file_name())
+                .join("device/driver");
             let driver = fs::read_link(link).ok();
             let driver = driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
-            let accessible = fs::OpenOptions::new().read(true).write(true).open(&node).is_ok();
-            Accelerator { node, driver, accessible }
+            let accessible = fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&node)
+                .is_ok();
+            Accelerator {
+                node,
+                driver,
+                accessible,
+            }
         })
         .collect();
     found.sort_by(|a, b| a.node.cmp(&b.node));
@@ -121,7 +136,11 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// `16384 kB` in bytes.
 fn parse_kib(text: &str) -> Option<u64> {
-    text.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    text.strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 /// `max 100000` is no limit; `150000 100000` is one and a half processors.
@@ -134,9 +153,14 @@ fn parse_cpu_max(text: &str) -> Option<f64> {
 /// A file of this process's control group, or of the root that containers see as theirs.
 fn cgroup_file(name: &str) -> Option<String> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let own = groups
+        .lines()
+        .find_map(|line| line.strip_prefix("0::/"))
+        .unwrap_or_default();
     let root = Path::new("/sys/fs/cgroup");
-    fs::read_to_string(root.join(own).join(name)).or_else(|_| fs::read_to_string(root.join(name))).ok()
+    fs::read_to_string(root.join(own).join(name))
+        .or_else(|_| fs::read_to_string(root.join(name)))
+        .ok()
 }
 
 /// Distinct (package, core) pairs.
@@ -162,7 +186,10 @@ fn caches(folder: &Path) -> Vec<CacheLevel> {
             "Instruction" => continue,
             _ => "",
         };
-        let Some(size_kib) = size.trim().strip_suffix('K').and_then(|kib| kib.parse::<u64>().ok())
+        let Some(size_kib) = size
+            .trim()
+            .strip_suffix('K')
+            .and_then(|kib| kib.parse::<u64>().ok())
         else {
             continue;
         };
@@ -196,10 +223,25 @@ fn features() -> Vec<&'static str> {
         };
     }
     let all = detected!(
-        "sse4.2", "avx", "avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512bw", "avx512dq",
-        "avx512vl", "avx512vbmi", "avx512vnni", "avx512bf16", "avx512fp16",
+        "sse4.2",
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "avxvnni",
+        "avx512f",
+        "avx512bw",
+        "avx512dq",
+        "avx512vl",
+        "avx512vbmi",
+        "avx512vnni",
+        "avx512bf16",
+        "avx512fp16",
     );
-    all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+    all.into_iter()
+        .filter(|(_, has)| *has)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -214,7 +256,10 @@ mod tests {
     #[test]
     fn kernel_text_is_read() {
         let meminfo = "MemTotal:       24117248 kB\nMemAvailable:   100 kB\n";
-        assert_eq!(field(meminfo, "MemTotal").and_then(parse_kib), Some(24_117_248 * 1024));
+        assert_eq!(
+            field(meminfo, "MemTotal").and_then(parse_kib),
+            Some(24_117_248 * 1024)
+        );
         assert_eq!(field(meminfo, "Mem"), None);
         assert_eq!(parse_cpu_max("150000 100000\n"), Some(1.5));
         assert_eq!(parse_cpu_max("max 100000"), None);
@@ -226,7 +271,12 @@ mod tests {
     #[test]
     fn the_tighter_bound_on_memory_counts() {
         let memory = |available_bytes, limit_bytes| {
-            Memory { total_bytes: None, available_bytes, limit_bytes }.usable_bytes()
+            Memory {
+                total_bytes: None,
+                available_bytes,
+                limit_bytes,
+            }
+            .usable_bytes()
         };
         assert_eq!(memory(Some(5), Some(3)), Some(3));
         assert_eq!(memory(Some(5), None), Some(5));

@@ -15,7 +15,6 @@ mod output;
 mod progress;
 mod prompt;
 mod sampling_args;
-mod shim;
 mod stats;
 mod tokens;
 
@@ -26,7 +25,13 @@ use std::process::ExitCode;
 
 /// The arguments, with llama-bench's `-pg`, the one short option of two letters, spelled as ours.
 fn arguments() -> impl Iterator<Item = OsString> {
-    std::env::args_os().map(|arg| if arg == "-pg" { OsString::from("--pg") } else { arg })
+    std::env::args_os().map(|arg| {
+        if arg == "-pg" {
+            OsString::from("--pg")
+        } else {
+            arg
+        }
+    })
 }
 
 fn main() -> ExitCode {
@@ -35,7 +40,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version come this way too; a closed pipe leaves nobody to read them.
             let _ = error.print();
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            let exit = if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Ok
+            };
             return exit.into();
         }
     };

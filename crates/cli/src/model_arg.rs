@@ -46,23 +46,29 @@ impl ModelArgs {
             return Ok(Place::BuiltIn(model));
         }
         if text.starts_with("hf:") || text.starts_with("http://") || text.starts_with("https://") {
-            return self.from_hub(&Reference::parse(text)?, ui).map(Place::Path);
+            return self.fetch(&Reference::parse(text)?, ui).map(Place::Path);
         }
         if Path::new(text).exists() {
             return Ok(Place::Path(PathBuf::from(text)));
         }
         let hub = Settings::from_env(true).map(Hub::new).ok();
-        let reference = Reference::parse(text).ok().filter(|name| name.repo.contains('/'));
+        let reference = Reference::parse(text)
+            .ok()
+            .filter(|name| name.repo.contains('/'));
         if let (Some(hub), Some(reference)) = (&hub, &reference)
             && let Ok(cached) = hub.cached(reference)
         {
             return Ok(Place::Path(cached.path));
         }
-        Err(unknown(text, reference.as_ref(), hub.map(|hub| hub.cached_repos()).unwrap_or_default()))
+        Err(unknown(
+            text,
+            reference.as_ref(),
+            hub.map(|hub| hub.cached_repos()).unwrap_or_default(),
+        ))
     }
 
     /// The cached copy if there is a whole one: a run must not change because the hub did.
-    fn from_hub(&self, reference: &Reference, ui: Ui) -> Outcome<PathBuf> {
+    fn fetch(&self, reference: &Reference, ui: Ui) -> Outcome<PathBuf> {
         let hub = Hub::new(Settings::from_env(self.offline)?);
         if let Ok(cached) = hub.cached(reference) {
             return Ok(cached.path);
@@ -73,28 +79,41 @@ impl ModelArgs {
 
 /// Nothing has that name: say so, and name what comes close.
 fn unknown(text: &str, reference: Option<&Reference>, cached: Vec<String>) -> Failure {
-    let failure = Failure::not_found(format!("no model `{text}`: not built in, no such file or folder"));
+    let failure = Failure::not_found(format!(
+        "no model `{text}`: not built in, no such file or folder"
+    ));
     let similar = similar(text, candidates(text, cached));
     if !similar.is_empty() {
         return failure.hint(format!("did you mean {}?", similar.join(" or ")));
     }
     match reference {
         Some(reference) if !text.ends_with(".gguf") && !text.ends_with(".safetensors") => failure
-            .hint(format!("if it is on the Hugging Face Hub, `millrace pull {reference}` gets it")),
+            .hint(format!(
+                "if it is on the Hugging Face Hub, `millrace pull {reference}` gets it"
+            )),
         _ => failure.hint("try `demo`, a path, or hf:OWNER/REPO"),
     }
 }
 
 /// Names that exist: built-in models, cached repositories, and models in the folder that was named.
 fn candidates(text: &str, cached: Vec<String>) -> Vec<String> {
-    let mut names: Vec<String> =
-        embedded::MODELS.iter().map(|model| model.name.to_owned()).chain(cached).collect();
+    let mut names: Vec<String> = embedded::MODELS
+        .iter()
+        .map(|model| model.name.to_owned())
+        .chain(cached)
+        .collect();
     let folder = Path::new(text).parent().unwrap_or(Path::new(""));
-    let listed = if folder == Path::new("") { Path::new(".") } else { folder };
+    let listed = if folder == Path::new("") {
+        Path::new(".")
+    } else {
+        folder
+    };
     for entry in std::fs::read_dir(listed).into_iter().flatten().flatten() {
         let path = entry.path();
         let by_name = path.extension().is_some_and(|ext| {
-            ["gguf", "safetensors", "q4nx"].iter().any(|known| ext.eq_ignore_ascii_case(known))
+            ["gguf", "safetensors", "q4nx"]
+                .iter()
+                .any(|known| ext.eq_ignore_ascii_case(known))
         });
         if by_name || path.join("config.json").is_file() {
             names.push(folder.join(entry.file_name()).display().to_string());
@@ -107,12 +126,17 @@ fn candidates(text: &str, cached: Vec<String>) -> Vec<String> {
 fn similar(text: &str, candidates: Vec<String>) -> Vec<String> {
     const ENOUGH: f64 = 0.85;
     let score = |name: &String| strsim::jaro_winkler(&text.to_lowercase(), &name.to_lowercase());
-    let mut scored: Vec<(f64, String)> =
-        candidates.into_iter().map(|name| (score(&name), name)).collect();
+    let mut scored: Vec<(f64, String)> = candidates
+        .into_iter()
+        .map(|name| (score(&name), name))
+        .collect();
     scored.retain(|(score, _)| *score >= ENOUGH);
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));
     scored.truncate(3);
-    scored.into_iter().map(|(_, name)| format!("`{name}`")).collect()
+    scored
+        .into_iter()
+        .map(|(_, name)| format!("`{name}`"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -121,13 +145,23 @@ mod tests {
 
     #[test]
     fn near_misses_are_suggested_and_strangers_are_not() {
-        let names = || vec!["demo".to_owned(), "models/tiny-Q4_0.gguf".to_owned(), "acme/tiny".to_owned()];
+        let names = || {
+            vec![
+                "demo".to_owned(),
+                "models/tiny-Q4_0.gguf".to_owned(),
+                "acme/tiny".to_owned(),
+            ]
+        };
         for (typo, name) in [
             ("dmeo", "`demo`"),
             ("models/tiny-Q4_O.gguf", "`models/tiny-Q4_0.gguf`"),
             ("acme/tinny", "`acme/tiny`"),
         ] {
-            assert_eq!(similar(typo, names()).first().map(String::as_str), Some(name), "{typo}");
+            assert_eq!(
+                similar(typo, names()).first().map(String::as_str),
+                Some(name),
+                "{typo}"
+            );
         }
         assert!(similar("something-else", names()).is_empty());
     }

@@ -13,8 +13,8 @@ use std::io::{self, IsTerminal, Write};
 pub(crate) struct Ui {
     /// `--quiet`: errors only.
     pub(crate) quiet: bool,
-    /// How often `--verbose` was given.
-    pub(crate) verbose: u8,
+    /// `--verbose`: details too.
+    pub(crate) verbose: bool,
 }
 
 impl Ui {
@@ -34,7 +34,7 @@ impl Ui {
 
     /// A detail for `--verbose`.
     pub(crate) fn detail(self, text: impl Display) {
-        if self.verbose > 0 && !self.quiet {
+        if self.verbose && !self.quiet {
             say(&Paint::Dim.stderr(&text.to_string()));
         }
     }
@@ -43,7 +43,11 @@ impl Ui {
 /// Prints a failure the way every command ends.
 pub(crate) fn report(failure: &Failure) {
     if !failure.message.is_empty() {
-        say(&format!("{} {}", Paint::Error.stderr("error:"), failure.message));
+        say(&format!(
+            "{} {}",
+            Paint::Error.stderr("error:"),
+            failure.message
+        ));
         if let Some(hint) = &failure.hint {
             say(&format!("{} {hint}", Paint::Bold.stderr("hint:")));
         }
@@ -87,7 +91,11 @@ impl Paint {
     }
 
     fn apply(self, text: &str, on: bool) -> String {
-        if on { format!("\x1b[{}m{text}\x1b[0m", self.code()) } else { text.to_owned() }
+        if on {
+            format!("\x1b[{}m{text}\x1b[0m", self.code())
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -106,7 +114,9 @@ pub(crate) struct Out {
 
 impl Out {
     pub(crate) fn new() -> Out {
-        Out { writer: io::BufWriter::new(io::stdout()) }
+        Out {
+            writer: io::BufWriter::new(io::stdout()),
+        }
     }
 
     /// Writes text as it is.
@@ -162,7 +172,10 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+        Table {
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row; one cell a column.
@@ -175,7 +188,10 @@ impl Table {
     pub(crate) fn print(&self, out: &mut Out) -> Outcome {
         let widths = self.widths();
         let headings: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        out.line(format!("  {}", Paint::Dim.stdout(&self.padded(&headings, &widths))))?;
+        out.line(format!(
+            "  {}",
+            Paint::Dim.stdout(&self.padded(&headings, &widths))
+        ))?;
         for row in &self.rows {
             let cells: Vec<&str> = row.iter().map(String::as_str).collect();
             out.line(format!("  {}", self.padded(&cells, &widths)))?;

@@ -19,7 +19,11 @@ impl Progress {
 
     /// `total` steps of something that the message names.
     pub(crate) fn steps(ui: Ui, total: u64) -> Progress {
-        Progress::with(ui, Some(total), "{msg} {wide_bar:.cyan/blue} {pos:>6}/{len} {eta:>4}")
+        Progress::with(
+            ui,
+            Some(total),
+            "{msg} {wide_bar:.cyan/blue} {pos:>6}/{len} {eta:>4}",
+        )
     }
 
     /// Work of unknown length.
@@ -31,8 +35,11 @@ impl Progress {
     }
 
     fn with(ui: Ui, length: Option<u64>, template: &str) -> Progress {
-        let target =
-            if ui.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let target = if ui.quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
         let bar = ProgressBar::with_draw_target(length, target);
         let style = ProgressStyle::with_template(template).expect("a template of this file");
         bar.set_style(style.progress_chars("━╸─"));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Where text comes from.
 #[derive(clap::Args, Debug)]
 pub(crate) struct TextArgs {
-    /// The text; `-` or nothing reads standard input (put `--` before a text that begins with a dash)
+    /// The text; `-` or nothing reads standard input (before one that begins with a dash put `--`)
     #[arg(value_name = "TEXT")]
     pub(crate) text: Option<String>,
     /// Read the text from a file
@@ -28,7 +28,9 @@ impl TextArgs {
             (_, Some(path)) => read_file(path)?,
             _ => read_stdin()?,
         };
-        let end = text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
+        let end = text
+            .strip_suffix('\n')
+            .map(|text| text.strip_suffix('\r').unwrap_or(text));
         Ok(end.unwrap_or(&text).to_owned())
     }
 }
@@ -38,7 +40,10 @@ pub(crate) fn read_file(path: &Path) -> Outcome<String> {
     let bytes = std::fs::read(path).map_err(|error| {
         let failure = Failure::io(format_args!("cannot read {}", path.display()), &error);
         match error.kind() {
-            std::io::ErrorKind::NotFound => Failure { exit: Exit::NotFound, ..failure },
+            std::io::ErrorKind::NotFound => Failure {
+                exit: Exit::NotFound,
+                ..failure
+            },
             _ => failure,
         }
     })?;
@@ -56,7 +61,9 @@ fn read_stdin() -> Outcome<String> {
 fn utf8(bytes: Vec<u8>, source: &str) -> Outcome<String> {
     String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
-        Failure::bad_input(format!("{source} is not UTF-8 text: the byte at offset {offset}"))
+        Failure::bad_input(format!(
+            "{source} is not UTF-8 text: the byte at offset {offset}"
+        ))
     })
 }
 

@@ -30,10 +30,20 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     repetition_penalty: f32,
     /// Subtract from the logits of tokens that appeared lately; 0 is off
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     presence_penalty: f32,
     /// Subtract from the logits of tokens for each time they appeared lately; 0 is off
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     frequency_penalty: f32,
     /// How many tokens back the penalties look
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -63,9 +73,19 @@ pub(crate) struct LengthArgs {
 
 fn parse_bias(text: &str) -> Result<(u32, f32), String> {
     let (id, bias) = text.split_once('=').ok_or("write ID=X, as 1234=-inf")?;
-    let id = id.trim().parse().map_err(|_| format!("`{id}` is not a token id"))?;
-    let bias: f32 = bias.trim().parse().map_err(|_| format!("`{bias}` is not a number"))?;
-    if bias.is_nan() { Err("the bias must be a number".into()) } else { Ok((id, bias)) }
+    let id = id
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{id}` is not a token id"))?;
+    let bias: f32 = bias
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{bias}` is not a number"))?;
+    if bias.is_nan() {
+        Err("the bias must be a number".into())
+    } else {
+        Ok((id, bias))
+    }
 }
 
 impl SamplingArgs {
@@ -78,7 +98,11 @@ impl SamplingArgs {
             min_p: 0.05,
             ..SamplingParams::default()
         });
-        let temperature = if self.greedy { Some(0.0) } else { self.temperature };
+        let temperature = if self.greedy {
+            Some(0.0)
+        } else {
+            self.temperature
+        };
         SamplingParams {
             temperature: temperature.unwrap_or(base.temperature),
             top_k: self.top_k.unwrap_or(base.top_k),
@@ -97,7 +121,9 @@ impl SamplingArgs {
 
 /// A seed nobody chose. Short, so that people can repeat it.
 fn new_seed() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let mixed = since_1970.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 32
 }
@@ -111,12 +137,18 @@ pub(crate) fn generate_params(
     let sampling = sampling.resolve(model.recommended_sampling()?);
     sampling.check()?;
     let vocab_size = model.model().config.vocab_size;
-    if let Some((id, _)) = sampling.logit_bias.iter().find(|(id, _)| *id as usize >= vocab_size) {
+    if let Some((id, _)) = sampling
+        .logit_bias
+        .iter()
+        .find(|(id, _)| *id as usize >= vocab_size)
+    {
         let message = format!("--logit-bias: token {id} is not in the vocabulary of {vocab_size}");
         return Err(Failure::usage(message));
     }
     if length.stop.iter().any(String::is_empty) {
-        return Err(Failure::usage("--stop: the text is empty, so it would stop at once"));
+        return Err(Failure::usage(
+            "--stop: the text is empty, so it would stop at once",
+        ));
     }
     Ok(GenerateParams {
         sampling,
@@ -144,20 +176,27 @@ mod tests {
 
     #[test]
     fn given_beats_recommended_beats_default() {
-        let recommended = SamplingParams { temperature: 0.6, top_k: 20, ..Default::default() };
+        let recommended = SamplingParams {
+            temperature: 0.6,
+            top_k: 20,
+            ..Default::default()
+        };
         let resolved = args("--temp 0.3").resolve(Some(recommended.clone()));
         assert_eq!((resolved.temperature, resolved.top_k), (0.3, 20));
         assert_eq!(args("--greedy").resolve(Some(recommended)).temperature, 0.0);
         let default = args("--seed 7").resolve(None);
-        assert_eq!((default.temperature, default.top_k, default.seed), (0.8, 40, 7));
+        assert_eq!(
+            (default.temperature, default.top_k, default.seed),
+            (0.8, 40, 7)
+        );
     }
 
     #[test]
     fn biases_are_id_and_number() {
-        assert_eq!(args("--logit-bias 5=-inf --logit-bias 7=1.5").logit_bias, [
-            (5, f32::NEG_INFINITY),
-            (7, 1.5)
-        ]);
+        assert_eq!(
+            args("--logit-bias 5=-inf --logit-bias 7=1.5").logit_bias,
+            [(5, f32::NEG_INFINITY), (7, 1.5)]
+        );
         for bad in ["5", "x=1", "5=y", "5=nan", "-1=2"] {
             assert!(parse_bias(bad).is_err(), "{bad}");
         }

@@ -14,10 +14,17 @@ pub(crate) fn line(generation: &Generation) -> String {
         n => format!(" ({n} cached)"),
     };
     let n_prompt = timings.n_prefill + timings.n_cached;
-    parts.push(format!("prompt {n_prompt} tokens{cached} {} tok/s", rate(timings.prefill_per_s())));
+    parts.push(format!(
+        "prompt {n_prompt} tokens{cached} {} tok/s",
+        rate(timings.prefill_per_s())
+    ));
     parts.push(match timings.n_decode {
         0 | 1 => format!("{} tokens", generation.tokens.len()),
-        _ => format!("{} tokens {} tok/s", generation.tokens.len(), rate(timings.decode_per_s())),
+        _ => format!(
+            "{} tokens {} tok/s",
+            generation.tokens.len(),
+            rate(timings.decode_per_s())
+        ),
     });
     parts.push(format!("first after {}", time(timings.prefill)));
     parts.push(reason(generation.finish).to_owned());
@@ -73,7 +80,12 @@ mod tests {
             decode: Duration::ZERO,
         };
         let (tokens, text) = (vec![5], "x".to_owned());
-        let generation = Generation { tokens, text, finish: Finish::Length, timings };
+        let generation = Generation {
+            tokens,
+            text,
+            finish: Finish::Length,
+            timings,
+        };
         assert_eq!(
             line(&generation),
             "prompt 10 tokens (4 cached) 300.0 tok/s · 1 tokens · first after 20 ms · --max-tokens reached"

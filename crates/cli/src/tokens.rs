@@ -11,10 +11,19 @@ impl std::str::FromStr for TokenList {
 
     fn from_str(text: &str) -> Result<TokenList, String> {
         let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
-        let parts = inner.split([',', ' ', '\n', '\t']).filter(|part| !part.is_empty());
-        let id = |part: &str| part.parse().map_err(|_| format!("`{part}` is not a token id"));
+        let parts = inner
+            .split([',', ' ', '\n', '\t'])
+            .filter(|part| !part.is_empty());
+        let id = |part: &str| {
+            part.parse()
+                .map_err(|_| format!("`{part}` is not a token id"))
+        };
         let ids = parts.map(id).collect::<Result<Vec<u32>, String>>()?;
-        if ids.is_empty() { Err("no token ids".into()) } else { Ok(TokenList(ids)) }
+        if ids.is_empty() {
+            Err("no token ids".into())
+        } else {
+            Ok(TokenList(ids))
+        }
     }
 }
 
@@ -24,7 +33,9 @@ impl TokenList {
         match self.0.iter().find(|id| **id as usize >= vocab_size) {
             Some(id) => {
                 let last = vocab_size - 1;
-                Err(Failure::usage(format!("token {id} is not in the vocabulary: ids go from 0 to {last}")))
+                Err(Failure::usage(format!(
+                    "token {id} is not in the vocabulary: ids go from 0 to {last}"
+                )))
             }
             None => Ok(()),
         }

@@ -11,10 +11,16 @@ use millrace_kernels::{
     AttentionInput, AttentionScratch, AttentionShape, Cpu, CpuOptions, KvBuffer, KvLayout, KvRun,
     KvType, Level, attention, kv_append,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const SHAPE: AttentionShape =
-    AttentionShape { n_heads: 32, n_kv_heads: 8, head_dim: 64, scale: 0.125, window: None };
+const SHAPE: AttentionShape = AttentionShape {
+    n_heads: 32,
+    n_kv_heads: 8,
+    head_dim: 64,
+    scale: 0.125,
+    window: None,
+};
 const PAGE_TOKENS: usize = 64;
 const LAYERS: usize = 16;
 
@@ -38,12 +44,25 @@ struct Layer {
 fn layers(cpu: &Cpu, layout: &KvLayout, n_layers: usize, n_tokens: usize) -> Vec<Layer> {
     let pages: Vec<u32> = (0..n_tokens.div_ceil(PAGE_TOKENS) as u32).collect();
     let rows = numbers(n_tokens * SHAPE.n_kv_heads * SHAPE.head_dim);
-    let run = KvRun { rows: 0..n_tokens, first_pos: 0, pages: &pages, pages_first_pos: 0 };
+    let run = KvRun {
+        rows: 0..n_tokens,
+        first_pos: 0,
+        pages: &pages,
+        pages_first_pos: 0,
+    };
     let filled = |_| {
         let n_bytes = pages.len() * layout.page_bytes();
         let mut k = KvBuffer::zeroed(n_bytes).expect("memory");
         let mut v = KvBuffer::zeroed(n_bytes).expect("memory");
-        kv_append(cpu, layout, &rows, &rows, &mut k, &mut v, std::slice::from_ref(&run));
+        kv_append(
+            cpu,
+            layout,
+            &rows,
+            &rows,
+            &mut k,
+            &mut v,
+            std::slice::from_ref(&run),
+        );
         Layer { k, v }
     };
     (0..n_layers).map(filled).collect()
@@ -59,7 +78,12 @@ fn shortest(
 ) -> Duration {
     let pages: Vec<u32> = (0..n_tokens.div_ceil(PAGE_TOKENS) as u32).collect();
     let first_pos = n_tokens - n_new;
-    let runs = [KvRun { rows: 0..n_new, first_pos, pages: &pages, pages_first_pos: 0 }];
+    let runs = [KvRun {
+        rows: 0..n_new,
+        first_pos,
+        pages: &pages,
+        pages_first_pos: 0,
+    }];
     let q = numbers(n_new * SHAPE.n_heads * SHAPE.head_dim);
     let mut out = vec![0.0; q.len()];
     let mut scratch = AttentionScratch::default();
@@ -69,7 +93,12 @@ fn shortest(
         let start = Instant::now();
         for layer in layers {
             let (k_pages, v_pages) = (&layer.k[..], &layer.v[..]);
-            let input = AttentionInput { q: &q, k_pages, v_pages, runs: &runs };
+            let input = AttentionInput {
+                q: &q,
+                k_pages,
+                v_pages,
+                runs: &runs,
+            };
             attention(cpu, &SHAPE, layout, &input, &mut scratch, &mut out);
         }
         best = best.min(start.elapsed());
@@ -77,14 +106,53 @@ fn shortest(
     best
 }
 
+/// Prints the shortest and the median time of a parallel region in which every thread waits for
+/// all others to arrive: hand-over there and back.
+fn time_regions(cpu: &Cpu) {
+    let n_threads = cpu.pool().n_threads();
+    let _hot = cpu.pool().enter();
+    let region = |_| {
+        let arrived = AtomicUsize::new(0);
+        let start = Instant::now();
+        cpu.pool().run(n_threads, &|_| {
+            arrived.fetch_add(1, Ordering::Relaxed);
+            while arrived.load(Ordering::Relaxed) < n_threads {
+                std::hint::spin_loop();
+            }
+        });
+        start.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..2_000).map(region).collect();
+    times.sort_unstable();
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let (least, median) = (micros(times[0]), micros(times[times.len() / 2]));
+    println!("hand-over to {n_threads} threads: least {least:.2} us, median {median:.2} us");
+}
+
 fn main() {
     let n_threads = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    time_regions(
+        &Cpu::new(CpuOptions {
+            n_threads,
+            level: None,
+        })
+        .expect("threads"),
+    );
     println!("level       cache  threads  test            ms/layer    GB/s  GFLOP/s");
     for level in Level::supported().into_iter().skip(1).take(2) {
-        let cpu = Cpu::new(CpuOptions { n_threads, level: Some(level) }).expect("supported level");
+        let cpu = Cpu::new(CpuOptions {
+            n_threads,
+            level: Some(level),
+        })
+        .expect("supported level");
         for dtype in KvType::ALL {
             let (n_kv_heads, head_dim) = (SHAPE.n_kv_heads, SHAPE.head_dim);
-            let layout = KvLayout { dtype, n_kv_heads, head_dim, page_tokens: PAGE_TOKENS };
+            let layout = KvLayout {
+                dtype,
+                n_kv_heads,
+                head_dim,
+                page_tokens: PAGE_TOKENS,
+            };
             let tests = [
                 ("tg at 4096", LAYERS, 4096, 1, 60),
                 ("pp512", 1, 512, 512, 20),

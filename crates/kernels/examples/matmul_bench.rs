@@ -25,13 +25,19 @@ struct Options {
 
 fn main() {
     let options = parse();
-    println!("{:<9} {:>13} {:>5} {:>7} {:>9} {:>8} {:>9}", "format", "n x k", "m", "threads", "µs", "GB/s", "GOP/s");
+    println!(
+        "{:<9} {:>13} {:>5} {:>7} {:>9} {:>8} {:>9}",
+        "format", "n x k", "m", "threads", "µs", "GB/s", "GOP/s"
+    );
     for &dtype in &options.formats {
         for &(n, k) in &options.shapes {
             let weights = weights(dtype, n, k, options.stream_bytes);
             for &n_threads in &options.threads {
-                let cpu = Cpu::new(CpuOptions { n_threads: Some(n_threads), level: options.level })
-                    .expect("a level that this CPU has");
+                let cpu = Cpu::new(CpuOptions {
+                    n_threads: Some(n_threads),
+                    level: options.level,
+                })
+                .expect("a level that this CPU has");
                 for &m in &options.tokens {
                     let seconds = time(&cpu, &weights, dtype, (m, n, k), options.time);
                     let bytes = dtype.size_bytes(n, k).expect("whole blocks") as f64;
@@ -52,16 +58,29 @@ fn main() {
 
 /// As many copies of a matrix as a stream needs, one after the other.
 fn weights(dtype: DType, n: usize, k: usize, stream_bytes: usize) -> Vec<u8> {
-    let rows: Vec<f32> = (0..ENCODED_ROWS * k).map(|i| ((i * i) as f32 * 0.37).sin()).collect();
+    let rows: Vec<f32> = (0..ENCODED_ROWS * k)
+        .map(|i| ((i * i) as f32 * 0.37).sin())
+        .collect();
     let mut encoded = vec![0; dtype.size_bytes(ENCODED_ROWS, k).expect("whole blocks")];
     encode_matrix(dtype, &rows, ENCODED_ROWS, k, &mut encoded).expect("sizes match");
     let bytes = dtype.size_bytes(n, k).expect("whole blocks");
     let copies = stream_bytes.div_ceil(bytes);
-    encoded.iter().copied().cycle().take(bytes * copies).collect()
+    encoded
+        .iter()
+        .copied()
+        .cycle()
+        .take(bytes * copies)
+        .collect()
 }
 
 /// Seconds of the fastest multiplication.
-fn time(cpu: &Cpu, weights: &[u8], dtype: DType, (m, n, k): (usize, usize, usize), budget: Duration) -> f64 {
+fn time(
+    cpu: &Cpu,
+    weights: &[u8],
+    dtype: DType,
+    (m, n, k): (usize, usize, usize),
+    budget: Duration,
+) -> f64 {
     let x: Vec<f32> = (0..m * k).map(|i| (i as f32 * 0.11).sin()).collect();
     let mut out = vec![0.0; m * n];
     let mut scratch = Activations::default();
@@ -75,7 +94,17 @@ fn time(cpu: &Cpu, weights: &[u8], dtype: DType, (m, n, k): (usize, usize, usize
         let _hot = cpu.pool().enter();
         for copy in weights.chunks_exact(bytes).take(copies) {
             let weight = Matrix::new(dtype, n, k, copy).expect("sizes match");
-            matmul(cpu, &x, m, &mut scratch, &mut [Product { weight, bias: None, out: &mut out }]);
+            matmul(
+                cpu,
+                &x,
+                m,
+                &mut scratch,
+                &mut [Product {
+                    weight,
+                    bias: None,
+                    out: &mut out,
+                }],
+            );
         }
         best = best.min(run.elapsed().as_secs_f64() / copies as f64);
     }
@@ -84,7 +113,13 @@ fn time(cpu: &Cpu, weights: &[u8], dtype: DType, (m, n, k): (usize, usize, usize
 
 fn parse() -> Options {
     let mut options = Options {
-        formats: vec![DType::Q4K, DType::Q6K, DType::Q4_0, DType::Q8_0, DType::BF16],
+        formats: vec![
+            DType::Q4K,
+            DType::Q6K,
+            DType::Q4_0,
+            DType::Q8_0,
+            DType::BF16,
+        ],
         tokens: vec![1, 512],
         threads: vec![1, 2],
         shapes: vec![(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048)],
@@ -94,7 +129,12 @@ fn parse() -> Options {
     };
     for argument in std::env::args().skip(1) {
         let (key, value) = argument.split_once('=').expect("arguments are key=value");
-        let numbers = || value.split(',').map(|v| v.parse().expect("a number")).collect::<Vec<usize>>();
+        let numbers = || {
+            value
+                .split(',')
+                .map(|v| v.parse().expect("a number"))
+                .collect::<Vec<usize>>()
+        };
         match key {
             "format" => {
                 let named = |name| DType::from_name(name).expect("a format's name");

@@ -2,13 +2,13 @@
 //!
 //! The work is cut into *units*: a block of neighbouring tokens of one run with all query heads
 //! that share one KV head, so that each key and value is read and converted once for all of them.
-//! A unit walks the cache in *spans* of [`SPAN_TOKENS`] positions. A span yields, for each query
+//! A unit walks the cache in *spans* of 256 positions. A span yields, for each query
 //! row, the maximum score, the sum of exponentials and the weighted sum of values; spans are
 //! merged in ascending order with the rescaling of an online softmax.
 //!
 //! # Batch invariance
 //!
-//! Spans lie at absolute positions (multiples of [`SPAN_TOKENS`]), a score is one chain of fused
+//! Spans lie at absolute positions (multiples of 256), a score is one chain of fused
 //! multiply-adds over ascending dimensions, an output dimension one chain over ascending
 //! positions, sums of exponentials are kept by lanes of absolute position, and a masked position
 //! contributes an exact zero. How tokens are grouped into units, and whether spans are computed by
@@ -74,7 +74,11 @@ impl AttentionShape {
             return geometry("n_kv_heads", self.n_kv_heads, needs);
         }
         if self.head_dim != layout.head_dim {
-            return geometry("head_dim", self.head_dim, format!("the cache's {}", layout.head_dim));
+            return geometry(
+                "head_dim",
+                self.head_dim,
+                format!("the cache's {}", layout.head_dim),
+            );
         }
         if self.n_heads == 0 || !self.n_heads.is_multiple_of(self.n_kv_heads) {
             let needs = format!("a multiple of n_kv_heads ({})", self.n_kv_heads);
@@ -93,7 +97,8 @@ impl AttentionShape {
 
     /// First position that a token at `pos` sees.
     pub(crate) fn first_seen(&self, pos: usize) -> usize {
-        self.window.map_or(0, |window| (pos + 1).saturating_sub(window))
+        self.window
+            .map_or(0, |window| (pos + 1).saturating_sub(window))
     }
 }
 
@@ -130,17 +135,25 @@ pub fn attention(
     scratch: &mut AttentionScratch,
     out: &mut [f32],
 ) {
-    shape.check(layout).expect("a shape that was checked when the model was loaded");
+    shape
+        .check(layout)
+        .expect("a shape that was checked when the model was loaded");
     let row_elems = shape.n_heads * shape.head_dim;
     assert_eq!(input.q.len(), out.len(), "as many elements of q as of out");
-    assert!(out.len().is_multiple_of(row_elems), "{} elements in rows of {row_elems}", out.len());
+    assert!(
+        out.len().is_multiple_of(row_elems),
+        "{} elements in rows of {row_elems}",
+        out.len()
+    );
     check_runs(shape, layout, input.runs, out.len() / row_elems);
     let leaves = Leaves::for_level(cpu.level());
     let walk = span::Walk::new(shape, layout, input, leaves);
     let n_threads = cpu.pool().n_threads();
     let shared = scratch.prepare(shape, layout, input.runs, n_threads);
     let out = DisjointMut::new(out);
-    cpu.pool().run(shared.n_chunks(), &|chunk| plan::run_chunk(&walk, &shared, chunk, &out));
+    cpu.pool().run(shared.n_chunks(), &|chunk| {
+        plan::run_chunk(&walk, &shared, chunk, &out)
+    });
 }
 
 /// The assertions on runs that [`attention`] documents.
@@ -148,7 +161,11 @@ fn check_runs(shape: &AttentionShape, layout: &KvLayout, runs: &[KvRun<'_>], n_r
     let mut next_row = 0;
     for run in runs {
         run.assert_covered(layout, n_rows);
-        assert!(run.rows.start >= next_row, "rows {:?} come after row {next_row}", run.rows);
+        assert!(
+            run.rows.start >= next_row,
+            "rows {:?} come after row {next_row}",
+            run.rows
+        );
         next_row = run.rows.end;
         let seen = shape.first_seen(run.first_pos);
         assert!(

@@ -7,14 +7,15 @@ use crate::pool::{Pool, PoolOptions};
 /// What [`Cpu::new`] may be told; `Default` leaves everything to detection.
 #[derive(Debug, Clone, Default)]
 pub struct CpuOptions {
-    /// Threads, the caller included. `None`: one for each physical core ([`crate::pool::default_threads`]).
+    /// Threads, the caller included. `None`: one for each physical core
+    /// ([`crate::pool::default_threads`]).
     pub n_threads: Option<usize>,
     /// Instruction-set level to force. `None`: [`Level::detect`].
     pub level: Option<Level>,
 }
 
-/// A pool and a level. Holding one is the proof that this CPU has the level's instructions, so that every op can be a safe
-/// function of `&Cpu`.
+/// A pool and a level. Holding one is the proof that this CPU has the level's instructions, so that
+/// every op can be a safe function of `&Cpu`.
 pub struct Cpu {
     pool: Pool,
     level: Level,
@@ -26,12 +27,21 @@ impl Cpu {
     /// # Errors
     /// [`Error::UnsupportedLevel`], and as [`Pool::new`].
     pub fn new(options: CpuOptions) -> Result<Cpu, Error> {
-        let pool_options = PoolOptions { n_threads: options.n_threads, ..PoolOptions::default() };
+        let pool_options = PoolOptions {
+            n_threads: options.n_threads,
+            ..PoolOptions::default()
+        };
         let level = options.level.unwrap_or_else(Level::detect);
         if !level.is_supported() {
-            return Err(Error::UnsupportedLevel { asked: level, best: Level::detect() });
+            return Err(Error::UnsupportedLevel {
+                asked: level,
+                best: Level::detect(),
+            });
         }
-        Ok(Cpu { pool: Pool::with_options(&pool_options)?, level })
+        Ok(Cpu {
+            pool: Pool::with_options(&pool_options)?,
+            level,
+        })
     }
 
     /// A CPU around a pool built with its own knobs.
@@ -40,7 +50,10 @@ impl Cpu {
     /// [`Error::UnsupportedLevel`].
     pub fn with_pool(pool: Pool, level: Level) -> Result<Cpu, Error> {
         if !level.is_supported() {
-            return Err(Error::UnsupportedLevel { asked: level, best: Level::detect() });
+            return Err(Error::UnsupportedLevel {
+                asked: level,
+                best: Level::detect(),
+            });
         }
         Ok(Cpu { pool, level })
     }
@@ -65,10 +78,15 @@ mod tests {
     #[test]
     fn every_supported_level_opens_and_others_are_refused() {
         for level in Level::ALL {
-            let opened = Cpu::new(CpuOptions { n_threads: Some(1), level: Some(level) });
+            let opened = Cpu::new(CpuOptions {
+                n_threads: Some(1),
+                level: Some(level),
+            });
             match opened {
                 Ok(cpu) => assert!(level.is_supported() && cpu.level() == level),
-                Err(Error::UnsupportedLevel { asked, best }) => assert!(asked > best && asked == level),
+                Err(Error::UnsupportedLevel { asked, best }) => {
+                    assert!(asked > best && asked == level)
+                }
                 Err(other) => panic!("{other}"),
             }
         }
@@ -79,6 +97,12 @@ mod tests {
         let cpu = Cpu::new(CpuOptions::default()).expect("defaults");
         assert_eq!(cpu.level(), Level::detect());
         assert_eq!(cpu.pool().n_threads(), crate::pool::default_threads());
-        assert!(Cpu::new(CpuOptions { n_threads: Some(0), level: None }).is_err());
+        assert!(
+            Cpu::new(CpuOptions {
+                n_threads: Some(0),
+                level: None
+            })
+            .is_err()
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Ops between matrix products: norms, rotary embedding, gated activations, sums, embedding rows.
 //!
 //! Every op is a loop over independent rows or elements, so splitting it over threads changes no
-//! bit. The loops are written once, in plain Rust ([`body`]), and compiled for each level; a level
+//! bit. The loops are written once, in plain Rust, and compiled for each level; a level
 //! is allowed to round differently from another, never from itself.
 
 mod body;
@@ -56,12 +56,26 @@ pub fn rms_norm(
     offset: f32,
     out: &mut [f32],
 ) {
-    assert!(group > 0 && x.len().is_multiple_of(group), "{} elements in groups of {group}", x.len());
+    assert!(
+        group > 0 && x.len().is_multiple_of(group),
+        "{} elements in groups of {group}",
+        x.len()
+    );
     assert_eq!(x.len(), out.len(), "as many elements of x as of out");
-    assert_eq!(weight.len(), group, "one weight for each element of a group");
-    let norm = Norm { weight, eps, offset };
+    assert_eq!(
+        weight.len(),
+        group,
+        "one weight for each element of a group"
+    );
+    let norm = Norm {
+        weight,
+        eps,
+        offset,
+    };
     let rows = Rows::for_level(cpu.level());
-    split(cpu, out, group, &|start, out| rows.norm(&norm, &x[start..start + out.len()], out));
+    split(cpu, out, group, &|start, out| {
+        rows.norm(&norm, &x[start..start + out.len()], out)
+    });
 }
 
 /// Gated activation in place: `gate = activation(gate) · up`.
@@ -71,7 +85,9 @@ pub fn rms_norm(
 pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len(), "as many gates as ups");
     let rows = Rows::for_level(cpu.level());
-    split(cpu, gate, 1, &|start, gate| rows.glu(activation, gate, &up[start..start + gate.len()]));
+    split(cpu, gate, 1, &|start, gate| {
+        rows.glu(activation, gate, &up[start..start + gate.len()])
+    });
 }
 
 /// `acc += x`.
@@ -81,7 +97,9 @@ pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
 pub fn add(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
     assert_eq!(acc.len(), x.len(), "as many elements in acc as in x");
     let rows = Rows::for_level(cpu.level());
-    split(cpu, acc, 1, &|start, acc| rows.add(acc, &x[start..start + acc.len()]));
+    split(cpu, acc, 1, &|start, acc| {
+        rows.add(acc, &x[start..start + acc.len()])
+    });
 }
 
 /// `x *= factor`.
@@ -102,6 +120,8 @@ fn split(cpu: &Cpu, out: &mut [f32], unit: usize, f: &(dyn Fn(usize, &mut [f32])
     cpu.pool().run(n_elems.div_ceil(part), &|chunk| {
         let start = chunk * part;
         // SAFETY: parts of different chunks do not overlap, and each chunk runs once.
-        f(start, unsafe { out.slice(start..n_elems.min(start + part)) });
+        f(start, unsafe {
+            out.slice(start..n_elems.min(start + part))
+        });
     });
 }

@@ -3,8 +3,9 @@
 use crate::level::Level;
 use millrace_quant::DType;
 
-/// What can go wrong before a kernel runs. Kernels themselves do not fail: their inputs are checked here first, and
-/// slices whose lengths contradict each other are a caller's bug (documented panics).
+/// What can go wrong before a kernel runs. Kernels themselves do not fail: their inputs are checked
+/// here first, and slices whose lengths contradict each other are a caller's bug (documented
+/// panics).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -83,7 +83,9 @@ impl FromStr for KvType {
         KvType::ALL
             .into_iter()
             .find(|kv_type| kv_type.name().eq_ignore_ascii_case(name))
-            .ok_or_else(|| Error::UnknownKvType { name: name.to_owned() })
+            .ok_or_else(|| Error::UnknownKvType {
+                name: name.to_owned(),
+            })
     }
 }
 
@@ -176,7 +178,9 @@ impl KvRun<'_> {
     /// # Panics
     /// If no page covers `pos`.
     pub(crate) fn tile_offset(&self, layout: &KvLayout, kv_head: usize, pos: usize) -> usize {
-        let slot = pos.checked_sub(self.pages_first_pos).expect("a position before the first page");
+        let slot = pos
+            .checked_sub(self.pages_first_pos)
+            .expect("a position before the first page");
         let page = self.pages[slot / layout.page_tokens] as usize;
         let tile = kv_head * layout.tiles_per_page() + slot % layout.page_tokens / TILE_TOKENS;
         page * layout.page_bytes() + tile * layout.tile_bytes()
@@ -189,7 +193,11 @@ impl KvRun<'_> {
 
     /// Panics unless the pages cover the run's positions, which is the engine's duty.
     pub(crate) fn assert_covered(&self, layout: &KvLayout, n_rows: usize) {
-        assert!(self.rows.start <= self.rows.end && self.rows.end <= n_rows, "rows {:?}", self.rows);
+        assert!(
+            self.rows.start <= self.rows.end && self.rows.end <= n_rows,
+            "rows {:?}",
+            self.rows
+        );
         assert!(
             self.pages_first_pos.is_multiple_of(layout.page_tokens),
             "pages must start at a multiple of {} positions, not {}",

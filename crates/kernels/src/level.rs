@@ -42,13 +42,20 @@ impl Level {
     /// The most demanding level that this CPU (and operating system) can run.
     #[must_use]
     pub fn detect() -> Level {
-        Level::ALL.into_iter().rev().find(|level| level.is_supported()).unwrap_or(Level::Scalar)
+        Level::ALL
+            .into_iter()
+            .rev()
+            .find(|level| level.is_supported())
+            .unwrap_or(Level::Scalar)
     }
 
     /// The levels this CPU can run, from [`Level::Scalar`] up.
     #[must_use]
     pub fn supported() -> Vec<Level> {
-        Level::ALL.into_iter().filter(|level| level.is_supported()).collect()
+        Level::ALL
+            .into_iter()
+            .filter(|level| level.is_supported())
+            .collect()
     }
 
     /// Whether this CPU has every instruction of the level.
@@ -65,7 +72,9 @@ impl Level {
 
 #[cfg(target_arch = "x86_64")]
 fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -111,7 +120,9 @@ impl FromStr for Level {
         Level::ALL
             .into_iter()
             .find(|level| level.name().eq_ignore_ascii_case(name))
-            .ok_or_else(|| Error::UnknownLevel { name: name.to_owned() })
+            .ok_or_else(|| Error::UnknownLevel {
+                name: name.to_owned(),
+            })
     }
 }
 
@@ -123,17 +134,31 @@ mod tests {
     fn names_parse_back_and_strangers_are_named() {
         for level in Level::ALL {
             assert_eq!(level.to_string().parse::<Level>().expect("own name"), level);
-            assert_eq!(level.name().to_uppercase().parse::<Level>().expect("upper case"), level);
+            assert_eq!(
+                level
+                    .name()
+                    .to_uppercase()
+                    .parse::<Level>()
+                    .expect("upper case"),
+                level
+            );
         }
         let message = "sse9".parse::<Level>().expect_err("unknown").to_string();
-        assert!(message.contains("sse9") && message.contains("avx512bf16"), "{message}");
+        assert!(
+            message.contains("sse9") && message.contains("avx512bf16"),
+            "{message}"
+        );
     }
 
     #[test]
     fn support_is_monotonic() {
         let best = Level::detect();
         for level in Level::ALL {
-            assert_eq!(level.is_supported(), level <= best, "{level} with best {best}");
+            assert_eq!(
+                level.is_supported(),
+                level <= best,
+                "{level} with best {best}"
+            );
         }
         assert_eq!(Level::supported().last(), Some(&best));
     }

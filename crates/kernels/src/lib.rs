@@ -1,11 +1,13 @@
 //! CPU kernels: a scalar oracle for every op, AVX2 and AVX-512 behind detection, the thread pool.
 //!
-//! A [`Cpu`] is opened once; ops are safe functions that take it, check the lengths of their slices, split the work over
-//! its threads and call leaf kernels of its level. The oracles in [`oracle`] say what each op means.
+//! A [`Cpu`] is opened once; ops are safe functions that take it, check the lengths of their
+//! slices, split the work over its threads and call leaf kernels of its level. The oracles in
+//! [`oracle`] say what each op means.
 //!
-//! Batch invariance is a contract of every op here: the bits computed for a token do not depend on what else is in the
-//! batch, on how a prompt is cut into chunks, or on the number of threads. The order of additions behind each output
-//! element is therefore a function of format, level and the token's own history alone.
+//! Batch invariance is a contract of every op here: the bits computed for a token do not depend on
+//! what else is in the batch, on how a prompt is cut into chunks, or on the number of threads. The
+//! order of additions behind each output element is therefore a function of format, level and the
+//! token's own history alone.
 
 pub mod attention;
 pub mod cpu;
@@ -24,6 +26,6 @@ pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention}
 pub use cpu::{Cpu, CpuOptions};
 pub use elementwise::{Activation, RopeTable, add, embed, glu, rms_norm, rope, scale};
 pub use error::Error;
-pub use level::Level;
 pub use kv::{KvBuffer, KvLayout, KvRun, KvType, kv_append};
+pub use level::Level;
 pub use pool::Pool;

@@ -39,9 +39,17 @@ impl<'a> Matrix<'a> {
     /// # Errors
     /// [`Error::MatrixShape`] if the format cannot hold `[n, k]`, [`Error::MatrixBytes`] if `bytes` is not that long.
     pub fn new(dtype: DType, n: usize, k: usize, bytes: &'a [u8]) -> Result<Matrix<'a>, Error> {
-        let expected = dtype.size_bytes(n, k).ok_or(Error::MatrixShape { dtype, n, k })?;
+        let expected = dtype
+            .size_bytes(n, k)
+            .ok_or(Error::MatrixShape { dtype, n, k })?;
         if bytes.len() != expected {
-            return Err(Error::MatrixBytes { dtype, n, k, expected, found: bytes.len() });
+            return Err(Error::MatrixBytes {
+                dtype,
+                n,
+                k,
+                expected,
+                found: bytes.len(),
+            });
         }
         Ok(Matrix { dtype, n, k, bytes })
     }
@@ -117,15 +125,25 @@ pub fn matmul_with(
     scratch: &mut Activations,
     product: &mut Product<'_>,
 ) {
-    assert!(kernel.level <= cpu.level(), "{} needs {}", kernel.name, kernel.level);
+    assert!(
+        kernel.level <= cpu.level(),
+        "{} needs {}",
+        kernel.name,
+        kernel.level
+    );
     assert_eq!(kernel.dtype, product.weight.dtype, "{}", kernel.name);
     check(x, m, product);
-    driver::run(cpu, x, m, scratch, std::slice::from_mut(product), &|_| kernel);
+    driver::run(cpu, x, m, scratch, std::slice::from_mut(product), &|_| {
+        kernel
+    });
 }
 
 fn check(x: &[f32], m: usize, product: &Product<'_>) {
     let Matrix { n, k, .. } = product.weight;
     assert_eq!(x.len(), m * k, "x is [{m}, {k}]");
     assert_eq!(product.out.len(), m * n, "out is [{m}, {n}]");
-    assert!(product.bias.is_none_or(|bias| bias.len() == n), "bias is [{n}]");
+    assert!(
+        product.bias.is_none_or(|bias| bias.len() == n),
+        "bias is [{n}]"
+    );
 }

@@ -1,23 +1,27 @@
 //! The thread pool: persistent workers that share the chunks of one parallel region at a time.
 //!
-//! A region is opened by [`Pool::run`]: its chunks are handed out by an atomic counter to the calling thread and to every
-//! worker that arrives while the region is open. Idle workers spin for a short declared time, then yield a few times, then
-//! park, so a hand-over costs about a microsecond inside a step and nothing between steps.
+//! A region is opened by [`Pool::run`]: its chunks are handed out by an atomic counter to the
+//! calling thread and to every worker that arrives while the region is open. Idle workers spin for
+//! a short declared time, then yield a few times, then park, so a hand-over costs about a
+//! microsecond inside a step and nothing between steps.
 //!
 //! # Why no worker touches a region that has ended
 //!
-//! One word, `gate`, holds *epoch · open · entered*. A worker enters by compare-and-swap on the whole word and only while
-//! the open bit of an epoch it has not served is set, so entering and closing are ordered by the modification order of that
-//! word. The caller closes the gate when the counter is exhausted, waits for `entered` to fall to zero and only then
-//! returns. The job is written while the gate is closed and nobody is inside, published by the releasing store that opens
-//! the gate and read after the acquiring swap that enters it; results are published by the releasing decrement that leaves
-//! and seen by the caller's acquiring load of zero. The caller waits for workers that entered, never for workers that have
-//! yet to wake up: on a busy machine a region degrades to the caller doing the chunks alone.
+//! One word, `gate`, holds *epoch · open · entered*. A worker enters by compare-and-swap on the
+//! whole word and only while the open bit of an epoch it has not served is set, so entering and
+//! closing are ordered by the modification order of that word. The caller closes the gate when the
+//! counter is exhausted, waits for `entered` to fall to zero and only then returns. The job is
+//! written while the gate is closed and nobody is inside, published by the releasing store that
+//! opens the gate and read after the acquiring swap that enters it; results are published by the
+//! releasing decrement that leaves and seen by the caller's acquiring load of zero. The caller
+//! waits for workers that entered, never for workers that have yet to wake up: on a busy machine a
+//! region degrades to the caller doing the chunks alone.
 //!
 //! # Why no wake-up is lost
 //!
-//! A sleeper raises its `parked` flag and then looks at the gate; an opener writes the gate and then looks at the flags,
-//! both sequentially consistent: at least one sees the other. `park` remembers an `unpark` that came first.
+//! A sleeper raises its `parked` flag and then looks at the gate; an opener writes the gate and
+//! then looks at the flags, both sequentially consistent: at least one sees the other. `park`
+//! remembers an `unpark` that came first.
 
 mod cores;
 mod disjoint;
@@ -48,22 +52,24 @@ pub const MAX_THREADS: usize = 1024;
 pub struct PoolOptions {
     /// Threads that work on a region, the caller included. `None`: [`default_threads`].
     pub n_threads: Option<usize>,
-    /// How long an idle thread spins before it yields its core. `None`: [`DEFAULT_SPIN`], or [`CROWDED_SPIN`] when there
-    /// are more threads than cores.
+    /// How long an idle thread spins before it yields its core. `None`: [`DEFAULT_SPIN`], or
+    /// [`CROWDED_SPIN`] when there are more threads than cores.
     pub spin: Option<Duration>,
-    /// Bind worker `i` to the `i`-th core this process may use (the calling thread is left alone). Linux only; elsewhere
-    /// it has no effect.
+    /// Bind worker `i` to the `i`-th core this process may use (the calling thread is left alone).
+    /// Linux only; elsewhere it has no effect.
     pub pin: bool,
 }
 
-/// Spin of an idle thread before it yields: longer than the serial gaps between the regions of a step, shorter than what
-/// another process would notice.
+/// Spin of an idle thread before it yields: longer than the serial gaps between the regions of a
+/// step, shorter than what another process would notice.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(40);
 
-/// Spin when the pool has more threads than the process has cores: the thread that is waited for needs this core.
+/// Spin when the pool has more threads than the process has cores: the thread that is waited for
+/// needs this core.
 pub const CROWDED_SPIN: Duration = Duration::from_micros(1);
 
-/// What the threads of a region run: the closure behind a lifetime-erased reference, and the number of chunks.
+/// What the threads of a region run: the closure behind a lifetime-erased reference, and the number
+/// of chunks.
 #[derive(Clone, Copy)]
 struct Job {
     f: &'static (dyn Fn(usize) + Sync),
@@ -92,15 +98,17 @@ struct Shared {
     stopping: AtomicBool,
     /// The first panic of the open region.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Set by a caller that sleeps until the last worker leaves; that worker takes the handle and wakes it.
+    /// Set by a caller that sleeps until the last worker leaves; that worker takes the handle and
+    /// wakes it.
     caller_parked: AtomicBool,
     caller: Mutex<Option<Thread>>,
     waiter: Waiter,
 }
 
-// SAFETY: `job` is the only field that is not `Sync` by itself. It is written by the thread that owns the region (see
-// `Pool::busy`) while the gate is closed and empty, and read by threads between entering and leaving, which the gate orders
-// after the write and before the next one. What it points to is `Sync`.
+// SAFETY: `job` is the only field that is not `Sync` by itself. It is written by the thread that
+// owns the region (see `Pool::busy`) while the gate is closed and empty, and read by threads
+// between entering and leaving, which the gate orders after the write and before the next one. What
+// it points to is `Sync`.
 unsafe impl Sync for Shared {}
 
 /// A value alone on its cache lines (two, for the adjacent-line prefetcher).
@@ -112,7 +120,8 @@ struct Line<T>(T);
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// True while a region is open; a second one (nested, or from another thread) runs on its own thread instead.
+    /// True while a region is open; a second one (nested, or from another thread) runs on its own
+    /// thread instead.
     busy: AtomicBool,
 }
 
@@ -120,9 +129,13 @@ impl Pool {
     /// Starts `n_threads - 1` workers; the caller of [`Pool::run`] is the remaining thread.
     ///
     /// # Errors
-    /// [`Error::ThreadCount`] for 0 or more than [`MAX_THREADS`], [`Error::Spawn`] when the system refuses a thread.
+    /// [`Error::ThreadCount`] for 0 or more than [`MAX_THREADS`], [`Error::Spawn`] when the system
+    /// refuses a thread.
     pub fn new(n_threads: usize) -> Result<Pool, Error> {
-        Pool::with_options(&PoolOptions { n_threads: Some(n_threads), ..PoolOptions::default() })
+        Pool::with_options(&PoolOptions {
+            n_threads: Some(n_threads),
+            ..PoolOptions::default()
+        })
     }
 
     /// Starts a pool with every knob given.
@@ -135,7 +148,9 @@ impl Pool {
             return Err(Error::ThreadCount { asked: n_threads });
         }
         let crowded = n_threads > available_cores();
-        let spin = options.spin.unwrap_or(if crowded { CROWDED_SPIN } else { DEFAULT_SPIN });
+        let spin = options
+            .spin
+            .unwrap_or(if crowded { CROWDED_SPIN } else { DEFAULT_SPIN });
         let shared = Arc::new(Shared {
             gate: Gate::default(),
             next: Line::default(),
@@ -148,7 +163,11 @@ impl Pool {
             caller: Mutex::new(None),
             waiter: Waiter { spin },
         });
-        let mut pool = Pool { shared, workers: Vec::with_capacity(n_threads - 1), busy: AtomicBool::new(false) };
+        let mut pool = Pool {
+            shared,
+            workers: Vec::with_capacity(n_threads - 1),
+            busy: AtomicBool::new(false),
+        };
         for index in 0..n_threads - 1 {
             let shared = Arc::clone(&pool.shared);
             let core = options.pin.then_some(index + 1);
@@ -160,7 +179,11 @@ impl Pool {
                     }
                     serve(&shared, index);
                 })
-                .map_err(|source| Error::Spawn { index, n_threads, source })?;
+                .map_err(|source| Error::Spawn {
+                    index,
+                    n_threads,
+                    source,
+                })?;
             pool.workers.push(worker);
         }
         Ok(pool)
@@ -172,17 +195,23 @@ impl Pool {
         self.shared.berths.len() + 1
     }
 
-    /// Calls `f(0)`, …, `f(n_chunks - 1)`, each once, on any thread and in any order, and returns when all have returned.
+    /// Calls `f(0)`, …, `f(n_chunks - 1)`, each once, on any thread and in any order, and returns
+    /// when all have returned.
     ///
-    /// With one chunk or one thread, inside another region of the same pool, or while another thread runs a region, the
-    /// chunks run in order on the calling thread.
+    /// With one chunk or one thread, inside another region of the same pool, or while another
+    /// thread runs a region, the chunks run in order on the calling thread.
     ///
     /// # Panics
-    /// With the payload of a chunk that panicked, after every chunk in progress has ended; chunks not yet started are
-    /// then skipped. The pool stays usable.
+    /// With the payload of a chunk that panicked, after every chunk in progress has ended; chunks
+    /// not yet started are then skipped. The pool stays usable.
     pub fn run(&self, n_chunks: usize, f: &(dyn Fn(usize) + Sync)) {
         let alone = n_chunks <= 1 || self.workers.is_empty();
-        if alone || self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if alone
+            || self
+                .busy
+                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+        {
             for chunk in 0..n_chunks {
                 f(chunk);
             }
@@ -196,13 +225,19 @@ impl Pool {
     }
 
     /// Opens a region, works in it, closes it, waits for the workers inside. Needs `busy`.
-    fn run_region(&self, n_chunks: usize, f: &(dyn Fn(usize) + Sync)) -> Option<Box<dyn Any + Send>> {
+    fn run_region(
+        &self,
+        n_chunks: usize,
+        f: &(dyn Fn(usize) + Sync),
+    ) -> Option<Box<dyn Any + Send>> {
         let shared = &*self.shared;
-        // SAFETY: the reference is used only by threads inside the gate, and this function returns after the gate is
-        // closed and empty, while `f` is still borrowed. Chunks cannot unwind out of `work`.
+        // SAFETY: the reference is used only by threads inside the gate, and this function returns
+        // after the gate is closed and empty, while `f` is still borrowed. Chunks cannot unwind out
+        // of `work`.
         let f: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
         let job = Job { f, n_chunks };
-        // SAFETY: the gate is closed and empty (the previous region ended so) and `busy` keeps other callers out.
+        // SAFETY: the gate is closed and empty (the previous region ended so) and `busy` keeps
+        // other callers out.
         unsafe { *shared.job.get() = Some(job) };
         shared.next.0.store(0, Ordering::Relaxed);
         shared.gate.open();
@@ -210,13 +245,19 @@ impl Pool {
         shared.work(job);
         shared.gate.close();
         shared.wait_until_empty();
-        // SAFETY: the gate is closed and empty again; dropping the reference keeps no dangling one around.
+        // SAFETY: the gate is closed and empty again; dropping the reference keeps no dangling one
+        // around.
         unsafe { *shared.job.get() = None };
-        shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
+        shared
+            .panic
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
-    /// Keeps the workers from parking until the guard is dropped (or 5 ms pass without a region), and
-    /// wakes them now: entered once a step, it makes the step's first region as cheap as the others.
+    /// Keeps the workers from parking until the guard is dropped (or 5 ms pass without a region),
+    /// and wakes them now: entered once a step, it makes the step's first region as cheap as the
+    /// others.
     #[must_use = "the workers stay hot only while the guard lives"]
     pub fn enter(&self) -> Hot<'_> {
         self.shared.hot.fetch_add(1, Ordering::SeqCst);
@@ -224,19 +265,26 @@ impl Pool {
         Hot { pool: self }
     }
 
-    /// Splits `out` into pieces of `piece_len` elements (the last may be shorter) and calls `f(index, piece)` for each in
-    /// parallel.
+    /// Splits `out` into pieces of `piece_len` elements (the last may be shorter) and calls
+    /// `f(index, piece)` for each in parallel.
     ///
     /// # Panics
     /// If `piece_len` is 0, or as [`Pool::run`].
-    pub fn run_pieces<T: Send>(&self, out: &mut [T], piece_len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+    pub fn run_pieces<T: Send>(
+        &self,
+        out: &mut [T],
+        piece_len: usize,
+        f: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
         assert!(piece_len > 0, "pieces of no elements");
         let n_elems = out.len();
         let out = DisjointMut::new(out);
         self.run(n_elems.div_ceil(piece_len), &|index| {
             let start = index * piece_len;
             // SAFETY: pieces of different indices do not overlap, and each index runs once.
-            f(index, unsafe { out.slice(start..n_elems.min(start + piece_len)) });
+            f(index, unsafe {
+                out.slice(start..n_elems.min(start + piece_len))
+            });
         });
     }
 }
@@ -279,7 +327,10 @@ impl Shared {
         });
         if let Err(payload) = catch_unwind(chunks) {
             self.next.0.store(job.n_chunks, Ordering::Relaxed);
-            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
+            self.panic
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(payload);
         }
     }
 
@@ -311,7 +362,11 @@ impl Shared {
     /// The last worker out of a closed gate: wakes the caller if it sleeps.
     fn wake_caller(&self) {
         if self.caller_parked.load(Ordering::SeqCst)
-            && let Some(caller) = self.caller.lock().unwrap_or_else(PoisonError::into_inner).take()
+            && let Some(caller) = self
+                .caller
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
         {
             caller.unpark();
         }
@@ -342,8 +397,8 @@ fn serve(shared: &Shared, index: usize) {
     let mut served = 0;
     while !shared.stopping.load(Ordering::SeqCst) {
         if shared.gate.enter(&mut served) {
-            // SAFETY: this thread is inside the gate: the job was written before the gate opened and stays until it is
-            // closed and empty.
+            // SAFETY: this thread is inside the gate: the job was written before the gate opened
+            // and stays until it is closed and empty.
             if let Some(job) = unsafe { *shared.job.get() } {
                 shared.work(job);
             }

@@ -89,7 +89,11 @@ mod tests {
         let names: HashSet<_> = kernels().map(|row| row.name).collect();
         assert_eq!(names.len(), kernels().count());
         for row in kernels() {
-            assert!(row.name.ends_with(&format!("/{}", row.dtype)), "{}", row.name);
+            assert!(
+                row.name.ends_with(&format!("/{}", row.dtype)),
+                "{}",
+                row.name
+            );
             assert!(row.name.starts_with(row.level.name()), "{}", row.name);
         }
     }

@@ -48,7 +48,10 @@ impl Container {
     /// The kind of files that an output path and a recipe together ask for: `.gguf` names a GGUF
     /// file, anything else a folder, whose weights are Q4NX if the recipe is.
     pub fn of(out: &Path, recipe: Recipe) -> Container {
-        if out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        if out
+            .extension()
+            .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+        {
             Container::Gguf
         } else if recipe.is_q4nx() {
             Container::Q4nx

@@ -13,6 +13,7 @@ pub mod config;
 pub mod convert;
 mod error;
 pub mod graph;
+mod memory;
 pub mod names;
 pub mod recipe;
 mod shapes;
@@ -26,6 +27,7 @@ use catalog::Catalog;
 pub use config::ModelConfig;
 pub use error::Error;
 use graph::Graph;
+pub use memory::{MemoryPlan, WeightGroup};
 use names::{Role, TensorName};
 
 /// A model: its hyperparameters and its forward pass.

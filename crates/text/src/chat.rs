@@ -39,7 +39,11 @@ fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D
 impl Message {
     /// A message of some role.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message { role: role.into(), content: content.into(), fields: Map::new() }
+        Message {
+            role: role.into(),
+            content: content.into(),
+            fields: Map::new(),
+        }
     }
 
     /// What the model is told before the conversation.
@@ -145,7 +149,10 @@ impl ChatTemplate {
     }
 
     fn empty() -> ChatTemplate {
-        ChatTemplate { environment: environment::build(), variables: Map::new() }
+        ChatTemplate {
+            environment: environment::build(),
+            variables: Map::new(),
+        }
     }
 
     fn set_text(&mut self, name: &str, text: Option<&str>) {
@@ -160,13 +167,13 @@ impl ChatTemplate {
     /// [`Error::Template`] if it does not parse.
     pub fn add_named(&mut self, name: &str, source: &str) -> Result<(), Error> {
         let source = generation::without_tags(source);
-        self.environment.add_template_owned(name.to_owned(), source).map_err(|error| {
-            Error::Template {
+        self.environment
+            .add_template_owned(name.to_owned(), source)
+            .map_err(|error| Error::Template {
                 name: name.to_owned(),
                 line: error.line().unwrap_or(0),
                 reason: environment::reason(&error),
-            }
-        })
+            })
     }
 
     /// The names of the templates, `default` among them as a rule.
@@ -203,9 +210,18 @@ impl ChatTemplate {
         let name = self.choose(options)?;
         let mut variables = self.variables.clone();
         variables.insert("messages".to_owned(), with_reasoning(messages));
-        variables.insert("tools".to_owned(), options.tools.clone().unwrap_or_default());
-        variables.insert("documents".to_owned(), options.documents.clone().unwrap_or_default());
-        variables.insert("add_generation_prompt".to_owned(), options.add_generation_prompt.into());
+        variables.insert(
+            "tools".to_owned(),
+            options.tools.clone().unwrap_or_default(),
+        );
+        variables.insert(
+            "documents".to_owned(),
+            options.documents.clone().unwrap_or_default(),
+        );
+        variables.insert(
+            "add_generation_prompt".to_owned(),
+            options.add_generation_prompt.into(),
+        );
         variables.extend(options.variables.clone());
         environment::render(&self.environment, name, variables, options.now)
     }
@@ -229,18 +245,27 @@ impl ChatTemplate {
 }
 
 fn wrong_shape(expected: &'static str, found: &Value) -> Error {
-    Error::TemplateShape { expected, found: found.to_string().chars().take(80).collect() }
+    Error::TemplateShape {
+        expected,
+        found: found.to_string().chars().take(80).collect(),
+    }
 }
 
 /// The messages, with a reasoning under each of the names that templates read it by.
 fn with_reasoning(messages: &Value) -> Value {
     let mut messages = messages.clone();
     for message in messages.as_array_mut().into_iter().flatten() {
-        let Some(object) = message.as_object_mut() else { continue };
+        let Some(object) = message.as_object_mut() else {
+            continue;
+        };
         let names = ["reasoning_content", "thinking", "reasoning"];
-        let given = names.iter().find_map(|name| object.get(*name).filter(|v| !v.is_null()));
+        let given = names
+            .iter()
+            .find_map(|name| object.get(*name).filter(|v| !v.is_null()));
         if let Some(reasoning) = given.cloned() {
-            object.entry("thinking").or_insert_with(|| reasoning.clone());
+            object
+                .entry("thinking")
+                .or_insert_with(|| reasoning.clone());
             object.insert("reasoning_content".to_owned(), reasoning);
         }
     }
@@ -253,7 +278,14 @@ fn render_source(source: &str, variables: Value) -> Result<String, Error> {
     let template = ChatTemplate::new(source, Some("<s>"), Some("</s>"))?;
     let variables = variables.as_object().cloned().unwrap_or_default();
     let now = Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000));
-    template.render_json(&Value::Array(Vec::new()), &RenderOptions { variables, now, ..Default::default() })
+    template.render_json(
+        &Value::Array(Vec::new()),
+        &RenderOptions {
+            variables,
+            now,
+            ..Default::default()
+        },
+    )
 }
 
 #[cfg(test)]

@@ -16,7 +16,10 @@ pub struct DecodeOptions {
 
 impl Default for DecodeOptions {
     fn default() -> DecodeOptions {
-        DecodeOptions { skip_special: true, text_start: true }
+        DecodeOptions {
+            skip_special: true,
+            text_start: true,
+        }
     }
 }
 
@@ -34,7 +37,10 @@ pub struct Detokenizer {
 impl Detokenizer {
     /// A detokenizer at the start of a stream.
     pub fn new(tokenizer: Arc<Tokenizer>, options: DecodeOptions) -> Detokenizer {
-        Detokenizer { tokenizer, decoder: Decoder::new(options) }
+        Detokenizer {
+            tokenizer,
+            decoder: Decoder::new(options),
+        }
     }
 
     /// Takes the next token and returns the text that is certain now; often a word, sometimes nothing.
@@ -70,7 +76,11 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn new(options: DecodeOptions) -> Decoder {
-        Decoder { options, at_start: options.text_start, pending: Vec::new() }
+        Decoder {
+            options,
+            at_start: options.text_start,
+            pending: Vec::new(),
+        }
     }
 
     /// Appends what a token makes certain.
@@ -149,7 +159,13 @@ mod tests {
         token_types.extend([1; 7]);
         let tokens: Vec<&str> = texts.iter().map(String::as_str).collect();
         let scores = vec![0.0; tokens.len()];
-        let vocab = GgufVocab { model: "llama", tokens, scores, token_types, ..GgufVocab::default() };
+        let vocab = GgufVocab {
+            model: "llama",
+            tokens,
+            scores,
+            token_types,
+            ..GgufVocab::default()
+        };
         Arc::new(Tokenizer::from_gguf(vocab).unwrap())
     }
 
@@ -186,7 +202,10 @@ mod tests {
         let hello = t.id_of("▁Hello").unwrap();
         assert_eq!(t.decode(&[1, hello, hello], true), "Hello Hello");
         assert_eq!(t.decode(&[1, hello], false), "<s> Hello");
-        let options = DecodeOptions { text_start: false, ..DecodeOptions::default() };
+        let options = DecodeOptions {
+            text_start: false,
+            ..DecodeOptions::default()
+        };
         let mut stream = Detokenizer::new(t, options);
         assert_eq!(stream.push(hello), " Hello");
     }

@@ -43,11 +43,15 @@ pub(crate) fn kind_of(text: &str, kind: TokenKind) -> TokenKind {
 pub(crate) fn find(vocab: &Vocab, named: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let has = |text: &&str| vocab.find(text).is_some();
     let is_harmony = HARMONY.iter().all(has);
-    let markup = MARKUP.iter().filter(|text| !(is_harmony && **text == "<|end|>"));
-    let is_marked = |id: &u32| {
-        matches!(vocab.kind(*id), TokenKind::Control | TokenKind::UserDefined)
-    };
-    let known = markup.chain(IF_CONTROL).filter_map(|text| vocab.find(text)).filter(is_marked);
+    let markup = MARKUP
+        .iter()
+        .filter(|text| !(is_harmony && **text == "<|end|>"));
+    let is_marked =
+        |id: &u32| matches!(vocab.kind(*id), TokenKind::Control | TokenKind::UserDefined);
+    let known = markup
+        .chain(IF_CONTROL)
+        .filter_map(|text| vocab.find(text))
+        .filter(is_marked);
     let mut ids: Vec<u32> = known.chain(named).collect();
     ids.sort_unstable();
     ids.dedup();

@@ -64,16 +64,21 @@ impl Tokenizer {
             ("tokenizer.ggml.scores", gguf.scores.len()),
         ] {
             if found != 0 && found < n {
-                return Err(Error::ListLength { list, expected: n, found });
+                return Err(Error::ListLength {
+                    list,
+                    expected: n,
+                    found,
+                });
             }
         }
         match gguf.model {
             _ if n == 0 => Err(Error::Missing("tokenizer.ggml.tokens")),
             "gpt2" => byte_level(&gguf),
             "llama" => sentencepiece(&gguf),
-            other => {
-                Err(Error::UnsupportedModel { found: other.to_owned(), known: KNOWN_MODELS })
-            }
+            other => Err(Error::UnsupportedModel {
+                found: other.to_owned(),
+                known: KNOWN_MODELS,
+            }),
         }
     }
 }
@@ -95,14 +100,18 @@ impl GgufVocab<'_> {
         let (bos, eos) = (or(self.bos, default.bos), or(self.eos, default.eos));
         let prefix = match (self.add_bos.unwrap_or(default.add_bos), bos) {
             (true, None) if self.add_bos.is_some() => {
-                return Err(Error::Missing("tokenizer.ggml.bos_token_id (add_bos_token is true)"));
+                return Err(Error::Missing(
+                    "tokenizer.ggml.bos_token_id (add_bos_token is true)",
+                ));
             }
             (true, bos) => bos,
             (false, _) => None,
         };
         let suffix = match (self.add_eos.unwrap_or(false), eos) {
             (true, None) => {
-                return Err(Error::Missing("tokenizer.ggml.eos_token_id (add_eos_token is true)"));
+                return Err(Error::Missing(
+                    "tokenizer.ggml.eos_token_id (add_eos_token is true)",
+                ));
             }
             (true, eos) => eos,
             (false, _) => None,
@@ -148,16 +157,24 @@ fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         vocab.push(text, kind, &bytes, is_word)?;
     }
     let merges = merges(&vocab, &gguf.merges)?;
-    let defaults = Defaults { add_bos: profile.add_bos, ..Defaults::default() };
+    let defaults = Defaults {
+        add_bos: profile.add_bos,
+        ..Defaults::default()
+    };
     let ids = gguf.special_ids(&vocab, defaults)?;
     let options = Options {
         ignore_merges: profile.ignore_merges,
-        unknown: Unknown { id: ids.unknown, fuse: false },
+        unknown: Unknown {
+            id: ids.unknown,
+            fuse: false,
+        },
         byte_fallback: false,
     };
     Ok(Tokenizer {
         special: splitter(&vocab)?,
-        normalizer: Normalizer { rules: profile.form.map(Rule::Form).into_iter().collect() },
+        normalizer: Normalizer {
+            rules: profile.form.map(Rule::Form).into_iter().collect(),
+        },
         special_normalized: Splitter::default(),
         pre_tokenizer: profile.pre_tokenizer()?,
         model: Model::ByteBpe(ByteBpe::new(&vocab, merges, options)),
@@ -198,7 +215,12 @@ fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         };
     }
     let space_prefix = gguf.add_space_prefix.unwrap_or(true);
-    let defaults = Defaults { bos: Some(1), eos: Some(2), unknown: Some(0), add_bos: true };
+    let defaults = Defaults {
+        bos: Some(1),
+        eos: Some(2),
+        unknown: Some(0),
+        add_bos: true,
+    };
     let ids = gguf.special_ids(&vocab, defaults)?;
     Ok(Tokenizer {
         special: splitter(&vocab)?,
@@ -207,7 +229,11 @@ fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         pre_tokenizer: PreTokenizer::default(),
         model: Model::Spm(Spm::new(&vocab, &gguf.scores, ids.unknown)),
         ids,
-        leading_space: if space_prefix { LeadingSpace::DropOne } else { LeadingSpace::Keep },
+        leading_space: if space_prefix {
+            LeadingSpace::DropOne
+        } else {
+            LeadingSpace::Keep
+        },
         vocab,
     })
 }

@@ -18,7 +18,10 @@ impl Seed {
     pub(crate) fn random() -> Seed {
         let source = RandomState::new();
         // Odd, so that neither is zero and a product loses no bits to trailing zeros.
-        Seed { a: source.hash_one(0u8) | 1, b: source.hash_one(1u8) | 1 }
+        Seed {
+            a: source.hash_one(0u8) | 1,
+            b: source.hash_one(1u8) | 1,
+        }
     }
 
     /// Hash of a byte string.
@@ -30,7 +33,10 @@ impl Seed {
             hash = fold(hash ^ u64::from_le_bytes(*word), self.b);
         }
         // The length goes in last: mixed with the bytes, it could cancel a difference in them.
-        fold(fold(hash ^ tail_word(tail), self.b) ^ bytes.len() as u64, self.a)
+        fold(
+            fold(hash ^ tail_word(tail), self.b) ^ bytes.len() as u64,
+            self.a,
+        )
     }
 }
 
@@ -61,7 +67,10 @@ impl BuildHasher for Seed {
 
     #[inline]
     fn build_hasher(&self) -> FoldHasher {
-        FoldHasher { seed: *self, hash: self.a }
+        FoldHasher {
+            seed: *self,
+            hash: self.a,
+        }
     }
 }
 
@@ -113,7 +122,11 @@ mod tests {
             for i in 0..n {
                 let mut other = base.clone();
                 other[i] = 8;
-                assert_ne!(seed.hash_bytes(&base), seed.hash_bytes(&other), "byte {i} of {n}");
+                assert_ne!(
+                    seed.hash_bytes(&base),
+                    seed.hash_bytes(&other),
+                    "byte {i} of {n}"
+                );
             }
             assert_ne!(seed.hash_bytes(&base), seed.hash_bytes(&base[1..]));
         }
@@ -121,6 +134,9 @@ mod tests {
 
     #[test]
     fn seeds_differ() {
-        assert_ne!(Seed::random().hash_bytes(b"token"), Seed::random().hash_bytes(b"token"));
+        assert_ne!(
+            Seed::random().hash_bytes(b"token"),
+            Seed::random().hash_bytes(b"token")
+        );
     }
 }

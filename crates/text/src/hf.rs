@@ -26,14 +26,18 @@ const KNOWN_MODELS: &str = "BPE";
 impl Tokenizer {
     /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.
     ///
-    /// The configuration names the begin- and end-of-sequence tokens, and whether they are added: its
-    /// `add_bos_token` and `add_eos_token`, where present, replace the post-processor.
+    /// The configuration names the begin- and end-of-sequence tokens. Which of them are added to a text is the
+    /// post-processor's business alone: the configuration's `add_bos_token` and `add_eos_token` do not count
+    /// beside a `tokenizer.json`, as in transformers 5.
     ///
     /// # Errors
     /// JSON of another shape; a model, normalizer, pre-tokenizer, post-processor or decoder of an
     /// unsupported kind, by name; ids that collide or have no justification in the file's size; merges of
     /// tokens that are not there.
-    pub fn from_hf(tokenizer_json: &[u8], tokenizer_config: Option<&Value>) -> Result<Tokenizer, Error> {
+    pub fn from_hf(
+        tokenizer_json: &[u8],
+        tokenizer_config: Option<&Value>,
+    ) -> Result<Tokenizer, Error> {
         let json: TokenizerJson<'_> = serde_json::from_slice(tokenizer_json)
             .map_err(|source| Error::Json { file: FILE, source })?;
         check_model(&json.model)?;
@@ -41,13 +45,24 @@ impl Tokenizer {
         let decoder = PieceDecoder::new(&json.decoder, pre.byte_level)?;
         let entries = Entries::new(&json, tokenizer_json.len())?;
         let normalizer = parts::normalizer(&json.normalizer)?;
-        let printing = Printing { decoder, normalizer: &normalizer, byte_level: pre.byte_level };
+        let printing = Printing {
+            decoder,
+            normalizer: &normalizer,
+            byte_level: pre.byte_level,
+        };
         let vocab = entries.vocab(&json, &printing)?;
         let merges = merges(&vocab, &json.model.merges.0)?;
-        let unknown = json.model.unk_token.as_deref().and_then(|text| vocab.find(text));
+        let unknown = json
+            .model
+            .unk_token
+            .as_deref()
+            .and_then(|text| vocab.find(text));
         let options = Options {
             ignore_merges: json.model.ignore_merges,
-            unknown: Unknown { id: unknown, fuse: json.model.fuse_unk },
+            unknown: Unknown {
+                id: unknown,
+                fuse: json.model.fuse_unk,
+            },
             byte_fallback: json.model.byte_fallback,
         };
         let model = if pre.byte_level {
@@ -87,18 +102,31 @@ fn check_model(model: &json::Model<'_>) -> Result<(), Error> {
         None if !is_list && !model.merges.0.is_empty() => {}
         kind => {
             let found = kind.unwrap_or(if is_list { "Unigram" } else { "without a type" });
-            return Err(Error::UnsupportedModel { found: found.to_owned(), known: KNOWN_MODELS });
+            return Err(Error::UnsupportedModel {
+                found: found.to_owned(),
+                known: KNOWN_MODELS,
+            });
         }
     }
     let affix = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     for (part, found) in [
-        ("model.continuing_subword_prefix", affix(&model.continuing_subword_prefix)),
+        (
+            "model.continuing_subword_prefix",
+            affix(&model.continuing_subword_prefix),
+        ),
         ("model.end_of_word_suffix", affix(&model.end_of_word_suffix)),
-        ("model.dropout", model.dropout.filter(|p| *p != 0.0).map(|p| p.to_string())),
+        (
+            "model.dropout",
+            model.dropout.filter(|p| *p != 0.0).map(|p| p.to_string()),
+        ),
     ] {
         if let Some(found) = found {
             let found = format!("\"{found}\"");
-            return Err(Error::UnsupportedSetting { part, found, hint: "expected none" });
+            return Err(Error::UnsupportedSetting {
+                part,
+                found,
+                hint: "expected none",
+            });
         }
     }
     Ok(())
@@ -116,9 +144,15 @@ impl<'j> Entries<'j> {
         let json::Vocab::Map(map) = &json.model.vocab else {
             return Err(Error::Missing("tokenizer.json: model.vocab"));
         };
-        let added = json.added_tokens.iter().map(|token| (token.content.as_str(), token.id));
+        let added = json
+            .added_tokens
+            .iter()
+            .map(|token| (token.content.as_str(), token.id));
         let of_model = map.iter().map(|(text, id)| (text.as_ref(), *id));
-        let highest = of_model.clone().chain(added.clone()).max_by_key(|(_, id)| *id);
+        let highest = of_model
+            .clone()
+            .chain(added.clone())
+            .max_by_key(|(_, id)| *id);
         let Some((text, highest)) = highest else {
             return Err(Error::Missing("tokenizer.json: every token"));
         };
@@ -131,7 +165,10 @@ impl<'j> Entries<'j> {
             });
         }
         let n = highest as usize + 1;
-        let mut entries = Entries { texts: vec![None; n], in_model: vec![false; n] };
+        let mut entries = Entries {
+            texts: vec![None; n],
+            in_model: vec![false; n],
+        };
         for (text, id) in of_model {
             entries.set(text, id)?;
             entries.in_model[id as usize] = true;
@@ -162,8 +199,11 @@ impl<'j> Entries<'j> {
     }
 
     fn vocab(&self, json: &TokenizerJson<'_>, printing: &Printing<'_>) -> Result<Vocab, Error> {
-        let added: HashMap<&str, &AddedToken> =
-            json.added_tokens.iter().map(|token| (token.content.as_str(), token)).collect();
+        let added: HashMap<&str, &AddedToken> = json
+            .added_tokens
+            .iter()
+            .map(|token| (token.content.as_str(), token))
+            .collect();
         let unknown = json.model.unk_token.as_deref();
         let mut vocab = Vocab::with_capacity(self.texts.len());
         let mut piece = Vec::new();
@@ -181,9 +221,19 @@ impl<'j> Entries<'j> {
                 None => TokenKind::Normal,
             };
             piece.clear();
-            printing.piece(text, kind, added.is_some_and(AddedToken::is_normalized), &mut piece);
+            printing.piece(
+                text,
+                kind,
+                added.is_some_and(AddedToken::is_normalized),
+                &mut piece,
+            );
             let is_text = matches!(kind, TokenKind::Normal | TokenKind::UserDefined);
-            vocab.push(text, kind, &piece, printing.byte_level && *in_model && is_text)?;
+            vocab.push(
+                text,
+                kind,
+                &piece,
+                printing.byte_level && *in_model && is_text,
+            )?;
         }
         Ok(vocab)
     }
@@ -199,7 +249,11 @@ struct Printing<'n> {
 impl Printing<'_> {
     fn piece(&self, text: &str, kind: TokenKind, normalized: bool, out: &mut Vec<u8>) {
         // A token looked for in normalized text prints the text that was found.
-        let text = if normalized { self.normalizer.apply(text) } else { Cow::Borrowed(text) };
+        let text = if normalized {
+            self.normalizer.apply(text)
+        } else {
+            Cow::Borrowed(text)
+        };
         match kind {
             TokenKind::Control | TokenKind::Unknown => out.extend_from_slice(text.as_bytes()),
             // Matched in the text as written, so printed as written.
@@ -254,16 +308,9 @@ fn special_ids(
     vocab: &Vocab,
     unknown: Option<u32>,
 ) -> Result<SpecialIds, Error> {
-    let mut around = post::around(&json.post_processor, vocab)?;
+    let around = post::around(&json.post_processor, vocab)?;
     let bos = configured(config, "bos_token", vocab).or(around.prefix.first().copied());
     let eos = configured(config, "eos_token", vocab).or(around.suffix.last().copied());
-    let setting = |key| config.and_then(|config| config.get(key)).and_then(Value::as_bool);
-    let (add_bos, add_eos) = (setting("add_bos_token"), setting("add_eos_token"));
-    if add_bos.is_some() || add_eos.is_some() {
-        let wanted = |add: Option<bool>, id: Option<u32>| id.filter(|_| add == Some(true));
-        around.prefix = wanted(add_bos, bos).into_iter().collect();
-        around.suffix = wanted(add_eos, eos).into_iter().collect();
-    }
     Ok(SpecialIds {
         bos,
         eos,

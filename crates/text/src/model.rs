@@ -76,9 +76,13 @@ pub(crate) struct ByteTokens(Box<[Option<u32>; 256]>);
 impl ByteTokens {
     /// Looks the byte tokens up by their texts.
     pub(crate) fn find(vocab: &Vocab) -> ByteTokens {
-        let ids: Vec<_> = (0..=255u8).map(|byte| vocab.find(&format!("<0x{byte:02X}>"))).collect();
-        let ids: Box<[Option<u32>; 256]> =
-            ids.into_boxed_slice().try_into().expect("there are 256 bytes");
+        let ids: Vec<_> = (0..=255u8)
+            .map(|byte| vocab.find(&format!("<0x{byte:02X}>")))
+            .collect();
+        let ids: Box<[Option<u32>; 256]> = ids
+            .into_boxed_slice()
+            .try_into()
+            .expect("there are 256 bytes");
         ByteTokens(ids)
     }
 
@@ -92,7 +96,9 @@ impl ByteTokens {
 pub(crate) fn byte_of_text(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     let is_hex = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    is_hex.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+    is_hex
+        .then(|| u8::from_str_radix(digits, 16).ok())
+        .flatten()
 }
 
 /// Cuts a text in front of every space mark that follows another character.
@@ -122,7 +128,11 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
 /// Length in bytes of the run of space marks that a text starts with.
 fn leading_marks(bytes: &[u8]) -> usize {
     const MARK: &[u8] = "▁".as_bytes();
-    bytes.chunks_exact(MARK.len()).take_while(|chunk| *chunk == MARK).count() * MARK.len()
+    bytes
+        .chunks_exact(MARK.len())
+        .take_while(|chunk| *chunk == MARK)
+        .count()
+        * MARK.len()
 }
 
 /// Whether a text has a space mark behind another character.

@@ -50,16 +50,23 @@ impl Normalizer {
     pub(crate) fn sentencepiece(space_prefix: bool) -> Normalizer {
         let mark = crate::pretokenize::SPACE_MARK.to_string();
         let prepend = space_prefix.then(|| Rule::Prepend(mark.clone()));
-        let replace = Rule::Replace { pattern: Pattern::Literal(" ".to_owned()), content: mark };
-        Normalizer { rules: prepend.into_iter().chain([replace]).collect() }
+        let replace = Rule::Replace {
+            pattern: Pattern::Literal(" ".to_owned()),
+            content: mark,
+        };
+        Normalizer {
+            rules: prepend.into_iter().chain([replace]).collect(),
+        }
     }
 
     /// The text as the rules leave it.
     pub(crate) fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.rules.iter().fold(Cow::Borrowed(text), |text, rule| match text {
-            Cow::Borrowed(text) => rule.apply(text),
-            Cow::Owned(text) => Cow::Owned(rule.apply(&text).into_owned()),
-        })
+        self.rules
+            .iter()
+            .fold(Cow::Borrowed(text), |text, rule| match text {
+                Cow::Borrowed(text) => rule.apply(text),
+                Cow::Owned(text) => Cow::Owned(rule.apply(&text).into_owned()),
+            })
     }
 }
 
@@ -87,7 +94,9 @@ fn replace<'t>(text: &'t str, pattern: &Pattern, content: &str) -> Cow<'t, str> 
         return Cow::Owned(text.replace(literal.as_str(), content));
     }
     let mut out = String::with_capacity(text.len());
-    pattern.parts(text, &mut |part, is_match| out.push_str(if is_match { content } else { part }));
+    pattern.parts(text, &mut |part, is_match| {
+        out.push_str(if is_match { content } else { part })
+    });
     Cow::Owned(out)
 }
 
@@ -145,13 +154,22 @@ mod tests {
     #[test]
     fn replacement_by_expression_takes_the_content_literally() {
         let pattern = Pattern::regex(" {2,}").unwrap();
-        let rules = vec![Rule::Replace { pattern, content: "$0".to_owned() }];
+        let rules = vec![Rule::Replace {
+            pattern,
+            content: "$0".to_owned(),
+        }];
         assert_eq!(Normalizer { rules }.apply("a   b c"), "a$0b c");
     }
 
     #[test]
     fn the_rest() {
-        let rules = vec![Rule::Strip { left: true, right: false }, Rule::Lowercase];
+        let rules = vec![
+            Rule::Strip {
+                left: true,
+                right: false,
+            },
+            Rule::Lowercase,
+        ];
         assert_eq!(Normalizer { rules }.apply("  AbÉ "), "abé ");
     }
 }

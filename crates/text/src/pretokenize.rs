@@ -90,7 +90,11 @@ impl Step {
             Step::Digits { individual } => digits(text, *individual, emit),
             Step::Metaspace { mark, prepend, cut } => {
                 let text = marked(text, *mark, *prepend, first);
-                if *cut { cut_before(&text, *mark, emit) } else { emit(&text) }
+                if *cut {
+                    cut_before(&text, *mark, emit)
+                } else {
+                    emit(&text)
+                }
             }
         }
     }
@@ -128,7 +132,11 @@ fn digits(text: &str, individual: bool, emit: &mut dyn FnMut(&str)) {
     let (mut start, mut in_number) = (0, false);
     for (at, c) in text.char_indices() {
         let is_number = table.of(c) & NUMBER != 0;
-        let cut = if individual { is_number || in_number } else { is_number != in_number };
+        let cut = if individual {
+            is_number || in_number
+        } else {
+            is_number != in_number
+        };
         if cut && at > start {
             emit(&text[start..at]);
             start = at;

@@ -66,13 +66,29 @@ struct Matcher {
 impl Splitter {
     /// A splitter for some tokens; those without a text are ignored.
     pub(crate) fn new(tokens: Vec<SpecialToken>) -> Result<Splitter, Error> {
-        let user_defined: Vec<_> = tokens.iter().filter(|token| !token.control).cloned().collect();
-        Ok(Splitter { all: Matcher::new(tokens)?, user_defined: Matcher::new(user_defined)? })
+        let user_defined: Vec<_> = tokens
+            .iter()
+            .filter(|token| !token.control)
+            .cloned()
+            .collect();
+        Ok(Splitter {
+            all: Matcher::new(tokens)?,
+            user_defined: Matcher::new(user_defined)?,
+        })
     }
 
     /// Calls `emit` with the parts of a text in order. Without `control`, control tokens are ordinary text.
-    pub(crate) fn split<'t>(&self, text: &'t str, control: bool, emit: &mut dyn FnMut(Segment<'t>)) {
-        let matcher = if control { &self.all } else { &self.user_defined };
+    pub(crate) fn split<'t>(
+        &self,
+        text: &'t str,
+        control: bool,
+        emit: &mut dyn FnMut(Segment<'t>),
+    ) {
+        let matcher = if control {
+            &self.all
+        } else {
+            &self.user_defined
+        };
         match matcher {
             Some(matcher) => matcher.split(text, emit),
             None if text.is_empty() => {}
@@ -103,7 +119,11 @@ impl Matcher {
                 continue;
             }
             let before = &text[done..found.start()];
-            let before = if token.lstrip { before.trim_end() } else { before };
+            let before = if token.lstrip {
+                before.trim_end()
+            } else {
+                before
+            };
             if !before.is_empty() {
                 emit(Segment::Text(before));
             }
@@ -137,7 +157,8 @@ fn is_word_character(c: char) -> bool {
     static WORD: LazyLock<fancy_regex::Regex> =
         LazyLock::new(|| fancy_regex::Regex::new(r"\w").expect("the class is written correctly"));
     // Without lookaround the expression runs in the engine that cannot fail.
-    WORD.is_match(c.encode_utf8(&mut [0; 4]) as &str).unwrap_or(false)
+    WORD.is_match(c.encode_utf8(&mut [0; 4]) as &str)
+        .unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -163,8 +184,16 @@ mod tests {
 
     #[test]
     fn longest_of_the_leftmost() {
-        let s = splitter(&[("ab", |_| {}), ("abc", |_| {}), ("bcd", |_| {}), ("  ", |_| {})]);
-        assert_eq!(split(&s, "xabcdab", true), [Text("x"), Token(1), Text("d"), Token(0)]);
+        let s = splitter(&[
+            ("ab", |_| {}),
+            ("abc", |_| {}),
+            ("bcd", |_| {}),
+            ("  ", |_| {}),
+        ]);
+        assert_eq!(
+            split(&s, "xabcdab", true),
+            [Text("x"), Token(1), Text("d"), Token(0)]
+        );
         assert_eq!(split(&s, "   ", true), [Token(3), Text(" ")]);
         assert!(split(&s, "", true).is_empty());
     }
@@ -172,32 +201,57 @@ mod tests {
     #[test]
     fn control_tokens_are_text_unless_asked_for() {
         let s = splitter(&[("<|end|>", |_| {}), ("<b>", |_| {})]);
-        assert_eq!(split(&s, "a<|end|><b>", true), [Text("a"), Token(0), Token(1)]);
-        assert_eq!(split(&s, "a<|end|><b>", false), [Text("a<|end|>"), Token(1)]);
+        assert_eq!(
+            split(&s, "a<|end|><b>", true),
+            [Text("a"), Token(0), Token(1)]
+        );
+        assert_eq!(
+            split(&s, "a<|end|><b>", false),
+            [Text("a<|end|>"), Token(1)]
+        );
     }
 
     #[test]
     fn white_space_around_belongs_to_tokens_that_strip() {
-        let s = splitter(&[("<m>", |t| t.lstrip = true), ("<r>", |t| t.rstrip = true), (" ", |_| {})]);
+        let s = splitter(&[
+            ("<m>", |t| t.lstrip = true),
+            ("<r>", |t| t.rstrip = true),
+            (" ", |_| {}),
+        ]);
         let want = [Text("a"), Token(2), Token(0), Token(2), Text("b")];
         assert_eq!(split(&s, "a \u{A0}<m> b", true), want);
         let s = splitter(&[("<m>", |t| t.lstrip = true), ("<r>", |t| t.rstrip = true)]);
-        assert_eq!(split(&s, "a \n<m> b", true), [Text("a"), Token(0), Text(" b")]);
-        assert_eq!(split(&s, "a <r> \n<m>b", true), [Text("a "), Token(1), Token(0), Text("b")]);
+        assert_eq!(
+            split(&s, "a \n<m> b", true),
+            [Text("a"), Token(0), Text(" b")]
+        );
+        assert_eq!(
+            split(&s, "a <r> \n<m>b", true),
+            [Text("a "), Token(1), Token(0), Text("b")]
+        );
         assert_eq!(split(&s, " <m>", true), [Token(0)]);
     }
 
     #[test]
     fn single_words_stand_alone() {
         let s = splitter(&[("cat", |t| t.single_word = true)]);
-        assert_eq!(split(&s, "cat, cat", true), [Token(0), Text(", "), Token(0)]);
-        assert_eq!(split(&s, "cats é cat_ concat", true), [Text("cats é cat_ concat")]);
+        assert_eq!(
+            split(&s, "cat, cat", true),
+            [Token(0), Text(", "), Token(0)]
+        );
+        assert_eq!(
+            split(&s, "cats é cat_ concat", true),
+            [Text("cats é cat_ concat")]
+        );
     }
 
     #[test]
     fn many_tokens_and_a_long_text_take_linear_time() {
         let contents: Vec<_> = (1..300).map(|n| "a".repeat(n) + "b").collect();
-        let tokens = contents.iter().enumerate().map(|(i, c)| SpecialToken::plain(i as u32, c, false));
+        let tokens = contents
+            .iter()
+            .enumerate()
+            .map(|(i, c)| SpecialToken::plain(i as u32, c, false));
         let s = Splitter::new(tokens.collect()).unwrap();
         let text = "a".repeat(1_000_000);
         assert_eq!(split(&s, &text, true), [Text(&text)]);

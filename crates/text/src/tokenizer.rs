@@ -80,13 +80,16 @@ impl Tokenizer {
         }
         let mut scratch = Scratch::default();
         let mut first = true;
-        self.special.split(text, options.parse_special, &mut |segment| {
-            match segment {
-                Segment::Token(id) => out.push(id),
-                Segment::Text(text) => self.encode_segment(text, options, first, &mut scratch, out),
-            }
-            first = false;
-        });
+        self.special
+            .split(text, options.parse_special, &mut |segment| {
+                match segment {
+                    Segment::Token(id) => out.push(id),
+                    Segment::Text(text) => {
+                        self.encode_segment(text, options, first, &mut scratch, out)
+                    }
+                }
+                first = false;
+            });
         if options.add_special {
             out.extend_from_slice(&self.ids.suffix);
         }
@@ -101,21 +104,25 @@ impl Tokenizer {
         out: &mut Vec<u32>,
     ) {
         let text = self.normalizer.apply(text);
-        self.special_normalized.split(&text, options.parse_special, &mut |segment| {
-            match segment {
-                Segment::Token(id) => out.push(id),
-                Segment::Text(text) => self.pre_tokenizer.split(text, first, &mut |piece| {
-                    self.model.encode(&self.vocab, piece, scratch, out);
-                }),
-            }
-            first = false;
-        });
+        self.special_normalized
+            .split(&text, options.parse_special, &mut |segment| {
+                match segment {
+                    Segment::Token(id) => out.push(id),
+                    Segment::Text(text) => self.pre_tokenizer.split(text, first, &mut |piece| {
+                        self.model.encode(&self.vocab, piece, scratch, out);
+                    }),
+                }
+                first = false;
+            });
     }
 
     /// The text of token ids, as the start of a text. Bytes that are no UTF-8 become U+FFFD; ids outside the
     /// vocabulary print nothing. With `skip_special`, control tokens print nothing either.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        let options = DecodeOptions { skip_special, ..DecodeOptions::default() };
+        let options = DecodeOptions {
+            skip_special,
+            ..DecodeOptions::default()
+        };
         let mut decoder = Decoder::new(options);
         let mut text = String::with_capacity(ids.len() * 4);
         ids.iter().for_each(|id| decoder.push(self, *id, &mut text));
@@ -165,12 +172,16 @@ impl Tokenizer {
 
     /// Whether `add_special` puts the begin-of-sequence token in front of a text.
     pub fn add_bos(&self) -> bool {
-        self.ids.bos.is_some_and(|bos| self.ids.prefix.contains(&bos))
+        self.ids
+            .bos
+            .is_some_and(|bos| self.ids.prefix.contains(&bos))
     }
 
     /// Whether `add_special` puts the end-of-sequence token behind a text.
     pub fn add_eos(&self) -> bool {
-        self.ids.eos.is_some_and(|eos| self.ids.suffix.contains(&eos))
+        self.ids
+            .eos
+            .is_some_and(|eos| self.ids.suffix.contains(&eos))
     }
 
     /// Whether a token ends generation.

@@ -55,7 +55,9 @@ impl Classes {
         let mut flat = vec![ANY; N_BLOCKS * BLOCK];
         for (pattern, bit) in CLASSES {
             for (first, last) in ranges(pattern) {
-                flat[first as usize..=last as usize].iter_mut().for_each(|bits| *bits |= bit);
+                flat[first as usize..=last as usize]
+                    .iter_mut()
+                    .for_each(|bits| *bits |= bit);
             }
         }
         let mut blocks: Vec<[u8; BLOCK]> = Vec::new();
@@ -63,16 +65,23 @@ impl Classes {
         let index = chunks
             .iter()
             .map(|chunk| {
-                let at = blocks.iter().rposition(|known| known == chunk).unwrap_or_else(|| {
-                    blocks.push(*chunk);
-                    blocks.len() - 1
-                });
+                let at = blocks
+                    .iter()
+                    .rposition(|known| known == chunk)
+                    .unwrap_or_else(|| {
+                        blocks.push(*chunk);
+                        blocks.len() - 1
+                    });
                 at as u16
             })
             .collect();
         let mut ascii = [0; 128];
         ascii.copy_from_slice(&flat[..128]);
-        Classes { ascii, index, blocks }
+        Classes {
+            ascii,
+            index,
+            blocks,
+        }
     }
 
     /// Class bits of a character.
@@ -93,9 +102,10 @@ impl Classes {
 fn ranges(pattern: &str) -> Vec<(u32, u32)> {
     let hir = regex_syntax::parse(pattern).expect("the class is written correctly");
     match hir.kind() {
-        HirKind::Class(HirClass::Unicode(class)) => {
-            class.iter().map(|range| (range.start() as u32, range.end() as u32)).collect()
-        }
+        HirKind::Class(HirClass::Unicode(class)) => class
+            .iter()
+            .map(|range| (range.start() as u32, range.end() as u32))
+            .collect(),
         other => unreachable!("{pattern} is a class of characters, not {other:?}"),
     }
 }

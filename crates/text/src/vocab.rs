@@ -70,13 +70,17 @@ impl StringTable {
 
     /// Appends a string that [`StringTable::find`] will not find.
     pub(crate) fn push(&mut self, string: &[u8]) -> Result<u32, Error> {
-        let too_large = |what| Error::TooLarge { what, limit: u64::from(u32::MAX) };
+        let too_large = |what| Error::TooLarge {
+            what,
+            limit: u64::from(u32::MAX),
+        };
         // The last id is taken by the mark of a free slot.
         if self.ends.len() >= EMPTY as usize {
             return Err(too_large("the number of tokens"));
         }
         self.bytes.extend_from_slice(string);
-        let end = u32::try_from(self.bytes.len()).map_err(|_| too_large("the bytes of all tokens"))?;
+        let end =
+            u32::try_from(self.bytes.len()).map_err(|_| too_large("the bytes of all tokens"))?;
         self.ends.push(end);
         Ok(self.ends.len() as u32 - 1)
     }
@@ -100,12 +104,17 @@ impl StringTable {
             }
             at = (at + 1) & mask;
         }
-        self.slots[at] = Slot { tag: (hash >> 32) as u32, id };
+        self.slots[at] = Slot {
+            tag: (hash >> 32) as u32,
+            id,
+        };
         self.n_indexed += 1;
     }
 
     fn grow(&mut self) {
-        let n_slots = (self.slots.len() * 2).max((self.ends.capacity() * 2).next_power_of_two()).max(16);
+        let n_slots = (self.slots.len() * 2)
+            .max((self.ends.capacity() * 2).next_power_of_two())
+            .max(16);
         let old = std::mem::replace(&mut self.slots, vec![Slot { tag: 0, id: EMPTY }; n_slots]);
         self.n_indexed = 0;
         for slot in old {
@@ -124,7 +133,9 @@ impl StringTable {
     #[inline]
     pub(crate) fn get(&self, id: u32) -> &[u8] {
         let id = id as usize;
-        let Some(&end) = self.ends.get(id) else { return &[] };
+        let Some(&end) = self.ends.get(id) else {
+            return &[];
+        };
         let start = if id == 0 { 0 } else { self.ends[id - 1] };
         &self.bytes[start as usize..end as usize]
     }
@@ -217,7 +228,10 @@ impl Vocab {
 
     /// The kind of a token; [`TokenKind::Unused`] for an id outside the vocabulary.
     pub(crate) fn kind(&self, id: u32) -> TokenKind {
-        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
+        self.kinds
+            .get(id as usize)
+            .copied()
+            .unwrap_or(TokenKind::Unused)
     }
 }
 
@@ -248,7 +262,9 @@ mod tests {
     fn the_first_of_two_equal_texts_wins() {
         let mut vocab = Vocab::with_capacity(4);
         for _ in 0..2 {
-            vocab.push("same", TokenKind::Normal, b"same", true).unwrap();
+            vocab
+                .push("same", TokenKind::Normal, b"same", true)
+                .unwrap();
         }
         vocab.push("", TokenKind::Unused, b"", false).unwrap();
         assert_eq!(vocab.find("same"), Some(0));

@@ -10,7 +10,9 @@ use std::path::Path;
 const NAMES: [&str; 4] = ["gpt-2", "llama-bpe", "llama-spm", "qwen2"];
 
 fn each(check: impl Fn(&str, &Tokenizer, &Path)) {
-    let Some(folder) = support::vocab_folder() else { return };
+    let Some(folder) = support::vocab_folder() else {
+        return;
+    };
     for name in NAMES {
         let path = folder.join(format!("ggml-vocab-{name}.gguf"));
         check(name, &support::tokenizer(&path), &path);
@@ -19,7 +21,10 @@ fn each(check: impl Fn(&str, &Tokenizer, &Path)) {
 
 fn texts(path: &Path) -> Vec<String> {
     let inputs = std::fs::read_to_string(path.with_extension("gguf.inp")).unwrap();
-    inputs.split("\n__ggml_vocab_test__\n").map(str::to_owned).collect()
+    inputs
+        .split("\n__ggml_vocab_test__\n")
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -30,8 +35,15 @@ fn every_case_is_exact() {
         let outputs: Vec<&str> = outputs.lines().collect();
         assert!(outputs.len() > 40 && texts.len() >= outputs.len());
         for (text, line) in texts.iter().zip(outputs) {
-            let want: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
-            assert_eq!(tokenizer.encode(text, EncodeOptions::default()), want, "{name}: {text:?}");
+            let want: Vec<u32> = line
+                .split_whitespace()
+                .map(|id| id.parse().unwrap())
+                .collect();
+            assert_eq!(
+                tokenizer.encode(text, EncodeOptions::default()),
+                want,
+                "{name}: {text:?}"
+            );
         }
     });
 }
@@ -43,7 +55,11 @@ fn decoding_gives_the_text_back() {
             let ids = tokenizer.encode(&text, EncodeOptions::default());
             assert_eq!(tokenizer.decode(&ids, true), text, "{name}");
             // The second time words are known.
-            assert_eq!(tokenizer.encode(&text, EncodeOptions::default()), ids, "{name}");
+            assert_eq!(
+                tokenizer.encode(&text, EncodeOptions::default()),
+                ids,
+                "{name}"
+            );
         }
     });
 }
@@ -51,7 +67,10 @@ fn decoding_gives_the_text_back() {
 #[test]
 fn special_tokens_of_real_files() {
     each(|name, tokenizer, _| {
-        let special = EncodeOptions { add_special: true, parse_special: true };
+        let special = EncodeOptions {
+            add_special: true,
+            parse_special: true,
+        };
         let (text, want) = match name {
             "gpt-2" => ("a<|endoftext|>", vec![64, 50256]),
             "llama-bpe" => ("a<|eot_id|>", vec![128000, 64, 128009]),
@@ -62,7 +81,16 @@ fn special_tokens_of_real_files() {
         let plain = tokenizer.encode(text, EncodeOptions::default());
         assert!(plain.iter().all(|id| !tokenizer.is_special(*id)), "{name}");
         assert_eq!(tokenizer.decode(&plain, true), text, "{name}");
-        assert!(tokenizer.is_end_of_generation(*want.last().unwrap()), "{name}");
-        assert!(tokenizer.end_of_generation().iter().all(|id| tokenizer.is_special(*id)), "{name}");
+        assert!(
+            tokenizer.is_end_of_generation(*want.last().unwrap()),
+            "{name}"
+        );
+        assert!(
+            tokenizer
+                .end_of_generation()
+                .iter()
+                .all(|id| tokenizer.is_special(*id)),
+            "{name}"
+        );
     });
 }

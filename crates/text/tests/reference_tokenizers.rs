@@ -43,7 +43,10 @@ fn bytes(name: &str) -> Vec<u8> {
 
 /// Decodes token by token, and checks that what comes is what decoding at once gives.
 fn streamed(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip_special: bool) -> String {
-    let options = DecodeOptions { skip_special, text_start: true };
+    let options = DecodeOptions {
+        skip_special,
+        text_start: true,
+    };
     let mut stream = Detokenizer::new(tokenizer.clone(), options);
     let mut text: String = ids.iter().map(|id| stream.push(*id)).collect();
     text.push_str(&stream.finish());
@@ -51,9 +54,18 @@ fn streamed(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip_special: bool) -> Stri
     text
 }
 
-const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
-const PARSED: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
-const ADDED: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+const PLAIN: EncodeOptions = EncodeOptions {
+    add_special: false,
+    parse_special: false,
+};
+const PARSED: EncodeOptions = EncodeOptions {
+    add_special: false,
+    parse_special: true,
+};
+const ADDED: EncodeOptions = EncodeOptions {
+    add_special: true,
+    parse_special: true,
+};
 
 fn check_hugging_face(name: &str) {
     let tokenizer = Arc::new(Tokenizer::from_hf(&bytes(&format!("{name}.json")), None).unwrap());
@@ -71,14 +83,26 @@ fn check_hugging_face(name: &str) {
         assert_eq!(&tokenizer.encode(text, PLAIN), plain, "{name}: {text:?}");
         for (skip_special, want) in [(false, &case.decoded), (true, &case.skipped)] {
             let want = want.as_ref().unwrap_or(text);
-            assert_eq!(&streamed(&tokenizer, special, skip_special), want, "{name}: {text:?}");
+            assert_eq!(
+                &streamed(&tokenizer, special, skip_special),
+                want,
+                "{name}: {text:?}"
+            );
         }
     }
 }
 
 #[test]
 fn byte_level_bpe() {
-    for name in ["llama3", "qwen2", "gpt2", "smollm", "tekken", "deepseek", "partial_alphabet"] {
+    for name in [
+        "llama3",
+        "qwen2",
+        "gpt2",
+        "smollm",
+        "tekken",
+        "deepseek",
+        "partial_alphabet",
+    ] {
         check_hugging_face(name);
     }
 }
@@ -111,7 +135,11 @@ fn sentencepiece() {
                 assert_eq!(tokenizer.encode(text, PLAIN), case.ids, "{name}: {text:?}");
             }
             let want = case.decoded.as_ref().unwrap_or(text);
-            assert_eq!(&streamed(&tokenizer, &case.ids, true), want, "{name}: {text:?}");
+            assert_eq!(
+                &streamed(&tokenizer, &case.ids, true),
+                want,
+                "{name}: {text:?}"
+            );
         }
     }
 }

@@ -33,19 +33,44 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Prompt lengths to test; 0 for none
-    #[arg(short = 'p', long, value_name = "N,..", value_delimiter = ',', default_value = "512")]
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "512"
+    )]
     n_prompt: Vec<usize>,
     /// Numbers of tokens to write; 0 for none
-    #[arg(short = 'n', long, value_name = "N,..", value_delimiter = ',', default_value = "128")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "128"
+    )]
     n_gen: Vec<usize>,
     /// A prompt and an answer as one test (also -pg). May be repeated
     #[arg(long, value_name = "PP,TG", value_parser = parse_pair)]
     pg: Vec<(usize, usize)>,
     /// Tokens in the context before each test
-    #[arg(short = 'd', long, value_name = "N,..", value_delimiter = ',', default_value = "0")]
+    #[arg(
+        short = 'd',
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "0"
+    )]
     n_depth: Vec<usize>,
     /// Numbers of threads [default: one for each physical core]
-    #[arg(short, long, value_name = "N,..", value_delimiter = ',', env = "MILLRACE_THREADS", hide_env_values = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        env = "MILLRACE_THREADS",
+        hide_env_values = true
+    )]
     threads: Vec<usize>,
     /// Formats of the cached keys and values
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',', default_value = "f16", value_parser = kv_type_parser())]
@@ -65,8 +90,11 @@ pub(crate) struct Args {
 }
 
 fn parse_pair(text: &str) -> Result<(usize, usize), String> {
-    let pair = text.split_once(',').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
-    pair.filter(|(pp, tg)| *pp > 0 && *tg > 0).ok_or_else(|| "write PP,TG, as 512,128".to_owned())
+    let pair = text
+        .split_once(',')
+        .and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+    pair.filter(|(pp, tg)| *pp > 0 && *tg > 0)
+        .ok_or_else(|| "write PP,TG, as 512,128".to_owned())
 }
 
 /// The tests of one engine, in llama-bench's order.
@@ -77,7 +105,11 @@ fn tests(args: &Args) -> Vec<Test> {
         let answers = args.n_gen.iter().map(|&n_gen| (0, n_gen));
         let all = prompts.chain(answers).chain(args.pg.iter().copied());
         let all = all.filter(|test| *test != (0, 0));
-        tests.extend(all.map(|(n_prompt, n_gen)| Test { n_prompt, n_gen, n_depth }));
+        tests.extend(all.map(|(n_prompt, n_gen)| Test {
+            n_prompt,
+            n_gen,
+            n_depth,
+        }));
     }
     tests
 }
@@ -85,7 +117,9 @@ fn tests(args: &Args) -> Vec<Test> {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let tests = tests(args);
     let Some(n_ctx) = tests.iter().map(Test::n_tokens).max() else {
-        return Err(Failure::usage("nothing to measure: -p and -n are 0 and there is no -pg"));
+        return Err(Failure::usage(
+            "nothing to measure: -p and -n are 0 and there is no -pg",
+        ));
     };
     let model = args.model.load(ui)?;
     let summary = Summary::of(model.checkpoint());
@@ -94,7 +128,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         [] => vec![None],
         some => some.iter().copied().map(Some).collect(),
     };
-    let settings = threads.iter().flat_map(|n| args.kv_type.iter().map(move |kv_type| (*n, *kv_type)));
+    let settings = threads
+        .iter()
+        .flat_map(|n| args.kv_type.iter().map(move |kv_type| (*n, *kv_type)));
     let total = tests.len() * threads.len() * args.kv_type.len();
     let progress = Progress::steps(ui, (total * args.repetitions as usize) as u64);
     let mut reporter = Reporter::new(args.output, Out::new());
@@ -150,14 +186,17 @@ mod cases {
         let line = "x m.gguf -p 16,32 -n 0 --pg 8,4 -d 0,64";
         let args = Line::parse_from(line.split(' ')).args;
         let names: Vec<String> = tests(&args).iter().map(Test::name).collect();
-        assert_eq!(names, [
-            "pp16",
-            "pp32",
-            "pp8+tg4",
-            "pp16 @ d64",
-            "pp32 @ d64",
-            "pp8+tg4 @ d64"
-        ]);
+        assert_eq!(
+            names,
+            [
+                "pp16",
+                "pp32",
+                "pp8+tg4",
+                "pp16 @ d64",
+                "pp32 @ d64",
+                "pp8+tg4 @ d64"
+            ]
+        );
     }
 
     #[test]

@@ -55,7 +55,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let mut conversation = Conversation::new(engine, params, args.system.clone())?;
     let mut input = Input::new()?;
     if input.is_terminal() {
-        ui.note(Paint::Dim.stderr(&format!("{}: /help for help, Ctrl-D to leave", model.name())));
+        ui.note(Paint::Dim.stderr(&format!(
+            "{}: /help for help, Ctrl-D to leave",
+            model.name()
+        )));
     }
     let mut out = Out::new();
     loop {
@@ -131,8 +134,16 @@ fn command(
             ui.note("starting over");
         }
         "system" => {
-            conversation.set_system(Some(rest).filter(|text| !text.is_empty()).map(str::to_owned))?;
-            ui.note(if rest.is_empty() { "no instructions" } else { "instructions set" });
+            conversation.set_system(
+                Some(rest)
+                    .filter(|text| !text.is_empty())
+                    .map(str::to_owned),
+            )?;
+            ui.note(if rest.is_empty() {
+                "no instructions"
+            } else {
+                "instructions set"
+            });
         }
         "save" => {
             conversation.save(path()?)?;
@@ -145,7 +156,8 @@ fn command(
         "stats" => out.line(conversation.stats())?,
         "help" => out.line(help())?,
         other => {
-            let hint = "/help lists the commands; to begin a message with a slash, put a space first";
+            let hint =
+                "/help lists the commands; to begin a message with a slash, put a space first";
             return Err(Failure::usage(format!("no command /{other}")).hint(hint));
         }
     }
@@ -154,5 +166,7 @@ fn command(
 
 /// The part of the help that is about the conversation.
 fn help() -> &'static str {
-    EXAMPLES.split_once("In the conversation:\n").map_or(EXAMPLES, |(_, help)| help)
+    EXAMPLES
+        .split_once("In the conversation:\n")
+        .map_or(EXAMPLES, |(_, help)| help)
 }

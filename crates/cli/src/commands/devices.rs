@@ -54,13 +54,25 @@ fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
     out.line(format!(
         "{}  {}",
         Paint::Bold.stdout("CPU"),
-        processor.name.as_deref().unwrap_or("(the system does not say)")
+        processor
+            .name
+            .as_deref()
+            .unwrap_or("(the system does not say)")
     ))?;
-    let cores = processor.cores.map_or("?".to_owned(), |cores| cores.to_string());
-    out.line(format!("  cores       {cores}, {} hardware threads", processor.threads))?;
+    let cores = processor
+        .cores
+        .map_or("?".to_owned(), |cores| cores.to_string());
+    out.line(format!(
+        "  cores       {cores}, {} hardware threads",
+        processor.threads
+    ))?;
     let supported = Level::supported();
     let names: Vec<&str> = supported.iter().map(|level| level.name()).collect();
-    out.line(format!("  level       {} (it has {})", Level::detect(), names.join(", ")))?;
+    out.line(format!(
+        "  level       {} (it has {})",
+        Level::detect(),
+        names.join(", ")
+    ))?;
     if !processor.features.is_empty() {
         out.line(format!("  features    {}", processor.features.join(" ")))?;
     }
@@ -70,7 +82,11 @@ fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
         } else {
             String::new()
         };
-        out.line(format!("  {:<11} {}{shared}", cache.name, bytes(cache.size_bytes)))?;
+        out.line(format!(
+            "  {:<11} {}{shared}",
+            cache.name,
+            bytes(cache.size_bytes)
+        ))?;
     }
     Ok(())
 }
@@ -81,7 +97,10 @@ fn print_memory(memory: &Memory, read_bytes_per_s: Option<f64>, out: &mut Out) -
     out.line(format!("  total       {}", text(memory.total_bytes)))?;
     out.line(format!("  available   {}", text(memory.available_bytes)))?;
     if let Some(limit) = memory.limit_bytes {
-        out.line(format!("  limit       {} (set for this container)", bytes(limit)))?;
+        out.line(format!(
+            "  limit       {} (set for this container)",
+            bytes(limit)
+        ))?;
     }
     if let Some(rate) = read_bytes_per_s {
         out.line(format!("  read        {:.1} GB/s (measured)", rate / 1e9))?;
@@ -94,12 +113,21 @@ fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
     if accelerators.is_empty() {
         return out.line("  none found (no device in /dev/accel): everything runs on the CPU");
     }
-    let mut table = Table::new(&[("device", Align::Left), ("driver", Align::Left), ("access", Align::Left)]);
+    let mut table = Table::new(&[
+        ("device", Align::Left),
+        ("driver", Align::Left),
+        ("access", Align::Left),
+    ]);
     for accelerator in accelerators {
         table.row(vec![
             accelerator.node.display().to_string(),
             accelerator.driver.clone().unwrap_or_else(|| "?".to_owned()),
-            if accelerator.accessible { "ok" } else { "no permission" }.to_owned(),
+            if accelerator.accessible {
+                "ok"
+            } else {
+                "no permission"
+            }
+            .to_owned(),
         ]);
     }
     table.print(out)?;
@@ -112,13 +140,20 @@ fn measure_read(n_threads: usize, ui: Ui) -> f64 {
     const THREAD_BYTES: usize = 256 << 20;
     const PASSES: usize = 4;
     let _progress = Progress::spinner(ui, "measuring memory");
-    let buffers: Vec<Vec<u64>> =
-        (0..n_threads).map(|i| vec![i as u64 + 1; THREAD_BYTES / size_of::<u64>()]).collect();
+    let buffers: Vec<Vec<u64>> = (0..n_threads)
+        .map(|i| vec![i as u64 + 1; THREAD_BYTES / size_of::<u64>()])
+        .collect();
     let pass = || {
         let start = Instant::now();
         std::thread::scope(|scope| {
             for buffer in &buffers {
-                scope.spawn(|| black_box(buffer.iter().fold(0u64, |sum, word| sum.wrapping_add(*word))));
+                scope.spawn(|| {
+                    black_box(
+                        buffer
+                            .iter()
+                            .fold(0u64, |sum, word| sum.wrapping_add(*word)),
+                    )
+                });
             }
         });
         (n_threads * THREAD_BYTES) as f64 / start.elapsed().as_secs_f64()

@@ -55,15 +55,27 @@ struct Finding {
 
 impl Finding {
     fn ok(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding { check, status: Status::Ok, found: found.into(), cause: None, fix: None }
+        Finding {
+            check,
+            status: Status::Ok,
+            found: found.into(),
+            cause: None,
+            fix: None,
+        }
     }
 
     fn warn(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding { status: Status::Warn, ..Finding::ok(check, found) }
+        Finding {
+            status: Status::Warn,
+            ..Finding::ok(check, found)
+        }
     }
 
     fn fail(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding { status: Status::Fail, ..Finding::ok(check, found) }
+        Finding {
+            status: Status::Fail,
+            ..Finding::ok(check, found)
+        }
     }
 
     fn because(mut self, cause: impl Into<String>) -> Finding {
@@ -80,7 +92,10 @@ impl Finding {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let mut findings = checks::all(args.cpu.threads);
     findings.push(self_test::check(&args.cpu, ui)?);
-    let failed = findings.iter().filter(|finding| finding.status == Status::Fail).count();
+    let failed = findings
+        .iter()
+        .filter(|finding| finding.status == Status::Fail)
+        .count();
     let mut out = Out::new();
     if args.json {
         out.json(&json!({ "ready": failed == 0, "checks": findings }))?;
@@ -105,7 +120,11 @@ fn print(findings: &[Finding], out: &mut Out) -> Outcome {
         out.line(format!("{mark}  {:<10} {}", finding.check, finding.found))?;
         for (label, text) in [("why", &finding.cause), ("do", &finding.fix)] {
             if let Some(text) = text {
-                out.line(format!("{:16} {} {text}", "", Paint::Bold.stdout(&format!("{label}:"))))?;
+                out.line(format!(
+                    "{:16} {} {text}",
+                    "",
+                    Paint::Bold.stdout(&format!("{label}:"))
+                ))?;
             }
         }
     }

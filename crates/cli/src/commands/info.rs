@@ -60,7 +60,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         Ok(_) => {
             let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
             let plan = MemoryPlan::of(&model, args.ctx.map(|n| n as usize), args.kv_type)?;
-            Ok(Runnable { config: model.model().config.clone(), plan })
+            Ok(Runnable {
+                config: model.model().config.clone(),
+                plan,
+            })
         }
         Err(error) => Err(error.to_string()),
     };
@@ -76,7 +79,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
                 runnable.plan.print(&mut out)?;
             }
             Err(why) => {
-                out.line(format!("  runs here      {}: {why}", Paint::Warning.stdout("no")))?;
+                out.line(format!(
+                    "  runs here      {}: {why}",
+                    Paint::Warning.stdout("no")
+                ))?;
                 print_types(&summary, &mut out)?;
             }
         }
@@ -96,7 +102,14 @@ fn print_summary(summary: &Summary, out: &mut Out) -> Outcome {
         ("architecture", architecture.to_owned()),
         ("parameters", count(summary.n_params)),
         ("quantization", summary.quantization.clone()),
-        ("size", format!("{} in {} tensors", bytes(summary.size_bytes), summary.n_tensors)),
+        (
+            "size",
+            format!(
+                "{} in {} tensors",
+                bytes(summary.size_bytes),
+                summary.n_tensors
+            ),
+        ),
     ] {
         out.line(format!("  {name:<14} {value}"))?;
     }
@@ -106,7 +119,10 @@ fn print_summary(summary: &Summary, out: &mut Out) -> Outcome {
 fn print_config(config: &ModelConfig, out: &mut Out) -> Outcome {
     let mut lines = vec![
         ("layers", config.n_layers.to_string()),
-        ("width", format!("{}, feed-forward {}", config.d_model, config.d_ff)),
+        (
+            "width",
+            format!("{}, feed-forward {}", config.d_model, config.d_ff),
+        ),
         (
             "heads",
             format!(
@@ -118,8 +134,15 @@ fn print_config(config: &ModelConfig, out: &mut Out) -> Outcome {
         ("context", format!("{} tokens", config.context_length)),
     ];
     if let Some(window) = config.window {
-        let n = config.layer_windowed.iter().filter(|windowed| **windowed).count();
-        lines.push(("window", format!("{window} tokens in {n} of {} layers", config.n_layers)));
+        let n = config
+            .layer_windowed
+            .iter()
+            .filter(|windowed| **windowed)
+            .count();
+        lines.push((
+            "window",
+            format!("{window} tokens in {n} of {} layers", config.n_layers),
+        ));
     }
     for (name, value) in lines {
         out.line(format!("  {name:<14} {value}"))?;
@@ -166,7 +189,12 @@ type TensorRow = (String, Vec<usize>, &'static str, usize);
 
 fn tensor_rows(checkpoint: &Checkpoint) -> Vec<TensorRow> {
     let row = |info: &millrace_format::TensorInfo| {
-        (info.name.clone(), info.shape.clone(), info.tensor_type.name(), info.size_bytes)
+        (
+            info.name.clone(),
+            info.shape.clone(),
+            info.tensor_type.name(),
+            info.size_bytes,
+        )
     };
     checkpoint.tensors().iter().map(row).collect()
 }
@@ -205,11 +233,13 @@ fn to_json(
             value["reason"] = json!(why);
         }
     }
-    value["metadata"] = metadata.iter().cloned().collect::<serde_json::Map<_, _>>().into();
+    value["metadata"] = metadata
+        .iter()
+        .cloned()
+        .collect::<serde_json::Map<_, _>>()
+        .into();
     if let Some(tensors) = tensors {
-        let row = |(name, shape, dtype, size_bytes): &TensorRow| {
-            json!({ "name": name, "shape": shape, "type": dtype, "size_bytes": size_bytes })
-        };
+        let row = |(name, shape, dtype, size_bytes): &TensorRow| json!({ "name": name, "shape": shape, "type": dtype, "size_bytes": size_bytes });
         value["tensors"] = tensors.iter().map(row).collect();
     }
     value

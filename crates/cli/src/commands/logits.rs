@@ -7,8 +7,9 @@ use crate::output::{Out, Ui, bytes};
 use crate::progress::Progress;
 use crate::tokens::TokenList;
 use millrace_format::{TensorSpec, safetensors};
+use millrace_model::ModelConfig;
 use millrace_quant::DType;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, LogitsFor, StepOutput};
+use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel, LogitsFor, StepOutput};
 use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -32,7 +33,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Token ids to feed, as 1,2,3; nothing is added to them
-    #[arg(long, value_name = "IDS", required_unless_present = "text", conflicts_with = "text")]
+    #[arg(
+        long,
+        value_name = "IDS",
+        required_unless_present = "text",
+        conflicts_with = "text"
+    )]
     tokens: Option<TokenList>,
     /// Text to feed instead, with the tokens the model puts around every text
     #[arg(long, value_name = "TEXT")]
@@ -57,37 +63,79 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
-    let tokens = match (&args.tokens, &args.text) {
-        (Some(tokens), _) => tokens.clone(),
-        (None, text) => {
-            let options = EncodeOptions { add_special: true, parse_special: true };
-            TokenList(model.tokenizer()?.encode(text.as_deref().unwrap_or_default(), options))
-        }
-    };
     let config = &model.model().config;
-    tokens.check(config.vocab_size)?;
+    let tokens = tokens(args, &model)?;
     // Without --ctx the context is as long as what was given, if the model was trained for it.
-    let n_ctx = args.context.ctx.unwrap_or(tokens.0.len().clamp(1, config.context_length));
+    let n_ctx = args
+        .context
+        .ctx
+        .unwrap_or(tokens.len().clamp(1, config.context_length));
     let kv_type = args.context.kv_type;
-    let options = EngineOptions { n_ctx: Some(n_ctx), kv_type, ..args.cpu.options() };
+    let options = EngineOptions {
+        n_ctx: Some(n_ctx),
+        kv_type,
+        ..args.cpu.options()
+    };
     let mut engine = Engine::new(Arc::clone(&model), options)?;
-    engine.check_context(tokens.0.len(), 0)?;
+    engine.check_context(tokens.len(), 0)?;
 
-    let n_rows = if args.all { tokens.0.len() } else { 1 };
-    let mut specs = vec![TensorSpec::new("logits", DType::F32, &[n_rows, config.vocab_size])];
-    let n_states = if args.hidden_states { config.n_layers + 1 } else { 0 };
-    let state_shape = [tokens.0.len(), config.d_model];
-    specs.extend((0..n_states).map(|i| TensorSpec::new(hidden_name(i), DType::F32, &state_shape)));
+    let specs = specs(args, config, tokens.len());
     // Before the work: an unwritable path should not cost minutes.
     let writer = safetensors::Writer::create(&args.out, &BTreeMap::new(), &specs)
         .map_err(|error| Failure::writing(&error))?;
+    let logits = if args.all {
+        LogitsFor::All
+    } else {
+        LogitsFor::Last
+    };
     let seq = engine.create()?;
-    let logits = if args.all { LogitsFor::All } else { LogitsFor::Last };
+    let item = BatchItem {
+        seq,
+        tokens: &tokens,
+        logits,
+        hidden: args.hidden_states,
+    };
     let progress = Progress::spinner(ui, "computing");
-    let output = engine.step(&[BatchItem { seq, tokens: &tokens.0, logits, hidden: args.hidden_states }])?;
+    let output = engine.step(&[item])?;
     drop(progress);
     write(writer, output).map_err(|error| Failure::writing(&error))?;
     report(args, &specs, ui)
+}
+
+/// The tokens to feed.
+fn tokens(args: &Args, model: &LoadedModel) -> Outcome<Vec<u32>> {
+    if let Some(tokens) = &args.tokens {
+        tokens.check(model.model().config.vocab_size)?;
+        return Ok(tokens.0.clone());
+    }
+    let text = args.text.as_deref().unwrap_or_default();
+    let options = EncodeOptions {
+        add_special: true,
+        parse_special: true,
+    };
+    let tokens = model.tokenizer()?.encode(text, options);
+    if tokens.is_empty() {
+        return Err(Failure::usage("--text is empty: give at least one token"));
+    }
+    Ok(tokens)
+}
+
+/// What the file will hold.
+fn specs(args: &Args, config: &ModelConfig, n_tokens: usize) -> Vec<TensorSpec> {
+    let n_rows = if args.all { n_tokens } else { 1 };
+    let mut specs = vec![TensorSpec::new(
+        "logits",
+        DType::F32,
+        &[n_rows, config.vocab_size],
+    )];
+    let n_states = if args.hidden_states {
+        config.n_layers + 1
+    } else {
+        0
+    };
+    let shape = [n_tokens, config.d_model];
+    specs.extend((0..n_states).map(|i| TensorSpec::new(hidden_name(i), DType::F32, &shape)));
+    specs
 }
 
 fn hidden_name(layer: usize) -> String {
@@ -106,16 +154,29 @@ fn write(
 }
 
 fn le_bytes(numbers: &[f32]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    numbers
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect()
 }
 
 fn report(args: &Args, specs: &[TensorSpec], ui: Ui) -> Outcome {
-    let size_bytes: u64 = specs.iter().filter_map(TensorSpec::size_bytes).map(|n| n as u64).sum();
-    ui.note(format_args!("{}: {} tensors, {}", args.out.display(), specs.len(), bytes(size_bytes)));
+    let size_bytes: u64 = specs
+        .iter()
+        .filter_map(TensorSpec::size_bytes)
+        .map(|n| n as u64)
+        .sum();
+    ui.note(format_args!(
+        "{}: {} tensors, {}",
+        args.out.display(),
+        specs.len(),
+        bytes(size_bytes)
+    ));
     if !args.json {
         return Ok(());
     }
-    let tensor = |spec: &TensorSpec| json!({ "name": spec.name, "shape": spec.shape, "type": "f32" });
+    let tensor =
+        |spec: &TensorSpec| json!({ "name": spec.name, "shape": spec.shape, "type": "f32" });
     let tensors: Vec<_> = specs.iter().map(tensor).collect();
     let mut out = Out::new();
     out.json(&json!({ "file": args.out, "tensors": tensors }))

@@ -29,7 +29,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     root.build();
     write_page(&root, &args.dir)?;
     let mut n_pages = 1;
-    for command in root.get_subcommands().filter(|command| command.get_name() != "help") {
+    for command in root
+        .get_subcommands()
+        .filter(|command| command.get_name() != "help")
+    {
         write_page(command, &args.dir)?;
         n_pages += 1;
     }

@@ -61,16 +61,30 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let text = read_file(&args.file)?;
     let model = args.model.load(ui)?;
     let tokenizer = model.tokenizer()?;
-    let tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
+    let tokens = tokenizer.encode(
+        &text,
+        EncodeOptions {
+            add_special: true,
+            parse_special: false,
+        },
+    );
     let n_ctx = args.ctx as usize;
     let available = tokens.len() / n_ctx;
     if available == 0 {
         let n = tokens.len();
         let message = format!("the text has {n} tokens: fewer than one chunk of {n_ctx}");
-        return Err(Failure::usage(message).hint(format!("give a longer text, or `-c {}`", (n / 2).max(4))));
+        return Err(
+            Failure::usage(message).hint(format!("give a longer text, or `-c {}`", (n / 2).max(4)))
+        );
     }
-    let n_chunks = args.chunks.map_or(available, |chunks| available.min(chunks as usize));
-    let options = EngineOptions { n_ctx: Some(n_ctx), kv_type: args.kv_type, ..args.cpu.options() };
+    let n_chunks = args
+        .chunks
+        .map_or(available, |chunks| available.min(chunks as usize));
+    let options = EngineOptions {
+        n_ctx: Some(n_ctx),
+        kv_type: args.kv_type,
+        ..args.cpu.options()
+    };
     let mut engine = Engine::new(Arc::clone(&model), options)?;
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
@@ -82,7 +96,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         let running = format!("[{}]{:.4}", i + 1, score.perplexity());
         progress.message(running.as_str());
         progress.set(i as u64 + 1);
-        if !std::io::stderr().is_terminal() || ui.verbose > 0 {
+        if !std::io::stderr().is_terminal() || ui.verbose {
             progress.suspend(|| ui.note(running));
         }
     }
@@ -109,7 +123,12 @@ fn score_chunk(
         if interrupt::is_raised() {
             return Err(Failure::interrupted());
         }
-        let output = engine.step(&[BatchItem { seq, tokens, logits, hidden: false }])?;
+        let output = engine.step(&[BatchItem {
+            seq,
+            tokens,
+            logits,
+            hidden: false,
+        }])?;
         score(output.logits(0));
         Ok(())
     };
@@ -120,7 +139,9 @@ fn score_chunk(
     for part in scored.chunks(SCORED_TOKENS) {
         let targets = &chunk[at + 1..at + 1 + part.len()];
         step(engine, part, LogitsFor::All, &mut |logits| {
-            negative_log_likelihoods(logits, targets, n_threads).into_iter().for_each(|nll| score.add(nll));
+            negative_log_likelihoods(logits, targets, n_threads)
+                .into_iter()
+                .for_each(|nll| score.add(nll));
         })?;
         at += part.len();
     }
@@ -191,9 +212,16 @@ fn report(args: &Args, n_chunks: usize, score: &Score, ui: Ui) -> Outcome {
             "n_tokens_scored": score.n,
         }));
     }
-    let scored = format!("{n_chunks} chunks of {}, {} tokens scored", args.ctx, score.n);
+    let scored = format!(
+        "{n_chunks} chunks of {}, {} tokens scored",
+        args.ctx, score.n
+    );
     ui.note(Paint::Dim.stderr(&scored));
-    out.line(format!("PPL = {:.4} +/- {:.5}", score.perplexity(), score.error()))?;
+    out.line(format!(
+        "PPL = {:.4} +/- {:.5}",
+        score.perplexity(),
+        score.error()
+    ))?;
     out.flush()
 }
 
@@ -216,7 +244,9 @@ mod tests {
     #[test]
     fn the_error_is_the_standard_error_of_the_mean() {
         let mut score = Score::default();
-        [1.0, 2.0, 3.0, 4.0].into_iter().for_each(|nll| score.add(nll));
+        [1.0, 2.0, 3.0, 4.0]
+            .into_iter()
+            .for_each(|nll| score.add(nll));
         // Population variance 1.25 over n - 1 = 3, times the perplexity e^2.5.
         let expected = (1.25f64 / 3.0).sqrt() * 2.5f64.exp();
         assert!((score.error() - expected).abs() < 1e-12);

@@ -48,7 +48,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let pulled = hub.pull(&reference, ui)?;
     report(&reference, &pulled, ui);
     let mut out = Out::new();
-    if args.json { out.json(&describe(&reference, &pulled))? } else { out.line(pulled.path.display())? }
+    if args.json {
+        out.json(&describe(&reference, &pulled))?
+    } else {
+        out.line(pulled.path.display())?
+    }
     out.flush()
 }
 
@@ -62,7 +66,10 @@ fn report(reference: &Reference, pulled: &Pulled, ui: Ui) {
         n => format!("{} downloaded", bytes(n)),
     };
     let short = pulled.commit.get(..12).unwrap_or(&pulled.commit);
-    ui.note(format_args!("{reference} at {short}: {files} file{plural}, {}, {source}", bytes(total)));
+    ui.note(format_args!(
+        "{reference} at {short}: {files} file{plural}, {}, {source}",
+        bytes(total)
+    ));
 }
 
 fn describe(reference: &Reference, pulled: &Pulled) -> serde_json::Value {

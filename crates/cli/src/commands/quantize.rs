@@ -5,7 +5,8 @@ use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Align, Out, Table, Ui, bytes};
 use crate::progress::Progress;
-use millrace_model::convert::{Container, Plan, Recipe, Summary, Target};
+use millrace_model::convert::{Container, Plan, Summary, Target};
+use millrace_model::recipe::Recipe;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole 
 ";
 
 fn help() -> String {
-    let names: Vec<&str> = Recipe::names().collect();
+    let names: Vec<&str> = Recipe::all().map(Recipe::name).collect();
     format!("{EXAMPLES}\nTypes: {}", names.join(", "))
 }
 
@@ -49,7 +50,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn parse_recipe(name: &str) -> Result<Recipe, String> {
+/// A recipe's name, in any case.
+pub(crate) fn parse_recipe(name: &str) -> Result<Recipe, String> {
     Recipe::from_name(name).map_err(|error| error.to_string())
 }
 
@@ -58,9 +60,7 @@ impl From<millrace_model::convert::Error> for Failure {
         use millrace_model::convert::Error;
         match &error {
             Error::Cancelled => Failure::interrupted(),
-            Error::Target { .. } | Error::UnknownRecipe { .. } | Error::Output { .. } => {
-                Failure::usage(error.to_string())
-            }
+            Error::Target { .. } | Error::Output { .. } => Failure::usage(error.to_string()),
             Error::Format(_) | Error::Io { .. } => Failure::writing(&error),
             _ => Failure::reading(&error),
         }
@@ -70,18 +70,29 @@ impl From<millrace_model::convert::Error> for Failure {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let checkpoint = args.model.open(ui)?;
     let container = Container::of(&args.out, args.recipe);
-    let plan = Plan::new(&checkpoint, Target { container, recipe: args.recipe })?;
+    let plan = Plan::new(
+        &checkpoint,
+        Target {
+            container,
+            recipe: args.recipe,
+        },
+    )?;
     for note in plan.notes() {
         ui.note(note);
     }
     if !plan.skipped().is_empty() {
-        ui.note(format_args!("{} tensors have no place in the result", plan.skipped().len()));
+        ui.warn(format_args!(
+            "{} tensors have no place in the result",
+            plan.skipped().len()
+        ));
         plan.skipped().iter().for_each(|name| ui.detail(name));
     }
     for fallback in plan.fallbacks() {
         let (tensor, shape) = (&fallback.tensor, &fallback.shape);
         let (wanted, given) = (fallback.wanted, fallback.given);
-        ui.detail(format_args!("{tensor} {shape:?}: {given}, as {wanted} blocks do not fit"));
+        ui.detail(format_args!(
+            "{tensor} {shape:?}: {given}, as {wanted} blocks do not fit"
+        ));
     }
     if args.dry_run {
         return report_plan(args, &plan, ui);
@@ -94,7 +105,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let summary = plan.write(&args.out, n_threads, &mut |step| {
         progress.message(step.tensor);
         progress.set(step.tensors_done as u64);
-        if interrupt::is_raised() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if interrupt::is_raised() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     })?;
     drop(progress);
     report(args, &summary, plan.n_elems(), ui)
@@ -123,11 +138,20 @@ fn report_plan(args: &Args, plan: &Plan<'_>, ui: Ui) -> Outcome {
     for tensor in plan.tensors() {
         let shape: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
         let (name, dtype) = (tensor.name.clone(), tensor.tensor_type.name().to_owned());
-        table.row(vec![name, shape.join(" × "), dtype, bytes(tensor.size_bytes)]);
+        table.row(vec![
+            name,
+            shape.join(" × "),
+            dtype,
+            bytes(tensor.size_bytes),
+        ]);
     }
     table.print(&mut out)?;
     out.flush()?;
-    ui.note(format_args!("{} in {} tensors", bytes(plan.size_bytes()), plan.tensors().len()));
+    ui.note(format_args!(
+        "{} in {} tensors",
+        bytes(plan.size_bytes()),
+        plan.tensors().len()
+    ));
     Ok(())
 }
 
@@ -141,7 +165,10 @@ fn report(args: &Args, summary: &Summary, n_elems: u64, ui: Ui) -> Outcome {
     ));
     let mut out = Out::new();
     if args.json {
-        let by_type = summary.by_type.iter().map(|(kind, n)| (kind.name().to_owned(), json!(n)));
+        let by_type = summary
+            .by_type
+            .iter()
+            .map(|(kind, n)| (kind.name().to_owned(), json!(n)));
         out.json(&json!({
             "files": summary.files,
             "n_tensors": summary.n_tensors,

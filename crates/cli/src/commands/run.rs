@@ -13,8 +13,7 @@ use crate::stats;
 use millrace_runtime::{
     Engine, Event, Finish, GenerateParams, Generation, LoadedModel, Session, generate,
 };
-use millrace_text::EncodeOptions;
-use crate::shim::*;
+use millrace_text::{EncodeOptions, Message, RenderOptions};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
@@ -31,7 +30,7 @@ Only what the model writes goes to standard output (and, on a terminal, the prom
 
 /// Write text with a model: continue a prompt, or answer it
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("text", |text| text.value_name("PROMPT")))]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -85,7 +84,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         params.sampling.seed
     ));
     let echo = !args.json && (args.echo || std::io::stdout().is_terminal());
-    let mut printer = Printer { out: Out::new(), progress: None, failure: None, silent: args.json };
+    let mut printer = Printer {
+        out: Out::new(),
+        progress: None,
+        failure: None,
+        silent: args.json,
+    };
     if echo {
         engine.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
         printer.out.stream(&Paint::Bold.stdout(&text))?;
@@ -107,15 +111,30 @@ impl Args {
 fn prompt_tokens(args: &Args, model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
     let tokenizer = model.tokenizer()?;
     if !args.is_chat() {
-        return Ok(tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true }));
+        return Ok(tokenizer.encode(
+            text,
+            EncodeOptions {
+                add_special: true,
+                parse_special: true,
+            },
+        ));
     }
     let mut messages = Vec::new();
-    messages.extend(args.system.as_deref().map(|system| Message::new("system", system)));
-    messages.push(Message::new("user", text));
-    let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    messages.extend(args.system.as_deref().map(Message::system));
+    messages.push(Message::user(text));
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        ..RenderOptions::default()
+    };
     let rendered = model.chat_template()?.render(&messages, &options)?;
     // The template writes the beginning-of-text token itself.
-    Ok(tokenizer.encode(&rendered, EncodeOptions { add_special: false, parse_special: true }))
+    Ok(tokenizer.encode(
+        &rendered,
+        EncodeOptions {
+            add_special: false,
+            parse_special: true,
+        },
+    ))
 }
 
 /// Streams a generation: a progress bar while the prompt is read, then the text.

@@ -1,5 +1,6 @@
 //! `millrace synth`: a random-weight model at a real geometry.
 
+use crate::commands::quantize::parse_recipe;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Out, Ui, bytes, count};
 use crate::progress::Progress;
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     #[arg(value_name = "OUT", value_hint = clap::ValueHint::AnyPath)]
     out: PathBuf,
     /// Type of the weights [default: Q4_0 in a GGUF file, BF16 in a folder]
-    #[arg(long = "type", value_name = "TYPE", value_parser = recipe_parser())]
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_recipe)]
     recipe: Option<Recipe>,
     /// Take the vocabulary of this GGUF file (GGUF output only)
     #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
@@ -56,19 +57,21 @@ fn geometry_parser() -> impl TypedValueParser<Value = Geometry> {
         .map(|name| Geometry::named(&name).expect("one of the possible values"))
 }
 
-fn recipe_parser() -> impl TypedValueParser<Value = Recipe> {
-    let parse = |name: &str| {
-        let names = || Recipe::all().map(Recipe::name).collect::<Vec<_>>().join(", ");
-        Recipe::parse(name).ok_or_else(|| format!("no such type; there are {}", names()))
-    };
-    clap::builder::StringValueParser::new().try_map(move |name| parse(&name))
-}
-
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    let is_gguf = args.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let is_gguf = args
+        .out
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
     let default = if is_gguf { "Q4_0" } else { "BF16" };
-    let recipe = args.recipe.or_else(|| Recipe::parse(default)).expect("both defaults exist");
-    let vocab = args.vocab_from.as_deref().map(Checkpoint::open).transpose()?;
+    let recipe = args
+        .recipe
+        .or_else(|| Recipe::parse(default))
+        .expect("both defaults exist");
+    let vocab = args
+        .vocab_from
+        .as_deref()
+        .map(Checkpoint::open)
+        .transpose()?;
     let metadata = vocab.as_ref().map(|file| {
         let not_gguf = || Failure::bad_input(format!("{} is not a GGUF file", file.name()));
         file.gguf().ok_or_else(not_gguf)

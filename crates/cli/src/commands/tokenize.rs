@@ -52,8 +52,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             .hint("give a text, a file with -f FILE, or pipe one into standard input"));
     }
     let text = args.text.read()?;
-    let options =
-        EncodeOptions { add_special: !args.no_special, parse_special: !args.no_parse_special };
+    let options = EncodeOptions {
+        add_special: !args.no_special,
+        parse_special: !args.no_parse_special,
+    };
     let ids = tokenizer.encode(&text, options);
     let mut out = Out::new();
     if args.json {
@@ -65,7 +67,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     } else {
         let mut table = Table::new(&[("id", Align::Right), ("piece", Align::Left)]);
         for id in &ids {
-            table.row(vec![id.to_string(), format!("{:?}", piece(&tokenizer, *id))]);
+            table.row(vec![
+                id.to_string(),
+                format!("{:?}", piece(&tokenizer, *id)),
+            ]);
         }
         table.print(&mut out)?;
         out.flush()?;

@@ -18,7 +18,11 @@ use std::path::{Path, PathBuf};
 
 /// The folder that holds the cache and the token: `HF_HOME`, or its usual place.
 pub(super) fn hugging_face_home() -> Option<PathBuf> {
-    let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     folder("HF_HOME")
         .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("huggingface")))
         .or_else(|| std::env::home_dir().map(|home| home.join(".cache").join("huggingface")))
@@ -38,7 +42,10 @@ impl Cache {
     pub(super) fn repo(&self, repo: &str) -> Repo {
         debug_assert!(is_repo(repo), "checked when the reference was parsed");
         let folder = format!("models--{}", repo.replace('/', "--"));
-        Repo { locks: self.dir.join(".locks").join(&folder), dir: self.dir.join(folder) }
+        Repo {
+            locks: self.dir.join(".locks").join(&folder),
+            dir: self.dir.join(folder),
+        }
     }
 
     /// Repositories with at least one snapshot, as `owner/name`, sorted.
@@ -56,9 +63,11 @@ impl Cache {
     /// Refuses a download that the disk cannot hold, before its first byte.
     pub(super) fn check_space(&self, needed_bytes: u64) -> Result<(), Error> {
         match free_bytes(&self.dir) {
-            Some(free_bytes) if free_bytes < needed_bytes => {
-                Err(Error::NoSpace { dir: self.dir.clone(), needed_bytes, free_bytes })
-            }
+            Some(free_bytes) if free_bytes < needed_bytes => Err(Error::NoSpace {
+                dir: self.dir.clone(),
+                needed_bytes,
+                free_bytes,
+            }),
             _ => Ok(()), // not every file system can tell
         }
     }
@@ -85,7 +94,11 @@ pub(crate) struct Repo {
 impl Repo {
     /// Makes the folders.
     pub(super) fn create(&self) -> Result<(), Error> {
-        for folder in [self.dir.join("blobs"), self.dir.join("refs"), self.locks.clone()] {
+        for folder in [
+            self.dir.join("blobs"),
+            self.dir.join("refs"),
+            self.locks.clone(),
+        ] {
             fs::create_dir_all(&folder).map_err(Error::file(folder))?;
         }
         Ok(())
@@ -117,7 +130,9 @@ impl Repo {
         while let Some(folder) = folders.pop() {
             for entry in entries(&folder) {
                 let path = entry.path();
-                let Ok(metadata) = fs::metadata(&path) else { continue };
+                let Ok(metadata) = fs::metadata(&path) else {
+                    continue;
+                };
                 // A link to a folder could lead back here; only real folders are walked.
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     folders.push(path);
@@ -125,7 +140,11 @@ impl Repo {
                     && let Some(name) = path.strip_prefix(&root).ok().and_then(Path::to_str)
                 {
                     let (name, size_bytes) = (name.to_owned(), metadata.len());
-                    files.push(Listed { name, size_bytes, hash: None });
+                    files.push(Listed {
+                        name,
+                        size_bytes,
+                        hash: None,
+                    });
                 }
             }
         }
@@ -240,8 +259,11 @@ mod tests {
             assert!(fs::read_link(&path).expect("a link").is_relative());
             assert_eq!(fs::read(path).expect("through the link"), b"content");
         }
-        let names: Vec<String> =
-            repo.snapshot_files(COMMIT).into_iter().map(|file| file.name).collect();
+        let names: Vec<String> = repo
+            .snapshot_files(COMMIT)
+            .into_iter()
+            .map(|file| file.name)
+            .collect();
         assert_eq!(names, ["a.gguf", "deep/er/b.gguf"]);
         assert_eq!(Cache::new(dir.path().to_owned()).repos(), ["me/model"]);
     }
@@ -259,7 +281,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary folder");
         let repo = repo_in(dir.path());
         assert_eq!(repo.commit("main"), None);
-        repo.write_ref("refs/pr/1", COMMIT).expect("nested reference");
+        repo.write_ref("refs/pr/1", COMMIT)
+            .expect("nested reference");
         assert_eq!(repo.commit("refs/pr/1").as_deref(), Some(COMMIT));
         assert_eq!(repo.commit(COMMIT), None, "no snapshot yet");
         fs::create_dir_all(repo.snapshot(COMMIT)).expect("folder");
@@ -273,7 +296,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary folder");
         let repo = repo_in(dir.path());
         let hash = Hash::parse(SHA).expect("40 hex digits");
-        let blob = Blob { url: String::new(), name: "x".into(), size_bytes: 10, hash };
+        let blob = Blob {
+            url: String::new(),
+            name: "x".into(),
+            size_bytes: 10,
+            hash,
+        };
         assert_eq!(repo.missing_bytes(&blob), 10);
         fs::write(repo.incomplete(SHA), b"1234").expect("write");
         assert_eq!(repo.missing_bytes(&blob), 6);
@@ -286,6 +314,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary folder");
         let cache = Cache::new(dir.path().join("not/yet/made"));
         cache.check_space(1).expect("one byte fits");
-        assert!(matches!(cache.check_space(u64::MAX), Err(Error::NoSpace { .. })));
+        assert!(matches!(
+            cache.check_space(u64::MAX),
+            Err(Error::NoSpace { .. })
+        ));
     }
 }

@@ -24,7 +24,10 @@ const MAX_LISTING_BYTES: u64 = 64 << 20;
 
 /// A failure that may pass, or one that will not.
 pub(super) enum Trouble {
-    Passing { error: Error, wait: Option<Duration> },
+    Passing {
+        error: Error,
+        wait: Option<Duration>,
+    },
     Final(Error),
 }
 
@@ -110,14 +113,21 @@ impl Client {
             .timeout_per_read(Some(STALL_TIMEOUT))
             .build();
         let (endpoint, token) = (settings.endpoint.clone(), settings.token.clone());
-        Client { agent: config.into(), endpoint, token }
+        Client {
+            agent: config.into(),
+            endpoint,
+            token,
+        }
     }
 
     /// The files of a repository, with sizes and hashes.
     pub(super) fn list(&self, repo: &str, revision: &str) -> Result<Listing, Error> {
         // A revision with slashes (`refs/pr/1`) is one path segment.
         let revision_segment = percent_encode(revision).replace('/', "%2F");
-        let url = format!("{}/api/models/{repo}/revision/{revision_segment}?blobs=true", self.endpoint);
+        let url = format!(
+            "{}/api/models/{repo}/revision/{revision_segment}?blobs=true",
+            self.endpoint
+        );
         let mut patience = Patience::default();
         loop {
             match self.list_once(&url, repo, revision) {
@@ -169,7 +179,10 @@ impl Client {
                 None => return Ok(response),
             }
         }
-        Err(Trouble::Final(Error::BadResponse { url, what: "too many redirects".into() }))
+        Err(Trouble::Final(Error::BadResponse {
+            url,
+            what: "too many redirects".into(),
+        }))
     }
 
     /// What a status other than success means. `revision` is given when a listing was asked for.
@@ -181,22 +194,43 @@ impl Client {
         revision: Option<&str>,
     ) -> Trouble {
         let status = response.status().as_u16();
-        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let text = |name: &str| {
+            response
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
         let code = text("x-error-code").unwrap_or_default();
         let (repo, endpoint) = (repo.to_owned(), self.endpoint.clone());
         let has_token = self.token.is_some();
         let error = match (status, code, revision) {
-            (401 | 403, "GatedRepo", _) => Error::Gated { repo, endpoint, has_token },
-            (401 | 403, _, _) => Error::Refused { repo, endpoint, status, has_token },
-            (404, "RevisionNotFound", Some(revision)) => {
-                Error::NoSuchRevision { repo, revision: revision.to_owned() }
-            }
+            (401 | 403, "GatedRepo", _) => Error::Gated {
+                repo,
+                endpoint,
+                has_token,
+            },
+            (401 | 403, _, _) => Error::Refused {
+                repo,
+                endpoint,
+                status,
+                has_token,
+            },
+            (404, "RevisionNotFound", Some(revision)) => Error::NoSuchRevision {
+                repo,
+                revision: revision.to_owned(),
+            },
             (404, _, Some(_)) => Error::NoSuchRepo { repo, endpoint },
-            _ => Error::Status { url: url.to_owned(), status },
+            _ => Error::Status {
+                url: url.to_owned(),
+                status,
+            },
         };
         if matches!(status, 408 | 425 | 429 | 500..=599) {
             let wait = text("retry-after").and_then(|seconds| seconds.trim().parse().ok());
-            return Trouble::Passing { error, wait: wait.map(Duration::from_secs) };
+            return Trouble::Passing {
+                error,
+                wait: wait.map(Duration::from_secs),
+            };
         }
         Trouble::Final(error)
     }
@@ -226,24 +260,41 @@ struct ApiLfs {
 
 /// Reads the hub's answer; every name and hash in it is checked before it can become a path.
 fn parse_listing(text: &[u8], repo: &str) -> Result<Listing, Error> {
-    let bad = |what: String| Error::BadListing { repo: repo.to_owned(), what };
+    let bad = |what: String| Error::BadListing {
+        repo: repo.to_owned(),
+        what,
+    };
     let model: ApiModel = serde_json::from_slice(text).map_err(|error| bad(error.to_string()))?;
     if !is_hex(&model.sha) {
         return Err(bad(format!("`{}` is not a commit", model.sha)));
     }
     let file = |file: ApiFile| {
         if !is_safe_path(&file.rfilename) {
-            return Err(bad(format!("`{}` is not a path within a repository", file.rfilename)));
+            return Err(bad(format!(
+                "`{}` is not a path within a repository",
+                file.rfilename
+            )));
         }
         let lfs = file.lfs.as_ref();
         let size_bytes = lfs.and_then(|lfs| lfs.size).or(file.size);
         let hash = lfs.and_then(|lfs| lfs.sha256.clone()).or(file.blob_id);
         let size_bytes =
             size_bytes.ok_or_else(|| bad(format!("no size for `{}`", file.rfilename)))?;
-        Ok(Listed { name: file.rfilename, size_bytes, hash })
+        Ok(Listed {
+            name: file.rfilename,
+            size_bytes,
+            hash,
+        })
     };
-    let files = model.siblings.into_iter().map(file).collect::<Result<_, _>>()?;
-    Ok(Listing { commit: model.sha, files })
+    let files = model
+        .siblings
+        .into_iter()
+        .map(file)
+        .collect::<Result<_, _>>()?;
+    Ok(Listing {
+        commit: model.sha,
+        files,
+    })
 }
 
 /// An error of the connection. A host that does not exist or refuses will not change its mind in
@@ -254,13 +305,19 @@ pub(super) fn network(url: &str, error: &ureq::Error) -> Trouble {
         ureq::Error::Timeout(_) => "the server does not answer".to_owned(),
         other => other.to_string(),
     };
-    let network = Error::Network { url: url.to_owned(), what };
+    let network = Error::Network {
+        url: url.to_owned(),
+        what,
+    };
     match error {
         ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
             Trouble::Final(network)
         }
         ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::Protocol(_) => {
-            Trouble::Passing { error: network, wait: None }
+            Trouble::Passing {
+                error: network,
+                wait: None,
+            }
         }
         _ => Trouble::Final(network),
     }
@@ -279,7 +336,10 @@ fn origin(url: &str) -> Option<String> {
 
 /// Where a `Location` leads, seen from `url`.
 fn redirect_target(url: &str, location: &str) -> Result<String, Error> {
-    let bad = |what: &str| Error::BadResponse { url: url.to_owned(), what: what.to_owned() };
+    let bad = |what: &str| Error::BadResponse {
+        url: url.to_owned(),
+        what: what.to_owned(),
+    };
     let base = origin(url).ok_or_else(|| bad("an address without a host"))?;
     let scheme = base.split(':').next().unwrap_or_default();
     let target = if location.starts_with("http://") || location.starts_with("https://") {

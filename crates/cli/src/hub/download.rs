@@ -26,11 +26,17 @@ pub(super) struct Hash {
 impl Hash {
     /// 64 hex digits are a SHA-256, 40 Git's SHA-1.
     pub(super) fn parse(hex: &str) -> Option<Hash> {
-        is_hex(hex).then(|| Hash { hex: hex.to_ascii_lowercase() })
+        is_hex(hex).then(|| Hash {
+            hex: hex.to_ascii_lowercase(),
+        })
     }
 
     fn kind(&self) -> &'static str {
-        if self.hex.len() == 64 { "SHA-256" } else { "Git SHA-1" }
+        if self.hex.len() == 64 {
+            "SHA-256"
+        } else {
+            "Git SHA-1"
+        }
     }
 
     fn start(&self, size_bytes: u64) -> Hasher {
@@ -137,7 +143,10 @@ fn lock(repo: &Repo, blob: &Blob, ui: Ui) -> Result<File, Error> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {
                 if !said {
-                    ui.note(format_args!("waiting: another process downloads {}", blob.name));
+                    ui.note(format_args!(
+                        "waiting: another process downloads {}",
+                        blob.name
+                    ));
                     said = true;
                 }
                 sleep(Duration::from_millis(200))?;
@@ -171,7 +180,14 @@ impl<'a> Transfer<'a> {
             .open(&path)
             .map_err(Error::file(&path))?;
         let hasher = blob.hash.start(blob.size_bytes);
-        let mut transfer = Transfer { blob, file, hasher, position: 0, etag: None, progress };
+        let mut transfer = Transfer {
+            blob,
+            file,
+            hasher,
+            position: 0,
+            etag: None,
+            progress,
+        };
         transfer.rehash().map_err(Error::file(path))?;
         if transfer.position > blob.size_bytes {
             transfer.restart()?;
@@ -201,7 +217,10 @@ impl<'a> Transfer<'a> {
         self.position = 0;
         self.etag = None;
         (self.progress)(0);
-        let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        let emptied = self
+            .file
+            .set_len(0)
+            .and_then(|()| self.file.seek(SeekFrom::Start(0)));
         emptied.map(|_| ()).map_err(Error::file(&self.blob.name))
     }
 
@@ -215,10 +234,16 @@ impl<'a> Transfer<'a> {
         if self.position == self.blob.size_bytes {
             return Ok(());
         }
-        let range = ByteRange { start: self.position, if_range: self.etag.as_deref() };
+        let range = ByteRange {
+            start: self.position,
+            if_range: self.etag.as_deref(),
+        };
         let response = client.get(&self.blob.url, (range.start > 0).then_some(&range))?;
         let text = |name: header::HeaderName| {
-            response.headers().get(name).and_then(|value| value.to_str().ok())
+            response
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
         };
         match response.status() {
             StatusCode::PARTIAL_CONTENT => {
@@ -230,13 +255,18 @@ impl<'a> Transfer<'a> {
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 self.restart()?;
                 let what = "the server has fewer bytes than were already here".to_owned();
-                let error = Error::BadResponse { url: self.blob.url.clone(), what };
+                let error = Error::BadResponse {
+                    url: self.blob.url.clone(),
+                    what,
+                };
                 return Err(Trouble::Passing { error, wait: None });
             }
             _ => return Err(client.refusal(&response, &self.blob.url, &self.blob.name, None)),
         }
         // A weak validator does not promise the same bytes.
-        self.etag = text(header::ETAG).filter(|etag| !etag.starts_with("W/")).map(str::to_owned);
+        self.etag = text(header::ETAG)
+            .filter(|etag| !etag.starts_with("W/"))
+            .map(str::to_owned);
         self.receive(&mut response.into_body().into_reader(), repo, downloaded)
     }
 
@@ -252,7 +282,10 @@ impl<'a> Transfer<'a> {
             return Ok(());
         }
         let what = format!("asked for `{expected}`, the server sends `{range}`");
-        Err(Error::BadResponse { url: self.blob.url.clone(), what })
+        Err(Error::BadResponse {
+            url: self.blob.url.clone(),
+            what,
+        })
     }
 
     fn receive(
@@ -262,7 +295,10 @@ impl<'a> Transfer<'a> {
         downloaded: &mut u64,
     ) -> Result<(), Trouble> {
         let passing = |what: String| {
-            let error = Error::Network { url: self.blob.url.clone(), what };
+            let error = Error::Network {
+                url: self.blob.url.clone(),
+                what,
+            };
             Trouble::Passing { error, wait: None }
         };
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -270,21 +306,34 @@ impl<'a> Transfer<'a> {
             if interrupt::is_raised() {
                 return Err(Error::Interrupted.into());
             }
-            let n = body.read(&mut chunk).map_err(|error| passing(error.to_string()))?;
+            let n = body
+                .read(&mut chunk)
+                .map_err(|error| passing(error.to_string()))?;
             let total = self.blob.size_bytes;
             match self.position + n as u64 {
                 _ if n == 0 && self.position == total => return Ok(()),
                 position if n == 0 => {
-                    return Err(passing(format!("the connection ended after {position} of {total} bytes")));
+                    return Err(passing(format!(
+                        "the connection ended after {position} of {total} bytes"
+                    )));
                 }
                 position if position > total => {
                     let what = format!("the server sends more than the {total} bytes announced");
-                    return Err(Error::BadResponse { url: self.blob.url.clone(), what }.into());
+                    return Err(Error::BadResponse {
+                        url: self.blob.url.clone(),
+                        what,
+                    }
+                    .into());
                 }
                 _ => {}
             }
             let path = || repo.incomplete(&self.blob.hash.hex);
-            self.file.write_all(&chunk[..n]).map_err(|source| Error::File { path: path(), source })?;
+            self.file
+                .write_all(&chunk[..n])
+                .map_err(|source| Error::File {
+                    path: path(),
+                    source,
+                })?;
             self.accept(&chunk[..n]);
             *downloaded += n as u64;
         }
@@ -306,7 +355,10 @@ impl<'a> Transfer<'a> {
 
     /// Makes the finished file visible. It is on the disk before it has its name.
     fn finish(self, repo: &Repo) -> Result<(), Error> {
-        let (from, to) = (repo.incomplete(&self.blob.hash.hex), repo.blob(&self.blob.hash.hex));
+        let (from, to) = (
+            repo.incomplete(&self.blob.hash.hex),
+            repo.blob(&self.blob.hash.hex),
+        );
         self.file.sync_all().map_err(Error::file(&from))?;
         std::fs::rename(&from, &to).map_err(Error::file(to))
     }

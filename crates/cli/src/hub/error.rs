@@ -14,15 +14,27 @@ pub(crate) enum Error {
     #[error("no folder for the model cache: neither HF_HOME nor HOME is set")]
     NoCacheFolder,
     #[error("{reference} is not in the cache ({})", cache_dir.display())]
-    NotCached { reference: Reference, cache_dir: PathBuf },
+    NotCached {
+        reference: Reference,
+        cache_dir: PathBuf,
+    },
     #[error("{repo}: no such model on {endpoint}")]
     NoSuchRepo { repo: String, endpoint: String },
     #[error("{repo} has no revision `{revision}`")]
     NoSuchRevision { repo: String, revision: String },
     #[error("{repo}: {endpoint} refuses access ({status})")]
-    Refused { repo: String, endpoint: String, status: u16, has_token: bool },
+    Refused {
+        repo: String,
+        endpoint: String,
+        status: u16,
+        has_token: bool,
+    },
     #[error("{repo} is gated: its licence must be accepted first")]
-    Gated { repo: String, endpoint: String, has_token: bool },
+    Gated {
+        repo: String,
+        endpoint: String,
+        has_token: bool,
+    },
     #[error("{url}: the server answers {status}")]
     Status { url: String, status: u16 },
     #[error("{url}: {what}")]
@@ -32,18 +44,34 @@ pub(crate) enum Error {
     #[error("{url}: {what}")]
     Network { url: String, what: String },
     #[error("{repo} has no {pick} file{}", available_text(available))]
-    NoSuchPick { repo: String, pick: String, available: Vec<String> },
+    NoSuchPick {
+        repo: String,
+        pick: String,
+        available: Vec<String>,
+    },
     #[error("{repo} offers several files and none of the usual choice: {}", available.join(", "))]
-    Ambiguous { repo: String, available: Vec<String> },
+    Ambiguous {
+        repo: String,
+        available: Vec<String>,
+    },
     #[error("{repo} holds no weights this program reads (.gguf, .safetensors)")]
     NoWeights { repo: String },
     #[error("{name}: the downloaded bytes have {kind} {found}, expected {expected}")]
-    WrongHash { name: String, kind: &'static str, expected: String, found: String },
+    WrongHash {
+        name: String,
+        kind: &'static str,
+        expected: String,
+        found: String,
+    },
     #[error(
         "not enough space in {}: {} needed, {} free",
         dir.display(), bytes(*needed_bytes), bytes(*free_bytes)
     )]
-    NoSpace { dir: PathBuf, needed_bytes: u64, free_bytes: u64 },
+    NoSpace {
+        dir: PathBuf,
+        needed_bytes: u64,
+        free_bytes: u64,
+    },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("stopped")]
@@ -86,14 +114,24 @@ impl Error {
             Error::NoSuchRepo { .. } => {
                 format!("check the spelling; if the model is private, {TOKEN}")
             }
-            Error::Refused { has_token: true, .. } => {
-                "the access token may be wrong, expired, or not allowed to read this model".into()
-            }
-            Error::Refused { has_token: false, .. } => {
+            Error::Refused {
+                has_token: true, ..
+            } => "the access token may be wrong, expired, or not allowed to read this model".into(),
+            Error::Refused {
+                has_token: false, ..
+            } => {
                 format!("check the spelling; if the model is private or gated, {TOKEN}")
             }
-            Error::Gated { repo, endpoint, has_token } => {
-                let token = if *has_token { "" } else { ", then set HF_TOKEN" };
+            Error::Gated {
+                repo,
+                endpoint,
+                has_token,
+            } => {
+                let token = if *has_token {
+                    ""
+                } else {
+                    ", then set HF_TOKEN"
+                };
                 format!("accept the licence at {endpoint}/{repo}{token}")
             }
             Error::Status { status: 429, .. } => {
@@ -107,7 +145,9 @@ impl Error {
                 None => return None,
             },
             Error::WrongHash { .. } => "the damaged file was deleted; run the command again".into(),
-            Error::NoSpace { .. } => "free some space, or set HF_HOME to a folder on another disk".into(),
+            Error::NoSpace { .. } => {
+                "free some space, or set HF_HOME to a folder on another disk".into()
+            }
             Error::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "what was downloaded is kept; free some space and run the command again".into()
             }

@@ -20,10 +20,17 @@ const DEFAULT_REVISION: &str = "main";
 impl Reference {
     /// Reads `[hf:[//]]OWNER/REPO[@REVISION][:PICK]` or a web address of a repository or file.
     pub(crate) fn parse(text: &str) -> Result<Reference, Error> {
-        let bad = |why| Error::BadReference { text: text.to_owned(), why };
+        let bad = |why| Error::BadReference {
+            text: text.to_owned(),
+            why,
+        };
         let rest = text.strip_prefix("hf:").unwrap_or(text);
-        if let Some((_, path)) = rest.split_once("://").filter(|(scheme, _)| scheme.starts_with("http")) {
-            return Reference::from_web_path(path).ok_or_else(|| bad("no repository in the address"));
+        if let Some((_, path)) = rest
+            .split_once("://")
+            .filter(|(scheme, _)| scheme.starts_with("http"))
+        {
+            return Reference::from_web_path(path)
+                .ok_or_else(|| bad("no repository in the address"));
         }
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (rest, pick) = match rest.split_once(':') {
@@ -35,32 +42,55 @@ impl Reference {
             return Err(bad("nothing follows the colon"));
         }
         if !is_repo(repo) {
-            return Err(bad("a repository is OWNER/REPO: letters, digits, `-`, `_` and `.`"));
+            return Err(bad(
+                "a repository is OWNER/REPO: letters, digits, `-`, `_` and `.`",
+            ));
         }
         if !is_revision(revision) {
             return Err(bad("the revision has characters no branch or commit has"));
         }
         let (repo, revision) = (repo.to_owned(), revision.to_owned());
-        Ok(Reference { repo, revision, pick: pick.map(str::to_owned) })
+        Ok(Reference {
+            repo,
+            revision,
+            pick: pick.map(str::to_owned),
+        })
     }
 
     /// The same model at another revision.
     pub(crate) fn at(self, revision: &str) -> Result<Reference, Error> {
         if !is_revision(revision) {
             let why = "a branch, tag or commit has no such characters";
-            return Err(Error::BadReference { text: revision.to_owned(), why });
+            return Err(Error::BadReference {
+                text: revision.to_owned(),
+                why,
+            });
         }
-        Ok(Reference { revision: revision.to_owned(), ..self })
+        Ok(Reference {
+            revision: revision.to_owned(),
+            ..self
+        })
     }
 
     /// From `host/OWNER/REPO[/(tree|blob|resolve)/REVISION[/FILE]]`.
     fn from_web_path(path: &str) -> Option<Reference> {
         let path = path.split(['?', '#']).next()?;
-        let parts: Vec<&str> = path.split('/').skip(1).filter(|part| !part.is_empty()).collect();
+        let parts: Vec<&str> = path
+            .split('/')
+            .skip(1)
+            .filter(|part| !part.is_empty())
+            .collect();
         let repo = format!("{}/{}", parts.first()?, parts.get(1)?);
         let revision = parts.get(3).copied().unwrap_or(DEFAULT_REVISION).to_owned();
-        let pick = parts.get(4..).filter(|file| !file.is_empty()).map(|file| file.join("/"));
-        (is_repo(&repo) && is_revision(&revision)).then_some(Reference { repo, revision, pick })
+        let pick = parts
+            .get(4..)
+            .filter(|file| !file.is_empty())
+            .map(|file| file.join("/"));
+        (is_repo(&repo) && is_revision(&revision)).then_some(Reference {
+            repo,
+            revision,
+            pick,
+        })
     }
 }
 
@@ -70,7 +100,9 @@ pub(crate) fn is_repo(text: &str) -> bool {
         !part.is_empty()
             && !part.starts_with('.')
             && !part.contains("--")
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
     text.split('/').count() <= 2 && text.split('/').all(part)
 }
@@ -79,7 +111,9 @@ fn is_revision(text: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
             && !part.starts_with('.')
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c))
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c))
     };
     text.split('/').all(part)
 }
@@ -111,7 +145,12 @@ mod tests {
             ("hf:gpt2", "gpt2", "main", None),
             ("https://huggingface.co/a/b", "a/b", "main", None),
             ("https://huggingface.co/a/b/tree/v2", "a/b", "v2", None),
-            ("https://huggingface.co/a/b/blob/main/x/y.gguf?download=1", "a/b", "main", Some("x/y.gguf")),
+            (
+                "https://huggingface.co/a/b/blob/main/x/y.gguf?download=1",
+                "a/b",
+                "main",
+                Some("x/y.gguf"),
+            ),
         ] {
             let reference = Reference::parse(text).expect(text);
             assert_eq!(reference.repo, repo, "{text}");
@@ -129,7 +168,18 @@ mod tests {
 
     #[test]
     fn names_that_could_leave_the_cache_are_refused() {
-        for text in ["", "a/../b", "../x", "a/b/c", "a//b", "a/b:", "a/b@..", "a/b@x/../y", "a b/c", "a--b/c"] {
+        for text in [
+            "",
+            "a/../b",
+            "../x",
+            "a/b/c",
+            "a//b",
+            "a/b:",
+            "a/b@..",
+            "a/b@x/../y",
+            "a b/c",
+            "a--b/c",
+        ] {
             assert!(Reference::parse(text).is_err(), "{text:?}");
         }
     }

@@ -25,7 +25,8 @@ pub(crate) struct Selection {
 /// Quantisations to prefer when none is named: the usual size for quality first, then smaller to
 /// larger neighbours, then what converts without loss.
 const PREFERRED: [&str; 12] = [
-    "Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q5_K_S", "Q6_K", "Q8_0", "BF16", "F16", "FP16", "F32",
+    "Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q5_K_S", "Q6_K", "Q8_0", "BF16", "F16", "FP16",
+    "F32",
 ];
 
 /// Files beside safetensors weights that belong to the model.
@@ -51,25 +52,38 @@ pub(crate) fn select(listed: &[Listed], reference: &Reference) -> Result<Selecti
     let folder = folder_files(listed);
     if let Some(pick) = &reference.pick {
         if pick.eq_ignore_ascii_case("safetensors") && !folder.is_empty() {
-            return Ok(Selection { files: folder, gguf: None });
+            return Ok(Selection {
+                files: folder,
+                gguf: None,
+            });
         }
         let named = ggufs.iter().find(|model| model.name == *pick);
         let model = named.or_else(|| ggufs.iter().find(|model| model.has_quant(pick)));
         return model.map(GgufModel::selection).ok_or_else(|| {
             let mut available = available(&ggufs);
             available.extend((!folder.is_empty()).then(|| "safetensors".to_owned()));
-            Error::NoSuchPick { repo: repo(), pick: pick.clone(), available }
+            Error::NoSuchPick {
+                repo: repo(),
+                pick: pick.clone(),
+                available,
+            }
         });
     }
     match ggufs.as_slice() {
         [] if folder.is_empty() => Err(Error::NoWeights { repo: repo() }),
-        [] => Ok(Selection { files: folder, gguf: None }),
+        [] => Ok(Selection {
+            files: folder,
+            gguf: None,
+        }),
         [only] => Ok(only.selection()),
         several => PREFERRED
             .iter()
             .find_map(|quant| several.iter().find(|model| model.has_quant(quant)))
             .map(GgufModel::selection)
-            .ok_or_else(|| Error::Ambiguous { repo: repo(), available: available(&ggufs) }),
+            .ok_or_else(|| Error::Ambiguous {
+                repo: repo(),
+                available: available(&ggufs),
+            }),
     }
 }
 
@@ -111,8 +125,11 @@ fn index_shards(index: &[u8]) -> Vec<String> {
     let Some(map) = index.get("weight_map").and_then(|map| map.as_object()) else {
         return Vec::new();
     };
-    let mut shards: Vec<String> =
-        map.values().filter_map(|file| file.as_str()).map(str::to_owned).collect();
+    let mut shards: Vec<String> = map
+        .values()
+        .filter_map(|file| file.as_str())
+        .map(str::to_owned)
+        .collect();
     shards.sort();
     shards.dedup();
     shards
@@ -127,7 +144,10 @@ struct GgufModel {
 
 impl GgufModel {
     fn selection(&self) -> Selection {
-        Selection { files: self.files.clone(), gguf: Some(self.name.clone()) }
+        Selection {
+            files: self.files.clone(),
+            gguf: Some(self.name.clone()),
+        }
     }
 
     /// The path without split suffix and extension.
@@ -145,17 +165,27 @@ impl GgufModel {
         let at_end = stem.is_char_boundary(split_at)
             && stem[split_at..].eq_ignore_ascii_case(quant)
             && !stem[..split_at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        at_end || folder.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case(quant))
+        at_end
+            || folder
+                .rsplit('/')
+                .next()
+                .is_some_and(|name| name.eq_ignore_ascii_case(quant))
     }
 
     /// The part of the name that tells it from its siblings, as a user would type it.
     fn label(&self) -> String {
         let stem = self.stem().rsplit('/').next().unwrap_or_default();
-        let tail = stem.rsplit(['-', '.']).next().unwrap_or(stem).to_uppercase();
-        let known = ["Q", "IQ", "BF", "F", "FP", "MXFP", "TQ"].iter().any(|prefix| {
-            let digits = tail.strip_prefix(prefix).unwrap_or_default();
-            digits.starts_with(|c: char| c.is_ascii_digit())
-        });
+        let tail = stem
+            .rsplit(['-', '.'])
+            .next()
+            .unwrap_or(stem)
+            .to_uppercase();
+        let known = ["Q", "IQ", "BF", "F", "FP", "MXFP", "TQ"]
+            .iter()
+            .any(|prefix| {
+                let digits = tail.strip_prefix(prefix).unwrap_or_default();
+                digits.starts_with(|c: char| c.is_ascii_digit())
+            });
         if known { tail } else { self.name.clone() }
     }
 }
@@ -180,7 +210,10 @@ fn gguf_models(listed: &[Listed]) -> Vec<GgufModel> {
                 last.files.push(i);
             }
             (Some((_, number, _)), _) if number > 1 => {} // its first shard is missing
-            _ => models.push(GgufModel { name: name.clone(), files: vec![i] }),
+            _ => models.push(GgufModel {
+                name: name.clone(),
+                files: vec![i],
+            }),
         }
     }
     models
@@ -209,7 +242,9 @@ fn folder_files(listed: &[Listed]) -> Vec<usize> {
         return Vec::new();
     }
     let wanted = |name: &str| is_weight(name) || COMPANIONS.contains(&name);
-    let mut files: Vec<usize> = (0..listed.len()).filter(|&i| wanted(&listed[i].name)).collect();
+    let mut files: Vec<usize> = (0..listed.len())
+        .filter(|&i| wanted(&listed[i].name))
+        .collect();
     // Small files first: a wrong configuration shows before gigabytes have come.
     files.sort_by_key(|&i| (is_weight(&listed[i].name), listed[i].name.clone()));
     files

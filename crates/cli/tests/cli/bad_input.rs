@@ -3,6 +3,8 @@
 
 use crate::models;
 use crate::run::{BAD_INPUT, IO, NOT_FOUND, OK, USAGE, finish, millrace, shell};
+use millrace_format::{TensorSpec, gguf};
+use millrace_quant::DType;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -34,8 +36,11 @@ fn a_model_that_is_not_there() {
     ] {
         finish(&mut command(&home, &["info", name])).expect_error(NOT_FOUND, &mentions);
     }
-    finish(&mut command(&home, &["info", "hf:acme/unheard", "--offline"]))
-        .expect_error(NOT_FOUND, &["not in the cache"]);
+    finish(&mut command(
+        &home,
+        &["info", "hf:acme/unheard", "--offline"],
+    ))
+    .expect_error(NOT_FOUND, &["not in the cache"]);
 }
 
 #[test]
@@ -47,10 +52,32 @@ fn files_that_are_no_models() {
     let gguf = fs::read(models::gguf()).expect("the model");
     fs::write(home.path().join("cut.gguf"), &gguf[..gguf.len() / 2]).expect("write");
     for name in ["empty", "empty.gguf", "text.gguf", "cut.gguf"] {
-        for verb in ["info", "run"] {
-            finish(&mut command(&home, &[verb, name])).expect_error(BAD_INPUT, &[name]);
+        for arguments in [vec!["info", name], vec!["run", name, "Hello"]] {
+            finish(&mut command(&home, &arguments)).expect_error(BAD_INPUT, &[name]);
         }
     }
+}
+
+#[test]
+fn an_architecture_that_is_not_supported_is_named() {
+    let home = home();
+    let mut metadata = gguf::Metadata::new();
+    metadata.insert("general.architecture", gguf::Value::Str("mamba".into()));
+    let specs = [TensorSpec::new("token_embd.weight", DType::F32, &[4, 8])];
+    let path = home.path().join("other.gguf");
+    let mut writer = gguf::Writer::create(&path, &metadata, &specs).expect("create");
+    writer.write("token_embd.weight", &[0; 128]).expect("write");
+    writer.commit().expect("commit");
+    finish(&mut command(&home, &["run", "other.gguf", "Hello"]))
+        .expect_error(BAD_INPUT, &["mamba", "llama", "gemma3"]);
+    // Looking inside is possible all the same.
+    let info = finish(&mut command(&home, &["info", "other.gguf"]))
+        .expect(OK)
+        .stdout;
+    assert!(
+        info.contains("mamba") && info.contains("runs here"),
+        "{info}"
+    );
 }
 
 #[cfg(unix)]
@@ -60,7 +87,7 @@ fn a_file_that_may_not_be_read() {
     let home = home();
     let path = home.path().join("secret.gguf");
     fs::write(&path, "GGUF").expect("write");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).expect("chmod");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("chmod");
     if fs::read(&path).is_ok() {
         println!("skipped: this user may read everything");
         return;
@@ -73,15 +100,19 @@ fn prompts_that_cannot_be_used() {
     let home = home();
     let model = text(models::gguf());
     finish(&mut command(&home, &["run", model, ""])).expect_error(USAGE, &["empty", "-f FILE"]);
-    finish(&mut command(&home, &["run", model, "-f", "none.txt"])).expect_error(NOT_FOUND, &["none.txt"]);
+    finish(&mut command(&home, &["run", model, "-f", "none.txt"]))
+        .expect_error(NOT_FOUND, &["none.txt"]);
     fs::write(home.path().join("bytes.txt"), [b'a', 0xff]).expect("write");
     finish(&mut command(&home, &["run", model, "-f", "bytes.txt"]))
         .expect_error(BAD_INPUT, &["UTF-8", "offset 1"]);
     let long = "word ".repeat(40);
     finish(&mut command(&home, &["run", model, &long, "-c", "64"]))
         .expect_error(USAGE, &["200", "64", "--ctx"]);
-    finish(&mut command(&home, &["run", model, "short", "-n", "100", "-c", "64"]))
-        .expect_error(USAGE, &["5 prompt tokens", "100 new tokens", "64"]);
+    finish(&mut command(
+        &home,
+        &["run", model, "short", "-n", "100", "-c", "64"],
+    ))
+    .expect_error(USAGE, &["5 prompt tokens", "100 new tokens", "64"]);
 }
 
 #[test]
@@ -116,14 +147,24 @@ fn outputs_that_cannot_be_written_leave_nothing() {
     fs::create_dir(home.path().join("folder")).expect("folder");
     let (gguf, folder) = (text(models::gguf()), text(models::folder()));
     for arguments in [
-        vec!["logits", gguf, "--tokens", "1", "--out", "no/such/x.safetensors"],
+        vec![
+            "logits",
+            gguf,
+            "--tokens",
+            "1",
+            "--out",
+            "no/such/x.safetensors",
+        ],
         vec!["synth", "llama-tiny", "no/such/x.gguf"],
         vec!["quantize", folder, "no/such/x.gguf", "Q4_0"],
     ] {
         finish(&mut command(&home, &arguments)).expect_error(IO, &["no/such"]);
     }
     finish(&mut command(&home, &["man", "/dev/null/x"])).expect(IO);
-    let left: Vec<_> = fs::read_dir(home.path()).expect("folder").flatten().collect();
+    let left: Vec<_> = fs::read_dir(home.path())
+        .expect("folder")
+        .flatten()
+        .collect();
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
@@ -141,8 +182,14 @@ fn a_full_disk_leaves_nothing_half_written() {
     ] {
         let script = format!("trap '' XFSZ; ulimit -f 8; exec \"$MILLRACE\" {work}");
         finish(&mut shell(home.path(), &script)).expect_error(IO, &["out"]);
-        let left: Vec<_> = fs::read_dir(home.path()).expect("folder").flatten().collect();
-        assert!(left.iter().all(|entry| entry.path().is_dir()), "{work}: {left:?}");
+        let left: Vec<_> = fs::read_dir(home.path())
+            .expect("folder")
+            .flatten()
+            .collect();
+        assert!(
+            left.iter().all(|entry| entry.path().is_dir()),
+            "{work}: {left:?}"
+        );
     }
 }
 
@@ -160,8 +207,10 @@ fn a_file_that_is_there_survives_a_failed_write() {
 fn conversions_that_make_no_sense() {
     let home = home();
     let folder = text(models::folder());
-    finish(&mut command(&home, &["quantize", folder, "out", "Q4_K_M"])).expect_error(USAGE, &["safetensors"]);
-    let unknown = finish(&mut command(&home, &["quantize", folder, "x.gguf", "Q9_Z"])).expect(USAGE);
+    finish(&mut command(&home, &["quantize", folder, "out", "Q4_K_M"]))
+        .expect_error(USAGE, &["safetensors"]);
+    let unknown =
+        finish(&mut command(&home, &["quantize", folder, "x.gguf", "Q9_Z"])).expect(USAGE);
     assert!(unknown.stderr.contains("Q4_K_M"), "{}", unknown.stderr);
     finish(&mut command(&home, &["synth", "llama-huge", "x.gguf"])).expect(USAGE);
 }

@@ -32,13 +32,19 @@ fn here(arguments: &[&str]) -> Command {
 fn help_lists_every_command_and_the_exit_codes() {
     let help = finish(&mut here(&["--help"])).expect(OK).stdout;
     for command in COMMANDS {
-        assert!(help.contains(&format!("\n  {command} ")), "{command} is not in:\n{help}");
+        assert!(
+            help.contains(&format!("\n  {command} ")),
+            "{command} is not in:\n{help}"
+        );
     }
     for text in ["Exit codes:", "130", "HF_TOKEN", "millrace run demo"] {
         assert!(help.contains(text), "{text}");
     }
     let version = finish(&mut here(&["--version"])).expect(OK).stdout;
-    assert_eq!(version.trim(), concat!("millrace ", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        version.trim(),
+        concat!("millrace ", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 #[test]
@@ -52,8 +58,8 @@ fn every_command_has_help_with_examples() {
 
 #[test]
 fn wrong_usage_is_code_2_and_names_the_right_one() {
-    let typo = finish(&mut here(&["rnu"])).expect(USAGE);
-    assert!(typo.stderr.contains("run"), "{}", typo.stderr);
+    let typo = finish(&mut here(&["perplexty"])).expect(USAGE);
+    assert!(typo.stderr.contains("'perplexity'"), "{}", typo.stderr);
     let flag = finish(&mut here(&["run", "demo", "x", "--max-tokes", "5"])).expect(USAGE);
     assert!(flag.stderr.contains("--max-tokens"), "{}", flag.stderr);
     let level = finish(&mut here(&["doctor", "--cpu-level", "sse9"])).expect(USAGE);
@@ -78,7 +84,10 @@ fn manual_pages_for_every_command() {
     assert!(page("millrace.1").contains("Exit codes"));
     for command in COMMANDS {
         let text = page(&format!("millrace-{command}.1"));
-        assert!(text.contains("SYNOPSIS") && text.contains("Examples"), "{command}");
+        assert!(
+            text.contains("SYNOPSIS") && text.contains("Examples"),
+            "{command}"
+        );
     }
 }
 
@@ -96,22 +105,42 @@ fn devices_names_the_processor_and_its_level() {
 #[test]
 fn doctor_runs_the_built_in_model() {
     let dir = tempdir().expect("a temporary folder");
-    let json = finish(millrace(dir.path()).args(["doctor", "--json"])).expect(OK).json();
+    let json = finish(millrace(dir.path()).args(["doctor", "--json"]))
+        .expect(OK)
+        .json();
     assert_eq!(json["ready"], true);
     let checks = json["checks"].as_array().expect("a list");
-    let check = |name: &str| checks.iter().find(|check| check["check"] == name).expect(name);
+    let check = |name: &str| {
+        checks
+            .iter()
+            .find(|check| check["check"] == name)
+            .expect(name)
+    };
     assert_eq!(check("self-test")["status"], "ok");
-    assert!(check("cache")["found"].as_str().is_some_and(|text| text.contains("huggingface")));
-    assert!(!dir.path().join(".cache").exists(), "a check leaves no trace");
+    assert!(
+        check("cache")["found"]
+            .as_str()
+            .is_some_and(|text| text.contains("huggingface"))
+    );
+    assert!(
+        !dir.path().join(".cache").exists(),
+        "a check leaves no trace"
+    );
 }
 
 #[test]
 fn info_knows_gguf_files_folders_and_the_built_in_model() {
-    let info = |model: &str| finish(&mut here(&["info", model, "--json"])).expect(OK).json();
+    let info = |model: &str| {
+        finish(&mut here(&["info", model, "--json"]))
+            .expect(OK)
+            .json()
+    };
     let path = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
-    for (model, family) in
-        [(path(models::gguf()), "llama"), (path(models::folder()), "llama"), (path(models::gemma()), "gemma3")]
-    {
+    for (model, family) in [
+        (path(models::gguf()), "llama"),
+        (path(models::folder()), "llama"),
+        (path(models::gemma()), "gemma3"),
+    ] {
         let json = info(&model);
         assert_eq!(json["config"]["family"], family, "{model}");
         assert_eq!(json["config"]["n_layers"], 2);
@@ -137,8 +166,16 @@ fn memory_grows_with_the_context_and_shrinks_with_the_cache_format() {
 #[test]
 fn info_lists_tensors_and_shortens_long_metadata() {
     let model = models::gguf().to_str().expect("UTF-8");
-    let text = finish(&mut here(&["info", model, "--tensors"])).expect(OK).stdout;
-    for part in ["blk.1.ffn_down.weight", "q8_0", "general.architecture", "in all]", "Memory for a context"] {
+    let text = finish(&mut here(&["info", model, "--tensors"]))
+        .expect(OK)
+        .stdout;
+    for part in [
+        "blk.1.ffn_down.weight",
+        "q8_0",
+        "general.architecture",
+        "in all]",
+        "Memory for a context",
+    ] {
         assert!(text.contains(part), "no {part} in:\n{text}");
     }
 }
@@ -147,12 +184,18 @@ fn info_lists_tensors_and_shortens_long_metadata() {
 #[test]
 fn a_full_standard_output_is_an_error_and_a_closed_one_is_not() {
     let home = tempdir().expect("a temporary folder");
-    let full = finish(&mut shell(home.path(), "\"$MILLRACE\" info demo > /dev/full"));
+    let full = finish(&mut shell(
+        home.path(),
+        "\"$MILLRACE\" info demo > /dev/full",
+    ));
     full.expect_error(IO, &["standard output"]);
     let closed = "set -o pipefail; \"$MILLRACE\" info demo --full --tensors | head -n 1";
     let mut bash = shell(home.path(), "true");
     let mut command = Command::new("bash");
-    command.arg("-c").arg(closed).env("MILLRACE", env!("CARGO_BIN_EXE_millrace"));
+    command
+        .arg("-c")
+        .arg(closed)
+        .env("MILLRACE", env!("CARGO_BIN_EXE_millrace"));
     if bash.status().is_ok() && Command::new("bash").arg("-c").arg("true").status().is_ok() {
         let head = finish(&mut command).expect(OK);
         assert_eq!(head.stderr, "");

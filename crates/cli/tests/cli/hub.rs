@@ -52,7 +52,10 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -73,11 +76,13 @@ impl TestHub {
     pub(crate) fn start(files: &[(&str, Vec<u8>)], faults: Faults) -> TestHub {
         let hub = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let storage = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = |listener: &TcpListener| {
-            format!("http://{}", listener.local_addr().expect("bound"))
-        };
+        let address =
+            |listener: &TcpListener| format!("http://{}", listener.local_addr().expect("bound"));
         let shared = Arc::new(Shared {
-            files: files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.clone())).collect(),
+            files: files
+                .iter()
+                .map(|(name, bytes)| ((*name).to_owned(), bytes.clone()))
+                .collect(),
             faults: Mutex::new(faults),
             requests: Mutex::default(),
             storage: address(&storage),
@@ -90,7 +95,11 @@ impl TestHub {
 
     /// Everything asked for so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.shared.requests.lock().expect("no panic while held").clone()
+        self.shared
+            .requests
+            .lock()
+            .expect("no panic while held")
+            .clone()
     }
 
     /// Requests that brought file content (not the redirects before them).
@@ -132,17 +141,29 @@ fn answer(mut stream: TcpStream, server: &'static str, shared: &Shared) -> std::
     let mut headers = Vec::new();
     for line in lines {
         let line = line?;
-        let Some((name, value)) = line.split_once(':') else { break };
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
         headers.push((name.to_lowercase(), value.trim().to_owned()));
     }
-    let request = Request { server, path, headers };
-    shared.requests.lock().expect("no panic while held").push(request.clone());
+    let request = Request {
+        server,
+        path,
+        headers,
+    };
+    shared
+        .requests
+        .lock()
+        .expect("no panic while held")
+        .push(request.clone());
     respond(&mut stream, &request, shared)
 }
 
 fn respond(stream: &mut TcpStream, request: &Request, shared: &Shared) -> std::io::Result<()> {
     let faults = shared.faults.lock().expect("no panic while held").clone();
-    let authorized = request.header("authorization").map(|value| value.replace("Bearer ", ""));
+    let authorized = request
+        .header("authorization")
+        .map(|value| value.replace("Bearer ", ""));
     if request.server == "hub" && faults.token.is_some() && authorized.as_deref() != faults.token {
         return plain(stream, 401, &[]);
     }
@@ -157,7 +178,9 @@ fn respond(stream: &mut TcpStream, request: &Request, shared: &Shared) -> std::i
         return plain(stream, 404, &[("X-Error-Code", "RevisionNotFound")]);
     }
     let resolve = format!("/{REPO}/resolve/{COMMIT}/");
-    let name = path.strip_prefix(&resolve).or(path.strip_prefix("/stored/"));
+    let name = path
+        .strip_prefix(&resolve)
+        .or(path.strip_prefix("/stored/"));
     let Some((name, bytes)) =
         name.and_then(|name| shared.files.iter().find(|(file, _)| file == name))
     else {
@@ -168,7 +191,11 @@ fn respond(stream: &mut TcpStream, request: &Request, shared: &Shared) -> std::i
         return plain(stream, 307, &[("Location", &format!("/stored/{name}"))]);
     }
     if !direct && faults.storage && bytes.len() > LARGE_BYTES {
-        return plain(stream, 302, &[("Location", &format!("{}/stored/{name}", shared.storage))]);
+        return plain(
+            stream,
+            302,
+            &[("Location", &format!("{}/stored/{name}", shared.storage))],
+        );
     }
     let next_status = {
         let mut faults = shared.faults.lock().expect("no panic while held");
@@ -193,7 +220,13 @@ fn content(
         .header("range")
         .filter(|_| !faults.ignore_range)
         .filter(|_| request.header("if-range").is_none_or(|value| value == etag))
-        .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
+        .and_then(|range| {
+            range
+                .strip_prefix("bytes=")?
+                .strip_suffix('-')?
+                .parse::<usize>()
+                .ok()
+        });
     let total = bytes.len();
     let mut body = bytes[start.unwrap_or(0)..].to_vec();
     let large = total > LARGE_BYTES;
@@ -201,7 +234,10 @@ fn content(
         body[0] ^= 1;
     }
     let status = match start {
-        Some(start) => format!("206 Partial Content\r\nContent-Range: bytes {start}-{}/{total}", total - 1),
+        Some(start) => format!(
+            "206 Partial Content\r\nContent-Range: bytes {start}-{}/{total}",
+            total - 1
+        ),
         None => "200 OK".to_owned(),
     };
     let length = body.len();
@@ -243,8 +279,14 @@ fn listing(shared: &Shared, faults: &Faults) -> Value {
 }
 
 fn plain(stream: &mut TcpStream, status: u16, headers: &[(&str, &str)]) -> std::io::Result<()> {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    write!(stream, "HTTP/1.1 {status} Status\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n")
+    let headers: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    write!(
+        stream,
+        "HTTP/1.1 {status} Status\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n"
+    )
 }
 
 fn json_body(stream: &mut TcpStream, value: &Value) -> std::io::Result<()> {

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
+static FOLDER: LazyLock<TempDir> =
+    LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
 
 /// Writes a model into the shared folder.
 fn synth(geometry: &str, name: &str, kind: &str) -> PathBuf {
     let path = FOLDER.path().join(name);
     let mut command = millrace(FOLDER.path());
-    command.args(["-q", "synth", geometry, name, "--type", kind, "--layers", "2", "--seed", "1"]);
+    command.args([
+        "-q", "synth", geometry, name, "--type", kind, "--layers", "2", "--seed", "1",
+    ]);
     finish(&mut command).expect(OK);
     path
 }

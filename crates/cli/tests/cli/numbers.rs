@@ -25,19 +25,39 @@ fn ok(home: &TempDir, arguments: &[&str]) -> Finished {
 /// A tensor's shape and numbers.
 fn tensor(checkpoint: &Checkpoint, name: &str) -> (Vec<usize>, Vec<f32>) {
     let tensor = checkpoint.tensor(name).expect(name);
-    let numbers = tensor.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let numbers = tensor
+        .bytes
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     (tensor.info.shape.clone(), numbers.collect())
 }
 
 #[test]
 fn logits_of_the_last_token_or_of_all() {
     let home = home();
-    for (i, model) in [models::gguf(), models::folder(), models::gemma()].into_iter().enumerate() {
-        let (last, all) = (format!("last{i}.safetensors"), format!("all{i}.safetensors"));
+    for (i, model) in [models::gguf(), models::folder(), models::gemma()]
+        .into_iter()
+        .enumerate()
+    {
+        let (last, all) = (
+            format!("last{i}.safetensors"),
+            format!("all{i}.safetensors"),
+        );
         let tokens = ["--tokens", "1,2,3,4,5"];
-        ok(&home, &[&["logits", text(model), "--out", &last], &tokens[..]].concat());
+        ok(
+            &home,
+            &[&["logits", text(model), "--out", &last], &tokens[..]].concat(),
+        );
         let more = ["--all", "--hidden-states"];
-        ok(&home, &[&["logits", text(model), "--out", &all], &tokens[..], &more[..]].concat());
+        ok(
+            &home,
+            &[
+                &["logits", text(model), "--out", &all],
+                &tokens[..],
+                &more[..],
+            ]
+            .concat(),
+        );
         let last = Checkpoint::open(&home.path().join(&last)).expect("readable");
         let all = Checkpoint::open(&home.path().join(&all)).expect("readable");
         let (shape, row) = tensor(&last, "logits");
@@ -57,15 +77,28 @@ fn logits_of_the_last_token_or_of_all() {
 #[test]
 fn perplexity_of_random_weights_is_near_the_vocabulary() {
     let home = home();
-    let words: String = (0..300).map(|i| format!("word{} ", i * 7919 % 1000)).collect();
+    let words: String = (0..300)
+        .map(|i| format!("word{} ", i * 7919 % 1000))
+        .collect();
     fs::write(home.path().join("text.txt"), words).expect("write");
-    let arguments = ["perplexity", text(models::gguf()), "text.txt", "-c", "128", "--chunks", "3"];
+    let arguments = [
+        "perplexity",
+        text(models::gguf()),
+        "text.txt",
+        "-c",
+        "128",
+        "--chunks",
+        "3",
+    ];
     let json = ok(&home, &[&arguments[..], &["--json"]].concat()).json();
     let perplexity = json["perplexity"].as_f64().expect("a number");
     assert!((200.0..5000.0).contains(&perplexity), "{perplexity}");
     assert_eq!(json["n_tokens_scored"], 3 * 63);
     let plain = ok(&home, &arguments).stdout;
-    assert!(plain.starts_with(&format!("PPL = {perplexity:.4} +/- ")), "{plain}");
+    assert!(
+        plain.starts_with(&format!("PPL = {perplexity:.4} +/- ")),
+        "{plain}"
+    );
     // The cache's format and the threads change little and nothing.
     let other = ok(&home, &[&arguments[..], &["--json", "-t", "1"]].concat()).json();
     assert_eq!(other["perplexity"], json["perplexity"]);
@@ -75,19 +108,42 @@ fn perplexity_of_random_weights_is_near_the_vocabulary() {
 fn bench_prints_llama_benchs_columns() {
     let home = home();
     let model = text(models::gguf());
-    let tests = ["-p", "16,8", "-n", "4", "-pg", "8,2", "-d", "0,8", "-r", "2", "-t", "1"];
-    let bench = |format: &str| ok(&home, &[&["bench", model, "-o", format], &tests[..]].concat()).stdout;
+    let tests = [
+        "-p", "16,8", "-n", "4", "-pg", "8,2", "-d", "0,8", "-r", "2", "-t", "1",
+    ];
+    let bench = |format: &str| {
+        ok(
+            &home,
+            &[&["bench", model, "-o", format], &tests[..]].concat(),
+        )
+        .stdout
+    };
     let markdown = bench("md");
     let lines: Vec<&str> = markdown.lines().collect();
     assert_eq!(lines.len(), 2 + 8, "{markdown}");
-    let heading: Vec<&str> = lines[0].split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
-    assert_eq!(heading, ["model", "size", "params", "backend", "threads", "test", "t/s"]);
-    assert!(markdown.contains(" pp8+tg2 @ d8 ") && markdown.contains(" ± "), "{markdown}");
+    let heading: Vec<&str> = lines[0]
+        .split('|')
+        .map(str::trim)
+        .filter(|cell| !cell.is_empty())
+        .collect();
+    assert_eq!(
+        heading,
+        [
+            "model", "size", "params", "backend", "threads", "test", "t/s"
+        ]
+    );
+    assert!(
+        markdown.contains(" pp8+tg2 @ d8 ") && markdown.contains(" ± "),
+        "{markdown}"
+    );
 
     let rows: Value = serde_json::from_str(&bench("json")).expect("JSON");
     let row = &rows[0];
     assert_eq!(rows.as_array().map(Vec::len), Some(8));
-    assert_eq!((&row["n_prompt"], &row["n_gen"], &row["n_depth"]), (&16.into(), &0.into(), &0.into()));
+    assert_eq!(
+        (&row["n_prompt"], &row["n_gen"], &row["n_depth"]),
+        (&16.into(), &0.into(), &0.into())
+    );
     assert_eq!(row["samples_ns"].as_array().map(Vec::len), Some(2));
     assert!(row["avg_ts"].as_f64().is_some_and(|rate| rate > 0.0));
     assert_eq!(bench("jsonl").lines().count(), 8);
@@ -100,8 +156,13 @@ fn bench_prints_llama_benchs_columns() {
 fn synth_writes_the_same_bytes_again() {
     let home = home();
     for (name, threads) in [("a.gguf", "1"), ("b.gguf", "2")] {
-        let options = ["--type", "Q4_K_M", "--layers", "1", "--seed", "5", "-t", threads];
-        ok(&home, &[&["synth", "llama-tiny", name], &options[..]].concat());
+        let options = [
+            "--type", "Q4_K_M", "--layers", "1", "--seed", "5", "-t", threads,
+        ];
+        ok(
+            &home,
+            &[&["synth", "llama-tiny", name], &options[..]].concat(),
+        );
     }
     let read = |name: &str| fs::read(home.path().join(name)).expect(name);
     assert!(read("a.gguf") == read("b.gguf"));
@@ -111,14 +172,30 @@ fn synth_writes_the_same_bytes_again() {
 fn a_vocabulary_can_be_taken_from_another_file() {
     let home = home();
     let source = text(models::gemma());
-    let json = ok(&home, &["synth", "llama-tiny", "v.gguf", "--vocab-from", source, "--json"]).json();
+    let json = ok(
+        &home,
+        &[
+            "synth",
+            "llama-tiny",
+            "v.gguf",
+            "--vocab-from",
+            source,
+            "--json",
+        ],
+    )
+    .json();
     assert_eq!(json["vocab_size"], 512);
     ok(&home, &["tokenize", "v.gguf", "Hello"]);
 }
 
 /// The greedy answer of a model, as token ids.
 fn answer(home: &TempDir, model: &str) -> Value {
-    ok(home, &["run", model, "Hello", "-n", "6", "--greedy", "--json"]).json()["tokens"].clone()
+    ok(
+        home,
+        &["run", model, "Hello", "-n", "6", "--greedy", "--json"],
+    )
+    .json()["tokens"]
+        .clone()
 }
 
 #[test]
@@ -135,14 +212,33 @@ fn conversions_keep_what_the_model_says() {
     ok(&home, &["quantize", folder, "small.gguf", "Q4_K_M"]);
     ok(&home, &["quantize", folder, "bundle", "Q4NX"]);
     for model in ["small.gguf", "bundle"] {
-        assert_eq!(answer(&home, model).as_array().map(Vec::len), Some(6), "{model}");
+        assert_eq!(
+            answer(&home, model).as_array().map(Vec::len),
+            Some(6),
+            "{model}"
+        );
     }
 }
 
 #[test]
 fn a_dry_run_writes_nothing() {
     let home = home();
-    let plan = ok(&home, &["quantize", text(models::folder()), "x.gguf", "q4_k", "--dry-run", "--json"]).json();
-    assert!(plan["tensors"].as_array().is_some_and(|tensors| tensors.len() > 10));
+    let plan = ok(
+        &home,
+        &[
+            "quantize",
+            text(models::folder()),
+            "x.gguf",
+            "q4_k",
+            "--dry-run",
+            "--json",
+        ],
+    )
+    .json();
+    assert!(
+        plan["tensors"]
+            .as_array()
+            .is_some_and(|tensors| tensors.len() > 10)
+    );
     assert_eq!(fs::read_dir(home.path()).expect("folder").count(), 0);
 }

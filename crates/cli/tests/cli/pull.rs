@@ -1,7 +1,10 @@
 //! `millrace pull` against a hub on loopback.
 
 use crate::hub::{COMMIT, Faults, REPO, TestHub, git_sha1, sha256};
-use crate::run::{Finished, INTERRUPTED, IO, NOT_FOUND, OK, USAGE, finish, finished, millrace, shell};
+use crate::models;
+use crate::run::{
+    Finished, INTERRUPTED, IO, NOT_FOUND, OK, USAGE, finish, finished, millrace, shell,
+};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +16,9 @@ const GGUF: &str = "tiny-Q4_0.gguf";
 
 /// Bytes that differ everywhere, so that a wrong splice shows.
 fn weights(n: usize, seed: u8) -> Vec<u8> {
-    (0..n).map(|i| (i as u64).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+    (0..n)
+        .map(|i| (i as u64).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed)
+        .collect()
 }
 
 fn gguf_hub(faults: Faults) -> (TestHub, Vec<u8>) {
@@ -32,24 +37,36 @@ fn home() -> TempDir {
 
 fn pull(hub: &TestHub, home: &TempDir, arguments: &[&str]) -> Command {
     let mut command = millrace(home.path());
-    command.arg("pull").args(arguments).env("HF_ENDPOINT", &hub.endpoint);
+    command
+        .arg("pull")
+        .args(arguments)
+        .env("HF_ENDPOINT", &hub.endpoint);
     command
 }
 
 fn repo_dir(home: &TempDir) -> PathBuf {
-    home.path().join(".cache/huggingface/hub/models--acme--tiny")
+    home.path()
+        .join(".cache/huggingface/hub/models--acme--tiny")
 }
 
 fn incomplete(home: &TempDir, bytes: &[u8]) -> PathBuf {
-    repo_dir(home).join("blobs").join(format!("{}.incomplete", sha256(bytes)))
+    repo_dir(home)
+        .join("blobs")
+        .join(format!("{}.incomplete", sha256(bytes)))
 }
 
 /// The pulled file has these bytes, and nothing unfinished is left.
 #[track_caller]
 fn assert_pulled(finished: &Finished, home: &TempDir, bytes: &[u8]) {
     let path = PathBuf::from(finished.stdout.trim_end());
-    assert_eq!(path, repo_dir(home).join("snapshots").join(COMMIT).join(GGUF));
-    assert!(fs::read(&path).expect("readable") == bytes, "the bytes differ");
+    assert_eq!(
+        path,
+        repo_dir(home).join("snapshots").join(COMMIT).join(GGUF)
+    );
+    assert!(
+        fs::read(&path).expect("readable") == bytes,
+        "the bytes differ"
+    );
     assert!(!incomplete(home, bytes).exists());
 }
 
@@ -76,7 +93,9 @@ fn a_gguf_lands_in_the_shared_layout_and_comes_once() {
 fn a_quantisation_is_chosen_and_a_wrong_one_lists_the_others() {
     let (hub, _) = gguf_hub(Faults::default());
     let home = home();
-    let q8 = finish(&mut pull(&hub, &home, &["hf:acme/tiny:q8_0", "--json"])).expect(OK).json();
+    let q8 = finish(&mut pull(&hub, &home, &["hf:acme/tiny:q8_0", "--json"]))
+        .expect(OK)
+        .json();
     assert_eq!(q8["files"][0]["name"], "tiny-Q8_0.gguf");
     assert_eq!(q8["files"][0]["downloaded_bytes"], 400_000);
     assert_eq!(q8["commit"], COMMIT);
@@ -96,22 +115,50 @@ fn a_safetensors_model_is_a_folder() {
     let home = home();
     let path = finish(&mut pull(&hub, &home, &[REPO])).expect(OK).stdout;
     let folder = Path::new(path.trim_end());
-    assert_eq!(fs::read(folder.join("config.json")).expect("config"), config);
+    assert_eq!(
+        fs::read(folder.join("config.json")).expect("config"),
+        config
+    );
     assert!(folder.join("model.safetensors").is_file());
     assert!(!folder.join("original").exists());
-    assert!(repo_dir(&home).join("blobs").join(git_sha1(&config)).is_file());
+    assert!(
+        repo_dir(&home)
+            .join("blobs")
+            .join(git_sha1(&config))
+            .is_file()
+    );
 }
 
 #[test]
 fn a_cut_connection_continues_with_a_range() {
     let cut_after = vec![100_000, 120_000];
-    let (hub, bytes) = gguf_hub(Faults { cut_after, ..Faults::default() });
+    let (hub, bytes) = gguf_hub(Faults {
+        cut_after,
+        ..Faults::default()
+    });
     let home = home();
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
-    let ranges: Vec<_> =
-        hub.downloads(GGUF).iter().map(|request| request.header("range").map(str::to_owned)).collect();
-    assert_eq!(ranges, [None, Some("bytes=100000-".into()), Some("bytes=220000-".into())]);
-    assert_eq!(hub.downloads(GGUF)[1].header("if-range"), Some("\"validator\""));
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
+    let ranges: Vec<_> = hub
+        .downloads(GGUF)
+        .iter()
+        .map(|request| request.header("range").map(str::to_owned))
+        .collect();
+    assert_eq!(
+        ranges,
+        [
+            None,
+            Some("bytes=100000-".into()),
+            Some("bytes=220000-".into())
+        ]
+    );
+    assert_eq!(
+        hub.downloads(GGUF)[1].header("if-range"),
+        Some("\"validator\"")
+    );
 }
 
 #[test]
@@ -120,8 +167,15 @@ fn a_later_run_continues_an_earlier_one() {
     let home = home();
     fs::create_dir_all(repo_dir(&home).join("blobs")).expect("folder");
     fs::write(incomplete(&home, &bytes), &bytes[..123_456]).expect("write");
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
-    assert_eq!(hub.downloads(GGUF)[0].header("range"), Some("bytes=123456-"));
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
+    assert_eq!(
+        hub.downloads(GGUF)[0].header("range"),
+        Some("bytes=123456-")
+    );
 }
 
 #[test]
@@ -130,27 +184,47 @@ fn a_damaged_beginning_is_noticed_and_fetched_again() {
     let home = home();
     fs::create_dir_all(repo_dir(&home).join("blobs")).expect("folder");
     fs::write(incomplete(&home, &bytes), vec![0; 5000]).expect("write");
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
     assert_eq!(hub.downloads(GGUF).len(), 2);
     // More than the whole file cannot be its beginning either.
     fs::remove_dir_all(repo_dir(&home)).expect("remove");
     fs::create_dir_all(repo_dir(&home).join("blobs")).expect("folder");
     fs::write(incomplete(&home, &bytes), vec![0; 400_000]).expect("write");
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
 }
 
 #[test]
 fn a_server_without_ranges_sends_it_all_again() {
-    let faults = Faults { ignore_range: true, cut_after: vec![50_000], ..Faults::default() };
+    let faults = Faults {
+        ignore_range: true,
+        cut_after: vec![50_000],
+        ..Faults::default()
+    };
     let (hub, bytes) = gguf_hub(faults);
     let home = home();
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
     assert_eq!(hub.downloads(GGUF).len(), 2);
 }
 
 #[test]
 fn the_token_reaches_the_hub_and_never_the_storage() {
-    let faults = Faults { token: Some("hf_secret"), storage: true, ..Faults::default() };
+    let faults = Faults {
+        token: Some("hf_secret"),
+        storage: true,
+        ..Faults::default()
+    };
     let (hub, bytes) = gguf_hub(faults);
     let home = home();
     let run = finish(pull(&hub, &home, &[REPO]).env("HF_TOKEN", "hf_secret")).expect(OK);
@@ -166,12 +240,20 @@ fn the_token_reaches_the_hub_and_never_the_storage() {
 
 #[test]
 fn a_redirect_on_the_same_server_keeps_the_token() {
-    let faults = Faults { token: Some("hf_file"), same_host_redirect: true, ..Faults::default() };
+    let faults = Faults {
+        token: Some("hf_file"),
+        same_host_redirect: true,
+        ..Faults::default()
+    };
     let (hub, bytes) = gguf_hub(faults);
     let home = home();
     fs::create_dir_all(home.path().join(".cache/huggingface")).expect("folder");
     fs::write(home.path().join(".cache/huggingface/token"), "hf_file\n").expect("write");
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
 }
 
 #[test]
@@ -182,13 +264,24 @@ fn refusals_say_what_to_do() {
         .expect_error(NOT_FOUND, &["acme/other", "no such model", "spelling"]);
     finish(&mut pull(&hub, &home, &["acme/tiny@v9"]))
         .expect_error(NOT_FOUND, &["no revision `v9`"]);
-    hub.set_faults(Faults { token: Some("hf_secret"), ..Faults::default() });
-    finish(&mut pull(&hub, &home, &[REPO])).expect_error(NOT_FOUND, &["refuses", "401", "HF_TOKEN"]);
+    hub.set_faults(Faults {
+        token: Some("hf_secret"),
+        ..Faults::default()
+    });
+    finish(&mut pull(&hub, &home, &[REPO]))
+        .expect_error(NOT_FOUND, &["refuses", "401", "HF_TOKEN"]);
     finish(pull(&hub, &home, &[REPO]).env("HF_TOKEN", "wrong"))
         .expect_error(NOT_FOUND, &["expired"]);
-    hub.set_faults(Faults { gated: true, ..Faults::default() });
-    finish(&mut pull(&hub, &home, &[REPO])).expect_error(NOT_FOUND, &["gated", "accept the licence"]);
-    assert!(!repo_dir(&home).exists(), "nothing is made for a model that is not there");
+    hub.set_faults(Faults {
+        gated: true,
+        ..Faults::default()
+    });
+    finish(&mut pull(&hub, &home, &[REPO]))
+        .expect_error(NOT_FOUND, &["gated", "accept the licence"]);
+    assert!(
+        !repo_dir(&home).exists(),
+        "nothing is made for a model that is not there"
+    );
 }
 
 #[test]
@@ -207,27 +300,44 @@ fn no_hub_at_all_is_reported_at_once() {
     let home = home();
     let mut command = pull(&hub, &home, &[REPO]);
     let begin = Instant::now();
-    finish(command.env("HF_ENDPOINT", "http://127.0.0.1:9")).expect_error(NOT_FOUND, &["127.0.0.1:9"]);
+    finish(command.env("HF_ENDPOINT", "http://127.0.0.1:9"))
+        .expect_error(NOT_FOUND, &["127.0.0.1:9"]);
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
 fn wrong_bytes_are_refused_and_deleted() {
-    let (hub, bytes) = gguf_hub(Faults { corrupt: true, ..Faults::default() });
+    let (hub, bytes) = gguf_hub(Faults {
+        corrupt: true,
+        ..Faults::default()
+    });
     let home = home();
-    finish(&mut pull(&hub, &home, &[REPO]))
-        .expect_error(NOT_FOUND, &["SHA-256", &sha256(&bytes), "run the command again"]);
+    finish(&mut pull(&hub, &home, &[REPO])).expect_error(
+        NOT_FOUND,
+        &["SHA-256", &sha256(&bytes), "run the command again"],
+    );
     assert!(!incomplete(&home, &bytes).exists());
     assert!(!repo_dir(&home).join("refs/main").exists());
     hub.set_faults(Faults::default());
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
 }
 
 #[test]
 fn a_busy_server_is_asked_again() {
-    let (hub, bytes) = gguf_hub(Faults { statuses: vec![503, 429], ..Faults::default() });
+    let (hub, bytes) = gguf_hub(Faults {
+        statuses: vec![503, 429],
+        ..Faults::default()
+    });
     let home = home();
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
     assert_eq!(hub.downloads(GGUF).len(), 3);
 }
 
@@ -241,18 +351,64 @@ fn offline_uses_the_cache_and_never_the_network() {
     assert!(hub.requests().is_empty());
     finish(&mut pull(&hub, &home, &[REPO])).expect(OK);
     let online = hub.requests().len();
-    assert_pulled(&finish(&mut pull(&hub, &home, &["--offline", REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &["--offline", REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
     assert_eq!(hub.requests().len(), online);
+}
+
+#[test]
+fn a_model_argument_downloads_once_and_then_needs_no_hub() {
+    let bytes = fs::read(models::gguf()).expect("the model");
+    let hub = TestHub::start(&[("tiny-Q8_0.gguf", bytes)], Faults::default());
+    let home = home();
+    let info = |model: &str| {
+        let mut command = millrace(home.path());
+        finish(
+            command
+                .args(["info", model, "--json"])
+                .env("HF_ENDPOINT", &hub.endpoint),
+        )
+    };
+    info("acme/tiny").expect_error(NOT_FOUND, &["millrace pull acme/tiny"]);
+    assert!(
+        hub.requests().is_empty(),
+        "a bare name never asks the network"
+    );
+    assert_eq!(
+        info("hf:acme/tiny").expect(OK).json()["config"]["family"],
+        "llama"
+    );
+    let asked = hub.requests().len();
+    for model in [
+        "hf:acme/tiny:Q8_0",
+        "hf://acme/tiny",
+        "acme/tiny",
+        "acme/tiny:q8_0",
+    ] {
+        info(model).expect(OK);
+    }
+    assert_eq!(hub.requests().len(), asked);
+    info("acme/tinny").expect_error(NOT_FOUND, &["did you mean `acme/tiny`"]);
 }
 
 #[test]
 fn two_processes_share_one_download() {
     let drip = Some((30_000, Duration::from_millis(60)));
-    let (hub, bytes) = gguf_hub(Faults { drip, ..Faults::default() });
+    let (hub, bytes) = gguf_hub(Faults {
+        drip,
+        ..Faults::default()
+    });
     let home = home();
     let start = || {
         let mut command = pull(&hub, &home, &[REPO]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts")
     };
     let both = [start(), start()];
     for child in both {
@@ -264,8 +420,12 @@ fn two_processes_share_one_download() {
 
 #[test]
 fn a_listing_cannot_write_outside_the_cache() {
-    let evil = json!({ "rfilename": "../../../../evil.gguf", "size": 3, "blobId": git_sha1(b"abc") });
-    let (hub, _) = gguf_hub(Faults { extra_siblings: vec![evil], ..Faults::default() });
+    let evil =
+        json!({ "rfilename": "../../../../evil.gguf", "size": 3, "blobId": git_sha1(b"abc") });
+    let (hub, _) = gguf_hub(Faults {
+        extra_siblings: vec![evil],
+        ..Faults::default()
+    });
     let home = home();
     finish(&mut pull(&hub, &home, &[REPO])).expect_error(NOT_FOUND, &["evil.gguf"]);
     assert!(!repo_dir(&home).exists());
@@ -275,10 +435,17 @@ fn a_listing_cannot_write_outside_the_cache() {
 #[test]
 fn ctrl_c_keeps_what_came_and_the_next_run_continues() {
     let drip = Some((20_000, Duration::from_millis(100)));
-    let (hub, bytes) = gguf_hub(Faults { drip, ..Faults::default() });
+    let (hub, bytes) = gguf_hub(Faults {
+        drip,
+        ..Faults::default()
+    });
     let home = home();
     let mut command = pull(&hub, &home, &[REPO]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
     let began = Instant::now();
     while fs::metadata(incomplete(&home, &bytes)).map_or(0, |file| file.len()) < 40_000 {
         assert!(began.elapsed() < Duration::from_secs(20), "no bytes arrive");
@@ -289,9 +456,16 @@ fn ctrl_c_keeps_what_came_and_the_next_run_continues() {
     let kept = fs::metadata(incomplete(&home, &bytes)).expect("kept").len();
     assert!((40_000..300_000).contains(&kept), "{kept}");
     hub.set_faults(Faults::default());
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
     let range = format!("bytes={kept}-");
-    assert_eq!(hub.downloads(GGUF).last().expect("asked").header("range"), Some(range.as_str()));
+    assert_eq!(
+        hub.downloads(GGUF).last().expect("asked").header("range"),
+        Some(range.as_str())
+    );
 }
 
 /// A file size limit stands in for a full disk: the write fails in the same place.
@@ -305,5 +479,9 @@ fn a_full_disk_keeps_what_fits() {
     finish(limited.env("HF_ENDPOINT", &hub.endpoint)).expect_error(IO, &["incomplete"]);
     let kept = fs::metadata(incomplete(&home, &bytes)).expect("kept").len();
     assert!(kept > 0 && kept < bytes.len() as u64, "{kept}");
-    assert_pulled(&finish(&mut pull(&hub, &home, &[REPO])).expect(OK), &home, &bytes);
+    assert_pulled(
+        &finish(&mut pull(&hub, &home, &[REPO])).expect(OK),
+        &home,
+        &bytes,
+    );
 }

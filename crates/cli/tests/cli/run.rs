@@ -38,7 +38,10 @@ pub(crate) fn millrace(home: &Path) -> Command {
 #[cfg(unix)]
 pub(crate) fn shell(home: &Path, script: &str) -> Command {
     let mut command = clean(Command::new("sh"), home);
-    command.arg("-c").arg(script).env("MILLRACE", env!("CARGO_BIN_EXE_millrace"));
+    command
+        .arg("-c")
+        .arg(script)
+        .env("MILLRACE", env!("CARGO_BIN_EXE_millrace"));
     command
 }
 
@@ -75,7 +78,11 @@ impl Finished {
     /// Asserts the exit code, showing everything printed if it differs.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Finished {
-        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code, code,
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout, self.stderr
+        );
         self
     }
 
@@ -85,7 +92,11 @@ impl Finished {
         let finished = self.expect(code);
         assert!(finished.stderr.contains("error:"), "{}", finished.stderr);
         for text in mentions {
-            assert!(finished.stderr.contains(text), "no `{text}` in: {}", finished.stderr);
+            assert!(
+                finished.stderr.contains(text),
+                "no `{text}` in: {}",
+                finished.stderr
+            );
         }
         finished
     }

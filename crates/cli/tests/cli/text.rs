@@ -28,22 +28,34 @@ fn json(arguments: &[&str]) -> Value {
 
 /// Runs with this standard input.
 fn with_input(command: &mut Command, input: &str) -> Finished {
-    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let command = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().expect("starts");
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("takes input");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(input.as_bytes())
+        .expect("takes input");
     finished(child.wait_with_output().expect("ends"))
 }
 
 #[test]
 fn a_seed_decides_the_text() {
-    let text = |seed: &str| json(&["Hello", "-n", "12", "--temp", "1.5", "--seed", seed])["tokens"].clone();
+    let text = |seed: &str| {
+        json(&["Hello", "-n", "12", "--temp", "1.5", "--seed", seed])["tokens"].clone()
+    };
     assert_eq!(text("7"), text("7"));
     assert_ne!(text("7"), text("8"));
 }
 
 #[test]
 fn the_text_does_not_depend_on_threads_or_prompt_chunks() {
-    let tokens = |threads: &str| json(&["Hello there", "-n", "8", "--greedy", "-t", threads])["tokens"].clone();
+    let tokens = |threads: &str| {
+        json(&["Hello there", "-n", "8", "--greedy", "-t", threads])["tokens"].clone()
+    };
     assert_eq!(tokens("1"), tokens("2"));
 }
 
@@ -54,8 +66,16 @@ fn json_says_what_happened() {
     assert_eq!(outcome["tokens"].as_array().map(Vec::len), Some(5));
     assert_eq!(outcome["seed"], 3);
     assert_eq!(outcome["timings"]["n_prompt"], 5);
-    assert!(outcome["timings"]["time_to_first_token_ms"].as_f64().is_some_and(|ms| ms > 0.0));
-    assert!(outcome["model"].as_str().is_some_and(|name| name.ends_with("llama.gguf")));
+    assert!(
+        outcome["timings"]["time_to_first_token_ms"]
+            .as_f64()
+            .is_some_and(|ms| ms > 0.0)
+    );
+    assert!(
+        outcome["model"]
+            .as_str()
+            .is_some_and(|name| name.ends_with("llama.gguf"))
+    );
 }
 
 #[test]
@@ -64,10 +84,16 @@ fn prompts_come_from_arguments_files_and_standard_input() {
     let expected = json(&["Hello there", "-n", "6", "--greedy"])["tokens"].clone();
     let file = home.path().join("prompt.txt");
     std::fs::write(&file, "Hello there\n").expect("write");
-    assert_eq!(json(&["-f", model(&file), "-n", "6", "--greedy"])["tokens"], expected);
+    assert_eq!(
+        json(&["-f", model(&file), "-n", "6", "--greedy"])["tokens"],
+        expected
+    );
     for arguments in [vec![], vec!["-"]] {
         let mut command = run(&arguments);
-        let piped = with_input(command.args(["-n", "6", "--greedy", "--json"]), "Hello there\n");
+        let piped = with_input(
+            command.args(["-n", "6", "--greedy", "--json"]),
+            "Hello there\n",
+        );
         assert_eq!(piped.expect(OK).json()["tokens"], expected);
     }
 }
@@ -77,7 +103,10 @@ fn only_new_text_goes_to_a_pipe() {
     let outcome = json(&["Hello", "-n", "6", "--greedy"]);
     let text = outcome["text"].as_str().expect("text");
     let plain = finish(&mut run(&["Hello", "-n", "6", "--greedy"])).expect(OK);
-    assert_eq!(plain.stdout.trim_end_matches('\n'), text.trim_end_matches('\n'));
+    assert_eq!(
+        plain.stdout.trim_end_matches('\n'),
+        text.trim_end_matches('\n')
+    );
     assert!(plain.stderr.contains("tok/s"), "{}", plain.stderr);
     let echoed = finish(&mut run(&["Hello", "-n", "6", "--greedy", "--echo", "-q"])).expect(OK);
     assert_eq!(echoed.stdout, format!("Hello{}", plain.stdout));
@@ -89,11 +118,28 @@ fn a_banned_token_is_not_drawn_and_a_stop_text_ends() {
     let first = json(&["Hello", "-n", "1", "--greedy"]);
     let id = first["tokens"][0].as_u64().expect("an id");
     let ban = format!("{id}=-inf");
-    assert_ne!(json(&["Hello", "-n", "1", "--greedy", "--logit-bias", &ban])["tokens"][0], id);
+    assert_ne!(
+        json(&["Hello", "-n", "1", "--greedy", "--logit-bias", &ban])["tokens"][0],
+        id
+    );
     // Bias one letter far above the rest: it is then all the model writes.
-    let tokens = finish(millrace(&std::env::temp_dir()).arg("tokenize").arg(models::gguf()).args(["z", "--ids"]));
+    let tokens = finish(
+        millrace(&std::env::temp_dir())
+            .arg("tokenize")
+            .arg(models::gguf())
+            .args(["z", "--ids"]),
+    );
     let z = format!("{}=1000", tokens.expect(OK).stdout.trim());
-    let stopped = json(&["Hello", "-n", "9", "--greedy", "--logit-bias", &z, "--stop", "zzz"]);
+    let stopped = json(&[
+        "Hello",
+        "-n",
+        "9",
+        "--greedy",
+        "--logit-bias",
+        &z,
+        "--stop",
+        "zzz",
+    ]);
     assert_eq!(stopped["finish_reason"], "stop_text");
     assert_eq!(stopped["text"], "");
 }
@@ -104,15 +150,24 @@ fn folders_and_other_families_run_too() {
         let mut command = millrace(&std::env::temp_dir());
         command.args(["run", model(path), "Hello", "-n", "4", "--greedy", "--json"]);
         let outcome = finish(&mut command).expect(OK).json();
-        assert_eq!(outcome["tokens"].as_array().map(Vec::len), Some(4), "{}", path.display());
+        assert_eq!(
+            outcome["tokens"].as_array().map(Vec::len),
+            Some(4),
+            "{}",
+            path.display()
+        );
     }
 }
 
 #[test]
 fn every_cpu_level_writes_the_same_beginning() {
-    let levels = finish(millrace(&std::env::temp_dir()).args(["devices", "--json"])).expect(OK).json();
+    let levels = finish(millrace(&std::env::temp_dir()).args(["devices", "--json"]))
+        .expect(OK)
+        .json();
     let levels = levels["levels"].as_array().expect("a list").clone();
-    let tokens = |level: &str| json(&["Hello", "-n", "4", "--greedy", "--cpu-level", level])["tokens"].clone();
+    let tokens = |level: &str| {
+        json(&["Hello", "-n", "4", "--greedy", "--cpu-level", level])["tokens"].clone()
+    };
     let expected = tokens("scalar");
     for level in levels {
         assert_eq!(tokens(level.as_str().expect("a name")), expected, "{level}");
@@ -122,7 +177,10 @@ fn every_cpu_level_writes_the_same_beginning() {
 /// The built-in model, which has a chat template.
 fn chat(home: &TempDir, input: &str) -> Finished {
     let mut command = millrace(home.path());
-    with_input(command.args(["chat", "demo", "--greedy", "-n", "12"]), input)
+    with_input(
+        command.args(["chat", "demo", "--greedy", "-n", "12"]),
+        input,
+    )
 }
 
 #[test]
@@ -142,17 +200,32 @@ fn a_conversation_is_saved_and_continued() {
 fn later_turns_reuse_what_was_computed() {
     let home = home();
     let run = chat(&home, "Hello.\nHello again.\n").expect(OK);
-    let stats: Vec<&str> = run.stderr.lines().filter(|line| line.contains("tok/s")).collect();
+    let stats: Vec<&str> = run
+        .stderr
+        .lines()
+        .filter(|line| line.contains("tok/s"))
+        .collect();
     assert_eq!(stats.len(), 2, "{}", run.stderr);
-    assert!(!stats[0].contains("cached") && stats[1].contains("cached"), "{}", run.stderr);
+    assert!(
+        !stats[0].contains("cached") && stats[1].contains("cached"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
 fn commands_that_fail_do_not_end_the_conversation() {
     let home = home();
-    let run = chat(&home, "/nonsense\n/load missing.json\n/save\n/clear\n/system Be brief.\n/help\n/exit\nnever\n");
+    let run = chat(
+        &home,
+        "/nonsense\n/load missing.json\n/save\n/clear\n/system Be brief.\n/help\n/exit\nnever\n",
+    );
     let run = run.expect(OK);
-    for text in ["no command /nonsense", "missing.json", "/save needs a file name"] {
+    for text in [
+        "no command /nonsense",
+        "missing.json",
+        "/save needs a file name",
+    ] {
         assert!(run.stderr.contains(text), "no `{text}` in {}", run.stderr);
     }
     assert!(run.stdout.contains("/system TEXT"), "{}", run.stdout);
@@ -163,22 +236,36 @@ fn commands_that_fail_do_not_end_the_conversation() {
 fn run_asks_through_the_template() {
     let home = home();
     let mut command = millrace(home.path());
-    command.args(["run", "demo", "--chat", "Hello.", "--greedy", "-n", "8", "--json"]);
+    command.args([
+        "run", "demo", "--chat", "Hello.", "--greedy", "-n", "8", "--json",
+    ]);
     let asked = finish(&mut command).expect(OK).json();
     let mut command = millrace(home.path());
     command.args(["run", "demo", "Hello.", "--greedy", "-n", "8", "--json"]);
     let continued = finish(&mut command).expect(OK).json();
     let n_prompt = |outcome: &Value| outcome["timings"]["n_prompt"].as_u64();
-    assert!(n_prompt(&asked) > n_prompt(&continued), "the template adds to the prompt");
+    assert!(
+        n_prompt(&asked) > n_prompt(&continued),
+        "the template adds to the prompt"
+    );
 }
 
 #[cfg(unix)]
 #[test]
 fn ctrl_c_stops_and_keeps_what_was_written() {
     let mut command = run(&["Hello", "--ignore-eos", "--temp", "2"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
     let mut first = [0; 1];
-    child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("some text comes");
+    child
+        .stdout
+        .as_mut()
+        .expect("piped")
+        .read_exact(&mut first)
+        .expect("some text comes");
     finish(Command::new("kill").arg("-INT").arg(child.id().to_string())).expect(OK);
     let ended = finished(child.wait_with_output().expect("ends")).expect(INTERRUPTED);
     assert!(ended.stderr.contains("stopped"), "{}", ended.stderr);
@@ -197,5 +284,8 @@ fn tokens_turn_into_text_and_back() {
     let ids = tokenize(&[text, "--ids"]).stdout;
     assert_eq!(tokenize(&["--decode", ids.trim()]).stdout.trim_end(), text);
     let table = tokenize(&["ab"]).stdout;
-    assert!(table.contains("\"a\"") && table.contains("\"b\""), "{table}");
+    assert!(
+        table.contains("\"a\"") && table.contains("\"b\""),
+        "{table}"
+    );
 }

@@ -85,7 +85,12 @@ impl QkTask<'_> {
         let rows = self.n_rows;
         let scores = rows.saturating_sub(1) * super::SPAN_TOKENS + self.strip.n_tiles * TILE_TOKENS;
         assert!(self.q.len() >= rows * self.shape.padded_dim && self.scores.len() >= scores);
-        assert!(self.strip.tiles().iter().all(|tile| tile.len() >= self.shape.tile_bytes));
+        assert!(
+            self.strip
+                .tiles()
+                .iter()
+                .all(|tile| tile.len() >= self.shape.tile_bytes)
+        );
     }
 }
 
@@ -96,7 +101,12 @@ impl PvTask<'_> {
         let weights = rows.saturating_sub(1) * super::SPAN_TOKENS + self.keys.end;
         assert!(self.weights.len() >= weights && self.sums.len() >= rows * self.shape.padded_dim);
         assert!(self.keys.end <= self.strip.n_tiles * TILE_TOKENS);
-        assert!(self.strip.tiles().iter().all(|tile| tile.len() >= self.shape.tile_bytes));
+        assert!(
+            self.strip
+                .tiles()
+                .iter()
+                .all(|tile| tile.len() >= self.shape.tile_bytes)
+        );
     }
 }
 
@@ -123,8 +133,18 @@ static SCALAR: Leaves = Leaves {
     // Tiles are always unpacked first, so only the F32 kernels are ever called.
     qk: [scalar::qk; 4],
     pv: [scalar::pv; 4],
-    unpack_k: [scalar::unpack_f32, scalar::unpack_f16, scalar::unpack_bf16, scalar::unpack_q8_k],
-    unpack_v: [scalar::unpack_f32, scalar::unpack_f16, scalar::unpack_bf16, scalar::unpack_q8_v],
+    unpack_k: [
+        scalar::unpack_f32,
+        scalar::unpack_f16,
+        scalar::unpack_bf16,
+        scalar::unpack_q8_k,
+    ],
+    unpack_v: [
+        scalar::unpack_f32,
+        scalar::unpack_f16,
+        scalar::unpack_bf16,
+        scalar::unpack_q8_v,
+    ],
     softmax: scalar::softmax,
     direct_rows: 0,
 };
@@ -156,8 +176,18 @@ static AVX2: Leaves = {
 static AVX512: Leaves = {
     use crate::x86::avx512::attention as avx512;
     Leaves {
-        qk: [avx512::qk_f32, avx512::qk_f16, avx512::qk_bf16, avx512::qk_q8_0],
-        pv: [avx512::pv_f32, avx512::pv_f16, avx512::pv_bf16, avx512::pv_q8_0],
+        qk: [
+            avx512::qk_f32,
+            avx512::qk_f16,
+            avx512::qk_bf16,
+            avx512::qk_q8_0,
+        ],
+        pv: [
+            avx512::pv_f32,
+            avx512::pv_f16,
+            avx512::pv_bf16,
+            avx512::pv_q8_0,
+        ],
         unpack_k: [
             avx512::unpack_k_f32,
             avx512::unpack_k_f16,

@@ -42,7 +42,14 @@ pub(super) fn list_units(shape: &AttentionShape, runs: &[KvRun<'_>], units: &mut
                 let first_span = shape.first_seen(first_pos) / SPAN_TOKENS;
                 let end_span = (first_pos + rows.len()).div_ceil(SPAN_TOKENS);
                 let spans = first_span..end_span;
-                units.push(Unit { run: index, kv_head, rows, first_pos, spans, partials: 0 });
+                units.push(Unit {
+                    run: index,
+                    kv_head,
+                    rows,
+                    first_pos,
+                    spans,
+                    partials: 0,
+                });
             }
         }
     }
@@ -54,7 +61,9 @@ pub(super) fn chunks_per_unit(units: &[Unit], n_threads: usize) -> usize {
         return 1;
     }
     let most_spans = units.iter().map(|unit| unit.spans.len()).max().unwrap_or(1);
-    (CHUNKS_PER_THREAD * n_threads).div_ceil(units.len()).clamp(1, most_spans)
+    (CHUNKS_PER_THREAD * n_threads)
+        .div_ceil(units.len())
+        .clamp(1, most_spans)
 }
 
 /// Computes one chunk: a unit, or some spans of one.

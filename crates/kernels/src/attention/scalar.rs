@@ -7,7 +7,12 @@ use std::ops::Range;
 
 /// Reads the `i`-th little-endian f32.
 fn f32_at(bytes: &[u8], i: usize) -> f32 {
-    f32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
+    f32::from_le_bytes([
+        bytes[4 * i],
+        bytes[4 * i + 1],
+        bytes[4 * i + 2],
+        bytes[4 * i + 3],
+    ])
 }
 
 /// Reads the `i`-th little-endian half.
@@ -57,7 +62,11 @@ pub(super) fn softmax(scores: &mut [f32], valid: Range<usize>) -> (f32, f32) {
     let max = seen.iter().copied().fold(NO_SCORE, f32::max);
     let mut lanes = [0.0f32; TILE_TOKENS];
     for (i, score) in scores.iter_mut().enumerate() {
-        *score = if valid.contains(&i) { (*score - max).exp2() } else { 0.0 };
+        *score = if valid.contains(&i) {
+            (*score - max).exp2()
+        } else {
+            0.0
+        };
         lanes[i % TILE_TOKENS] += *score;
     }
     (max, lanes.iter().sum())

@@ -52,16 +52,26 @@ impl AttentionScratch {
         }
         self.partials.reserve(n_partials);
         if self.pending.len() < self.units.len() {
-            self.pending.resize_with(self.units.len(), AtomicUsize::default);
+            self.pending
+                .resize_with(self.units.len(), AtomicUsize::default);
         }
         for pending in &self.pending[..self.units.len()] {
             pending.store(chunks_per_unit, Ordering::Relaxed);
         }
-        let most_rows = self.units.iter().map(|unit| unit.rows.len()).max().unwrap_or(0);
+        let most_rows = self
+            .units
+            .iter()
+            .map(|unit| unit.rows.len())
+            .max()
+            .unwrap_or(0);
         let buffer_elems = Buffers::elems(most_rows * shape.group(), padded_dim);
-        self.buffers.resize_with(n_threads.max(self.buffers.len()), Mutex::default);
+        self.buffers
+            .resize_with(n_threads.max(self.buffers.len()), Mutex::default);
         for buffer in &mut self.buffers {
-            buffer.get_mut().unwrap_or_else(PoisonError::into_inner).reserve(buffer_elems);
+            buffer
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .reserve(buffer_elems);
         }
         Shared {
             units: &self.units,
@@ -150,7 +160,11 @@ impl<'a> Buffers<'a> {
         let (span, total) = floats.split_at_mut(partial_elems(n_rows, padded_dim));
         let span = Partial::carve(span, n_rows, padded_dim);
         let total = Partial::carve(total, n_rows, padded_dim);
-        Buffers { work: Work { q, scores, strip }, span, total }
+        Buffers {
+            work: Work { q, scores, strip },
+            span,
+            total,
+        }
     }
 }
 
@@ -173,7 +187,11 @@ impl<'a> Partial<'a> {
     pub(super) fn carve(floats: &'a mut [f32], n_rows: usize, padded_dim: usize) -> Partial<'a> {
         let (values, floats) = floats.split_at_mut(n_rows * padded_dim);
         let (max, floats) = floats.split_at_mut(n_rows);
-        Partial { max, sum: &mut floats[..n_rows], values }
+        Partial {
+            max,
+            sum: &mut floats[..n_rows],
+            values,
+        }
     }
 
     /// The result of no span.

@@ -15,8 +15,8 @@ use std::ops::Range;
 const STRIPS: usize = SPAN_TOKENS / STRIP_TOKENS;
 
 /// How many strips ahead of its use a strip is asked for. One strip's work is about as long as
-/// memory takes to answer; two keep it busy.
-const AHEAD: usize = 2;
+/// memory takes to answer; a few keep it busy.
+const AHEAD: usize = 4;
 
 /// What all units of a call share.
 pub(super) struct Walk<'a> {
@@ -44,9 +44,20 @@ impl<'a> Walk<'a> {
         input: &'a AttentionInput<'a>,
         leaves: &'a Leaves,
     ) -> Walk<'a> {
-        let unpacked = TileShape::new(&KvLayout { dtype: KvType::F32, ..*layout });
+        let unpacked = TileShape::new(&KvLayout {
+            dtype: KvType::F32,
+            ..*layout
+        });
         let tile = TileShape::new(layout);
-        Walk { shape, layout, input, leaves, tile, unpacked, page_bytes: layout.page_bytes() }
+        Walk {
+            shape,
+            layout,
+            input,
+            leaves,
+            tile,
+            unpacked,
+            page_bytes: layout.page_bytes(),
+        }
     }
 
     pub(super) fn padded_dim(&self) -> usize {
@@ -105,25 +116,36 @@ impl<'a> Walk<'a> {
     }
 
     /// Scores of all rows against the strips of a span that starts at `span_start`.
-    fn score(
-        &self,
-        n_rows: usize,
-        span_start: usize,
-        road: &Road<'_>,
-        work: &mut Work<'_>,
-    ) {
+    fn score(&self, n_rows: usize, span_start: usize, road: &Road<'_>, work: &mut Work<'_>) {
         for i in 0..road.n_strips {
             let (pos, packed) = road.strips[i];
             let (_, ahead) = road.strips[i + AHEAD];
             let scores = &mut work.scores[pos - span_start..];
             if n_rows <= self.leaves.direct_rows {
                 let (shape, q) = (&self.tile, &*work.q);
-                let task = QkTask { shape, q, n_rows, strip: packed, ahead, scores };
+                let task = QkTask {
+                    shape,
+                    q,
+                    n_rows,
+                    strip: packed,
+                    ahead,
+                    scores,
+                };
                 self.leaves.qk(self.layout.dtype, task);
             } else {
                 let strip = self.unpack(Side::K, packed, work.strip);
                 let (shape, q, ahead) = (&self.unpacked, &*work.q, Strip::default());
-                self.leaves.qk(KvType::F32, QkTask { shape, q, n_rows, strip, ahead, scores });
+                self.leaves.qk(
+                    KvType::F32,
+                    QkTask {
+                        shape,
+                        q,
+                        n_rows,
+                        strip,
+                        ahead,
+                        scores,
+                    },
+                );
             }
         }
     }
@@ -168,12 +190,28 @@ impl<'a> Walk<'a> {
             let weights = &work.scores[pos - span_start..];
             if n_rows <= self.leaves.direct_rows {
                 let (shape, strip) = (&self.tile, packed);
-                let task = PvTask { shape, weights, n_rows, strip, keys, ahead, sums };
+                let task = PvTask {
+                    shape,
+                    weights,
+                    n_rows,
+                    strip,
+                    keys,
+                    ahead,
+                    sums,
+                };
                 self.leaves.pv(self.layout.dtype, task);
             } else {
                 let strip = self.unpack(Side::V, packed, work.strip);
                 let (shape, ahead) = (&self.unpacked, Strip::default());
-                let task = PvTask { shape, weights, n_rows, strip, keys, ahead, sums };
+                let task = PvTask {
+                    shape,
+                    weights,
+                    n_rows,
+                    strip,
+                    keys,
+                    ahead,
+                    sums,
+                };
                 self.leaves.pv(KvType::F32, task);
             }
         }
@@ -187,11 +225,18 @@ impl<'a> Walk<'a> {
         let n_elems = self.tile.tile_elems();
         for (tile, out) in packed.tiles().iter().zip(out.chunks_exact_mut(n_elems)) {
             match side {
-                Side::K => self.leaves.unpack_k(self.layout.dtype, &self.tile, tile, out),
-                Side::V => self.leaves.unpack_v(self.layout.dtype, &self.tile, tile, out),
+                Side::K => self
+                    .leaves
+                    .unpack_k(self.layout.dtype, &self.tile, tile, out),
+                Side::V => self
+                    .leaves
+                    .unpack_v(self.layout.dtype, &self.tile, tile, out),
             }
         }
-        let mut strip = Strip { n_tiles: packed.n_tiles, ..Strip::default() };
+        let mut strip = Strip {
+            n_tiles: packed.n_tiles,
+            ..Strip::default()
+        };
         let tiles = out.chunks_exact(n_elems).take(packed.n_tiles);
         for (slot, tile) in strip.tiles.iter_mut().zip(tiles) {
             *slot = bytemuck::cast_slice(tile);
@@ -223,7 +268,10 @@ impl<'a> Walk<'a> {
         let mut page = slot / self.layout.page_tokens;
         let mut tile = slot % self.layout.page_tokens / TILE_TOKENS;
         let tiles_per_page = self.layout.tiles_per_page();
-        let mut strip = Strip { n_tiles, ..Strip::default() };
+        let mut strip = Strip {
+            n_tiles,
+            ..Strip::default()
+        };
         for bytes in &mut strip.tiles[..n_tiles] {
             let start = run.pages[page] as usize * self.page_bytes
                 + (unit.kv_head * tiles_per_page + tile) * self.tile.tile_bytes;

@@ -25,7 +25,9 @@ impl Numbers {
 
     pub(super) fn fill(&mut self, n: usize) -> Vec<f32> {
         let normal = |numbers: &mut Numbers| (0..6).map(|_| numbers.uniform()).sum::<f32>() - 3.0;
-        (0..n).map(|_| normal(self) * std::f32::consts::SQRT_2).collect()
+        (0..n)
+            .map(|_| normal(self) * std::f32::consts::SQRT_2)
+            .collect()
     }
 }
 
@@ -72,12 +74,21 @@ impl<'a> Cache<'a> {
         sequences: &[Sequence],
     ) -> Cache<'a> {
         let (n_kv_heads, head_dim) = (shape.n_kv_heads, shape.head_dim);
-        let layout = KvLayout { dtype, n_kv_heads, head_dim, page_tokens };
-        let counts = sequences.iter().map(|sequence| sequence.n_tokens.div_ceil(page_tokens));
+        let layout = KvLayout {
+            dtype,
+            n_kv_heads,
+            head_dim,
+            page_tokens,
+        };
+        let counts = sequences
+            .iter()
+            .map(|sequence| sequence.n_tokens.div_ceil(page_tokens));
         let n_pages: usize = counts.clone().sum();
         // Neighbouring pages of a sequence are scattered, last page first.
         let mut free = (0..n_pages as u32).rev();
-        let pages = counts.map(|count| free.by_ref().take(count).collect()).collect();
+        let pages = counts
+            .map(|count| free.by_ref().take(count).collect())
+            .collect();
         let buffer = || {
             let mut buffer = KvBuffer::zeroed(n_pages * layout.page_bytes()).expect("memory");
             // Slots never written hold NaN (or the largest bytes), which must not leak.
@@ -86,7 +97,15 @@ impl<'a> Cache<'a> {
         };
         let (k_pages, v_pages) = (buffer(), buffer());
         let scratch = AttentionScratch::default();
-        Cache { cpu, shape, layout, k_pages, v_pages, pages, scratch }
+        Cache {
+            cpu,
+            shape,
+            layout,
+            k_pages,
+            v_pages,
+            pages,
+            scratch,
+        }
     }
 
     /// Appends the parts' tokens and attends from them; returns the rows of out in order.
@@ -113,14 +132,30 @@ impl<'a> Cache<'a> {
         let (k_pages, v_pages) = (&mut self.k_pages, &mut self.v_pages);
         kv_append(self.cpu, &self.layout, &k, &v, k_pages, v_pages, &runs);
         let mut out = vec![f32::NAN; q.len()];
-        let input = AttentionInput { q: &q, k_pages, v_pages, runs: &runs };
-        attention(self.cpu, &self.shape, &self.layout, &input, &mut self.scratch, &mut out);
+        let input = AttentionInput {
+            q: &q,
+            k_pages,
+            v_pages,
+            runs: &runs,
+        };
+        attention(
+            self.cpu,
+            &self.shape,
+            &self.layout,
+            &input,
+            &mut self.scratch,
+            &mut out,
+        );
         out
     }
 }
 
 pub(super) fn cpu(level: Level, n_threads: usize) -> Cpu {
-    Cpu::new(CpuOptions { n_threads: Some(n_threads), level: Some(level) }).expect("supported")
+    Cpu::new(CpuOptions {
+        n_threads: Some(n_threads),
+        level: Some(level),
+    })
+    .expect("supported")
 }
 
 pub(super) fn shape(
@@ -130,5 +165,11 @@ pub(super) fn shape(
     window: Option<usize>,
 ) -> AttentionShape {
     let scale = 1.0 / (head_dim as f32).sqrt();
-    AttentionShape { n_heads, n_kv_heads, head_dim, scale, window }
+    AttentionShape {
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        scale,
+        window,
+    }
 }

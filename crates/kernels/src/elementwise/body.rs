@@ -16,7 +16,13 @@ pub(crate) const EXP2_POLY: [f32; 6] = [
 ];
 
 /// Coefficients of `r², …, r⁶` in `e^r = 1 + r + …` for |r| ≤ ln 2 / 2, made likewise.
-const EXP_POLY: [f32; 5] = [0.5, 0.166_665_78, 0.041_666_556, 0.008_363_174, 0.001_392_617_7];
+const EXP_POLY: [f32; 5] = [
+    0.5,
+    0.166_665_78,
+    0.041_666_556,
+    0.008_363_174,
+    0.001_392_617_7,
+];
 
 /// Partial sums of a norm. Enough for two 16-lane vectors in flight; the same at every level.
 const NORM_LANES: usize = 32;
@@ -55,7 +61,10 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     let x = if x < 89.0 { x } else { 89.0 };
     let x = if x > -105.0 { x } else { -105.0 };
     let rounded = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
-    let exponent = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
+    let exponent = rounded
+        .to_bits()
+        .wrapping_sub(ROUND.to_bits())
+        .cast_signed();
     let whole = rounded - ROUND;
     let rest = fma::<FMA>(whole, -LN_2_HIGH, x);
     let rest = fma::<FMA>(whole, -LN_2_LOW, rest);
@@ -145,8 +154,11 @@ pub(crate) fn rotate_halves_body(x: &mut [f32], head_dim: usize, rotation: Rotat
     for head in x.chunks_exact_mut(head_dim) {
         let (first, rest) = head.split_at_mut(half);
         let second = &mut rest[..half];
-        for (((a, b), cos), sin) in
-            first.iter_mut().zip(second).zip(rotation.cos).zip(rotation.sin)
+        for (((a, b), cos), sin) in first
+            .iter_mut()
+            .zip(second)
+            .zip(rotation.cos)
+            .zip(rotation.sin)
         {
             (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
         }

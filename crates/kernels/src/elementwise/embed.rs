@@ -24,7 +24,12 @@ pub fn embed(
     out: &mut [f32],
 ) -> Result<(), Error> {
     let (n_vocab, k) = (table.n(), table.k());
-    assert_eq!(out.len(), tokens.len() * k, "a row of {k} for each of {} tokens", tokens.len());
+    assert_eq!(
+        out.len(),
+        tokens.len() * k,
+        "a row of {k} for each of {} tokens",
+        tokens.len()
+    );
     if let Some(&token) = tokens.iter().find(|&&token| token as usize >= n_vocab) {
         return Err(Error::Token { token, n_vocab });
     }
@@ -49,5 +54,7 @@ pub fn embed(
     } else {
         cpu.pool().run(tokens.len(), &decode);
     }
-    failed.into_inner().map_or(Ok(()), |error| Err(Error::Quant(error)))
+    failed
+        .into_inner()
+        .map_or(Ok(()), |error| Err(Error::Quant(error)))
 }

@@ -39,10 +39,21 @@ impl RopeTable {
     /// If there are more than 512 frequencies.
     #[must_use]
     pub fn new(interleaved: bool, inv_freq: Vec<f32>, attention_factor: f32) -> RopeTable {
-        assert!(inv_freq.len() <= MAX_PAIRS, "{} frequencies", inv_freq.len());
+        assert!(
+            inv_freq.len() <= MAX_PAIRS,
+            "{} frequencies",
+            inv_freq.len()
+        );
         let n_blocks = KEPT_POSITIONS / BLOCK_POSITIONS;
-        let blocks = std::iter::repeat_with(OnceLock::new).take(n_blocks).collect();
-        RopeTable { interleaved, inv_freq, attention_factor, blocks }
+        let blocks = std::iter::repeat_with(OnceLock::new)
+            .take(n_blocks)
+            .collect();
+        RopeTable {
+            interleaved,
+            inv_freq,
+            attention_factor,
+            blocks,
+        }
     }
 
     /// Whether neighbours are pairs, rather than halves.
@@ -119,7 +130,11 @@ impl RopeTable {
 /// # Panics
 /// If `x` is not whole heads in every row, or the table turns more dimensions than a head has.
 pub fn rope(cpu: &Cpu, x: &mut [f32], head_dim: usize, positions: &[u32], table: &RopeTable) {
-    assert!(table.n_rot() <= head_dim, "{} of {head_dim} dimensions turn", table.n_rot());
+    assert!(
+        table.n_rot() <= head_dim,
+        "{} of {head_dim} dimensions turn",
+        table.n_rot()
+    );
     if positions.is_empty() {
         assert!(x.is_empty(), "rows without positions");
         return;

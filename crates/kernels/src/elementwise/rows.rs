@@ -1,7 +1,7 @@
 //! The table of elementwise kernels, a row a level.
 
-use super::body::{self, Norm, Rotation};
 use super::Activation;
+use super::body::{self, Norm, Rotation};
 use crate::level::Level;
 
 /// The kernels of a level. Calling one is sound where the CPU has the level.
@@ -63,7 +63,11 @@ impl Rows {
         head_dim: usize,
         rotation: Rotation<'_>,
     ) {
-        let rotate = if interleaved { self.rotate_pairs } else { self.rotate_halves };
+        let rotate = if interleaved {
+            self.rotate_pairs
+        } else {
+            self.rotate_halves
+        };
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { rotate(x, head_dim, rotation) }
     }

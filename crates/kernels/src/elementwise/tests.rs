@@ -24,7 +24,10 @@ fn numbers(n: usize, seed: u64, range: f32) -> Vec<f32> {
 fn for_each_cpu(f: impl Fn(&Cpu)) {
     for level in Level::supported() {
         for n_threads in [1, 2] {
-            let options = CpuOptions { n_threads: Some(n_threads), level: Some(level) };
+            let options = CpuOptions {
+                n_threads: Some(n_threads),
+                level: Some(level),
+            };
             f(&Cpu::new(options).expect("supported"));
         }
     }
@@ -36,7 +39,10 @@ fn assert_close(found: &[f32], expected: &[f64], ulps: f64, floor: f64, what: &s
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
         let unit = expected.abs().max(floor).max(f64::from(f32::MIN_POSITIVE)) * 2f64.powi(-24);
         let error = (f64::from(*found) - expected).abs() / unit;
-        assert!(error <= 2.0 * ulps, "{what} [{i}]: {found:e} for {expected:e}, {error} half ulps");
+        assert!(
+            error <= 2.0 * ulps,
+            "{what} [{i}]: {found:e} for {expected:e}, {error} half ulps"
+        );
     }
 }
 
@@ -172,7 +178,8 @@ fn embedding_rows() {
             let weights = numbers(n_vocab * k, 9, 1.0);
             let n_bytes = dtype.size_bytes(n_vocab, k).expect("whole blocks");
             let mut bytes = vec![0; n_bytes];
-            millrace_quant::encode_matrix(dtype, &weights, n_vocab, k, &mut bytes).expect("encoder");
+            millrace_quant::encode_matrix(dtype, &weights, n_vocab, k, &mut bytes)
+                .expect("encoder");
             let mut decoded = vec![0.0; n_vocab * k];
             millrace_quant::decode_rows(dtype, &bytes, n_vocab, k, 0..n_vocab, &mut decoded)
                 .expect("decoder");
@@ -183,11 +190,20 @@ fn embedding_rows() {
                 embed(cpu, &table, &tokens, 3.0, &mut out).expect("known tokens");
                 for (out, &token) in out.chunks(k).zip(&tokens) {
                     let row = &decoded[token as usize * k..][..k];
-                    assert!(out.iter().zip(row).all(|(out, row)| *out == row * 3.0), "{dtype:?}");
+                    assert!(
+                        out.iter().zip(row).all(|(out, row)| *out == row * 3.0),
+                        "{dtype:?}"
+                    );
                 }
             }
             let refused = embed(cpu, &table, &[39, 40], 1.0, &mut vec![0.0; 2 * k]);
-            assert!(matches!(refused, Err(Error::Token { token: 40, n_vocab: 40 })));
+            assert!(matches!(
+                refused,
+                Err(Error::Token {
+                    token: 40,
+                    n_vocab: 40
+                })
+            ));
         }
     });
 }

@@ -33,10 +33,16 @@ pub fn kv_append(
     v_pages: &mut [u8],
     runs: &[KvRun<'_>],
 ) {
-    layout.check().expect("a layout that was checked when the cache was made");
+    layout
+        .check()
+        .expect("a layout that was checked when the cache was made");
     let row_elems = layout.n_kv_heads * layout.head_dim;
     assert_eq!(k.len(), v.len(), "as many rows of k as of v");
-    assert!(k.len().is_multiple_of(row_elems), "{} elements in rows of {row_elems}", k.len());
+    assert!(
+        k.len().is_multiple_of(row_elems),
+        "{} elements in rows of {row_elems}",
+        k.len()
+    );
     for run in runs {
         run.assert_covered(layout, k.len() / row_elems);
     }
@@ -45,12 +51,20 @@ pub fn kv_append(
     // Heads, not rows, are what threads share out: whatever the page ids say, the tiles of two heads
     // never overlap.
     let store = |side: Side, head: usize| {
-        let (x, pages) = if side == Side::K { (k, &k_pages) } else { (v, &v_pages) };
+        let (x, pages) = if side == Side::K {
+            (k, &k_pages)
+        } else {
+            (v, &v_pages)
+        };
         store_head(layout, side, head, x, pages, runs);
     };
     let n_chunks = 2 * layout.n_kv_heads;
     let run_chunk = |chunk: usize| {
-        let side = if chunk.is_multiple_of(2) { Side::K } else { Side::V };
+        let side = if chunk.is_multiple_of(2) {
+            Side::K
+        } else {
+            Side::V
+        };
         store(side, chunk / 2);
     };
     if k.len() < SERIAL_ELEMS {
@@ -79,7 +93,14 @@ fn store_head(
             // SAFETY: tiles of other heads do not overlap this one, and only this call writes this
             // head on this side, one tile at a time.
             let tile = unsafe { pages.slice(start..start + layout.tile_bytes()) };
-            store_row(layout, side, source, pos % TILE_TOKENS, tile, &mut halves[..head_dim]);
+            store_row(
+                layout,
+                side,
+                source,
+                pos % TILE_TOKENS,
+                tile,
+                &mut halves[..head_dim],
+            );
         }
     }
 }
@@ -94,19 +115,38 @@ fn store_row(
     halves: &mut [u16],
 ) {
     let stride = if side == Side::K { TILE_TOKENS } else { 1 };
-    let first = if side == Side::K { slot } else { slot * layout.padded_dim() };
+    let first = if side == Side::K {
+        slot
+    } else {
+        slot * layout.padded_dim()
+    };
     let (scales, elems) = tile.split_at_mut(layout.scale_bytes());
     match layout.dtype {
-        KvType::F32 => scatter(elems, first, stride, x.iter().map(|value| value.to_le_bytes())),
+        KvType::F32 => scatter(
+            elems,
+            first,
+            stride,
+            x.iter().map(|value| value.to_le_bytes()),
+        ),
         KvType::F16 => {
             let rounded: &mut [f16] = half::slice::HalfBitsSliceExt::reinterpret_cast_mut(halves);
             rounded.convert_from_f32_slice(x);
-            scatter(elems, first, stride, halves.iter().map(|bits| bits.to_le_bytes()));
+            scatter(
+                elems,
+                first,
+                stride,
+                halves.iter().map(|bits| bits.to_le_bytes()),
+            );
         }
         KvType::BF16 => {
             let rounded: &mut [bf16] = half::slice::HalfBitsSliceExt::reinterpret_cast_mut(halves);
             rounded.convert_from_f32_slice(x);
-            scatter(elems, first, stride, halves.iter().map(|bits| bits.to_le_bytes()));
+            scatter(
+                elems,
+                first,
+                stride,
+                halves.iter().map(|bits| bits.to_le_bytes()),
+            );
         }
         KvType::Q8_0 => {
             let n_blocks = layout.scale_blocks();
@@ -117,9 +157,18 @@ fn store_row(
                     Side::V => slot * n_blocks + block,
                 };
                 scales[2 * index..2 * index + 2].copy_from_slice(&scale.to_le_bytes());
-                let inverse = if scale.to_f32() > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
+                let inverse = if scale.to_f32() > 0.0 {
+                    1.0 / scale.to_f32()
+                } else {
+                    0.0
+                };
                 let first = first + block * Q8_DIMS * stride;
-                scatter(elems, first, stride, values.iter().map(|value| [q8_round(value * inverse)]));
+                scatter(
+                    elems,
+                    first,
+                    stride,
+                    values.iter().map(|value| [q8_round(value * inverse)]),
+                );
             }
         }
     }
@@ -140,7 +189,9 @@ fn scatter<const E: usize>(
 
 /// The scale with which the largest magnitude of `values` becomes 127, rounded to f16.
 fn q8_scale(values: &[f32]) -> f16 {
-    let max = values.iter().fold(0.0f32, |max, value| max.max(value.abs()));
+    let max = values
+        .iter()
+        .fold(0.0f32, |max, value| max.max(value.abs()));
     f16::from_f32((max / 127.0).min(f16::MAX.to_f32()))
 }
 

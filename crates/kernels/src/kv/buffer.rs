@@ -30,7 +30,11 @@ impl KvBuffer {
     /// # Errors
     /// [`Error::Memory`] when the system refuses.
     pub fn zeroed(n_bytes: usize) -> Result<KvBuffer, Error> {
-        let align = if n_bytes >= ALIGN_BYTES { ALIGN_BYTES } else { SMALL_ALIGN_BYTES };
+        let align = if n_bytes >= ALIGN_BYTES {
+            ALIGN_BYTES
+        } else {
+            SMALL_ALIGN_BYTES
+        };
         let refused = || Error::Memory { n_bytes };
         // A layout of size zero may not be allocated.
         let layout = Layout::from_size_align(n_bytes.max(1), align).map_err(|_| refused())?;

@@ -18,10 +18,21 @@ fn tolerance(dtype: KvType) -> f32 {
 #[test]
 fn rows_are_found_where_the_layout_says() {
     for n_threads in [1, 2] {
-        let cpu = Cpu::new(CpuOptions { n_threads: Some(n_threads), level: None }).expect("cpu");
+        let cpu = Cpu::new(CpuOptions {
+            n_threads: Some(n_threads),
+            level: None,
+        })
+        .expect("cpu");
         for dtype in KvType::ALL {
-            for (head_dim, n_kv_heads, page_tokens) in [(64, 3, 16), (72, 1, 32), (80, 4, 64), (8, 1, 16)] {
-                let layout = KvLayout { dtype, n_kv_heads, head_dim, page_tokens };
+            for (head_dim, n_kv_heads, page_tokens) in
+                [(64, 3, 16), (72, 1, 32), (80, 4, 64), (8, 1, 16)]
+            {
+                let layout = KvLayout {
+                    dtype,
+                    n_kv_heads,
+                    head_dim,
+                    page_tokens,
+                };
                 let n_rows = 150;
                 let row = n_kv_heads * head_dim;
                 let value = |i: usize| ((i * 37 % 1009) as f32 - 504.0) / 100.0;
@@ -39,7 +50,12 @@ fn rows_are_found_where_the_layout_says() {
                         pages: &pages,
                         pages_first_pos: page_tokens,
                     },
-                    KvRun { rows: 100..n_rows, first_pos: 0, pages: &others, pages_first_pos: 0 },
+                    KvRun {
+                        rows: 100..n_rows,
+                        first_pos: 0,
+                        pages: &others,
+                        pages_first_pos: 0,
+                    },
                 ];
                 kv_append(&cpu, &layout, &k, &v, &mut k_pages, &mut v_pages, &runs);
                 for run in &runs {
@@ -63,13 +79,22 @@ fn check_row(
 ) {
     for (head, values) in row.chunks(layout.head_dim).enumerate() {
         for (block, values) in values.chunks(Q8_DIMS).enumerate() {
-            let largest = values.iter().fold(0.0f32, |max, value| max.max(value.abs()));
+            let largest = values
+                .iter()
+                .fold(0.0f32, |max, value| max.max(value.abs()));
             for (i, value) in values.iter().enumerate() {
                 let dim = block * Q8_DIMS + i;
                 let found = element(layout, side, pages, run, (head, pos, dim));
                 let error = (found - value).abs();
-                let unit = if layout.dtype == KvType::Q8_0 { largest } else { value.abs() };
-                assert!(error <= tolerance(layout.dtype) * unit, "{layout:?}: {found} for {value}");
+                let unit = if layout.dtype == KvType::Q8_0 {
+                    largest
+                } else {
+                    value.abs()
+                };
+                assert!(
+                    error <= tolerance(layout.dtype) * unit,
+                    "{layout:?}: {found} for {value}"
+                );
             }
         }
     }
@@ -77,40 +102,124 @@ fn check_row(
 
 #[test]
 fn unusable_layouts_are_named() {
-    let good = KvLayout { dtype: KvType::F16, n_kv_heads: 1, head_dim: 64, page_tokens: 32 };
+    let good = KvLayout {
+        dtype: KvType::F16,
+        n_kv_heads: 1,
+        head_dim: 64,
+        page_tokens: 32,
+    };
     assert!(good.check().is_ok());
     for (bad, what) in [
-        (KvLayout { n_kv_heads: 0, ..good }, "n_kv_heads"),
-        (KvLayout { head_dim: 60, ..good }, "head_dim"),
-        (KvLayout { head_dim: 2048, ..good }, "head_dim"),
-        (KvLayout { page_tokens: 24, ..good }, "page_tokens"),
-        (KvLayout { page_tokens: 0, ..good }, "page_tokens"),
+        (
+            KvLayout {
+                n_kv_heads: 0,
+                ..good
+            },
+            "n_kv_heads",
+        ),
+        (
+            KvLayout {
+                head_dim: 60,
+                ..good
+            },
+            "head_dim",
+        ),
+        (
+            KvLayout {
+                head_dim: 2048,
+                ..good
+            },
+            "head_dim",
+        ),
+        (
+            KvLayout {
+                page_tokens: 24,
+                ..good
+            },
+            "page_tokens",
+        ),
+        (
+            KvLayout {
+                page_tokens: 0,
+                ..good
+            },
+            "page_tokens",
+        ),
     ] {
-        assert!(bad.check().expect_err("unusable").to_string().contains(what));
+        assert!(
+            bad.check()
+                .expect_err("unusable")
+                .to_string()
+                .contains(what)
+        );
     }
 }
 
 #[test]
 #[should_panic(expected = "outside the pages")]
 fn positions_without_a_page_are_a_bug() {
-    let layout = KvLayout { dtype: KvType::F32, n_kv_heads: 1, head_dim: 8, page_tokens: 16 };
-    let cpu = Cpu::new(CpuOptions { n_threads: Some(1), level: None }).expect("cpu");
+    let layout = KvLayout {
+        dtype: KvType::F32,
+        n_kv_heads: 1,
+        head_dim: 8,
+        page_tokens: 16,
+    };
+    let cpu = Cpu::new(CpuOptions {
+        n_threads: Some(1),
+        level: None,
+    })
+    .expect("cpu");
     let mut pages = KvBuffer::zeroed(layout.page_bytes()).expect("memory");
     let mut others = KvBuffer::zeroed(layout.page_bytes()).expect("memory");
-    let run = KvRun { rows: 0..1, first_pos: 16, pages: &[0], pages_first_pos: 0 };
-    kv_append(&cpu, &layout, &[0.0; 8], &[0.0; 8], &mut pages, &mut others, &[run]);
+    let run = KvRun {
+        rows: 0..1,
+        first_pos: 16,
+        pages: &[0],
+        pages_first_pos: 0,
+    };
+    kv_append(
+        &cpu,
+        &layout,
+        &[0.0; 8],
+        &[0.0; 8],
+        &mut pages,
+        &mut others,
+        &[run],
+    );
 }
 
 #[test]
 fn zeros_and_infinities_survive_eight_bits() {
-    let layout = KvLayout { dtype: KvType::Q8_0, n_kv_heads: 1, head_dim: 32, page_tokens: 16 };
-    let cpu = Cpu::new(CpuOptions { n_threads: Some(1), level: None }).expect("cpu");
+    let layout = KvLayout {
+        dtype: KvType::Q8_0,
+        n_kv_heads: 1,
+        head_dim: 32,
+        page_tokens: 16,
+    };
+    let cpu = Cpu::new(CpuOptions {
+        n_threads: Some(1),
+        level: None,
+    })
+    .expect("cpu");
     for value in [0.0, 1e-12, 1e30] {
         let mut pages = KvBuffer::zeroed(layout.page_bytes()).expect("memory");
         let mut others = KvBuffer::zeroed(layout.page_bytes()).expect("memory");
-        let run = KvRun { rows: 0..1, first_pos: 0, pages: &[0], pages_first_pos: 0 };
+        let run = KvRun {
+            rows: 0..1,
+            first_pos: 0,
+            pages: &[0],
+            pages_first_pos: 0,
+        };
         let runs = std::slice::from_ref(&run);
-        kv_append(&cpu, &layout, &[value; 32], &[value; 32], &mut pages, &mut others, runs);
+        kv_append(
+            &cpu,
+            &layout,
+            &[value; 32],
+            &[value; 32],
+            &mut pages,
+            &mut others,
+            runs,
+        );
         assert!(element(&layout, Side::K, &pages, &run, (0, 0, 5)).is_finite());
     }
 }

@@ -46,7 +46,10 @@ impl Activations {
     /// An empty scratch that converts with `precision`.
     #[must_use]
     pub fn new(precision: Precision) -> Activations {
-        Activations { precision, ..Activations::default() }
+        Activations {
+            precision,
+            ..Activations::default()
+        }
     }
 
     /// How the input is converted.
@@ -57,7 +60,9 @@ impl Activations {
 
     /// Converts `x: [m, k]` to one form.
     pub(crate) fn prepare(&mut self, cpu: &Cpu, x: &[f32], k: usize, input: Input) {
-        let Some(buffer) = self.buffer(input) else { return };
+        let Some(buffer) = self.buffer(input) else {
+            return;
+        };
         let stride = row_bytes(input, k);
         let m = x.len() / k;
         let bytes = &mut buffer.at_least(m * stride)[..m * stride];
@@ -94,12 +99,20 @@ impl Activations {
     /// The form that the last [`Activations::prepare`] made of `x`.
     pub(crate) fn view(&self, x: &[f32], k: usize, input: Input) -> View {
         let start = match input {
-            Input::F32 => return View { start: x.as_ptr().cast(), stride: k * size_of::<f32>() },
+            Input::F32 => {
+                return View {
+                    start: x.as_ptr().cast(),
+                    stride: k * size_of::<f32>(),
+                };
+            }
             Input::Bf16 => self.bf16.as_ptr(),
             Input::I8x32 => self.i8x32.as_ptr(),
             Input::I8x256 => self.i8x256.as_ptr(),
         };
-        View { start, stride: row_bytes(input, k) }
+        View {
+            start,
+            stride: row_bytes(input, k),
+        }
     }
 }
 

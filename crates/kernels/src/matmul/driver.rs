@@ -2,8 +2,8 @@
 
 use super::activations::{Activations, View, columns_bytes};
 use super::panel::{
-    Ahead, DIRECT_TOKENS, DirectArgs, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, PackArgs, Source,
-    TileArgs,
+    Ahead, DIRECT_TOKENS, DirectArgs, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES,
+    PANEL_ROWS, PackArgs, Source, TileArgs,
 };
 use super::scratch::{AlignedBytes, Scratch, with_scratch};
 use super::{Matrix, Product};
@@ -26,9 +26,11 @@ const CHUNKS_A_THREAD: usize = 8;
 /// Tokens from which one group of rows is work enough for a chunk.
 const MANY_TOKENS: usize = 16;
 
-/// How far ahead of its use a piece of the weights is fetched: memory latency times bandwidth is about
-/// one piece.
-const PIECES_AHEAD: usize = 2;
+/// Columns of a chunk that integer kernels multiply directly: no panel has to fit a cache.
+const DIRECT_CHUNK_K: usize = 1024;
+
+/// How far ahead of their use weights are fetched, a little more than memory latency times bandwidth.
+const AHEAD_BYTES: usize = 16 * 1024;
 
 /// A product ready to run.
 struct Job<'a> {
@@ -39,6 +41,53 @@ struct Job<'a> {
     x: View,
     /// Number of its first group among the groups of all jobs.
     first_group: usize,
+    /// Set when so few tokens are multiplied directly.
+    direct: Option<DirectFn>,
+    /// Columns of a chunk.
+    chunk_k: usize,
+    /// Bytes of a row of blocks: a matrix row, or a row of tiles.
+    row_bytes: usize,
+    /// Bytes of a chunk of such a row.
+    chunk_bytes: usize,
+    /// Bytes of sixteen rows of a chunk.
+    piece_bytes: usize,
+    /// Pieces between the one at work and the one being fetched.
+    pieces_ahead: usize,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        kernel: &'static Kernel,
+        product: &'a mut Product<'_>,
+        x: View,
+        m: usize,
+        first_group: usize,
+    ) -> Job<'a> {
+        let (dtype, layout) = (kernel.dtype, kernel.layout);
+        let direct = kernel.direct.filter(|_| m <= DIRECT_TOKENS);
+        let is_integer = matches!(layout.input(), Input::I8x32 | Input::I8x256);
+        let chunk_k = if direct.is_some() && is_integer {
+            DIRECT_CHUNK_K
+        } else {
+            layout.chunk_k()
+        };
+        let to_bytes = |k: usize| k / dtype.block_elems() * dtype.block_bytes();
+        let piece_bytes = to_bytes(chunk_k) * PANEL_ROWS / dtype.block_rows();
+        Job {
+            kernel,
+            weight: product.weight,
+            bias: product.bias,
+            out: DisjointMut::new(product.out),
+            x,
+            first_group,
+            direct,
+            chunk_k,
+            row_bytes: to_bytes(product.weight.k),
+            chunk_bytes: to_bytes(chunk_k),
+            piece_bytes,
+            pieces_ahead: AHEAD_BYTES.div_ceil(piece_bytes),
+        }
+    }
 }
 
 // SAFETY: the view's pointer is only read, and what it points to is borrowed for as long as the job.
@@ -63,14 +112,8 @@ pub(super) fn run(
         let (kernel, product) = (kernel?, products.next()?);
         let first_group = n_groups;
         n_groups += product.weight.n.div_ceil(GROUP_ROWS);
-        Some(Job {
-            kernel,
-            weight: product.weight,
-            bias: product.bias,
-            out: DisjointMut::new(product.out),
-            x: scratch.view(x, product.weight.k, kernel.layout.input()),
-            first_group,
-        })
+        let x = scratch.view(x, product.weight.k, kernel.layout.input());
+        Some(Job::new(kernel, product, x, m, first_group))
     });
     let n_threads = cpu.pool().n_threads();
     let groups_a_chunk = if m >= MANY_TOKENS {
@@ -83,11 +126,17 @@ pub(super) fn run(
         with_scratch(|scratch| {
             // This thread's next chunk is most likely the one after those the others have taken.
             let skip = (n_threads - 1) * groups_a_chunk;
-            let after = |group: usize| if group + 1 < groups.end { group + 1 } else { group + 1 + skip };
+            let after = |group: usize| {
+                if group + 1 < groups.end {
+                    group + 1
+                } else {
+                    group + 1 + skip
+                }
+            };
             let mut group = Group::find(&jobs, groups.start);
             if let Some(first) = &group {
-                for piece in 0..PIECES_AHEAD.min(first.n_pieces()) {
-                    first.ahead(piece).fetch_all();
+                for piece in 0..first.job.pieces_ahead.min(first.n_pieces()) {
+                    first.ahead(piece).fetch(first.job.piece_bytes / LINE_BYTES);
                 }
             }
             for index in groups.clone() {
@@ -117,10 +166,10 @@ fn prepare(
         let needs = |(kernel, _): &(&Option<&Kernel>, &Product<'_>)| {
             kernel.is_some_and(|kernel| kernel.layout.input() == input)
         };
-        if let Some((_, product)) = kernels.iter().zip(products).find(needs) {
-            if product.weight.k > 0 {
-                scratch.prepare(cpu, x, product.weight.k, input);
-            }
+        if let Some((_, product)) = kernels.iter().zip(products).find(needs)
+            && product.weight.k > 0
+        {
+            scratch.prepare(cpu, x, product.weight.k, input);
         }
     }
     kernels
@@ -139,7 +188,10 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     /// Group `index` of all jobs' groups, if there are so many.
     fn find(jobs: &'a [Option<Job<'a>>], index: usize) -> Option<Group<'a>> {
-        let job = jobs.iter().flatten().rfind(|job| job.first_group <= index)?;
+        let job = jobs
+            .iter()
+            .flatten()
+            .rfind(|job| job.first_group <= index)?;
         let n = job.weight.n;
         let first = (index - job.first_group) * GROUP_ROWS;
         if first >= n {
@@ -149,28 +201,40 @@ impl<'a> Group<'a> {
         let last = n.saturating_sub(PANEL_ROWS);
         let starts = [first.min(last), (first + PANEL_ROWS).min(last)];
         let n_panels = rows.len().div_ceil(PANEL_ROWS);
-        Some(Group { job, rows, starts, n_panels })
+        Some(Group {
+            job,
+            rows,
+            starts,
+            n_panels,
+        })
     }
 
     /// Pieces of the group: a panel of each chunk of columns, the chunk's panels one after the other.
     fn n_pieces(&self) -> usize {
-        self.job.weight.k.div_ceil(self.job.kernel.layout.chunk_k()) * self.n_panels
+        self.job.weight.k.div_ceil(self.job.chunk_k) * self.n_panels
     }
 
     /// Where piece `index` lies.
     fn piece(&self, index: usize) -> Source {
-        let Matrix { dtype, k, bytes, .. } = self.job.weight;
-        let chunk_k = self.job.kernel.layout.chunk_k();
-        let start = self.starts[index % self.n_panels];
-        let k0 = index / self.n_panels * chunk_k;
-        let to_bytes = |k: usize| k / dtype.block_elems() * dtype.block_bytes();
-        let at = start / dtype.block_rows() * to_bytes(k) + to_bytes(k0);
+        let job = self.job;
+        let dtype = job.weight.dtype;
+        // At most two panels: no division.
+        let (chunk, panel) = if self.n_panels == 1 {
+            (index, 0)
+        } else {
+            (index / 2, index % 2)
+        };
+        let start = self.starts[panel];
+        let (row, tile_row, stride) = match dtype.block_rows() {
+            1 => (start, 0, job.row_bytes),
+            rows => (start / rows, start % rows, dtype.block_bytes()),
+        };
         Source {
             dtype,
-            base: bytes[at..].as_ptr(),
-            stride: if dtype.block_rows() == 1 { to_bytes(k) } else { dtype.block_bytes() },
-            tile_row: start % dtype.block_rows(),
-            k: chunk_k.min(k - k0),
+            base: job.weight.bytes[row * job.row_bytes + chunk * job.chunk_bytes..].as_ptr(),
+            stride,
+            tile_row,
+            k: job.chunk_k.min(job.weight.k - chunk * job.chunk_k),
             ahead: Ahead::NONE,
         }
     }
@@ -181,22 +245,22 @@ impl<'a> Group<'a> {
             return self.ahead(index);
         }
         let index = index - self.n_pieces();
-        next.filter(|next| index < next.n_pieces()).map_or(Ahead::NONE, |next| next.ahead(index))
+        next.filter(|next| index < next.n_pieces())
+            .map_or(Ahead::NONE, |next| next.ahead(index))
     }
 
     /// The bytes of piece `index`, to be fetched.
     fn ahead(&self, index: usize) -> Ahead {
         let piece = self.piece(index);
         let dtype = self.job.weight.dtype;
-        let blocks = piece.k / dtype.block_elems();
         if dtype.block_rows() == 1 {
-            let rows = PANEL_ROWS.min(self.job.weight.n);
-            return Ahead::new(piece.base, piece.stride, blocks * dtype.block_bytes(), rows);
+            // A shorter last chunk fetches a little of the next rows too.
+            return Ahead::new(piece.base, piece.stride, self.job.chunk_bytes);
         }
         // The panels of a tile share its bytes: each fetches its part.
         let part = dtype.block_bytes() * PANEL_ROWS / dtype.block_rows();
         let first = piece.base.wrapping_add(piece.tile_row / PANEL_ROWS * part);
-        Ahead::new(first, piece.stride, part, blocks)
+        Ahead::new(first, piece.stride, part)
     }
 }
 
@@ -209,8 +273,11 @@ fn run_group(group: &Group<'_>, next: Option<&Group<'_>>, m: usize, scratch: &mu
         for index in (0..group.n_pieces()).step_by(group.n_panels) {
             let sources: [Source; GROUP_PANELS] = std::array::from_fn(|p| {
                 let index = index + p.min(group.n_panels - 1);
-                let ahead = group.ahead_of(index + PIECES_AHEAD, next);
-                Source { ahead, ..group.piece(index) }
+                let ahead = group.ahead_of(index + group.job.pieces_ahead, next);
+                Source {
+                    ahead,
+                    ..group.piece(index)
+                }
             });
             run_chunk(group, index, &sources, &tokens, scratch);
         }
@@ -231,26 +298,39 @@ fn run_chunk(
 ) {
     let job = group.job;
     let layout = job.kernel.layout;
-    let k0 = index / group.n_panels * layout.chunk_k();
+    let k0 = index / group.n_panels * job.chunk_k;
     let x_at = tokens.start * job.x.stride + columns_bytes(layout.input(), k0);
     // SAFETY: the view has a row for each token.
     let x = unsafe { job.x.start.add(x_at) };
     let (m, x_stride) = (tokens.len(), job.x.stride);
-    let acc: *mut f32 = scratch.acc.at_least(m * GROUP_ROWS * size_of::<f32>()).as_mut_ptr().cast();
+    let acc: *mut f32 = scratch
+        .acc
+        .at_least(m * GROUP_ROWS * size_of::<f32>())
+        .as_mut_ptr()
+        .cast();
     let sources = sources.iter().take(group.n_panels);
-    if let Some(direct) = job.kernel.direct.filter(|_| m <= DIRECT_TOKENS) {
+    if let Some(direct) = job.direct {
         for (p, source) in sources.enumerate() {
             let source = readable_rows(job, source, &mut scratch.rows);
             // SAFETY: as below; the panel's accumulators start at its first row.
             unsafe {
                 let acc = acc.add(p * PANEL_ROWS);
-                direct(&DirectArgs { source, x, x_stride, m, acc });
+                direct(&DirectArgs {
+                    source,
+                    x,
+                    x_stride,
+                    m,
+                    acc,
+                });
             }
         }
         return;
     }
-    let panel_stride = layout.panel_bytes(layout.chunk_k());
-    let panels = scratch.panels.at_least(GROUP_PANELS * panel_stride).as_mut_ptr();
+    let panel_stride = layout.panel_bytes(job.chunk_k);
+    let panels = scratch
+        .panels
+        .at_least(GROUP_PANELS * panel_stride)
+        .as_mut_ptr();
     let k = sources.clone().next().map_or(0, |source| source.k);
     for (p, source) in sources.enumerate() {
         let source = readable_rows(job, source, &mut scratch.rows);
@@ -265,7 +345,16 @@ fn run_chunk(
     // SAFETY: a `Cpu` proves its level; the panels were packed just now; the view has a row for each token; the accumulators
     // have one for each token of the pass.
     unsafe {
-        (job.kernel.tile)(&TileArgs { panels, panel_stride, n_panels, k, x, x_stride, m, acc });
+        (job.kernel.tile)(&TileArgs {
+            panels,
+            panel_stride,
+            n_panels,
+            k,
+            x,
+            x_stride,
+            m,
+            acc,
+        });
     }
 }
 
@@ -284,12 +373,18 @@ fn readable_rows(job: &Job<'_>, source: &Source, repeated: &mut AlignedBytes) ->
         };
         row.copy_from_slice(from);
     }
-    Source { base: rows.as_ptr(), stride: row_bytes, ..*source }
+    Source {
+        base: rows.as_ptr(),
+        stride: row_bytes,
+        ..*source
+    }
 }
 
 /// Writes the finished sums of a group's rows.
 fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
-    let Group { job, rows, starts, .. } = group;
+    let Group {
+        job, rows, starts, ..
+    } = group;
     let n = job.weight.n;
     for (t, acc) in tokens.zip(acc.chunks_exact(GROUP_ROWS)) {
         // SAFETY: groups have disjoint rows and each group runs once.

@@ -174,55 +174,53 @@ pub(crate) struct PackArgs {
     pub(crate) panel: *mut u8,
 }
 
-/// Bytes that will be packed soon: some rows of a few lines each, fetched a few lines at a time between
-/// the steps of packing. Rows sixteen at a time are more streams than a hardware prefetcher follows.
+/// Bytes that will be packed soon: rows of a few lines each, fetched a few lines at a time between the
+/// steps of packing. Sixteen rows at a time are more streams than a hardware prefetcher follows.
+///
+/// It runs on past the last row: what it fetches then is seldom needed, and never wrong.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {
     /// Start of the current row.
     row: *const u8,
     /// Bytes from a row to the next.
     stride: usize,
-    /// Cache lines to fetch of each row.
-    row_lines: usize,
-    /// Lines of the current row fetched so far.
-    line: usize,
-    /// Rows left, the current one included.
-    rows: usize,
+    /// Bytes to fetch of each row.
+    row_bytes: usize,
+    /// Where in the current row the next line is.
+    at: usize,
 }
 
 impl Ahead {
-    /// Nothing to fetch.
-    pub(crate) const NONE: Ahead =
-        Ahead { row: std::ptr::null(), stride: 0, row_lines: 1, line: 0, rows: 0 };
+    /// Nothing worth fetching: one line again and again.
+    pub(crate) const NONE: Ahead = Ahead {
+        row: std::ptr::null(),
+        stride: 0,
+        row_bytes: 0,
+        at: 0,
+    };
 
-    /// `rows` runs of `row_bytes` bytes, `stride` apart.
-    pub(crate) fn new(row: *const u8, stride: usize, row_bytes: usize, rows: usize) -> Ahead {
-        // A row's last, partly covered line comes with the columns that follow.
-        let row_lines = row_bytes.div_ceil(LINE_BYTES);
-        Ahead { row, stride, row_lines, line: 0, rows: if row_lines == 0 { 0 } else { rows } }
-    }
-
-    /// Fetches up to `n` more lines.
-    #[inline(always)]
-    pub(crate) fn fetch(&mut self, n: usize) {
-        for _ in 0..n {
-            if self.rows == 0 {
-                return;
-            }
-            prefetch(self.row.wrapping_add(self.line * LINE_BYTES));
-            self.line += 1;
-            if self.line == self.row_lines {
-                self.line = 0;
-                self.rows -= 1;
-                self.row = self.row.wrapping_add(self.stride);
-            }
+    /// Rows of `row_bytes` bytes, `stride` apart.
+    pub(crate) fn new(row: *const u8, stride: usize, row_bytes: usize) -> Ahead {
+        Ahead {
+            row,
+            stride,
+            row_bytes,
+            at: 0,
         }
     }
 
-    /// Fetches what is left.
-    pub(crate) fn fetch_all(mut self) {
-        while self.rows > 0 {
-            self.fetch(1);
+    /// Fetches the next `n` lines.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, n: usize) {
+        for _ in 0..n {
+            prefetch(self.row.wrapping_add(self.at));
+            self.at += LINE_BYTES;
+            // A row's last, partly covered line comes with the columns that follow.
+            let row_ends = self.at >= self.row_bytes;
+            self.row = self
+                .row
+                .wrapping_add(if row_ends { self.stride } else { 0 });
+            self.at = if row_ends { 0 } else { self.at };
         }
     }
 }
@@ -302,7 +300,7 @@ pub(crate) struct DirectArgs {
 pub(crate) type DirectFn = unsafe fn(args: &DirectArgs);
 
 /// Most tokens that a direct function takes: beyond, loading lines again costs less than unpacking with few registers.
-pub(crate) const DIRECT_TOKENS: usize = 4;
+pub(crate) const DIRECT_TOKENS: usize = 8;
 
 /// The token whose activations slot `i` of a register tile of more than `m` slots multiplies: slots beyond the last
 /// token repeat it, and their results are dropped.

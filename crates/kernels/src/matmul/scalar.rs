@@ -64,8 +64,14 @@ pub(crate) unsafe fn tile_f32(args: &TileArgs) {
         for p in 0..args.n_panels {
             // SAFETY: panels and accumulators are as long as the type of the function says.
             let (panel, acc) = unsafe {
-                let panel = args.panels.add(p * args.panel_stride).cast::<[f32; PANEL_ROWS]>();
-                let acc = args.acc.add(t * GROUP_ROWS + p * PANEL_ROWS).cast::<[f32; PANEL_ROWS]>();
+                let panel = args
+                    .panels
+                    .add(p * args.panel_stride)
+                    .cast::<[f32; PANEL_ROWS]>();
+                let acc = args
+                    .acc
+                    .add(t * GROUP_ROWS + p * PANEL_ROWS)
+                    .cast::<[f32; PANEL_ROWS]>();
                 (std::slice::from_raw_parts(panel, args.k), &mut *acc)
             };
             let mut sum = [0.0_f32; PANEL_ROWS];

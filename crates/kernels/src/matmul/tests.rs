@@ -23,7 +23,11 @@ const ROUNDING_F32: f64 = 4e-6;
 const ROUNDING_BF16: f64 = 1.0 / 256.0;
 
 fn cpu(level: Level, n_threads: usize) -> Cpu {
-    Cpu::new(CpuOptions { n_threads: Some(n_threads), level: Some(level) }).unwrap()
+    Cpu::new(CpuOptions {
+        n_threads: Some(n_threads),
+        level: Some(level),
+    })
+    .unwrap()
 }
 
 /// Reproducible numbers in (−1, 1), roughly normal.
@@ -35,7 +39,9 @@ fn numbers(n: usize, seed: u64) -> Vec<f32> {
         state ^= state << 17;
         (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
     };
-    (0..n).map(|_| (uniform() + uniform() + uniform()) / 3.0).collect()
+    (0..n)
+        .map(|_| (uniform() + uniform() + uniform()) / 3.0)
+        .collect()
 }
 
 /// Activations or weights of one kind.
@@ -50,17 +56,27 @@ enum Data {
 }
 
 impl Data {
-    const ALL: [Data; 6] =
-        [Data::Normal, Data::AllMax, Data::Alternating, Data::Denormal, Data::Zeros, Data::OneHot];
+    const ALL: [Data; 6] = [
+        Data::Normal,
+        Data::AllMax,
+        Data::Alternating,
+        Data::Denormal,
+        Data::Zeros,
+        Data::OneHot,
+    ];
 
     fn make(self, n: usize, seed: u64) -> Vec<f32> {
         match self {
             Data::Normal => numbers(n, seed),
             Data::AllMax => vec![3.0; n],
-            Data::Alternating => (0..n).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect(),
+            Data::Alternating => (0..n)
+                .map(|i| if i % 2 == 0 { 1.0 } else { -1.0 })
+                .collect(),
             Data::Denormal => numbers(n, seed).iter().map(|v| v * 1e-39).collect(),
             Data::Zeros => vec![0.0; n],
-            Data::OneHot => (0..n).map(|i| if i % 37 == 5 { -2.5 } else { 0.0 }).collect(),
+            Data::OneHot => (0..n)
+                .map(|i| if i % 37 == 5 { -2.5 } else { 0.0 })
+                .collect(),
         }
     }
 }
@@ -71,16 +87,30 @@ fn encoded(dtype: DType, n: usize, k: usize, w: &[f32]) -> Vec<u8> {
     bytes
 }
 
-fn run_row(cpu: &Cpu, kernel: &'static Kernel, x: &[f32], m: usize, weight: Matrix<'_>) -> Vec<f32> {
+fn run_row(
+    cpu: &Cpu,
+    kernel: &'static Kernel,
+    x: &[f32],
+    m: usize,
+    weight: Matrix<'_>,
+) -> Vec<f32> {
     let mut out = vec![f32::NAN; m * weight.n()];
-    let mut product = Product { weight, bias: None, out: &mut out };
+    let mut product = Product {
+        weight,
+        bias: None,
+        out: &mut out,
+    };
     matmul_with(cpu, kernel, x, m, &mut Activations::default(), &mut product);
     out
 }
 
 fn run(cpu: &Cpu, x: &[f32], m: usize, weight: Matrix<'_>) -> Vec<f32> {
     let mut out = vec![f32::NAN; m * weight.n()];
-    let mut products = [Product { weight, bias: None, out: &mut out }];
+    let mut products = [Product {
+        weight,
+        bias: None,
+        out: &mut out,
+    }];
     matmul(cpu, x, m, &mut Activations::default(), &mut products);
     out
 }
@@ -88,8 +118,11 @@ fn run(cpu: &Cpu, x: &[f32], m: usize, weight: Matrix<'_>) -> Vec<f32> {
 /// Normalised mean square error.
 fn nmse(found: &[f32], expected: &[f32]) -> f64 {
     let square = |v: f64| v * v;
-    let error: f64 =
-        found.iter().zip(expected).map(|(f, e)| square(f64::from(*f) - f64::from(*e))).sum();
+    let error: f64 = found
+        .iter()
+        .zip(expected)
+        .map(|(f, e)| square(f64::from(*f) - f64::from(*e)))
+        .sum();
     let power: f64 = expected.iter().map(|e| square(f64::from(*e))).sum();
     if power == 0.0 { error } else { error / power }
 }
@@ -142,8 +175,15 @@ fn every_row_agrees_with_its_oracle() {
         let cpu = cpu(row.level, 1);
         for (i, (m, n, blocks)) in SHAPES.into_iter().enumerate() {
             // Superblocks are long enough: a few of them already cross chunks.
-            let blocks = if row.dtype.block_elems() == 256 { blocks.min(5) } else { blocks };
-            let (n, k) = (n.next_multiple_of(row.dtype.block_rows()), blocks * row.dtype.block_elems());
+            let blocks = if row.dtype.block_elems() == 256 {
+                blocks.min(5)
+            } else {
+                blocks
+            };
+            let (n, k) = (
+                n.next_multiple_of(row.dtype.block_rows()),
+                blocks * row.dtype.block_elems(),
+            );
             for (j, data) in Data::ALL.into_iter().enumerate() {
                 let weights = Data::ALL[(i + j) % 6].make(n * k, 3);
                 let bytes = encoded(row.dtype, n, k, &weights);
@@ -170,19 +210,33 @@ fn agrees_exactly(case: &str, x: &[f32], m: usize, weight: &Matrix<'_>, found: &
     }
 }
 
-fn agrees_closely(case: &str, layout: Layout, x: &[f32], m: usize, weight: &Matrix<'_>, found: &[f32]) {
+fn agrees_closely(
+    case: &str,
+    layout: Layout,
+    x: &[f32],
+    m: usize,
+    weight: &Matrix<'_>,
+    found: &[f32],
+) {
     let expected = oracle::matmul::matmul(x, m, weight, None);
     let (n, k) = (weight.n(), weight.k());
     let mut w = vec![0.0; n * k];
     millrace_quant::decode_rows(weight.dtype(), weight.bytes(), n, k, 0..n, &mut w).unwrap();
-    let unit = if layout == Layout::Bf16 { ROUNDING_BF16 } else { ROUNDING_F32 };
+    let unit = if layout == Layout::Bf16 {
+        ROUNDING_BF16
+    } else {
+        ROUNDING_F32
+    };
     for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let (x, w) = (&x[i / n * k..][..k], &w[i % n * k..][..k]);
         let size: f64 = x.iter().zip(w).map(|(x, w)| f64::from(x * w).abs()).sum();
         // The instructions of the bf16 level take subnormal numbers for zero.
         let allowed = unit * size + 1e-36;
         let error = (f64::from(*found) - f64::from(*expected)).abs();
-        assert!(error <= allowed, "{case}, output {i}: {found:e}, expected {expected:e}");
+        assert!(
+            error <= allowed,
+            "{case}, output {i}: {found:e}, expected {expected:e}"
+        );
     }
 }
 
@@ -199,16 +253,28 @@ fn outputs_do_not_depend_on_the_batch() {
             let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
             let x = numbers(m * k, 6);
             let together = run(&one, &x, m, weight);
-            assert_eq!(together, run(&two, &x, m, weight), "{level} {dtype}: threads");
+            assert_eq!(
+                together,
+                run(&two, &x, m, weight),
+                "{level} {dtype}: threads"
+            );
             for part in [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 34] {
                 let alone = run(&two, &x[..part * k], part, weight);
-                assert_eq!(alone, together[..part * n], "{level} {dtype}: {part} tokens");
+                assert_eq!(
+                    alone,
+                    together[..part * n],
+                    "{level} {dtype}: {part} tokens"
+                );
             }
             let first = 32;
             let at = first / dtype.block_rows() * (k / dtype.block_elems()) * dtype.block_bytes();
             let rows = Matrix::new(dtype, n - first, k, &bytes[at..]).unwrap();
             for (t, out) in run(&two, &x, m, rows).chunks(n - first).enumerate() {
-                assert_eq!(out, &together[t * n + first..(t + 1) * n], "{level} {dtype}: rows");
+                assert_eq!(
+                    out,
+                    &together[t * n + first..(t + 1) * n],
+                    "{level} {dtype}: rows"
+                );
             }
         }
     }
@@ -236,25 +302,48 @@ fn fused_products_are_those_of_single_ones() {
         let cpu = cpu(level, 2);
         let (m, k) = (3, 512);
         let x = numbers(m * k, 9);
-        let formats = [DType::Q4K, DType::Q6K, DType::Q4_0, DType::BF16, DType::F32, DType::Q4nx];
-        let shapes: Vec<_> = formats.iter().cycle().take(10).zip((1..).map(|i| 32 * i)).collect();
-        let bytes: Vec<_> =
-            shapes.iter().map(|(d, n)| encoded(**d, *n, k, &numbers(n * k, *n as u64))).collect();
+        let formats = [
+            DType::Q4K,
+            DType::Q6K,
+            DType::Q4_0,
+            DType::BF16,
+            DType::F32,
+            DType::Q4nx,
+        ];
+        let shapes: Vec<_> = formats
+            .iter()
+            .cycle()
+            .take(10)
+            .zip((1..).map(|i| 32 * i))
+            .collect();
+        let bytes: Vec<_> = shapes
+            .iter()
+            .map(|(d, n)| encoded(**d, *n, k, &numbers(n * k, *n as u64)))
+            .collect();
         let biases: Vec<_> = shapes.iter().map(|(_, n)| numbers(*n, 10)).collect();
         let mut outs: Vec<_> = shapes.iter().map(|(_, n)| vec![f32::NAN; m * n]).collect();
-        let weights: Vec<_> =
-            shapes.iter().zip(&bytes).map(|((d, n), b)| Matrix::new(**d, *n, k, b).unwrap()).collect();
+        let weights: Vec<_> = shapes
+            .iter()
+            .zip(&bytes)
+            .map(|((d, n), b)| Matrix::new(**d, *n, k, b).unwrap())
+            .collect();
         let mut products: Vec<_> = weights
             .iter()
             .zip(&biases)
             .zip(&mut outs)
-            .map(|((weight, bias), out)| Product { weight: *weight, bias: Some(bias), out })
+            .map(|((weight, bias), out)| Product {
+                weight: *weight,
+                bias: Some(bias),
+                out,
+            })
             .collect();
         matmul(&cpu, &x, m, &mut Activations::default(), &mut products);
         for ((weight, bias), out) in weights.iter().zip(&biases).zip(&outs) {
             let mut alone = run(&cpu, &x, m, *weight);
             for row in alone.chunks_mut(weight.n()) {
-                row.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
+                row.iter_mut()
+                    .zip(bias)
+                    .for_each(|(out, bias)| *out += bias);
             }
             assert_eq!(*out, alone, "{level} {}", weight.dtype());
         }
@@ -270,8 +359,18 @@ fn exact_precision_uses_f32_throughout() {
         let bytes = encoded(dtype, n, k, &numbers(n * k, 12));
         let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
         let mut out = vec![0.0; m * n];
-        let mut products = [Product { weight, bias: None, out: &mut out }];
-        matmul(&cpu, &x, m, &mut Activations::new(Precision::Exact), &mut products);
+        let mut products = [Product {
+            weight,
+            bias: None,
+            out: &mut out,
+        }];
+        matmul(
+            &cpu,
+            &x,
+            m,
+            &mut Activations::new(Precision::Exact),
+            &mut products,
+        );
         let error = nmse(&out, &oracle::matmul::matmul(&x, m, &weight, None));
         assert!(error < NMSE_F32, "{dtype}: {error:e}");
     }
@@ -306,8 +405,18 @@ fn empty_and_wrong_matrices() {
     assert!(run(&cpu, &[], 0, empty).is_empty());
     let no_columns = Matrix::new(DType::F32, 3, 0, &[]).unwrap();
     assert_eq!(run(&cpu, &[], 2, no_columns), [0.0; 6]);
-    let message = Matrix::new(DType::Q4K, 2, 100, &[0; 144]).unwrap_err().to_string();
-    assert!(message.contains("[2, 100]") && message.contains("q4_k"), "{message}");
-    let message = Matrix::new(DType::Q4K, 2, 256, &[0; 144]).unwrap_err().to_string();
-    assert!(message.contains("288") && message.contains("144"), "{message}");
+    let message = Matrix::new(DType::Q4K, 2, 100, &[0; 144])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("[2, 100]") && message.contains("q4_k"),
+        "{message}"
+    );
+    let message = Matrix::new(DType::Q4K, 2, 256, &[0; 144])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("288") && message.contains("144"),
+        "{message}"
+    );
 }

@@ -93,7 +93,9 @@ fn head_row(
     (run, kv_head, pos): (&KvRun<'_>, usize, usize),
     q: &[f32],
 ) -> Vec<f64> {
-    let first = shape.window.map_or(0, |window| (pos + 1).saturating_sub(window));
+    let first = shape
+        .window
+        .map_or(0, |window| (pos + 1).saturating_sub(window));
     let read = |side: Side, pages: &[u8], pos: usize, dim: usize| {
         f64::from(element(layout, side, pages, run, (kv_head, pos, dim)))
     };
@@ -110,9 +112,10 @@ fn head_row(
     let sum: f64 = weights.iter().sum();
     (0..shape.head_dim)
         .map(|dim| {
-            let weighted = weights.iter().zip(first..).map(|(weight, key)| {
-                weight * read(Side::V, input.v_pages, key, dim)
-            });
+            let weighted = weights
+                .iter()
+                .zip(first..)
+                .map(|(weight, key)| weight * read(Side::V, input.v_pages, key, dim));
             weighted.sum::<f64>() / sum
         })
         .collect()

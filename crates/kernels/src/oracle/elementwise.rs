@@ -26,7 +26,10 @@ pub fn glu(activation: Activation, gate: &[f32], up: &[f32]) -> Vec<f64> {
             0.5 * x * (1.0 + inner.tanh())
         }
     };
-    gate.iter().zip(up).map(|(&gate, &up)| activated(f64::from(gate)) * f64::from(up)).collect()
+    gate.iter()
+        .zip(up)
+        .map(|(&gate, &up)| activated(f64::from(gate)) * f64::from(up))
+        .collect()
 }
 
 /// See [`crate::elementwise::rope`]: one row of heads at `position`, turned by the frequencies of
@@ -37,7 +40,11 @@ pub fn rope(x: &[f32], head_dim: usize, position: u32, table: &RopeTable) -> Vec
     let n_pairs = table.inv_freq().len();
     for head in out.chunks_mut(head_dim) {
         for (i, inv_freq) in table.inv_freq().iter().enumerate() {
-            let (a, b) = if table.interleaved() { (2 * i, 2 * i + 1) } else { (i, i + n_pairs) };
+            let (a, b) = if table.interleaved() {
+                (2 * i, 2 * i + 1)
+            } else {
+                (i, i + n_pairs)
+            };
             let angle = f64::from(position as f32 * inv_freq);
             let factor = f64::from(table.attention_factor());
             let (cos, sin) = (angle.cos() * factor, angle.sin() * factor);

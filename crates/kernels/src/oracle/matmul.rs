@@ -21,7 +21,11 @@ pub fn matmul(x: &[f32], m: usize, weight: &Matrix<'_>, bias: Option<&[f32]>) ->
     for t in 0..m {
         for r in 0..n {
             let (x, w) = (&x[t * k..(t + 1) * k], &w[r * k..(r + 1) * k]);
-            let dot: f64 = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+            let dot: f64 = x
+                .iter()
+                .zip(w)
+                .map(|(x, w)| f64::from(*x) * f64::from(*w))
+                .sum();
             out.push((dot + bias.map_or(0.0, |bias| f64::from(bias[r]))) as f32);
         }
     }
@@ -67,7 +71,10 @@ fn quantise<const N: usize>(x: &[f32; N]) -> ([i32; N], f32) {
         return ([0; N], 0.0);
     }
     let inverse = 127.0 / largest;
-    (x.map(|v| (v * inverse).round_ties_even() as i32), largest / 127.0)
+    (
+        x.map(|v| (v * inverse).round_ties_even() as i32),
+        largest / 127.0,
+    )
 }
 
 fn dot(a: &[i32], b: &[i32]) -> i32 {
@@ -87,7 +94,9 @@ fn add_256(acc: &mut f32, x: &[f32; 256], w: &Block256) {
     let (mut products, mut minimums) = (0, 0);
     for (j, (w_q, q)) in w.q.chunks(16).zip(q.chunks(16)).enumerate() {
         products += w.scales[j] * dot(w_q, q);
-        minimums += w.mins.map_or(0, |(mins, _)| mins[j] * q.iter().sum::<i32>());
+        minimums += w
+            .mins
+            .map_or(0, |(mins, _)| mins[j] * q.iter().sum::<i32>());
     }
     *acc = (products as f32).mul_add(w.d * d, *acc);
     if let Some((_, d_min)) = w.mins {
@@ -112,7 +121,8 @@ mod tests {
             decode_rows(dtype, &bytes, n, k, 0..n, &mut expected).unwrap();
             for (i, expected) in expected.iter().enumerate() {
                 let (row, column) = (i / k, i % k);
-                let (product, min) = if let Some(w) = block256(dtype, &bytes, k, row, column / 256) {
+                let (product, min) = if let Some(w) = block256(dtype, &bytes, k, row, column / 256)
+                {
                     let i = column % 256;
                     let min = w.mins.map_or(0.0, |(mins, d)| -d * mins[i / 16] as f32);
                     (w.d * w.scales[i / 16] as f32 * w.q[i] as f32, min)
@@ -123,7 +133,10 @@ mod tests {
                 };
                 let error = (product + min - expected).abs();
                 let rounding = 1e-6 * (product.abs() + min.abs());
-                assert!(error <= rounding, "{dtype} {i}: {product} + {min}, expected {expected}");
+                assert!(
+                    error <= rounding,
+                    "{dtype} {i}: {product} + {min}, expected {expected}"
+                );
             }
         }
     }

@@ -6,12 +6,14 @@ pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// One thread for each physical core this process may use: two hardware threads of a core share the multipliers that
-/// these kernels saturate.
+/// One thread for each physical core this process may use: two hardware threads of a core share the
+/// multipliers that these kernels saturate.
 #[must_use]
 pub fn default_threads() -> usize {
     let cores = available_cores();
-    physical_cores().map_or(cores, |physical| cores.min(physical)).clamp(1, super::MAX_THREADS)
+    physical_cores()
+        .map_or(cores, |physical| cores.min(physical))
+        .clamp(1, super::MAX_THREADS)
 }
 
 /// Distinct sets of hardware threads among the allowed CPUs; `None` when the system does not tell.
@@ -38,12 +40,16 @@ fn allowed_cpus() -> Vec<usize> {
     let allowed = rustix::thread::sched_getaffinity(None);
     allowed.map_or_else(
         |_| Vec::new(),
-        |set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+        |set| {
+            (0..rustix::thread::CpuSet::MAX_CPU)
+                .filter(|&cpu| set.is_set(cpu))
+                .collect()
+        },
     )
 }
 
-/// Binds the calling thread to the `index`-th CPU this process may use, wrapping around. Best effort: a refusal leaves the
-/// thread where the scheduler puts it.
+/// Binds the calling thread to the `index`-th CPU this process may use, wrapping around. Best
+/// effort: a refusal leaves the thread where the scheduler puts it.
 #[cfg(target_os = "linux")]
 pub(super) fn pin_to(index: usize) {
     let cpus = allowed_cpus();

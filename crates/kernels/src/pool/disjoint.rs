@@ -10,15 +10,19 @@ pub(crate) struct DisjointMut<'a, T> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a shared reference gives access to elements only through `slice`, whose caller promises that no two live parts
-// overlap; handing parts to other threads is sending `&mut T`.
+// SAFETY: a shared reference gives access to elements only through `slice`, whose caller promises
+// that no two live parts overlap; handing parts to other threads is sending `&mut T`.
 unsafe impl<T: Send> Sync for DisjointMut<'_, T> {}
 // SAFETY: as a `&mut [T]`.
 unsafe impl<T: Send> Send for DisjointMut<'_, T> {}
 
 impl<'a, T> DisjointMut<'a, T> {
     pub(crate) fn new(slice: &'a mut [T]) -> DisjointMut<'a, T> {
-        DisjointMut { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
+        DisjointMut {
+            start: slice.as_mut_ptr(),
+            len: slice.len(),
+            borrow: PhantomData,
+        }
     }
 
     /// The elements of `range`.
@@ -28,10 +32,20 @@ impl<'a, T> DisjointMut<'a, T> {
     ///
     /// # Safety
     /// No other part alive at the same time may overlap `range`.
-    #[expect(clippy::mut_from_ref, reason = "the caller promises that parts do not overlap")]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the caller promises that parts do not overlap"
+    )]
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {} elements", self.len);
-        // SAFETY: in bounds by the assertion, exclusive by the caller's promise, alive as long as the borrow in `self`.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "part {range:?} of {} elements",
+            self.len
+        );
+        // SAFETY: in bounds by the assertion, exclusive by the caller's promise, alive as long as
+        // the borrow in `self`.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start)
+        }
     }
 }

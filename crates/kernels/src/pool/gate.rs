@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// *epoch* (high 32 bits) · *open* (bit 31) · *entered* (low 31 bits) in one word, so that entering and closing cannot
-/// interleave.
+/// The epoch (high 32 bits), whether it is open (bit 31) and how many are inside (low 31 bits), in
+/// one word, so that entering and closing cannot interleave.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Gate(AtomicU64);
@@ -16,8 +16,8 @@ fn epoch(word: u64) -> u32 {
 }
 
 impl Gate {
-    /// Opens the next epoch. Only for the owner of the region, with the gate closed and empty; everything it wrote before
-    /// is visible to those who enter.
+    /// Opens the next epoch. Only for the owner of the region, with the gate closed and empty;
+    /// everything it wrote before is visible to those who enter.
     pub(super) fn open(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & (OPEN | ENTERED), 0, "a region opened inside another");
@@ -41,12 +41,16 @@ impl Gate {
         word & OPEN != 0 && epoch(word) != served
     }
 
-    /// Enters an open gate whose epoch is not `served`, and sets `served` to it. The epoch wraps after 2³² regions: a worker
-    /// that slept through exactly that many misses one region, which costs time, not correctness.
+    /// Enters an open gate whose epoch is not `served`, and sets `served` to it. The epoch wraps
+    /// after 2³² regions: a worker that slept through exactly that many misses one region, which
+    /// costs time, not correctness.
     pub(super) fn enter(&self, served: &mut u32) -> bool {
         let mut word = self.0.load(Ordering::Acquire);
         while word & OPEN != 0 && epoch(word) != *served {
-            match self.0.compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire) {
+            match self
+                .0
+                .compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => {
                     *served = epoch(word);
                     return true;

@@ -18,7 +18,11 @@ fn every_chunk_runs_once() {
         let pool = Pool::new(n_threads).expect("threads");
         assert_eq!(pool.n_threads(), n_threads);
         for n_chunks in [0, 1, 2, 3, 7, 64, 1000] {
-            assert_eq!(counts(&pool, n_chunks), vec![1; n_chunks], "{n_threads} threads");
+            assert_eq!(
+                counts(&pool, n_chunks),
+                vec![1; n_chunks],
+                "{n_threads} threads"
+            );
         }
     }
 }
@@ -26,7 +30,9 @@ fn every_chunk_runs_once() {
 #[test]
 fn bad_counts_are_refused() {
     for asked in [0, MAX_THREADS + 1] {
-        assert!(matches!(Pool::new(asked), Err(Error::ThreadCount { asked: found }) if found == asked));
+        assert!(
+            matches!(Pool::new(asked), Err(Error::ThreadCount { asked: found }) if found == asked)
+        );
     }
 }
 
@@ -89,7 +95,9 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
             });
         }));
         let payload = caught.expect_err("a chunk panicked");
-        let message = payload.downcast_ref::<String>().expect("a formatted message");
+        let message = payload
+            .downcast_ref::<String>()
+            .expect("a formatted message");
         assert_eq!(*message, format!("chunk of class {}", round % 7));
         assert_eq!(counts(&pool, 33), vec![1; 33]);
     }
@@ -104,7 +112,11 @@ fn more_threads_than_cores_do_not_collapse() {
     for _ in 0..500 {
         pool.run(16, &|_| std::hint::spin_loop());
     }
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[test]

@@ -1,5 +1,12 @@
 //! AVX2 + FMA + F16C leaves.
 
 pub(crate) mod attention;
+pub(crate) mod block32;
 pub(crate) mod elementwise;
+pub(crate) mod float;
+mod lines;
+pub(crate) mod q4nx;
+pub(crate) mod superblock;
 pub(crate) mod tile_f32;
+pub(crate) mod tile_i8x256;
+pub(crate) mod tile_i8x32;

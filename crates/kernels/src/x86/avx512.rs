@@ -1,14 +1,14 @@
 //! AVX-512 leaves.
 
 pub(crate) mod attention;
-pub(crate) mod elementwise;
 pub(crate) mod block32;
 mod block32_lines;
+pub(crate) mod elementwise;
 pub(crate) mod float;
 mod q4nx;
+pub(crate) mod quantize;
 pub(crate) mod superblock;
 mod superblock_lines;
-pub(crate) mod quantize;
 pub(crate) mod tile_bf16;
 pub(crate) mod tile_f32;
 pub(crate) mod tile_i8x256;

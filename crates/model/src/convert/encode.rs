@@ -4,11 +4,14 @@ use std::ops::Range;
 
 use millrace_quant::{DType, decode_rows, encode_matrix};
 
-use super::transform::Transform;
 use super::Error;
+use super::transform::Transform;
 
 /// Elements that a thread works on at a time: 4 MB of f32.
 const PIECE_ELEMS: usize = 1 << 20;
+
+/// Takes the next bytes of a tensor and the elements they hold.
+pub(super) type Out<'a> = dyn FnMut(&[u8], usize) -> Result<(), Error> + 'a;
 
 /// What is to be done to a tensor.
 pub(super) struct Job<'a> {
@@ -23,11 +26,11 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Writes the tensor to `out` in row order; `out` gets the elements done with each piece.
+    /// Writes the tensor to `out` in row order.
     pub(super) fn run(
         &self,
         n_threads: usize,
-        mut out: impl FnMut(&[u8], usize) -> Result<(), Error>,
+        out: &mut Out<'_>,
     ) -> Result<(), Error> {
         if self.from == self.to && self.transform == Transform::NONE {
             return self.copy(out);
@@ -44,7 +47,9 @@ impl Job<'_> {
                 let handles: Vec<_> = others.iter().map(spawn).collect();
                 let last = self.encode(last.clone());
                 let join = |handle: std::thread::ScopedJoinHandle<'_, _>| {
-                    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    handle
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 };
                 handles.into_iter().map(join).chain([last]).collect()
             });
@@ -56,7 +61,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn copy(&self, mut out: impl FnMut(&[u8], usize) -> Result<(), Error>) -> Result<(), Error> {
+    fn copy(&self, out: &mut Out<'_>) -> Result<(), Error> {
         let n_elems = self.n * self.k;
         let mut done = 0;
         for (i, piece) in self.bytes.chunks(4 * PIECE_ELEMS).enumerate() {
@@ -84,14 +89,31 @@ impl Job<'_> {
     }
 
     fn encode(&self, rows: Range<usize>) -> Result<Vec<u8>, Error> {
-        let quant = |source| Error::Quant { tensor: self.tensor.to_owned(), source };
+        let quant = |source| Error::Quant {
+            tensor: self.tensor.to_owned(),
+            source,
+        };
         let mut numbers = vec![0.0; rows.len() * self.k];
-        decode_rows(self.from, self.bytes, self.n, self.k, rows.clone(), &mut numbers)
-            .map_err(quant)?;
+        decode_rows(
+            self.from,
+            self.bytes,
+            self.n,
+            self.k,
+            rows.clone(),
+            &mut numbers,
+        )
+        .map_err(quant)?;
         self.check(&numbers, rows.start)?;
         self.transform.apply(&mut numbers, self.k);
-        let shape = millrace_quant::Error::Shape { dtype: self.to, n_rows: rows.len(), k: self.k };
-        let size_bytes = self.to.size_bytes(rows.len(), self.k).ok_or_else(|| quant(shape))?;
+        let shape = millrace_quant::Error::Shape {
+            dtype: self.to,
+            n_rows: rows.len(),
+            k: self.k,
+        };
+        let size_bytes = self
+            .to
+            .size_bytes(rows.len(), self.k)
+            .ok_or_else(|| quant(shape))?;
         let mut encoded = vec![0; size_bytes];
         encode_matrix(self.to, &numbers, rows.len(), self.k, &mut encoded).map_err(quant)?;
         Ok(encoded)
@@ -99,8 +121,15 @@ impl Job<'_> {
 
     /// Refuses numbers that the result could not hold.
     fn check(&self, numbers: &[f32], first_row: usize) -> Result<(), Error> {
-        let limit = if self.to == DType::F16 { F16_OVERFLOW } else { f32::INFINITY };
-        if numbers.iter().fold(true, |sound, v| sound & (v.abs() < limit)) {
+        let limit = if self.to == DType::F16 {
+            F16_OVERFLOW
+        } else {
+            f32::INFINITY
+        };
+        if numbers
+            .iter()
+            .fold(true, |sound, v| sound & (v.abs() < limit))
+        {
             return Ok(());
         }
         let Some(at) = numbers.iter().position(|v| v.is_nan() || v.abs() >= limit) else {
@@ -109,8 +138,18 @@ impl Job<'_> {
         let (tensor, found) = (self.tensor.to_owned(), numbers[at]);
         let (row, column) = (first_row + at / self.k, at % self.k);
         Err(match found.is_finite() {
-            true => Error::F16Range { tensor, row, column, found },
-            false => Error::NotFinite { tensor, row, column, found },
+            true => Error::F16Range {
+                tensor,
+                row,
+                column,
+                found,
+            },
+            false => Error::NotFinite {
+                tensor,
+                row,
+                column,
+                found,
+            },
         })
     }
 }
@@ -137,7 +176,7 @@ mod tests {
 
     fn run(job: &Job<'_>, n_threads: usize) -> Result<(Vec<u8>, usize), Error> {
         let (mut bytes, mut n_elems) = (Vec::new(), 0);
-        job.run(n_threads, |piece, elems| {
+        job.run(n_threads, &mut |piece, elems| {
             bytes.extend_from_slice(piece);
             n_elems += elems;
             Ok(())
@@ -151,7 +190,10 @@ mod tests {
         let (n, k) = (160, 1 << 15);
         let numbers: Vec<f32> = (0..n * k).map(|i| (i as f32 * 0.7).sin()).collect();
         let bytes = bytes_of(&numbers);
-        let permutation = Some(Permutation { head_dim: 80, order: RowOrder::Interleave });
+        let permutation = Some(Permutation {
+            head_dim: 80,
+            order: RowOrder::Interleave,
+        });
         let job = Job {
             tensor: "t",
             bytes: &bytes,
@@ -159,13 +201,19 @@ mod tests {
             to: DType::Q8_0,
             n,
             k,
-            transform: Transform { permutation, ..Transform::NONE },
+            transform: Transform {
+                permutation,
+                ..Transform::NONE
+            },
         };
         let (one, n_elems) = run(&job, 1).unwrap();
         assert_eq!(n_elems, n * k);
         assert_eq!(one.len(), DType::Q8_0.size_bytes(n, k).unwrap());
         for n_threads in [2, 3, 7] {
-            assert!(run(&job, n_threads).unwrap().0 == one, "{n_threads} threads");
+            assert!(
+                run(&job, n_threads).unwrap().0 == one,
+                "{n_threads} threads"
+            );
         }
     }
 
@@ -200,10 +248,30 @@ mod tests {
         };
         assert!(run(&job(&bytes, DType::BF16), 1).is_ok());
         let error = run(&job(&bytes, DType::F16), 1).unwrap_err();
-        assert!(matches!(error, Error::F16Range { row: 5, column: 7, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::F16Range {
+                    row: 5,
+                    column: 7,
+                    ..
+                }
+            ),
+            "{error}"
+        );
         numbers[5 * 32 + 7] = f32::NAN;
         let bytes = bytes_of(&numbers);
         let error = run(&job(&bytes, DType::Q8_0), 1).unwrap_err();
-        assert!(matches!(error, Error::NotFinite { row: 5, column: 7, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::NotFinite {
+                    row: 5,
+                    column: 7,
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 }

@@ -20,10 +20,15 @@ impl Folder {
     pub(super) fn open_or_make(path: &Path, container: Container) -> Result<Folder, Error> {
         if path.is_dir() {
             refuse_other_weights(path, container)?;
-            return Ok(Folder { path: path.to_owned(), made: false });
+            return Ok(Folder {
+                path: path.to_owned(),
+                made: false,
+            });
         }
         let looks_like_file = path.extension().is_some_and(|extension| {
-            ["safetensors", "q4nx"].iter().any(|name| extension.eq_ignore_ascii_case(name))
+            ["safetensors", "q4nx"]
+                .iter()
+                .any(|name| extension.eq_ignore_ascii_case(name))
         });
         if looks_like_file || path.exists() {
             return Err(Error::Output {
@@ -34,13 +39,21 @@ impl Folder {
             });
         }
         match std::fs::create_dir(path) {
-            Ok(()) => Ok(Folder { path: path.to_owned(), made: true }),
-            Err(source) if source.kind() == ErrorKind::AlreadyExists => {
-                Ok(Folder { path: path.to_owned(), made: false })
-            }
+            Ok(()) => Ok(Folder {
+                path: path.to_owned(),
+                made: true,
+            }),
+            Err(source) if source.kind() == ErrorKind::AlreadyExists => Ok(Folder {
+                path: path.to_owned(),
+                made: false,
+            }),
             Err(source) => {
                 let path = path.to_owned();
-                Err(Error::Io { path, action: "make the folder", source })
+                Err(Error::Io {
+                    path,
+                    action: "make the folder",
+                    source,
+                })
             }
         }
     }
@@ -56,7 +69,11 @@ impl Folder {
 }
 
 fn refuse_other_weights(path: &Path, container: Container) -> Result<(), Error> {
-    let io = |source| Error::Io { path: path.to_owned(), action: "read the folder", source };
+    let io = |source| Error::Io {
+        path: path.to_owned(),
+        action: "read the folder",
+        source,
+    };
     for entry in std::fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
         let Some(name) = name.to_str() else { continue };

@@ -66,7 +66,11 @@ pub(super) fn from_hf(
     }
     match &files.tokenizer_json {
         Some(json) => {
-            let source = tokenizer::Source { file: checkpoint.name(), json, files };
+            let source = tokenizer::Source {
+                file: checkpoint.name(),
+                json,
+                files,
+            };
             for (key, value) in source.to_gguf(config.vocab_size)? {
                 out.insert(key, value);
             }
@@ -92,7 +96,10 @@ fn model_name(checkpoint: &Checkpoint) -> String {
     // `canonicalize` gives `.` a name.
     let folder = folder.and_then(|folder| Path::canonicalize(folder).ok());
     let name = folder.as_deref().and_then(Path::file_name);
-    name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+    name.map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 fn put_sampling(out: &mut Metadata, generation: &serde_json::Value) {
@@ -100,7 +107,9 @@ fn put_sampling(out: &mut Metadata, generation: &serde_json::Value) {
     if generation.get("do_sample") == Some(&json!(false)) {
         return;
     }
-    if let Some(top_k) = generation.get(SAMPLING_TOP_K.1).and_then(serde_json::Value::as_i64)
+    if let Some(top_k) = generation
+        .get(SAMPLING_TOP_K.1)
+        .and_then(serde_json::Value::as_i64)
         && let Ok(top_k) = i32::try_from(top_k)
     {
         out.insert(SAMPLING_TOP_K.0, top_k);

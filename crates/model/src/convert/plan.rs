@@ -99,10 +99,26 @@ impl<'a> Plan<'a> {
             false => mapper.translated()?,
         };
         let fallbacks = mapper.fallbacks;
-        let skipped = if keeps { Vec::new() } else { unused(checkpoint, &tensors) };
-        let files = SideFiles { checkpoint, config: &config, target, same_layout: keeps };
+        let skipped = if keeps {
+            Vec::new()
+        } else {
+            unused(checkpoint, &tensors)
+        };
+        let files = SideFiles {
+            checkpoint,
+            config: &config,
+            target,
+            same_layout: keeps,
+        };
         let side = files.plan()?;
-        Ok(Plan { checkpoint, target, tensors, fallbacks, skipped, side })
+        Ok(Plan {
+            checkpoint,
+            target,
+            tensors,
+            fallbacks,
+            skipped,
+            side,
+        })
     }
 
     /// What is to be written.
@@ -138,7 +154,10 @@ impl<'a> Plan<'a> {
 
     /// Elements of all tensors: the unit of progress.
     pub fn n_elems(&self) -> u64 {
-        self.tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum()
+        self.tensors
+            .iter()
+            .map(|tensor| tensor.shape.iter().product::<usize>() as u64)
+            .sum()
     }
 }
 
@@ -154,7 +173,10 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor]) -> Vec<String> {
     let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
     // The configuration holds what the factors say.
     let factors = TensorName::global(Role::RopeFactors).gguf();
-    names.filter(|name| !used.contains(name) && *name != factors).map(str::to_owned).collect()
+    names
+        .filter(|name| !used.contains(name) && *name != factors)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Finds out name, format and transformation of each tensor.
@@ -208,7 +230,13 @@ impl<'a> Mapper<'a> {
                 (TensorType::Weights(dtype), None) => TensorType::Weights(dtype),
             };
             let origin = Origin::Tensor(info.name.clone());
-            planned(origin, info.name.clone(), info.shape.clone(), tensor_type, Transform::NONE)
+            planned(
+                origin,
+                info.name.clone(),
+                info.shape.clone(),
+                tensor_type,
+                Transform::NONE,
+            )
         };
         checkpoint.tensors().iter().map(plan).collect()
     }
@@ -232,11 +260,23 @@ impl<'a> Mapper<'a> {
             let table = TensorName::global(Role::TokenEmbedding);
             let table = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), table);
             let scale = self.unscaled(self.from);
-            (Origin::Tensor(table), Transform { scale, ..Transform::NONE })
+            (
+                Origin::Tensor(table),
+                Transform {
+                    scale,
+                    ..Transform::NONE
+                },
+            )
         } else {
             (Origin::Tensor(source_name), self.transform(name))
         };
-        planned(origin, target_name, shape, TensorType::Weights(dtype), transform)
+        planned(
+            origin,
+            target_name,
+            shape,
+            TensorType::Weights(dtype),
+            transform,
+        )
     }
 
     fn spell(&self, layout: Layout, prefix: &str, name: TensorName) -> String {
@@ -251,7 +291,11 @@ impl<'a> Mapper<'a> {
 
     /// The factor that takes an embedding table to the plain one.
     fn unscaled(&self, conventions: Conventions) -> f32 {
-        if conventions.embed_prescaled { 1.0 / self.config.embed_scale } else { 1.0 }
+        if conventions.embed_prescaled {
+            1.0 / self.config.embed_scale
+        } else {
+            1.0
+        }
     }
 
     fn transform(&self, name: TensorName) -> Transform {
@@ -264,7 +308,10 @@ impl<'a> Mapper<'a> {
                 RopeStyle::Interleaved => RowOrder::Interleave,
                 RopeStyle::HalfSplit => RowOrder::SplitHalves,
             };
-            transform.permutation = Some(Permutation { head_dim: self.config.head_dim, order });
+            transform.permutation = Some(Permutation {
+                head_dim: self.config.head_dim,
+                order,
+            });
         }
         if name.role.is_norm() && name.part == Part::Weight {
             transform.offset = from.norm_offset - to.norm_offset;
@@ -288,7 +335,12 @@ impl<'a> Mapper<'a> {
         };
         if given != wanted {
             let (tensor, shape) = (spelled.to_owned(), shape.to_vec());
-            self.fallbacks.push(Fallback { tensor, shape, wanted, given });
+            self.fallbacks.push(Fallback {
+                tensor,
+                shape,
+                wanted,
+                given,
+            });
         }
         given
     }
@@ -311,5 +363,12 @@ fn planned(
         .into());
     };
     let size_bytes = size_bytes as u64;
-    Ok(PlannedTensor { origin, name, shape, tensor_type, transform, size_bytes })
+    Ok(PlannedTensor {
+        origin,
+        name,
+        shape,
+        tensor_type,
+        transform,
+        size_bytes,
+    })
 }

@@ -52,7 +52,8 @@ pub(super) struct Side {
 impl Side {
     fn put_json(&mut self, name: &str, value: &Value) {
         let text = format!("{value:#}\n");
-        self.files.push((name.to_owned(), Contents::Bytes(text.into_bytes())));
+        self.files
+            .push((name.to_owned(), Contents::Bytes(text.into_bytes())));
     }
 }
 
@@ -92,7 +93,11 @@ impl SideFiles<'_> {
             (source, _) => self.new_config(source)?,
         };
         side.put_json("config.json", &config);
-        let folder = self.checkpoint.files().first().and_then(|file| file.parent());
+        let folder = self
+            .checkpoint
+            .files()
+            .first()
+            .and_then(|file| file.parent());
         for name in UNCHANGED_FILES {
             let path = folder.unwrap_or(Path::new(".")).join(name);
             if path.is_file() {
@@ -116,12 +121,17 @@ impl SideFiles<'_> {
         if let Some(tokenizer) = &parts.tokenizer {
             // Hundreds of thousands of lines help no reader: not indented.
             let bytes = tokenizer.to_string().into_bytes();
-            side.files.push(("tokenizer.json".to_owned(), Contents::Bytes(bytes)));
-            side.put_json("tokenizer_config.json", &Value::Object(parts.tokenizer_config));
+            side.files
+                .push(("tokenizer.json".to_owned(), Contents::Bytes(bytes)));
+            side.put_json(
+                "tokenizer_config.json",
+                &Value::Object(parts.tokenizer_config),
+            );
         }
         if let Some(template) = parts.chat_template {
             let bytes = template.into_bytes();
-            side.files.push(("chat_template.jinja".to_owned(), Contents::Bytes(bytes)));
+            side.files
+                .push(("chat_template.jinja".to_owned(), Contents::Bytes(bytes)));
         }
         Ok(())
     }
@@ -140,7 +150,9 @@ impl SideFiles<'_> {
         let mut out = self.with_dtype(hf::write(&config)?);
         if let Some(source) = source {
             let found = TOKEN_ID_KEYS.iter().filter_map(|&key| {
-                let value = source.get(key).or_else(|| source.get("text_config")?.get(key))?;
+                let value = source
+                    .get(key)
+                    .or_else(|| source.get("text_config")?.get(key))?;
                 Some((key.to_owned(), value.clone()))
             });
             merge(&mut out, found.collect());
@@ -155,7 +167,11 @@ impl SideFiles<'_> {
             DType::F16 => "float16",
             _ => "bfloat16",
         });
-        let key = if config.get("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };
+        let key = if config.get("torch_dtype").is_some() {
+            "torch_dtype"
+        } else {
+            "dtype"
+        };
         config[key] = dtype.clone();
         if let Some(text) = config.get_mut("text_config") {
             for key in ["dtype", "torch_dtype"] {

@@ -4,32 +4,73 @@ mod failures;
 mod files;
 mod layouts;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use millrace_format::Checkpoint;
-use millrace_quant::decode_rows;
+use millrace_format::safetensors::ShardedWriter;
+use millrace_format::{Checkpoint, TensorSpec};
+use millrace_quant::{DType, decode_rows};
 
 use super::{Container, Error, Plan, Recipe, Summary, Target};
+use crate::ModelConfig;
+use crate::arch::{self, Layout};
+use crate::config::hf;
 use crate::synth::{self, Geometry, SynthOptions};
 
-/// A temporary folder with a random model in it.
+/// A temporary folder with a model in it.
 struct Model {
     dir: tempfile::TempDir,
     path: PathBuf,
 }
 
 impl Model {
-    fn new(geometry: &str, recipe: &str, file: &str) -> Model {
+    /// Three layers of random weights.
+    fn random(geometry: &str, recipe: &str, file: &str) -> Model {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(file);
-        let geometry = Geometry::named(geometry).unwrap();
+        let recipe = Recipe::from_name(recipe).unwrap();
         let options = SynthOptions {
-            recipe: Recipe::from_name(recipe).unwrap(),
+            recipe,
+            vocab: None,
             n_layers: Some(3),
-            ..SynthOptions::default()
+            seed: 1,
+            n_threads: Some(1),
         };
-        synth::write(geometry, &path, &options, &mut |_, _| {}).unwrap();
+        synth::write(
+            Geometry::named(geometry).unwrap(),
+            &path,
+            &options,
+            &mut |_, _| {},
+        )
+        .unwrap();
+        Model { dir, path }
+    }
+
+    /// A Hugging Face folder of a configuration; every weight is a half.
+    fn flat(config: &ModelConfig) -> Model {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flat");
+        std::fs::create_dir(&path).unwrap();
+        let norms = arch::by_name(config.family).hf_norms;
+        let names = config.tensors(Layout::HuggingFace);
+        let specs: Vec<TensorSpec> = names
+            .iter()
+            .map(|name| {
+                let shape = config.shape_of(*name);
+                TensorSpec::new(name.hf("model.", norms).unwrap(), DType::F32, &shape)
+            })
+            .collect();
+        let mut writer = ShardedWriter::create(&path, &BTreeMap::new(), &specs, 1 << 30).unwrap();
+        for spec in &specs {
+            let n_elems: usize = spec.shape.iter().product();
+            writer
+                .write(&spec.name, &0.5f32.to_le_bytes().repeat(n_elems))
+                .unwrap();
+        }
+        writer.commit().unwrap();
+        let json = hf::write(config).unwrap().to_string();
+        std::fs::write(path.join("config.json"), json).unwrap();
         Model { dir, path }
     }
 
@@ -37,20 +78,25 @@ impl Model {
         Checkpoint::open(&self.path).unwrap()
     }
 
-    /// Converts the model to `file` in the same folder and opens the result.
-    fn convert(&self, file: &str, recipe: &str) -> Checkpoint {
-        convert(&self.open(), &self.dir.path().join(file), recipe).unwrap();
-        Checkpoint::open(&self.dir.path().join(file)).unwrap()
+    fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
-    fn names(&self) -> Vec<String> {
-        names_in(self.dir.path())
+    /// Converts the model to `name` beside it and opens the result.
+    fn convert(&self, name: &str, recipe: &str) -> Checkpoint {
+        convert(&self.open(), &self.beside(name), recipe).unwrap();
+        Checkpoint::open(&self.beside(name)).unwrap()
     }
 }
 
+/// A configuration of two layers that the test then changes.
+fn config_of(geometry: &str) -> ModelConfig {
+    Geometry::named(geometry).unwrap().config(Some(2))
+}
+
 fn names_in(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(dir)
-        .unwrap()
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
@@ -59,7 +105,10 @@ fn names_in(dir: &Path) -> Vec<String> {
 
 fn target(out: &Path, recipe: &str) -> Target {
     let recipe = Recipe::from_name(recipe).unwrap();
-    Target { container: Container::of(out, recipe), recipe }
+    Target {
+        container: Container::of(out, recipe),
+        recipe,
+    }
 }
 
 fn convert(source: &Checkpoint, out: &Path, recipe: &str) -> Result<Summary, Error> {
@@ -67,9 +116,8 @@ fn convert(source: &Checkpoint, out: &Path, recipe: &str) -> Result<Summary, Err
     plan.write(out, 2, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The numbers of a tensor, `[n, k]` where the file does not say.
-fn numbers(checkpoint: &Checkpoint, tensor: &str, shape: [usize; 2]) -> Vec<f32> {
-    let [n, k] = shape;
+/// The numbers of a tensor of this shape.
+fn numbers(checkpoint: &Checkpoint, tensor: &str, [n, k]: [usize; 2]) -> Vec<f32> {
     let tensor = checkpoint.require(tensor).unwrap();
     let mut out = vec![0.0; n * k];
     decode_rows(tensor.dtype().unwrap(), tensor.bytes, n, k, 0..n, &mut out).unwrap();

@@ -29,7 +29,9 @@ mod kind {
 
 /// Whether a token is SentencePiece's spelling of a byte: `<0x0A>`.
 fn is_byte_token(token: &str) -> bool {
-    let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+    let digits = token
+        .strip_prefix("<0x")
+        .and_then(|rest| rest.strip_suffix('>'));
     digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
 }
 

@@ -50,11 +50,16 @@ pub struct Transform {
 
 impl Transform {
     /// Changes nothing.
-    pub const NONE: Transform = Transform { permutation: None, scale: 1.0, offset: 0.0 };
+    pub const NONE: Transform = Transform {
+        permutation: None,
+        scale: 1.0,
+        offset: 0.0,
+    };
 
     /// Rows that must be transformed together: any multiple of this, from a multiple on.
     pub(super) fn row_group(self) -> usize {
-        self.permutation.map_or(1, |permutation| permutation.head_dim)
+        self.permutation
+            .map_or(1, |permutation| permutation.head_dim)
     }
 
     /// Transforms whole groups of rows of `k` elements in place.
@@ -83,7 +88,11 @@ mod tests {
 
     fn permute(order: RowOrder, rows: &mut [f32], k: usize) {
         let permutation = Some(Permutation { head_dim: 8, order });
-        Transform { permutation, ..Transform::NONE }.apply(rows, k);
+        Transform {
+            permutation,
+            ..Transform::NONE
+        }
+        .apply(rows, k);
     }
 
     #[test]
@@ -109,7 +118,12 @@ mod tests {
     #[test]
     fn scale_comes_before_offset() {
         let mut rows = [1.0, -2.0];
-        Transform { scale: 3.0, offset: 0.5, ..Transform::NONE }.apply(&mut rows, 2);
+        Transform {
+            scale: 3.0,
+            offset: 0.5,
+            ..Transform::NONE
+        }
+        .apply(&mut rows, 2);
         assert_eq!(rows, [3.5, -5.5]);
     }
 }

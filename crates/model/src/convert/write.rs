@@ -9,7 +9,7 @@ use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
 use millrace_format::{Advice, TensorSpec, TensorType};
 use millrace_quant::DType;
 
-use super::encode::Job;
+use super::encode::{Job, Out};
 use super::folder::Folder;
 use super::plan::{Origin, Plan, PlannedTensor};
 use super::side::Contents;
@@ -30,6 +30,9 @@ pub struct Progress<'a> {
     /// Elements of all tensors.
     pub elems_total: u64,
 }
+
+/// Sees the progress and says whether to go on.
+type Observer<'a> = dyn FnMut(Progress<'_>) -> ControlFlow<()> + 'a;
 
 /// What a conversion wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +57,9 @@ impl Plan<'_> {
     /// # Errors
     /// [`Error::Output`] for a path that cannot be what is to be written, [`Error::NotFinite`] and
     /// [`Error::F16Range`] for numbers that the result cannot hold, [`Error::Cancelled`],
-    /// [`Error::Format`] and [`Error::Io`] for what the file system refuses. In every case nothing
-    /// new is left behind and files that were there are as they were.
+    /// [`Error::Format`] and [`Error::Io`] for what the file system refuses. Nothing new is left
+    /// behind then, and files that were there are as they were: everything is on the disk before
+    /// the first file gets its name.
     pub fn write(
         &self,
         out: &Path,
@@ -81,7 +85,10 @@ impl Plan<'_> {
     fn by_type(&self) -> Vec<(TensorType, u64)> {
         let mut sums: Vec<(TensorType, u64)> = Vec::new();
         for tensor in &self.tensors {
-            match sums.iter_mut().find(|(tensor_type, _)| *tensor_type == tensor.tensor_type) {
+            match sums
+                .iter_mut()
+                .find(|(tensor_type, _)| *tensor_type == tensor.tensor_type)
+            {
                 Some((_, bytes)) => *bytes += tensor.size_bytes,
                 None => sums.push((tensor.tensor_type, tensor.size_bytes)),
             }
@@ -98,7 +105,7 @@ impl Plan<'_> {
         &self,
         out: &Path,
         n_threads: usize,
-        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+        progress: &mut Observer<'_>,
     ) -> Result<Vec<PathBuf>, Error> {
         let empty = Metadata::new();
         let metadata = self.side.metadata.as_ref().unwrap_or(&empty);
@@ -111,7 +118,7 @@ impl Plan<'_> {
         &self,
         out: &Path,
         n_threads: usize,
-        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+        progress: &mut Observer<'_>,
     ) -> Result<Vec<PathBuf>, Error> {
         let folder = Folder::open_or_make(out, self.target.container)?;
         let dir = folder.path();
@@ -147,7 +154,7 @@ impl Plan<'_> {
         &self,
         sink: &mut Sink,
         n_threads: usize,
-        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+        progress: &mut Observer<'_>,
     ) -> Result<(), Error> {
         let elems_total = self.n_elems();
         let mut elems_done = 0;
@@ -156,7 +163,12 @@ impl Plan<'_> {
             self.stream_tensor(tensor, n_threads, &mut |bytes, elems| {
                 sink.write(name, bytes)?;
                 elems_done += elems as u64;
-                let at = Progress { tensor: name, tensors_done, elems_done, elems_total };
+                let at = Progress {
+                    tensor: name,
+                    tensors_done,
+                    elems_done,
+                    elems_total,
+                };
                 match progress(at) {
                     ControlFlow::Continue(()) => Ok(()),
                     ControlFlow::Break(()) => Err(Error::Cancelled),
@@ -170,7 +182,7 @@ impl Plan<'_> {
         &self,
         planned: &PlannedTensor,
         n_threads: usize,
-        out: &mut dyn FnMut(&[u8], usize) -> Result<(), Error>,
+        out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let (n, k) = match (planned.shape.split_last(), planned.transform.permutation) {
             // Rows of a vector are its elements.
@@ -180,7 +192,15 @@ impl Plan<'_> {
         };
         let job = |tensor, bytes, from, to| {
             let transform = planned.transform;
-            Job { tensor, bytes, from, to, n, k, transform }
+            Job {
+                tensor,
+                bytes,
+                from,
+                to,
+                n,
+                k,
+                transform,
+            }
         };
         match (&planned.origin, planned.tensor_type) {
             (Origin::Values(values), TensorType::Weights(to)) => {
@@ -204,7 +224,11 @@ fn stage(path: &Path, contents: &Contents) -> Result<AtomicFile, Error> {
     let mut file = AtomicFile::create(path)?;
     let io = |action| {
         let path = path.to_owned();
-        move |source| Error::Io { path, action, source }
+        move |source| Error::Io {
+            path,
+            action,
+            source,
+        }
     };
     match contents {
         Contents::Bytes(bytes) => {
@@ -232,11 +256,12 @@ enum Sink {
 
 impl Sink {
     fn write(&mut self, tensor: &str, bytes: &[u8]) -> Result<(), Error> {
-        Ok(match self {
+        match self {
             Sink::Gguf(writer) => writer.write(tensor, bytes)?,
             Sink::Shards(writer) => writer.write(tensor, bytes)?,
             Sink::Bundle(writer) => writer.write(tensor, bytes)?,
-        })
+        }
+        Ok(())
     }
 
     /// Gives the files their names; `path` is the file that a single-file writer was made for.

@@ -21,7 +21,10 @@ pub enum DefaultTemplate {
 /// The control tokens that give a format away.
 const MARKERS: [(DefaultTemplate, [&str; 2]); 4] = [
     (DefaultTemplate::ChatMl, ["<|im_start|>", "<|im_end|>"]),
-    (DefaultTemplate::Llama3, ["<|start_header_id|>", "<|eot_id|>"]),
+    (
+        DefaultTemplate::Llama3,
+        ["<|start_header_id|>", "<|eot_id|>"],
+    ),
     (DefaultTemplate::Gemma, ["<start_of_turn>", "<end_of_turn>"]),
     (DefaultTemplate::Mistral, ["[INST]", "[/INST]"]),
 ];
@@ -44,16 +47,25 @@ impl DefaultTemplate {
     pub fn for_vocabulary(tokenizer: &Tokenizer) -> Option<DefaultTemplate> {
         let is_marked = |text: &&str| {
             tokenizer.id_of(text).is_some_and(|id| {
-                matches!(tokenizer.token_kind(id), TokenKind::Control | TokenKind::UserDefined)
+                matches!(
+                    tokenizer.token_kind(id),
+                    TokenKind::Control | TokenKind::UserDefined
+                )
             })
         };
-        MARKERS.iter().find(|(_, texts)| texts.iter().all(|t| is_marked(&t))).map(|(kind, _)| *kind)
+        MARKERS
+            .iter()
+            .find(|(_, texts)| texts.iter().all(|t| is_marked(&t)))
+            .map(|(kind, _)| *kind)
     }
 
     /// The format of a family, by the start of its name in any case.
     pub fn for_family(family: &str) -> Option<DefaultTemplate> {
         let family = family.to_ascii_lowercase();
-        FAMILIES.iter().find(|(start, _)| family.starts_with(start)).map(|(_, kind)| *kind)
+        FAMILIES
+            .iter()
+            .find(|(start, _)| family.starts_with(start))
+            .map(|(_, kind)| *kind)
     }
 
     /// The template's source.

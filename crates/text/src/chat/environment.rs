@@ -34,7 +34,10 @@ impl std::error::Error for Refusal {}
 /// An environment without templates.
 pub(super) fn build() -> Environment<'static> {
     let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(STEPS));
@@ -45,15 +48,24 @@ pub(super) fn build() -> Environment<'static> {
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     // Python's notions: a string can be iterated and indexed, and so can a dictionary.
-    environment.add_test("iterable", |value: &Value| value.as_str().is_some() || value.try_iter().is_ok());
+    environment.add_test("iterable", |value: &Value| {
+        value.as_str().is_some() || value.try_iter().is_ok()
+    });
     environment.add_test("sequence", |value: &Value| {
-        matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
+        matches!(
+            value.kind(),
+            ValueKind::String | ValueKind::Seq | ValueKind::Map
+        )
     });
     environment
 }
 
 /// Prints a value as Python's `str` does.
-fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+fn format(
+    out: &mut Output<'_>,
+    state: &mut State<'_, '_>,
+    value: &Value,
+) -> Result<(), minijinja::Error> {
     match python::display(value) {
         Some(text) => Ok(out.write_str(&text)?),
         None => escape_formatter(out, state, value),
@@ -62,8 +74,10 @@ fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Res
 
 fn raise_exception(message: Value) -> Result<Value, minijinja::Error> {
     let message = message.to_string();
-    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone())
-        .with_source(Refusal(message)))
+    Err(
+        minijinja::Error::new(ErrorKind::InvalidOperation, message.clone())
+            .with_source(Refusal(message)),
+    )
 }
 
 fn strftime_now(state: &State<'_, '_>, format: &str) -> Result<String, minijinja::Error> {
@@ -84,9 +98,15 @@ fn to_json(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, m
         style.set_indent(&indent)?;
     }
     if let Some(separators) = argument(2, "separators")? {
-        let texts: Vec<String> = separators.try_iter()?.map(|value| value.to_string()).collect();
+        let texts: Vec<String> = separators
+            .try_iter()?
+            .map(|value| value.to_string())
+            .collect();
         let [item, key] = <[String; 2]>::try_from(texts).map_err(|_| {
-            minijinja::Error::new(ErrorKind::InvalidOperation, "separators must be two strings")
+            minijinja::Error::new(
+                ErrorKind::InvalidOperation,
+                "separators must be two strings",
+            )
         })?;
         (style.item_separator, style.key_separator) = (item, key);
     }
@@ -102,12 +122,17 @@ pub(super) fn render(
     variables: Map<String, Json>,
     now: Option<SystemTime>,
 ) -> Result<String, Error> {
-    let seconds = match now.unwrap_or_else(SystemTime::now).duration_since(UNIX_EPOCH) {
+    let seconds = match now
+        .unwrap_or_else(SystemTime::now)
+        .duration_since(UNIX_EPOCH)
+    {
         Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |secs| -secs),
     };
     let time = (NOW.to_owned(), Value::from(seconds));
-    let pairs = variables.into_iter().map(|(name, value)| (name, from_json(value)));
+    let pairs = variables
+        .into_iter()
+        .map(|(name, value)| (name, from_json(value)));
     let context = Value::from_pairs(pairs.chain([time]));
     let mut out = Bounded(Vec::new());
     let rendered = environment
@@ -122,7 +147,10 @@ pub(super) fn render(
 /// The error of a rendering in this crate's terms.
 fn explain(name: &str, error: &minijinja::Error) -> Error {
     if error.kind() == ErrorKind::OutOfFuel {
-        return Error::Fuel { name: name.to_owned(), limit: STEPS };
+        return Error::Fuel {
+            name: name.to_owned(),
+            limit: STEPS,
+        };
     }
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -132,7 +160,10 @@ fn explain(name: &str, error: &minijinja::Error) -> Error {
         if let Some(cause) = cause.downcast_ref::<minijinja::Error>()
             && cause.kind() == ErrorKind::OutOfFuel
         {
-            return Error::Fuel { name: name.to_owned(), limit: STEPS };
+            return Error::Fuel {
+                name: name.to_owned(),
+                limit: STEPS,
+            };
         }
         source = cause.source();
     }

@@ -61,7 +61,9 @@ fn statement(tag: &str) -> Option<(&str, &str, &str)> {
     let inner = tag.strip_prefix("{%")?;
     let inner = inner.strip_prefix(['-', '+']).unwrap_or(inner).trim_start();
     let start = tag.len() - inner.len();
-    let n = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inner.len());
+    let n = inner
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .unwrap_or(inner.len());
     Some((&tag[..start], &inner[..n], &inner[n..]))
 }
 
@@ -86,15 +88,30 @@ mod tests {
     #[test]
     fn tags_become_with_blocks() {
         for (source, want) in [
-            ("{% generation %}a{% endgeneration %}", "{% with %}a{% endwith %}"),
-            ("{%- generation -%}a{%-endgeneration-%}", "{%- with -%}a{%-endwith-%}"),
-            ("{# {% generation %} #}{{ '{% generation %}' }}", "{# {% generation %} #}{{ '{% generation %}' }}"),
+            (
+                "{% generation %}a{% endgeneration %}",
+                "{% with %}a{% endwith %}",
+            ),
+            (
+                "{%- generation -%}a{%-endgeneration-%}",
+                "{%- with -%}a{%-endwith-%}",
+            ),
+            (
+                "{# {% generation %} #}{{ '{% generation %}' }}",
+                "{# {% generation %} #}{{ '{% generation %}' }}",
+            ),
             (
                 "{% raw %}{% generation %}{% endraw %}{% generation %}",
                 "{% raw %}{% generation %}{% endraw %}{% with %}",
             ),
-            ("{% if add_generation_prompt %}{", "{% if add_generation_prompt %}{"),
-            ("{ {{ \"\\\"}}\" }} generation", "{ {{ \"\\\"}}\" }} generation"),
+            (
+                "{% if add_generation_prompt %}{",
+                "{% if add_generation_prompt %}{",
+            ),
+            (
+                "{ {{ \"\\\"}}\" }} generation",
+                "{ {{ \"\\\"}}\" }} generation",
+            ),
         ] {
             assert_eq!(without_tags(source), want);
         }
@@ -102,7 +119,13 @@ mod tests {
 
     #[test]
     fn unfinished_sources_are_left_alone() {
-        for source in ["generation {%", "{{ generation", "{# generation", "{% raw %} generation", "{"] {
+        for source in [
+            "generation {%",
+            "{{ generation",
+            "{# generation",
+            "{% raw %} generation",
+            "{",
+        ] {
             assert_eq!(without_tags(source), source);
         }
     }

@@ -54,7 +54,12 @@ pub(super) fn to_json(value: &Value, style: &JsonStyle) -> Result<String, Error>
     Ok(out)
 }
 
-fn write_json(value: &Value, style: &JsonStyle, depth: usize, out: &mut String) -> Result<(), Error> {
+fn write_json(
+    value: &Value,
+    style: &JsonStyle,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), Error> {
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -142,7 +147,9 @@ fn json_string(text: &str, style: &JsonStyle, out: &mut String) {
             '\u{8}' => out.push_str("\\b"),
             '\u{C}' => out.push_str("\\f"),
             c if c < ' ' || (style.ensure_ascii && c > '~') => {
-                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| escape(out, "\\u", 4, *unit));
+                c.encode_utf16(&mut [0; 2])
+                    .iter()
+                    .for_each(|unit| escape(out, "\\u", 4, *unit));
             }
             c => out.push(c),
         }
@@ -192,7 +199,9 @@ pub(super) fn display(value: &Value) -> Option<String> {
 
 /// `repr(value)`
 fn repr(value: &Value, out: &mut String) {
-    let list = |[open, close]: [char; 2], out: &mut String, mut item: Box<dyn FnMut(&Value, &mut String) + '_>| {
+    let list = |[open, close]: [char; 2],
+                out: &mut String,
+                mut item: Box<dyn FnMut(&Value, &mut String) + '_>| {
         out.push(open);
         for (i, entry) in value.try_iter().into_iter().flatten().enumerate() {
             if i > 0 {
@@ -226,7 +235,11 @@ fn repr(value: &Value, out: &mut String) {
 }
 
 fn repr_string(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.push(quote);
     for c in text.chars() {
         match c {

@@ -2,11 +2,28 @@
 
 use std::fmt::Write;
 
-const DAYS: [&str; 7] =
-    ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const DAYS: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 
@@ -42,7 +59,11 @@ fn date(days: i64) -> (i64, usize, usize) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let months_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * months_from_march + 2) / 5 + 1;
-    let month = if months_from_march < 10 { months_from_march + 3 } else { months_from_march - 9 };
+    let month = if months_from_march < 10 {
+        months_from_march + 3
+    } else {
+        months_from_march - 9
+    };
     let year = era * 400 + year_of_era + i64::from(month <= 2);
     (year, month as usize, day as usize)
 }
@@ -153,21 +174,45 @@ mod tests {
     fn known_moments() {
         // From Python: datetime.fromtimestamp(s, UTC).strftime(…)
         for (seconds, want) in [
-            (0, "Thursday Thu 01 January Jan 1970 70 00 12 AM 00 00 001 4 4"),
-            (1_709_164_800, "Thursday Thu 29 February Feb 2024 24 00 12 AM 00 00 060 4 4"),
-            (1_735_689_599, "Tuesday Tue 31 December Dec 2024 24 23 11 PM 59 59 366 2 2"),
-            (-1, "Wednesday Wed 31 December Dec 1969 69 23 11 PM 59 59 365 3 3"),
-            (4_107_542_400, "Monday Mon 01 March Mar 2100 00 00 12 AM 00 00 060 1 1"),
-            (951_782_400, "Tuesday Tue 29 February Feb 2000 00 00 12 AM 00 00 060 2 2"),
+            (
+                0,
+                "Thursday Thu 01 January Jan 1970 70 00 12 AM 00 00 001 4 4",
+            ),
+            (
+                1_709_164_800,
+                "Thursday Thu 29 February Feb 2024 24 00 12 AM 00 00 060 4 4",
+            ),
+            (
+                1_735_689_599,
+                "Tuesday Tue 31 December Dec 2024 24 23 11 PM 59 59 366 2 2",
+            ),
+            (
+                -1,
+                "Wednesday Wed 31 December Dec 1969 69 23 11 PM 59 59 365 3 3",
+            ),
+            (
+                4_107_542_400,
+                "Monday Mon 01 March Mar 2100 00 00 12 AM 00 00 060 1 1",
+            ),
+            (
+                951_782_400,
+                "Tuesday Tue 29 February Feb 2000 00 00 12 AM 00 00 060 2 2",
+            ),
         ] {
-            assert_eq!(format("%A %a %d %B %b %Y %y %H %I %p %M %S %j %u %w", seconds), want);
+            assert_eq!(
+                format("%A %a %d %B %b %Y %y %H %I %p %M %S %j %u %w", seconds),
+                want
+            );
         }
     }
 
     #[test]
     fn composed_unpadded_and_unknown() {
         let t = 1_709_198_705;
-        assert_eq!(format("%F %T|%D %R|%c|%e", t), "2024-02-29 09:25:05|02/29/24 09:25|Thu Feb 29 09:25:05 2024|29");
+        assert_eq!(
+            format("%F %T|%D %R|%c|%e", t),
+            "2024-02-29 09:25:05|02/29/24 09:25|Thu Feb 29 09:25:05 2024|29"
+        );
         assert_eq!(format("%-d/%-m %-I", 86_400 * 31 + 3600), "1/2 1");
         assert_eq!(format("100%% %q %-q % %", t), "100% %q %-q % %");
         assert_eq!(format("%Z%z", t), "");
@@ -180,7 +225,10 @@ mod tests {
             let this = date(day);
             let next_day = this == (last.0, last.1, last.2 + 1);
             let next_month = this == (last.0, last.1 + 1, 1) || this == (last.0 + 1, 1, 1);
-            assert!(next_day || (next_month && last.2 >= 28), "{last:?} {this:?}");
+            assert!(
+                next_day || (next_month && last.2 >= 28),
+                "{last:?} {this:?}"
+            );
             last = this;
         }
     }

@@ -3,14 +3,29 @@
 use super::*;
 use crate::EncodeOptions;
 
-const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
-const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+const PLAIN: EncodeOptions = EncodeOptions {
+    add_special: false,
+    parse_special: false,
+};
+const SPECIAL: EncodeOptions = EncodeOptions {
+    add_special: true,
+    parse_special: true,
+};
 
 fn bpe() -> GgufVocab<'static> {
     GgufVocab {
         model: "gpt2",
         pre: Some("llama-bpe"),
-        tokens: vec!["a", "b", "Ġ", "ab", "<|eot_id|>", "<|begin|>", "<think>", "Ċ"],
+        tokens: vec![
+            "a",
+            "b",
+            "Ġ",
+            "ab",
+            "<|eot_id|>",
+            "<|begin|>",
+            "<think>",
+            "Ċ",
+        ],
         token_types: vec![1, 1, 1, 1, 3, 3, 4, 1],
         merges: vec!["a b"],
         bos: Some(5),
@@ -22,7 +37,9 @@ fn bpe() -> GgufVocab<'static> {
 fn spm() -> GgufVocab<'static> {
     GgufVocab {
         model: "llama",
-        tokens: vec!["<unk>", "<s>", "</s>", "<0x0A>", "▁", "a", "b", "▁a", "<tool>", "▁b"],
+        tokens: vec![
+            "<unk>", "<s>", "</s>", "<0x0A>", "▁", "a", "b", "▁a", "<tool>", "▁b",
+        ],
         scores: vec![0.0, 0.0, 0.0, 0.0, -9.0, -9.0, -9.0, -1.0, 0.0, -2.0],
         token_types: vec![2, 3, 3, 6, 1, 1, 1, 1, 4, 1],
         ..GgufVocab::default()
@@ -39,7 +56,10 @@ fn byte_level_with_special_tokens() {
     assert!(t.add_bos() && !t.add_eos());
     assert_eq!(t.end_of_generation(), [4]);
     assert!(t.is_special(4) && !t.is_special(6) && !t.is_special(0));
-    assert_eq!((t.n_vocab(), t.id_of("Ġ"), t.token_text(2)), (8, Some(2), "Ġ"));
+    assert_eq!(
+        (t.n_vocab(), t.id_of("Ġ"), t.token_text(2)),
+        (8, Some(2), "Ġ")
+    );
     assert_eq!(t.token_bytes(2).as_ref(), b" ");
 }
 
@@ -58,7 +78,11 @@ fn sentencepiece_prefixes_a_space_after_special_tokens() {
     assert_eq!(t.encode("<tool>a", PLAIN), [8, 7]);
     assert_eq!(t.encode("", SPECIAL), [1]);
     assert_eq!((t.bos(), t.eos(), t.unknown()), (Some(1), Some(2), Some(0)));
-    let t = Tokenizer::from_gguf(GgufVocab { add_space_prefix: Some(false), ..spm() }).unwrap();
+    let t = Tokenizer::from_gguf(GgufVocab {
+        add_space_prefix: Some(false),
+        ..spm()
+    })
+    .unwrap();
     assert_eq!(t.encode("a b", PLAIN), [5, 9]);
     assert_eq!(t.decode(&[7, 9], true), " a b");
 }
@@ -66,15 +90,71 @@ fn sentencepiece_prefixes_a_space_after_special_tokens() {
 #[test]
 fn what_is_wrong_is_named() {
     let cases: [(GgufVocab<'_>, &str); 9] = [
-        (GgufVocab { model: "bert", ..bpe() }, "\"bert\""),
-        (GgufVocab { tokens: vec![], ..bpe() }, "tokenizer.ggml.tokens"),
-        (GgufVocab { pre: Some("gpt-99"), ..bpe() }, "gpt-99"),
-        (GgufVocab { merges: vec![], ..bpe() }, "merges"),
-        (GgufVocab { merges: vec!["ab"], ..bpe() }, "merge 0 (\"ab\")"),
-        (GgufVocab { token_types: vec![1], ..bpe() }, "has 1 entries, expected 8"),
-        (GgufVocab { scores: vec![], ..spm() }, "scores"),
-        (GgufVocab { bos: None, add_bos: Some(true), ..bpe() }, "bos_token_id"),
-        (GgufVocab { eos: Some(99), add_eos: Some(true), ..bpe() }, "eos_token_id"),
+        (
+            GgufVocab {
+                model: "bert",
+                ..bpe()
+            },
+            "\"bert\"",
+        ),
+        (
+            GgufVocab {
+                tokens: vec![],
+                ..bpe()
+            },
+            "tokenizer.ggml.tokens",
+        ),
+        (
+            GgufVocab {
+                pre: Some("gpt-99"),
+                ..bpe()
+            },
+            "gpt-99",
+        ),
+        (
+            GgufVocab {
+                merges: vec![],
+                ..bpe()
+            },
+            "merges",
+        ),
+        (
+            GgufVocab {
+                merges: vec!["ab"],
+                ..bpe()
+            },
+            "merge 0 (\"ab\")",
+        ),
+        (
+            GgufVocab {
+                token_types: vec![1],
+                ..bpe()
+            },
+            "has 1 entries, expected 8",
+        ),
+        (
+            GgufVocab {
+                scores: vec![],
+                ..spm()
+            },
+            "scores",
+        ),
+        (
+            GgufVocab {
+                bos: None,
+                add_bos: Some(true),
+                ..bpe()
+            },
+            "bos_token_id",
+        ),
+        (
+            GgufVocab {
+                eos: Some(99),
+                add_eos: Some(true),
+                ..bpe()
+            },
+            "eos_token_id",
+        ),
     ];
     for (vocab, word) in cases {
         let error = Tokenizer::from_gguf(vocab).unwrap_err().to_string();
@@ -87,7 +167,15 @@ fn odd_vocabularies_do_no_harm() {
     let odd = GgufVocab {
         model: "llama",
         tokens: vec!["", "a", "a", "▁", "\u{0}", "<0xGG>", "<0x41>"],
-        scores: vec![f32::NAN, f32::INFINITY, -0.0, f32::NEG_INFINITY, 1e38, 0.0, 0.0],
+        scores: vec![
+            f32::NAN,
+            f32::INFINITY,
+            -0.0,
+            f32::NEG_INFINITY,
+            1e38,
+            0.0,
+            0.0,
+        ],
         token_types: vec![1, 99, -1, 0, 3, 6, 6],
         bos: Some(u32::MAX),
         add_bos: Some(false),
@@ -100,7 +188,11 @@ fn odd_vocabularies_do_no_harm() {
 
 #[test]
 fn merges_of_missing_tokens_are_left_out() {
-    let t = Tokenizer::from_gguf(GgufVocab { merges: vec!["x y", "a b"], ..bpe() }).unwrap();
+    let t = Tokenizer::from_gguf(GgufVocab {
+        merges: vec!["x y", "a b"],
+        ..bpe()
+    })
+    .unwrap();
     assert_eq!(t.encode("ab", PLAIN), [3]);
 }
 

@@ -43,7 +43,10 @@ struct Strip {
 impl PieceDecoder {
     /// The `decoder` of a file. Without one, tokens print their texts; `byte_level` ones their bytes.
     pub(crate) fn new(value: &Value, byte_level: bool) -> Result<PieceDecoder, Error> {
-        let mut decoder = PieceDecoder { rules: Vec::new(), leading_space: LeadingSpace::Keep };
+        let mut decoder = PieceDecoder {
+            rules: Vec::new(),
+            leading_space: LeadingSpace::Keep,
+        };
         let parts = flatten(value, "decoders");
         if parts.is_empty() && byte_level {
             decoder.rules.push(Rule::ByteLevel);
@@ -74,7 +77,11 @@ impl PieceDecoder {
     }
 
     fn strip(&mut self, value: &Value, fused: bool) -> Result<(), Error> {
-        let Strip { content, start, stop } = fields(value)?;
+        let Strip {
+            content,
+            start,
+            stop,
+        } = fields(value)?;
         match (fused, content, start, stop) {
             (_, _, 0, 0) => {}
             (true, ' ', 1, 0) => self.leading_space = LeadingSpace::DropOne,
@@ -113,7 +120,11 @@ impl PieceDecoder {
                     text = replaced.into();
                 }
                 Rule::StripStart(c, limit) => {
-                    let n = text.chars().take(*limit).take_while(|found| found == c).count();
+                    let n = text
+                        .chars()
+                        .take(*limit)
+                        .take_while(|found| found == c)
+                        .count();
                     text = text[n * c.len_utf8()..].to_owned().into();
                 }
             }
@@ -155,14 +166,23 @@ mod tests {
         assert_eq!(decoder.leading_space, LeadingSpace::DropInFirstToken);
         assert_eq!(decoded(&decoder, "_a"), b" a");
         let strip = json!({"type": "Strip", "content": "x", "start": 2, "stop": 0});
-        assert_eq!(decoded(&PieceDecoder::new(&strip, false).unwrap(), "xxxa"), b"xa");
+        assert_eq!(
+            decoded(&PieceDecoder::new(&strip, false).unwrap(), "xxxa"),
+            b"xa"
+        );
     }
 
     #[test]
     fn others_are_refused_by_name() {
         for (json, name) in [
-            (json!({"type": "WordPiece", "prefix": "##", "cleanup": true}), "WordPiece"),
-            (json!({"type": "Strip", "content": " ", "start": 0, "stop": 1}), "stop 1"),
+            (
+                json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+                "WordPiece",
+            ),
+            (
+                json!({"type": "Strip", "content": " ", "start": 0, "stop": 1}),
+                "stop 1",
+            ),
         ] {
             let error = PieceDecoder::new(&json, false).unwrap_err().to_string();
             assert!(error.contains(name), "{error}");

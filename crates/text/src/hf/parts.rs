@@ -2,7 +2,9 @@
 
 use crate::Error;
 use crate::normalize::{Form, Normalizer, Rule};
-use crate::pretokenize::{Behavior, Pattern, PreTokenizer, Prepend, SPACE_MARK, Scanner, Split, Step};
+use crate::pretokenize::{
+    Behavior, Pattern, PreTokenizer, Prepend, SPACE_MARK, Scanner, Split, Step,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -91,17 +93,26 @@ pub(crate) fn normalizer(value: &Value) -> Result<Normalizer, Error> {
             Some("Lowercase") => Rule::Lowercase,
             Some("Prepend") => Rule::Prepend(fields::<Prefix>(value)?.prepend),
             Some("Strip") => {
-                let Strip { strip_left: left, strip_right: right } = fields(value)?;
+                let Strip {
+                    strip_left: left,
+                    strip_right: right,
+                } = fields(value)?;
                 Rule::Strip { left, right }
             }
             Some("Replace") => {
                 let Replace { pattern, content } = fields(value)?;
-                Rule::Replace { pattern: pattern.compile()?, content }
+                Rule::Replace {
+                    pattern: pattern.compile()?,
+                    content,
+                }
             }
             _ => return Err(unsupported("normalizer", value, NORMALIZERS)),
         })
     };
-    let rules = flatten(value, "normalizers").iter().map(rule).collect::<Result<_, _>>()?;
+    let rules = flatten(value, "normalizers")
+        .iter()
+        .map(rule)
+        .collect::<Result<_, _>>()?;
     Ok(Normalizer { rules })
 }
 
@@ -112,8 +123,7 @@ pub(crate) struct PreTokenizerParts {
     pub(crate) byte_level: bool,
 }
 
-const PRE_TOKENIZERS: &str =
-    "ByteLevel (last), Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, Sequence";
+const PRE_TOKENIZERS: &str = "ByteLevel (last), Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, Sequence";
 
 /// The `pre_tokenizer` of a file.
 pub(crate) fn pre_tokenizer(value: &Value) -> Result<PreTokenizerParts, Error> {
@@ -136,7 +146,10 @@ pub(crate) fn pre_tokenizer(value: &Value) -> Result<PreTokenizerParts, Error> {
             steps.push(pre_tokenizer_step(part)?);
         }
     }
-    Ok(PreTokenizerParts { pre_tokenizer: PreTokenizer { steps }, byte_level })
+    Ok(PreTokenizerParts {
+        pre_tokenizer: PreTokenizer { steps },
+        byte_level,
+    })
 }
 
 fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = Step>, Error> {
@@ -146,9 +159,14 @@ fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = Step>, Error> 
         #[serde(default = "yes")]
         use_regex: bool,
     }
-    let ByteLevel { add_prefix_space, use_regex } = fields(value)?;
+    let ByteLevel {
+        add_prefix_space,
+        use_regex,
+    } = fields(value)?;
     let prefix = add_prefix_space.then_some(Step::SpacePrefix);
-    Ok(prefix.into_iter().chain(use_regex.then_some(Step::Scan(Scanner::GPT2))))
+    Ok(prefix
+        .into_iter()
+        .chain(use_regex.then_some(Step::Scan(Scanner::GPT2))))
 }
 
 fn yes() -> bool {
@@ -199,20 +217,32 @@ fn pre_tokenizer_step(value: &Value) -> Result<Step, Error> {
     }
     let removed = |pattern: &str, invert| {
         let pattern = Pattern::regex(pattern)?;
-        Ok::<_, Error>(Step::Split(Split { pattern, behavior: Behavior::Removed, invert }))
+        Ok::<_, Error>(Step::Split(Split {
+            pattern,
+            behavior: Behavior::Removed,
+            invert,
+        }))
     };
     match kind_of(value) {
         Some("Split") => {
-            let SplitJson { pattern, behavior, invert } = fields(value)?;
+            let SplitJson {
+                pattern,
+                behavior,
+                invert,
+            } = fields(value)?;
             Ok(split_step(pattern.compile()?, behavior.into(), invert))
         }
-        Some("Digits") => {
-            Ok(Step::Digits { individual: fields::<Digits>(value)?.individual_digits })
-        }
+        Some("Digits") => Ok(Step::Digits {
+            individual: fields::<Digits>(value)?.individual_digits,
+        }),
         Some("Punctuation") => {
             let behavior = fields::<Punctuation>(value)?.behavior.into();
             let pattern = Pattern::regex(r"[!-/:-@\[-`{-~\p{P}]")?;
-            Ok(Step::Split(Split { pattern, behavior, invert: false }))
+            Ok(Step::Split(Split {
+                pattern,
+                behavior,
+                invert: false,
+            }))
         }
         Some("Whitespace") => removed(r"\w+|[^\w\s]+", true),
         Some("WhitespaceSplit") => removed(r"\s", false),
@@ -226,7 +256,11 @@ fn split_step(pattern: Pattern, behavior: Behavior, invert: bool) -> Step {
     match (&pattern, behavior, invert) {
         (Pattern::Scanner(scanner), Behavior::Isolated, _)
         | (Pattern::Scanner(scanner), Behavior::Removed, true) => Step::Scan(*scanner),
-        _ => Step::Split(Split { pattern, behavior, invert }),
+        _ => Step::Split(Split {
+            pattern,
+            behavior,
+            invert,
+        }),
     }
 }
 
@@ -263,7 +297,11 @@ impl MetaspaceJson {
 fn metaspace(value: &Value) -> Result<Step, Error> {
     let json: MetaspaceJson = fields(value)?;
     let prepend = json.prepend()?;
-    Ok(Step::Metaspace { mark: json.replacement, prepend, cut: json.split })
+    Ok(Step::Metaspace {
+        mark: json.replacement,
+        prepend,
+        cut: json.split,
+    })
 }
 
 /// The mark of a `Metaspace` decoder, and whether spaces of the first token are dropped.

@@ -50,7 +50,10 @@ pub(crate) fn around(value: &Value, vocab: &Vocab) -> Result<Around, Error> {
             Some("TemplateProcessing") => template(&fields(part)?, vocab)?,
             Some("BertProcessing" | "RobertaProcessing") => {
                 let Bert { sep, cls } = fields(part)?;
-                Around { prefix: vec![cls.1], suffix: vec![sep.1] }
+                Around {
+                    prefix: vec![cls.1],
+                    suffix: vec![sep.1],
+                }
             }
             _ => return Err(unsupported("post_processor", part, POST_PROCESSORS)),
         };
@@ -84,7 +87,11 @@ fn template(template: &Template, vocab: &Vocab) -> Result<Around, Error> {
                 });
             }
             Piece::SpecialToken { id } => {
-                let list = if behind { &mut around.suffix } else { &mut around.prefix };
+                let list = if behind {
+                    &mut around.suffix
+                } else {
+                    &mut around.prefix
+                };
                 match template.special_tokens.get(id) {
                     Some(token) => list.extend(fields::<SpecialToken>(token)?.ids),
                     None => list.push(vocab.find(id).ok_or_else(|| Error::UnknownToken {
@@ -107,7 +114,9 @@ mod tests {
     fn vocab() -> Vocab {
         let mut vocab = Vocab::with_capacity(3);
         for text in ["<s>", "</s>", "a"] {
-            vocab.push(text, TokenKind::Control, text.as_bytes(), false).unwrap();
+            vocab
+                .push(text, TokenKind::Control, text.as_bytes(), false)
+                .unwrap();
         }
         vocab
     }
@@ -121,7 +130,10 @@ mod tests {
                         {"SpecialToken": {"id": "</s>", "type_id": 0}}],
              "pair": [],
              "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}]});
-        let want = Around { prefix: vec![0], suffix: vec![1] };
+        let want = Around {
+            prefix: vec![0],
+            suffix: vec![1],
+        };
         assert_eq!(around(&value, &vocab()).unwrap(), want);
         assert_eq!(around(&Value::Null, &vocab()).unwrap(), Around::default());
     }
@@ -130,7 +142,13 @@ mod tests {
     fn roberta() {
         let value = json!({"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0],
                            "trim_offsets": true, "add_prefix_space": false});
-        assert_eq!(around(&value, &vocab()).unwrap(), Around { prefix: vec![0], suffix: vec![1] });
+        assert_eq!(
+            around(&value, &vocab()).unwrap(),
+            Around {
+                prefix: vec![0],
+                suffix: vec![1]
+            }
+        );
     }
 
     #[test]
@@ -138,14 +156,25 @@ mod tests {
         let special = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
         for (single, ids, word) in [
             (json!([special("<x>")]), json!({}), "<x>"),
-            (json!([special("<s>")]), json!({"<s>": {"id": "<s>", "ids": [9], "tokens": []}}), "9"),
-            (json!([{"Sequence": {"id": "B", "type_id": 0}}]), json!({}), "\"B\""),
+            (
+                json!([special("<s>")]),
+                json!({"<s>": {"id": "<s>", "ids": [9], "tokens": []}}),
+                "9",
+            ),
+            (
+                json!([{"Sequence": {"id": "B", "type_id": 0}}]),
+                json!({}),
+                "\"B\"",
+            ),
         ] {
-            let value = json!({"type": "TemplateProcessing", "single": single, "special_tokens": ids});
+            let value =
+                json!({"type": "TemplateProcessing", "single": single, "special_tokens": ids});
             let error = around(&value, &vocab()).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
-        let error = around(&json!({"type": "Magic"}), &vocab()).unwrap_err().to_string();
+        let error = around(&json!({"type": "Magic"}), &vocab())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("Magic"), "{error}");
     }
 }

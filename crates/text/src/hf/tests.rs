@@ -5,8 +5,14 @@ use crate::EncodeOptions;
 use proptest::prelude::*;
 use serde_json::json;
 
-const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
-const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+const PLAIN: EncodeOptions = EncodeOptions {
+    add_special: false,
+    parse_special: false,
+};
+const SPECIAL: EncodeOptions = EncodeOptions {
+    add_special: true,
+    parse_special: true,
+};
 
 fn byte_level() -> Value {
     json!({
@@ -47,16 +53,28 @@ fn merges_may_be_strings() {
 }
 
 #[test]
-fn the_configuration_decides_what_is_added() {
-    for (config, prefix, suffix) in [
-        (json!({"bos_token": "<s>"}), vec![4], vec![]),
-        (json!({"bos_token": "<s>", "add_bos_token": false}), vec![], vec![]),
-        (json!({"eos_token": {"content": "<s>"}, "add_eos_token": true}), vec![], vec![4]),
-        (json!({"bos_token": null, "add_bos_token": null}), vec![4], vec![]),
+fn the_configuration_names_tokens_and_the_post_processor_adds_them() {
+    for (config, bos, eos) in [
+        (
+            json!({"bos_token": "<s>", "eos_token": {"content": "b"}}),
+            Some(4),
+            Some(1),
+        ),
+        (
+            json!({"bos_token": "a", "add_bos_token": false, "add_eos_token": true}),
+            Some(0),
+            None,
+        ),
+        (
+            json!({"bos_token": null, "eos_token": "absent"}),
+            Some(4),
+            None,
+        ),
     ] {
         let t = build(&byte_level(), Some(&config)).unwrap();
-        let want: Vec<u32> = prefix.into_iter().chain([0]).chain(suffix).collect();
-        assert_eq!(t.encode("a", SPECIAL), want, "{config}");
+        assert_eq!((t.bos(), t.eos()), (bos, eos), "{config}");
+        assert_eq!(t.encode("a", SPECIAL), [4, 0], "{config}");
+        assert_eq!(t.end_of_generation(), eos.as_slice(), "{config}");
     }
 }
 
@@ -73,22 +91,47 @@ fn what_is_wrong_is_named() {
     type Edit = fn(&mut Value);
     let cases: [(Edit, &str); 16] = [
         (|j| j["model"]["type"] = json!("WordPiece"), "\"WordPiece\""),
-        (|j| j["model"] = json!({"type": "Unigram", "vocab": [["a", -1.0]]}), "\"Unigram\""),
-        (|j| j["model"] = json!({"vocab": [["a", -1.0]], "unk_id": 0}), "\"Unigram\""),
-        (|j| j["model"]["merges"] = json!([["a", "z"]]), "merge 0 (\"a z\")"),
+        (
+            |j| j["model"] = json!({"type": "Unigram", "vocab": [["a", -1.0]]}),
+            "\"Unigram\"",
+        ),
+        (
+            |j| j["model"] = json!({"vocab": [["a", -1.0]], "unk_id": 0}),
+            "\"Unigram\"",
+        ),
+        (
+            |j| j["model"]["merges"] = json!([["a", "z"]]),
+            "merge 0 (\"a z\")",
+        ),
         (|j| j["model"]["merges"] = json!(["ab"]), "merge 0 (\"ab\")"),
         (|j| j["model"]["merges"] = json!([["a"]]), "two tokens"),
-        (|j| j["model"]["vocab"]["c"] = json!(3), "\"ab\" has the same id"),
-        (|j| j["model"]["vocab"]["c"] = json!(4_000_000_000u32), "4000000000"),
+        (
+            |j| j["model"]["vocab"]["c"] = json!(3),
+            "\"ab\" has the same id",
+        ),
+        (
+            |j| j["model"]["vocab"]["c"] = json!(4_000_000_000u32),
+            "4000000000",
+        ),
         (|j| j["model"]["end_of_word_suffix"] = json!("</w>"), "</w>"),
         (|j| j["model"]["dropout"] = json!(0.5), "dropout"),
-        (|j| j["added_tokens"][0]["id"] = json!(3), "\"ab\" has the same id"),
-        (|j| j["normalizer"] = json!({"type": "BertNormalizer"}), "BertNormalizer"),
-        (|j| j["pre_tokenizer"] = json!({"type": "BertPreTokenizer"}), "BertPreTokenizer"),
+        (
+            |j| j["added_tokens"][0]["id"] = json!(3),
+            "\"ab\" has the same id",
+        ),
+        (
+            |j| j["normalizer"] = json!({"type": "BertNormalizer"}),
+            "BertNormalizer",
+        ),
+        (
+            |j| j["pre_tokenizer"] = json!({"type": "BertPreTokenizer"}),
+            "BertPreTokenizer",
+        ),
         (
             |j| {
                 let byte_level = j["pre_tokenizer"].clone();
-                j["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [byte_level, {"type": "Digits"}]});
+                j["pre_tokenizer"] =
+                    json!({"type": "Sequence", "pretokenizers": [byte_level, {"type": "Digits"}]});
             },
             "Digits after ByteLevel",
         ),

@@ -51,7 +51,13 @@ impl ByteBpe {
         }
     }
 
-    pub(crate) fn encode(&self, vocab: &Vocab, piece: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+    pub(crate) fn encode(
+        &self,
+        vocab: &Vocab,
+        piece: &str,
+        scratch: &mut Scratch,
+        out: &mut Vec<u32>,
+    ) {
         let whole = vocab.word(piece.as_bytes());
         if let Some(id) = whole
             && (self.ignore_merges || self.whole.is_itself(id) == Some(true))
@@ -96,12 +102,13 @@ impl CharBpe {
         let mut ascii = Box::new([NO_TOKEN; 128]);
         let mut buffer = [0; 4];
         for (byte, symbol) in (0..128u8).zip(ascii.iter_mut()) {
-            *symbol = vocab.find(char::from(byte).encode_utf8(&mut buffer)).unwrap_or(NO_TOKEN);
+            *symbol = vocab
+                .find(char::from(byte).encode_utf8(&mut buffer))
+                .unwrap_or(NO_TOKEN);
         }
         // The mark must be a token, lest a run of unknown characters be fused across a border.
         let mark_is_known = vocab.find(SPACE_MARK.encode_utf8(&mut buffer)).is_some();
-        let by_words =
-            mark_is_known && merges.products().all(|id| !has_inner_mark(vocab.text(id)));
+        let by_words = mark_is_known && merges.products().all(|id| !has_inner_mark(vocab.text(id)));
         CharBpe {
             merges,
             ignore_merges: options.ignore_merges,
@@ -113,7 +120,13 @@ impl CharBpe {
         }
     }
 
-    pub(crate) fn encode(&self, vocab: &Vocab, piece: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+    pub(crate) fn encode(
+        &self,
+        vocab: &Vocab,
+        piece: &str,
+        scratch: &mut Scratch,
+        out: &mut Vec<u32>,
+    ) {
         if self.by_words && !self.ignore_merges {
             words(piece).for_each(|word| self.encode_word(vocab, word, scratch, out));
         } else {
@@ -122,9 +135,8 @@ impl CharBpe {
     }
 
     fn encode_word(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
-        let ordinary = |id: &u32| {
-            matches!(vocab.kind(*id), TokenKind::Normal | TokenKind::UserDefined)
-        };
+        let ordinary =
+            |id: &u32| matches!(vocab.kind(*id), TokenKind::Normal | TokenKind::UserDefined);
         let whole = vocab.find(word).filter(ordinary);
         if let Some(id) = whole
             && (self.ignore_merges || self.whole.is_itself(id) == Some(true))
@@ -161,7 +173,9 @@ impl CharBpe {
 
     /// Appends the byte tokens of a character, if the model has all of them.
     fn as_bytes(&self, c: char, symbols: &mut Vec<u32>) -> bool {
-        let Some(tokens) = &self.bytes else { return false };
+        let Some(tokens) = &self.bytes else {
+            return false;
+        };
         let (mut buffer, start) = ([0; 4], symbols.len());
         for byte in c.encode_utf8(&mut buffer).bytes() {
             let Some(id) = tokens.get(byte) else {
@@ -182,7 +196,10 @@ struct Pending {
 
 impl Pending {
     fn new(unknown: Unknown) -> Pending {
-        Pending { unknown, waiting: None }
+        Pending {
+            unknown,
+            waiting: None,
+        }
     }
 
     #[inline]

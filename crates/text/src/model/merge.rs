@@ -19,7 +19,10 @@ pub(crate) struct Merge {
 }
 
 /// Rank of a pair that does not merge.
-const NEVER: Merge = Merge { rank: u32::MAX, id: u32::MAX };
+const NEVER: Merge = Merge {
+    rank: u32::MAX,
+    id: u32::MAX,
+};
 
 /// A symbol that is no token and merges with nothing.
 pub(crate) const NO_TOKEN: u32 = u32::MAX;
@@ -59,11 +62,18 @@ fn key(left: u32, right: u32) -> u64 {
 
 impl Merges {
     pub(crate) fn with_capacity(n: usize) -> Merges {
-        Merges { table: HashMap::with_capacity_and_hasher(n, Seed::random()) }
+        Merges {
+            table: HashMap::with_capacity_and_hasher(n, Seed::random()),
+        }
     }
 
     /// Adds the merge with the next rank. `last_wins`: whether it replaces an earlier one of the same pair.
-    pub(crate) fn insert(&mut self, rank: u32, (left, right, id): (u32, u32, u32), last_wins: bool) {
+    pub(crate) fn insert(
+        &mut self,
+        rank: u32,
+        (left, right, id): (u32, u32, u32),
+        last_wins: bool,
+    ) {
         let merge = Merge { rank, id };
         if last_wins {
             self.table.insert(key(left, right), merge);
@@ -118,7 +128,13 @@ impl Merges {
     }
 
     fn apply_long(&self, scratch: &mut Scratch) {
-        let Scratch { symbols, pairs, links, heap, .. } = scratch;
+        let Scratch {
+            symbols,
+            pairs,
+            links,
+            heap,
+            ..
+        } = scratch;
         let n = symbols.len();
         pairs.clear();
         pairs.extend(symbols.windows(2).map(|pair| self.of(pair[0], pair[1])));
@@ -129,7 +145,10 @@ impl Merges {
             next: if i as usize + 1 < n { i + 1 } else { END },
         }));
         heap.clear();
-        let mergeable = pairs.iter().enumerate().filter(|(_, pair)| pair.rank != u32::MAX);
+        let mergeable = pairs
+            .iter()
+            .enumerate()
+            .filter(|(_, pair)| pair.rank != u32::MAX);
         heap.extend(mergeable.map(|(i, pair)| Reverse((pair.rank, i as u32))));
 
         while let Some(Reverse((rank, at))) = heap.pop() {
@@ -206,7 +225,10 @@ pub(crate) fn check_count(n_merges: usize) -> Result<(), Error> {
     if n_merges < u32::MAX as usize {
         return Ok(());
     }
-    Err(Error::TooLarge { what: "the number of merges", limit: u64::from(u32::MAX) - 1 })
+    Err(Error::TooLarge {
+        what: "the number of merges",
+        limit: u64::from(u32::MAX) - 1,
+    })
 }
 
 #[cfg(test)]
@@ -218,7 +240,9 @@ mod tests {
     fn oracle(merges: &Merges, mut symbols: Vec<u32>) -> Vec<u32> {
         loop {
             let pairs = symbols.windows(2).enumerate();
-            let best = pairs.map(|(i, p)| (merges.of(p[0], p[1]), i)).min_by_key(|(m, i)| (m.rank, *i));
+            let best = pairs
+                .map(|(i, p)| (merges.of(p[0], p[1]), i))
+                .min_by_key(|(m, i)| (m.rank, *i));
             match best {
                 Some((merge, i)) if merge.rank != u32::MAX => {
                     symbols.splice(i..i + 2, [merge.id]);
@@ -258,7 +282,10 @@ mod tests {
         for rank in 0..20 {
             merges.insert(rank, (rank, rank, rank + 1), false);
         }
-        let mut scratch = Scratch { symbols: vec![0; 1 << 18], ..Default::default() };
+        let mut scratch = Scratch {
+            symbols: vec![0; 1 << 18],
+            ..Default::default()
+        };
         merges.apply(&mut scratch);
         assert_eq!(scratch.symbols, [18]);
     }
@@ -269,7 +296,10 @@ mod tests {
         assert_eq!(halves(0, "  b").unwrap(), (" ", "b"));
         assert_eq!(halves(0, "é ▁b").unwrap(), ("é", "▁b"));
         for bad in ["", "a", "a ", " "] {
-            assert!(halves(7, bad).unwrap_err().to_string().contains("merge 7"), "{bad:?}");
+            assert!(
+                halves(7, bad).unwrap_err().to_string().contains("merge 7"),
+                "{bad:?}"
+            );
         }
     }
 }

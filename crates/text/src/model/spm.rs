@@ -52,8 +52,17 @@ struct Candidate {
 /// A score as a number that grows with it; never 0, which means "not mergeable".
 fn priority(score: f32) -> u32 {
     // NaN orders nothing; treat it as the worst score. Adding 0.0 turns −0.0 into 0.0.
-    let bits = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 }.to_bits();
-    if bits >> 31 == 1 { !bits } else { bits | (1 << 31) }
+    let bits = if score.is_nan() {
+        f32::NEG_INFINITY
+    } else {
+        score + 0.0
+    }
+    .to_bits();
+    if bits >> 31 == 1 {
+        !bits
+    } else {
+        bits | (1 << 31)
+    }
 }
 
 impl Spm {
@@ -62,13 +71,20 @@ impl Spm {
         let mergeable = |id: u32| {
             // Control tokens must not come out of ordinary text, whatever their spelling.
             let kind = vocab.kind(id);
-            matches!(kind, TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused)
+            matches!(
+                kind,
+                TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused
+            )
         };
         let n = vocab.len() as u32;
-        let priorities =
-            (0..n).zip(scores).map(|(id, s)| if mergeable(id) { priority(*s) } else { 0 }).collect();
+        let priorities = (0..n)
+            .zip(scores)
+            .map(|(id, s)| if mergeable(id) { priority(*s) } else { 0 })
+            .collect();
         let mut buffer = [0; 4];
-        let mark_is_known = vocab.find(SPACE_MARK.encode_utf8(&mut buffer)).is_some_and(mergeable);
+        let mark_is_known = vocab
+            .find(SPACE_MARK.encode_utf8(&mut buffer))
+            .is_some_and(mergeable);
         let by_words =
             mark_is_known && (0..n).all(|id| !mergeable(id) || !has_inner_mark(vocab.text(id)));
         Spm {
@@ -142,7 +158,12 @@ impl Spm {
         }
         while let Some(candidate) = heap.pop() {
             let left = !candidate.left_from_end;
-            let Symbol { start, end, next, prev } = symbols[left as usize];
+            let Symbol {
+                start,
+                end,
+                next,
+                prev,
+            } = symbols[left as usize];
             if start == end || next == END {
                 continue;
             }
@@ -179,7 +200,11 @@ impl Spm {
         }
         let end = symbols[next as usize].end;
         if let Some((_, priority)) = self.find(vocab, &word[start as usize..end as usize]) {
-            heap.push(Candidate { priority, left_from_end: !left, len: end - start });
+            heap.push(Candidate {
+                priority,
+                left_from_end: !left,
+                len: end - start,
+            });
         }
     }
 
@@ -191,7 +216,10 @@ impl Spm {
             let text = &word[symbol.start as usize..symbol.end as usize];
             match self.find(vocab, text) {
                 Some((id, _)) => out.push(id),
-                None => out.extend(text.bytes().filter_map(|b| self.bytes.get(b).or(self.unknown))),
+                None => out.extend(
+                    text.bytes()
+                        .filter_map(|b| self.bytes.get(b).or(self.unknown)),
+                ),
             }
             at = symbol.next;
         }

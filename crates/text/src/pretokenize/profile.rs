@@ -40,11 +40,22 @@ const PLAIN: Profile = Profile {
 };
 
 /// What llama.cpp does when a file names nothing.
-const DEFAULT: &[&str] = &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]"];
+const DEFAULT: &[&str] = &[
+    r"[\p{P}\$\+<=>\^~\|]+",
+    GPT2_PATTERN,
+    r"\p{N}+",
+    "[0-9][0-9][0-9]",
+];
 
 const FALCON: &[&str] = &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2_PATTERN, "[0-9][0-9][0-9]"];
 
-const DEEPSEEK_CODER: &[&str] = &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"];
+const DEEPSEEK_CODER: &[&str] = &[
+    "[\r\n]",
+    r"\s?\p{L}+",
+    r"\s?\p{P}+",
+    "[一-龥ࠀ-一가-퟿]+",
+    r"\p{N}",
+];
 
 const DEEPSEEK_V3: &[&str] = &[
     r"\p{N}{1,3}",
@@ -53,13 +64,29 @@ const DEEPSEEK_V3: &[&str] = &[
 ];
 
 const TABLE: &[Profile] = &[
-    Profile { names: &["default"], rules: Rules::Regexes(DEFAULT), ..PLAIN },
     Profile {
-        names: &["gpt-2", "phi-2", "olmo", "mpt", "jais", "exaone4", "gigachat", "a.x-4.0", "mellum", "trillion"],
+        names: &["default"],
+        rules: Rules::Regexes(DEFAULT),
         ..PLAIN
     },
     Profile {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
+        names: &[
+            "gpt-2", "phi-2", "olmo", "mpt", "jais", "exaone4", "gigachat", "a.x-4.0", "mellum",
+            "trillion",
+        ],
+        ..PLAIN
+    },
+    Profile {
+        names: &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+        ],
         rules: Rules::Scan(Scanner::LLAMA3),
         ignore_merges: true,
         add_bos: true,
@@ -71,16 +98,41 @@ const TABLE: &[Profile] = &[
         ..PLAIN
     },
     // The tokenizer of Qwen composes its input; the files do not say so.
-    Profile { names: &["qwen2"], rules: Rules::Scan(Scanner::QWEN2), form: Some(Form::Nfc), ..PLAIN },
-    Profile { names: &["qwen35"], rules: Rules::Scan(Scanner::QWEN35), form: Some(Form::Nfc), ..PLAIN },
     Profile {
-        names: &["deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2"],
+        names: &["qwen2"],
+        rules: Rules::Scan(Scanner::QWEN2),
+        form: Some(Form::Nfc),
+        ..PLAIN
+    },
+    Profile {
+        names: &["qwen35"],
+        rules: Rules::Scan(Scanner::QWEN35),
+        form: Some(Form::Nfc),
+        ..PLAIN
+    },
+    Profile {
+        names: &[
+            "deepseek-r1-qwen",
+            "kormo",
+            "megrez",
+            "stablelm2",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+        ],
         rules: Rules::Scan(Scanner::QWEN2),
         ..PLAIN
     },
     Profile {
         names: &[
-            "smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2",
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
         ],
         rules: Rules::DigitsThenGpt2,
         ..PLAIN
@@ -92,10 +144,26 @@ const TABLE: &[Profile] = &[
         add_bos: true,
         ..PLAIN
     },
-    Profile { names: &["gpt-4o", "llama4", "kanana2"], rules: Rules::Scan(Scanner::O200K), ..PLAIN },
-    Profile { names: &["falcon"], rules: Rules::Regexes(FALCON), ..PLAIN },
-    Profile { names: &["deepseek-coder"], rules: Rules::Regexes(DEEPSEEK_CODER), ..PLAIN },
-    Profile { names: &["deepseek-v3"], rules: Rules::Regexes(DEEPSEEK_V3), ..PLAIN },
+    Profile {
+        names: &["gpt-4o", "llama4", "kanana2"],
+        rules: Rules::Scan(Scanner::O200K),
+        ..PLAIN
+    },
+    Profile {
+        names: &["falcon"],
+        rules: Rules::Regexes(FALCON),
+        ..PLAIN
+    },
+    Profile {
+        names: &["deepseek-coder"],
+        rules: Rules::Regexes(DEEPSEEK_CODER),
+        ..PLAIN
+    },
+    Profile {
+        names: &["deepseek-v3"],
+        rules: Rules::Regexes(DEEPSEEK_V3),
+        ..PLAIN
+    },
 ];
 
 impl Profile {
@@ -105,9 +173,14 @@ impl Profile {
     /// [`Error::UnknownPreTokenizer`], which lists the known names.
     pub(crate) fn named(name: Option<&str>) -> Result<Profile, Error> {
         let name = name.filter(|name| !name.is_empty()).unwrap_or("default");
-        TABLE.iter().find(|profile| profile.names.contains(&name)).copied().ok_or_else(|| {
-            Error::UnknownPreTokenizer { found: name.to_owned(), known: known_names().join(", ") }
-        })
+        TABLE
+            .iter()
+            .find(|profile| profile.names.contains(&name))
+            .copied()
+            .ok_or_else(|| Error::UnknownPreTokenizer {
+                found: name.to_owned(),
+                known: known_names().join(", "),
+            })
     }
 
     /// The steps of the pre-tokenizer.
@@ -128,7 +201,10 @@ impl Profile {
 
 /// Every name in the table, in alphabetical order.
 pub(crate) fn known_names() -> Vec<&'static str> {
-    let mut names: Vec<_> = TABLE.iter().flat_map(|profile| profile.names.iter().copied()).collect();
+    let mut names: Vec<_> = TABLE
+        .iter()
+        .flat_map(|profile| profile.names.iter().copied())
+        .collect();
     names.sort_unstable();
     names
 }

@@ -34,30 +34,60 @@ pub(crate) struct Scanner {
 
 impl Scanner {
     /// GPT-2 and the many that reuse its expression.
-    pub(crate) const GPT2: Scanner = Scanner { words: Words::Spaced, max_digits: 0, slash: false };
+    pub(crate) const GPT2: Scanner = Scanner {
+        words: Words::Spaced,
+        max_digits: 0,
+        slash: false,
+    };
     /// Llama 3: cl100k's expression with at most three digits a piece.
-    pub(crate) const LLAMA3: Scanner = Scanner { words: Words::Led, max_digits: 3, slash: false };
+    pub(crate) const LLAMA3: Scanner = Scanner {
+        words: Words::Led,
+        max_digits: 3,
+        slash: false,
+    };
     /// Qwen 2, 2.5 and 3: the same with single digits.
-    pub(crate) const QWEN2: Scanner = Scanner { words: Words::Led, max_digits: 1, slash: false };
+    pub(crate) const QWEN2: Scanner = Scanner {
+        words: Words::Led,
+        max_digits: 1,
+        slash: false,
+    };
     /// Qwen 3.5: marks belong to words.
-    pub(crate) const QWEN35: Scanner =
-        Scanner { words: Words::LedWithMarks, max_digits: 1, slash: false };
+    pub(crate) const QWEN35: Scanner = Scanner {
+        words: Words::LedWithMarks,
+        max_digits: 1,
+        slash: false,
+    };
     /// Mistral's Tekken.
-    pub(crate) const TEKKEN: Scanner =
-        Scanner { words: Words::Cased { contractions: false }, max_digits: 1, slash: true };
+    pub(crate) const TEKKEN: Scanner = Scanner {
+        words: Words::Cased {
+            contractions: false,
+        },
+        max_digits: 1,
+        slash: true,
+    };
     /// GPT-4o's o200k, also of Llama 4.
-    pub(crate) const O200K: Scanner =
-        Scanner { words: Words::Cased { contractions: true }, max_digits: 3, slash: true };
+    pub(crate) const O200K: Scanner = Scanner {
+        words: Words::Cased { contractions: true },
+        max_digits: 3,
+        slash: true,
+    };
 
     /// The scanner that does what an expression found in a file says, if there is one.
     pub(crate) fn for_pattern(pattern: &str) -> Option<Scanner> {
-        PATTERNS.iter().find(|(known, _)| *known == pattern).map(|(_, scanner)| *scanner)
+        PATTERNS
+            .iter()
+            .find(|(known, _)| *known == pattern)
+            .map(|(_, scanner)| *scanner)
     }
 
     /// Calls `emit` with each piece of the text, in order; together they are the text.
     #[inline]
     pub(crate) fn split<'t>(&self, text: &'t str, emit: &mut dyn FnMut(&'t str)) {
-        let cursor = Cursor { text, bytes: text.as_bytes(), classes: classes() };
+        let cursor = Cursor {
+            text,
+            bytes: text.as_bytes(),
+            classes: classes(),
+        };
         let mut at = 0;
         while at < text.len() {
             let end = match self.words {
@@ -90,7 +120,10 @@ impl Scanner {
         }
         // `\s*[\r\n]+`: up to the last line break of the white space
         let end = cursor.run(at, SPACE);
-        match cursor.bytes[at..end].iter().rposition(|b| matches!(b, b'\r' | b'\n')) {
+        match cursor.bytes[at..end]
+            .iter()
+            .rposition(|b| matches!(b, b'\r' | b'\n'))
+        {
             Some(last) => at + last + 1,
             None => white_space(cursor, at, end),
         }
@@ -101,7 +134,11 @@ impl Scanner {
         let letters = match self.words {
             Words::Cased { contractions } => {
                 let end = cased_word(cursor, at, class, len)?;
-                let tail = if contractions { contraction(cursor, end, true) } else { None };
+                let tail = if contractions {
+                    contraction(cursor, end, true)
+                } else {
+                    None
+                };
                 return Some(tail.unwrap_or(end));
             }
             Words::LedWithMarks => LETTER | MARK,
@@ -158,7 +195,11 @@ fn contraction(cursor: &Cursor<'_>, at: usize, any_case: bool) -> Option<usize> 
     let rest = cursor.bytes[at..].strip_prefix(b"'")?;
     let fold = |i: usize| {
         let byte = *rest.get(i)?;
-        Some(if any_case { byte.to_ascii_lowercase() } else { byte })
+        Some(if any_case {
+            byte.to_ascii_lowercase()
+        } else {
+            byte
+        })
     };
     match (fold(0)?, fold(1)) {
         (b's' | b't' | b'm' | b'd', _) => Some(at + 2),

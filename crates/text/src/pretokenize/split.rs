@@ -37,7 +37,10 @@ impl Pattern {
         }
         match fancy_regex::Regex::new(pattern) {
             Ok(regex) => Ok(Pattern::Regex(Box::new(regex))),
-            Err(source) => Err(Error::Regex { pattern: pattern.to_owned(), source: Box::new(source) }),
+            Err(source) => Err(Error::Regex {
+                pattern: pattern.to_owned(),
+                source: Box::new(source),
+            }),
         }
     }
 
@@ -54,9 +57,12 @@ impl Pattern {
             end_of_last = end;
         };
         match self {
-            Pattern::Scanner(scanner) => return scanner.split(text, &mut |piece| emit(piece, true)),
+            Pattern::Scanner(scanner) => {
+                return scanner.split(text, &mut |piece| emit(piece, true));
+            }
             Pattern::Literal(literal) => {
-                text.match_indices(literal).for_each(|(at, m)| found(at, at + m.len()));
+                text.match_indices(literal)
+                    .for_each(|(at, m)| found(at, at + m.len()));
             }
             // A search that exceeds the engine's limit on backtracking ends the matches: the rest of the
             // text is one part, so that no text is ever lost.
@@ -81,7 +87,11 @@ pub(crate) struct Split {
 impl Split {
     /// A split whose matches are pieces.
     pub(crate) fn isolated(pattern: &str) -> Result<Split, Error> {
-        Ok(Split { pattern: Pattern::regex(pattern)?, behavior: Behavior::Isolated, invert: false })
+        Ok(Split {
+            pattern: Pattern::regex(pattern)?,
+            behavior: Behavior::Isolated,
+            invert: false,
+        })
     }
 
     /// Calls `emit` with each piece of the text.
@@ -100,7 +110,8 @@ impl Split {
                 }
                 emit(&text[first..last]);
             }
-            open = (self.behavior != Behavior::Removed || !is_match).then_some((start, end, is_match));
+            open =
+                (self.behavior != Behavior::Removed || !is_match).then_some((start, end, is_match));
         });
         if let Some((first, last, _)) = open {
             emit(&text[first..last]);

@@ -10,7 +10,11 @@ fn pieces(steps: Vec<Step>, text: &str) -> Vec<String> {
 }
 
 fn split(behavior: Behavior, invert: bool) -> Step {
-    Step::Split(Split { pattern: Pattern::regex("-").unwrap(), behavior, invert })
+    Step::Split(Split {
+        pattern: Pattern::regex("-").unwrap(),
+        behavior,
+        invert,
+    })
 }
 
 #[test]
@@ -18,16 +22,40 @@ fn behaviors() {
     use Behavior::*;
     let text = "the-final--countdown-";
     let cases: [(Behavior, bool, &[&str]); 7] = [
-        (Isolated, false, &["the", "-", "final", "-", "-", "countdown", "-"]),
+        (
+            Isolated,
+            false,
+            &["the", "-", "final", "-", "-", "countdown", "-"],
+        ),
         (Removed, false, &["the", "final", "countdown"]),
-        (MergedWithPrevious, false, &["the-", "final-", "-", "countdown-"]),
-        (MergedWithNext, false, &["the", "-final", "-", "-countdown", "-"]),
-        (Contiguous, false, &["the", "-", "final", "--", "countdown", "-"]),
+        (
+            MergedWithPrevious,
+            false,
+            &["the-", "final-", "-", "countdown-"],
+        ),
+        (
+            MergedWithNext,
+            false,
+            &["the", "-final", "-", "-countdown", "-"],
+        ),
+        (
+            Contiguous,
+            false,
+            &["the", "-", "final", "--", "countdown", "-"],
+        ),
         (Removed, true, &["-", "-", "-", "-"]),
-        (MergedWithPrevious, true, &["the", "-final", "-", "-countdown", "-"]),
+        (
+            MergedWithPrevious,
+            true,
+            &["the", "-final", "-", "-countdown", "-"],
+        ),
     ];
     for (behavior, invert, want) in cases {
-        assert_eq!(pieces(vec![split(behavior, invert)], text), want, "{behavior:?} {invert}");
+        assert_eq!(
+            pieces(vec![split(behavior, invert)], text),
+            want,
+            "{behavior:?} {invert}"
+        );
     }
     assert_eq!(pieces(vec![split(Isolated, false)], "-"), ["-"]);
     assert!(pieces(vec![split(Removed, false)], "-").is_empty());
@@ -56,10 +84,22 @@ fn an_expression_that_backtracks_too_far_loses_no_text() {
 fn digits_and_metaspace() {
     let single = || vec![Step::Digits { individual: true }];
     assert_eq!(pieces(single(), "a12b"), ["a", "1", "2", "b"]);
-    assert_eq!(pieces(vec![Step::Digits { individual: false }], "a12b3"), ["a", "12", "b", "3"]);
+    assert_eq!(
+        pieces(vec![Step::Digits { individual: false }], "a12b3"),
+        ["a", "12", "b", "3"]
+    );
     assert_eq!(pieces(single(), "½²"), ["½", "²"]);
-    let metaspace = |prepend, cut| vec![Step::Metaspace { mark: '▁', prepend, cut }];
-    assert_eq!(pieces(metaspace(Prepend::Always, true), "a b  c"), ["▁a", "▁b", "▁", "▁c"]);
+    let metaspace = |prepend, cut| {
+        vec![Step::Metaspace {
+            mark: '▁',
+            prepend,
+            cut,
+        }]
+    };
+    assert_eq!(
+        pieces(metaspace(Prepend::Always, true), "a b  c"),
+        ["▁a", "▁b", "▁", "▁c"]
+    );
     assert_eq!(pieces(metaspace(Prepend::Always, false), "a b"), ["▁a▁b"]);
     assert_eq!(pieces(metaspace(Prepend::Always, true), " a"), ["▁a"]);
     assert_eq!(pieces(metaspace(Prepend::Never, true), "a b"), ["a", "▁b"]);
@@ -88,12 +128,22 @@ fn every_profile_compiles_and_keeps_all_text() {
 #[test]
 fn an_unknown_name_is_refused_with_the_known_ones() {
     let error = Profile::named(Some("gpt-99")).unwrap_err().to_string();
-    assert!(error.contains("gpt-99") && error.contains("llama-bpe") && error.contains("qwen2"), "{error}");
+    assert!(
+        error.contains("gpt-99") && error.contains("llama-bpe") && error.contains("qwen2"),
+        "{error}"
+    );
     assert!(Profile::named(None).is_ok());
 }
 
 #[test]
 fn smollm_isolates_digits_before_words() {
-    let steps = Profile::named(Some("smollm")).unwrap().pre_tokenizer().unwrap().steps;
-    assert_eq!(pieces(steps, "in 1999  now"), ["in", " ", "1", "9", "9", "9", " ", " now"]);
+    let steps = Profile::named(Some("smollm"))
+        .unwrap()
+        .pre_tokenizer()
+        .unwrap()
+        .steps;
+    assert_eq!(
+        pieces(steps, "in 1999  now"),
+        ["in", " ", "1", "9", "9", "9", " ", " now"]
+    );
 }

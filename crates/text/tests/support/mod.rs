@@ -124,8 +124,16 @@ impl Metadata {
             model: self.text("model").unwrap_or_default(),
             pre: self.text("pre"),
             tokens: self.texts("tokens"),
-            scores: self.numbers("scores").iter().map(|score| *score as f32).collect(),
-            token_types: self.numbers("token_type").iter().map(|kind| *kind as i32).collect(),
+            scores: self
+                .numbers("scores")
+                .iter()
+                .map(|score| *score as f32)
+                .collect(),
+            token_types: self
+                .numbers("token_type")
+                .iter()
+                .map(|kind| *kind as i32)
+                .collect(),
             merges: self.texts("merges"),
             bos: id("bos_token_id"),
             eos: id("eos_token_id"),

@@ -33,7 +33,10 @@ impl Test {
 
     /// The same kind of work, short: touches the weights and wakes the threads.
     pub(super) fn warmup(&self) -> Test {
-        Test { n_gen: self.n_gen.min(1), ..*self }
+        Test {
+            n_gen: self.n_gen.min(1),
+            ..*self
+        }
     }
 }
 
@@ -46,10 +49,17 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new(model: Arc<LoadedModel>, options: EngineOptions) -> Outcome<Bench> {
-        let tokens = TokenSource { state: 1, vocab_size: model.model().config.vocab_size };
+        let tokens = TokenSource {
+            state: 1,
+            vocab_size: model.model().config.vocab_size,
+        };
         let mut engine = Engine::new(model, options)?;
         let seq = engine.create()?;
-        Ok(Bench { engine, seq, tokens })
+        Ok(Bench {
+            engine,
+            seq,
+            tokens,
+        })
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -81,14 +91,21 @@ impl Bench {
         let missing = depth - self.engine.len(self.seq)?;
         let chunk = self.engine.max_chunk();
         let tokens: Vec<u32> = (0..missing).map(|_| self.tokens.next()).collect();
-        tokens.chunks(chunk).try_for_each(|tokens| self.step(tokens, LogitsFor::None))
+        tokens
+            .chunks(chunk)
+            .try_for_each(|tokens| self.step(tokens, LogitsFor::None))
     }
 
     fn step(&mut self, tokens: &[u32], logits: LogitsFor) -> Outcome {
         if interrupt::is_raised() {
             return Err(Failure::interrupted());
         }
-        self.engine.step(&[BatchItem { seq: self.seq, tokens, logits, hidden: false }])?;
+        self.engine.step(&[BatchItem {
+            seq: self.seq,
+            tokens,
+            logits,
+            hidden: false,
+        }])?;
         Ok(())
     }
 }

@@ -37,7 +37,10 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     fn samples_ts(&self) -> Vec<f64> {
         let n = (self.test.n_prompt + self.test.n_gen) as f64;
-        self.samples_ns.iter().map(|ns| n * 1e9 / *ns as f64).collect()
+        self.samples_ns
+            .iter()
+            .map(|ns| n * 1e9 / *ns as f64)
+            .collect()
     }
 
     fn n_threads(&self) -> usize {
@@ -128,7 +131,12 @@ pub(super) struct Reporter {
 
 impl Reporter {
     pub(super) fn new(format: Format, out: Out) -> Reporter {
-        Reporter { format, out, rows: Vec::new(), is_first: true }
+        Reporter {
+            format,
+            out,
+            rows: Vec::new(),
+            is_first: true,
+        }
     }
 
     pub(super) fn row(&mut self, row: &Row<'_>) -> Outcome {
@@ -136,7 +144,8 @@ impl Reporter {
         match self.format {
             Format::Md => {
                 if is_first {
-                    self.out.line(markdown_line(COLUMNS.map(|(name, _)| name.to_owned())))?;
+                    self.out
+                        .line(markdown_line(COLUMNS.map(|(name, _)| name.to_owned())))?;
                     self.out.line(markdown_rule())?;
                 }
                 self.out.line(markdown_line(row.markdown()))?;
@@ -145,9 +154,16 @@ impl Reporter {
                 let mut fields = row.fields();
                 fields.retain(|name, _| !name.starts_with("samples"));
                 if is_first {
-                    self.out.line(fields.keys().map(String::as_str).collect::<Vec<_>>().join(","))?;
+                    self.out.line(
+                        fields
+                            .keys()
+                            .map(String::as_str)
+                            .collect::<Vec<_>>()
+                            .join(","),
+                    )?;
                 }
-                self.out.line(fields.values().map(csv_cell).collect::<Vec<_>>().join(","))?;
+                self.out
+                    .line(fields.values().map(csv_cell).collect::<Vec<_>>().join(","))?;
             }
             Format::Jsonl => self.out.line(Value::Object(row.fields()))?,
             Format::Json => self.rows.push(Value::Object(row.fields())),
@@ -164,10 +180,15 @@ impl Reporter {
 }
 
 fn markdown_line(cells: [String; COLUMNS.len()]) -> String {
-    let padded = cells.into_iter().zip(COLUMNS).enumerate().map(|(i, (cell, (_, width)))| match i {
-        0 => format!("{cell:<width$}"),
-        _ => format!("{cell:>width$}"),
-    });
+    let padded =
+        cells
+            .into_iter()
+            .zip(COLUMNS)
+            .enumerate()
+            .map(|(i, (cell, (_, width)))| match i {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            });
     format!("| {} |", padded.collect::<Vec<_>>().join(" | "))
 }
 
@@ -215,7 +236,9 @@ fn mean_and_deviation(samples: &[f64]) -> (f64, f64) {
 
 /// Now, as `2026-11-21T04:05:06Z`.
 pub(super) fn utc_now() -> String {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     utc(since_1970.as_secs())
 }
 
@@ -230,7 +253,11 @@ fn utc(seconds: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

@@ -7,8 +7,7 @@ use crate::prompt::read_file;
 use crate::stats;
 use millrace_format::output;
 use millrace_runtime::{Engine, Event, GenerateParams, Generation, Session, generate};
-use millrace_text::EncodeOptions;
-use crate::shim::*;
+use millrace_text::{ChatTemplate, EncodeOptions, Message, RenderOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -41,7 +40,15 @@ impl Conversation {
         let template = engine.model().chat_template()?;
         let session = Session::new(&mut engine)?;
         let messages = Vec::new();
-        Ok(Conversation { engine, session, template, params, system, messages, last: None })
+        Ok(Conversation {
+            engine,
+            session,
+            template,
+            params,
+            system,
+            messages,
+            last: None,
+        })
     }
 
     /// Adds a message and generates the answer to all of them. If that fails, nothing was said; an
@@ -51,11 +58,12 @@ impl Conversation {
         text: String,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Outcome<Generation> {
-        self.messages.push(Message::new("user", text));
+        self.messages.push(Message::user(text));
         let result = self.generate(on_event);
         match &result {
             Ok(generation) => {
-                self.messages.push(Message::new("assistant", generation.text.clone()));
+                self.messages
+                    .push(Message::assistant(generation.text.clone()));
                 self.last = Some(stats::line(generation));
             }
             Err(_) => {
@@ -66,23 +74,42 @@ impl Conversation {
     }
 
     fn generate(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Outcome<Generation> {
-        let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            ..RenderOptions::default()
+        };
         let text = self.template.render(&self.all_messages(), &options)?;
         let tokenizer = self.engine.model().tokenizer()?;
-        let prompt = tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: true });
+        let prompt = tokenizer.encode(
+            &text,
+            EncodeOptions {
+                add_special: false,
+                parse_special: true,
+            },
+        );
         let flag = interrupt::flag();
-        let generation =
-            generate(&mut self.engine, &mut self.session, &prompt, &self.params, flag, on_event);
+        let generation = generate(
+            &mut self.engine,
+            &mut self.session,
+            &prompt,
+            &self.params,
+            flag,
+            on_event,
+        );
         generation.map_err(|error| match error {
-            error @ millrace_runtime::Error::ContextOverflow { .. } => Failure::from(error)
-                .hint("/clear starts over; `--ctx` sets a longer context"),
+            error @ millrace_runtime::Error::ContextOverflow { .. } => {
+                Failure::from(error).hint("/clear starts over; `--ctx` sets a longer context")
+            }
             error => Failure::from(error),
         })
     }
 
     /// The instructions, if any, and everything said.
     fn all_messages(&self) -> Vec<Message> {
-        let system = self.system.iter().map(|text| Message::new("system", text.as_str()));
+        let system = self
+            .system
+            .iter()
+            .map(|text| Message::system(text.as_str()));
         system.chain(self.messages.iter().cloned()).collect()
     }
 
@@ -102,7 +129,10 @@ impl Conversation {
     /// Writes the conversation as JSON.
     pub(super) fn save(&self, path: &Path) -> Outcome {
         let model = self.engine.model().name().to_owned();
-        let saved = Saved { model, messages: self.all_messages() };
+        let saved = Saved {
+            model,
+            messages: self.all_messages(),
+        };
         let text = serde_json::to_vec_pretty(&saved).expect("text serialises");
         output::write(path, &text).map_err(|error| Failure::writing(&error))
     }
@@ -115,7 +145,9 @@ impl Conversation {
             Failure::bad_input(what)
         })?;
         let mut messages = saved.messages;
-        let is_system = messages.first().is_some_and(|message| message.role == "system");
+        let is_system = messages
+            .first()
+            .is_some_and(|message| message.role == "system");
         let system = is_system.then(|| messages.remove(0).content);
         self.set_system(system)?;
         let n = messages.len();

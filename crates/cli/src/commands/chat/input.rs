@@ -31,7 +31,10 @@ type Typed = Option<Option<String>>;
 impl Input {
     pub(super) fn new() -> Outcome<Input> {
         let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        let editor = is_terminal.then(DefaultEditor::new).transpose().map_err(|error| failure(&error))?;
+        let editor = is_terminal
+            .then(DefaultEditor::new)
+            .transpose()
+            .map_err(|error| failure(&error))?;
         Ok(Input { editor })
     }
 
@@ -42,9 +45,15 @@ impl Input {
     /// The next message or command; empty lines are passed over.
     pub(super) fn next(&mut self) -> Outcome<Line> {
         loop {
-            let prompt = if colours(self.is_terminal()) { Paint::Good.stdout(">>> ") } else { ">>> ".into() };
+            let prompt = if colours(self.is_terminal()) {
+                Paint::Good.stdout(">>> ")
+            } else {
+                ">>> ".into()
+            };
             let line = assemble(&mut |first| self.read(if first { &prompt } else { "... " }))?;
-            let Some(text) = line else { return Ok(Line::End) };
+            let Some(text) = line else {
+                return Ok(Line::End);
+            };
             if text.trim().is_empty() {
                 continue;
             }
@@ -73,14 +82,21 @@ impl Input {
 }
 
 fn failure(error: &ReadlineError) -> Failure {
-    Failure::io("cannot read from the terminal", &std::io::Error::other(error.to_string()))
+    Failure::io(
+        "cannot read from the terminal",
+        &std::io::Error::other(error.to_string()),
+    )
 }
 
 /// Joins continued and fenced lines. `read` is told whether it is the first line; at the end of
 /// input what was begun counts.
 fn assemble(read: &mut dyn FnMut(bool) -> Outcome<Typed>) -> Outcome<Option<String>> {
-    let Some(typed) = read(true)? else { return Ok(None) };
-    let Some(first) = typed else { return Ok(Some(String::new())) };
+    let Some(typed) = read(true)? else {
+        return Ok(None);
+    };
+    let Some(first) = typed else {
+        return Ok(Some(String::new()));
+    };
     let mut lines = Vec::new();
     if first.trim() == FENCE {
         while let Some(typed) = read(false)? {
@@ -107,8 +123,12 @@ fn assemble(read: &mut dyn FnMut(bool) -> Outcome<Typed>) -> Outcome<Option<Stri
 
 /// A slash in the first column makes a command.
 fn classify(text: String) -> Line {
-    let Some(command) = text.strip_prefix('/') else { return Line::Message(text) };
-    let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+    let Some(command) = text.strip_prefix('/') else {
+        return Line::Message(text);
+    };
+    let (name, rest) = command
+        .split_once(char::is_whitespace)
+        .unwrap_or((command, ""));
     match name {
         "quit" | "bye" | "exit" => Line::Command("exit".to_owned(), String::new()),
         name => Line::Command(name.to_owned(), rest.trim().to_owned()),
@@ -131,8 +151,13 @@ mod tests {
 
     #[test]
     fn lines_join_by_backslash_and_by_fence() {
-        let lines = ["one", "two \\", "three", FENCE, "four", "", "five", FENCE, "six\\"];
-        assert_eq!(assembled(&lines), ["one", "two \nthree", "four\n\nfive", "six"]);
+        let lines = [
+            "one", "two \\", "three", FENCE, "four", "", "five", FENCE, "six\\",
+        ];
+        assert_eq!(
+            assembled(&lines),
+            ["one", "two \nthree", "four\n\nfive", "six"]
+        );
     }
 
     #[test]
@@ -145,7 +170,10 @@ mod tests {
     #[test]
     fn a_slash_makes_a_command() {
         for (text, line) in [
-            ("/save  a b.json ", Line::Command("save".into(), "a b.json".into())),
+            (
+                "/save  a b.json ",
+                Line::Command("save".into(), "a b.json".into()),
+            ),
             ("/quit", Line::Command("exit".into(), String::new())),
             (" /not a command", Line::Message(" /not a command".into())),
         ] {

@@ -50,13 +50,23 @@ struct Threads {
 }
 
 fn threads(threads: &Threads) -> Finding {
-    let Threads { used, available, quota, load } = *threads;
+    let Threads {
+        used,
+        available,
+        quota,
+        load,
+    } = *threads;
     let found = format!("{used} used of {available}");
     if let Some(quota) = quota.filter(|quota| *quota < used as f64) {
         let n = (quota.floor() as usize).max(1);
-        return Finding::warn("threads", format!("{found}, limited to {quota:.1} processors"))
-            .because("more threads than the container's processor time wait for each other")
-            .fix(format!("use `--threads {n}` or MILLRACE_THREADS={n}, or raise the limit"));
+        return Finding::warn(
+            "threads",
+            format!("{found}, limited to {quota:.1} processors"),
+        )
+        .because("more threads than the container's processor time wait for each other")
+        .fix(format!(
+            "use `--threads {n}` or MILLRACE_THREADS={n}, or raise the limit"
+        ));
     }
     if used > available {
         return Finding::warn("threads", found)
@@ -81,22 +91,32 @@ fn memory(memory: &Memory) -> Finding {
     }
     if usable < GIB {
         return Finding::warn("memory", found)
-            .because("most models need more: weights that do not fit are read from disk for each token")
+            .because(
+                "most models need more: weights that do not fit are read from disk for each token",
+            )
             .fix("close other programs, raise the container's limit, or take a smaller model");
     }
     Finding::ok("memory", found)
 }
 
 fn npu(accelerators: &[Accelerator]) -> Finding {
-    match accelerators.iter().find(|accelerator| !accelerator.accessible) {
+    match accelerators
+        .iter()
+        .find(|accelerator| !accelerator.accessible)
+    {
         Some(accelerator) => {
             let node = accelerator.node.display();
             Finding::warn("npu", format!("{node}: no permission"))
                 .because("it belongs to a group this user is not in (often `render`)")
-                .fix("`sudo usermod -aG render $USER`, then log in again; the CPU is used meanwhile")
+                .fix(
+                    "`sudo usermod -aG render $USER`, then log in again; the CPU is used meanwhile",
+                )
         }
         None if accelerators.is_empty() => Finding::ok("npu", "none: the CPU is used"),
-        None => Finding::ok("npu", format!("{} found: this version uses the CPU", accelerators.len())),
+        None => Finding::ok(
+            "npu",
+            format!("{} found: this version uses the CPU", accelerators.len()),
+        ),
     }
 }
 
@@ -104,7 +124,8 @@ fn cache(settings: Result<&Settings, String>) -> Finding {
     let settings = match settings {
         Ok(settings) => settings,
         Err(why) => {
-            return Finding::fail("cache", why).fix("set HF_HOME to a folder with space for models");
+            return Finding::fail("cache", why)
+                .fix("set HF_HOME to a folder with space for models");
         }
     };
     let dir = &settings.cache_dir;
@@ -126,12 +147,22 @@ fn cache(settings: Result<&Settings, String>) -> Finding {
 /// Writes and removes a file where `dir` is, or in the nearest folder above that exists, so that a
 /// check leaves no trace.
 fn try_write(dir: &std::path::Path) -> std::io::Result<()> {
-    let existing = dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(dir);
+    let existing = dir
+        .ancestors()
+        .find(|folder| folder.is_dir())
+        .unwrap_or(dir);
     tempfile::tempfile_in(existing).map(|_| ())
 }
 
 fn token(has_token: bool) -> Finding {
-    Finding::ok("token", if has_token { "set" } else { "none: public models only (HF_TOKEN)" })
+    Finding::ok(
+        "token",
+        if has_token {
+            "set"
+        } else {
+            "none: public models only (HF_TOKEN)"
+        },
+    )
 }
 
 fn terminal() -> Finding {
@@ -148,7 +179,14 @@ fn terminal() -> Finding {
             .because("letters beyond ASCII may show as garbage")
             .fix("set LANG to a UTF-8 locale, such as C.UTF-8");
     }
-    Finding::ok("terminal", if is_terminal { "a terminal, UTF-8" } else { "output goes to a file or pipe" })
+    Finding::ok(
+        "terminal",
+        if is_terminal {
+            "a terminal, UTF-8"
+        } else {
+            "output goes to a file or pipe"
+        },
+    )
 }
 
 #[cfg(test)]
@@ -157,7 +195,13 @@ mod tests {
     use super::*;
 
     fn status(used: usize, quota: Option<f64>, load: Option<f64>) -> Status {
-        threads(&Threads { used, available: 4, quota, load }).status
+        threads(&Threads {
+            used,
+            available: 4,
+            quota,
+            load,
+        })
+        .status
     }
 
     #[test]
@@ -167,17 +211,34 @@ mod tests {
         assert_eq!(status(4, Some(1.5), None), Status::Warn);
         assert_eq!(status(5, None, None), Status::Warn);
         assert_eq!(status(4, None, Some(3.5)), Status::Warn);
-        let limited = threads(&Threads { used: 4, available: 4, quota: Some(1.5), load: None });
+        let limited = threads(&Threads {
+            used: 4,
+            available: 4,
+            quota: Some(1.5),
+            load: None,
+        });
         assert!(limited.fix.is_some_and(|fix| fix.contains("--threads 1")));
     }
 
     #[test]
     fn every_problem_names_a_fix() {
-        let processor =
-            Processor { name: None, threads: 1, cores: None, features: vec![], caches: vec![] };
-        let low = Memory { available_bytes: Some(GIB / 2), ..Memory::default() };
+        let processor = Processor {
+            name: None,
+            threads: 1,
+            cores: None,
+            features: vec![],
+            caches: vec![],
+        };
+        let low = Memory {
+            available_bytes: Some(GIB / 2),
+            ..Memory::default()
+        };
         let node = "/dev/accel/accel0".into();
-        let locked = Accelerator { node, driver: None, accessible: false };
+        let locked = Accelerator {
+            node,
+            driver: None,
+            accessible: false,
+        };
         for finding in [
             cpu(&processor, Level::Scalar),
             memory(&low),

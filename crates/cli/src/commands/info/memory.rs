@@ -41,9 +41,11 @@ impl MemoryPlan {
         let trained_ctx = model.model().config.context_length;
         let fixed_bytes = weights_bytes + scratch_bytes;
         let max_ctx = usable_bytes.map(|usable| {
-            longest(trained_ctx, |n| match self::engine(model, Some(n), kv_type) {
-                Ok(engine) => fixed_bytes + engine.kv_bytes().1 as u64 <= usable,
-                Err(_) => false,
+            longest(trained_ctx, |n| {
+                match self::engine(model, Some(n), kv_type) {
+                    Ok(engine) => fixed_bytes + engine.kv_bytes().1 as u64 <= usable,
+                    Err(_) => false,
+                }
             })
         });
         Ok(MemoryPlan {
@@ -63,11 +65,18 @@ impl MemoryPlan {
     pub(super) fn print(&self, out: &mut Out) -> Outcome {
         let title = format!("Memory for a context of {} tokens", self.n_ctx);
         out.line(format!("\n{}", Paint::Bold.stdout(&title)))?;
-        out.line(format!("  weights        {}", bytes(self.weights_bytes)))?;
-        out.line(format!("  cache ({:<5}  {}", format!("{})", self.kv_type), bytes(self.kv_bytes)))?;
-        out.line(format!("  scratch        {}", bytes(self.scratch_bytes)))?;
-        out.line(format!("  total          {}", bytes(self.total_bytes)))?;
-        let (Some(usable), Some(fits)) = (self.usable_bytes, self.fits) else { return Ok(()) };
+        let cache = format!("cache ({})", self.kv_type);
+        for (name, n) in [
+            ("weights", self.weights_bytes),
+            (cache.as_str(), self.kv_bytes),
+            ("scratch", self.scratch_bytes),
+            ("total", self.total_bytes),
+        ] {
+            out.line(format!("  {name:<14} {}", bytes(n)))?;
+        }
+        let (Some(usable), Some(fits)) = (self.usable_bytes, self.fits) else {
+            return Ok(());
+        };
         let verdict = match fits {
             true => Paint::Good.stdout("fits"),
             false => Paint::Warning.stdout("does not fit"),
@@ -77,14 +86,21 @@ impl MemoryPlan {
             Some(n) if n == self.trained_ctx => format!("so does all it was trained for ({n})"),
             Some(n) => format!("at most {n} tokens do"),
         };
-        out.line(format!("  free here      {}: {verdict}; {max_ctx}", bytes(usable)))
+        out.line(format!(
+            "  free here      {}: {verdict}; {max_ctx}",
+            bytes(usable)
+        ))
     }
 }
 
 fn engine(model: &Arc<LoadedModel>, n_ctx: Option<usize>, kv_type: KvType) -> Outcome<Engine> {
     // One thread: the layout does not depend on it, and no thread need be started.
-    let options =
-        EngineOptions { n_threads: Some(1), n_ctx, kv_type, ..EngineOptions::default() };
+    let options = EngineOptions {
+        n_threads: Some(1),
+        n_ctx,
+        kv_type,
+        ..EngineOptions::default()
+    };
     Ok(Engine::new(Arc::clone(model), options)?)
 }
 
@@ -97,7 +113,11 @@ fn longest(max: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, max / STEP);
     while low + 1 < high {
         let middle = low.midpoint(high);
-        if fits(middle * STEP) { low = middle } else { high = middle }
+        if fits(middle * STEP) {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     low * STEP
 }

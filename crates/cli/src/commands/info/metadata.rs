@@ -11,11 +11,18 @@ const MAX_CHARS: usize = 100;
 /// Keys and values in file order: a GGUF file's metadata, or a folder's `config.json`.
 pub(super) fn of(checkpoint: &Checkpoint, full: bool) -> Vec<(String, Value)> {
     if let Some(metadata) = checkpoint.gguf() {
-        return metadata.iter().map(|(key, value)| (key.to_owned(), gguf_value(value, full))).collect();
+        return metadata
+            .iter()
+            .map(|(key, value)| (key.to_owned(), gguf_value(value, full)))
+            .collect();
     }
-    let config = checkpoint.hf().and_then(|files| files.config.as_ref()?.as_object());
+    let config = checkpoint
+        .hf()
+        .and_then(|files| files.config.as_ref()?.as_object());
     let entries = config.into_iter().flatten();
-    entries.map(|(key, value)| (key.clone(), shorten(value, full))).collect()
+    entries
+        .map(|(key, value)| (key.clone(), shorten(value, full)))
+        .collect()
 }
 
 /// A value on one line of a table.
@@ -24,7 +31,11 @@ pub(super) fn one_line(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Object(cut) if cut.contains_key("first") && cut.contains_key("length") => {
             let first = cut["first"].to_string();
-            format!("{}, … {} in all]", first.trim_end_matches(']'), cut["length"])
+            format!(
+                "{}, … {} in all]",
+                first.trim_end_matches(']'),
+                cut["length"]
+            )
         }
         other => other.to_string(),
     };
@@ -37,14 +48,21 @@ pub(super) fn one_line(value: &Value) -> String {
 
 fn gguf_value(value: &gguf::Value, full: bool) -> Value {
     match value {
-        gguf::Value::F32(number) => float(f64::from(*number)),
+        // By way of its shortest digits: 1e-5 is not 9.999999747378752e-6 to a reader.
+        gguf::Value::F32(number) => float(number.to_string().parse().unwrap_or(f64::from(*number))),
         gguf::Value::F64(number) => float(*number),
         gguf::Value::Bool(yes) => json!(yes),
         gguf::Value::Str(text) => json!(text),
         gguf::Value::Array(items) => {
-            let n = if full { items.len() } else { items.len().min(MAX_ITEMS) };
-            let list: Vec<Value> =
-                (0..n).filter_map(|i| items.get(i)).map(|item| gguf_value(&item, full)).collect();
+            let n = if full {
+                items.len()
+            } else {
+                items.len().min(MAX_ITEMS)
+            };
+            let list: Vec<Value> = (0..n)
+                .filter_map(|i| items.get(i))
+                .map(|item| gguf_value(&item, full))
+                .collect();
             cut(list, items.len())
         }
         integer => integer.as_int().map_or(Value::Null, |number| {
@@ -55,7 +73,11 @@ fn gguf_value(value: &gguf::Value, full: bool) -> Value {
 
 /// JSON has no NaN and no infinity: those become text.
 fn float(number: f64) -> Value {
-    if number.is_finite() { json!(number) } else { json!(number.to_string()) }
+    if number.is_finite() {
+        json!(number)
+    } else {
+        json!(number.to_string())
+    }
 }
 
 fn shorten(value: &Value, full: bool) -> Value {
@@ -70,7 +92,11 @@ fn shorten(value: &Value, full: bool) -> Value {
 
 /// A list whole, or its beginning with its length.
 fn cut(first: Vec<Value>, length: usize) -> Value {
-    if first.len() == length { Value::Array(first) } else { json!({ "first": first, "length": length }) }
+    if first.len() == length {
+        Value::Array(first)
+    } else {
+        json!({ "first": first, "length": length })
+    }
 }
 
 #[cfg(test)]
@@ -89,7 +115,10 @@ mod tests {
     #[test]
     fn odd_numbers_stay_printable() {
         assert_eq!(gguf_value(&gguf::Value::F32(f32::NAN), false), json!("NaN"));
-        assert_eq!(gguf_value(&gguf::Value::U64(u64::MAX), false), json!(u64::MAX.to_string()));
+        assert_eq!(
+            gguf_value(&gguf::Value::U64(u64::MAX), false),
+            json!(u64::MAX.to_string())
+        );
         assert_eq!(one_line(&json!("a\nb")), "a\\nb");
         assert!(one_line(&json!("é".repeat(500))).chars().count() == MAX_CHARS + 1);
     }

@@ -1,7 +1,11 @@
 use super::*;
 
 fn listing(names: &[&str]) -> Vec<Listed> {
-    let listed = |name: &&str| Listed { name: (*name).to_owned(), size_bytes: 1, hash: None };
+    let listed = |name: &&str| Listed {
+        name: (*name).to_owned(),
+        size_bytes: 1,
+        hash: None,
+    };
     names.iter().map(listed).collect()
 }
 
@@ -9,7 +13,11 @@ fn pick(names: &[&str], reference: &str) -> Result<Vec<String>, Error> {
     let listed = listing(names);
     let reference = Reference::parse(reference).expect("a reference");
     let selection = select(&listed, &reference)?;
-    Ok(selection.files.iter().map(|&i| listed[i].name.clone()).collect())
+    Ok(selection
+        .files
+        .iter()
+        .map(|&i| listed[i].name.clone())
+        .collect())
 }
 
 const QUANTS: [&str; 6] = [
@@ -31,7 +39,11 @@ fn a_quantisation_is_matched_at_the_end_of_the_name() {
         ("a/b:Q4_K_XL", "M-1B-UD-Q4_K_XL.gguf"),
         ("a/b:M-1B-IQ4_NL.gguf", "M-1B-IQ4_NL.gguf"),
     ] {
-        assert_eq!(pick(&QUANTS, reference).expect(reference), [file], "{reference}");
+        assert_eq!(
+            pick(&QUANTS, reference).expect(reference),
+            [file],
+            "{reference}"
+        );
     }
 }
 
@@ -40,7 +52,9 @@ fn part_of_a_quantisation_is_not_one() {
     // `K_M` would match by suffix, `4_NL` is the tail of `IQ4_NL`, F16 only names the projector.
     for wrong in ["K_M", "4_NL", "F16", "Q5_K_M"] {
         let error = pick(&QUANTS, &format!("a/b:{wrong}")).expect_err(wrong);
-        let Error::NoSuchPick { available, .. } = error else { panic!("{error}") };
+        let Error::NoSuchPick { available, .. } = error else {
+            panic!("{error}")
+        };
         assert_eq!(available, ["IQ4_NL", "Q4_K_M", "Q8_0", "Q4_K_XL"]);
     }
 }
@@ -54,7 +68,10 @@ fn shards_come_together_in_order_and_from_folders() {
     ];
     let q8 = ["Q8_0/M-00001-of-00002.gguf", "Q8_0/M-00002-of-00002.gguf"];
     assert_eq!(pick(&names, "a/b:Q8_0").expect("folder name"), q8);
-    assert_eq!(pick(&names, "a/b").expect("preferred"), ["Q4_0/M-Q4_0-00001-of-00001.gguf"]);
+    assert_eq!(
+        pick(&names, "a/b").expect("preferred"),
+        ["Q4_0/M-Q4_0-00001-of-00001.gguf"]
+    );
 }
 
 #[test]
@@ -94,18 +111,31 @@ fn a_folder_is_weights_and_companions_small_files_first() {
         ]
     );
     let listed = listing(&names[1..]);
-    let selection = select(&listed, &Reference::parse("a/b").expect("a reference")).expect("folder");
+    let selection =
+        select(&listed, &Reference::parse("a/b").expect("a reference")).expect("folder");
     let index = br#"{"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}}"#;
-    assert!(!selection.is_complete(&listed, &|_| Some(index.to_vec())), "first shard is missing");
+    assert!(
+        !selection.is_complete(&listed, &|_| Some(index.to_vec())),
+        "first shard is missing"
+    );
 }
 
 #[test]
 fn nothing_to_choose_and_too_much_to_choose_are_errors() {
-    assert!(matches!(pick(&["README.md"], "a/b"), Err(Error::NoWeights { .. })));
+    assert!(matches!(
+        pick(&["README.md"], "a/b"),
+        Err(Error::NoWeights { .. })
+    ));
     let odd = ["one.gguf", "two.gguf"];
     let error = pick(&odd, "a/b").expect_err("ambiguous");
-    assert!(matches!(&error, Error::Ambiguous { available, .. } if *available == odd), "{error}");
-    assert_eq!(pick(&["w.gguf", "model.safetensors"], "a/b:safetensors").expect("folder"), ["model.safetensors"]);
+    assert!(
+        matches!(&error, Error::Ambiguous { available, .. } if *available == odd),
+        "{error}"
+    );
+    assert_eq!(
+        pick(&["w.gguf", "model.safetensors"], "a/b:safetensors").expect("folder"),
+        ["model.safetensors"]
+    );
 }
 
 #[test]

@@ -8,14 +8,23 @@ const TOLERANCE: f64 = 2e-6;
 
 /// Runs `parts` one after another (one step each) and compares every row with the oracle.
 fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<Part>]) {
-    let n_sequences = 1 + steps.iter().flatten().map(|(index, _)| *index).max().unwrap_or(0);
+    let n_sequences = 1 + steps
+        .iter()
+        .flatten()
+        .map(|(index, _)| *index)
+        .max()
+        .unwrap_or(0);
     let length = |index: usize| {
         let parts = steps.iter().flatten().filter(|(part, _)| *part == index);
         parts.map(|(_, tokens)| tokens.end).max().unwrap_or(0)
     };
-    let sequences: Vec<Sequence> =
-        (0..n_sequences).map(|index| Sequence::new(&shape, length(index), index as u64)).collect();
+    let sequences: Vec<Sequence> = (0..n_sequences)
+        .map(|index| Sequence::new(&shape, length(index), index as u64))
+        .collect();
     let mut cache = Cache::new(cpu, shape, kv, &sequences);
+    // What comes before the first compared token of sequence 0.
+    let first = steps[0].first().map_or(0, |(_, tokens)| tokens.start);
+    cache.step(&sequences, &[(0, 0..first)]);
     for parts in steps {
         let out = cache.step(&sequences, parts);
         let (mut q, mut runs, mut row) = (vec![], vec![], 0);
@@ -25,12 +34,24 @@ fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<P
             let rows = row..row + tokens.len();
             row = rows.end;
             q.extend_from_slice(&sequences[*index].q[tokens.start * q_elems..tokens.end * q_elems]);
-            runs.push(KvRun { rows, first_pos: tokens.start, pages, pages_first_pos: 0 });
+            runs.push(KvRun {
+                rows,
+                first_pos: tokens.start,
+                pages,
+                pages_first_pos: 0,
+            });
         }
         let (k_pages, v_pages) = (&cache.k_pages, &cache.v_pages);
-        let input = AttentionInput { q: &q, k_pages, v_pages, runs: &runs };
+        let input = AttentionInput {
+            q: &q,
+            k_pages,
+            v_pages,
+            runs: &runs,
+        };
         let expected = oracle::attention::attention(&shape, &cache.layout, &input);
-        let largest = expected.iter().fold(0.0f64, |max, value| max.max(value.abs()));
+        let largest = expected
+            .iter()
+            .fold(0.0f64, |max, value| max.max(value.abs()));
         for (i, (out, expected)) in out.iter().zip(&expected).enumerate() {
             let error = (f64::from(*out) - expected).abs() / largest;
             assert!(
@@ -70,10 +91,11 @@ fn shapes_windows_and_types() {
 fn lengths_around_every_edge() {
     for level in Level::supported() {
         let cpu = cpu(level, 2);
-        for window in [None, Some(64), Some(300)] {
+        for window in [None, Some(64), Some(270)] {
             let shape = shape(2, 1, 16, window);
-            for length in [15, 16, 17, 63, 64, 65, 255, 256, 257, 321, 512, 530] {
-                let steps = [vec![(0, 0..length)], vec![(0, length..length + 1)]];
+            for length in [15, 16, 17, 63, 64, 65, 255, 256, 257, 513] {
+                // The last rows suffice: the earlier ones are other lengths.
+                let steps = [vec![(0, length - 3..length)], vec![(0, length..length + 1)]];
                 compare(&cpu, shape, (KvType::F16, 32), &steps);
             }
         }
@@ -101,13 +123,22 @@ fn ragged_batches() {
 fn extreme_scores() {
     for level in Level::supported() {
         let cpu = cpu(level, 1);
-        let shape = AttentionShape { scale: 40.0, ..shape(4, 2, 64, None) };
+        let shape = AttentionShape {
+            scale: 40.0,
+            ..shape(4, 2, 64, None)
+        };
         // Rounding a score of several thousand moves its weight, so only finiteness and the range
         // of the values are certain.
         let sequences = [Sequence::new(&shape, 300, 3)];
         let mut cache = Cache::new(&cpu, shape, (KvType::F32, 32), &sequences);
         let out = cache.step(&sequences, &[(0, 0..300)]);
-        let largest = sequences[0].v.iter().fold(0.0f32, |max, value| max.max(value.abs()));
-        assert!(out.iter().all(|value| value.abs() <= largest * 1.000_01), "{level}");
+        let largest = sequences[0]
+            .v
+            .iter()
+            .fold(0.0f32, |max, value| max.max(value.abs()));
+        assert!(
+            out.iter().all(|value| value.abs() <= largest * 1.000_01),
+            "{level}"
+        );
     }
 }

@@ -9,7 +9,10 @@ fn rows_of(shape: &AttentionShape, parts: &[Part], index: usize, out: &[f32]) ->
     for (part, tokens) in parts {
         let end = start + tokens.len() * row_elems;
         if *part == index {
-            return out[start..end].iter().map(|value| value.to_bits()).collect();
+            return out[start..end]
+                .iter()
+                .map(|value| value.to_bits())
+                .collect();
         }
         start = end;
     }
@@ -35,17 +38,22 @@ fn bits(
 
 #[test]
 fn chunks_companions_and_threads_change_nothing() {
-    const LENGTH: usize = 547;
+    const LENGTH: usize = 291;
     let shapes = [
         shape(8, 2, 64, None),
         shape(3, 1, 80, Some(70)),
-        shape(8, 1, 32, Some(300)),
+        shape(8, 1, 32, Some(200)),
         shape(2, 2, 128, None),
     ];
     let whole = vec![vec![(0, 0..LENGTH)]];
-    let chunks = vec![vec![(0, 0..1)], vec![(0, 1..130)], vec![(0, 130..513)], vec![(0, 513..LENGTH)]];
-    let mut singly = vec![vec![(0, 0..LENGTH - 40)]];
-    singly.extend((LENGTH - 40..LENGTH).map(|pos| vec![(0, pos..pos + 1)]));
+    let chunks = vec![
+        vec![(0, 0..1)],
+        vec![(0, 1..130)],
+        vec![(0, 130..257)],
+        vec![(0, 257..LENGTH)],
+    ];
+    let mut singly = vec![vec![(0, 0..LENGTH - 36)]];
+    singly.extend((LENGTH - 36..LENGTH).map(|pos| vec![(0, pos..pos + 1)]));
     let in_company = vec![
         vec![(1, 0..3), (0, 0..200), (2, 0..64)],
         vec![(2, 64..65), (1, 3..60), (0, 200..LENGTH)],

@@ -34,14 +34,21 @@ fn nibble(bytes: &[u8], i: usize) -> usize {
 }
 
 /// IQ4_NL's values (ggml's `kvalues_iq4nl`).
-const IQ4_NL: [i32; 16] =
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+const IQ4_NL: [i32; 16] = [
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
+];
 
 /// E2M1's values, doubled.
 const MXFP4: [i32; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Block `b` of row `row` of a matrix `[_, k]`, of a format that integer kernels take by 32 columns.
-pub(super) fn block32(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize) -> Option<Block32> {
+pub(super) fn block32(
+    dtype: DType,
+    bytes: &[u8],
+    k: usize,
+    row: usize,
+    b: usize,
+) -> Option<Block32> {
     if matches!(dtype, DType::Q4nx | DType::Q4nxSub) {
         return Some(q4nx(dtype, bytes, k, row, b));
     }
@@ -51,9 +58,8 @@ pub(super) fn block32(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize
     let block = &bytes[(row * k / 32 + b) * dtype.block_bytes()..][..dtype.block_bytes()];
     let fifth = |at: usize, i: usize| i32::from(block[at + i / 8] >> (i % 8) & 1) << 4;
     let signed = |at: usize| std::array::from_fn(|i| i32::from(block[at + i].cast_signed()));
-    let nibbles = |at: usize| -> [i32; 32] {
-        std::array::from_fn(|i| nibble(&block[at..], i) as i32)
-    };
+    let nibbles =
+        |at: usize| -> [i32; 32] { std::array::from_fn(|i| nibble(&block[at..], i) as i32) };
     let (q, min): ([i32; 32], _) = match dtype {
         DType::Q4_0 => (nibbles(2).map(|q| q - 8), None),
         DType::Q4_1 => (nibbles(4), Some(f16_at(block, 2))),
@@ -63,11 +69,17 @@ pub(super) fn block32(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize
         }
         DType::Q5_1 => {
             let q = nibbles(8);
-            (std::array::from_fn(|i| q[i] | fifth(4, i)), Some(f16_at(block, 2)))
+            (
+                std::array::from_fn(|i| q[i] | fifth(4, i)),
+                Some(f16_at(block, 2)),
+            )
         }
         DType::Q8_0 => (signed(2), None),
         DType::Q8_1 => (signed(4), None),
-        DType::Iq4Nl => (std::array::from_fn(|i| IQ4_NL[nibble(&block[2..], i)]), None),
+        DType::Iq4Nl => (
+            std::array::from_fn(|i| IQ4_NL[nibble(&block[2..], i)]),
+            None,
+        ),
         DType::Mxfp4 => (std::array::from_fn(|i| MXFP4[nibble(&block[1..], i)]), None),
         _ => return None,
     };
@@ -87,12 +99,26 @@ fn q4nx(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize) -> Block32 {
         let byte = tile[1024 + row / 16 * 2048 + (group * 32 + i) * 8 + row % 16 / 2];
         i32::from(byte >> (4 * (row % 2)) & 15)
     });
-    let min = if dtype == DType::Q4nx { offset } else { -(d * offset) };
-    Block32 { q, d, min: Some(min) }
+    let min = if dtype == DType::Q4nx {
+        offset
+    } else {
+        -(d * offset)
+    };
+    Block32 {
+        q,
+        d,
+        min: Some(min),
+    }
 }
 
 /// Superblock `b` of row `row` of a matrix `[_, k]`, of a format that integer kernels take by 256 columns.
-pub(super) fn block256(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize) -> Option<Block256> {
+pub(super) fn block256(
+    dtype: DType,
+    bytes: &[u8],
+    k: usize,
+    row: usize,
+    b: usize,
+) -> Option<Block256> {
     let at = (row * k / 256 + b) * dtype.block_bytes();
     let s = || &bytes[at..at + dtype.block_bytes()];
     match dtype {
@@ -141,7 +167,10 @@ fn q45_k(s: &[u8]) -> Block256 {
             (six[j] & 63, six[j + 4] & 63)
         } else {
             let upper = six[j + 4];
-            (upper & 15 | six[j - 4] >> 6 << 4, upper >> 4 | six[j] >> 6 << 4)
+            (
+                upper & 15 | six[j - 4] >> 6 << 4,
+                upper >> 4 | six[j] >> 6 << 4,
+            )
         }
     };
     let nibbles = &s[s.len() - 128..];
@@ -154,7 +183,10 @@ fn q45_k(s: &[u8]) -> Block256 {
         q: std::array::from_fn(|i| q(i) | fifth(i)),
         scales: std::array::from_fn(|j| i32::from(scale_and_min(j / 2).0)),
         d: f16_at(s, 0),
-        mins: Some((std::array::from_fn(|j| i32::from(scale_and_min(j / 2).1)), f16_at(s, 2))),
+        mins: Some((
+            std::array::from_fn(|j| i32::from(scale_and_min(j / 2).1)),
+            f16_at(s, 2),
+        )),
     }
 }
 

@@ -152,7 +152,10 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
 
 /// Start of tile `index`, or null where the strip has none.
 fn tile_start(strip: &Strip<'_>, index: usize) -> *const u8 {
-    strip.tiles().get(index).map_or(std::ptr::null(), |tile| tile.as_ptr())
+    strip
+        .tiles()
+        .get(index)
+        .map_or(std::ptr::null(), |tile| tile.as_ptr())
 }
 
 /// Adds positions `keys` of a strip to sixteen dimensions, from `dim` on, of `R` rows.
@@ -192,7 +195,10 @@ unsafe fn pv_block<const T: usize, const R: usize>(
                 scale = broadcast_scale(tile.add(2 * block));
             }
             let at = tile.add(offset);
-            [load::<T>(at, scale), load::<T>(at.add(LANES * elem_bytes(T)), scale)]
+            [
+                load::<T>(at, scale),
+                load::<T>(at.add(LANES * elem_bytes(T)), scale),
+            ]
         };
         for (r, acc) in acc.iter_mut().enumerate() {
             // SAFETY: the weight of position `key` for row `r`.

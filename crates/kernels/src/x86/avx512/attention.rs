@@ -179,7 +179,11 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
 /// none, the tile itself, which costs less than an address without a page.
 fn tiles_ahead(strip: &Strip<'_>, ahead: &Strip<'_>) -> [*const u8; 4] {
     std::array::from_fn(|i| {
-        ahead.tiles().get(i).or(strip.tiles().get(i)).map_or(std::ptr::null(), |tile| tile.as_ptr())
+        ahead
+            .tiles()
+            .get(i)
+            .or(strip.tiles().get(i))
+            .map_or(std::ptr::null(), |tile| tile.as_ptr())
     })
 }
 
@@ -211,7 +215,10 @@ unsafe fn pv_block<const T: usize, const R: usize, const N: usize>(
         let (index, slot) = (key / TILE_TOKENS, key % TILE_TOKENS);
         // SAFETY: `keys` lies in the strip's tiles.
         let (tile, ahead) = unsafe {
-            (task.strip.tiles.get_unchecked(index).as_ptr(), *ahead.get_unchecked(index))
+            (
+                task.strip.tiles.get_unchecked(index).as_ptr(),
+                *ahead.get_unchecked(index),
+            )
         };
         let row = first + slot * row_bytes;
         for line in (0..16 * N * elem_bytes(T)).step_by(LINE) {

@@ -31,6 +31,7 @@ macro_rules! functions_of_format {
                 match args.m {
                     1 => direct::<$format, 1>(args),
                     2 => direct::<$format, 2>(args),
+                    3 | 4 => direct::<$format, 4>(args),
                     _ => direct::<$format, DIRECT_TOKENS>(args),
                 }
             }
@@ -55,7 +56,11 @@ functions_of_format!(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
 unsafe fn pack<const FORMAT: u8>(args: &PackArgs) {
-    let layout = if has_min(FORMAT) { Layout::Block32Min } else { Layout::Block32 };
+    let layout = if has_min(FORMAT) {
+        Layout::Block32Min
+    } else {
+        Layout::Block32
+    };
     let mut ahead = args.source.ahead;
     for b in 0..args.source.k / 32 {
         ahead.fetch(lines_ahead(FORMAT));
@@ -83,9 +88,8 @@ unsafe fn direct<const FORMAT: u8, const T: usize>(args: &DirectArgs) {
     unsafe {
         let x: [*const X32; T] =
             std::array::from_fn(|t| args.x.add(slot(t, args.m) * args.x_stride).cast());
-        let mut acc: [__m512; T] = std::array::from_fn(|t| {
-            _mm512_load_ps(args.acc.add(slot(t, args.m) * GROUP_ROWS))
-        });
+        let mut acc: [__m512; T] =
+            std::array::from_fn(|t| _mm512_load_ps(args.acc.add(slot(t, args.m) * GROUP_ROWS)));
         let mut ahead = args.source.ahead;
         for b in 0..args.source.k / 32 {
             ahead.fetch(lines_ahead(FORMAT));

@@ -50,12 +50,14 @@ fn dtype(format: u8) -> DType {
 }
 
 /// Values of IQ4_NL's sixteen codes (ggml's `kvalues_iq4nl`), plus 128.
-const IQ4_NL_BYTES: [u8; 16] =
-    [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+const IQ4_NL_BYTES: [u8; 16] = [
+    1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241,
+];
 
 /// Doubled values of E2M1's sixteen codes (OCP Microscaling Formats 1.0), plus 128.
-const MXFP4_BYTES: [u8; 16] =
-    [128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116];
+const MXFP4_BYTES: [u8; 16] = [
+    128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116,
+];
 
 /// Scales of block `b` of the 16 rows, and minimums where the format has them.
 ///
@@ -76,8 +78,11 @@ pub(super) unsafe fn scales<const FORMAT: u8>(source: &Source, b: usize) -> (__m
             MXFP4 => half_exponents(block, stride),
             _ => load_f16(block, stride),
         };
-        let min =
-            if has_min(FORMAT) { load_f16(block.add(2), stride) } else { _mm512_setzero_ps() };
+        let min = if has_min(FORMAT) {
+            load_f16(block.add(2), stride)
+        } else {
+            _mm512_setzero_ps()
+        };
         (d, min)
     }
 }
@@ -149,7 +154,11 @@ fn element<const FORMAT: u8>(v: __m512i, fifth: __m512i, i: usize, high: bool) -
         Q5_0 => _mm512_slli_epi16::<3>(_mm512_or_si512(nibble(), spread_fifth(fifth, i))),
         Q5_1 => _mm512_or_si512(nibble(), spread_fifth(fifth, i)),
         _ => {
-            let table = if FORMAT == IQ4_NL { &IQ4_NL_BYTES } else { &MXFP4_BYTES };
+            let table = if FORMAT == IQ4_NL {
+                &IQ4_NL_BYTES
+            } else {
+                &MXFP4_BYTES
+            };
             // SAFETY: sixteen readable bytes.
             let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibble())
@@ -165,8 +174,7 @@ fn element<const FORMAT: u8>(v: __m512i, fifth: __m512i, i: usize, high: bool) -
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn half_exponents(first: *const u8, stride: usize) -> __m512 {
     // SAFETY: `r` is below 16.
-    let e: [i32; 16] =
-        std::array::from_fn(|r| unsafe { i32::from(first.add(r * stride).read()) });
+    let e: [i32; 16] = std::array::from_fn(|r| unsafe { i32::from(first.add(r * stride).read()) });
     // SAFETY: sixteen readable numbers.
     let e = unsafe { _mm512_loadu_si512(e.as_ptr().cast()) };
     let one = _mm512_set1_epi32(1);

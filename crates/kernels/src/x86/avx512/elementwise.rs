@@ -6,7 +6,14 @@ use crate::elementwise::{
 };
 
 /// This level's row of the table. Its functions need the features named on them, no more.
-pub(crate) static ROWS: Rows = Rows { norm, glu, add, scale, rotate_halves, rotate_pairs };
+pub(crate) static ROWS: Rows = Rows {
+    norm,
+    glu,
+    add,
+    scale,
+    rotate_halves,
+    rotate_pairs,
+};
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn norm(norm: &Norm<'_>, x: &[f32], out: &mut [f32]) {

@@ -39,6 +39,7 @@ macro_rules! functions_of_format {
                 match args.m {
                     1 => direct::<$format, 1>(args),
                     2 => direct::<$format, 2>(args),
+                    3 | 4 => direct::<$format, 4>(args),
                     _ => direct::<$format, DIRECT_TOKENS>(args),
                 }
             }
@@ -63,8 +64,17 @@ const fn elem_bytes(format: u8) -> usize {
 fn widen<const FORMAT: u8>(v: __m512i) -> [__m512i; 2] {
     match FORMAT {
         F16 => {
-            let widen = |v| _mm512_castps_si512(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)));
-            [widen(v), widen(_mm512_srli_epi32::<16>(v))]
+            // Even columns to the lower half, odd ones to the upper.
+            let order = _mm512_set_epi16(
+                31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, //
+                30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0,
+            );
+            let v = _mm512_permutexvar_epi16(order, v);
+            let widen = |v| _mm512_castps_si512(_mm512_cvtph_ps(v));
+            [
+                widen(_mm512_castsi512_si256(v)),
+                widen(_mm512_extracti64x4_epi64::<1>(v)),
+            ]
         }
         BF16 => {
             let upper = _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed());
@@ -75,7 +85,11 @@ fn widen<const FORMAT: u8>(v: __m512i) -> [__m512i; 2] {
 }
 
 const fn lines_a_vector(format: u8) -> usize {
-    if format == F16 || format == BF16 { 2 } else { 1 }
+    if format == F16 || format == BF16 {
+        2
+    } else {
+        1
+    }
 }
 
 /// # Safety
@@ -84,7 +98,11 @@ const fn lines_a_vector(format: u8) -> usize {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn pack<const FORMAT: u8>(args: &PackArgs) {
     let lines = lines_a_vector(FORMAT);
-    let n_lines = if FORMAT == BF16_PAIRS { args.source.k.div_ceil(2) } else { args.source.k };
+    let n_lines = if FORMAT == BF16_PAIRS {
+        args.source.k.div_ceil(2)
+    } else {
+        args.source.k
+    };
     // SAFETY: forwarded; the second column of an odd chunk's last pair is beyond the panel.
     unsafe {
         each_vector(&args.source, elem_bytes(FORMAT), |i, v| {

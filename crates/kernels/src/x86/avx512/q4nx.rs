@@ -43,7 +43,10 @@ pub(super) unsafe fn scales(source: &Source, b: usize, is_zero_point: bool) -> (
         let d = widen_bf16(_mm256_loadu_si256(scales.cast()));
         let offset = widen_bf16(_mm256_loadu_si256(scales.add(OFFSETS).cast()));
         if is_zero_point {
-            (d, _mm512_sub_ps(_mm512_set1_ps(-0.0), _mm512_mul_ps(d, offset)))
+            (
+                d,
+                _mm512_sub_ps(_mm512_set1_ps(-0.0), _mm512_mul_ps(d, offset)),
+            )
         } else {
             (d, offset)
         }

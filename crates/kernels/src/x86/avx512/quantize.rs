@@ -66,7 +66,11 @@ unsafe fn to_x256(x: &[f32], row: &mut [u8]) {
             record.sums_16[j] = sum as i16;
             record.offset_32[j] = -32 * sum;
         }
-        for (to, pair) in record.sums_32.iter_mut().zip(record.sums_16.as_chunks::<2>().0) {
+        for (to, pair) in record
+            .sums_32
+            .iter_mut()
+            .zip(record.sums_16.as_chunks::<2>().0)
+        {
             *to = pair[0] + pair[1];
         }
         record.d = d;

@@ -37,6 +37,7 @@ macro_rules! functions_of_format {
                 match args.m {
                     1 => direct::<$format, 1, $sub, $min>(args),
                     2 => direct::<$format, 2, $sub, $min>(args),
+                    3 | 4 => direct::<$format, 4, $sub, $min>(args),
                     _ => direct::<$format, DIRECT_TOKENS, $sub, $min>(args),
                 }
             }

@@ -60,10 +60,7 @@ impl Tail {
             _mm512_andnot_si512(upper, even),
             _mm512_slli_epi32::<16>(odd),
         );
-        let high = _mm512_or_si512(
-            _mm512_srli_epi32::<16>(even),
-            _mm512_and_si512(odd, upper),
-        );
+        let high = _mm512_or_si512(_mm512_srli_epi32::<16>(even), _mm512_and_si512(odd, upper));
         // SAFETY: forwarded.
         unsafe {
             self.store(i, low);
@@ -197,7 +194,10 @@ unsafe fn header_q3_k(block: *const u8, stride: usize, tail: Tail) {
         let [_, low, middle, high] = load_rows(block.add(92), stride);
         for (i, v) in split_scales(low, middle, high).into_iter().enumerate() {
             for j in 0..4 {
-                tail.store(4 * i + j, _mm512_sub_epi32(byte_of(v, j), _mm512_set1_epi32(32)));
+                tail.store(
+                    4 * i + j,
+                    _mm512_sub_epi32(byte_of(v, j), _mm512_set1_epi32(32)),
+                );
             }
         }
         let d = load_f16(block.add(108), stride);
@@ -327,16 +327,22 @@ unsafe fn levels_q6_k(
     let to = 8 * half + side;
     let upper = |v| _mm512_and_si512(v, _mm512_set1_epi8(0x30));
     let join = |low: __m512i, high: __m512i| _mm512_or_si512(low, upper(high));
-    take(to, std::array::from_fn(|i| {
-        join(field::<0>(first[i], 0x0F), _mm512_slli_epi16::<4>(high[i]))
-    }));
-    take(to + 2, std::array::from_fn(|i| {
-        join(field::<0>(second[i], 0x0F), _mm512_slli_epi16::<2>(high[i]))
-    }));
-    take(to + 4, std::array::from_fn(|i| join(field::<4>(first[i], 0x0F), high[i])));
-    take(to + 6, std::array::from_fn(|i| {
-        join(field::<4>(second[i], 0x0F), _mm512_srli_epi16::<2>(high[i]))
-    }));
+    take(
+        to,
+        std::array::from_fn(|i| join(field::<0>(first[i], 0x0F), _mm512_slli_epi16::<4>(high[i]))),
+    );
+    take(
+        to + 2,
+        std::array::from_fn(|i| join(field::<0>(second[i], 0x0F), _mm512_slli_epi16::<2>(high[i]))),
+    );
+    take(
+        to + 4,
+        std::array::from_fn(|i| join(field::<4>(first[i], 0x0F), high[i])),
+    );
+    take(
+        to + 6,
+        std::array::from_fn(|i| join(field::<4>(second[i], 0x0F), _mm512_srli_epi16::<2>(high[i]))),
+    );
 }
 
 /// Three-bit elements go to bits 3–5, so that the offset is Q6_K's 32 and the scale an eighth. A step is

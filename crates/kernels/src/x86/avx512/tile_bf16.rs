@@ -1,5 +1,10 @@
 //! Tile over panels of bf16 pairs.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "several arrays of registers are indexed together"
+)]
+
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, tile_tokens};
 use std::arch::x86_64::*;
 

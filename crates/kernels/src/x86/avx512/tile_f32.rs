@@ -3,6 +3,11 @@
 //! A register tile is up to 8 tokens × 2 panels: sixteen sums cover the latency of two fused
 //! multiply-adds a cycle, and each weight line is loaded once for all tokens.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "several arrays of registers are indexed together"
+)]
+
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, tile_tokens};
 use std::arch::x86_64::*;
 
@@ -51,7 +56,11 @@ unsafe fn tile_of<const T: usize, const P: usize>(args: &TileArgs, t: usize) {
         let mut sum = [[_mm512_setzero_ps(); P]; T];
         for c in 0..args.k {
             let w: [__m512; P] = std::array::from_fn(|p| {
-                _mm512_load_ps(args.panels.add(p * args.panel_stride + c * LINE_BYTES).cast())
+                _mm512_load_ps(
+                    args.panels
+                        .add(p * args.panel_stride + c * LINE_BYTES)
+                        .cast(),
+                )
             });
             for i in 0..T {
                 let x = _mm512_set1_ps(*x[i].add(c));

@@ -4,6 +4,11 @@
 //! Integer sums are exact. The largest are those of 5-bit elements with 6-bit scales,
 //! 256 · 31 · 127 · 63, and of Q6_K, 256 · 32 · 127 · 128: both below 2²⁸.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "several arrays of registers are indexed together"
+)]
+
 use crate::matmul::Layout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X256, tile_tokens};
 use std::arch::x86_64::*;
@@ -77,7 +82,8 @@ unsafe fn tile_of<const T: usize, const P: usize, const SUB: usize, const MIN: b
             std::array::from_fn(|i| args.x.add((t + i) * args.x_stride).cast());
         for b in 0..args.k / 256 {
             let unit: [*const u8; P] = std::array::from_fn(|p| {
-                args.panels.add(p * args.panel_stride + b * layout.unit_bytes())
+                args.panels
+                    .add(p * args.panel_stride + b * layout.unit_bytes())
             });
             let line = |p: usize, i: usize| unit[p].add(i * LINE_BYTES);
             let mut sum = [[_mm512_setzero_si512(); P]; T];
@@ -154,7 +160,11 @@ pub(super) unsafe fn add_superblock<const SUB: usize, const MIN: bool>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn minimums<const SUB: usize>(x: &X256, pairs: *const u8) -> __m512i {
-    let sums = if SUB == 16 { x.sums_16.as_ptr() } else { x.sums_32.as_ptr() };
+    let sums = if SUB == 16 {
+        x.sums_16.as_ptr()
+    } else {
+        x.sums_32.as_ptr()
+    };
     let mut sum = _mm512_setzero_si512();
     for j in 0..256 / SUB / 2 {
         // SAFETY: both arrays of sums are at least that many pairs; lines by the caller's word.

@@ -3,6 +3,11 @@
 //! The dot product of a block is exact: at most 32 · 255 · 127 in magnitude. It starts from
 //! −128 · Σ q where the panel's bytes carry an offset of 128.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "several arrays of registers are indexed together"
+)]
+
 use crate::matmul::Layout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, tile_tokens};
 use std::arch::x86_64::*;
@@ -61,7 +66,11 @@ unsafe fn tile_all<const MIN: bool>(args: &TileArgs) {
 /// As [`tile_all`], with `T` tokens from `t` and `P` panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileArgs, t: usize) {
-    let layout = if MIN { Layout::Block32Min } else { Layout::Block32 };
+    let layout = if MIN {
+        Layout::Block32Min
+    } else {
+        Layout::Block32
+    };
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {
         let x: [*const X32; T] =
@@ -73,7 +82,8 @@ unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileAr
         });
         for b in 0..args.k / 32 {
             let unit: [*const u8; P] = std::array::from_fn(|p| {
-                args.panels.add(p * args.panel_stride + b * layout.unit_bytes())
+                args.panels
+                    .add(p * args.panel_stride + b * layout.unit_bytes())
             });
             let line = |p: usize, i: usize| unit[p].add(i * LINE_BYTES);
             let mut dot: [[__m512i; P]; T] = std::array::from_fn(|i| {
@@ -81,8 +91,7 @@ unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileAr
                 [_mm512_set1_epi32(start); P]
             });
             for j in 0..8 {
-                let w: [__m512i; P] =
-                    std::array::from_fn(|p| _mm512_load_si512(line(p, j).cast()));
+                let w: [__m512i; P] = std::array::from_fn(|p| _mm512_load_si512(line(p, j).cast()));
                 for i in 0..T {
                     let q = (*x[i].add(b)).q.as_ptr().add(4 * j).cast::<i32>();
                     let q = _mm512_set1_epi32(q.read_unaligned());
@@ -105,7 +114,10 @@ unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileAr
         }
         for i in 0..T {
             for p in 0..P {
-                _mm512_store_ps(args.acc.add((t + i) * GROUP_ROWS + p * PANEL_ROWS), acc[i][p]);
+                _mm512_store_ps(
+                    args.acc.add((t + i) * GROUP_ROWS + p * PANEL_ROWS),
+                    acc[i][p],
+                );
             }
         }
     }
@@ -115,5 +127,9 @@ unsafe fn tile_of<const T: usize, const P: usize, const MIN: bool>(args: &TileAr
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn add_block(acc: __m512, dot: __m512i, d: __m512, x: &X32) -> __m512 {
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, _mm512_set1_ps(x.d)), acc)
+    _mm512_fmadd_ps(
+        _mm512_cvtepi32_ps(dot),
+        _mm512_mul_ps(d, _mm512_set1_ps(x.d)),
+        acc,
+    )
 }

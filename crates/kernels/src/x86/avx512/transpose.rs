@@ -81,8 +81,22 @@ pub(super) unsafe fn load_u16(first: *const u8, stride: usize) -> __m256i {
     // SAFETY: `r` is below 16.
     let at = |r: usize| unsafe { first.add(r * stride).cast::<i16>().read_unaligned() };
     _mm256_setr_epi16(
-        at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), //
-        at(8), at(9), at(10), at(11), at(12), at(13), at(14), at(15),
+        at(0),
+        at(1),
+        at(2),
+        at(3),
+        at(4),
+        at(5),
+        at(6),
+        at(7), //
+        at(8),
+        at(9),
+        at(10),
+        at(11),
+        at(12),
+        at(13),
+        at(14),
+        at(15),
     )
 }
 

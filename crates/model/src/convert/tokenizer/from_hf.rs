@@ -58,18 +58,23 @@ impl Source<'_> {
             self.put_special(&json, &tokens, &mut out)?;
             out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
             out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
-            let joined: Vec<String> =
-                merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
+            let joined: Vec<String> = merges
+                .iter()
+                .map(|(left, right)| format!("{left} {right}"))
+                .collect();
             out.push(("tokenizer.ggml.merges", joined.into()));
         } else if model["byte_fallback"] == true {
             out.push(("tokenizer.ggml.model", SENTENCE_PIECE.into()));
             out.push(("tokenizer.ggml.pre", "default".into()));
             self.put_special(&json, &tokens, &mut out)?;
-            tokens.to_sentence_piece(model["unk_token"].as_str());
+            tokens.spell_as_sentence_piece(model["unk_token"].as_str());
             out.push(("tokenizer.ggml.scores", tokens.scores(&merges).into()));
             out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
             out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
-            out.push(("tokenizer.ggml.add_space_prefix", adds_space_prefix(&json).into()));
+            out.push((
+                "tokenizer.ggml.add_space_prefix",
+                adds_space_prefix(&json).into(),
+            ));
         } else {
             let reason = "a BPE that is neither byte-level nor SentencePiece's: GGUF has no such \
                           kind";
@@ -79,7 +84,10 @@ impl Source<'_> {
     }
 
     fn error(&self, reason: String) -> Error {
-        Error::Tokenizer { file: self.file.to_owned(), reason }
+        Error::Tokenizer {
+            file: self.file.to_owned(),
+            reason,
+        }
     }
 
     fn merges<'j>(&self, merges: &'j Value) -> Result<Vec<(&'j str, &'j str)>, Error> {
@@ -103,25 +111,36 @@ impl Source<'_> {
 
     fn tokens(&self, json: &Value, n_vocab: usize) -> Result<Tokens, Error> {
         let mut slots: Vec<Option<(&str, i32)>> = vec![None; n_vocab];
-        let added = json["added_tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let added = json["added_tokens"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         for token in added {
             let special = token["special"].as_bool().unwrap_or(false);
-            let token_kind = if special { kind::CONTROL } else { kind::USER_DEFINED };
+            let token_kind = if special {
+                kind::CONTROL
+            } else {
+                kind::USER_DEFINED
+            };
             let id = token["id"].as_u64().and_then(|id| usize::try_from(id).ok());
             // Tokenizers shared by several models add tokens that some have no embedding for.
             if let Some(slot) = id.and_then(|id| slots.get_mut(id)) {
                 *slot = Some((token["content"].as_str().unwrap_or_default(), token_kind));
             }
         }
-        let added: HashSet<&str> =
-            added.iter().filter_map(|token| token["content"].as_str()).collect();
+        let added: HashSet<&str> = added
+            .iter()
+            .filter_map(|token| token["content"].as_str())
+            .collect();
         let vocab = json["model"]["vocab"].as_object();
         let vocab = vocab.ok_or_else(|| self.error("tokenizer.json has no vocabulary".into()))?;
         for (text, id) in vocab {
             if added.contains(text.as_str()) {
                 continue;
             }
-            let slot = id.as_u64().and_then(|id| slots.get_mut(usize::try_from(id).ok()?));
+            let slot = id
+                .as_u64()
+                .and_then(|id| slots.get_mut(usize::try_from(id).ok()?));
             let Some(slot) = slot else {
                 let reason =
                     format!("token {text:?} has number {id}, but the model has {n_vocab} tokens");
@@ -134,18 +153,20 @@ impl Source<'_> {
             .enumerate()
             .map(|(id, slot)| slot.map_or_else(|| format!("[PAD{id}]"), |(text, _)| text.into()))
             .collect();
-        let kinds = slots.iter().map(|slot| slot.map_or(kind::UNUSED, |(_, kind)| kind)).collect();
-        let ids = texts.iter().enumerate().map(|(id, text)| (text.clone(), id as u32)).collect();
+        let kinds = slots
+            .iter()
+            .map(|slot| slot.map_or(kind::UNUSED, |(_, kind)| kind))
+            .collect();
+        let ids = texts
+            .iter()
+            .enumerate()
+            .map(|(id, text)| (text.clone(), id as u32))
+            .collect();
         Ok(Tokens { texts, kinds, ids })
     }
 
     /// Numbers of special tokens, and which are put around every text.
-    fn put_special(
-        &self,
-        json: &Value,
-        tokens: &Tokens,
-        out: &mut Entries,
-    ) -> Result<(), Error> {
+    fn put_special(&self, json: &Value, tokens: &Tokens, out: &mut Entries) -> Result<(), Error> {
         let names = [
             ("bos_token", "tokenizer.ggml.bos_token_id"),
             ("eos_token", "tokenizer.ggml.eos_token_id"),
@@ -175,7 +196,11 @@ impl Source<'_> {
     /// The number of `bos_token` and the like: by text in `tokenizer_config.json`, else by number
     /// in the configurations (the first one where several end a text).
     fn special_id(&self, name: &str, tokens: &Tokens) -> Option<u32> {
-        let named = self.files.tokenizer_config.as_ref().and_then(|config| config.get(name));
+        let named = self
+            .files
+            .tokenizer_config
+            .as_ref()
+            .and_then(|config| config.get(name));
         let text = named.and_then(|token| token.as_str().or_else(|| token["content"].as_str()));
         if let Some(&id) = text.and_then(|text| tokens.ids.get(text)) {
             return Some(id);
@@ -193,7 +218,11 @@ impl Source<'_> {
 fn is_byte_level(json: &Value) -> bool {
     let is = |value: &Value| value["type"] == "ByteLevel";
     let any = |value: &Value, list: &str| {
-        is(value) || value.get(list).and_then(Value::as_array).is_some_and(|all| all.iter().any(is))
+        is(value)
+            || value
+                .get(list)
+                .and_then(Value::as_array)
+                .is_some_and(|all| all.iter().any(is))
     };
     any(&json["pre_tokenizer"], "pretokenizers") || any(&json["decoder"], "decoders")
 }
@@ -226,17 +255,24 @@ fn adds_space_prefix(json: &Value) -> bool {
         },
         _ => false,
     };
-    [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")].iter().any(|(key, list)| {
+    [
+        ("normalizer", "normalizers"),
+        ("pre_tokenizer", "pretokenizers"),
+    ]
+    .iter()
+    .any(|(key, list)| {
         let step = &json[*key];
         prepends(step)
-            || step[*list].as_array().is_some_and(|steps| steps.iter().any(prepends))
+            || step[*list]
+                .as_array()
+                .is_some_and(|steps| steps.iter().any(prepends))
     })
 }
 
 impl Tokens {
     /// Kinds and spellings of SentencePiece: bytes and the unknown token are kinds of their own,
     /// and added words have plain spaces, because they are looked for before spaces are marked.
-    fn to_sentence_piece(&mut self, unknown: Option<&str>) {
+    fn spell_as_sentence_piece(&mut self, unknown: Option<&str>) {
         for (text, token_kind) in self.texts.iter_mut().zip(&mut self.kinds) {
             if Some(text.as_str()) == unknown {
                 *token_kind = kind::UNKNOWN;

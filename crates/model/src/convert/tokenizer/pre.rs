@@ -17,29 +17,93 @@ struct Rules<'a> {
     nfc: bool,
 }
 
-const NONE: Rules<'static> =
-    Rules { split: None, digits: false, gpt2: false, ignore_merges: false, nfc: false };
+const NONE: Rules<'static> = Rules {
+    split: None,
+    digits: false,
+    gpt2: false,
+    ignore_merges: false,
+    nfc: false,
+};
 
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const GPT2: &str =
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// `tokenizer.ggml.pre` and what it stands for. Of two names for the same rules the first is
 /// written.
 const TABLE: [(&str, Rules<'static>); 10] = [
     ("gpt-2", Rules { gpt2: true, ..NONE }),
-    ("smollm", Rules { digits: true, gpt2: true, ..NONE }),
-    ("llama-bpe", Rules { split: Some(LLAMA3), ignore_merges: true, ..NONE }),
-    ("smaug-bpe", Rules { split: Some(LLAMA3), ..NONE }),
-    ("qwen2", Rules { split: Some(QWEN2), nfc: true, ..NONE }),
-    ("deepseek-r1-qwen", Rules { split: Some(QWEN2), ..NONE }),
-    ("tekken", Rules { split: Some(TEKKEN), ignore_merges: true, ..NONE }),
+    (
+        "smollm",
+        Rules {
+            digits: true,
+            gpt2: true,
+            ..NONE
+        },
+    ),
+    (
+        "llama-bpe",
+        Rules {
+            split: Some(LLAMA3),
+            ignore_merges: true,
+            ..NONE
+        },
+    ),
+    (
+        "smaug-bpe",
+        Rules {
+            split: Some(LLAMA3),
+            ..NONE
+        },
+    ),
+    (
+        "qwen2",
+        Rules {
+            split: Some(QWEN2),
+            nfc: true,
+            ..NONE
+        },
+    ),
+    (
+        "deepseek-r1-qwen",
+        Rules {
+            split: Some(QWEN2),
+            ..NONE
+        },
+    ),
+    (
+        "tekken",
+        Rules {
+            split: Some(TEKKEN),
+            ignore_merges: true,
+            ..NONE
+        },
+    ),
     // Other spellings.
-    ("llama3", Rules { split: Some(LLAMA3), ignore_merges: true, ..NONE }),
-    ("dbrx", Rules { split: Some(LLAMA3), ..NONE }),
-    ("starcoder", Rules { digits: true, gpt2: true, ..NONE }),
+    (
+        "llama3",
+        Rules {
+            split: Some(LLAMA3),
+            ignore_merges: true,
+            ..NONE
+        },
+    ),
+    (
+        "dbrx",
+        Rules {
+            split: Some(LLAMA3),
+            ..NONE
+        },
+    ),
+    (
+        "starcoder",
+        Rules {
+            digits: true,
+            gpt2: true,
+            ..NONE
+        },
+    ),
 ];
 
 /// The GGUF name of the rules in a parsed `tokenizer.json`.
@@ -73,9 +137,11 @@ fn read(tokenizer: &Value) -> Result<Rules<'_>, String> {
         match step["type"].as_str() {
             Some("ByteLevel") => {
                 if flag(step, "add_prefix_space", true) {
-                    return Err("its ByteLevel step adds a space before the text, which GGUF \
+                    return Err(
+                        "its ByteLevel step adds a space before the text, which GGUF \
                                 cannot say"
-                        .to_owned());
+                            .to_owned(),
+                    );
                 }
                 rules.gpt2 |= flag(step, "use_regex", true);
             }
@@ -85,7 +151,9 @@ fn read(tokenizer: &Value) -> Result<Rules<'_>, String> {
             Some("Digits") if flag(step, "individual_digits", false) => rules.digits = true,
             other => {
                 let other = other.unwrap_or("without a type");
-                return Err(format!("its pre-tokenizer step {other} has no name in GGUF"));
+                return Err(format!(
+                    "its pre-tokenizer step {other} has no name in GGUF"
+                ));
             }
         }
     }
@@ -118,9 +186,15 @@ pub(super) fn spelled_out(name: &str) -> Option<(Value, Value, bool)> {
             "invert": false });
         steps.push(step);
     }
-    steps.push(json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
-        "use_regex": rules.gpt2 }));
-    let normalizer = if rules.nfc { json!({ "type": "NFC" }) } else { Value::Null };
+    steps.push(
+        json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": rules.gpt2 }),
+    );
+    let normalizer = if rules.nfc {
+        json!({ "type": "NFC" })
+    } else {
+        Value::Null
+    };
     let pre_tokenizer = json!({ "type": "Sequence", "pretokenizers": steps });
     Some((normalizer, pre_tokenizer, rules.ignore_merges))
 }
@@ -147,7 +221,10 @@ mod tests {
         let split = json!({ "type": "Split", "pattern": { "Regex": "x+" },
             "behavior": "Isolated", "invert": false });
         let error = name_of(&tokenizer(split)).unwrap_err();
-        assert!(error.contains("x+") && error.contains("llama-bpe"), "{error}");
+        assert!(
+            error.contains("x+") && error.contains("llama-bpe"),
+            "{error}"
+        );
         let error = name_of(&tokenizer(json!({ "type": "Whitespace" }))).unwrap_err();
         assert!(error.contains("Whitespace"), "{error}");
         let prefixed = json!({ "type": "ByteLevel", "add_prefix_space": true });

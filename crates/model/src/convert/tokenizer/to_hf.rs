@@ -39,20 +39,29 @@ struct Vocab<'a> {
 /// [`Error::Format`] for keys of a wrong type, [`Error::Tokenizer`] for lists of different lengths.
 pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Parts, Error> {
     let mut parts = Parts {
-        chat_template: metadata.get_str("tokenizer.chat_template")?.map(str::to_owned),
+        chat_template: metadata
+            .get_str("tokenizer.chat_template")?
+            .map(str::to_owned),
         ..Parts::default()
     };
     let model = metadata.get_str("tokenizer.ggml.model")?;
-    let tokens = metadata.get_str_array("tokenizer.ggml.tokens")?.unwrap_or_default();
+    let tokens = metadata
+        .get_str_array("tokenizer.ggml.tokens")?
+        .unwrap_or_default();
     if tokens.is_empty() {
-        parts.notes.push("the source has no tokenizer, and neither has the result".to_owned());
+        parts
+            .notes
+            .push("the source has no tokenizer, and neither has the result".to_owned());
         return Ok(parts);
     }
     let kinds = metadata.get_i32_array("tokenizer.ggml.token_type")?;
     let kinds = kinds.unwrap_or_else(|| vec![kind::NORMAL; tokens.len()]);
     if kinds.len() != tokens.len() {
         let reason = format!("{} tokens have {} types", tokens.len(), kinds.len());
-        return Err(Error::Tokenizer { file: file.to_owned(), reason });
+        return Err(Error::Tokenizer {
+            file: file.to_owned(),
+            reason,
+        });
     }
     let flag = |key: &str| metadata.get_bool(key);
     let id = |key: &str| -> Result<Option<usize>, Error> {
@@ -74,7 +83,10 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Parts
     let built = match model {
         Some(BYTE_LEVEL) => byte_level(metadata, &vocab)?,
         Some(SENTENCE_PIECE) => Ok(sentence_piece(metadata, &vocab, unknown, file)?),
-        other => Err(format!("tokenizers of kind `{}` are not", other.unwrap_or("none"))),
+        other => Err(format!(
+            "tokenizers of kind `{}` are not",
+            other.unwrap_or("none")
+        )),
     };
     match built {
         Ok(tokenizer) => parts.tokenizer = Some(tokenizer),
@@ -90,8 +102,12 @@ impl Parts {
     fn describe(&mut self, vocab: &Vocab<'_>, unknown: Option<usize>, padding: Option<usize>) {
         let mut config = Map::new();
         config.insert("tokenizer_class".into(), json!("PreTrainedTokenizerFast"));
-        let named =
-            [("bos", vocab.bos), ("eos", vocab.eos), ("unk", unknown), ("pad", padding)];
+        let named = [
+            ("bos", vocab.bos),
+            ("eos", vocab.eos),
+            ("unk", unknown),
+            ("pad", padding),
+        ];
         for (name, id) in named {
             let Some(id) = id else { continue };
             config.insert(format!("{name}_token"), json!(vocab.tokens[id]));
@@ -111,7 +127,9 @@ impl Vocab<'_> {
         let mut vocab = Map::new();
         for id in 0..self.tokens.len() {
             // Of two tokens with one text only the first can be told from it.
-            vocab.entry(self.tokens[id].as_str()).or_insert_with(|| json!(id));
+            vocab
+                .entry(self.tokens[id].as_str())
+                .or_insert_with(|| json!(id));
         }
         vocab
     }
@@ -164,7 +182,9 @@ fn byte_level(metadata: &Metadata, vocab: &Vocab<'_>) -> Result<Result<Value, St
     let Some((normalizer, pre_tokenizer, ignore_merges)) = pre::spelled_out(name) else {
         return Ok(Err(format!("the pre-tokenizer `{name}` is not")));
     };
-    let merges = metadata.get_str_array("tokenizer.ggml.merges")?.unwrap_or_default();
+    let merges = metadata
+        .get_str_array("tokenizer.ggml.merges")?
+        .unwrap_or_default();
     let merges: Vec<Value> = merges
         .iter()
         .filter_map(|merge| merge.split_once(' '))
@@ -202,12 +222,19 @@ fn sentence_piece(
     unknown: Option<usize>,
     file: &str,
 ) -> Result<Value, Error> {
-    let scores = metadata.get_f32_array("tokenizer.ggml.scores")?.unwrap_or_default();
+    let scores = metadata
+        .get_f32_array("tokenizer.ggml.scores")?
+        .unwrap_or_default();
     if scores.len() != vocab.tokens.len() {
         let reason = format!("{} tokens have {} scores", vocab.tokens.len(), scores.len());
-        return Err(Error::Tokenizer { file: file.to_owned(), reason });
+        return Err(Error::Tokenizer {
+            file: file.to_owned(),
+            reason,
+        });
     }
-    let prefix = metadata.get_bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    let prefix = metadata
+        .get_bool("tokenizer.ggml.add_space_prefix")?
+        .unwrap_or(true);
     let mark = SPACE_MARK.to_string();
     let mut normalizers = vec![];
     let mut decoders = vec![
@@ -246,8 +273,9 @@ fn merges_of(vocab: &Vocab<'_>, scores: &[f32]) -> Vec<Value> {
     for (id, text) in vocab.tokens.iter().enumerate() {
         ids.entry(text).or_insert(id);
     }
-    let mut order: Vec<usize> =
-        (0..vocab.tokens.len()).filter(|&id| vocab.kinds[id] == kind::NORMAL).collect();
+    let mut order: Vec<usize> = (0..vocab.tokens.len())
+        .filter(|&id| vocab.kinds[id] == kind::NORMAL)
+        .collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
     let mut merges = Vec::new();
     for id in order {
@@ -258,7 +286,10 @@ fn merges_of(vocab: &Vocab<'_>, scores: &[f32]) -> Vec<Value> {
             .filter_map(|(at, _)| Some((*ids.get(&text[..at])?, *ids.get(&text[at..])?, at)))
             .collect();
         cuts.sort_unstable();
-        merges.extend(cuts.into_iter().map(|(_, _, at)| json!([&text[..at], &text[at..]])));
+        merges.extend(
+            cuts.into_iter()
+                .map(|(_, _, at)| json!([&text[..at], &text[at..]])),
+        );
     }
     merges
 }

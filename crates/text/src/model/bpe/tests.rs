@@ -21,7 +21,11 @@ fn merges(vocab: &Vocab, pairs: &[(&str, &str)]) -> Merges {
     let mut table = Merges::with_capacity(pairs.len());
     let mut joined = String::new();
     for (rank, (left, right)) in pairs.iter().enumerate() {
-        table.insert(rank as u32, resolve(vocab, left, right, &mut joined).unwrap(), false);
+        table.insert(
+            rank as u32,
+            resolve(vocab, left, right, &mut joined).unwrap(),
+            false,
+        );
     }
     table
 }
@@ -35,7 +39,10 @@ fn a_token_that_merges_do_not_reach_needs_ignore_merges() {
     let vocab = vocab(&["a", "b", "c", "ab", "bc", "abc"], true);
     let pairs = [("b", "c"), ("a", "b")];
     for (ignore_merges, want) in [(false, vec!["a", "bc"]), (true, vec!["abc"])] {
-        let options = Options { ignore_merges, ..Default::default() };
+        let options = Options {
+            ignore_merges,
+            ..Default::default()
+        };
         let model = ByteBpe::new(&vocab, merges(&vocab, &pairs), options);
         // Twice: the second time the answer is remembered.
         for _ in 0..2 {
@@ -54,7 +61,10 @@ fn bytes_without_a_token_become_unknown_or_nothing() {
         (Some(2), false, vec!["a", "<unk>", "<unk>", "b", "<unk>"]),
         (Some(2), true, vec!["a", "<unk>", "b", "<unk>"]),
     ] {
-        let options = Options { unknown: Unknown { id, fuse }, ..Default::default() };
+        let options = Options {
+            unknown: Unknown { id, fuse },
+            ..Default::default()
+        };
         let model = ByteBpe::new(&vocab, merges(&vocab, &[]), options);
         let mut out = Vec::new();
         model.encode(&vocab, "axxbx", &mut Scratch::default(), &mut out);
@@ -66,7 +76,10 @@ fn bytes_without_a_token_become_unknown_or_nothing() {
 fn characters_fall_back_to_bytes() {
     let vocab = vocab(&["<unk>", "<0xC3>", "<0xA9>", "▁", "a", "▁a", "é́"], false);
     let options = Options {
-        unknown: Unknown { id: Some(0), fuse: true },
+        unknown: Unknown {
+            id: Some(0),
+            fuse: true,
+        },
         byte_fallback: true,
         ..Default::default()
     };
@@ -74,14 +87,21 @@ fn characters_fall_back_to_bytes() {
     assert!(model.by_words);
     let mut out = Vec::new();
     model.encode(&vocab, "▁aé▁我们a", &mut Scratch::default(), &mut out);
-    assert_eq!(texts(&vocab, &out), ["▁a", "<0xC3>", "<0xA9>", "▁", "<unk>", "a"]);
+    assert_eq!(
+        texts(&vocab, &out),
+        ["▁a", "<0xC3>", "<0xA9>", "▁", "<unk>", "a"]
+    );
 }
 
 #[test]
 fn a_token_across_words_keeps_the_text_whole() {
     let tokens = ["▁", "a", "b", "a▁", "a▁b"];
     let vocab = vocab(&tokens, false);
-    let model = CharBpe::new(&vocab, merges(&vocab, &[("a", "▁"), ("a▁", "b")]), Options::default());
+    let model = CharBpe::new(
+        &vocab,
+        merges(&vocab, &[("a", "▁"), ("a▁", "b")]),
+        Options::default(),
+    );
     assert!(!model.by_words);
     let mut out = Vec::new();
     model.encode(&vocab, "a▁b", &mut Scratch::default(), &mut out);

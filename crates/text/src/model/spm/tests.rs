@@ -13,7 +13,10 @@ fn fixture(tokens: &[(&str, f32, TokenKind)]) -> Fixture {
     for (text, _, kind) in tokens {
         vocab.push(text, *kind, text.as_bytes(), false).unwrap();
     }
-    Fixture { vocab, scores: tokens.iter().map(|t| t.1).collect() }
+    Fixture {
+        vocab,
+        scores: tokens.iter().map(|t| t.1).collect(),
+    }
 }
 
 impl Fixture {
@@ -25,7 +28,10 @@ impl Fixture {
         let first = out.len();
         model.encode(&self.vocab, text, &mut scratch, &mut out);
         assert_eq!(out[..first], out[first..]);
-        out[..first].iter().map(|id| self.vocab.text(*id).to_owned()).collect()
+        out[..first]
+            .iter()
+            .map(|id| self.vocab.text(*id).to_owned())
+            .collect()
     }
 
     /// The definition: join the adjacent pair of highest score, leftmost first, until none is a token.
@@ -94,7 +100,16 @@ fn control_tokens_never_come_out_of_text() {
 
 #[test]
 fn scores_keep_their_order() {
-    let scores = [f32::NEG_INFINITY, -1e30, -2.0, -1e-30, 0.0, 1e-30, 7.0, f32::INFINITY];
+    let scores = [
+        f32::NEG_INFINITY,
+        -1e30,
+        -2.0,
+        -1e-30,
+        0.0,
+        1e-30,
+        7.0,
+        f32::INFINITY,
+    ];
     for pair in scores.windows(2) {
         assert!(priority(pair[0]) < priority(pair[1]), "{pair:?}");
     }
@@ -129,7 +144,12 @@ fn merging_follows_the_definition() {
 fn a_text_without_borders_takes_n_log_n() {
     let tokens: Vec<_> = (0..12).map(|i| "a".repeat(1 << i)).collect();
     let mut list = vec![("<unk>", 0.0, TokenKind::Unknown)];
-    list.extend(tokens.iter().enumerate().map(|(i, t)| (t.as_str(), -(i as f32), NORMAL)));
+    list.extend(
+        tokens
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (t.as_str(), -(i as f32), NORMAL)),
+    );
     let f = fixture(&list);
     assert_eq!(f.encode(&"a".repeat(1 << 16)).len(), 1 << 5);
 }

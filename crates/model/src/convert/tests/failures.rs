@@ -1,0 +1,133 @@
+//! What goes wrong leaves nothing behind, and says what it is.
+
+use super::*;
+
+#[test]
+fn containers_refuse_formats_they_cannot_hold() {
+    let model = Model::random("llama-tiny", "F16", "in.gguf");
+    let source = model.open();
+    let cases = [
+        (Container::Gguf, "Q4NX", "every type but Q4NX"),
+        (Container::Safetensors, "Q4_K_M", "F32, F16, BF16"),
+        (Container::Q4nx, "BF16", "Q4NX"),
+    ];
+    for (container, recipe, possible) in cases {
+        let recipe = Recipe::from_name(recipe).unwrap();
+        let error = Plan::new(&source, Target { container, recipe })
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(possible) && error.contains(recipe.name()),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_path_and_the_recipe_name_the_container() {
+    let cases = [
+        ("a.gguf", "Q8_0", Container::Gguf),
+        ("a.GGUF", "Q4NX", Container::Gguf),
+        ("folder", "F16", Container::Safetensors),
+        ("folder", "Q4NX", Container::Q4nx),
+    ];
+    for (path, recipe, expected) in cases {
+        let recipe = Recipe::from_name(recipe).unwrap();
+        assert_eq!(
+            Container::of(Path::new(path), recipe),
+            expected,
+            "{path} {recipe}"
+        );
+    }
+}
+
+#[test]
+fn stopping_leaves_nothing() {
+    let model = Model::random("llama-tiny", "F32", "in");
+    let source = model.open();
+    for (out, recipe) in [("out.gguf", "Q4_0"), ("out", "F16"), ("bundle", "Q4NX")] {
+        let out = model.beside(out);
+        let plan = Plan::new(&source, target(&out, recipe)).unwrap();
+        let (mut calls, mut elems) = (0, 0);
+        let result = plan.write(&out, 2, &mut |progress| {
+            assert!(progress.elems_done > elems && progress.elems_done <= progress.elems_total);
+            (calls, elems) = (calls + 1, progress.elems_done);
+            if calls < 5 {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        assert!(matches!(result, Err(Error::Cancelled)));
+        assert_eq!(names_in(model.dir.path()), ["in"], "{recipe}");
+    }
+}
+
+#[test]
+fn progress_ends_at_the_total() {
+    let model = Model::random("llama-tiny", "Q4_K_M", "in.gguf");
+    let source = model.open();
+    let out = model.beside("out.gguf");
+    let plan = Plan::new(&source, target(&out, "Q8_0")).unwrap();
+    let mut last = 0;
+    plan.write(&out, 1, &mut |progress| {
+        last = progress.elems_done;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(last, plan.n_elems());
+}
+
+#[test]
+fn a_damaged_weight_is_named_and_the_old_file_stays() {
+    let model = Model::random("llama-tiny", "F32", "in.gguf");
+    let tensor = model
+        .open()
+        .require("blk.1.ffn_up.weight")
+        .unwrap()
+        .info
+        .clone();
+    let mut bytes = std::fs::read(&model.path).unwrap();
+    let at = tensor.offset as usize + 4 * (3 * 256 + 17);
+    bytes[at..at + 4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    std::fs::write(&model.path, bytes).unwrap();
+    let out = model.beside("out.gguf");
+    std::fs::write(&out, "what was there").unwrap();
+    let error = convert(&model.open(), &out, "Q4_0")
+        .unwrap_err()
+        .to_string();
+    for part in ["blk.1.ffn_up.weight", "element 17 of row 3", "inf"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(std::fs::read(&out).unwrap(), b"what was there");
+    assert_eq!(names_in(model.dir.path()), ["in.gguf", "out.gguf"]);
+}
+
+#[test]
+fn output_paths_that_cannot_be_are_refused_before_any_work() {
+    let model = Model::random("llama-tiny", "F16", "in.gguf");
+    let source = model.open();
+    let full = model.beside("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("model.q4nx"), "").unwrap();
+    let cases = [
+        (model.beside("model.safetensors"), "F16", "is a folder"),
+        (model.path.clone(), "Q4NX", "every type but"),
+        (full, "F16", "model.q4nx"),
+        (model.beside("no/such/folder.gguf"), "Q8_0", "no/such"),
+        (model.beside("no/such/folder"), "BF16", "make the folder"),
+    ];
+    for (out, recipe, part) in cases {
+        let error = convert(&source, &out, recipe).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(names_in(model.dir.path()), ["full", "in.gguf"]);
+}
+
+#[test]
+fn a_folder_without_a_configuration_is_refused() {
+    let model = Model::flat(&config_of("llama-tiny"));
+    std::fs::remove_file(model.path.join("config.json")).unwrap();
+    let error = convert(&model.open(), &model.beside("out.gguf"), "F16").unwrap_err();
+    assert!(error.to_string().contains("config.json"), "{error}");
+}

@@ -1,0 +1,106 @@
+//! What a model takes in memory: parameters, bytes of weights by purpose, bytes of KV cache.
+
+use crate::Model;
+use crate::graph::{Op, WeightId};
+
+/// Weights of one purpose, all blocks together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightGroup {
+    /// The label of the nodes that read them: `attn_q`, `ffn_down`, `embed`. A tied head counts as
+    /// `embed`.
+    pub label: &'static str,
+    /// Tensors, biases included.
+    pub n_tensors: usize,
+    /// Parameters.
+    pub n_params: u64,
+    /// Bytes as stored.
+    pub size_bytes: u64,
+}
+
+/// Memory for weights and for a context of a given length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryPlan {
+    /// Parameters.
+    pub n_params: u64,
+    /// Bytes of all weights as stored.
+    pub weight_bytes: u64,
+    /// The same by purpose, in the order of first use.
+    pub weights: Vec<WeightGroup>,
+    /// Bytes that one more token adds to the cache while no layer's window is full.
+    pub kv_bytes_per_token: u64,
+    /// Bytes of the cache for the whole context; sliding-window layers keep their window only.
+    pub kv_bytes: u64,
+}
+
+impl Model {
+    /// Memory for one sequence of `n_tokens`, with `kv_bits` bits an element of the cache (16 for
+    /// F16, 8.5 for Q8_0). Rounding up to pages is the engine's.
+    pub fn memory_plan(&self, n_tokens: usize, kv_bits: f64) -> MemoryPlan {
+        let weights = self.weight_groups();
+        let elems = |n_tokens: usize| {
+            let kept = |layer| self.config.window_of(layer).map_or(n_tokens, |w| w.min(n_tokens));
+            let tokens: u64 = (0..self.config.n_layers).map(|layer| kept(layer) as u64).sum();
+            2 * tokens * self.config.kv_width() as u64
+        };
+        let bytes = |elems: u64| (elems as f64 * kv_bits / 8.0).ceil() as u64;
+        MemoryPlan {
+            n_params: weights.iter().map(|group| group.n_params).sum(),
+            weight_bytes: weights.iter().map(|group| group.size_bytes).sum(),
+            weights,
+            kv_bytes_per_token: bytes(elems(1)),
+            kv_bytes: bytes(elems(n_tokens)),
+        }
+    }
+
+    fn weight_groups(&self) -> Vec<WeightGroup> {
+        let mut groups: Vec<WeightGroup> = Vec::new();
+        let mut seen = vec![false; self.graph.weights.len()];
+        for node in &self.graph.nodes {
+            let read: [Option<WeightId>; 2] = match node.op {
+                Op::Embed { table, .. } => [Some(table), None],
+                Op::RmsNorm { weight, .. } => [Some(weight), None],
+                Op::Linear { weight, bias } => [Some(weight), bias],
+                Op::Rope { .. } | Op::Attention(_) | Op::Glu { .. } | Op::Add => [None, None],
+            };
+            for id in read.into_iter().flatten() {
+                if std::mem::replace(&mut seen[id.0], true) {
+                    continue;
+                }
+                let position = groups.iter().position(|group| group.label == node.label);
+                let position = position.unwrap_or_else(|| {
+                    let label = node.label;
+                    groups.push(WeightGroup { label, n_tensors: 0, n_params: 0, size_bytes: 0 });
+                    groups.len() - 1
+                });
+                let (group, weight) = (&mut groups[position], &self.graph.weights[id.0]);
+                group.n_tensors += 1;
+                group.n_params += weight.n as u64 * weight.k as u64;
+                // The graph's weights were checked to divide into blocks.
+                group.size_bytes += weight.dtype.size_bytes(weight.n, weight.k).unwrap_or(0) as u64;
+            }
+        }
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_format::Checkpoint;
+    use millrace_testkit::Golden;
+
+    use crate::Model;
+
+    #[test]
+    fn plan_adds_up() {
+        let checkpoint = Checkpoint::open(&Golden::named("gemma3-pattern").gguf().unwrap()).unwrap();
+        let model = Model::from_checkpoint(&checkpoint).unwrap();
+        let plan = model.memory_plan(100, 16.0);
+        assert_eq!(plan.weight_bytes, checkpoint.size_bytes());
+        assert_eq!(plan.n_params * 4, plan.weight_bytes);
+        assert_eq!(plan.weights[0].label, "embed");
+        // Seven layers of one key head of 64, six of which keep 13 tokens.
+        assert_eq!(plan.kv_bytes_per_token, 7 * 2 * 64 * 2);
+        assert_eq!(plan.kv_bytes, (100 + 6 * 13) * 2 * 64 * 2);
+        assert_eq!(model.memory_plan(8, 8.5).kv_bytes, 7 * 8 * 2 * 64 * 17 / 16);
+    }
+}
