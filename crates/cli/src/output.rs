@@ -5,6 +5,7 @@
 
 use crate::exit::{Exit, Failure, Outcome};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
@@ -43,10 +44,12 @@ impl Ui {
 /// Prints a failure the way every command ends.
 pub(crate) fn report(failure: &Failure) {
     if !failure.message.is_empty() {
+        // It may quote a file.
+        let message = printable(&failure.message);
         say(&format!(
             "{} {}",
             Paint::Error.stderr("error:"),
-            failure.message
+            message
         ));
         if let Some(hint) = &failure.hint {
             say(&format!("{} {hint}", Paint::Bold.stderr("hint:")));
@@ -57,6 +60,17 @@ pub(crate) fn report(failure: &Failure) {
 /// A line on standard error. A closed standard error leaves nobody to tell, so failure is dropped.
 fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Text from a file or a model without the control characters that could drive a terminal; line
+/// ends and tabs stay.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let drives = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if text.contains(drives) {
+        text.replace(drives, "\u{fffd}").into()
+    } else {
+        text.into()
+    }
 }
 
 /// Text styles; each becomes plain text when the stream is no terminal or `NO_COLOR` is set.
@@ -110,13 +124,13 @@ pub(crate) fn colours(is_terminal: bool) -> bool {
 /// Standard output with errors reported instead of panicking.
 pub(crate) struct Out {
     writer: io::BufWriter<io::Stdout>,
+    is_terminal: bool,
 }
 
 impl Out {
     pub(crate) fn new() -> Out {
-        Out {
-            writer: io::BufWriter::new(io::stdout()),
-        }
+        let stdout = io::stdout();
+        Out { is_terminal: stdout.is_terminal(), writer: io::BufWriter::new(stdout) }
     }
 
     /// Writes text as it is.
@@ -129,8 +143,10 @@ impl Out {
         writeln!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
     }
 
-    /// Writes text and shows it at once.
+    /// Writes what a model wrote and shows it at once: on a terminal only what is [`printable`],
+    /// elsewhere as it is.
     pub(crate) fn stream(&mut self, text: &str) -> Outcome {
+        let text = if self.is_terminal { printable(text) } else { text.into() };
         self.text(text)?;
         self.flush()
     }
@@ -295,6 +311,12 @@ mod tests {
         let widths = table.widths();
         assert_eq!(table.padded(&["é", "1"], &widths), "é         1");
         assert_eq!(table.padded(&["abcdef", "100"], &widths), "abcdef  100");
+    }
+
+    #[test]
+    fn text_cannot_drive_the_terminal() {
+        assert_eq!(printable("a\tb\nü"), "a\tb\nü");
+        assert_eq!(printable("\x1b]0;x\x07\u{9b}2J\r"), "\u{fffd}]0;x\u{fffd}\u{fffd}2J\u{fffd}");
     }
 
     #[test]

@@ -18,13 +18,10 @@ pub(crate) fn line(generation: &Generation) -> String {
         "prompt {n_prompt} tokens{cached} {} tok/s",
         rate(timings.prefill_per_s())
     ));
+    let n = generation.tokens.len();
     parts.push(match timings.n_decode {
-        0 | 1 => format!("{} tokens", generation.tokens.len()),
-        _ => format!(
-            "{} tokens {} tok/s",
-            generation.tokens.len(),
-            rate(timings.decode_per_s())
-        ),
+        0 | 1 => format!("{n} token{}", if n == 1 { "" } else { "s" }),
+        _ => format!("{n} tokens {} tok/s", rate(timings.decode_per_s())),
     });
     parts.push(format!("first after {}", time(timings.prefill)));
     parts.push(reason(generation.finish).to_owned());
@@ -88,7 +85,7 @@ mod tests {
         };
         assert_eq!(
             line(&generation),
-            "prompt 10 tokens (4 cached) 300.0 tok/s · 1 tokens · first after 20 ms · --max-tokens reached"
+            "prompt 10 tokens (4 cached) 300.0 tok/s · 1 token · first after 20 ms · --max-tokens reached"
         );
     }
 }

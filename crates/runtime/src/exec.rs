@@ -9,7 +9,7 @@ use millrace_quant as quant;
 use crate::Error;
 use crate::kv::{LayerCache, PageTables, SeqId};
 use crate::load::LoadedModel;
-use crate::plan::{LinearPart, Plan, Slot, StepKind};
+use crate::plan::{Head, LinearPart, Plan, Slot, StepKind};
 
 /// A sequence's share of a chunk.
 #[derive(Clone, Debug)]
@@ -78,8 +78,13 @@ pub(crate) struct Executor {
     buffers: Buffers,
     activations: Activations,
     attention: AttentionScratch,
-    vocab_size: usize,
+    /// Up to [`HEAD_ROWS`] rows.
+    logits: Vec<f32>,
 }
+
+/// Rows of logits computed at a time. A row is a vocabulary wide, so a whole chunk of them would be
+/// the largest buffer by far; more rows than this make the head hardly faster.
+const HEAD_ROWS: usize = 128;
 
 impl Executor {
     pub(crate) fn new(model: &LoadedModel, max_chunk: usize) -> Result<Executor, Error> {
@@ -97,18 +102,15 @@ impl Executor {
             ropes: graph.ropes.iter().map(rope_table).collect(),
             activations: Activations::default(),
             attention: AttentionScratch::default(),
-            vocab_size: model.model().config.vocab_size,
+            logits: vec![0.0; model.model().config.vocab_size * HEAD_ROWS.min(max_chunk)],
             plan,
         })
     }
 
     /// Bytes of scratch buffers.
     pub(crate) fn scratch_bytes(&self) -> usize {
-        self.buffers
-            .0
-            .iter()
-            .map(|buffer| size_of_val(&buffer[..]))
-            .sum()
+        let buffers = self.buffers.0.iter().chain([&self.logits]);
+        buffers.map(|buffer| size_of_val(&buffer[..])).sum()
     }
 
     /// Computes one chunk: appends its keys and values to the layers, and gives `sink` what was
@@ -191,18 +193,28 @@ impl Executor {
                 }
             }
         }
-        self.hand_back_logits(m, chunk, drop_rows, sink);
+        if !drop_rows && chunk.logit_rows.len() < m {
+            self.buffers.gather(self.plan.head.x, &chunk.logit_rows);
+        }
+        self.head(cpu, model, chunk.logit_rows.len(), sink);
         Ok(())
     }
 
-    fn hand_back_logits(&self, m: usize, chunk: &Chunk, dropped: bool, sink: &mut dyn Sink) {
-        let logits = self.buffers.rows(self.plan.logits, m);
-        if dropped || chunk.logit_rows.len() == m {
-            sink.logits(logits);
-            return;
-        }
-        for &row in &chunk.logit_rows {
-            sink.logits(&logits[row * self.vocab_size..][..self.vocab_size]);
+    /// Computes the logits of the first `m` rows of the head's input, some rows at a time.
+    fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn Sink) {
+        let Head { x, weight, bias } = self.plan.head;
+        let weight = known_matrix(model, weight);
+        let bias = bias.map(|bias| &self.vectors[bias.0][..]);
+        for x in self.buffers.rows(x, m).chunks(HEAD_ROWS * x.width) {
+            let rows = x.len() / weight.k();
+            let out = &mut self.logits[..rows * weight.n()];
+            let product = Product {
+                weight,
+                bias,
+                out: &mut *out,
+            };
+            matmul(cpu, x, rows, &mut self.activations, &mut [product]);
+            sink.logits(out);
         }
     }
 }

@@ -84,6 +84,14 @@ pub(crate) struct Step {
     pub(crate) hidden: Vec<(usize, Slot)>,
 }
 
+/// The linear layer that writes the logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Head {
+    pub(crate) x: Slot,
+    pub(crate) weight: WeightId,
+    pub(crate) bias: Option<WeightId>,
+}
+
 /// A CPU execution plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
@@ -94,8 +102,8 @@ pub(crate) struct Plan {
     pub(crate) gather_at: usize,
     /// Values alive at `gather_at`.
     pub(crate) gather: Vec<Slot>,
-    /// Where the logits are when the last step is done.
-    pub(crate) logits: Slot,
+    /// The last linear layer: it writes the logits, which are too wide to keep for a whole chunk.
+    pub(crate) head: Head,
 }
 
 /// Why a graph has no plan: it is not one this engine can run.
@@ -123,8 +131,8 @@ pub enum PlanError {
         /// Inputs given.
         found: usize,
     },
-    /// The graph names no logits.
-    #[error("the graph has no logits")]
+    /// The graph names no logits, or its last node is not the linear layer that writes them.
+    #[error("the graph does not end with the linear layer that writes its logits")]
     NoLogits,
 }
 
@@ -132,7 +140,9 @@ impl Plan {
     /// Plans `graph`. Pure: the same graph gives the same plan.
     pub(crate) fn new(graph: &Graph) -> Result<Plan, PlanError> {
         check(graph)?;
-        let groups = group_linears(&graph.nodes);
+        // All but the head, which is no step.
+        let (_, body) = graph.nodes.split_last().ok_or(PlanError::NoLogits)?;
+        let groups = group_linears(body);
         Builder::new(graph, &groups).build()
     }
 }
@@ -168,8 +178,12 @@ fn check(graph: &Graph) -> Result<(), PlanError> {
         }
         written[node.output.0] = true;
     }
-    match graph.logits {
-        Some(logits) if written[logits.0] => Ok(()),
+    match graph.nodes.last() {
+        Some(Node {
+            op: Op::Linear { .. },
+            output,
+            ..
+        }) if graph.logits == Some(*output) => Ok(()),
         _ => Err(PlanError::NoLogits),
     }
 }
@@ -201,7 +215,7 @@ fn group_linears(nodes: &[Node]) -> Vec<Group> {
 struct Builder<'g> {
     graph: &'g Graph,
     groups: &'g [Group],
-    /// For each value, the last group that reads it (`usize::MAX` for the logits).
+    /// For each value, the last group that reads it (`usize::MAX` for the head).
     last_use: Vec<usize>,
     slot_of: Vec<Option<Slot>>,
     widths: Vec<usize>,
@@ -219,8 +233,8 @@ impl<'g> Builder<'g> {
                 }
             }
         }
-        if let Some(logits) = graph.logits {
-            last_use[logits.0] = usize::MAX;
+        for input in graph.nodes.last().iter().flat_map(|head| &head.inputs) {
+            last_use[input.0] = usize::MAX;
         }
         Builder {
             graph,
@@ -245,9 +259,20 @@ impl<'g> Builder<'g> {
                 gather = self.live();
             }
         }
-        let logits = self.graph.logits.ok_or(PlanError::NoLogits)?;
+        let head = match self.graph.nodes.last() {
+            Some(Node {
+                op: Op::Linear { weight, bias },
+                inputs,
+                ..
+            }) => Head {
+                x: self.slot(inputs[0]),
+                weight: *weight,
+                bias: *bias,
+            },
+            _ => return Err(PlanError::NoLogits),
+        };
         Ok(Plan {
-            logits: self.slot(logits),
+            head,
             steps: self.steps,
             buffer_widths: self.widths,
             gather_at,

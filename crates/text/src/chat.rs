@@ -1,8 +1,8 @@
 //! Chat templates: conversations to prompts.
 //!
-//! Models carry their prompt format as a Jinja template. It is rendered with the environment that Hugging Face's
-//! `apply_chat_template` gives it, in which a template from a file is a guest: it reaches nothing but its
-//! variables, and it is stopped if it does not end.
+//! Models carry their prompt format as a Jinja template. It is rendered with the environment that
+//! Hugging Face's `apply_chat_template` gives it, in which a template from a file is a guest: it
+//! reaches nothing but its variables, and it is stopped if it does not end.
 
 mod builtin;
 mod environment;
@@ -71,10 +71,11 @@ pub struct RenderOptions {
     pub tools: Option<Value>,
     /// Texts the model may draw on.
     pub documents: Option<Value>,
-    /// Further variables, such as `enable_thinking` or `date_string`. They take precedence over all others.
+    /// Further variables, such as `enable_thinking` or `date_string`. They take precedence over
+    /// all others.
     pub variables: Map<String, Value>,
-    /// Which of several named templates to use. By default `tool_use` if there are tools and such a template,
-    /// else `default`.
+    /// Which of several named templates to use. By default `tool_use` if there are tools and such
+    /// a template, else `default`.
     pub template: Option<String>,
     /// The time that `strftime_now` tells, in UTC; the present if `None`.
     pub now: Option<SystemTime>,
@@ -92,8 +93,9 @@ const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 
 impl ChatTemplate {
-    /// Compiles a template. `bos_text` and `eos_text` are the texts of the begin- and end-of-sequence tokens, which
-    /// most templates write out; without them the variables are undefined.
+    /// Compiles a template. `bos_text` and `eos_text` are the texts of the begin- and
+    /// end-of-sequence tokens, which most templates write out; without them the variables are
+    /// undefined.
     ///
     /// # Errors
     /// [`Error::Template`] if it does not parse.
@@ -109,8 +111,8 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The templates of a `tokenizer_config.json`: its `chat_template`, a source or a list of named ones, with its
-    /// special tokens. `None` if it has no template.
+    /// The templates of a `tokenizer_config.json`: its `chat_template`, a source or a list of
+    /// named ones, with its special tokens. `None` if it has no template.
     ///
     /// # Errors
     /// A `chat_template` of another shape, or one that does not parse.
@@ -138,8 +140,8 @@ impl ChatTemplate {
         Ok(Some(template))
     }
 
-    /// The template for a model whose file carries none: chosen by the control tokens of its vocabulary, else by the
-    /// name of its family (see [`DefaultTemplate`]).
+    /// The template for a model whose file carries none: chosen by the control tokens of its
+    /// vocabulary, else by the name of its family (see [`DefaultTemplate`]).
     pub fn default_for(tokenizer: &Tokenizer, family: Option<&str>) -> Option<ChatTemplate> {
         let kind = DefaultTemplate::for_vocabulary(tokenizer)
             .or_else(|| family.and_then(DefaultTemplate::for_family))?;
@@ -161,7 +163,8 @@ impl ChatTemplate {
         }
     }
 
-    /// Adds or replaces a named template. GGUF files name them in keys `tokenizer.chat_template.NAME`.
+    /// Adds or replaces a named template. GGUF files name them in keys
+    /// `tokenizer.chat_template.NAME`.
     ///
     /// # Errors
     /// [`Error::Template`] if it does not parse.
@@ -189,8 +192,8 @@ impl ChatTemplate {
     /// `parse_special` and without `add_special`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the template rejects the conversation, [`Error::Fuel`] if it does not end,
-    /// [`Error::Render`] for any other failure.
+    /// [`Error::Refused`] if the template rejects the conversation, [`Error::Fuel`] if it does not
+    /// end, [`Error::Render`] for any other failure.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, Error> {
         let list = messages.iter().map(|message| {
             let mut object = Map::new();
@@ -202,7 +205,8 @@ impl ChatTemplate {
         self.render_json(&Value::Array(list.collect()), options)
     }
 
-    /// The prompt for a conversation whose messages are JSON objects, for contents that are not plain strings.
+    /// The prompt for a conversation whose messages are JSON objects, for contents that are not
+    /// plain strings.
     ///
     /// # Errors
     /// As for [`ChatTemplate::render`].

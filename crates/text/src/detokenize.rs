@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub struct DecodeOptions {
     /// Control tokens print nothing. Otherwise they print their texts.
     pub skip_special: bool,
-    /// The ids are the start of a text, so that the space SentencePiece puts in front of it is dropped. False for
-    /// ids that continue a prompt, where this space separates words.
+    /// The ids are the start of a text, so that the space SentencePiece puts in front of it is
+    /// dropped. False for ids that continue a prompt, where this space separates words.
     pub text_start: bool,
 }
 
@@ -25,8 +25,8 @@ impl Default for DecodeOptions {
 
 /// Decodes a stream of token ids, never cutting a character.
 ///
-/// A token may end in the middle of a character; its bytes are held back until the rest arrives. Bytes that
-/// can no longer become a character turn into U+FFFD. All texts put together are what
+/// A token may end in the middle of a character; its bytes are held back until the rest arrives.
+/// Bytes that can no longer become a character turn into U+FFFD. All texts put together are what
 /// [`Tokenizer::decode`] gives for all the ids.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
@@ -43,15 +43,16 @@ impl Detokenizer {
         }
     }
 
-    /// Takes the next token and returns the text that is certain now; often a word, sometimes nothing.
+    /// Takes the next token and returns the text that is certain now; often a word, sometimes
+    /// nothing.
     pub fn push(&mut self, id: u32) -> String {
         let mut text = String::new();
         self.decoder.push(&self.tokenizer, id, &mut text);
         text
     }
 
-    /// Ends the stream: what was held back is no character and becomes U+FFFD. Afterwards the detokenizer is at
-    /// the start of a new stream.
+    /// Ends the stream: what was held back is no character and becomes U+FFFD. Afterwards the
+    /// detokenizer is at the start of a new stream.
     pub fn finish(&mut self) -> String {
         let mut text = String::new();
         self.decoder.finish(&mut text);

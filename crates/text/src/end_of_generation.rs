@@ -1,10 +1,12 @@
 //! Which tokens end generation.
 //!
-//! Files name one or two such tokens, chat models use more. The well-known ones are recognised by their texts.
+//! Files name one or two such tokens, chat models use more. The well-known ones are recognised by
+//! their texts.
 
 use crate::vocab::{TokenKind, Vocab};
 
-/// Texts that end a turn or a text. No ordinary text is tokenized to them, whatever kind the file gives them.
+/// Texts that end a turn or a text. No ordinary text is tokenized to them, whatever kind the file
+/// gives them.
 const MARKUP: &[&str] = &[
     "<|eot_id|>",
     "<|eom_id|>",
@@ -31,7 +33,8 @@ const IF_CONTROL: &[&str] = &["</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS
 /// In a vocabulary that has both of these, `<|end|>` ends a message, not the generation.
 const HARMONY: [&str; 2] = ["<|return|>", "<|call|>"];
 
-/// The kind of a token: a well-known text is a control token even if the file calls it an ordinary one.
+/// The kind of a token: a well-known text is a control token even if the file calls it an ordinary
+/// one.
 pub(crate) fn kind_of(text: &str, kind: TokenKind) -> TokenKind {
     match kind {
         TokenKind::Normal if text.starts_with('<') && MARKUP.contains(&text) => TokenKind::Control,

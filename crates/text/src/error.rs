@@ -2,8 +2,8 @@
 
 /// Why a tokenizer or a chat template was refused, or a chat could not be rendered.
 ///
-/// Encoding and decoding never fail: once a [`crate::Tokenizer`] exists, every text has token ids and
-/// every id has bytes.
+/// Encoding and decoding never fail: once a [`crate::Tokenizer`] exists, every text has token ids
+/// and every id has bytes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -14,7 +14,8 @@ use crate::tokenizer::{LeadingSpace, SpecialIds};
 use crate::vocab::{TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 
-/// What a GGUF file says of its vocabulary, under `tokenizer.ggml.`; absent keys are `None` or empty.
+/// What a GGUF file says of its vocabulary, under `tokenizer.ggml.`; absent keys are `None` or
+/// empty.
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocab<'a> {
     /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
@@ -55,8 +56,9 @@ impl Tokenizer {
     /// Ids of special tokens that lie outside the vocabulary count as absent, as they do elsewhere.
     ///
     /// # Errors
-    /// A vocabulary of another kind, an unknown `pre`, lists shorter than the list of tokens, missing scores or
-    /// merges, malformed merges, `add_bos_token` or `add_eos_token` without such a token.
+    /// A vocabulary of another kind, an unknown `pre`, lists shorter than the list of tokens,
+    /// missing scores or merges, malformed merges, `add_bos_token` or `add_eos_token` without such
+    /// a token.
     pub fn from_gguf(gguf: GgufVocab<'_>) -> Result<Tokenizer, Error> {
         let n = gguf.tokens.len();
         for (list, found) in [

@@ -1,8 +1,8 @@
 //! A seeded hash for the vocabulary tables.
 //!
-//! The tables are filled from files nobody vouches for, so the hash is keyed with a seed drawn for each
-//! table: a file cannot be made to collide on purpose. It folds 64×64-bit products, which is several times
-//! faster on token-sized keys than the standard library's default.
+//! The tables are filled from files nobody vouches for, so the hash is keyed with a seed drawn for
+//! each table: a file cannot be made to collide on purpose. It folds 64×64-bit products, which is
+//! several times faster on token-sized keys than the standard library's default.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

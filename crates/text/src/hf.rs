@@ -26,14 +26,14 @@ const KNOWN_MODELS: &str = "BPE";
 impl Tokenizer {
     /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.
     ///
-    /// The configuration names the begin- and end-of-sequence tokens. Which of them are added to a text is the
-    /// post-processor's business alone: the configuration's `add_bos_token` and `add_eos_token` do not count
-    /// beside a `tokenizer.json`, as in transformers 5.
+    /// The configuration names the begin- and end-of-sequence tokens. Which of them are added to a
+    /// text is the post-processor's business alone: the configuration's `add_bos_token` and
+    /// `add_eos_token` do not count beside a `tokenizer.json`, as in transformers 5.
     ///
     /// # Errors
     /// JSON of another shape; a model, normalizer, pre-tokenizer, post-processor or decoder of an
-    /// unsupported kind, by name; ids that collide or have no justification in the file's size; merges of
-    /// tokens that are not there.
+    /// unsupported kind, by name; ids that collide or have no justification in the file's size;
+    /// merges of tokens that are not there.
     pub fn from_hf(
         tokenizer_json: &[u8],
         tokenizer_config: Option<&Value>,

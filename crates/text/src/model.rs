@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) enum Model {
     /// Byte-level BPE: pieces are bytes (GPT-2, Llama 3, Qwen, Tekken).
     ByteBpe(bpe::ByteBpe),
-    /// BPE over characters, with bytes for the unknown ones (Llama 2, Mistral, Gemma in `tokenizer.json`).
+    /// BPE over characters, with bytes for the unknown ones (Llama 2, Mistral, Gemma in
+    /// `tokenizer.json`).
     CharBpe(bpe::CharBpe),
     /// SentencePiece's merges by score (the same models in GGUF).
     Spm(spm::Spm),
@@ -35,10 +36,12 @@ impl Model {
     }
 }
 
-/// What is known of tokens whose whole text is met as a word: does encoding that word give the token?
+/// What is known of tokens whose whole text is met as a word: does encoding that word give the
+/// token?
 ///
-/// Most words of a text are such tokens, so remembering the answer saves nearly all merging. It is learnt
-/// as words are met, takes one byte a token, and whoever finds an answer first writes the same as the next.
+/// Most words of a text are such tokens, so remembering the answer saves nearly all merging. It is
+/// learnt as words are met, takes one byte a token, and whoever finds an answer first writes the
+/// same as the next.
 #[derive(Debug)]
 pub(crate) struct WholeWords(Vec<AtomicU8>);
 
@@ -103,8 +106,8 @@ pub(crate) fn byte_of_text(text: &str) -> Option<u8> {
 
 /// Cuts a text in front of every space mark that follows another character.
 ///
-/// Where no token has a mark behind another character, no merge crosses such a border, so that the words
-/// between them can be encoded one by one.
+/// Where no token has a mark behind another character, no merge crosses such a border, so that the
+/// words between them can be encoded one by one.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     const MARK: &[u8] = "▁".as_bytes();
     let mut rest = text;

@@ -57,7 +57,8 @@ pub(crate) struct PreTokenizer {
 }
 
 impl PreTokenizer {
-    /// Calls `emit` with each piece of a text, in order. `first`: whether the text begins the whole text.
+    /// Calls `emit` with each piece of a text, in order. `first`: whether the text begins the
+    /// whole text.
     pub(crate) fn split(&self, text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
         run(&self.steps, text, first, emit);
     }

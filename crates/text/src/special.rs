@@ -1,7 +1,7 @@
 //! Tokens that are matched in the text before anything else: control tokens and user-defined ones.
 //!
-//! All of them are searched at once (Aho–Corasick), leftmost first and the longest of several that start at
-//! one place, so that the time does not depend on their number.
+//! All of them are searched at once (Aho–Corasick), leftmost first and the longest of several that
+//! start at one place, so that the time does not depend on their number.
 
 use crate::Error;
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -77,7 +77,8 @@ impl Splitter {
         })
     }
 
-    /// Calls `emit` with the parts of a text in order. Without `control`, control tokens are ordinary text.
+    /// Calls `emit` with the parts of a text in order. Without `control`, control tokens are
+    /// ordinary text.
     pub(crate) fn split<'t>(
         &self,
         text: &'t str,
@@ -165,7 +166,9 @@ fn is_word_character(c: char) -> bool {
 mod tests {
     use super::*;
 
-    fn splitter(tokens: &[(&str, fn(&mut SpecialToken))]) -> Splitter {
+    type Edit = fn(&mut SpecialToken);
+
+    fn splitter(tokens: &[(&str, Edit)]) -> Splitter {
         let tokens = tokens.iter().enumerate().map(|(id, (content, set))| {
             let mut token = SpecialToken::plain(id as u32, content, content.starts_with("<|"));
             set(&mut token);

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 
 /// Turns text into token ids and token ids into text.
 ///
-/// Made by [`Tokenizer::from_gguf`] or [`Tokenizer::from_hf`]. It never changes while it encodes, so one
-/// tokenizer serves any number of threads.
+/// Made by [`Tokenizer::from_gguf`] or [`Tokenizer::from_hf`]. It never changes while it encodes,
+/// so one tokenizer serves any number of threads.
 #[derive(Debug)]
 pub struct Tokenizer {
     pub(crate) vocab: Vocab,
@@ -57,16 +57,17 @@ pub(crate) enum LeadingSpace {
 pub struct EncodeOptions {
     /// Adds what the model expects around a text: most often a begin-of-sequence token in front.
     pub add_special: bool,
-    /// Recognises control tokens such as `<|eot_id|>` in the text. Without it they are ordinary text, which
-    /// is what text from a user should be. User-defined tokens are recognised either way.
+    /// Recognises control tokens such as `<|eot_id|>` in the text. Without it they are ordinary
+    /// text, which is what text from a user should be. User-defined tokens are recognised either
+    /// way.
     pub parse_special: bool,
 }
 
 impl Tokenizer {
     /// The token ids of a text.
     ///
-    /// Every text has an encoding; bytes that no token can express are left out (byte-level vocabularies
-    /// have a token for each) or become the unknown token.
+    /// Every text has an encoding; bytes that no token can express are left out (byte-level
+    /// vocabularies have a token for each) or become the unknown token.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
         let mut out = Vec::with_capacity(text.len() / 3 + 4);
         self.encode_into(text, options, &mut out);
@@ -116,8 +117,9 @@ impl Tokenizer {
             });
     }
 
-    /// The text of token ids, as the start of a text. Bytes that are no UTF-8 become U+FFFD; ids outside the
-    /// vocabulary print nothing. With `skip_special`, control tokens print nothing either.
+    /// The text of token ids, as the start of a text. Bytes that are no UTF-8 become U+FFFD; ids
+    /// outside the vocabulary print nothing. With `skip_special`, control tokens print nothing
+    /// either.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let options = DecodeOptions {
             skip_special,
@@ -130,12 +132,14 @@ impl Tokenizer {
         text
     }
 
-    /// The bytes a token prints. A control token prints its text; an id outside the vocabulary nothing.
+    /// The bytes a token prints. A control token prints its text; an id outside the vocabulary
+    /// nothing.
     pub fn token_bytes(&self, id: u32) -> Cow<'_, [u8]> {
         Cow::Borrowed(self.vocab.piece(id))
     }
 
-    /// The text of a token as the vocabulary spells it: `Ġthe`, `▁the`, `<0x0A>`. Empty outside the vocabulary.
+    /// The text of a token as the vocabulary spells it: `Ġthe`, `▁the`, `<0x0A>`. Empty outside
+    /// the vocabulary.
     pub fn token_text(&self, id: u32) -> &str {
         self.vocab.text(id)
     }
@@ -194,8 +198,8 @@ impl Tokenizer {
         &self.ids.end_of_generation
     }
 
-    /// Adds tokens that end generation, such as those a `generation_config.json` names. Ids outside the
-    /// vocabulary are ignored.
+    /// Adds tokens that end generation, such as those a `generation_config.json` names. Ids
+    /// outside the vocabulary are ignored.
     pub fn add_end_of_generation(&mut self, ids: &[u32]) {
         let n_vocab = self.vocab.len();
         let list = &mut self.ids.end_of_generation;

@@ -1,4 +1,5 @@
-//! The tokens of a vocabulary: their texts, what they print, their kinds, and the way back from a text to an id.
+//! The tokens of a vocabulary: their texts, what they print, their kinds, and the way back from a
+//! text to an id.
 
 use crate::Error;
 use crate::hash::Seed;
@@ -21,7 +22,8 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
-    /// The kind for a number in `tokenizer.ggml.token_type`; numbers outside the table mean nothing.
+    /// The kind for a number in `tokenizer.ggml.token_type`; numbers outside the table mean
+    /// nothing.
     pub(crate) fn from_gguf(number: i32) -> TokenKind {
         match number {
             1 => TokenKind::Normal,

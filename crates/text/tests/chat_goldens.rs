@@ -1,6 +1,8 @@
-//! Chat templates in the manner of well-known models, against what Hugging Face transformers makes of them.
+//! Chat templates in the manner of well-known models, against what Hugging Face transformers makes
+//! of them.
 //!
-//! `tools/make_chat_fixtures.py` renders them; `constructs.jinja` collects what engines easily disagree on.
+//! `tools/make_chat_fixtures.py` renders them; `constructs.jinja` collects what engines easily
+//! disagree on.
 
 use millrace_text::{ChatTemplate, Error, RenderOptions};
 use serde::Deserialize;
@@ -23,14 +25,16 @@ fn folder() -> PathBuf {
 }
 
 fn read(name: &str) -> String {
-    std::fs::read_to_string(folder().join(name)).unwrap()
+    std::fs::read_to_string(folder().join(name)).expect("the fixture is there")
 }
 
 fn check(name: &str) {
     let template = ChatTemplate::new(&read(&format!("{name}.jinja")), Some("<s>"), Some("</s>"));
-    let template = template.unwrap();
-    let conversations: Value = serde_json::from_str(&read("conversations.json")).unwrap();
-    let cases: Vec<Case> = serde_json::from_str(&read(&format!("{name}.json"))).unwrap();
+    let template = template.expect("the template parses");
+    let conversations: Value =
+        serde_json::from_str(&read("conversations.json")).expect("the fixture is JSON");
+    let cases: Vec<Case> =
+        serde_json::from_str(&read(&format!("{name}.json"))).expect("the fixture fits");
     assert!(cases.len() >= 20);
     for case in cases {
         let options = RenderOptions {

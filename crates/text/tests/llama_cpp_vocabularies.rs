@@ -20,7 +20,7 @@ fn each(check: impl Fn(&str, &Tokenizer, &Path)) {
 }
 
 fn texts(path: &Path) -> Vec<String> {
-    let inputs = std::fs::read_to_string(path.with_extension("gguf.inp")).unwrap();
+    let inputs = std::fs::read_to_string(path.with_extension("gguf.inp")).expect("texts are there");
     inputs
         .split("\n__ggml_vocab_test__\n")
         .map(str::to_owned)

@@ -33,12 +33,12 @@ struct Pieces {
 }
 
 fn read<T: DeserializeOwned>(name: &str) -> T {
-    serde_json::from_slice(&bytes(name)).unwrap()
+    serde_json::from_slice(&bytes(name)).expect("the fixture fits")
 }
 
 fn bytes(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizers");
-    std::fs::read(folder.join(name)).unwrap()
+    std::fs::read(folder.join(name)).expect("the fixture is there")
 }
 
 /// Decodes token by token, and checks that what comes is what decoding at once gives.
@@ -68,7 +68,9 @@ const ADDED: EncodeOptions = EncodeOptions {
 };
 
 fn check_hugging_face(name: &str) {
-    let tokenizer = Arc::new(Tokenizer::from_hf(&bytes(&format!("{name}.json")), None).unwrap());
+    let tokenizer = Arc::new(
+        Tokenizer::from_hf(&bytes(&format!("{name}.json")), None).expect("it is supported"),
+    );
     let cases: Vec<Case> = read(&format!("{name}.cases.json"));
     assert!(cases.len() > 150);
     for case in cases {

@@ -27,7 +27,7 @@ In the conversation:
   /save FILE      write the conversation as JSON; /load FILE brings it back
   /stats          tokens and times of the last answer
   /help, /exit    Ctrl-C stops an answer, Ctrl-D ends the conversation
-  A line that ends in \\ goes on in the next; \\\"\\\"\\\" on a line of its own begins and ends several lines.";
+  A line that ends in \\ goes on in the next; \"\"\" on a line of its own begins and ends several lines.";
 
 /// Talk with a model
 #[derive(clap::Args, Debug)]

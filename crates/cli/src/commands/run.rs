@@ -5,7 +5,7 @@ use crate::engine_args::{ContextArgs, CpuArgs};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
-use crate::output::{Out, Paint, Ui};
+use crate::output::{Out, Paint, Ui, printable};
 use crate::progress::Progress;
 use crate::prompt::{TextArgs, check_not_empty};
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
@@ -24,7 +24,7 @@ Examples:
   millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the likeliest
   cat question.txt | millrace run model-folder --chat      prompt from standard input
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
-  millrace run demo                                        on a terminal: the same as `millrace chat`
+  millrace run demo                                        on a terminal: as `millrace chat`
 
 Only what the model writes goes to standard output (and, on a terminal, the prompt before it).";
 
@@ -92,7 +92,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     };
     if echo {
         engine.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
-        printer.out.stream(&Paint::Bold.stdout(&text))?;
+        printer.out.text(Paint::Bold.stdout(&printable(&text)))?;
+        printer.out.flush()?;
         if args.is_chat() {
             printer.out.line("")?;
         }

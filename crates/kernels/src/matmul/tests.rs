@@ -184,7 +184,9 @@ fn every_row_agrees_with_its_oracle() {
                 n.next_multiple_of(row.dtype.block_rows()),
                 blocks * row.dtype.block_elems(),
             );
-            for (j, data) in Data::ALL.into_iter().enumerate() {
+            // Half the kinds of activations at each shape, each beside another kind of weights.
+            for j in (i % 2..6).step_by(2) {
+                let data = Data::ALL[j];
                 let weights = Data::ALL[(i + j) % 6].make(n * k, 3);
                 let bytes = encoded(row.dtype, n, k, &weights);
                 let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();

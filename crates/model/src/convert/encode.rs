@@ -27,11 +27,7 @@ pub(super) struct Job<'a> {
 
 impl Job<'_> {
     /// Writes the tensor to `out` in row order.
-    pub(super) fn run(
-        &self,
-        n_threads: usize,
-        out: &mut Out<'_>,
-    ) -> Result<(), Error> {
+    pub(super) fn run(&self, n_threads: usize, out: &mut Out<'_>) -> Result<(), Error> {
         if self.from == self.to && self.transform == Transform::NONE {
             return self.copy(out);
         }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use millrace_format::Checkpoint;
 use millrace_format::gguf::Metadata;
-use millrace_format::{Checkpoint, Source};
 use millrace_quant::DType;
 use serde_json::{Map, Value, json};
 
@@ -50,10 +50,13 @@ pub(super) struct Side {
 }
 
 impl Side {
+    fn put(&mut self, name: &str, text: String) {
+        let contents = Contents::Bytes(text.into_bytes());
+        self.files.push((name.to_owned(), contents));
+    }
+
     fn put_json(&mut self, name: &str, value: &Value) {
-        let text = format!("{value:#}\n");
-        self.files
-            .push((name.to_owned(), Contents::Bytes(text.into_bytes())));
+        self.put(name, format!("{value:#}\n"));
     }
 }
 
@@ -86,18 +89,14 @@ impl SideFiles<'_> {
     }
 
     fn folder_from_folder(&self, side: &mut Side) -> Result<(), Error> {
-        debug_assert_eq!(self.checkpoint.source(), Source::HuggingFace);
         let source = self.checkpoint.hf().and_then(|files| files.config.as_ref());
         let config = match (source, self.same_layout) {
             (Some(source), true) => self.with_dtype(source.clone()),
             (source, _) => self.new_config(source)?,
         };
         side.put_json("config.json", &config);
-        let folder = self
-            .checkpoint
-            .files()
-            .first()
-            .and_then(|file| file.parent());
+        let first = self.checkpoint.files().first();
+        let folder = first.and_then(|file| file.parent());
         for name in UNCHANGED_FILES {
             let path = folder.unwrap_or(Path::new(".")).join(name);
             if path.is_file() {
@@ -108,7 +107,7 @@ impl SideFiles<'_> {
     }
 
     fn folder_from_gguf(&self, source: &Metadata, side: &mut Side) -> Result<(), Error> {
-        let parts = to_hf::build(source, &self.target_name())?;
+        let parts = to_hf::build(source, self.checkpoint.name())?;
         let mut config = self.new_config(None)?;
         merge(&mut config, parts.token_ids.clone());
         side.put_json("config.json", &config);
@@ -120,24 +119,14 @@ impl SideFiles<'_> {
         side.notes.extend(parts.notes);
         if let Some(tokenizer) = &parts.tokenizer {
             // Hundreds of thousands of lines help no reader: not indented.
-            let bytes = tokenizer.to_string().into_bytes();
-            side.files
-                .push(("tokenizer.json".to_owned(), Contents::Bytes(bytes)));
-            side.put_json(
-                "tokenizer_config.json",
-                &Value::Object(parts.tokenizer_config),
-            );
+            side.put("tokenizer.json", tokenizer.to_string());
+            let config = Value::Object(parts.tokenizer_config);
+            side.put_json("tokenizer_config.json", &config);
         }
         if let Some(template) = parts.chat_template {
-            let bytes = template.into_bytes();
-            side.files
-                .push(("chat_template.jinja".to_owned(), Contents::Bytes(bytes)));
+            side.put("chat_template.jinja", template);
         }
         Ok(())
-    }
-
-    fn target_name(&self) -> String {
-        self.checkpoint.name().to_owned()
     }
 
     /// A `config.json` of the language model alone.

@@ -55,7 +55,7 @@ impl DefaultTemplate {
         };
         MARKERS
             .iter()
-            .find(|(_, texts)| texts.iter().all(|t| is_marked(&t)))
+            .find(|(_, texts)| texts.iter().all(is_marked))
             .map(|(kind, _)| *kind)
     }
 

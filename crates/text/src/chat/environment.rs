@@ -1,5 +1,5 @@
-//! The Jinja environment of chat templates: the settings, filters, tests and functions that Hugging Face
-//! transformers gives them.
+//! The Jinja environment of chat templates: the settings, filters, tests and functions that
+//! Hugging Face transformers gives them.
 
 use super::{python, strftime};
 use crate::Error;
@@ -9,8 +9,8 @@ use minijinja::{AutoEscape, Environment, ErrorKind, Output, State, Value, escape
 use serde_json::{Map, Value as Json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Steps of the engine that one rendering may take: a second or two. A conversation of a thousand messages needs
-/// about a hundredth of it.
+/// Steps of the engine that one rendering may take: a second or two. A conversation of a thousand
+/// messages needs about a hundredth of it.
 const STEPS: u64 = 20_000_000;
 
 /// Bytes that one rendering may write.

@@ -1,7 +1,7 @@
 //! The tags `{% generation %}` and `{% endgeneration %}`.
 //!
-//! They mark what the assistant says, for training, and print nothing. The engine does not know them; a `with` block
-//! without variables does the same to everything inside.
+//! They mark what the assistant says, for training, and print nothing. The engine does not know
+//! them; a `with` block without variables does the same to everything inside.
 
 /// The source with every such tag made a `with` tag.
 pub(super) fn without_tags(source: &str) -> String {

@@ -31,7 +31,8 @@ impl Default for JsonStyle {
 const MAX_INDENT: usize = 64;
 
 impl JsonStyle {
-    /// Sets the indentation: a number of spaces or a string. The separator of items loses its space.
+    /// Sets the indentation: a number of spaces or a string. The separator of items loses its
+    /// space.
     pub(super) fn set_indent(&mut self, indent: &Value) -> Result<(), Error> {
         let text = match (indent.as_str(), indent.as_usize()) {
             (Some(text), _) if text.len() <= MAX_INDENT => text.to_owned(),
@@ -169,7 +170,8 @@ fn number(value: &Value, odd: [&str; 3]) -> String {
     match f64::try_from(value.clone()) {
         Ok(float) if float.is_nan() => odd[0].to_owned(),
         Ok(float) if float.is_infinite() => odd[if float > 0.0 { 1 } else { 2 }].to_owned(),
-        // Rust's debug format has Python's digits and thresholds, but writes 1e16 for 1e+16 and 1e-5 for 1e-05.
+        // Rust's debug format has Python's digits and thresholds, but writes 1e16 for 1e+16 and
+        // 1e-5 for 1e-05.
         Ok(float) => match format!("{float:?}").split_once('e') {
             Some((digits, exponent)) => {
                 let (sign, digits_of) = match exponent.strip_prefix('-') {
@@ -199,39 +201,37 @@ pub(super) fn display(value: &Value) -> Option<String> {
 
 /// `repr(value)`
 fn repr(value: &Value, out: &mut String) {
-    let list = |[open, close]: [char; 2],
-                out: &mut String,
-                mut item: Box<dyn FnMut(&Value, &mut String) + '_>| {
-        out.push(open);
-        for (i, entry) in value.try_iter().into_iter().flatten().enumerate() {
-            if i > 0 {
-                out.push_str(", ");
-            }
-            item(&entry, out);
-        }
-        out.push(close);
-    };
     match value.kind() {
         ValueKind::Number => out.push_str(&number(value, ["nan", "inf", "-inf"])),
         ValueKind::String => repr_string(value.as_str().unwrap_or_default(), out),
         ValueKind::Seq if value.is_tuple() => {
-            list(['(', ')'], out, Box::new(repr));
-            if value.len() == Some(1) {
-                out.insert(out.len() - 1, ',');
-            }
+            let close = if value.len() == Some(1) { ",)" } else { ")" };
+            repr_items(value, ["(", close], out, &mut repr);
         }
-        ValueKind::Seq => list(['[', ']'], out, Box::new(repr)),
-        ValueKind::Map => list(
-            ['{', '}'],
-            out,
-            Box::new(|key, out| {
-                repr(key, out);
-                out.push_str(": ");
-                repr(&value.get_item(key).unwrap_or_default(), out);
-            }),
-        ),
+        ValueKind::Seq => repr_items(value, ["[", "]"], out, &mut repr),
+        ValueKind::Map => repr_items(value, ["{", "}"], out, &mut |key, out| {
+            repr(key, out);
+            out.push_str(": ");
+            repr(&value.get_item(key).unwrap_or_default(), out);
+        }),
         _ => out.push_str(&value.to_string()),
     }
+}
+
+fn repr_items(
+    value: &Value,
+    [open, close]: [&str; 2],
+    out: &mut String,
+    item: &mut dyn FnMut(&Value, &mut String),
+) {
+    out.push_str(open);
+    for (i, entry) in value.try_iter().into_iter().flatten().enumerate() {
+        if i > 0 {
+            out.push_str(", ");
+        }
+        item(&entry, out);
+    }
+    out.push_str(close);
 }
 
 fn repr_string(text: &str, out: &mut String) {

@@ -1,5 +1,5 @@
-//! Chat templates: the environment, the errors, the defaults. Real templates are compared with Jinja's output in
-//! `tests/chat_goldens.rs`.
+//! Chat templates: the environment, the errors, the defaults. Real templates are compared with
+//! Jinja's output in `tests/chat_goldens.rs`.
 
 use super::*;
 use crate::GgufVocab;

@@ -89,74 +89,32 @@ fn sentencepiece_prefixes_a_space_after_special_tokens() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    let cases: [(GgufVocab<'_>, &str); 9] = [
+    type Edit = fn(&mut GgufVocab<'_>);
+    let cases: [(GgufVocab<'_>, Edit, &str); 9] = [
+        (bpe(), |v| v.model = "bert", "\"bert\""),
+        (bpe(), |v| v.tokens.clear(), "tokenizer.ggml.tokens"),
+        (bpe(), |v| v.pre = Some("gpt-99"), "gpt-99"),
+        (bpe(), |v| v.merges.clear(), "merges"),
+        (bpe(), |v| v.merges = vec!["ab"], "merge 0 (\"ab\")"),
         (
-            GgufVocab {
-                model: "bert",
-                ..bpe()
-            },
-            "\"bert\"",
-        ),
-        (
-            GgufVocab {
-                tokens: vec![],
-                ..bpe()
-            },
-            "tokenizer.ggml.tokens",
-        ),
-        (
-            GgufVocab {
-                pre: Some("gpt-99"),
-                ..bpe()
-            },
-            "gpt-99",
-        ),
-        (
-            GgufVocab {
-                merges: vec![],
-                ..bpe()
-            },
-            "merges",
-        ),
-        (
-            GgufVocab {
-                merges: vec!["ab"],
-                ..bpe()
-            },
-            "merge 0 (\"ab\")",
-        ),
-        (
-            GgufVocab {
-                token_types: vec![1],
-                ..bpe()
-            },
+            bpe(),
+            |v| v.token_types.truncate(1),
             "has 1 entries, expected 8",
         ),
+        (spm(), |v| v.scores.clear(), "scores"),
         (
-            GgufVocab {
-                scores: vec![],
-                ..spm()
-            },
-            "scores",
-        ),
-        (
-            GgufVocab {
-                bos: None,
-                add_bos: Some(true),
-                ..bpe()
-            },
+            bpe(),
+            |v| (v.bos, v.add_bos) = (None, Some(true)),
             "bos_token_id",
         ),
         (
-            GgufVocab {
-                eos: Some(99),
-                add_eos: Some(true),
-                ..bpe()
-            },
+            bpe(),
+            |v| (v.eos, v.add_eos) = (Some(99), Some(true)),
             "eos_token_id",
         ),
     ];
-    for (vocab, word) in cases {
+    for (mut vocab, edit, word) in cases {
+        edit(&mut vocab);
         let error = Tokenizer::from_gguf(vocab).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }

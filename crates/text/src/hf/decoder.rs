@@ -1,7 +1,8 @@
 //! Decoders of `tokenizer.json`: what each token prints.
 //!
-//! A decoder is a chain of rules over the list of token texts. Streaming needs what a token prints to depend on
-//! that token alone, but for a space at the start of the text; every decoder of the supported models is so.
+//! A decoder is a chain of rules over the list of token texts. Streaming needs what a token prints
+//! to depend on that token alone, but for a space at the start of the text; every decoder of the
+//! supported models is so.
 
 use super::parts::{fields, flatten, kind_of, metaspace_decoder, replace_decoder, unsupported};
 use crate::Error;
@@ -41,7 +42,8 @@ struct Strip {
 }
 
 impl PieceDecoder {
-    /// The `decoder` of a file. Without one, tokens print their texts; `byte_level` ones their bytes.
+    /// The `decoder` of a file. Without one, tokens print their texts; `byte_level` ones their
+    /// bytes.
     pub(crate) fn new(value: &Value, byte_level: bool) -> Result<PieceDecoder, Error> {
         let mut decoder = PieceDecoder {
             rules: Vec::new(),

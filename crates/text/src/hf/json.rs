@@ -1,7 +1,7 @@
 //! The shape of `tokenizer.json`.
 //!
-//! The vocabulary and the merges, nearly all of a file, are read straight into lists of borrowed strings. The
-//! small parts stay JSON values, for `parts` to look at kind by kind.
+//! The vocabulary and the merges, nearly all of a file, are read straight into lists of borrowed
+//! strings. The small parts stay JSON values, for `parts` to look at kind by kind.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};

@@ -251,7 +251,8 @@ fn pre_tokenizer_step(value: &Value) -> Result<Step, Error> {
     }
 }
 
-/// A scanner's matches are the whole text, so that most behaviours are the same: each match is a piece.
+/// A scanner's matches are the whole text, so that most behaviours are the same: each match is a
+/// piece.
 fn split_step(pattern: Pattern, behavior: Behavior, invert: bool) -> Step {
     match (&pattern, behavior, invert) {
         (Pattern::Scanner(scanner), Behavior::Isolated, _)

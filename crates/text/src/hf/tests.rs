@@ -86,10 +86,21 @@ fn a_token_of_the_model_keeps_its_id() {
     assert_eq!(t.encode("ab", PLAIN), [0, 1]);
 }
 
+/// Each edit of a good file, and a word that the refusal must contain.
+type Refusal = (fn(&mut Value), &'static str);
+
+fn assert_refused(cases: &[Refusal]) {
+    for (edit, word) in cases {
+        let mut json = byte_level();
+        edit(&mut json);
+        let error = build(&json, None).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
 #[test]
-fn what_is_wrong_is_named() {
-    type Edit = fn(&mut Value);
-    let cases: [(Edit, &str); 16] = [
+fn wrong_models_are_named() {
+    assert_refused(&[
         (|j| j["model"]["type"] = json!("WordPiece"), "\"WordPiece\""),
         (
             |j| j["model"] = json!({"type": "Unigram", "vocab": [["a", -1.0]]}),
@@ -119,6 +130,12 @@ fn what_is_wrong_is_named() {
             |j| j["added_tokens"][0]["id"] = json!(3),
             "\"ab\" has the same id",
         ),
+    ]);
+}
+
+#[test]
+fn wrong_parts_are_named() {
+    assert_refused(&[
         (
             |j| j["normalizer"] = json!({"type": "BertNormalizer"}),
             "BertNormalizer",
@@ -127,29 +144,23 @@ fn what_is_wrong_is_named() {
             |j| j["pre_tokenizer"] = json!({"type": "BertPreTokenizer"}),
             "BertPreTokenizer",
         ),
+        (|j| j["decoder"] = json!({"type": "CTC"}), "CTC"),
         (
             |j| {
-                let byte_level = j["pre_tokenizer"].clone();
-                j["pre_tokenizer"] =
-                    json!({"type": "Sequence", "pretokenizers": [byte_level, {"type": "Digits"}]});
+                let parts = [j["pre_tokenizer"].clone(), json!({"type": "Digits"})];
+                j["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": parts});
             },
             "Digits after ByteLevel",
         ),
         (
             |j| {
+                let pattern = json!({"Regex": "("});
                 j["pre_tokenizer"] =
-                    json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"});
+                    json!({"type": "Split", "pattern": pattern, "behavior": "Isolated"});
             },
             "regular expression \"(\"",
         ),
-        (|j| j["decoder"] = json!({"type": "CTC"}), "CTC"),
-    ];
-    for (edit, word) in cases {
-        let mut json = byte_level();
-        edit(&mut json);
-        let error = build(&json, None).unwrap_err().to_string();
-        assert!(error.contains(word), "{error}");
-    }
+    ]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The table of merges, and merging by rank.
 //!
-//! BPE repeatedly merges the adjacent pair of lowest rank, the leftmost of several. Short words rescan all
-//! pairs after each merge, which is fastest for them; long ones keep a heap, O(n log n).
+//! BPE repeatedly merges the adjacent pair of lowest rank, the leftmost of several. Short words
+//! rescan all pairs after each merge, which is fastest for them; long ones keep a heap, O(n log
+//! n).
 
 use crate::Error;
 use crate::hash::Seed;
@@ -67,7 +68,8 @@ impl Merges {
         }
     }
 
-    /// Adds the merge with the next rank. `last_wins`: whether it replaces an earlier one of the same pair.
+    /// Adds the merge with the next rank. `last_wins`: whether it replaces an earlier one of the
+    /// same pair.
     pub(crate) fn insert(
         &mut self,
         rank: u32,
@@ -153,7 +155,8 @@ impl Merges {
 
         while let Some(Reverse((rank, at))) = heap.pop() {
             let i = at as usize;
-            // A pair that has changed since it was pushed has another rank, a symbol that is gone has none.
+            // A pair that has changed since it was pushed has another rank, a symbol that is gone
+            // has none.
             if pairs[i].rank != rank {
                 continue;
             }

@@ -1,7 +1,8 @@
-//! SentencePiece's BPE: the pair whose join has the highest score is merged first, the leftmost of several.
+//! SentencePiece's BPE: the pair whose join has the highest score is merged first, the leftmost of
+//! several.
 //!
-//! A GGUF file carries scores and no merges, so pairs are looked up by their joined text. What ends up as
-//! no token is written as bytes.
+//! A GGUF file carries scores and no merges, so pairs are looked up by their joined text. What
+//! ends up as no token is written as bytes.
 
 use super::{ByteTokens, WholeWords, has_inner_mark, merge, words};
 use crate::pretokenize::SPACE_MARK;
@@ -11,7 +12,8 @@ use std::collections::BinaryHeap;
 /// A SentencePiece vocabulary with scores.
 #[derive(Debug)]
 pub(crate) struct Spm {
-    /// Order of merging, derived from the scores: higher goes first. 0 for tokens no merge may make.
+    /// Order of merging, derived from the scores: higher goes first. 0 for tokens no merge may
+    /// make.
     priorities: Vec<u32>,
     bytes: ByteTokens,
     unknown: Option<u32>,
@@ -45,7 +47,8 @@ struct Candidate {
     priority: u32,
     /// Complement of the left symbol's index: of equal scores the leftmost goes first.
     left_from_end: u32,
-    /// Length of the joined text when the pair was found: another length means that the pair is gone.
+    /// Length of the joined text when the pair was found: another length means that the pair is
+    /// gone.
     len: u32,
 }
 

@@ -1,8 +1,8 @@
 //! Hand-written scanners for the regular expressions that most models split text with.
 //!
-//! Each reproduces its expression exactly: the alternatives are tried in the order in which the expression
-//! lists them, and what a backtracking engine would give back is computed instead. `tests` holds the
-//! expressions themselves and compares.
+//! Each reproduces its expression exactly: the alternatives are tried in the order in which the
+//! expression lists them, and what a backtracking engine would give back is computed instead.
+//! `tests` holds the expressions themselves and compares.
 
 use crate::unicode::{ANY, CAPITAL, Classes, LETTER, MARK, NEWLINE, NUMBER, SMALL, SPACE, classes};
 
@@ -15,7 +15,8 @@ enum Words {
     Led,
     /// The same with marks counted as letters (Qwen 3.5).
     LedWithMarks,
-    /// Capitals before small letters (o200k, Tekken); a contraction belongs to its word if `contractions`.
+    /// Capitals before small letters (o200k, Tekken); a contraction belongs to its word if
+    /// `contractions`.
     Cased {
         /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` ends a word.
         contractions: bool,
@@ -179,7 +180,8 @@ fn spaced_piece(cursor: &Cursor<'_>, at: usize) -> usize {
     }
 }
 
-/// `\s+(?!\S)|\s+` over the run of white space `at..end`: what stands before a word keeps its last character.
+/// `\s+(?!\S)|\s+` over the run of white space `at..end`: what stands before a word keeps its last
+/// character.
 fn white_space(cursor: &Cursor<'_>, at: usize, end: usize) -> usize {
     if end == cursor.bytes.len() {
         return end;
@@ -190,7 +192,8 @@ fn white_space(cursor: &Cursor<'_>, at: usize, end: usize) -> usize {
     }
 }
 
-/// `'s|'t|'re|'ve|'m|'ll|'d`; with `any_case`, Unicode's simple case folding, in which `ſ` is an `s`.
+/// `'s|'t|'re|'ve|'m|'ll|'d`; with `any_case`, Unicode's simple case folding, in which `ſ` is an
+/// `s`.
 fn contraction(cursor: &Cursor<'_>, at: usize, any_case: bool) -> Option<usize> {
     let rest = cursor.bytes[at..].strip_prefix(b"'")?;
     let fold = |i: usize| {
@@ -209,9 +212,9 @@ fn contraction(cursor: &Cursor<'_>, at: usize, any_case: bool) -> Option<usize> 
     }
 }
 
-/// A word with its capitals in front, and at most one leading character that is no letter, digit or line break:
-/// `[^\r\n\p{L}\p{N}]?C*S+|[^\r\n\p{L}\p{N}]?C+S*` with C the capitals and S the small letters (caseless
-/// letters and marks are both).
+/// A word with its capitals in front, and at most one leading character that is no letter, digit
+/// or line break: `[^\r\n\p{L}\p{N}]?C*S+|[^\r\n\p{L}\p{N}]?C+S*` with C the capitals and S the
+/// small letters (caseless letters and marks are both).
 fn cased_word(cursor: &Cursor<'_>, at: usize, class: u8, len: usize) -> Option<usize> {
     let may_lead = class & (NEWLINE | LETTER | NUMBER) == 0;
     let led = may_lead.then_some(at + len);
@@ -323,7 +326,8 @@ const PATTERNS: [(&str, Scanner); 7] = [
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         Scanner::O200K,
     ),
-    // cl100k itself: the possessive quantifiers and `\s*[\r\n]` for `\s*[\r\n]+` make no difference.
+    // cl100k itself: the possessive quantifiers and `\s*[\r\n]` for `\s*[\r\n]+` make no
+    // difference.
     (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
         Scanner::LLAMA3,

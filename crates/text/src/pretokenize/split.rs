@@ -44,7 +44,8 @@ impl Pattern {
         }
     }
 
-    /// Calls `emit` with the parts of a text in order, and whether each is a match. No part is empty.
+    /// Calls `emit` with the parts of a text in order, and whether each is a match. No part is
+    /// empty.
     pub(crate) fn parts<'t>(&self, text: &'t str, emit: &mut dyn FnMut(&'t str, bool)) {
         let mut end_of_last = 0;
         let mut found = |start: usize, end: usize| {
@@ -64,8 +65,8 @@ impl Pattern {
                 text.match_indices(literal)
                     .for_each(|(at, m)| found(at, at + m.len()));
             }
-            // A search that exceeds the engine's limit on backtracking ends the matches: the rest of the
-            // text is one part, so that no text is ever lost.
+            // A search that exceeds the engine's limit on backtracking ends the matches: the rest
+            // of the text is one part, so that no text is ever lost.
             Pattern::Regex(regex) => regex
                 .find_iter(text)
                 .map_while(Result::ok)

@@ -34,7 +34,8 @@ impl Fixture {
             .collect()
     }
 
-    /// The definition: join the adjacent pair of highest score, leftmost first, until none is a token.
+    /// The definition: join the adjacent pair of highest score, leftmost first, until none is a
+    /// token.
     fn oracle(&self, text: &str) -> Vec<String> {
         let mut parts: Vec<String> = text.chars().map(String::from).collect();
         loop {

@@ -16,8 +16,9 @@ fn matches<'t>(regex: &fancy_regex::Regex, text: &'t str) -> Vec<&'t str> {
         .collect()
 }
 
-/// Characters at the edges of the classes: contractions in odd cases, white space of all widths, marks,
-/// letters of every case, digits that are not decimal, surrogate-range neighbours, unassigned ones.
+/// Characters at the edges of the classes: contractions in odd cases, white space of all widths,
+/// marks, letters of every case, digits that are not decimal, surrogate-range neighbours,
+/// unassigned ones.
 const ALPHABET: &[char] = &[
     'a',
     'b',
