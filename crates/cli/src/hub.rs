@@ -24,8 +24,9 @@ use download::{Blob, Hash};
 use select::Selection;
 use std::path::PathBuf;
 
-/// Where the hub and its cache are, and whether the network may be used.
-#[derive(Clone, Debug)]
+/// Where the hub and its cache are, and whether the network may be used. Not `Debug`: it holds a
+/// secret.
+#[derive(Clone)]
 pub(crate) struct Settings {
     /// Base address, without a trailing slash.
     pub(crate) endpoint: String,

@@ -9,11 +9,14 @@ use millrace_runtime::LoadedModel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+const MODEL_HELP: &str =
+    "Model: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO if pulled";
+
 /// What commands that read a model take.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
-    /// Model: `demo`, a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO if it was pulled
-    #[arg(value_name = "MODEL", value_hint = clap::ValueHint::AnyPath)]
+    /// What the user wrote.
+    #[arg(value_name = "MODEL", value_hint = clap::ValueHint::AnyPath, help = MODEL_HELP)]
     pub(crate) model: String,
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]

@@ -46,11 +46,7 @@ pub(crate) fn report(failure: &Failure) {
     if !failure.message.is_empty() {
         // It may quote a file.
         let message = printable(&failure.message);
-        say(&format!(
-            "{} {}",
-            Paint::Error.stderr("error:"),
-            message
-        ));
+        say(&format!("{} {message}", Paint::Error.stderr("error:")));
         if let Some(hint) = &failure.hint {
             say(&format!("{} {hint}", Paint::Bold.stderr("hint:")));
         }
@@ -130,7 +126,10 @@ pub(crate) struct Out {
 impl Out {
     pub(crate) fn new() -> Out {
         let stdout = io::stdout();
-        Out { is_terminal: stdout.is_terminal(), writer: io::BufWriter::new(stdout) }
+        Out {
+            is_terminal: stdout.is_terminal(),
+            writer: io::BufWriter::new(stdout),
+        }
     }
 
     /// Writes text as it is.
@@ -146,7 +145,11 @@ impl Out {
     /// Writes what a model wrote and shows it at once: on a terminal only what is [`printable`],
     /// elsewhere as it is.
     pub(crate) fn stream(&mut self, text: &str) -> Outcome {
-        let text = if self.is_terminal { printable(text) } else { text.into() };
+        let text = if self.is_terminal {
+            printable(text)
+        } else {
+            text.into()
+        };
         self.text(text)?;
         self.flush()
     }
@@ -194,10 +197,11 @@ impl Table {
         }
     }
 
-    /// Adds a row; one cell a column.
+    /// Adds a row; one cell a column. Cells may come from files, so they are made [`printable`].
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(cells);
+        let cells = cells.iter().map(|cell| printable(cell).into_owned());
+        self.rows.push(cells.collect());
     }
 
     /// Prints headings and rows, indented by two spaces.
@@ -316,7 +320,10 @@ mod tests {
     #[test]
     fn text_cannot_drive_the_terminal() {
         assert_eq!(printable("a\tb\nü"), "a\tb\nü");
-        assert_eq!(printable("\x1b]0;x\x07\u{9b}2J\r"), "\u{fffd}]0;x\u{fffd}\u{fffd}2J\u{fffd}");
+        assert_eq!(
+            printable("\x1b]0;x\x07\u{9b}2J\r"),
+            "\u{fffd}]0;x\u{fffd}\u{fffd}2J\u{fffd}"
+        );
     }
 
     #[test]

@@ -82,8 +82,13 @@ pub struct Family {
     pub(crate) build: fn(&mut Builder<'_>) -> Result<(), Error>,
 }
 
-static FAMILIES: [&Family; 5] =
-    [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY, &gemma3::FAMILY];
+static FAMILIES: [&Family; 5] = [
+    &llama::FAMILY,
+    &mistral::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &gemma3::FAMILY,
+];
 
 /// All families.
 pub fn families() -> impl Iterator<Item = &'static Family> {
@@ -118,7 +123,10 @@ pub(crate) fn supported_gguf() -> String {
 }
 
 pub(crate) fn supported_hf() -> String {
-    let classes: Vec<&str> = families().flat_map(|family| family.hf_classes).copied().collect();
+    let classes: Vec<&str> = families()
+        .flat_map(|family| family.hf_classes)
+        .copied()
+        .collect();
     classes.join(", ")
 }
 
@@ -150,7 +158,11 @@ impl Family {
     }
 
     pub(crate) fn embed_scale(&self, d_model: usize) -> f32 {
-        if self.scaled_embeddings { (d_model as f32).sqrt() } else { 1.0 }
+        if self.scaled_embeddings {
+            (d_model as f32).sqrt()
+        } else {
+            1.0
+        }
     }
 
     /// The attention scale that GGUF readers assume where no key says it.

@@ -74,7 +74,13 @@ impl<'a> Builder<'a> {
     ) -> ValueId {
         let output = ValueId(self.graph.values.len());
         self.graph.values.push(Value { width });
-        self.graph.nodes.push(Node { op, inputs, output, layer: self.layer, label });
+        self.graph.nodes.push(Node {
+            op,
+            inputs,
+            output,
+            layer: self.layer,
+            label,
+        });
         output
     }
 
@@ -101,7 +107,12 @@ impl<'a> Builder<'a> {
             _ => (1, shape[0]),
         };
         let id = WeightId(self.graph.weights.len());
-        self.graph.weights.push(Weight { name: spelled, n, k, dtype });
+        self.graph.weights.push(Weight {
+            name: spelled,
+            n,
+            k,
+            dtype,
+        });
         self.weights.insert(name, id);
         Ok(id)
     }
@@ -123,7 +134,12 @@ impl<'a> Builder<'a> {
             true => 1.0,
             false => self.config.embed_scale,
         };
-        Ok(self.push("embed", Op::Embed { table, scale }, vec![], self.config.d_model))
+        Ok(self.push(
+            "embed",
+            Op::Embed { table, scale },
+            vec![],
+            self.config.d_model,
+        ))
     }
 
     /// RMSNorm of x over groups as long as the weight.
@@ -136,7 +152,12 @@ impl<'a> Builder<'a> {
         let weight = self.weight(self.name(role))?;
         let group = self.graph.weights[weight.0].k;
         let (eps, offset) = (self.config.norm_eps, self.conventions.norm_offset);
-        let op = Op::RmsNorm { weight, eps, offset, group };
+        let op = Op::RmsNorm {
+            weight,
+            eps,
+            offset,
+            group,
+        };
         Ok(self.push(label, op, vec![x], self.width(x)))
     }
 
@@ -150,7 +171,11 @@ impl<'a> Builder<'a> {
     ) -> Result<ValueId, Error> {
         let name = self.name(role);
         let weight = self.weight(name)?;
-        let bias = if biased { Some(self.weight(name.bias())?) } else { None };
+        let bias = if biased {
+            Some(self.weight(name.bias())?)
+        } else {
+            None
+        };
         let n = self.graph.weights[weight.0].n;
         Ok(self.push(label, Op::Linear { weight, bias }, vec![x], n))
     }
@@ -169,7 +194,12 @@ impl<'a> Builder<'a> {
             self.graph.ropes.push(rope);
             self.graph.ropes.len() - 1
         }));
-        self.push(label, Op::Rope { rope: id, head_dim }, vec![x], self.width(x))
+        self.push(
+            label,
+            Op::Rope { rope: id, head_dim },
+            vec![x],
+            self.width(x),
+        )
     }
 
     /// `a + b`.
@@ -180,7 +210,11 @@ impl<'a> Builder<'a> {
     /// The last norm and the logits.
     pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
         let normed = self.norm("output_norm", Role::OutputNorm, x)?;
-        let role = if self.config.tied_head { Role::TokenEmbedding } else { Role::Output };
+        let role = if self.config.tied_head {
+            Role::TokenEmbedding
+        } else {
+            Role::Output
+        };
         let logits = self.linear("lm_head", role, false, normed)?;
         self.graph.head_input = Some(normed);
         self.graph.logits = Some(logits);
@@ -192,8 +226,12 @@ impl<'a> Builder<'a> {
     /// # Errors
     /// [`Error::UnknownTensor`] if a block of the checkpoint holds a weight the graph has no use for.
     pub(crate) fn finish(self) -> Result<Graph, Error> {
-        let used: std::collections::HashSet<&str> =
-            self.graph.weights.iter().map(|weight| weight.name.as_str()).collect();
+        let used: std::collections::HashSet<&str> = self
+            .graph
+            .weights
+            .iter()
+            .map(|weight| weight.name.as_str())
+            .collect();
         let mut unknown: Vec<&str> = self
             .catalog
             .names()
@@ -219,7 +257,11 @@ impl<'a> Builder<'a> {
         };
         // Old transformers saved the RoPE frequencies, which follow from the configuration, and
         // llama.cpp repeats its frequency divisors in some files.
-        let derived = ["rotary_emb.inv_freq", "rope_freqs.weight", "attn_rot_embd.weight"];
+        let derived = [
+            "rotary_emb.inv_freq",
+            "rope_freqs.weight",
+            "attn_rot_embd.weight",
+        ];
         name.starts_with(&blocks) && !derived.iter().any(|suffix| name.ends_with(suffix))
     }
 }

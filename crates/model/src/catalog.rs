@@ -24,25 +24,38 @@ impl<'a> Catalog<'a> {
     }
 
     pub(crate) fn new(file: &'a str, source: Source, tensors: &'a [TensorInfo]) -> Catalog<'a> {
-        let by_name: HashMap<&str, &TensorInfo> =
-            tensors.iter().map(|info| (info.name.as_str(), info)).collect();
+        let by_name: HashMap<&str, &TensorInfo> = tensors
+            .iter()
+            .map(|info| (info.name.as_str(), info))
+            .collect();
         let is_q4nx = |info: &TensorInfo| {
-            matches!(info.tensor_type, TensorType::Weights(DType::Q4nx | DType::Q4nxSub))
+            matches!(
+                info.tensor_type,
+                TensorType::Weights(DType::Q4nx | DType::Q4nxSub)
+            )
         };
         let layout = match source {
             Source::Gguf => Layout::Gguf,
             Source::HuggingFace if tensors.iter().any(is_q4nx) => Layout::Q4nx,
             Source::HuggingFace => Layout::HuggingFace,
         };
-        let has_table = |prefix: &&&str| {
-            by_name.contains_key(format!("{prefix}embed_tokens.weight").as_str())
-        };
+        let has_table =
+            |prefix: &&&str| by_name.contains_key(format!("{prefix}embed_tokens.weight").as_str());
         let hf_prefix = match layout {
             Layout::Gguf => "",
             // Without a table the usual prefix makes the error name the usual tensor.
-            _ => HF_PREFIXES.iter().find(has_table).copied().unwrap_or(HF_PREFIXES[0]),
+            _ => HF_PREFIXES
+                .iter()
+                .find(has_table)
+                .copied()
+                .unwrap_or(HF_PREFIXES[0]),
         };
-        Catalog { file, layout, hf_prefix, by_name }
+        Catalog {
+            file,
+            layout,
+            hf_prefix,
+            by_name,
+        }
     }
 
     pub(crate) fn file(&self) -> &'a str {

@@ -119,7 +119,8 @@ impl ModelConfig {
 
     /// The window of `layer`, if it has one.
     pub fn window_of(&self, layer: usize) -> Option<usize> {
-        self.window.filter(|_| self.layer_windowed.get(layer).copied().unwrap_or(false))
+        self.window
+            .filter(|_| self.layer_windowed.get(layer).copied().unwrap_or(false))
     }
 
     /// RoPE of `layer`.
@@ -137,21 +138,42 @@ impl ModelConfig {
     pub fn validate(&self, file: &str) -> Result<(), Error> {
         self.check_sizes(file)?;
         let bad = |key: &str, found: String, expected: String| {
-            Err(Error::BadValue { file: file.into(), key: key.into(), found, expected })
+            Err(Error::BadValue {
+                file: file.into(),
+                key: key.into(),
+                found,
+                expected,
+            })
         };
         if !self.n_heads.is_multiple_of(self.n_kv_heads) {
             let expected = format!("a divisor of the {} query heads", self.n_heads);
-            return bad("number of key/value heads", self.n_kv_heads.to_string(), expected);
+            return bad(
+                "number of key/value heads",
+                self.n_kv_heads.to_string(),
+                expected,
+            );
         }
         if !self.head_dim.is_multiple_of(2) {
-            return bad("head size", self.head_dim.to_string(), "even, for RoPE".into());
+            return bad(
+                "head size",
+                self.head_dim.to_string(),
+                "even, for RoPE".into(),
+            );
         }
         if self.layer_windowed.len() != self.n_layers {
             let expected = format!("one for each of the {} layers", self.n_layers);
-            return bad("number of layer types", self.layer_windowed.len().to_string(), expected);
+            return bad(
+                "number of layer types",
+                self.layer_windowed.len().to_string(),
+                expected,
+            );
         }
         if self.window.is_none() && self.layer_windowed.contains(&true) {
-            return bad("sliding window", "absent".into(), "set, as some layers use it".into());
+            return bad(
+                "sliding window",
+                "absent".into(),
+                "set, as some layers use it".into(),
+            );
         }
         if self.window == Some(0) {
             return bad("sliding window", "0".into(), "at least 1".into());
@@ -180,7 +202,11 @@ impl ModelConfig {
             ("number of heads", self.n_heads, MAX_WIDTH),
             ("number of key/value heads", self.n_kv_heads, MAX_WIDTH),
             ("head size", self.head_dim, MAX_HEAD_DIM),
-            ("size of all heads", self.n_heads.saturating_mul(self.head_dim), MAX_WIDTH),
+            (
+                "size of all heads",
+                self.n_heads.saturating_mul(self.head_dim),
+                MAX_WIDTH,
+            ),
             ("vocabulary size", self.vocab_size, MAX_VOCAB),
             ("context length", self.context_length, MAX_CONTEXT),
         ];

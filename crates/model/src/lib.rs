@@ -65,17 +65,23 @@ impl Model {
 }
 
 fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelConfig, Error> {
-    let missing = |key: &str| {
-        Error::MissingKey { file: checkpoint.name().into(), key: key.into() }
+    let missing = |key: &str| Error::MissingKey {
+        file: checkpoint.name().into(),
+        key: key.into(),
     };
     match checkpoint.source() {
         Source::Gguf => {
-            let metadata = checkpoint.gguf().ok_or_else(|| missing("general.architecture"))?;
+            let metadata = checkpoint
+                .gguf()
+                .ok_or_else(|| missing("general.architecture"))?;
             config::gguf::read(metadata, catalog, rope_factors(checkpoint)?)
         }
         Source::HuggingFace => {
             let config = checkpoint.hf().and_then(|files| files.config.as_ref());
-            config::hf::read(checkpoint.name(), config.ok_or_else(|| missing("config.json"))?)
+            config::hf::read(
+                checkpoint.name(),
+                config.ok_or_else(|| missing("config.json"))?,
+            )
         }
     }
 }
@@ -95,7 +101,12 @@ fn rope_factors(checkpoint: &Checkpoint) -> Result<Option<Vec<f32>>, Error> {
         });
     }
     let (numbers, _) = tensor.bytes.as_chunks::<4>();
-    Ok(Some(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
+    Ok(Some(
+        numbers
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect(),
+    ))
 }
 
 #[cfg(test)]

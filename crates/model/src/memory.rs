@@ -38,8 +38,14 @@ impl Model {
     pub fn memory_plan(&self, n_tokens: usize, kv_bits: f64) -> MemoryPlan {
         let weights = self.weight_groups();
         let elems = |n_tokens: usize| {
-            let kept = |layer| self.config.window_of(layer).map_or(n_tokens, |w| w.min(n_tokens));
-            let tokens: u64 = (0..self.config.n_layers).map(|layer| kept(layer) as u64).sum();
+            let kept = |layer| {
+                self.config
+                    .window_of(layer)
+                    .map_or(n_tokens, |w| w.min(n_tokens))
+            };
+            let tokens: u64 = (0..self.config.n_layers)
+                .map(|layer| kept(layer) as u64)
+                .sum();
             2 * tokens * self.config.kv_width() as u64
         };
         let bytes = |elems: u64| (elems as f64 * kv_bits / 8.0).ceil() as u64;
@@ -69,7 +75,12 @@ impl Model {
                 let position = groups.iter().position(|group| group.label == node.label);
                 let position = position.unwrap_or_else(|| {
                     let label = node.label;
-                    groups.push(WeightGroup { label, n_tensors: 0, n_params: 0, size_bytes: 0 });
+                    groups.push(WeightGroup {
+                        label,
+                        n_tensors: 0,
+                        n_params: 0,
+                        size_bytes: 0,
+                    });
                     groups.len() - 1
                 });
                 let (group, weight) = (&mut groups[position], &self.graph.weights[id.0]);
@@ -92,7 +103,8 @@ mod tests {
 
     #[test]
     fn plan_adds_up() {
-        let checkpoint = Checkpoint::open(&Golden::named("gemma3-pattern").gguf().unwrap()).unwrap();
+        let checkpoint =
+            Checkpoint::open(&Golden::named("gemma3-pattern").gguf().unwrap()).unwrap();
         let model = Model::from_checkpoint(&checkpoint).unwrap();
         let plan = model.memory_plan(100, 16.0);
         assert_eq!(plan.weight_bytes, checkpoint.size_bytes());

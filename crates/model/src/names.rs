@@ -115,7 +115,12 @@ const fn row_of(
     gguf: &'static str,
     hf: [Option<&'static str>; 2],
 ) -> Row {
-    Row { role, per_layer, gguf, hf }
+    Row {
+        role,
+        per_layer,
+        gguf,
+        hf,
+    }
 }
 
 const fn both(name: &'static str) -> [Option<&'static str>; 2] {
@@ -125,15 +130,35 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py` and `modeling_gemma3.py`.
 const TABLE: [Row; 17] = [
-    row_of(Role::TokenEmbedding, false, "token_embd", both("embed_tokens")),
+    row_of(
+        Role::TokenEmbedding,
+        false,
+        "token_embd",
+        both("embed_tokens"),
+    ),
     row_of(Role::RopeFactors, false, "rope_freqs", [None, None]),
     row_of(Role::AttnNorm, true, "attn_norm", both("input_layernorm")),
     row_of(Role::AttnQ, true, "attn_q", both("self_attn.q_proj")),
     row_of(Role::AttnK, true, "attn_k", both("self_attn.k_proj")),
     row_of(Role::AttnV, true, "attn_v", both("self_attn.v_proj")),
-    row_of(Role::AttnQNorm, true, "attn_q_norm", both("self_attn.q_norm")),
-    row_of(Role::AttnKNorm, true, "attn_k_norm", both("self_attn.k_norm")),
-    row_of(Role::AttnOutput, true, "attn_output", both("self_attn.o_proj")),
+    row_of(
+        Role::AttnQNorm,
+        true,
+        "attn_q_norm",
+        both("self_attn.q_norm"),
+    ),
+    row_of(
+        Role::AttnKNorm,
+        true,
+        "attn_k_norm",
+        both("self_attn.k_norm"),
+    ),
+    row_of(
+        Role::AttnOutput,
+        true,
+        "attn_output",
+        both("self_attn.o_proj"),
+    ),
     row_of(
         Role::AttnPostNorm,
         true,
@@ -144,12 +169,20 @@ const TABLE: [Row; 17] = [
         Role::FfnNorm,
         true,
         "ffn_norm",
-        [Some("post_attention_layernorm"), Some("pre_feedforward_layernorm")],
+        [
+            Some("post_attention_layernorm"),
+            Some("pre_feedforward_layernorm"),
+        ],
     ),
     row_of(Role::FfnGate, true, "ffn_gate", both("mlp.gate_proj")),
     row_of(Role::FfnUp, true, "ffn_up", both("mlp.up_proj")),
     row_of(Role::FfnDown, true, "ffn_down", both("mlp.down_proj")),
-    row_of(Role::FfnPostNorm, true, "post_ffw_norm", [None, Some("post_feedforward_layernorm")]),
+    row_of(
+        Role::FfnPostNorm,
+        true,
+        "post_ffw_norm",
+        [None, Some("post_feedforward_layernorm")],
+    ),
     row_of(Role::OutputNorm, false, "output_norm", both("norm")),
     row_of(Role::Output, false, "output", both("lm_head")),
 ];
@@ -160,22 +193,38 @@ fn row(role: Role) -> &'static Row {
 
 /// Prefixes that Hugging Face files put before the text model's modules: plain causal models, the
 /// multimodal wrappers of transformers 4 and of 5, and the bare text model.
-pub const HF_PREFIXES: [&str; 4] = ["model.", "language_model.model.", "model.language_model.", ""];
+pub const HF_PREFIXES: [&str; 4] = [
+    "model.",
+    "language_model.model.",
+    "model.language_model.",
+    "",
+];
 
 impl TensorName {
     /// A weight that the model has once.
     pub fn global(role: Role) -> TensorName {
-        TensorName { layer: None, role, part: Part::Weight }
+        TensorName {
+            layer: None,
+            role,
+            part: Part::Weight,
+        }
     }
 
     /// A weight of block `layer`.
     pub fn block(layer: usize, role: Role) -> TensorName {
-        TensorName { layer: Some(layer), role, part: Part::Weight }
+        TensorName {
+            layer: Some(layer),
+            role,
+            part: Part::Weight,
+        }
     }
 
     /// The bias that goes with this weight.
     pub fn bias(self) -> TensorName {
-        TensorName { part: Part::Bias, ..self }
+        TensorName {
+            part: Part::Bias,
+            ..self
+        }
     }
 
     /// The name in GGUF files: `blk.3.attn_q.weight`.
@@ -195,7 +244,9 @@ impl TensorName {
             (Some(layer), _) => format!("{prefix}layers.{layer}.{name}.{suffix}"),
             // The head belongs to the causal model that wraps the text model.
             (None, Role::Output) => {
-                let wrapper = prefix.strip_suffix("model.").filter(|outer| outer.ends_with('.'));
+                let wrapper = prefix
+                    .strip_suffix("model.")
+                    .filter(|outer| outer.ends_with('.'));
                 format!("{}{name}.{suffix}", wrapper.unwrap_or(""))
             }
             (None, _) => format!("{prefix}{name}.{suffix}"),
@@ -213,7 +264,11 @@ impl TensorName {
             None => (None, stem),
         };
         let row = TABLE.iter().find(|row| row.gguf == stem)?;
-        (row.per_layer == layer.is_some()).then_some(TensorName { layer, role: row.role, part })
+        (row.per_layer == layer.is_some()).then_some(TensorName {
+            layer,
+            role: row.role,
+            part,
+        })
     }
 
     /// Reads a Hugging Face name with any of [`HF_PREFIXES`]; `None` if it is not one of this table.
@@ -231,9 +286,15 @@ impl TensorName {
                     }
                     None => (None, stem),
                 };
-                let row = TABLE.iter().find(|row| row.hf[norms as usize] == Some(stem))?;
+                let row = TABLE
+                    .iter()
+                    .find(|row| row.hf[norms as usize] == Some(stem))?;
                 let fits = row.per_layer == layer.is_some();
-                fits.then_some(TensorName { layer, role: row.role, part })
+                fits.then_some(TensorName {
+                    layer,
+                    role: row.role,
+                    part,
+                })
             })
     }
 }

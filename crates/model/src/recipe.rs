@@ -50,7 +50,12 @@ enum Mix {
 }
 
 const fn row(name: &'static str, base: DType, file_type: Option<u32>, mix: Mix) -> Row {
-    Row { name, base, file_type, mix }
+    Row {
+        name,
+        base,
+        file_type,
+        mix,
+    }
 }
 
 /// One row a name. Numbers: `enum llama_ftype`.
@@ -107,7 +112,10 @@ impl Recipe {
     pub fn from_name(name: &str) -> Result<Recipe, Error> {
         Recipe::parse(name).ok_or_else(|| Error::UnknownRecipe {
             found: name.chars().take(40).collect(),
-            known: Recipe::all().map(Recipe::name).collect::<Vec<_>>().join(", "),
+            known: Recipe::all()
+                .map(Recipe::name)
+                .collect::<Vec<_>>()
+                .join(", "),
         })
     }
 
@@ -251,7 +259,11 @@ pub fn fitting(wanted: DType, n: usize, k: usize) -> DType {
 impl std::fmt::Display for Recipe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())?;
-        if self.pure { f.write_str(PURE_SUFFIX) } else { Ok(()) }
+        if self.pure {
+            f.write_str(PURE_SUFFIX)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -276,10 +288,16 @@ mod tests {
         }
         assert_eq!(Recipe::parse("q4_k").unwrap().name(), "Q4_K_M");
         let pure = Recipe::parse("q6_k_pure").unwrap();
-        assert_eq!((pure.to_string().as_str(), pure.base()), ("Q6_K_PURE", DType::Q6K));
+        assert_eq!(
+            (pure.to_string().as_str(), pure.base()),
+            ("Q6_K_PURE", DType::Q6K)
+        );
         assert_eq!(Recipe::parse("Q4_K_XL"), None);
         let error = Recipe::from_name("Q4_K_XL").unwrap_err().to_string();
-        assert!(error.contains("Q4_K_XL") && error.contains("IQ4_NL"), "{error}");
+        assert!(
+            error.contains("Q4_K_XL") && error.contains("IQ4_NL"),
+            "{error}"
+        );
     }
 
     /// What `llama-quantize` chooses for Llama 3.2 1B: 16 layers, tied head, four query heads a
@@ -310,7 +328,11 @@ mod tests {
             ("Q4NX", 0, Role::FfnDown, DType::Q4nx),
         ];
         for (recipe, layer, role, expected) in cases {
-            assert_eq!(dtype(recipe, "llama-3.2-1b", layer, role), expected, "{recipe} {role:?}");
+            assert_eq!(
+                dtype(recipe, "llama-3.2-1b", layer, role),
+                expected,
+                "{recipe} {role:?}"
+            );
         }
     }
 
@@ -318,7 +340,10 @@ mod tests {
     #[test]
     fn rows_that_do_not_divide_get_a_smaller_block() {
         assert_eq!(dtype("Q4_K_M", "gemma-3-1b", 3, Role::AttnQ), DType::Q5_0);
-        assert_eq!(dtype("Q4_K_M", "gemma-3-1b", 0, Role::TokenEmbedding), DType::Q8_0);
+        assert_eq!(
+            dtype("Q4_K_M", "gemma-3-1b", 0, Role::TokenEmbedding),
+            DType::Q8_0
+        );
         assert_eq!(dtype("Q4_K_M", "gemma-3-1b", 0, Role::FfnDown), DType::Q6K);
         let substitutes = [
             (DType::Q4K, 256, DType::Q4K),

@@ -25,11 +25,11 @@ use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
 use millrace_format::{TensorSpec, TensorType, output};
 use millrace_quant::DType;
 
+use crate::Error;
 use crate::arch::{self, Layout};
 use crate::config::{self, ModelConfig};
 use crate::names::{HF_PREFIXES, TensorName};
 use crate::recipe::Recipe;
-use crate::Error;
 
 pub use geometry::Geometry;
 
@@ -125,7 +125,9 @@ impl<'a> Job<'a> {
         out: &'a Path,
         options: &'a SynthOptions<'a>,
     ) -> Result<Job<'a>, Error> {
-        let is_gguf = out.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
+        let is_gguf = out
+            .extension()
+            .is_some_and(|ext| ext.eq_ignore_ascii_case("gguf"));
         let layout = match (is_gguf, options.recipe.is_q4nx()) {
             (true, _) => Layout::Gguf,
             (false, true) => Layout::Q4nx,
@@ -145,7 +147,14 @@ impl<'a> Job<'a> {
         }
         config.validate(&file)?;
         let plan = plan(&config, layout, options.recipe);
-        Ok(Job { geometry, out, options, config, layout, plan })
+        Ok(Job {
+            geometry,
+            out,
+            options,
+            config,
+            layout,
+            plan,
+        })
     }
 
     fn specs(&self) -> Vec<TensorSpec> {
@@ -218,8 +227,14 @@ impl<'a> Job<'a> {
 
     fn make_folder(&self) -> Result<(), Error> {
         let (path, action) = (self.out.to_owned(), "create the folder");
-        std::fs::create_dir_all(self.out)
-            .map_err(|source| millrace_format::Error::Io { path, action, source }.into())
+        std::fs::create_dir_all(self.out).map_err(|source| {
+            millrace_format::Error::Io {
+                path,
+                action,
+                source,
+            }
+            .into()
+        })
     }
 
     /// The JSON files, before the weights get their names: without weights a folder is no model.
@@ -249,7 +264,15 @@ fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe) -> Vec<Planned> {
                 .expect("the list for this layout has only names it can spell"),
         };
         let tensor_type = TensorType::Weights(dtype);
-        Planned { name, dtype, spec: TensorSpec { name: spelled, tensor_type, shape } }
+        Planned {
+            name,
+            dtype,
+            spec: TensorSpec {
+                name: spelled,
+                tensor_type,
+                shape,
+            },
+        }
     };
     config.tensors(layout).into_iter().map(planned).collect()
 }

@@ -54,7 +54,11 @@ fn gguf_gives_the_same_model() {
         let mut config = gguf.config.clone();
         if let RopeScaling::Factors(_) = config.rope.scaling {
             let (a, b) = (&gguf.graph.ropes[0].inv_freq, &hf.graph.ropes[0].inv_freq);
-            assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-6 * b), "{}", golden.name);
+            assert!(
+                a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-6 * b),
+                "{}",
+                golden.name
+            );
             config.rope = hf.config.rope.clone();
         }
         assert_eq!(config, hf.config, "{}", golden.name);
@@ -71,10 +75,14 @@ fn gguf_gives_the_same_model() {
 fn conventions_follow_the_file() {
     let style = |path: &Path| open(path).graph.ropes[0].style;
     let offset = |path: &Path| {
-        open(path).graph.nodes.iter().find_map(|node| match node.op {
-            Op::RmsNorm { offset, .. } => Some(offset),
-            _ => None,
-        })
+        open(path)
+            .graph
+            .nodes
+            .iter()
+            .find_map(|node| match node.op {
+                Op::RmsNorm { offset, .. } => Some(offset),
+                _ => None,
+            })
     };
     let llama = Golden::named("llama-llama3");
     assert_eq!(style(llama.hf()), RopeStyle::HalfSplit);
@@ -146,8 +154,12 @@ fn listed_tensors_are_exactly_those_the_graph_reads() {
             let mut listed: Vec<_> = tensors.iter().map(|info| info.name.as_str()).collect();
             // The divisors are part of the configuration, not of the graph.
             listed.retain(|name| *name != TensorName::global(Role::RopeFactors).gguf());
-            let mut read: Vec<_> =
-                model.graph.weights.iter().map(|weight| weight.name.as_str()).collect();
+            let mut read: Vec<_> = model
+                .graph
+                .weights
+                .iter()
+                .map(|weight| weight.name.as_str())
+                .collect();
             listed.sort_unstable();
             read.sort_unstable();
             assert_eq!(listed, read);
@@ -161,7 +173,9 @@ fn a_wrong_weight_is_named() {
     for i in 0..tensors.len() {
         let name = tensors[i].name.clone();
         let refused = |tensors: &[TensorInfo]| {
-            let error = build(tiny(), Source::Gguf, tensors).unwrap_err().to_string();
+            let error = build(tiny(), Source::Gguf, tensors)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(&format!("`{name}`")), "{error}");
             error
         };
@@ -183,7 +197,10 @@ fn a_wrong_weight_is_named() {
 #[test]
 fn a_quantised_vector_is_refused() {
     let mut tensors = complete(&tiny(), Source::Gguf);
-    let norm = tensors.iter_mut().find(|info| info.name == "output_norm.weight").unwrap();
+    let norm = tensors
+        .iter_mut()
+        .find(|info| info.name == "output_norm.weight")
+        .unwrap();
     norm.tensor_type = TensorType::Weights(DType::Q8_0);
     let error = build(tiny(), Source::Gguf, &tensors).unwrap_err();
     assert!(matches!(error, Error::TensorType { .. }), "{error}");
@@ -193,7 +210,10 @@ fn a_quantised_vector_is_refused() {
 fn weights_without_a_place_are_refused_inside_blocks_only() {
     let extra = |name: &str| {
         let mut tensors = complete(&tiny(), Source::Gguf);
-        tensors.push(TensorInfo { name: name.into(), ..tensors[0].clone() });
+        tensors.push(TensorInfo {
+            name: name.into(),
+            ..tensors[0].clone()
+        });
         build(tiny(), Source::Gguf, &tensors)
     };
     let error = extra("blk.1.ffn_gate_inp.weight").unwrap_err();
@@ -205,11 +225,16 @@ fn weights_without_a_place_are_refused_inside_blocks_only() {
 
 #[test]
 fn q4nx_tensors_take_their_shape_from_the_configuration() {
-    let config = ModelConfig { d_model: 256, ..tiny() };
+    let config = ModelConfig {
+        d_model: 256,
+        ..tiny()
+    };
     let mut tensors = complete(&config, Source::HuggingFace);
     for info in &mut tensors {
         if info.name.ends_with("q_proj.weight") {
-            let [n, k] = info.shape[..] else { panic!("a matrix") };
+            let [n, k] = info.shape[..] else {
+                panic!("a matrix")
+            };
             info.tensor_type = TensorType::Weights(DType::Q4nx);
             info.size_bytes = DType::Q4nx.size_bytes(n, k).unwrap();
             info.shape = vec![info.size_bytes / 5120 * 32, 256];
@@ -217,6 +242,11 @@ fn q4nx_tensors_take_their_shape_from_the_configuration() {
         }
     }
     let model = build(config, Source::HuggingFace, &tensors).unwrap();
-    let q = model.graph.weights.iter().find(|weight| weight.name.contains("q_proj")).unwrap();
+    let q = model
+        .graph
+        .weights
+        .iter()
+        .find(|weight| weight.name.contains("q_proj"))
+        .unwrap();
     assert_eq!((q.n, q.k, q.dtype), (64, 256, DType::Q4nx));
 }

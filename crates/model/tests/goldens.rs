@@ -17,7 +17,10 @@ fn check(path: &Path, expected: &Expected, what: &str) {
     assert_logits_close(&output.logits, &expected.logits, what);
     for (layer, (found, expected)) in output.hidden.iter().zip(&expected.hidden).enumerate() {
         let agreement = Agreement::of(found, expected);
-        assert!(agreement.nmse < 1e-10, "{what}: hidden state {layer}: {agreement:?}");
+        assert!(
+            agreement.nmse < 1e-10,
+            "{what}: hidden state {layer}: {agreement:?}"
+        );
     }
     assert_eq!(output.hidden.len(), expected.hidden.len(), "{what}");
 }
@@ -33,7 +36,11 @@ fn hugging_face_folders() {
 fn gguf_files_by_llama_cpp() {
     for golden in Golden::all() {
         if let Some(path) = golden.gguf() {
-            check(&path, &golden.expected(), &format!("{} (GGUF)", golden.name));
+            check(
+                &path,
+                &golden.expected(),
+                &format!("{} (GGUF)", golden.name),
+            );
         }
     }
 }

@@ -29,24 +29,29 @@ impl Agreement {
     /// # Panics
     /// If the shapes differ or there are no elements.
     pub fn of(found: &Rows, expected: &Rows) -> Agreement {
-        assert_eq!((found.n(), found.width), (expected.n(), expected.width), "shapes differ");
+        assert_eq!(
+            (found.n(), found.width),
+            (expected.n(), expected.width),
+            "shapes differ"
+        );
         assert!(!expected.data.is_empty(), "nothing to compare");
-        let fold = |pick: fn(f32, f32) -> f32, start: f32| {
-            expected.data.iter().copied().fold(start, pick)
-        };
+        let fold =
+            |pick: fn(f32, f32) -> f32, start: f32| expected.data.iter().copied().fold(start, pick);
         let range = fold(f32::max, f32::MIN) - fold(f32::min, f32::MAX);
         let difference = |(a, b): (&f32, &f32)| {
             let d = (a - b).abs();
             if d.is_nan() { f32::INFINITY } else { d }
         };
-        let differences: Vec<f32> =
-            found.data.iter().zip(&expected.data).map(difference).collect();
+        let differences: Vec<f32> = found
+            .data
+            .iter()
+            .zip(&expected.data)
+            .map(difference)
+            .collect();
         let worst = index_of_max(&differences);
         let squares = |x: &[f32]| x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
         let n = expected.n();
-        let same = (0..n).filter(|&i| {
-            index_of_max(found.row(i)) == index_of_max(expected.row(i))
-        });
+        let same = (0..n).filter(|&i| index_of_max(found.row(i)) == index_of_max(expected.row(i)));
         Agreement {
             max_abs_over_range: differences[worst] / range.max(f32::MIN_POSITIVE),
             worst_row: worst / expected.width,
@@ -63,7 +68,10 @@ impl Agreement {
 /// The cosine of the angle between two vectors; 0 if one is zero or not a number.
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| {
-        a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>()
+        a.iter()
+            .zip(b)
+            .map(|(x, y)| f64::from(*x) * f64::from(*y))
+            .sum::<f64>()
     };
     let cosine = dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
     if cosine.is_nan() { 0.0 } else { cosine }
@@ -92,7 +100,11 @@ pub fn top_k(x: &[f32], k: usize) -> Vec<usize> {
 /// With the place and size of the largest difference if it is above the bound.
 pub fn assert_logits_close(found: &Rows, expected: &Rows, what: &str) {
     let agreement = Agreement::of(found, expected);
-    let Agreement { worst_row, worst_column, .. } = agreement;
+    let Agreement {
+        worst_row,
+        worst_column,
+        ..
+    } = agreement;
     assert!(
         agreement.max_abs_over_range <= F32_LOGIT_TOLERANCE,
         "{what}: position {worst_row}, token {worst_column}: {} where {} is expected; {agreement:?}",
@@ -107,7 +119,11 @@ pub fn assert_logits_close(found: &Rows, expected: &Rows, what: &str) {
 /// # Panics
 /// With the first position that fails.
 pub fn assert_top5(found: &Rows, expected: &Rows, what: &str) {
-    assert_eq!((found.n(), found.width), (expected.n(), expected.width), "{what}: shapes differ");
+    assert_eq!(
+        (found.n(), found.width),
+        (expected.n(), expected.width),
+        "{what}: shapes differ"
+    );
     for i in 0..expected.n() {
         let (ours, theirs) = (top_k(found.row(i), 5), top_k(expected.row(i), 5));
         assert!(
@@ -122,7 +138,10 @@ mod tests {
     use super::*;
 
     fn rows(data: &[f32]) -> Rows {
-        Rows { width: 4, data: data.to_vec() }
+        Rows {
+            width: 4,
+            data: data.to_vec(),
+        }
     }
 
     const X: [f32; 8] = [0.0, 1.0, 2.0, 3.0, 9.0, -1.0, 4.0, 5.0];
@@ -162,8 +181,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "position 0")]
     fn top5_gate_fails_on_a_stranger() {
-        let expected = Rows { width: 8, data: (0..8).map(|i| i as f32).collect() };
-        let found = Rows { width: 8, data: (0..8).map(|i| -(i as f32)).collect() };
+        let expected = Rows {
+            width: 8,
+            data: (0..8).map(|i| i as f32).collect(),
+        };
+        let found = Rows {
+            width: 8,
+            data: (0..8).map(|i| -(i as f32)).collect(),
+        };
         assert_top5(&found, &expected, "test");
     }
 }

@@ -70,8 +70,14 @@ impl Golden {
     }
 
     fn at(dir: PathBuf) -> Golden {
-        let name = dir.file_name().expect("a folder inside the root").to_string_lossy();
-        Golden { name: name.into_owned(), dir }
+        let name = dir
+            .file_name()
+            .expect("a folder inside the root")
+            .to_string_lossy();
+        Golden {
+            name: name.into_owned(),
+            dir,
+        }
     }
 
     /// The Hugging Face folder (`config.json` of transformers 5, F32 safetensors).
@@ -89,8 +95,10 @@ impl Golden {
     pub fn hf_v4(&self) -> Option<TempDir> {
         let config = Some(self.dir.join("config.v4.json")).filter(|path| path.is_file())?;
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let copies =
-            [(config, "config.json"), (self.dir.join("model.safetensors"), "model.safetensors")];
+        let copies = [
+            (config, "config.json"),
+            (self.dir.join("model.safetensors"), "model.safetensors"),
+        ];
         for (from, to) in copies {
             fs::copy(&from, folder.path().join(to))
                 .unwrap_or_else(|e| panic!("{}: {e}", from.display()));
@@ -121,8 +129,14 @@ fn root() -> PathBuf {
 fn to_rows(tensor: &Tensor<'_>) -> Rows {
     let (numbers, rest) = tensor.bytes.as_chunks::<4>();
     assert!(rest.is_empty(), "{} is f32", tensor.info.name);
-    let data = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    Rows { width: tensor.k(), data }
+    let data = numbers
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        .collect();
+    Rows {
+        width: tensor.k(),
+        data,
+    }
 }
 
 #[cfg(test)]
@@ -137,8 +151,17 @@ mod tests {
             assert!(n > 1, "{}", golden.name);
             assert_eq!(expected.logits.n(), n, "{}", golden.name);
             assert!(expected.hidden.len() > 2, "{}", golden.name);
-            assert!(expected.hidden.iter().all(|rows| rows.n() == n), "{}", golden.name);
-            assert!(expected.tokens.iter().all(|&id| (id as usize) < expected.logits.width));
+            assert!(
+                expected.hidden.iter().all(|rows| rows.n() == n),
+                "{}",
+                golden.name
+            );
+            assert!(
+                expected
+                    .tokens
+                    .iter()
+                    .all(|&id| (id as usize) < expected.logits.width)
+            );
         }
     }
 

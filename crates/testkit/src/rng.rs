@@ -55,7 +55,10 @@ mod tests {
         let x = Rng::new(1).normals(20_000, 1.0);
         let mean = x.iter().sum::<f32>() / x.len() as f32;
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / x.len() as f32;
-        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
+        assert!(
+            mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05,
+            "{mean} {variance}"
+        );
     }
 
     #[test]

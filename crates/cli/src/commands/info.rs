@@ -7,7 +7,7 @@ use crate::describe::Summary;
 use crate::engine_args::kv_type_parser;
 use crate::exit::Outcome;
 use crate::model_arg::ModelArgs;
-use crate::output::{Align, Out, Paint, Table, Ui, bytes, count};
+use crate::output::{Align, Out, Paint, Table, Ui, bytes, count, printable};
 use memory::MemoryPlan;
 use millrace_format::Checkpoint;
 use millrace_model::{Model, ModelConfig};
@@ -79,10 +79,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
                 runnable.plan.print(&mut out)?;
             }
             Err(why) => {
-                out.line(format!(
-                    "  runs here      {}: {why}",
-                    Paint::Warning.stdout("no")
-                ))?;
+                let no = Paint::Warning.stdout("no");
+                out.line(format!("  runs here      {no}: {}", printable(why)))?;
                 print_types(&summary, &mut out)?;
             }
         }
@@ -95,11 +93,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 fn print_summary(summary: &Summary, out: &mut Out) -> Outcome {
-    out.line(Paint::Bold.stdout(summary.title.as_deref().unwrap_or(&summary.name)))?;
-    let architecture = summary.architecture.as_deref().unwrap_or("unknown");
+    let title = printable(summary.title.as_deref().unwrap_or(&summary.name));
+    out.line(Paint::Bold.stdout(&title))?;
+    let architecture = printable(summary.architecture.as_deref().unwrap_or("unknown"));
     for (name, value) in [
         ("file", format!("{}, {}", summary.name, summary.format)),
-        ("architecture", architecture.to_owned()),
+        ("architecture", architecture.into_owned()),
         ("parameters", count(summary.n_params)),
         ("quantization", summary.quantization.clone()),
         (

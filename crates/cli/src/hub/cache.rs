@@ -74,10 +74,17 @@ impl Cache {
 }
 
 /// Bytes an ordinary user may still write where `path` is, or would be made.
+#[cfg(unix)]
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let existing = path.ancestors().find(|folder| folder.is_dir())?;
     let stats = rustix::fs::statvfs(existing).ok()?;
     stats.f_bavail.checked_mul(stats.f_frsize)
+}
+
+/// Unknown on this system.
+#[cfg(not(unix))]
+pub(crate) fn free_bytes(_path: &Path) -> Option<u64> {
+    None
 }
 
 /// The entries of a folder; none if it cannot be read.

@@ -9,6 +9,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::time::Duration;
 use ureq::http::{StatusCode, header};
 
@@ -188,17 +189,20 @@ impl<'a> Transfer<'a> {
             etag: None,
             progress,
         };
-        transfer.rehash().map_err(Error::file(path))?;
+        transfer.rehash(&path)?;
         if transfer.position > blob.size_bytes {
             transfer.restart()?;
         }
         Ok(transfer)
     }
 
-    fn rehash(&mut self) -> std::io::Result<()> {
+    fn rehash(&mut self, path: &Path) -> Result<(), Error> {
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            match self.file.read(&mut chunk)? {
+            if interrupt::is_raised() {
+                return Err(Error::Interrupted);
+            }
+            match self.file.read(&mut chunk).map_err(Error::file(path))? {
                 0 => return Ok(()),
                 n => self.accept(&chunk[..n]),
             }

@@ -22,7 +22,8 @@ pub(crate) const LINE_BYTES: usize = 64;
 
 /// What a panel holds and therefore which activations multiply it.
 ///
-/// A *line* is one 32-bit lane for each of the 16 rows.
+/// A *line* is one 32-bit lane for each of the 16 rows. Offsets of bytes and the form of integer scales are those of AVX-512 VNNI;
+/// AVX2 has its own (see its tiles), with the same arithmetic on the whole numbers they stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// One f32 line a column; activations f32. Columns of a chunk are summed by fused

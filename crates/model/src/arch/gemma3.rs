@@ -23,7 +23,10 @@ pub(super) static FAMILY: Family = Family {
     query_pre_attn_scalar: Some(256.0),
     hf_biases: None,
     hf_mlp_bias: false,
-    hf_windows: HfWindows::Pattern { window: 4096, pattern: 6 },
+    hf_windows: HfWindows::Pattern {
+        window: 4096,
+        pattern: 6,
+    },
     hf_defaults: HfDefaults {
         vocab_size: 262_208,
         d_model: 2304,

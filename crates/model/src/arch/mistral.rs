@@ -21,7 +21,11 @@ pub(super) static FAMILY: Family = Family {
     qk_norm: false,
     local_rope_theta: None,
     query_pre_attn_scalar: None,
-    hf_biases: Some(Biases { qkv: false, attn_output: false, ffn: false }),
+    hf_biases: Some(Biases {
+        qkv: false,
+        attn_output: false,
+        ffn: false,
+    }),
     hf_mlp_bias: false,
     hf_windows: HfWindows::All(4096),
     hf_defaults: HfDefaults {

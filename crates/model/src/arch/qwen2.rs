@@ -20,9 +20,16 @@ pub(super) static FAMILY: Family = Family {
     qk_norm: false,
     local_rope_theta: None,
     query_pre_attn_scalar: None,
-    hf_biases: Some(Biases { qkv: true, attn_output: false, ffn: false }),
+    hf_biases: Some(Biases {
+        qkv: true,
+        attn_output: false,
+        ffn: false,
+    }),
     hf_mlp_bias: false,
-    hf_windows: HfWindows::FromLayer { window: 4096, first: 28 },
+    hf_windows: HfWindows::FromLayer {
+        window: 4096,
+        first: 28,
+    },
     hf_defaults: HfDefaults {
         vocab_size: 151_936,
         d_model: 4096,

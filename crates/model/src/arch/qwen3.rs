@@ -21,7 +21,10 @@ pub(super) static FAMILY: Family = Family {
     query_pre_attn_scalar: None,
     hf_biases: None,
     hf_mlp_bias: false,
-    hf_windows: HfWindows::FromLayer { window: 4096, first: 28 },
+    hf_windows: HfWindows::FromLayer {
+        window: 4096,
+        first: 28,
+    },
     hf_defaults: HfDefaults {
         vocab_size: 151_936,
         d_model: 4096,

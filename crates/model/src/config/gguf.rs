@@ -28,7 +28,10 @@ impl<'a> Keys<'a> {
     }
 
     fn required(&self, key: &str) -> Result<usize, Error> {
-        let missing = || Error::MissingKey { file: self.file.into(), key: self.key(key) };
+        let missing = || Error::MissingKey {
+            file: self.file.into(),
+            key: self.key(key),
+        };
         self.usize(key)?.ok_or_else(missing)
     }
 
@@ -56,7 +59,11 @@ impl<'a> Keys<'a> {
     }
 
     fn unsupported(&self, feature: String, supported: &str) -> Error {
-        Error::Unsupported { file: self.file.into(), feature, supported: supported.into() }
+        Error::Unsupported {
+            file: self.file.into(),
+            feature,
+            supported: supported.into(),
+        }
     }
 }
 
@@ -68,12 +75,19 @@ pub(crate) fn read(
 ) -> Result<ModelConfig, Error> {
     let file = catalog.file();
     let family = family_of(file, metadata)?;
-    let keys = Keys { file, arch: family.gguf_arch, metadata };
+    let keys = Keys {
+        file,
+        arch: family.gguf_arch,
+        metadata,
+    };
     refuse_features(&keys)?;
     let n_layers = keys.required("block_count")?;
     let d_model = keys.required("embedding_length")?;
     let n_heads = keys.uniform("attention.head_count")?;
-    let missing = || Error::MissingKey { file: file.into(), key: keys.key("attention.head_count") };
+    let missing = || Error::MissingKey {
+        file: file.into(),
+        key: keys.key("attention.head_count"),
+    };
     let n_heads = n_heads.ok_or_else(missing)?;
     let head_dim = head_dim(&keys, d_model, n_heads)?;
     let windows = windows(family, &keys, n_layers)?;
@@ -94,7 +108,10 @@ pub(crate) fn read(
             Some(eps) => eps,
             None => {
                 let key = keys.key("attention.layer_norm_rms_epsilon");
-                return Err(Error::MissingKey { file: file.into(), key });
+                return Err(Error::MissingKey {
+                    file: file.into(),
+                    key,
+                });
             }
         },
         rope,
@@ -118,7 +135,10 @@ pub(crate) fn read(
 
 fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> {
     let key = "general.architecture";
-    let missing = || Error::MissingKey { file: file.into(), key: key.into() };
+    let missing = || Error::MissingKey {
+        file: file.into(),
+        key: key.into(),
+    };
     let name = metadata.get_str(key)?.ok_or_else(missing)?;
     arch::by_gguf_arch(name).ok_or_else(|| Error::Architecture {
         file: file.into(),
@@ -146,7 +166,10 @@ fn refuse_features(keys: &Keys<'_>) -> Result<(), Error> {
         ("rope.scaling.yarn_log_multiplier", 0.0, "YaRN"),
     ];
     for (key, neutral, what) in neutral {
-        if let Some(value) = keys.f32(key)?.filter(|value| *value != neutral && *value != 0.0) {
+        if let Some(value) = keys
+            .f32(key)?
+            .filter(|value| *value != neutral && *value != 0.0)
+        {
             let feature = format!("{what} (`{}` = {value})", keys.key(key));
             return Err(keys.unsupported(feature, "models without it"));
         }
@@ -175,9 +198,18 @@ fn head_dim(keys: &Keys<'_>, d_model: usize, n_heads: usize) -> Result<usize, Er
         }
     };
     let same = [
-        ("attention.value_length", "value heads of another size than key heads"),
-        ("attention.key_length_swa", "another head size in sliding layers"),
-        ("attention.value_length_swa", "another head size in sliding layers"),
+        (
+            "attention.value_length",
+            "value heads of another size than key heads",
+        ),
+        (
+            "attention.key_length_swa",
+            "another head size in sliding layers",
+        ),
+        (
+            "attention.value_length_swa",
+            "another head size in sliding layers",
+        ),
         ("rope.dimension_count", "RoPE over a part of the head"),
         ("rope.dimension_count_swa", "RoPE over a part of the head"),
     ];
@@ -202,7 +234,10 @@ fn vocab_size(catalog: &Catalog<'_>) -> Result<usize, Error> {
         }),
         None => {
             let key = format!("tensor {name}");
-            Err(Error::MissingKey { file: catalog.file().into(), key })
+            Err(Error::MissingKey {
+                file: catalog.file().into(),
+                key,
+            })
         }
     }
 }
@@ -231,7 +266,9 @@ fn windows(
             expected: format!("at most {}", super::MAX_LAYERS),
         });
     }
-    let window = keys.usize("attention.sliding_window")?.filter(|window| *window > 0);
+    let window = keys
+        .usize("attention.sliding_window")?
+        .filter(|window| *window > 0);
     let none = || (None, vec![false; n_layers]);
     let Some(window) = window else {
         return Ok(none());
@@ -277,7 +314,10 @@ fn ropes(
         None | Some("linear") => factor,
         Some("none") => None,
         Some(other) => {
-            let feature = format!("RoPE scaling `{other}` (`{}`)", keys.key("rope.scaling.type"));
+            let feature = format!(
+                "RoPE scaling `{other}` (`{}`)",
+                keys.key("rope.scaling.type")
+            );
             return Err(keys.unsupported(feature, "none, linear, rope_freqs.weight (llama3)"));
         }
     };
@@ -293,9 +333,9 @@ fn ropes(
     let theta = keys.f32("rope.freq_base")?.unwrap_or(10_000.0);
     let rope = RopeConfig { theta, scaling };
     let local = match family.local_rope_theta {
-        Some(default) if windowed => {
-            Some(RopeConfig::plain(keys.f32("rope.freq_base_swa")?.unwrap_or(default)))
-        }
+        Some(default) if windowed => Some(RopeConfig::plain(
+            keys.f32("rope.freq_base_swa")?.unwrap_or(default),
+        )),
         _ => None,
     };
     Ok((rope, local))
@@ -328,7 +368,10 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     set("attention.head_count_kv", size(config.n_kv_heads));
     set("attention.key_length", size(config.head_dim));
     set("attention.value_length", size(config.head_dim));
-    set("attention.layer_norm_rms_epsilon", Value::F32(config.norm_eps));
+    set(
+        "attention.layer_norm_rms_epsilon",
+        Value::F32(config.norm_eps),
+    );
     set("rope.dimension_count", size(config.head_dim));
     set("rope.freq_base", Value::F32(config.rope.theta));
     if let RopeScaling::Linear { factor } = config.rope.scaling {
@@ -357,13 +400,21 @@ fn follows_pattern(config: &ModelConfig, pattern: Option<usize>) -> bool {
         return false;
     };
     let slides = |layer: usize| pattern == 0 || !(layer + 1).is_multiple_of(pattern);
-    config.layer_windowed.iter().enumerate().all(|(layer, &windowed)| windowed == slides(layer))
+    config
+        .layer_windowed
+        .iter()
+        .enumerate()
+        .all(|(layer, &windowed)| windowed == slides(layer))
 }
 
 fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error> {
     let refuse = |feature: String, supported: &str| {
         let file = "GGUF metadata".into();
-        Err(Error::Unsupported { file, feature, supported: supported.into() })
+        Err(Error::Unsupported {
+            file,
+            feature,
+            supported: supported.into(),
+        })
     };
     if config.activation != family.activation {
         let feature = format!("activation {:?} in {}", config.activation, family.name);

@@ -86,7 +86,10 @@ fn family_of(config: &Object<'_>) -> Result<&'static Family, Error> {
             let family = names.iter().find_map(by_class);
             family.ok_or_else(|| match names.first() {
                 Some(name) => unknown(name),
-                None => Error::MissingKey { file: config.file.into(), key: "model_type".into() },
+                None => Error::MissingKey {
+                    file: config.file.into(),
+                    key: "model_type".into(),
+                },
             })
         }
     }
@@ -102,7 +105,10 @@ fn refuse_features(config: &Object<'_>) -> Result<(), Error> {
         "moe_intermediate_size",
     ];
     for key in moe {
-        if config.get(key).is_some_and(|value| value.as_u64() != Some(0)) {
+        if config
+            .get(key)
+            .is_some_and(|value| value.as_u64() != Some(0))
+        {
             let feature = format!("mixture of experts (`{key}`)");
             return Err(config.unsupported(feature, "dense models"));
         }
@@ -118,7 +124,10 @@ fn refuse_features(config: &Object<'_>) -> Result<(), Error> {
         return Err(config.unsupported(feature, "causal language models"));
     }
     if let Some(value) = config.get("quantization_config") {
-        let method = value.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+        let method = value
+            .get("quant_method")
+            .and_then(Value::as_str)
+            .unwrap_or("unknown");
         let feature = format!("`quantization_config` with method `{method}`");
         return Err(config.unsupported(feature, "unquantised safetensors, GGUF, Q4NX"));
     }
@@ -138,14 +147,19 @@ fn read_text(
 ) -> Result<ModelConfig, Error> {
     let defaults = &family.hf_defaults;
     let d_model = text.usize("hidden_size")?.unwrap_or(defaults.d_model);
-    let n_heads = text.usize("num_attention_heads")?.unwrap_or(defaults.n_heads);
+    let n_heads = text
+        .usize("num_attention_heads")?
+        .unwrap_or(defaults.n_heads);
     let head_dim = match text.usize("head_dim")?.or(defaults.head_dim) {
         Some(head_dim) => head_dim,
         None => derived_head_dim(text, d_model, n_heads)?,
     };
-    let n_layers = text.usize("num_hidden_layers")?.unwrap_or(defaults.n_layers);
-    let context_length =
-        text.usize("max_position_embeddings")?.unwrap_or(defaults.context_length);
+    let n_layers = text
+        .usize("num_hidden_layers")?
+        .unwrap_or(defaults.n_layers);
+    let context_length = text
+        .usize("max_position_embeddings")?
+        .unwrap_or(defaults.context_length);
     let tied = match text.bool("tie_word_embeddings")? {
         Some(tied) => Some(tied),
         None => outer.bool("tie_word_embeddings")?,
@@ -221,6 +235,9 @@ fn biases(family: &Family, text: &Object<'_>) -> Result<Biases, Error> {
     }
     let attention = text.bool("attention_bias")?.unwrap_or(false);
     let ffn = text.bool("mlp_bias")?.unwrap_or(false);
-    Ok(Biases { qkv: attention, attn_output: attention, ffn })
+    Ok(Biases {
+        qkv: attention,
+        attn_output: attention,
+        ffn,
+    })
 }
-

@@ -6,7 +6,10 @@ use crate::Error;
 impl RopeConfig {
     /// Unscaled RoPE with base `theta`.
     pub fn plain(theta: f32) -> RopeConfig {
-        RopeConfig { theta, scaling: RopeScaling::None }
+        RopeConfig {
+            theta,
+            scaling: RopeScaling::None,
+        }
     }
 
     /// Frequencies of the `head_dim/2` pairs: the angle of pair `i` at position `p` is
@@ -15,7 +18,9 @@ impl RopeConfig {
     pub fn inv_freq(&self, head_dim: usize) -> Vec<f32> {
         let factors = self.factors(head_dim);
         let base = unscaled(self.theta, head_dim);
-        base.zip(factors).map(|(freq, factor)| (freq / factor) as f32).collect()
+        base.zip(factors)
+            .map(|(freq, factor)| (freq / factor) as f32)
+            .collect()
     }
 
     /// Divisors of the unscaled frequencies, one a pair, as GGUF's `rope_freqs.weight` holds them;
@@ -23,9 +28,12 @@ impl RopeConfig {
     pub fn gguf_factors(&self, head_dim: usize) -> Option<Vec<f32>> {
         match self.scaling {
             RopeScaling::None | RopeScaling::Linear { .. } => None,
-            RopeScaling::Llama3 { .. } | RopeScaling::Factors(_) => {
-                Some(self.factors(head_dim).into_iter().map(|factor| factor as f32).collect())
-            }
+            RopeScaling::Llama3 { .. } | RopeScaling::Factors(_) => Some(
+                self.factors(head_dim)
+                    .into_iter()
+                    .map(|factor| factor as f32)
+                    .collect(),
+            ),
         }
     }
 
@@ -35,14 +43,21 @@ impl RopeConfig {
             RopeScaling::None => vec![1.0; n_pairs],
             RopeScaling::Linear { factor } => vec![f64::from(*factor); n_pairs],
             RopeScaling::Factors(factors) => factors.iter().copied().map(f64::from).collect(),
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_context,
+            } => {
                 let llama3 = Llama3 {
                     factor: f64::from(*factor),
                     low: f64::from(*low_freq_factor),
                     high: f64::from(*high_freq_factor),
                     context: *original_context as f64,
                 };
-                unscaled(self.theta, head_dim).map(|freq| llama3.factor_of(freq)).collect()
+                unscaled(self.theta, head_dim)
+                    .map(|freq| llama3.factor_of(freq))
+                    .collect()
             }
         }
     }
@@ -59,16 +74,28 @@ impl RopeConfig {
             high_freq_factor: 4.0,
             original_context: 8192,
         };
-        let guess = RopeConfig { theta: self.theta, scaling };
+        let guess = RopeConfig {
+            theta: self.theta,
+            scaling,
+        };
         let close = |a: f64, b: f32| (a - f64::from(b)).abs() <= 1e-5 * a.abs();
-        let same = guess.factors(head_dim).into_iter().zip(found).all(|(a, &b)| close(a, b));
+        let same = guess
+            .factors(head_dim)
+            .into_iter()
+            .zip(found)
+            .all(|(a, &b)| close(a, b));
         same.then_some(guess)
     }
 
     pub(super) fn validate(&self, file: &str, head_dim: usize) -> Result<(), Error> {
         let bad = |key: &str, found: String, expected: &str| {
             let (file, key, expected) = (file.into(), key.into(), expected.into());
-            Err(Error::BadValue { file, key, found, expected })
+            Err(Error::BadValue {
+                file,
+                key,
+                found,
+                expected,
+            })
         };
         let positive = |value: f32| value.is_finite() && value > 0.0;
         if !positive(self.theta) {
@@ -77,16 +104,31 @@ impl RopeConfig {
         match &self.scaling {
             RopeScaling::None => Ok(()),
             RopeScaling::Linear { factor } if positive(*factor) => Ok(()),
-            RopeScaling::Linear { factor } => {
-                bad("RoPE scaling factor", factor.to_string(), "a positive number")
-            }
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            RopeScaling::Linear { factor } => bad(
+                "RoPE scaling factor",
+                factor.to_string(),
+                "a positive number",
+            ),
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_context,
+            } => {
                 if !positive(*factor) {
-                    return bad("RoPE scaling factor", factor.to_string(), "a positive number");
+                    return bad(
+                        "RoPE scaling factor",
+                        factor.to_string(),
+                        "a positive number",
+                    );
                 }
                 if !(positive(*low_freq_factor) && high_freq_factor > low_freq_factor) {
                     let found = format!("low {low_freq_factor}, high {high_freq_factor}");
-                    return bad("RoPE low and high frequency factors", found, "0 < low < high");
+                    return bad(
+                        "RoPE low and high frequency factors",
+                        found,
+                        "0 < low < high",
+                    );
                 }
                 if *original_context == 0 {
                     return bad("RoPE original context", "0".into(), "at least 1");
@@ -96,7 +138,11 @@ impl RopeConfig {
             RopeScaling::Factors(factors) => {
                 if factors.len() != head_dim / 2 {
                     let expected = format!("{}, one a pair of the head", head_dim / 2);
-                    return bad("number of RoPE factors", factors.len().to_string(), &expected);
+                    return bad(
+                        "number of RoPE factors",
+                        factors.len().to_string(),
+                        &expected,
+                    );
                 }
                 match factors.iter().find(|factor| !positive(**factor)) {
                     Some(factor) => bad("RoPE factor", factor.to_string(), "a positive number"),

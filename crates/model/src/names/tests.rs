@@ -2,9 +2,17 @@ use super::*;
 
 fn all() -> impl Iterator<Item = TensorName> {
     TABLE.iter().flat_map(|row| {
-        let layers: &[Option<usize>] = if row.per_layer { &[Some(0), Some(27)] } else { &[None] };
+        let layers: &[Option<usize>] = if row.per_layer {
+            &[Some(0), Some(27)]
+        } else {
+            &[None]
+        };
         layers.iter().flat_map(|&layer| {
-            [Part::Weight, Part::Bias].map(|part| TensorName { layer, role: row.role, part })
+            [Part::Weight, Part::Bias].map(|part| TensorName {
+                layer,
+                role: row.role,
+                part,
+            })
         })
     })
 }
@@ -36,12 +44,21 @@ fn known_spellings() {
     assert_eq!(q.gguf(), "blk.3.attn_q.weight");
     assert_eq!(q.bias().gguf(), "blk.3.attn_q.bias");
     let hf = |name: TensorName, prefix, norms| name.hf(prefix, norms).unwrap();
-    assert_eq!(hf(q, "model.", HfNorms::Pre), "model.layers.3.self_attn.q_proj.weight");
+    assert_eq!(
+        hf(q, "model.", HfNorms::Pre),
+        "model.layers.3.self_attn.q_proj.weight"
+    );
     let head = TensorName::global(Role::Output);
     assert_eq!(hf(head, "model.", HfNorms::Pre), "lm_head.weight");
     let multimodal = "language_model.model.";
-    assert_eq!(hf(head, multimodal, HfNorms::Pre), "language_model.lm_head.weight");
-    assert_eq!(hf(head, "model.language_model.", HfNorms::Pre), "lm_head.weight");
+    assert_eq!(
+        hf(head, multimodal, HfNorms::Pre),
+        "language_model.lm_head.weight"
+    );
+    assert_eq!(
+        hf(head, "model.language_model.", HfNorms::Pre),
+        "lm_head.weight"
+    );
     let norm = TensorName::block(0, Role::FfnNorm);
     assert_eq!(
         hf(norm, "model.", HfNorms::Pre),
@@ -55,12 +72,26 @@ fn known_spellings() {
 
 #[test]
 fn other_names_are_not_read() {
-    let names = ["blk.x.attn_q.weight", "blk.03.attn_q.weight", "blk.3.attn_q", "attn_q.weight"];
-    for name in names.into_iter().chain(["blk.3.output.weight", "", ".weight", "blk."]) {
+    let names = [
+        "blk.x.attn_q.weight",
+        "blk.03.attn_q.weight",
+        "blk.3.attn_q",
+        "attn_q.weight",
+    ];
+    for name in names
+        .into_iter()
+        .chain(["blk.3.output.weight", "", ".weight", "blk."])
+    {
         assert_eq!(TensorName::parse_gguf(name), None, "{name}");
     }
-    let names = ["model.layers.1.self_attn.rotary_emb.inv_freq", "vision_tower.norm.weight"];
-    for name in names.into_iter().chain(["model.layers.0.norm.weight", "model.layers..mlp.weight"]) {
+    let names = [
+        "model.layers.1.self_attn.rotary_emb.inv_freq",
+        "vision_tower.norm.weight",
+    ];
+    for name in names
+        .into_iter()
+        .chain(["model.layers.0.norm.weight", "model.layers..mlp.weight"])
+    {
         assert_eq!(TensorName::parse_hf(name, HfNorms::Pre), None, "{name}");
     }
 }

@@ -177,7 +177,10 @@ static TABLE: [Row; 9] = [
 impl Geometry {
     /// The geometry of that name, in any case.
     pub fn named(name: &str) -> Option<Geometry> {
-        TABLE.iter().find(|row| row.name.eq_ignore_ascii_case(name)).map(Geometry)
+        TABLE
+            .iter()
+            .find(|row| row.name.eq_ignore_ascii_case(name))
+            .map(Geometry)
     }
 
     /// All geometries.
@@ -210,7 +213,10 @@ impl Geometry {
             vocab_size: row.vocab_size,
             context_length: row.context_length,
             norm_eps: row.norm_eps,
-            rope: RopeConfig { theta: row.rope_theta, scaling: row.rope_scaling.clone() },
+            rope: RopeConfig {
+                theta: row.rope_theta,
+                scaling: row.rope_scaling.clone(),
+            },
             rope_local: family.local_rope_theta.map(RopeConfig::plain),
             window: row.window,
             layer_windowed: (0..listed).map(windowed).collect(),

@@ -8,7 +8,13 @@ use crate::Model;
 
 fn options(recipe: &str) -> SynthOptions<'static> {
     let recipe = Recipe::parse(recipe).unwrap();
-    SynthOptions { recipe, vocab: None, n_layers: Some(2), seed: 1, n_threads: Some(2) }
+    SynthOptions {
+        recipe,
+        vocab: None,
+        n_layers: Some(2),
+        seed: 1,
+        n_threads: Some(2),
+    }
 }
 
 fn tiny(name: &str) -> Geometry {
@@ -26,7 +32,11 @@ fn every_family_and_recipe_opens_as_gguf() {
         // Encoding is slow; one family shows that every recipe can be written.
         let few = ["F16", "Q8_0", "Q4_K_M"].map(|name| Recipe::parse(name).unwrap());
         let all = Recipe::all().filter(|recipe| !recipe.name().starts_with("Q4NX"));
-        let recipes = if geometry == "llama-tiny" { all.collect() } else { few.to_vec() };
+        let recipes = if geometry == "llama-tiny" {
+            all.collect()
+        } else {
+            few.to_vec()
+        };
         for recipe in recipes {
             let out = folder.path().join(format!("{geometry}-{recipe}.gguf"));
             let written = make(geometry, &out, &options(recipe.name()));
@@ -54,7 +64,13 @@ fn folders_and_bundles_open_with_the_same_configuration() {
             let model = Model::from_checkpoint(&checkpoint).unwrap_or_else(|e| panic!("{e}"));
             // A bundle's head is its own where the table is already scaled.
             let tied_head = model.config.tied_head;
-            assert_eq!(model.config, ModelConfig { tied_head, ..written.config });
+            assert_eq!(
+                model.config,
+                ModelConfig {
+                    tied_head,
+                    ..written.config
+                }
+            );
             assert!(checkpoint.hf().unwrap().tokenizer_json.is_some());
         }
     }
@@ -65,7 +81,11 @@ fn bytes_depend_on_the_seed_and_not_on_the_threads() {
     let folder = tempdir().unwrap();
     let file = |name: &str, seed: u64, n_threads: usize| {
         let out = folder.path().join(name);
-        let options = SynthOptions { seed, n_threads: Some(n_threads), ..options("Q4_K_M") };
+        let options = SynthOptions {
+            seed,
+            n_threads: Some(n_threads),
+            ..options("Q4_K_M")
+        };
         make("llama-tiny", &out, &options);
         fs::read(out).unwrap()
     };
@@ -85,16 +105,25 @@ fn weights_have_the_stated_spread() {
     let moments = |name: &str| {
         let tensor = checkpoint.require(name).unwrap();
         let (numbers, _) = tensor.bytes.as_chunks::<4>();
-        let x: Vec<f32> = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let x: Vec<f32> = numbers
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect();
         let mean = x.iter().sum::<f32>() / x.len() as f32;
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / x.len() as f32;
         (mean, variance.sqrt())
     };
     let (mean, std) = moments("model.layers.1.mlp.down_proj.weight");
-    assert!(mean.abs() < 0.002 && (std - 512f32.sqrt().recip()).abs() < 0.002, "{mean} {std}");
+    assert!(
+        mean.abs() < 0.002 && (std - 512f32.sqrt().recip()).abs() < 0.002,
+        "{mean} {std}"
+    );
     // Gemma's files hold the norms less one.
     let (mean, std) = moments("model.layers.1.input_layernorm.weight");
-    assert!(mean.abs() < 0.03 && (std - 0.1).abs() < 0.03, "{mean} {std}");
+    assert!(
+        mean.abs() < 0.03 && (std - 0.1).abs() < 0.03,
+        "{mean} {std}"
+    );
 }
 
 #[test]
@@ -105,16 +134,30 @@ fn a_given_vocabulary_sets_the_size() {
     let source = Checkpoint::open(&first).unwrap();
     let out = folder.path().join("second.gguf");
     let vocab = source.gguf();
-    let written = make("llama-3.2-1b", &out, &SynthOptions { vocab, ..options("Q4_0") });
+    let written = make(
+        "llama-3.2-1b",
+        &out,
+        &SynthOptions {
+            vocab,
+            ..options("Q4_0")
+        },
+    );
     assert_eq!(written.config.vocab_size, 512);
     let copy = Checkpoint::open(&out).unwrap();
     let tokens = |checkpoint: &Checkpoint| {
         let metadata = checkpoint.gguf().unwrap();
-        metadata.get_str_array("tokenizer.ggml.tokens").unwrap().unwrap().to_vec()
+        metadata
+            .get_str_array("tokenizer.ggml.tokens")
+            .unwrap()
+            .unwrap()
+            .to_vec()
     };
     assert_eq!(tokens(&copy), tokens(&source));
     let folder_out = folder.path().join("folder");
-    let options = SynthOptions { vocab, ..options("F16") };
+    let options = SynthOptions {
+        vocab,
+        ..options("F16")
+    };
     assert!(write(tiny("llama-tiny"), &folder_out, &options, &mut |_, _| {}).is_err());
 }
 
@@ -123,9 +166,26 @@ fn what_cannot_be_written_leaves_no_weights() {
     let folder = tempdir().unwrap();
     let cases = [
         ("q4nx.gguf", SynthOptions { ..options("Q4NX") }),
-        ("blocks", SynthOptions { ..options("Q4_K_M") }),
-        ("none.gguf", SynthOptions { n_layers: Some(0), ..options("F16") }),
-        ("many.gguf", SynthOptions { n_layers: Some(usize::MAX), ..options("F16") }),
+        (
+            "blocks",
+            SynthOptions {
+                ..options("Q4_K_M")
+            },
+        ),
+        (
+            "none.gguf",
+            SynthOptions {
+                n_layers: Some(0),
+                ..options("F16")
+            },
+        ),
+        (
+            "many.gguf",
+            SynthOptions {
+                n_layers: Some(usize::MAX),
+                ..options("F16")
+            },
+        ),
         ("no/such/folder/x.gguf", options("F16")),
     ];
     for (name, options) in cases {
@@ -141,9 +201,14 @@ fn progress_ends_at_the_total() {
     let folder = tempdir().unwrap();
     let mut seen = Vec::new();
     let out = folder.path().join("m.gguf");
-    let written = write(tiny("qwen-tiny"), &out, &options("Q8_0"), &mut |done, total| {
-        seen.push((done, total));
-    });
+    let written = write(
+        tiny("qwen-tiny"),
+        &out,
+        &options("Q8_0"),
+        &mut |done, total| {
+            seen.push((done, total));
+        },
+    );
     let total = written.unwrap().size_bytes;
     assert!(seen.is_sorted() && seen.last() == Some(&(total, total)));
 }
@@ -153,12 +218,19 @@ fn geometries_are_consistent_and_named() {
     for geometry in Geometry::all() {
         let config = geometry.config(None);
         config.validate(geometry.name()).unwrap();
-        assert_eq!(Geometry::named(&geometry.name().to_uppercase()), Some(geometry));
+        assert_eq!(
+            Geometry::named(&geometry.name().to_uppercase()),
+            Some(geometry)
+        );
     }
     let n_params = |name: &str| {
         let config = tiny(name).config(None);
         let n_elems = |name| config.shape_of(name).into_iter().product::<usize>() as u64;
-        config.tensors(Layout::HuggingFace).into_iter().map(n_elems).sum::<u64>()
+        config
+            .tensors(Layout::HuggingFace)
+            .into_iter()
+            .map(n_elems)
+            .sum::<u64>()
     };
     // The published numbers of parameters.
     assert_eq!(n_params("llama-3.2-1b"), 1_235_814_400);

@@ -23,7 +23,10 @@ pub(super) fn size(vocab: &Metadata) -> Result<usize, Error> {
 
 /// Copies a file's vocabulary.
 pub(super) fn copy(vocab: &Metadata, out: &mut Metadata) {
-    for (key, value) in vocab.iter().filter(|(key, _)| key.starts_with("tokenizer.")) {
+    for (key, value) in vocab
+        .iter()
+        .filter(|(key, _)| key.starts_with("tokenizer."))
+    {
         out.insert(key, value.clone());
     }
 }
@@ -40,7 +43,10 @@ pub(super) fn bytes(n: usize, out: &mut Metadata) {
     out.insert("tokenizer.ggml.model", Value::Str("gpt2".into()));
     out.insert("tokenizer.ggml.pre", Value::Str("gpt-2".into()));
     out.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(types)));
-    out.insert("tokenizer.ggml.merges", Value::Array(Array::Str(vec![MERGE.join(" ")])));
+    out.insert(
+        "tokenizer.ggml.merges",
+        Value::Array(Array::Str(vec![MERGE.join(" ")])),
+    );
     let end = u32::try_from(END.min(n - 1)).unwrap_or(0);
     out.insert("tokenizer.ggml.bos_token_id", Value::U32(end));
     out.insert("tokenizer.ggml.eos_token_id", Value::U32(end));
@@ -57,8 +63,11 @@ pub(super) fn tokenizer_json(n: usize) -> serde_json::Value {
             "single_word": false, "lstrip": false, "rstrip": false,
         })
     });
-    let vocab: Map<String, serde_json::Value> =
-        tokens.into_iter().enumerate().map(|(id, text)| (text, json!(id))).collect();
+    let vocab: Map<String, serde_json::Value> = tokens
+        .into_iter()
+        .enumerate()
+        .map(|(id, text)| (text, json!(id)))
+        .collect();
     let byte_level = json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
     });
@@ -84,7 +93,12 @@ pub(super) fn tokenizer_json(n: usize) -> serde_json::Value {
 fn tokens(n: usize) -> Vec<String> {
     let named = [String::from("<|end|>"), MERGE.concat()];
     let padding = (0..).map(|i| format!("<|unused{i}|>"));
-    byte_symbols().map(String::from).chain(named).chain(padding).take(n).collect()
+    byte_symbols()
+        .map(String::from)
+        .chain(named)
+        .chain(padding)
+        .take(n)
+        .collect()
 }
 
 /// GPT-2's printable characters for the 256 bytes, in the order of the bytes: printable Latin-1

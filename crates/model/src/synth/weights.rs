@@ -40,7 +40,12 @@ enum Chunk<'a> {
     /// Bytes that are ready.
     Ready { name: &'a str, bytes: Vec<u8> },
     /// `len_bytes` to be picked from a pool.
-    Picked { name: &'a str, pool: &'a Pool, len_bytes: usize, seed: u64 },
+    Picked {
+        name: &'a str,
+        pool: &'a Pool,
+        len_bytes: usize,
+        seed: u64,
+    },
 }
 
 type PoolKey = (DType, usize);
@@ -86,15 +91,26 @@ impl Fill<'_> {
         let seed = |chunk: usize| mix(self.seed, ((index as u64) << 32) | chunk as u64);
         let &[n, k] = tensor.spec.shape.as_slice() else {
             let values = self.vector(tensor, seed(0));
-            chunks.push(Chunk::Ready { name, bytes: encode(tensor, 1, &values)? });
+            chunks.push(Chunk::Ready {
+                name,
+                bytes: encode(tensor, 1, &values)?,
+            });
             return Ok(());
         };
         let pool = &pools[&(tensor.dtype, k)];
-        let mut rest = tensor.dtype.size_bytes(n, k).ok_or_else(|| unwritable(tensor, "shape"))?;
+        let mut rest = tensor
+            .dtype
+            .size_bytes(n, k)
+            .ok_or_else(|| unwritable(tensor, "shape"))?;
         let whole = CHUNK_BYTES / pool.block_bytes * pool.block_bytes;
         for chunk in 0.. {
             let len_bytes = rest.min(whole.max(pool.block_bytes));
-            chunks.push(Chunk::Picked { name, pool, len_bytes, seed: seed(chunk) });
+            chunks.push(Chunk::Picked {
+                name,
+                pool,
+                len_bytes,
+                seed: seed(chunk),
+            });
             rest -= len_bytes;
             if rest == 0 {
                 break;
@@ -137,15 +153,23 @@ impl Fill<'_> {
 
     fn pool(&self, (dtype, k): PoolKey, first: &Planned, n_elems: usize) -> Result<Pool, Error> {
         // Plain numbers are picked in runs: one at a time would be slow.
-        let width = if dtype.is_float() { run_of(k) } else { dtype.block_elems() };
+        let width = if dtype.is_float() {
+            run_of(k)
+        } else {
+            dtype.block_elems()
+        };
         let block_elems = width * dtype.block_rows();
         let n_blocks = n_elems.div_ceil(block_elems).min(POOL_BLOCKS);
         let scale = 1.0 / (k as f32).sqrt();
         let mut rng = Rng::new(mix(self.seed, mix(dtype as u64, k as u64)));
-        let values: Vec<f32> =
-            (0..n_blocks * block_elems).map(|_| scale * rng.normal()).collect();
+        let values: Vec<f32> = (0..n_blocks * block_elems)
+            .map(|_| scale * rng.normal())
+            .collect();
         let bytes = encode_rows(first, dtype, &values, n_blocks * dtype.block_rows(), width)?;
-        Ok(Pool { block_bytes: bytes.len() / n_blocks, bytes })
+        Ok(Pool {
+            block_bytes: bytes.len() / n_blocks,
+            bytes,
+        })
     }
 }
 
@@ -165,7 +189,9 @@ fn encode_rows(
     n_rows: usize,
     k: usize,
 ) -> Result<Vec<u8>, Error> {
-    let size_bytes = dtype.size_bytes(n_rows, k).ok_or_else(|| unwritable(tensor, "its shape"))?;
+    let size_bytes = dtype
+        .size_bytes(n_rows, k)
+        .ok_or_else(|| unwritable(tensor, "its shape"))?;
     let mut bytes = vec![0; size_bytes];
     encode_matrix(dtype, values, n_rows, k, &mut bytes)
         .map_err(|error| unwritable(tensor, &error.to_string()))?;
@@ -191,7 +217,12 @@ impl<'a> Chunk<'a> {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Chunk::Ready { bytes, .. } => bytes.clone(),
-            Chunk::Picked { pool, len_bytes, seed, .. } => pool.pick(*len_bytes, *seed),
+            Chunk::Picked {
+                pool,
+                len_bytes,
+                seed,
+                ..
+            } => pool.pick(*len_bytes, *seed),
         }
     }
 }
@@ -238,7 +269,9 @@ impl Rng {
         let mut sum = 0u32;
         for _ in 0..3 {
             let bits = self.bits();
-            sum += (0..4).map(|i| (bits >> (16 * i)) as u32 & 0xffff).sum::<u32>();
+            sum += (0..4)
+                .map(|i| (bits >> (16 * i)) as u32 & 0xffff)
+                .sum::<u32>();
         }
         sum as f32 / 65536.0 - 6.0 + 6.0 / 65536.0
     }

@@ -23,12 +23,20 @@ pub(crate) fn run(graph: &Graph, checkpoint: &Checkpoint, tokens: &[u32]) -> Out
         let inputs: Vec<&Matrix> = node.inputs.iter().map(|value| &values[value.0]).collect();
         let out = apply(graph, node, &weights, &inputs, tokens);
         let width = graph.values[node.output.0].width;
-        assert!(out.iter().all(|row| row.len() == width), "{}: width", node.label);
+        assert!(
+            out.iter().all(|row| row.len() == width),
+            "{}: width",
+            node.label
+        );
         values[node.output.0] = out;
     }
     let rows = |value: &millrace_model::graph::ValueId| Rows {
         width: graph.values[value.0].width,
-        data: values[value.0].iter().flatten().map(|x| *x as f32).collect(),
+        data: values[value.0]
+            .iter()
+            .flatten()
+            .map(|x| *x as f32)
+            .collect(),
     };
     Output {
         logits: rows(&graph.logits.expect("a graph with logits")),
@@ -38,10 +46,22 @@ pub(crate) fn run(graph: &Graph, checkpoint: &Checkpoint, tokens: &[u32]) -> Out
 
 fn load(graph: &Graph, checkpoint: &Checkpoint, id: WeightId) -> Matrix {
     let weight = &graph.weights[id.0];
-    let tensor = checkpoint.tensor(&weight.name).expect("the graph's weights are in the file");
+    let tensor = checkpoint
+        .tensor(&weight.name)
+        .expect("the graph's weights are in the file");
     let mut out = vec![0.0; weight.n * weight.k];
-    decode_rows(weight.dtype, tensor.bytes, weight.n, weight.k, 0..weight.n, &mut out).unwrap();
-    out.chunks(weight.k).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
+    decode_rows(
+        weight.dtype,
+        tensor.bytes,
+        weight.n,
+        weight.k,
+        0..weight.n,
+        &mut out,
+    )
+    .unwrap();
+    out.chunks(weight.k)
+        .map(|row| row.iter().map(|x| f64::from(*x)).collect())
+        .collect()
 }
 
 fn apply(
@@ -53,10 +73,20 @@ fn apply(
 ) -> Matrix {
     match &node.op {
         Op::Embed { table, scale } => {
-            let scaled = |id: &u32| weights[table.0][*id as usize].iter().map(|x| x * f64::from(*scale)).collect();
+            let scaled = |id: &u32| {
+                weights[table.0][*id as usize]
+                    .iter()
+                    .map(|x| x * f64::from(*scale))
+                    .collect()
+            };
             tokens.iter().map(scaled).collect()
         }
-        Op::RmsNorm { weight, eps, offset, group } => {
+        Op::RmsNorm {
+            weight,
+            eps,
+            offset,
+            group,
+        } => {
             let weight = &weights[weight.0][0];
             let row = |row: &Vec<f64>| {
                 row.chunks(*group)
@@ -70,13 +100,21 @@ fn apply(
             let output = |x: &Vec<f64>, (i, w): (usize, &Vec<f64>)| {
                 dot(w, x) + bias.map_or(0.0, |bias| bias[i])
             };
-            let row = |x| weights[weight.0].iter().enumerate().map(|w| output(x, w)).collect();
+            let row = |x| {
+                weights[weight.0]
+                    .iter()
+                    .enumerate()
+                    .map(|w| output(x, w))
+                    .collect()
+            };
             inputs[0].iter().map(row).collect()
         }
         Op::Rope { rope, head_dim } => {
             let rope = &graph.ropes[rope.0];
             let row = |(position, row): (usize, &Vec<f64>)| {
-                row.chunks(*head_dim).flat_map(|head| rotate(head, rope, position)).collect()
+                row.chunks(*head_dim)
+                    .flat_map(|head| rotate(head, rope, position))
+                    .collect()
             };
             inputs[0].iter().enumerate().map(row).collect()
         }
@@ -97,7 +135,10 @@ fn zip(a: &Matrix, b: &Matrix, f: impl Fn(f64, f64) -> f64) -> Matrix {
 
 fn norm(x: &[f64], weight: &[f64], eps: f64, offset: f64) -> Vec<f64> {
     let scale = 1.0 / (dot(x, x) / x.len() as f64 + eps).sqrt();
-    x.iter().zip(weight).map(|(x, w)| x * scale * (w + offset)).collect()
+    x.iter()
+        .zip(weight)
+        .map(|(x, w)| x * scale * (w + offset))
+        .collect()
 }
 
 fn act(activation: Activation, x: f64) -> f64 {
@@ -128,7 +169,9 @@ fn rotate(head: &[f64], rope: &Rope, position: usize) -> Vec<f64> {
 fn attend(attention: &Attention, q: &Matrix, k: &Matrix, v: &Matrix) -> Matrix {
     let (d, shared) = (attention.head_dim, attention.n_heads / attention.n_kv_heads);
     let one = |position: usize, head: usize| {
-        let first = attention.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let first = attention
+            .window
+            .map_or(0, |window| (position + 1).saturating_sub(window));
         let query = &q[position][head * d..][..d];
         let kv = head / shared * d;
         let score = |p: usize| dot(query, &k[p][kv..][..d]) * f64::from(attention.scale);
@@ -144,6 +187,10 @@ fn attend(attention: &Attention, q: &Matrix, k: &Matrix, v: &Matrix) -> Matrix {
         }
         out
     };
-    let row = |position| (0..attention.n_heads).flat_map(|head| one(position, head)).collect();
+    let row = |position| {
+        (0..attention.n_heads)
+            .flat_map(|head| one(position, head))
+            .collect()
+    };
     (0..q.len()).map(row).collect()
 }

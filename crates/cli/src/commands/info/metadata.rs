@@ -1,6 +1,5 @@
 //! Metadata of either kind of checkpoint as JSON values, with long lists shortened.
 
-use crate::output::printable;
 use millrace_format::{Checkpoint, gguf};
 use serde_json::{Value, json};
 
@@ -40,7 +39,7 @@ pub(super) fn one_line(value: &Value) -> String {
         }
         other => other.to_string(),
     };
-    let text = printable(&text).replace('\n', "\\n");
+    let text = text.replace('\n', "\\n");
     match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

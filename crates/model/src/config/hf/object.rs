@@ -53,17 +53,28 @@ impl<'a> Object<'a> {
 
     pub(crate) fn object(&self, key: &str) -> Result<Option<Object<'a>>, Error> {
         let file = self.file;
-        self.typed(key, "an object", |value| value.as_object().map(|map| Object { file, map }))
+        self.typed(key, "an object", |value| {
+            value.as_object().map(|map| Object { file, map })
+        })
     }
 
     pub(crate) fn bad(&self, key: &str, found: &Value, expected: &str) -> Error {
         // A hostile value can be megabytes long; its beginning is enough to find it.
         let found: String = found.to_string().chars().take(80).collect();
         let (file, key, expected) = (self.file.into(), key.into(), expected.into());
-        Error::BadValue { file, key, found, expected }
+        Error::BadValue {
+            file,
+            key,
+            found,
+            expected,
+        }
     }
 
     pub(crate) fn unsupported(&self, feature: String, supported: &str) -> Error {
-        Error::Unsupported { file: self.file.into(), feature, supported: supported.into() }
+        Error::Unsupported {
+            file: self.file.into(),
+            feature,
+            supported: supported.into(),
+        }
     }
 }

@@ -11,7 +11,9 @@ pub(super) fn read(
     text: &Object<'_>,
     context_length: usize,
 ) -> Result<(RopeConfig, Option<RopeConfig>), Error> {
-    let theta = text.f32("rope_theta")?.unwrap_or(family.hf_defaults.rope_theta);
+    let theta = text
+        .f32("rope_theta")?
+        .unwrap_or(family.hf_defaults.rope_theta);
     let parameters = text.object("rope_parameters")?;
     let by_type = |kind: &str| match &parameters {
         Some(parameters) => parameters.object(kind),
@@ -20,8 +22,15 @@ pub(super) fn read(
     let (full, sliding) = (by_type("full_attention")?, by_type("sliding_attention")?);
     let nested = full.is_some() || sliding.is_some();
     let version4 = text.object("rope_scaling")?;
-    let global = if nested { full } else { version4.or(parameters) };
-    let reader = RopeReader { text, context_length };
+    let global = if nested {
+        full
+    } else {
+        version4.or(parameters)
+    };
+    let reader = RopeReader {
+        text,
+        context_length,
+    };
     let rope = reader.read(global.as_ref(), theta)?;
     let Some(local_theta) = family.local_rope_theta else {
         // A family with one RoPE: what sliding layers are given must be the same.
@@ -62,12 +71,17 @@ impl RopeReader<'_> {
             None => rope.str("type")?.unwrap_or("default"),
         };
         let number = |key: &str| {
-            let missing = || Error::MissingKey { file: rope.file.into(), key: key.into() };
+            let missing = || Error::MissingKey {
+                file: rope.file.into(),
+                key: key.into(),
+            };
             rope.f32(key)?.ok_or_else(missing)
         };
         let scaling = match name {
             "default" => RopeScaling::None,
-            "linear" => RopeScaling::Linear { factor: number("factor")? },
+            "linear" => RopeScaling::Linear {
+                factor: number("factor")?,
+            },
             "llama3" => RopeScaling::Llama3 {
                 factor: number("factor")?,
                 low_freq_factor: number("low_freq_factor")?,

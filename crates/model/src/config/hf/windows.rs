@@ -57,13 +57,19 @@ impl HfWindows {
                 (None, Box::new(|_| false))
             }
             HfWindows::All(default) => (window(default)?, Box::new(|_| true)),
-            HfWindows::FromLayer { window: default, first } => {
+            HfWindows::FromLayer {
+                window: default,
+                first,
+            } => {
                 let used = text.bool("use_sliding_window")?.unwrap_or(false);
                 let window = if used { window(default)? } else { None };
                 let first = text.usize("max_window_layers")?.unwrap_or(first);
                 (window, Box::new(move |layer| layer >= first))
             }
-            HfWindows::Pattern { window: default, pattern } => {
+            HfWindows::Pattern {
+                window: default,
+                pattern,
+            } => {
                 let key = ["sliding_window_pattern", "_sliding_window_pattern"];
                 let found = match text.usize(key[0])? {
                     Some(found) => Some(found),
@@ -73,10 +79,17 @@ impl HfWindows {
                 if pattern == 0 {
                     return Err(text.bad(key[0], &json!(0), "at least 1"));
                 }
-                (window(default)?, Box::new(move |layer| !(layer + 1).is_multiple_of(pattern)))
+                (
+                    window(default)?,
+                    Box::new(move |layer| !(layer + 1).is_multiple_of(pattern)),
+                )
             }
         };
-        let by_rule = || (0..n_layers).map(|layer| window.is_some() && rule(layer)).collect();
+        let by_rule = || {
+            (0..n_layers)
+                .map(|layer| window.is_some() && rule(layer))
+                .collect()
+        };
         let layers = match (self, types) {
             (HfWindows::Never | HfWindows::All(_), _) | (_, None) => by_rule(),
             (_, Some(types)) => types,
@@ -97,5 +110,9 @@ fn layer_types(text: &Object<'_>) -> Result<Option<Vec<bool>>, Error> {
             Err(text.unsupported(feature, "full_attention, sliding_attention"))
         }
     };
-    types.iter().map(windowed).collect::<Result<Vec<bool>, Error>>().map(Some)
+    types
+        .iter()
+        .map(windowed)
+        .collect::<Result<Vec<bool>, Error>>()
+        .map(Some)
 }

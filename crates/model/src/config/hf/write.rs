@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::HfWindows;
+use crate::Error;
 use crate::arch::{self, Family};
 use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
 use crate::graph::Activation;
-use crate::Error;
 
 /// Writes the `config.json` of a causal language model, as transformers 5 spells it.
 ///
@@ -62,14 +62,21 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
                 true => "sliding_attention",
                 false => "full_attention",
             };
-            set("layer_types", config.layer_windowed.iter().map(name).collect());
+            set(
+                "layer_types",
+                config.layer_windowed.iter().map(name).collect(),
+            );
         }
     }
     Ok(out)
 }
 
 fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error> {
-    let Biases { qkv, attn_output, ffn } = config.biases;
+    let Biases {
+        qkv,
+        attn_output,
+        ffn,
+    } = config.biases;
     let sayable = match family.hf_biases {
         Some(fixed) => config.biases == fixed,
         None => qkv == attn_output && (!ffn || family.hf_mlp_bias),
@@ -95,7 +102,12 @@ fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
                 out["rope_type"] = json!("linear");
                 out["factor"] = shortest(*factor);
             }
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_context,
+            } => {
                 out["rope_type"] = json!("llama3");
                 out["factor"] = shortest(*factor);
                 out["low_freq_factor"] = shortest(*low_freq_factor);
