@@ -1,7 +1,7 @@
 //! The table of families: what each is called, what its files leave unsaid, how its blocks are built.
 //!
-//! A family is one file in `arch/` and one row of [`FAMILIES`]. What families have in common is in
-//! [`decoder`]; a row says how a family differs.
+//! A family is one file in `arch/` and one row of the table. What families have in common is in
+//! `arch/decoder.rs`; a row says how a family differs.
 
 mod decoder;
 mod gemma3;

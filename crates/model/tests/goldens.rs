@@ -11,8 +11,8 @@ use millrace_model::Model;
 use millrace_testkit::{Agreement, Expected, Golden, assert_logits_close};
 
 fn check(path: &Path, expected: &Expected, what: &str) {
-    let checkpoint = Checkpoint::open(path).unwrap();
-    let model = Model::from_checkpoint(&checkpoint).unwrap();
+    let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}"));
+    let model = Model::from_checkpoint(&checkpoint).unwrap_or_else(|e| panic!("{e}"));
     let output = interpret::run(&model.graph, &checkpoint, &expected.tokens);
     assert_logits_close(&output.logits, &expected.logits, what);
     for (layer, (found, expected)) in output.hidden.iter().zip(&expected.hidden).enumerate() {

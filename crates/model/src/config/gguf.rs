@@ -323,7 +323,7 @@ fn ropes(
     };
     let scaling = match (linear, factors) {
         (None, None) => RopeScaling::None,
-        (Some(factor), None) if factor == 1.0 => RopeScaling::None,
+        (Some(1.0), None) => RopeScaling::None,
         (Some(factor), None) => RopeScaling::Linear { factor },
         (None, Some(factors)) => RopeScaling::Factors(factors),
         (Some(linear), Some(factors)) => {

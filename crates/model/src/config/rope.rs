@@ -62,29 +62,27 @@ impl RopeConfig {
         }
     }
 
-    /// The `llama3` parameters that give these explicit factors, if the published ones do (low 1,
-    /// high 4, original context 8192, any factor): GGUF keeps only their result.
+    /// The `llama3` parameters that give these explicit factors, if some with the usual low 1 and
+    /// high 4 and an original context that is a power of two do: GGUF keeps only their result.
     pub fn as_llama3(&self, head_dim: usize) -> Option<RopeConfig> {
         let RopeScaling::Factors(found) = &self.scaling else {
             return None;
         };
-        let scaling = RopeScaling::Llama3 {
-            factor: *found.last()?,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-            original_context: 8192,
-        };
-        let guess = RopeConfig {
+        let factor = *found.last()?;
+        let guess = |original_context| RopeConfig {
             theta: self.theta,
-            scaling,
+            scaling: RopeScaling::Llama3 {
+                factor,
+                low_freq_factor: 1.0,
+                high_freq_factor: 4.0,
+                original_context,
+            },
         };
-        let close = |a: f64, b: f32| (a - f64::from(b)).abs() <= 1e-5 * a.abs();
-        let same = guess
-            .factors(head_dim)
-            .into_iter()
-            .zip(found)
-            .all(|(a, &b)| close(a, b));
-        same.then_some(guess)
+        let close = |(a, b): (f64, &f32)| (a - f64::from(*b)).abs() <= 1e-5 * a.abs();
+        let fits = |guess: &RopeConfig| guess.factors(head_dim).into_iter().zip(found).all(close);
+        // 8192, that of every published model, before its smaller and larger neighbours.
+        let contexts = [13].into_iter().chain(4..=20).map(|power| 1 << power);
+        contexts.map(guess).find(fits)
     }
 
     pub(super) fn validate(&self, file: &str, head_dim: usize) -> Result<(), Error> {

@@ -58,7 +58,7 @@ fn load(graph: &Graph, checkpoint: &Checkpoint, id: WeightId) -> Matrix {
         0..weight.n,
         &mut out,
     )
-    .unwrap();
+    .expect("checked when the graph was built");
     out.chunks(weight.k)
         .map(|row| row.iter().map(|x| f64::from(*x)).collect())
         .collect()

@@ -1,0 +1,138 @@
+//! The goldens again, through files this project converted: GGUF, Hugging Face folders and Q4NX
+//! bundles, in float32 to the same bound, in 16 bits by the top-five gate of the design.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millrace_format::Checkpoint;
+use millrace_model::convert::{Container, Plan, Recipe, Target};
+use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, LoadedModel, LogitsFor};
+use millrace_testkit::compare::{Agreement, assert_logits_close, assert_top5};
+use millrace_testkit::golden::{Golden, Rows};
+
+fn logits(path: &Path, tokens: &[u32]) -> Rows {
+    let model = LoadedModel::open(path).unwrap_or_else(|error| panic!("{error}"));
+    let width = model.model().config.vocab_size;
+    let options = EngineOptions {
+        kv_type: KvType::F32,
+        ..EngineOptions::default()
+    };
+    let mut engine = Engine::new(Arc::new(model), options).unwrap();
+    let seq = engine.create().unwrap();
+    let item = BatchItem {
+        seq,
+        tokens,
+        logits: LogitsFor::All,
+        hidden: false,
+    };
+    Rows {
+        width,
+        data: engine.step(&[item]).unwrap().logits(0).to_vec(),
+    }
+}
+
+/// Converts `from` into `dir` and returns the result.
+fn convert(from: &Path, dir: &Path, container: Container, recipe: &str) -> PathBuf {
+    let recipe = Recipe::parse(recipe).unwrap();
+    let out = match container {
+        Container::Gguf => dir.join("model.gguf"),
+        Container::Safetensors | Container::Q4nx => dir.join("folder"),
+    };
+    let checkpoint = Checkpoint::open(from).unwrap();
+    let plan = Plan::new(&checkpoint, Target { container, recipe }).unwrap();
+    plan.write(&out, 2, &mut |_| std::ops::ControlFlow::Continue(()))
+        .unwrap();
+    out
+}
+
+#[test]
+fn float_conversions_there_and_back_compute_the_same() {
+    for golden in Golden::all() {
+        let expected = golden.expected();
+        let dir = tempfile::tempdir().unwrap();
+        let gguf = convert(golden.hf(), dir.path(), Container::Gguf, "F32");
+        let found = logits(&gguf, &expected.tokens);
+        assert_logits_close(
+            &found,
+            &expected.logits,
+            &format!("{} as GGUF", golden.name),
+        );
+
+        let folder = convert(&gguf, dir.path(), Container::Safetensors, "F32");
+        let found = logits(&folder, &expected.tokens);
+        assert_logits_close(
+            &found,
+            &expected.logits,
+            &format!("{} and back", golden.name),
+        );
+    }
+}
+
+#[test]
+fn sixteen_bit_files_pass_the_top_five_gate() {
+    for golden in Golden::all() {
+        let expected = golden.expected();
+        for (container, recipe) in [
+            (Container::Gguf, "F16"),
+            (Container::Gguf, "BF16"),
+            (Container::Safetensors, "F16"),
+            (Container::Safetensors, "BF16"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = convert(golden.hf(), dir.path(), container, recipe);
+            let found = logits(&path, &expected.tokens);
+            assert_top5(
+                &found,
+                &expected.logits,
+                &format!("{} in {recipe}", golden.name),
+            );
+        }
+    }
+}
+
+/// Normalised mean square error of the logits after storing a model's matrices in a format. Random
+/// weights are the hardest case; the bounds are about twice what each format gives.
+const LOGIT_NMSE: [(&str, f64); 9] = [
+    ("Q8_0", 2e-3),
+    ("Q6_K", 1.5e-2),
+    ("Q5_K", 4e-2),
+    ("Q5_1", 5e-2),
+    ("Q5_0", 6e-2),
+    ("Q4_K", 1.5e-1),
+    ("Q4_1", 1.6e-1),
+    ("Q4_0", 2.5e-1),
+    ("IQ4_NL", 1.6e-1),
+];
+
+#[test]
+fn quantised_files_stay_within_their_budgets_of_the_float_model() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["llama-tiny", "qwen-tiny", "gemma-tiny"] {
+        let float = dir.path().join(format!("{name}.gguf"));
+        let options = SynthOptions {
+            recipe: Recipe::parse("F32").unwrap(),
+            vocab: None,
+            n_layers: None,
+            seed: 1,
+            n_threads: Some(2),
+        };
+        let geometry = Geometry::named(name).unwrap();
+        synth::write(geometry, &float, &options, &mut |_, _| ()).unwrap();
+        let tokens: Vec<u32> = (0..48).map(|i| i * 5 % 200).collect();
+        let expected = logits(&float, &tokens);
+        for (recipe, bound) in LOGIT_NMSE {
+            let path = convert(&float, dir.path(), Container::Gguf, recipe);
+            let nmse = Agreement::of(&logits(&path, &tokens), &expected).nmse;
+            assert!(
+                nmse <= bound,
+                "{name} in {recipe}: {nmse:.2e} > {bound:.1e}"
+            );
+            assert!(nmse > bound / 100.0, "{name} in {recipe}: {nmse:.2e}");
+        }
+        let folder = convert(&float, dir.path(), Container::Q4nx, "Q4NX");
+        let nmse = Agreement::of(&logits(&folder, &tokens), &expected).nmse;
+        assert!(nmse <= 1.5e-1, "{name} in Q4NX: {nmse:.2e}");
+    }
+}

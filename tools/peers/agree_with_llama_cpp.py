@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Checks that Millrace and llama.cpp (PyPI `llama-cpp-python`) agree on a GGUF file.
+
+Both continue the same prompts greedily, from the same token ids; the first token where they differ
+is reported. Exit status 0 if every prompt agrees for at least --tokens tokens or to its end.
+
+    python tools/peers/agree_with_llama_cpp.py models/demo.gguf --tokens 200
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+
+import llama_cpp as lc
+
+PROMPTS = [
+    "Once upon a time",
+    "One day, a little fox",
+    "Tom and Lily went to the river.",
+    "The old bear was",
+    "It was a rainy day.",
+]
+
+
+def millrace(binary, model, prompt, n_tokens):
+    command = [binary, "run", model, prompt, "-n", str(n_tokens), "--greedy", "--ignore-eos",
+               "--json"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--binary", default="target/release/millrace")
+    parser.add_argument("prompts", nargs="*", default=PROMPTS)
+    args = parser.parse_args()
+    peer = lc.Llama(args.model, n_ctx=512, n_threads=2, verbose=False)
+    failed = False
+    for prompt in args.prompts:
+        result = millrace(args.binary, args.model, prompt, args.tokens)
+        ours = result["tokens"]
+        ids = peer.tokenize(prompt.encode(), add_bos=True, special=True)
+        theirs = []
+        for token in peer.generate(ids, temp=0.0, top_k=1):
+            theirs.append(token)
+            if len(theirs) == len(ours):
+                break
+        same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), len(ours))
+        ok = same == len(ours) >= args.tokens
+        failed |= not ok
+        print(f"{'ok  ' if ok else 'FAIL'} {same} of {args.tokens} tokens agree: {prompt!r}")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
