@@ -7,10 +7,12 @@
 mod builtin;
 mod environment;
 mod generation;
+mod prompt;
 mod python;
 mod strftime;
 
 pub use builtin::DefaultTemplate;
+pub use prompt::Prompt;
 
 use crate::{Error, Tokenizer};
 use minijinja::Environment;
@@ -111,22 +113,31 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The templates of a `tokenizer_config.json`: its `chat_template`, a source or a list of
-    /// named ones, with its special tokens. `None` if it has no template.
+    /// The template of a Hugging Face folder: `source` is its `chat_template.jinja`, which takes
+    /// precedence over the `chat_template` of its `tokenizer_config.json`, a source or a list of
+    /// named ones. The configuration also names the special tokens. `None` if there is no
+    /// template.
     ///
     /// # Errors
-    /// A `chat_template` of another shape, or one that does not parse.
-    pub fn from_config(config: &Value) -> Result<Option<ChatTemplate>, Error> {
+    /// A `chat_template` of another shape, or a template that does not parse.
+    pub fn from_hf(
+        config: Option<&Value>,
+        source: Option<&str>,
+    ) -> Result<Option<ChatTemplate>, Error> {
         let mut template = ChatTemplate::empty();
         for token in ["bos_token", "eos_token", "unk_token", "pad_token"] {
-            let value = config.get(token);
+            let value = config.and_then(|config| config.get(token));
             let text = value.and_then(|v| v.as_str().or_else(|| v.get("content")?.as_str()));
             template.set_text(token, text);
         }
-        match config.get("chat_template") {
-            None | Some(Value::Null) => return Ok(None),
-            Some(Value::String(source)) => template.add_named(DEFAULT, source)?,
-            Some(Value::Array(list)) => {
+        match (
+            source,
+            config.and_then(|config| config.get("chat_template")),
+        ) {
+            (Some(source), _) => template.add_named(DEFAULT, source)?,
+            (None, None | Some(Value::Null)) => return Ok(None),
+            (None, Some(Value::String(source))) => template.add_named(DEFAULT, source)?,
+            (None, Some(Value::Array(list))) => {
                 for entry in list {
                     let field = |key| entry.get(key).and_then(Value::as_str);
                     let (Some(name), Some(source)) = (field("name"), field("template")) else {
@@ -135,7 +146,7 @@ impl ChatTemplate {
                     template.add_named(name, source)?;
                 }
             }
-            Some(other) => return Err(wrong_shape("a string or a list", other)),
+            (None, Some(other)) => return Err(wrong_shape("a string or a list", other)),
         }
         Ok(Some(template))
     }
@@ -145,8 +156,7 @@ impl ChatTemplate {
     pub fn default_for(tokenizer: &Tokenizer, family: Option<&str>) -> Option<ChatTemplate> {
         let kind = DefaultTemplate::for_vocabulary(tokenizer)
             .or_else(|| family.and_then(DefaultTemplate::for_family))?;
-        let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id));
-        let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
+        let (bos, eos) = (tokenizer.bos_text(), tokenizer.eos_text());
         Some(ChatTemplate::new(kind.source(), bos, eos).expect("the default templates parse"))
     }
 
@@ -186,23 +196,18 @@ impl ChatTemplate {
         names
     }
 
-    /// The prompt for a conversation.
+    /// The prompt for a conversation, as text.
     ///
-    /// It contains the begin-of-sequence text if the template writes it, as most do: encode it with
-    /// `parse_special` and without `add_special`.
+    /// It contains the begin-of-sequence text if the template writes it, as most do: encode it
+    /// with `parse_special` and without `add_special`. Control tokens that the conversation
+    /// contains cannot be told from the template's in this text; [`ChatTemplate::render_prompt`]
+    /// keeps them apart.
     ///
     /// # Errors
     /// [`Error::Refused`] if the template rejects the conversation, [`Error::Fuel`] if it does not
     /// end, [`Error::Render`] for any other failure.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, Error> {
-        let list = messages.iter().map(|message| {
-            let mut object = Map::new();
-            object.insert("role".to_owned(), message.role.as_str().into());
-            object.insert("content".to_owned(), message.content.as_str().into());
-            object.extend(message.fields.clone());
-            Value::Object(object)
-        });
-        self.render_json(&Value::Array(list.collect()), options)
+        self.render_json(&to_json(messages), options)
     }
 
     /// The prompt for a conversation whose messages are JSON objects, for contents that are not
@@ -230,6 +235,27 @@ impl ChatTemplate {
         environment::render(&self.environment, name, variables, options.now)
     }
 
+    /// The prompt for a conversation, with a record of the control tokens that came from the
+    /// conversation, so that [`Tokenizer::encode_prompt`] takes them for the text they are.
+    ///
+    /// # Errors
+    /// As for [`ChatTemplate::render`].
+    pub fn render_prompt(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        options: &RenderOptions,
+    ) -> Result<Prompt, Error> {
+        let mark = |value: &Value| prompt::marked(value, tokenizer);
+        let options = RenderOptions {
+            tools: options.tools.as_ref().map(mark),
+            documents: options.documents.as_ref().map(mark),
+            ..options.clone()
+        };
+        let text = self.render_json(&mark(&to_json(messages)), &options)?;
+        Ok(Prompt::from_marked(&text))
+    }
+
     fn choose<'o>(&self, options: &'o RenderOptions) -> Result<&'o str, Error> {
         let has = |name: &str| self.environment.get_template(name).is_ok();
         let has_tools = options.tools.as_ref().is_some_and(|tools| !tools.is_null());
@@ -246,6 +272,17 @@ impl ChatTemplate {
             found: format!("no \"{name}\" among: {}", self.names().join(", ")),
         })
     }
+}
+
+fn to_json(messages: &[Message]) -> Value {
+    let list = messages.iter().map(|message| {
+        let mut object = Map::new();
+        object.insert("role".to_owned(), message.role.as_str().into());
+        object.insert("content".to_owned(), message.content.as_str().into());
+        object.extend(message.fields.clone());
+        Value::Object(object)
+    });
+    Value::Array(list.collect())
 }
 
 fn wrong_shape(expected: &'static str, found: &Value) -> Error {

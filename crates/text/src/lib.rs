@@ -43,7 +43,7 @@ mod tokenizer;
 mod unicode;
 mod vocab;
 
-pub use chat::{ChatTemplate, DefaultTemplate, Message, RenderOptions};
+pub use chat::{ChatTemplate, DefaultTemplate, Message, Prompt, RenderOptions};
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;
 pub use gguf::GgufVocab;

@@ -7,6 +7,9 @@ pub(crate) mod spm;
 use crate::vocab::Vocab;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+/// Positions within a piece are 32 bits wide; a longer one is encoded in parts.
+const MAX_PIECE_BYTES: usize = 1 << 30;
+
 /// What encodes the pieces that the pre-tokenizer leaves.
 #[derive(Debug)]
 pub(crate) enum Model {
@@ -28,10 +31,15 @@ impl Model {
         scratch: &mut merge::Scratch,
         out: &mut Vec<u32>,
     ) {
-        match self {
-            Model::ByteBpe(model) => model.encode(vocab, piece, scratch, out),
-            Model::CharBpe(model) => model.encode(vocab, piece, scratch, out),
-            Model::Spm(model) => model.encode(vocab, piece, scratch, out),
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let (part, tail) = rest.split_at(rest.floor_char_boundary(MAX_PIECE_BYTES));
+            rest = tail;
+            match self {
+                Model::ByteBpe(model) => model.encode(vocab, part, scratch, out),
+                Model::CharBpe(model) => model.encode(vocab, part, scratch, out),
+                Model::Spm(model) => model.encode(vocab, part, scratch, out),
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Normalizers: what is done to a text before it is cut into pieces.
 
+use crate::Error;
 use crate::pretokenize::Pattern;
 use std::borrow::Cow;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick, is_nfd_quick};
@@ -45,7 +46,40 @@ pub(crate) struct Normalizer {
     pub(crate) rules: Vec<Rule>,
 }
 
+/// A normalizer may make a text this many times longer. Real ones write three bytes for a space.
+const MAX_GROWTH: usize = 256;
+
+/// Bytes that may be put in front of a text.
+const MAX_PREFIX_BYTES: usize = 64;
+
 impl Normalizer {
+    /// A normalizer of some rules.
+    ///
+    /// # Errors
+    /// Rules that could make a short text huge: replacements of replacements grow it exponentially.
+    pub(crate) fn new(rules: Vec<Rule>) -> Result<Normalizer, Error> {
+        let mut growth = 1usize;
+        let mut prefix_bytes = 0usize;
+        for rule in &rules {
+            match rule {
+                Rule::Replace { pattern, content } => {
+                    growth =
+                        growth.saturating_mul(content.len().div_ceil(pattern.min_bytes()).max(1));
+                }
+                Rule::Prepend(prefix) => prefix_bytes = prefix_bytes.saturating_add(prefix.len()),
+                Rule::Form(_) | Rule::Lowercase | Rule::Strip { .. } => {}
+            }
+        }
+        if growth > MAX_GROWTH || prefix_bytes > MAX_PREFIX_BYTES {
+            return Err(Error::UnsupportedSetting {
+                part: "normalizer",
+                found: format!("growth by {growth} times and {prefix_bytes} bytes in front"),
+                hint: "supported: 256 times, 64 bytes",
+            });
+        }
+        Ok(Normalizer { rules })
+    }
+
     /// The normalizer that SentencePiece vocabularies of GGUF files imply.
     pub(crate) fn sentencepiece(space_prefix: bool) -> Normalizer {
         let mark = crate::pretokenize::SPACE_MARK.to_string();
@@ -159,6 +193,17 @@ mod tests {
             content: "$0".to_owned(),
         }];
         assert_eq!(Normalizer { rules }.apply("a   b c"), "a$0b c");
+    }
+
+    #[test]
+    fn replacements_that_explode_are_refused() {
+        let double = || Rule::Replace {
+            pattern: Pattern::Literal("a".to_owned()),
+            content: "aa".to_owned(),
+        };
+        assert!(Normalizer::new((0..8).map(|_| double()).collect()).is_ok());
+        assert!(Normalizer::new((0..100).map(|_| double()).collect()).is_err());
+        assert!(Normalizer::new(vec![Rule::Prepend("x".repeat(65))]).is_err());
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! start at one place, so that the time does not depend on their number.
 
 use crate::Error;
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use std::ops::Range;
 use std::sync::LazyLock;
 
 /// A token matched by its text, and how its surroundings matter.
@@ -77,25 +78,44 @@ impl Splitter {
         })
     }
 
-    /// Calls `emit` with the parts of a text in order. Without `control`, control tokens are
-    /// ordinary text.
+    /// Calls `emit` with the parts of a text in order.
     pub(crate) fn split<'t>(
         &self,
         text: &'t str,
-        control: bool,
+        control: Control<'_>,
         emit: &mut dyn FnMut(Segment<'t>),
     ) {
-        let matcher = if control {
-            &self.all
-        } else {
-            &self.user_defined
+        let (matcher, literal) = match control {
+            Control::Text => (&self.user_defined, &[][..]),
+            Control::TokenExcept(literal) => (&self.all, literal),
         };
         match matcher {
-            Some(matcher) => matcher.split(text, emit),
+            Some(matcher) => matcher.split(text, literal, emit),
             None if text.is_empty() => {}
             None => emit(Segment::Text(text)),
         }
     }
+
+    /// Where control tokens occur in a text.
+    pub(crate) fn control_spans(&self, text: &str) -> Vec<Range<usize>> {
+        let Some(matcher) = &self.all else {
+            return Vec::new();
+        };
+        let found = matcher.automaton.find_iter(text);
+        found
+            .filter(|m| matcher.tokens[m.pattern()].control)
+            .map(|m| m.range())
+            .collect()
+    }
+}
+
+/// What control tokens in a text are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Control<'l> {
+    /// Ordinary text.
+    Text,
+    /// Tokens, but for those that touch one of these ranges, which are in ascending order.
+    TokenExcept(&'l [Range<usize>]),
 }
 
 impl Matcher {
@@ -106,17 +126,27 @@ impl Matcher {
         }
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
+            // The other automata may take memory out of proportion to the tokens.
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(tokens.iter().map(|token| &token.content))
             .map_err(Box::new)?;
         Ok(Some(Matcher { automaton, tokens }))
     }
 
-    fn split<'t>(&self, text: &'t str, emit: &mut dyn FnMut(Segment<'t>)) {
+    fn split<'t>(
+        &self,
+        text: &'t str,
+        literal: &[Range<usize>],
+        emit: &mut dyn FnMut(Segment<'t>),
+    ) {
         let mut done = 0;
         for found in self.automaton.find_iter(text) {
             let token = &self.tokens[found.pattern().as_usize()];
             // White space that the token before it took belongs to no other token.
-            if found.start() < done || !token.may_stand(text, found.start(), found.end()) {
+            if found.start() < done || !token.may_stand(text, found.range()) {
+                continue;
+            }
+            if token.control && touches(literal, &found.range()) {
                 continue;
             }
             let before = &text[done..found.start()];
@@ -143,14 +173,22 @@ impl Matcher {
 
 impl SpecialToken {
     /// Whether the surroundings of a match allow it.
-    fn may_stand(&self, text: &str, start: usize, end: usize) -> bool {
+    fn may_stand(&self, text: &str, at: Range<usize>) -> bool {
         if !self.single_word {
             return true;
         }
-        let before = text[..start].chars().next_back();
-        let after = text[end..].chars().next();
+        let before = text[..at.start].chars().next_back();
+        let after = text[at.end..].chars().next();
         !before.is_some_and(is_word_character) && !after.is_some_and(is_word_character)
     }
+}
+
+/// Whether a range has a byte in common with one of some ranges in ascending order.
+pub(crate) fn touches(ranges: &[Range<usize>], range: &Range<usize>) -> bool {
+    let first = ranges.partition_point(|other| other.end <= range.start);
+    ranges
+        .get(first)
+        .is_some_and(|other| other.start < range.end)
 }
 
 /// `\w`, as the regex engine defines it.
@@ -179,6 +217,11 @@ mod tests {
 
     fn split<'t>(splitter: &Splitter, text: &'t str, control: bool) -> Vec<Segment<'t>> {
         let mut out = Vec::new();
+        let control = if control {
+            Control::TokenExcept(&[])
+        } else {
+            Control::Text
+        };
         splitter.split(text, control, &mut |segment| out.push(segment));
         out
     }
@@ -212,6 +255,19 @@ mod tests {
             split(&s, "a<|end|><b>", false),
             [Text("a<|end|>"), Token(1)]
         );
+    }
+
+    #[test]
+    fn control_tokens_in_literal_ranges_are_text() {
+        let s = splitter(&[("<|end|>", |_| {}), ("<b>", |_| {})]);
+        let text = "<|end|>a<|end|><b>";
+        let mut out = Vec::new();
+        let literal = [8..9, 16..18];
+        s.split(text, Control::TokenExcept(&literal), &mut |segment| {
+            out.push(segment)
+        });
+        assert_eq!(out, [Token(0), Text("a<|end|>"), Token(1)]);
+        assert_eq!(s.control_spans(text), [0..7, 8..15]);
     }
 
     #[test]

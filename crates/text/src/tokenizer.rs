@@ -1,13 +1,15 @@
 //! The tokenizer: text to token ids and back.
 
+use crate::chat::Prompt;
 use crate::detokenize::{DecodeOptions, Decoder};
 use crate::model::Model;
 use crate::model::merge::Scratch;
 use crate::normalize::Normalizer;
 use crate::pretokenize::PreTokenizer;
-use crate::special::{Segment, Splitter};
+use crate::special::{Control, Segment, Splitter, touches};
 use crate::vocab::{TokenKind, Vocab};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Turns text into token ids and token ids into text.
 ///
@@ -79,34 +81,55 @@ impl Tokenizer {
         if options.add_special {
             out.extend_from_slice(&self.ids.prefix);
         }
-        let mut scratch = Scratch::default();
-        let mut first = true;
-        self.special
-            .split(text, options.parse_special, &mut |segment| {
-                match segment {
-                    Segment::Token(id) => out.push(id),
-                    Segment::Text(text) => {
-                        self.encode_segment(text, options, first, &mut scratch, out)
-                    }
-                }
-                first = false;
-            });
+        let control = match options.parse_special {
+            true => Control::TokenExcept(&[]),
+            false => Control::Text,
+        };
+        self.encode_text(text, control, out);
         if options.add_special {
             out.extend_from_slice(&self.ids.suffix);
         }
     }
 
+    /// The token ids of a prompt: its control tokens are recognised where the template wrote them,
+    /// and are ordinary text where the conversation contained them.
+    pub fn encode_prompt(&self, prompt: &Prompt) -> Vec<u32> {
+        let mut out = Vec::with_capacity(prompt.text().len() / 3 + 4);
+        self.encode_text(
+            prompt.text(),
+            Control::TokenExcept(prompt.literal()),
+            &mut out,
+        );
+        out
+    }
+
+    fn encode_text(&self, text: &str, control: Control<'_>, out: &mut Vec<u32>) {
+        let mut scratch = Scratch::default();
+        let mut first = true;
+        self.special.split(text, control, &mut |segment| {
+            match segment {
+                Segment::Token(id) => out.push(id),
+                Segment::Text(part) => {
+                    let start = part.as_ptr().addr() - text.as_ptr().addr();
+                    let control = within(control, start..start + part.len());
+                    self.encode_segment(part, control, first, &mut scratch, out);
+                }
+            }
+            first = false;
+        });
+    }
+
     fn encode_segment(
         &self,
         text: &str,
-        options: EncodeOptions,
+        control: Control<'_>,
         mut first: bool,
         scratch: &mut Scratch,
         out: &mut Vec<u32>,
     ) {
         let text = self.normalizer.apply(text);
         self.special_normalized
-            .split(&text, options.parse_special, &mut |segment| {
+            .split(&text, control, &mut |segment| {
                 match segment {
                     Segment::Token(id) => out.push(id),
                     Segment::Text(text) => self.pre_tokenizer.split(text, first, &mut |piece| {
@@ -169,6 +192,16 @@ impl Tokenizer {
         self.ids.eos
     }
 
+    /// The text of the begin-of-sequence token, as chat templates write it.
+    pub fn bos_text(&self) -> Option<&str> {
+        self.ids.bos.map(|id| self.vocab.text(id))
+    }
+
+    /// The text of the end-of-sequence token, as chat templates write it.
+    pub fn eos_text(&self) -> Option<&str> {
+        self.ids.eos.map(|id| self.vocab.text(id))
+    }
+
     /// The token for what the vocabulary cannot express.
     pub fn unknown(&self) -> Option<u32> {
         self.ids.unknown
@@ -211,5 +244,14 @@ impl Tokenizer {
     /// Whether a token is a control token or the unknown token: not text.
     pub fn is_special(&self, id: u32) -> bool {
         matches!(self.vocab.kind(id), TokenKind::Control | TokenKind::Unknown)
+    }
+}
+
+/// What control tokens are in a part of a text after normalization, which moves everything: a part
+/// that has literal text in it is literal as a whole.
+fn within(control: Control<'_>, part: Range<usize>) -> Control<'_> {
+    match control {
+        Control::TokenExcept(literal) if !touches(literal, &part) => Control::TokenExcept(&[]),
+        _ => Control::Text,
     }
 }

@@ -147,6 +147,7 @@ fn json_string(text: &str, style: &JsonStyle, out: &mut String) {
             '\t' => out.push_str("\\t"),
             '\u{8}' => out.push_str("\\b"),
             '\u{C}' => out.push_str("\\f"),
+            c if super::prompt::is_mark(c) => out.push(c),
             c if c < ' ' || (style.ensure_ascii && c > '~') => {
                 c.encode_utf16(&mut [0; 2])
                     .iter()

@@ -135,7 +135,7 @@ fn named_templates_are_chosen_by_tools_and_by_name() {
         {"name": "default", "template": "{{ bos_token }}plain"},
         {"name": "tool_use", "template": "tools{{ eos_token }}"},
         {"name": "rag", "template": "rag"}]});
-    let template = ChatTemplate::from_config(&config).unwrap().unwrap();
+    let template = ChatTemplate::from_hf(Some(&config), None).unwrap().unwrap();
     assert_eq!(template.names(), ["default", "rag", "tool_use"]);
     let render = |options: &RenderOptions| template.render(&[], options);
     assert_eq!(render(&RenderOptions::default()).unwrap(), "<b>plain");
@@ -154,16 +154,24 @@ fn named_templates_are_chosen_by_tools_and_by_name() {
 }
 
 #[test]
-fn configurations_of_another_shape() {
-    assert!(ChatTemplate::from_config(&json!({})).unwrap().is_none());
+fn folders_without_a_template_or_with_a_wrong_one() {
+    let from = |config: Value, source| ChatTemplate::from_hf(Some(&config), source);
+    assert!(ChatTemplate::from_hf(None, None).unwrap().is_none());
     assert!(
-        ChatTemplate::from_config(&json!({"chat_template": null}))
+        from(json!({"chat_template": null}), None)
             .unwrap()
             .is_none()
     );
     for wrong in [json!(1), json!([1]), json!([{"name": "x"}])] {
-        assert!(ChatTemplate::from_config(&json!({"chat_template": wrong})).is_err());
+        assert!(from(json!({"chat_template": wrong}), None).is_err());
     }
+    // The file takes precedence.
+    let config = json!({"chat_template": "config", "bos_token": "<b>"});
+    let template = from(config, Some("{{ bos_token }}file")).unwrap().unwrap();
+    assert_eq!(
+        template.render(&[], &RenderOptions::default()).unwrap(),
+        "<b>file"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::EncodeOptions;
+use proptest::prelude::*;
 
 const PLAIN: EncodeOptions = EncodeOptions {
     add_special: false,
@@ -167,4 +168,48 @@ fn qwen_composes_its_input() {
     };
     let t = Tokenizer::from_gguf(vocab).unwrap();
     assert_eq!(t.encode("e\u{301}", PLAIN), [5]);
+}
+
+#[test]
+fn no_vocabulary_makes_it_panic() {
+    let text = prop::collection::vec(
+        prop::sample::select(vec![
+            "a",
+            "b",
+            "▁",
+            "Ġ",
+            "<0x41>",
+            "<|im_end|>",
+            "é",
+            " ",
+            "\n",
+        ]),
+        0..4,
+    );
+    let text = text.prop_map(|parts| parts.concat());
+    let tokens = prop::collection::vec((text.clone(), any::<f32>(), -1i32..8), 1..40);
+    let merges = prop::collection::vec(prop_oneof![text.clone(), Just("a b".to_owned())], 0..10);
+    let ids = (any::<Option<u32>>(), 0u32..50, any::<Option<bool>>());
+    let strategy = (tokens, merges, ids, any::<bool>(), text, any::<bool>());
+    proptest!(ProptestConfig::with_cases(1500), |((tokens, merges, ids, spm, text, special) in strategy)| {
+        let vocab = GgufVocab {
+            model: if spm { "llama" } else { "gpt2" },
+            pre: Some("llama-bpe"),
+            tokens: tokens.iter().map(|t| t.0.as_str()).collect(),
+            scores: tokens.iter().map(|t| t.1).collect(),
+            token_types: tokens.iter().map(|t| t.2).collect(),
+            merges: merges.iter().map(String::as_str).collect(),
+            bos: ids.0,
+            eos: Some(ids.1),
+            add_bos: ids.2,
+            add_eos: ids.2,
+            ..GgufVocab::default()
+        };
+        if let Ok(tokenizer) = Tokenizer::from_gguf(vocab) {
+            let options = EncodeOptions { add_special: special, parse_special: special };
+            let encoded = tokenizer.encode(&text.repeat(12), options);
+            prop_assert!(encoded.iter().all(|id| (*id as usize) < tokenizer.n_vocab()));
+            tokenizer.decode(&encoded, special);
+        }
+    });
 }

@@ -32,6 +32,9 @@ enum Rule {
     StripStart(char, usize),
 }
 
+/// Replacements may make a token's text this many times longer.
+const MAX_GROWTH: usize = 256;
+
 const DECODERS: &str = "ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip, Sequence";
 
 #[derive(Deserialize)]
@@ -54,6 +57,7 @@ impl PieceDecoder {
             decoder.rules.push(Rule::ByteLevel);
         }
         let mut fused = false;
+        let mut growth = 1usize;
         for part in parts {
             match kind_of(part) {
                 Some("ByteLevel") => decoder.rules.push(Rule::ByteLevel),
@@ -61,6 +65,14 @@ impl PieceDecoder {
                 Some("Fuse") => fused = true,
                 Some("Replace") if !fused => {
                     let (pattern, content) = replace_decoder(part)?;
+                    growth = growth.saturating_mul(content.len().max(1));
+                    if growth > MAX_GROWTH {
+                        return Err(Error::UnsupportedSetting {
+                            part: "decoder Replace",
+                            found: format!("growth by {growth} times"),
+                            hint: "supported: 256 times",
+                        });
+                    }
                     decoder.rules.push(Rule::Replace(pattern, content));
                 }
                 Some("Metaspace") if !fused => {

@@ -109,11 +109,8 @@ pub(crate) fn normalizer(value: &Value) -> Result<Normalizer, Error> {
             _ => return Err(unsupported("normalizer", value, NORMALIZERS)),
         })
     };
-    let rules = flatten(value, "normalizers")
-        .iter()
-        .map(rule)
-        .collect::<Result<_, _>>()?;
-    Ok(Normalizer { rules })
+    let rules: Result<_, Error> = flatten(value, "normalizers").iter().map(rule).collect();
+    Normalizer::new(rules?)
 }
 
 /// A pre-tokenizer, and what else its parts decide.

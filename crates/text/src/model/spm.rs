@@ -129,17 +129,11 @@ impl Spm {
             out.push(id);
             return;
         }
-        // Offsets are 32 bits wide; a text beyond 4 GiB is encoded in parts.
-        let mut rest = word;
-        while !rest.is_empty() {
-            let part = &rest[..rest.floor_char_boundary(u32::MAX as usize - 1)];
-            rest = &rest[part.len()..];
-            let start = out.len();
-            self.merge(vocab, part, scratch);
-            self.emit(vocab, part, &scratch.symbols, out);
-            if let Some(id) = whole {
-                self.whole.learn(id, &out[start..]);
-            }
+        let start = out.len();
+        self.merge(vocab, word, scratch);
+        self.emit(vocab, word, &scratch.symbols, out);
+        if let Some(id) = whole {
+            self.whole.learn(id, &out[start..]);
         }
     }
 
@@ -213,7 +207,7 @@ impl Spm {
 
     /// Appends the tokens of the symbols that are left, and bytes where a symbol is none.
     fn emit(&self, vocab: &Vocab, word: &str, symbols: &[Symbol], out: &mut Vec<u32>) {
-        let mut at = 0;
+        let mut at = if symbols.is_empty() { END } else { 0 };
         while at != END {
             let symbol = symbols[at as usize];
             let text = &word[symbol.start as usize..symbol.end as usize];

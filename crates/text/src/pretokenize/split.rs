@@ -44,6 +44,14 @@ impl Pattern {
         }
     }
 
+    /// The least length of a match in bytes.
+    pub(crate) fn min_bytes(&self) -> usize {
+        match self {
+            Pattern::Literal(text) => text.len().max(1),
+            Pattern::Scanner(_) | Pattern::Regex(_) => 1,
+        }
+    }
+
     /// Calls `emit` with the parts of a text in order, and whether each is a match. No part is
     /// empty.
     pub(crate) fn parts<'t>(&self, text: &'t str, emit: &mut dyn FnMut(&'t str, bool)) {

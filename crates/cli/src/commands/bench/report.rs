@@ -49,13 +49,13 @@ impl Row<'_> {
 
     /// `llama 1B Q4_K_M`.
     fn model_type(&self) -> String {
-        let architecture = self.summary.architecture.as_deref().unwrap_or("?");
+        let family = self.engine.model().model().config.family;
         let params = self.summary.n_params as f64;
         let size = match self.summary.n_params {
             0..1_000_000_000 => format!("{:.0}M", params / 1e6),
             _ => format!("{:.1}B", params / 1e9),
         };
-        format!("{architecture} {size} {}", self.summary.quantization)
+        format!("{family} {size} {}", self.summary.quantization)
     }
 
     fn markdown(&self) -> [String; COLUMNS.len()] {
