@@ -18,6 +18,7 @@ pub mod level;
 pub mod matmul;
 pub mod oracle;
 pub mod pool;
+pub mod roof;
 pub mod table;
 #[cfg(target_arch = "x86_64")]
 mod x86;

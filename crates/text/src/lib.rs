@@ -54,3 +54,10 @@ pub use vocab::TokenKind;
 pub fn known_pre_tokenizers() -> Vec<&'static str> {
     pretokenize::profile::known_names()
 }
+
+/// Both are shared between threads.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Tokenizer>();
+    shared::<ChatTemplate>();
+};

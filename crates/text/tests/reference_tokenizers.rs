@@ -145,3 +145,19 @@ fn sentencepiece() {
         }
     }
 }
+
+#[test]
+fn threads_share_a_tokenizer() {
+    let tokenizer = Tokenizer::from_hf(&bytes("llama2.json"), None).expect("it is supported");
+    let cases: Vec<Case> = read("llama2.cases.json");
+    std::thread::scope(|scope| {
+        for skip in 0..4 {
+            let (tokenizer, cases) = (&tokenizer, &cases);
+            scope.spawn(move || {
+                for case in cases.iter().cycle().skip(skip * 40).take(cases.len()) {
+                    assert_eq!(tokenizer.encode(&case.text, PARSED), case.ids);
+                }
+            });
+        }
+    });
+}

@@ -6,6 +6,7 @@ pub(crate) mod elementwise;
 pub(crate) mod float;
 mod lines;
 pub(crate) mod q4nx;
+pub(crate) mod roof;
 pub(crate) mod superblock;
 pub(crate) mod tile_f32;
 pub(crate) mod tile_i8x256;

@@ -7,6 +7,7 @@ pub(crate) mod elementwise;
 pub(crate) mod float;
 mod q4nx;
 pub(crate) mod quantize;
+pub(crate) mod roof;
 pub(crate) mod superblock;
 mod superblock_lines;
 pub(crate) mod tile_bf16;

@@ -28,11 +28,22 @@ impl<'a> Keys<'a> {
     }
 
     fn required(&self, key: &str) -> Result<usize, Error> {
-        let missing = || Error::MissingKey {
+        self.usize(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    fn required_f32(&self, key: &str) -> Result<f32, Error> {
+        self.f32(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    fn required_uniform(&self, key: &str) -> Result<usize, Error> {
+        self.uniform(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    fn missing(&self, key: &str) -> Error {
+        Error::MissingKey {
             file: self.file.into(),
             key: self.key(key),
-        };
-        self.usize(key)?.ok_or_else(missing)
+        }
     }
 
     fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
@@ -83,12 +94,7 @@ pub(crate) fn read(
     refuse_features(&keys)?;
     let n_layers = keys.required("block_count")?;
     let d_model = keys.required("embedding_length")?;
-    let n_heads = keys.uniform("attention.head_count")?;
-    let missing = || Error::MissingKey {
-        file: file.into(),
-        key: keys.key("attention.head_count"),
-    };
-    let n_heads = n_heads.ok_or_else(missing)?;
+    let n_heads = keys.required_uniform("attention.head_count")?;
     let head_dim = head_dim(&keys, d_model, n_heads)?;
     let windows = windows(family, &keys, n_layers)?;
     let (rope, rope_local) = ropes(family, &keys, windows.0.is_some(), factors)?;
@@ -96,24 +102,13 @@ pub(crate) fn read(
         family: family.name,
         n_layers,
         d_model,
-        d_ff: keys
-            .uniform("feed_forward_length")?
-            .map_or_else(|| keys.required("feed_forward_length"), Ok)?,
+        d_ff: keys.required_uniform("feed_forward_length")?,
         n_heads,
         n_kv_heads: keys.uniform("attention.head_count_kv")?.unwrap_or(n_heads),
         head_dim,
         vocab_size: vocab_size(catalog)?,
         context_length: keys.required("context_length")?,
-        norm_eps: match keys.f32("attention.layer_norm_rms_epsilon")? {
-            Some(eps) => eps,
-            None => {
-                let key = keys.key("attention.layer_norm_rms_epsilon");
-                return Err(Error::MissingKey {
-                    file: file.into(),
-                    key,
-                });
-            }
-        },
+        norm_eps: keys.required_f32("attention.layer_norm_rms_epsilon")?,
         rope,
         rope_local,
         window: windows.0,

@@ -86,67 +86,64 @@ impl RopeConfig {
     }
 
     pub(super) fn validate(&self, file: &str, head_dim: usize) -> Result<(), Error> {
-        let bad = |key: &str, found: String, expected: &str| {
-            let (file, key, expected) = (file.into(), key.into(), expected.into());
-            Err(Error::BadValue {
+        let bad = |(key, found, expected): Complaint| {
+            let (file, key) = (file.into(), key.into());
+            Error::BadValue {
                 file,
                 key,
                 found,
                 expected,
-            })
+            }
         };
-        let positive = |value: f32| value.is_finite() && value > 0.0;
-        if !positive(self.theta) {
-            return bad("RoPE base", self.theta.to_string(), "a positive number");
-        }
-        match &self.scaling {
+        positive("RoPE base", self.theta).map_err(bad)?;
+        self.scaling.validate(head_dim).map_err(bad)
+    }
+}
+
+/// A value that makes no sense: what it is, the value, what it must be.
+type Complaint = (&'static str, String, String);
+
+fn positive(what: &'static str, value: f32) -> Result<(), Complaint> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    Err((what, value.to_string(), "a positive number".into()))
+}
+
+impl RopeScaling {
+    fn validate(&self, head_dim: usize) -> Result<(), Complaint> {
+        match self {
             RopeScaling::None => Ok(()),
-            RopeScaling::Linear { factor } if positive(*factor) => Ok(()),
-            RopeScaling::Linear { factor } => bad(
-                "RoPE scaling factor",
-                factor.to_string(),
-                "a positive number",
-            ),
+            RopeScaling::Linear { factor } => positive("RoPE scaling factor", *factor),
             RopeScaling::Llama3 {
                 factor,
-                low_freq_factor,
-                high_freq_factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
                 original_context,
             } => {
-                if !positive(*factor) {
-                    return bad(
-                        "RoPE scaling factor",
-                        factor.to_string(),
-                        "a positive number",
-                    );
-                }
-                if !(positive(*low_freq_factor) && high_freq_factor > low_freq_factor) {
-                    let found = format!("low {low_freq_factor}, high {high_freq_factor}");
-                    return bad(
-                        "RoPE low and high frequency factors",
-                        found,
-                        "0 < low < high",
-                    );
+                positive("RoPE scaling factor", *factor)?;
+                positive("RoPE low frequency factor", *low)?;
+                positive("RoPE high frequency factor", *high)?;
+                if high <= low {
+                    let expected = format!("above the low frequency factor {low}");
+                    return Err(("RoPE high frequency factor", high.to_string(), expected));
                 }
                 if *original_context == 0 {
-                    return bad("RoPE original context", "0".into(), "at least 1");
+                    return Err(("RoPE original context", "0".into(), "at least 1".into()));
                 }
                 Ok(())
             }
-            RopeScaling::Factors(factors) => {
-                if factors.len() != head_dim / 2 {
-                    let expected = format!("{}, one a pair of the head", head_dim / 2);
-                    return bad(
-                        "number of RoPE factors",
-                        factors.len().to_string(),
-                        &expected,
-                    );
-                }
-                match factors.iter().find(|factor| !positive(**factor)) {
-                    Some(factor) => bad("RoPE factor", factor.to_string(), "a positive number"),
-                    None => Ok(()),
-                }
+            RopeScaling::Factors(factors) if factors.len() != head_dim / 2 => {
+                let expected = format!("{}, one a pair of the head", head_dim / 2);
+                Err((
+                    "number of RoPE factors",
+                    factors.len().to_string(),
+                    expected,
+                ))
             }
+            RopeScaling::Factors(factors) => factors
+                .iter()
+                .try_for_each(|factor| positive("RoPE factor", *factor)),
         }
     }
 }

@@ -156,6 +156,27 @@ fn merges_of_missing_tokens_are_left_out() {
 }
 
 #[test]
+fn the_profile_decides_whether_merges_count_for_whole_words() {
+    let vocab = |pre| GgufVocab {
+        pre: Some(pre),
+        tokens: vec!["a", "b", "c", "ab", "bc", "abc"],
+        token_types: vec![],
+        merges: vec!["b c", "a b", "b c"],
+        bos: None,
+        eos: None,
+        ..bpe()
+    };
+    let encode = |pre| {
+        Tokenizer::from_gguf(vocab(pre))
+            .unwrap()
+            .encode("abc", PLAIN)
+    };
+    assert_eq!(encode("llama-bpe"), [5]);
+    // Of two equal merges the first counts.
+    assert_eq!(encode("gpt-2"), [0, 4]);
+}
+
+#[test]
 fn qwen_composes_its_input() {
     let vocab = GgufVocab {
         pre: Some("qwen2"),

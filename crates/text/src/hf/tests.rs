@@ -53,6 +53,17 @@ fn merges_may_be_strings() {
 }
 
 #[test]
+fn of_two_equal_merges_the_last_counts() {
+    let mut json = byte_level();
+    json["model"]["vocab"] = json!({"a": 0, "b": 1, "Ġ": 2, "ab": 3, "bĠ": 6});
+    json["model"]["merges"] = json!([["a", "b"], ["b", "Ġ"]]);
+    json["pre_tokenizer"]["use_regex"] = json!(false);
+    assert_eq!(build(&json, None).unwrap().encode("ab ", PLAIN), [3, 2]);
+    json["model"]["merges"] = json!([["a", "b"], ["b", "Ġ"], ["a", "b"]]);
+    assert_eq!(build(&json, None).unwrap().encode("ab ", PLAIN), [0, 6]);
+}
+
+#[test]
 fn the_configuration_names_tokens_and_the_post_processor_adds_them() {
     for (config, bos, eos) in [
         (
