@@ -7,7 +7,8 @@ model), and NAME.cases.json, the texts with their ids. The Rust tests need no Py
 
     python tools/make_tokenizer_fixtures.py [OUT_DIR]
 
-Needs the packages `tokenizers` and `sentencepiece`. The output depends only on their versions.
+Needs the packages `tokenizers` and `sentencepiece`. Training breaks some ties at random, so that a new run may
+train other tokenizers; each comes with its own cases.
 """
 
 import io

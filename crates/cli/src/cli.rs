@@ -93,6 +93,7 @@ subcommands! {
     Pull => pull,
     Info => info,
     Bench => bench,
+    Hwbench => hwbench,
     Perplexity => perplexity,
     Tokenize => tokenize,
     Logits => logits,

@@ -6,6 +6,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod doctor;
+pub(crate) mod hwbench;
 pub(crate) mod info;
 pub(crate) mod logits;
 pub(crate) mod man;

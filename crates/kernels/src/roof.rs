@@ -200,7 +200,8 @@ const READ_CHUNK_BYTES: usize = 2 << 20;
 fn read_bytes_per_s(cpu: &Cpu, effort: &Effort) -> f64 {
     const GRAIN: usize = MAX_STREAMS * READ_STEP;
     let n_threads = cpu.pool().n_threads();
-    let chunk_bytes = (effort.read_bytes / n_threads).clamp(GRAIN, READ_CHUNK_BYTES) / GRAIN * GRAIN;
+    let chunk_bytes =
+        (effort.read_bytes / n_threads).clamp(GRAIN, READ_CHUNK_BYTES) / GRAIN * GRAIN;
     let n_chunks = (effort.read_bytes / chunk_bytes).max(n_threads);
     // Zeroed memory is not there until each thread has written to its part.
     let mut buffer = vec![0_u8; n_chunks * chunk_bytes + LINE_BYTES];

@@ -3,6 +3,9 @@
 /// Why a checkpoint is not a model this crate can describe.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The caller stopped the work. Nothing is left behind.
+    #[error("stopped")]
+    Cancelled,
     /// The file could not be read, or a metadata value has the wrong type.
     #[error(transparent)]
     Format(#[from] millrace_format::Error),

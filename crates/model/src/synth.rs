@@ -18,6 +18,7 @@ mod weights;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use millrace_format::gguf::{self, Metadata, Value};
@@ -70,8 +71,11 @@ struct Planned {
     spec: TensorSpec,
 }
 
+/// Told of bytes written; an error stops the work.
+type Observer<'a> = dyn FnMut(usize) -> Result<(), Error> + 'a;
+
 /// Receives a tensor's next bytes.
-type Sink<'a> = dyn FnMut(&str, &[u8]) -> Result<(), millrace_format::Error> + 'a;
+type Sink<'a> = dyn FnMut(&str, &[u8]) -> Result<(), Error> + 'a;
 
 /// Everything decided before the first byte is written.
 struct Job<'a> {
@@ -85,7 +89,7 @@ struct Job<'a> {
 
 /// Writes a checkpoint: a GGUF file if `out` ends in `.gguf`, else a folder with `config.json`,
 /// `tokenizer.json` and safetensors (or `model.q4nx`, with the Q4NX recipes). `progress` gets bytes
-/// done and bytes in all.
+/// done and bytes in all, and can stop the work.
 ///
 /// # Errors
 /// [`Error::BadValue`] for zero layers or a vocabulary that is none, [`Error::Unwritable`] for a format
@@ -96,7 +100,7 @@ pub fn write(
     geometry: Geometry,
     out: &Path,
     options: &SynthOptions<'_>,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<Written, Error> {
     let job = Job::new(geometry, out, options)?;
     let size = |spec: &TensorSpec| spec.tensor_type.size_bytes(&spec.shape).unwrap_or(0) as u64;
@@ -109,7 +113,10 @@ pub fn write(
     let mut done = 0;
     let mut progress = |bytes: usize| {
         done += bytes as u64;
-        progress(done, written.size_bytes);
+        match progress(done, written.size_bytes) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::Cancelled),
+        }
     };
     match job.layout {
         Layout::Gguf => job.write_gguf(&mut progress)?,
@@ -161,7 +168,7 @@ impl<'a> Job<'a> {
         self.plan.iter().map(|tensor| tensor.spec.clone()).collect()
     }
 
-    fn fill(&self, progress: &mut dyn FnMut(usize), sink: &mut Sink<'_>) -> Result<(), Error> {
+    fn fill(&self, progress: &mut Observer<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let fill = weights::Fill {
             config: &self.config,
@@ -171,15 +178,14 @@ impl<'a> Job<'a> {
         };
         fill.run(&self.plan, &mut |name, bytes| {
             sink(name, bytes)?;
-            progress(bytes.len());
-            Ok(())
+            progress(bytes.len())
         })
     }
 
-    fn write_gguf(&self, progress: &mut dyn FnMut(usize)) -> Result<(), Error> {
+    fn write_gguf(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
         let metadata = self.metadata()?;
         let mut writer = gguf::Writer::create(self.out, &metadata, &self.specs())?;
-        self.fill(progress, &mut |name, bytes| writer.write(name, bytes))?;
+        self.fill(progress, &mut |name, bytes| Ok(writer.write(name, bytes)?))?;
         Ok(writer.commit()?)
     }
 
@@ -206,21 +212,21 @@ impl<'a> Job<'a> {
         Ok(out)
     }
 
-    fn write_folder(&self, progress: &mut dyn FnMut(usize)) -> Result<(), Error> {
+    fn write_folder(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
         self.make_folder()?;
         let notes = BTreeMap::new();
         let mut writer = ShardedWriter::create(self.out, &notes, &self.specs(), MAX_SHARD_BYTES)?;
-        self.fill(progress, &mut |name, bytes| writer.write(name, bytes))?;
+        self.fill(progress, &mut |name, bytes| Ok(writer.write(name, bytes)?))?;
         self.write_side_files()?;
         writer.commit()?;
         Ok(())
     }
 
-    fn write_bundle(&self, progress: &mut dyn FnMut(usize)) -> Result<(), Error> {
+    fn write_bundle(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
         self.make_folder()?;
         let path = self.out.join(Q4NX_FILE);
         let mut writer = safetensors::Writer::create(&path, &BTreeMap::new(), &self.specs())?;
-        self.fill(progress, &mut |name, bytes| writer.write(name, bytes))?;
+        self.fill(progress, &mut |name, bytes| Ok(writer.write(name, bytes)?))?;
         self.write_side_files()?;
         Ok(writer.commit()?)
     }

@@ -106,13 +106,18 @@ impl LoadedModel {
         let tokenizer = self.tokenizer()?;
         let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id));
         let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
-        let source = match (self.checkpoint.gguf(), self.checkpoint.hf()) {
-            (Some(metadata), _) => metadata.get_str("tokenizer.chat_template")?,
-            (None, Some(files)) => files.chat_template.as_deref(),
-            (None, None) => None,
-        };
-        if let Some(source) = source {
-            return Ok(ChatTemplate::new(source, bos, eos)?);
+        if let Some(metadata) = self.checkpoint.gguf() {
+            if let Some(source) = metadata.get_str("tokenizer.chat_template")? {
+                return Ok(ChatTemplate::new(source, bos, eos)?);
+            }
+        } else if let Some(files) = self.checkpoint.hf() {
+            let (config, source) = (
+                files.tokenizer_config.as_ref(),
+                files.chat_template.as_deref(),
+            );
+            if let Some(template) = ChatTemplate::from_hf(config, source)? {
+                return Ok(template);
+            }
         }
         let family = self.model.config.family;
         let usual = ChatTemplate::default_for(&tokenizer, Some(family));

@@ -2,6 +2,7 @@
 //! bundles, in float32 to the same bound, in 16 bits by the top-five gate of the design.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn convert(from: &Path, dir: &Path, container: Container, recipe: &str) -> PathB
     };
     let checkpoint = Checkpoint::open(from).unwrap();
     let plan = Plan::new(&checkpoint, Target { container, recipe }).unwrap();
-    plan.write(&out, 2, &mut |_| std::ops::ControlFlow::Continue(()))
+    plan.write(&out, 2, &mut |_| ControlFlow::Continue(()))
         .unwrap();
     out
 }
@@ -119,7 +120,10 @@ fn quantised_files_stay_within_their_budgets_of_the_float_model() {
             n_threads: Some(2),
         };
         let geometry = Geometry::named(name).unwrap();
-        synth::write(geometry, &float, &options, &mut |_, _| ()).unwrap();
+        synth::write(geometry, &float, &options, &mut |_, _| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         let tokens: Vec<u32> = (0..48).map(|i| i * 5 % 200).collect();
         let expected = logits(&float, &tokens);
         for (recipe, bound) in LOGIT_NMSE {

@@ -127,15 +127,10 @@ fn prompt_tokens(args: &Args, model: &LoadedModel, text: &str) -> Outcome<Vec<u3
         add_generation_prompt: true,
         ..RenderOptions::default()
     };
-    let rendered = model.chat_template()?.render(&messages, &options)?;
-    // The template writes the beginning-of-text token itself.
-    Ok(tokenizer.encode(
-        &rendered,
-        EncodeOptions {
-            add_special: false,
-            parse_special: true,
-        },
-    ))
+    let prompt = model
+        .chat_template()?
+        .render_prompt(&tokenizer, &messages, &options)?;
+    Ok(tokenizer.encode_prompt(&prompt))
 }
 
 /// Streams a generation: a progress bar while the prompt is read, then the text.

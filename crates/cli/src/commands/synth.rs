@@ -2,6 +2,7 @@
 
 use crate::commands::quantize::parse_recipe;
 use crate::exit::{Failure, Outcome};
+use crate::interrupt;
 use crate::output::{Out, Ui, bytes, count};
 use crate::progress::Progress;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -9,6 +10,7 @@ use millrace_format::Checkpoint;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use serde_json::json;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -87,9 +89,15 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     progress.message(args.geometry.name());
     let written = synth::write(args.geometry, &args.out, &options, &mut |done, total| {
         progress.set_of(done, total);
+        if interrupt::is_raised() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     drop(progress);
     let written = written.map_err(|error| match &error {
+        millrace_model::Error::Cancelled => Failure::interrupted(),
         millrace_model::Error::Format(_) => Failure::writing(&error),
         _ => Failure::usage(error.to_string()),
     })?;

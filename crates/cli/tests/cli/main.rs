@@ -3,6 +3,7 @@
 mod bad_input;
 mod basics;
 mod hub;
+mod hwbench;
 mod models;
 mod numbers;
 mod pull;

@@ -41,7 +41,7 @@ impl Model {
             Geometry::named(geometry).unwrap(),
             &path,
             &options,
-            &mut |_, _| {},
+            &mut |_, _| ControlFlow::Continue(()),
         )
         .unwrap();
         Model { dir, path }

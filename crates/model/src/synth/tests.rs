@@ -1,4 +1,5 @@
 use std::fs;
+use std::ops::ControlFlow;
 
 use millrace_format::Checkpoint;
 use tempfile::tempdir;
@@ -22,7 +23,10 @@ fn tiny(name: &str) -> Geometry {
 }
 
 fn make(geometry: &str, out: &Path, options: &SynthOptions<'_>) -> Written {
-    write(tiny(geometry), out, options, &mut |_, _| {}).unwrap()
+    write(tiny(geometry), out, options, &mut |_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap()
 }
 
 #[test]
@@ -163,7 +167,12 @@ fn a_given_vocabulary_sets_the_size() {
         vocab,
         ..options("F16")
     };
-    assert!(write(tiny("llama-tiny"), &folder_out, &options, &mut |_, _| {}).is_err());
+    assert!(
+        write(tiny("llama-tiny"), &folder_out, &options, &mut |_, _| {
+            ControlFlow::Continue(())
+        })
+        .is_err()
+    );
 }
 
 #[test]
@@ -195,7 +204,9 @@ fn what_cannot_be_written_leaves_no_weights() {
     ];
     for (name, options) in cases {
         let out = folder.path().join(name);
-        let result = write(tiny("llama-tiny"), &out, &options, &mut |_, _| {});
+        let result = write(tiny("llama-tiny"), &out, &options, &mut |_, _| {
+            ControlFlow::Continue(())
+        });
         assert!(result.is_err(), "{name}");
         assert!(Checkpoint::open(&out).is_err(), "{name}");
     }
@@ -212,6 +223,7 @@ fn progress_ends_at_the_total() {
         &options("Q8_0"),
         &mut |done, total| {
             seen.push((done, total));
+            ControlFlow::Continue(())
         },
     );
     let total = written.unwrap().size_bytes;
@@ -243,4 +255,26 @@ fn geometries_are_consistent_and_named() {
     assert_eq!(n_params("llama-3.1-8b"), 8_030_261_248);
     assert_eq!(n_params("gemma-3-1b"), 999_885_952);
     assert_eq!(n_params("qwen3-0.6b"), 596_049_920);
+}
+
+#[test]
+fn stopping_leaves_nothing_behind() {
+    for out in ["m.gguf", "folder"] {
+        let folder = tempdir().unwrap();
+        let kind = options(if out == "folder" { "F16" } else { "Q8_0" });
+        let out = folder.path().join(out);
+        let stop = &mut |_, _| ControlFlow::Break(());
+        let found = write(tiny("llama-tiny"), &out, &kind, stop);
+        assert!(matches!(found, Err(Error::Cancelled)), "{found:?}");
+        let left = if out.is_dir() {
+            fs::read_dir(&out)
+        } else {
+            fs::read_dir(folder.path())
+        };
+        let left: Vec<_> = left
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
 }

@@ -7,7 +7,7 @@ use crate::prompt::read_file;
 use crate::stats;
 use millrace_format::output;
 use millrace_runtime::{Engine, Event, GenerateParams, Generation, Session, generate};
-use millrace_text::{ChatTemplate, EncodeOptions, Message, RenderOptions};
+use millrace_text::{ChatTemplate, Message, RenderOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -78,15 +78,11 @@ impl Conversation {
             add_generation_prompt: true,
             ..RenderOptions::default()
         };
-        let text = self.template.render(&self.all_messages(), &options)?;
         let tokenizer = self.engine.model().tokenizer()?;
-        let prompt = tokenizer.encode(
-            &text,
-            EncodeOptions {
-                add_special: false,
-                parse_special: true,
-            },
-        );
+        let prompt = self
+            .template
+            .render_prompt(&tokenizer, &self.all_messages(), &options)?;
+        let prompt = tokenizer.encode_prompt(&prompt);
         let flag = interrupt::flag();
         let generation = generate(
             &mut self.engine,

@@ -58,7 +58,7 @@ pub(crate) fn read(args: &ReadArgs<'_>) {
                 for i in 0..2 {
                     let ahead = start.wrapping_add(args.ahead_bytes + i * LINE_BYTES);
                     // SAFETY: a prefetch may have any address.
-                    unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) };
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 }
                 for (i, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: four vectors of 32 bytes make two lines.

@@ -77,11 +77,9 @@ pub(crate) fn read(args: &ReadArgs<'_>) {
             let lines = step[..READ_STEP].chunks_exact(LINE_BYTES);
             for (sum, line) in sums.iter_mut().zip(lines) {
                 let ahead = line.as_ptr().wrapping_add(args.ahead_bytes);
-                // SAFETY: a prefetch may have any address; a line has 64 bytes.
-                let loaded = unsafe {
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-                    _mm512_loadu_si512(line.as_ptr().cast())
-                };
+                _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                // SAFETY: a line has 64 bytes.
+                let loaded = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
                 *sum = _mm512_or_si512(*sum, loaded);
             }
         }

@@ -1,0 +1,125 @@
+//! Whether the dispatcher's pick is the fastest.
+
+use super::measure::{Bench, Limits, Row};
+use super::shape::Case;
+use crate::exit::{Failure, Outcome};
+use crate::interrupt;
+use millrace_kernels::Level;
+use std::fmt;
+use std::time::Instant;
+
+/// How much slower than the fastest a pick may be.
+const TOLERANCE: f64 = 1.05;
+
+/// Times that a pair is measured again before it counts.
+const ROUNDS: usize = 3;
+
+/// Fewest samples of each of a pair in a round.
+const FEWEST_SAMPLES: usize = 3;
+
+/// A pick that another row beats.
+pub(super) struct Slower {
+    pub(super) case: Case,
+    pub(super) m: usize,
+    /// Levels whose pick it is.
+    pub(super) levels: Vec<Level>,
+    pub(super) pick: &'static str,
+    pub(super) faster: &'static str,
+    /// The pick's time, the other's being 1.
+    pub(super) ratio: f64,
+}
+
+impl fmt::Display for Slower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { dtype, n, k, .. } = self.case;
+        let levels: Vec<&str> = self.levels.iter().map(|level| level.name()).collect();
+        write!(
+            f,
+            "{dtype} {n}x{k}, m = {}, level {}: {} takes {:.2} times as long as {}",
+            self.m,
+            levels.join(" and "),
+            self.pick,
+            self.ratio,
+            self.faster
+        )
+    }
+}
+
+/// Compares each pick among `rows` (one format, one number of tokens) with the rows its levels could have instead.
+///
+/// Times that another process disturbed are as likely as picks that are wrong, so a pair that
+/// disagrees is measured again in turn, and the rows keep the best times.
+pub(super) fn check(
+    bench: &mut Bench<'_>,
+    rows: &mut [Row],
+    limits: &Limits,
+) -> Outcome<Vec<Slower>> {
+    let mut found = Vec::new();
+    for pick in 0..rows.len() {
+        let Some(&highest) = rows[pick].picked_at.last() else {
+            continue;
+        };
+        let mut worst: Option<Slower> = None;
+        for rival in 0..rows.len() {
+            if rows[rival].kernel.level <= highest
+                && is_slower(rows, pick, rival)
+                && remains_slower(bench, rows, (pick, rival), limits)?
+            {
+                let slower = slower(rows, pick, rival);
+                if worst
+                    .as_ref()
+                    .is_none_or(|worst| worst.ratio < slower.ratio)
+                {
+                    worst = Some(slower);
+                }
+            }
+        }
+        found.extend(worst);
+    }
+    Ok(found)
+}
+
+fn is_slower(rows: &[Row], pick: usize, rival: usize) -> bool {
+    rows[pick].min_s > TOLERANCE * rows[rival].min_s
+}
+
+fn slower(rows: &[Row], pick: usize, rival: usize) -> Slower {
+    let (pick, faster) = (&rows[pick], &rows[rival]);
+    let could = |level: &&Level| **level >= faster.kernel.level;
+    Slower {
+        case: pick.case,
+        m: pick.m,
+        levels: pick.picked_at.iter().filter(could).copied().collect(),
+        pick: pick.kernel.name,
+        faster: faster.kernel.name,
+        ratio: pick.min_s / faster.min_s,
+    }
+}
+
+/// Measures a pair in turn until the pick is fast enough or the rounds are over.
+fn remains_slower(
+    bench: &mut Bench<'_>,
+    rows: &mut [Row],
+    pair: (usize, usize),
+    limits: &Limits,
+) -> Outcome<bool> {
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        let mut n = 0;
+        while n < FEWEST_SAMPLES || (n < limits.most_samples && started.elapsed() < limits.time) {
+            if interrupt::is_raised() {
+                return Err(Failure::interrupted());
+            }
+            for index in [pair.0, pair.1] {
+                let row = &mut rows[index];
+                let seconds = bench.sample(row.kernel, &row.sampling);
+                row.min_s = row.min_s.min(seconds);
+            }
+            n += 1;
+        }
+        if !is_slower(rows, pair.0, pair.1) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

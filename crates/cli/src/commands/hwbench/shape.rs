@@ -1,0 +1,200 @@
+//! What to multiply: the SHAPE argument as a list of matrices and numbers of tokens.
+
+use super::Args;
+use crate::exit::{Failure, Outcome};
+use crate::model_arg::ModelArgs;
+use crate::output::Ui;
+use millrace_model::Model;
+use millrace_model::graph::Op;
+use millrace_quant::DType;
+
+/// Gate and up projections of Llama 3.2 1B.
+pub(super) const DEFAULT: &str = "8192,2048";
+
+/// A token, and a prompt of the length that benchmarks use.
+const DEFAULT_TOKENS: [usize; 2] = [1, 512];
+
+/// A matrix `[n, k]` in a format that can hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) dtype: DType,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    /// Of the matrix.
+    pub(super) size_bytes: usize,
+}
+
+impl Case {
+    fn new(dtype: DType, n: usize, k: usize) -> Option<Case> {
+        let size_bytes = dtype.size_bytes(n, k)?;
+        Some(Case {
+            dtype,
+            n,
+            k,
+            size_bytes,
+        })
+    }
+
+    /// Memory for the weights, `m` tokens in and out, and the tokens in a kernel's own form;
+    /// `u64::MAX` for more than can be counted.
+    pub(super) fn memory_bytes(&self, m: usize, stream_bytes: usize) -> u64 {
+        let (m, n, k) = (m as u64, self.n as u64, self.k as u64);
+        let weights = (stream_bytes as u64).checked_add(self.size_bytes as u64);
+        let row_bytes = n.checked_add(2 * k).and_then(|elems| elems.checked_mul(4));
+        row_bytes
+            .and_then(|bytes| bytes.checked_mul(m))
+            .and_then(|bytes| bytes.checked_add(weights?))
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// All that is to be measured.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) cases: Vec<Case>,
+    pub(super) tokens: Vec<usize>,
+    /// Formats whose blocks do not fit the shape.
+    pub(super) unfit: Vec<DType>,
+}
+
+/// The SHAPE argument.
+#[derive(Debug, PartialEq, Eq)]
+enum Shape<'a> {
+    Numbers {
+        m: Option<usize>,
+        n: usize,
+        k: usize,
+    },
+    Model(&'a str),
+}
+
+impl Shape<'_> {
+    fn parse(text: &str) -> Outcome<Shape<'_>> {
+        // A path may hold digits and commas too, but nobody names a model with nothing else.
+        if !text.chars().all(|c| c.is_ascii_digit() || c == ',') {
+            return Ok(Shape::Model(text));
+        }
+        let numbers: Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
+        match numbers.as_deref() {
+            Ok([n, k]) if *n > 0 && *k > 0 => Ok(Shape::Numbers {
+                m: None,
+                n: *n,
+                k: *k,
+            }),
+            Ok([m, n, k]) if *m > 0 && *n > 0 && *k > 0 => Ok(Shape::Numbers {
+                m: Some(*m),
+                n: *n,
+                k: *k,
+            }),
+            _ => Err(Failure::usage(format!("`{text}` is no shape"))
+                .hint("write N,K or M,N,K, as 8192,2048 or 512,8192,2048")),
+        }
+    }
+}
+
+impl Work {
+    pub(super) fn of(args: &Args, ui: Ui) -> Outcome<Work> {
+        let wanted = |dtype: &DType| args.format.is_empty() || args.format.contains(dtype);
+        let shape = Shape::parse(&args.shape)?;
+        let tokens = tokens(&shape, &args.tokens)?;
+        let (cases, unfit) = match shape {
+            Shape::Model(model) => {
+                let mut cases = matrices(model, args.offline, ui)?;
+                cases.retain(|case| wanted(&case.dtype));
+                (cases, Vec::new())
+            }
+            Shape::Numbers { n, k, .. } => {
+                let formats = DType::all().filter(wanted);
+                let (fit, unfit) =
+                    formats.partition::<Vec<_>, _>(|dtype| dtype.size_bytes(n, k).is_some());
+                let cases = fit.into_iter().filter_map(|dtype| Case::new(dtype, n, k));
+                (cases.collect(), unfit)
+            }
+        };
+        Ok(Work {
+            cases,
+            tokens,
+            unfit,
+        })
+    }
+}
+
+fn tokens(shape: &Shape<'_>, given: &[usize]) -> Outcome<Vec<usize>> {
+    if given.contains(&0) {
+        return Err(Failure::usage("-m 0 multiplies nothing"));
+    }
+    match (shape, given) {
+        (Shape::Numbers { m: Some(m), .. }, []) => Ok(vec![*m]),
+        (Shape::Numbers { m: Some(_), .. }, _) => Err(Failure::usage(
+            "the number of tokens is given twice: M,N,K and -m",
+        )),
+        (_, []) => Ok(DEFAULT_TOKENS.to_vec()),
+        (_, given) => Ok(given.to_vec()),
+    }
+}
+
+/// The matrices that a model multiplies with, each shape and format once, in order of first use.
+fn matrices(model: &str, offline: bool, ui: Ui) -> Outcome<Vec<Case>> {
+    let model = ModelArgs {
+        model: model.to_owned(),
+        offline,
+    };
+    let graph = Model::from_checkpoint(&model.open(ui)?)?.graph;
+    let mut cases = Vec::new();
+    for node in &graph.nodes {
+        if let Op::Linear { weight, .. } = node.op {
+            let weight = &graph.weights[weight.0];
+            let case = Case::new(weight.dtype, weight.n, weight.k);
+            cases.extend(case.filter(|case| !cases.contains(case)));
+        }
+    }
+    Ok(cases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_two_or_three_positive_numbers_or_a_model() {
+        let numbers = |m, n, k| Shape::Numbers { m, n, k };
+        for (text, shape) in [
+            ("8192,2048", numbers(None, 8192, 2048)),
+            ("512,8192,2048", numbers(Some(512), 8192, 2048)),
+            ("demo", Shape::Model("demo")),
+            ("hf:a/b:Q4_0", Shape::Model("hf:a/b:Q4_0")),
+            ("8192x2048", Shape::Model("8192x2048")),
+        ] {
+            assert_eq!(Shape::parse(text).expect(text), shape);
+        }
+        for bad in [
+            "",
+            "5",
+            "0,5",
+            "5,0",
+            "1,2,3,4",
+            "1,,2",
+            "1,99999999999999999999",
+        ] {
+            assert!(Shape::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_given_once() {
+        let (pair, triple) = ("8,8", "4,8,8");
+        let of = |text, given: &[usize]| tokens(&Shape::parse(text).expect(text), given).ok();
+        assert_eq!(of(pair, &[]), Some(vec![1, 512]));
+        assert_eq!(of(pair, &[7]), Some(vec![7]));
+        assert_eq!(of(triple, &[]), Some(vec![4]));
+        assert_eq!(of(triple, &[7]), None);
+        assert_eq!(of(pair, &[0]), None);
+    }
+
+    #[test]
+    fn memory_counts_everything_and_does_not_overflow() {
+        let case = Case::new(DType::F32, 10, 20).expect("any shape");
+        assert_eq!(case.memory_bytes(3, 1000), 1000 + 800 + 3 * 4 * (10 + 40));
+        assert_eq!(case.memory_bytes(usize::MAX, 0), u64::MAX);
+    }
+}

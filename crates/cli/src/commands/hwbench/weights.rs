@@ -1,0 +1,94 @@
+//! Weights to multiply: valid blocks of random numbers, more of them than the caches hold.
+
+use super::shape::Case;
+use crate::exit::{Failure, Outcome};
+use millrace_kernels::Cpu;
+use millrace_kernels::matmul::Matrix;
+use millrace_quant::{DType, encode_matrix};
+
+/// Rows that are encoded, a whole tile of every format; all others repeat them.
+const ENCODED_ROWS: usize = 32;
+
+/// Weights start at a cache line, as those of a mapped file do.
+const LINE_BYTES: usize = 64;
+
+/// Copies of a matrix, one after the other.
+#[derive(Default)]
+pub(super) struct Weights {
+    /// Kept from format to format: its pages stay mapped.
+    buffer: Vec<u8>,
+    start: usize,
+    case: Option<Case>,
+    n_copies: usize,
+}
+
+impl Weights {
+    /// Writes as many copies of a case's matrix as `stream_bytes` hold, and at least one.
+    ///
+    /// Each thread writes its part first, so that on machines with several memories all of them are
+    /// used.
+    pub(super) fn fill(&mut self, cpu: &Cpu, case: &Case, stream_bytes: usize) -> Outcome {
+        let strip = strip(case.dtype, case.k)?;
+        self.n_copies = (stream_bytes / case.size_bytes).max(1);
+        let len = self.n_copies * case.size_bytes;
+        if self.buffer.len() < len + LINE_BYTES {
+            // Not grown: growing would copy.
+            self.buffer = Vec::new();
+            self.buffer = vec![0; len + LINE_BYTES];
+        }
+        let aligned = self.buffer.as_ptr().align_offset(LINE_BYTES);
+        self.start = aligned.min(LINE_BYTES);
+        self.case = Some(*case);
+        let bytes = &mut self.buffer[self.start..self.start + len];
+        let copy = |_, piece: &mut [u8]| piece.copy_from_slice(&strip[..piece.len()]);
+        cpu.pool().run_pieces(bytes, strip.len(), &copy);
+        Ok(())
+    }
+
+    /// What the copies are copies of.
+    pub(super) fn case(&self) -> &Case {
+        self.case.as_ref().expect("weights are filled before use")
+    }
+
+    /// Matrices of `n` rows that lie in the copies.
+    pub(super) fn n_matrices(&self, n: usize) -> usize {
+        self.case().n * self.n_copies / n
+    }
+
+    /// The `index`-th of them.
+    pub(super) fn matrix(&self, n: usize, index: usize) -> Matrix<'_> {
+        let Case { dtype, k, .. } = *self.case();
+        let bytes = dtype
+            .size_bytes(n, k)
+            .expect("whole tiles of the case's columns");
+        let start = self.start + index * bytes;
+        Matrix::new(dtype, n, k, &self.buffer[start..start + bytes]).expect("that many bytes")
+    }
+}
+
+/// [`ENCODED_ROWS`] random rows.
+fn strip(dtype: DType, k: usize) -> Outcome<Vec<u8>> {
+    let misfit = || Failure::usage(format!("rows of {k} columns do not fit {dtype}"));
+    let n_bytes = dtype.size_bytes(ENCODED_ROWS, k).ok_or_else(misfit)?;
+    let rows = random(ENCODED_ROWS * k);
+    let mut strip = vec![0; n_bytes];
+    encode_matrix(dtype, &rows, ENCODED_ROWS, k, &mut strip)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(strip)
+}
+
+/// Numbers like weights and activations: around zero, mostly below one (the mean of four uniform
+/// ones, scaled to a variance of one third).
+pub(super) fn random(len: usize) -> Vec<f32> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut uniform = || {
+        // Knuth's multiplicative generator; only its high bits are used.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1_u32 << 23) as f32 - 1.0
+    };
+    (0..len)
+        .map(|_| (uniform() + uniform() + uniform() + uniform()) / 2.0)
+        .collect()
+}

@@ -1,0 +1,70 @@
+"""The corpus of the demo model: little stories and short chats.
+
+Every sentence comes from the grammar in `grammar/`, written for this project and under its licence
+(MIT or Apache-2.0); no text of others is in it. A document is made from its seed alone, so the same
+seeds give the same corpus on every machine.
+
+    python corpus.py --documents 20 --seed 7      # print some documents
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from grammar.chats import chat
+from grammar.stories import tell
+
+# Share of documents that are plain stories; stories are longer, so by tokens they are the larger part.
+STORY_SHARE = 0.36
+# Validation documents have seeds from here on, training documents stay below.
+VALIDATION_SEED = 1 << 40
+
+
+@dataclass
+class Document:
+    """A story (`text`) or a chat (`system`, `turns` of user, assistant and a key of a right answer)."""
+
+    text: str = ""
+    system: str | None = None
+    turns: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def is_story(self) -> bool:
+        """Whether this is a plain story."""
+        return not self.turns
+
+    def messages(self) -> list[dict[str, str]]:
+        """The chat as messages of the usual roles."""
+        out = [{"role": "system", "content": self.system}] if self.system else []
+        for user, assistant, _ in self.turns:
+            out += [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
+        return out
+
+
+def document(seed: int) -> Document:
+    """The document of one seed."""
+    rng = random.Random(seed)
+    if rng.random() < STORY_SHARE:
+        return Document(text=tell(rng))
+    system, turns = chat(rng)
+    return Document(system=system, turns=turns)
+
+
+def documents(first_seed: int, count: int) -> Iterator[Document]:
+    """`count` documents from consecutive seeds."""
+    return (document(first_seed + i) for i in range(count))
+
+
+def main() -> None:
+    """Prints documents, one JSON object a line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first document")
+    args = parser.parse_args()
+    for doc in documents(args.seed, args.documents):
+        print(json.dumps({"text": doc.text} if doc.is_story() else {"messages": doc.messages()}))
+
+
+if __name__ == "__main__":
+    main()
