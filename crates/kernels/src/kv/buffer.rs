@@ -12,11 +12,20 @@ const ALIGN_BYTES: usize = 2 << 20;
 /// Alignment of buffers too small to fill a huge page: one cache line.
 const SMALL_ALIGN_BYTES: usize = 64;
 
+/// Alignment asked of the allocator. Beyond it an allocator clears memory by writing zeros, and a
+/// cache sized for a long context would be resident before its first token; up to it, large blocks
+/// come from the system already zero and untouched.
+const ALLOCATION_ALIGN_BYTES: usize = 16;
+
 /// Bytes of KV pages (or any kernel operand): zeroed, aligned to a cache line at least. The system
 /// commits memory when it is first written, so a generous size costs nothing until it is used.
 pub struct KvBuffer {
-    start: NonNull<u8>,
+    /// What the allocator gave.
+    allocation: NonNull<u8>,
     layout: Layout,
+    /// The first aligned byte of it.
+    start: NonNull<u8>,
+    n_bytes: usize,
 }
 
 // SAFETY: the buffer owns its bytes, as a `Vec<u8>` does.
@@ -36,11 +45,19 @@ impl KvBuffer {
             SMALL_ALIGN_BYTES
         };
         let refused = || Error::Memory { n_bytes };
-        // A layout of size zero may not be allocated.
-        let layout = Layout::from_size_align(n_bytes.max(1), align).map_err(|_| refused())?;
-        // SAFETY: the layout's size is not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
-        let buffer = KvBuffer { start, layout };
+        let size = n_bytes.checked_add(align).ok_or_else(refused)?;
+        let layout =
+            Layout::from_size_align(size, ALLOCATION_ALIGN_BYTES).map_err(|_| refused())?;
+        // SAFETY: the layout's size is not zero: `align` is not.
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        // SAFETY: skips fewer than `align` bytes, and `n_bytes` remain behind them.
+        let start = unsafe { allocation.add(allocation.align_offset(align)) };
+        let buffer = KvBuffer {
+            allocation,
+            layout,
+            start,
+            n_bytes,
+        };
         buffer.advise_huge_pages();
         Ok(buffer)
     }
@@ -48,11 +65,11 @@ impl KvBuffer {
     /// Best effort: without huge pages everything works, a few per cent slower.
     fn advise_huge_pages(&self) {
         #[cfg(target_os = "linux")]
-        if self.layout.size() >= ALIGN_BYTES {
+        if self.n_bytes >= ALIGN_BYTES {
             let start = self.start.as_ptr().cast();
             let advice = rustix::mm::Advice::LinuxHugepage;
             // SAFETY: the range is this buffer's own; the advice changes no contents.
-            let _ = unsafe { rustix::mm::madvise(start, self.layout.size(), advice) };
+            let _ = unsafe { rustix::mm::madvise(start, self.n_bytes, advice) };
         }
     }
 }
@@ -61,21 +78,21 @@ impl Deref for KvBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to `size` initialised bytes owned by `self`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+        // SAFETY: `start` points to `n_bytes` initialised bytes owned by `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.n_bytes) }
     }
 }
 
 impl DerefMut for KvBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.n_bytes) }
     }
 }
 
 impl Drop for KvBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
     }
 }
