@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long)]
     offline: bool,
     /// Only these weight formats [default: all]
-    #[arg(long, value_name = "FORMAT,..", value_delimiter = ',', hide_possible_values = true, value_parser = format_parser())]
+    #[arg(long, value_name = "FORMAT,..", value_delimiter = ',', ignore_case = true, hide_possible_values = true, value_parser = format_parser())]
     format: Vec<DType>,
     /// Only kernels of these instruction sets [default: all that this CPU has]
     #[arg(long, value_name = "LEVEL,..", value_delimiter = ',', value_parser = level_parser())]
