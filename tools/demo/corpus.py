@@ -4,7 +4,7 @@ Every sentence comes from the grammar in `grammar/`, written for this project an
 (MIT or Apache-2.0); no text of others is in it. A document is made from its seed alone, so the same
 seeds give the same corpus on every machine.
 
-    python corpus.py --documents 20 --seed 7      # print some documents
+    python tools/demo/corpus.py --documents 20 --seed 7      # print some documents
 """
 
 import argparse
@@ -16,8 +16,24 @@ from dataclasses import dataclass, field
 from grammar.chats import chat
 from grammar.stories import tell
 
-# Share of documents that are plain stories; stories are longer, so by tokens they are the larger part.
-STORY_SHARE = 0.36
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What a phase of training reads: the share of documents that are plain stories, and which chats are more frequent.
+
+    Stories are longer than chats, so by tokens their part is larger.
+    """
+
+    story_share: float
+    boost: dict[str, float] = field(default_factory=dict)
+
+
+MIXES = {
+    "stories": Mix(0.36),
+    # What is hardest to learn gets more of the second phase.
+    "chats": Mix(0.15, {"word_problem": 2, "numbers": 3, "category": 3, "calendar": 3, "story": 1.5}),
+}
 # Validation documents have seeds from here on, training documents stay below.
 VALIDATION_SEED = 1 << 40
 
@@ -42,18 +58,18 @@ class Document:
         return out
 
 
-def document(seed: int) -> Document:
+def document(seed: int, mix: Mix) -> Document:
     """The document of one seed."""
     rng = random.Random(seed)
-    if rng.random() < STORY_SHARE:
+    if rng.random() < mix.story_share:
         return Document(text=tell(rng))
-    system, turns = chat(rng)
+    system, turns = chat(rng, mix.boost)
     return Document(system=system, turns=turns)
 
 
 def documents(first_seed: int, count: int) -> Iterator[Document]:
-    """`count` documents from consecutive seeds."""
-    return (document(first_seed + i) for i in range(count))
+    """`count` documents of the first mix from consecutive seeds."""
+    return (document(first_seed + i, MIXES["stories"]) for i in range(count))
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Writes a trained demo model as one F16 GGUF file.
 
-    python export.py demo --run demo-run --out ../../models
+    python tools/demo/export.py demo --run demo-run --out models
 """
 
 import argparse

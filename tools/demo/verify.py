@@ -1,6 +1,6 @@
 """Checks an exported GGUF file against the PyTorch model with llama.cpp: tokens, greedy text, chat.
 
-    python verify.py demo --run demo-run --models ../../models
+    python tools/demo/verify.py demo --run demo-run --models models
 
 Fails (exit 1) when tokenizations or greedy continuations differ.
 """

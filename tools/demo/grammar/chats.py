@@ -312,12 +312,12 @@ def small_talk(rng: random.Random) -> list[Turn]:
 SYSTEMS = ["You are a helpful little model.", "You are a helpful assistant.", "Answer the question.", "You are a friendly storyteller.", "Be kind and helpful.", "You are a helpful, honest assistant.", "Give short answers."]
 
 
-def chat(rng: random.Random) -> tuple[str | None, list[Turn]]:
-    """A conversation: an optional system message and its turns."""
+def chat(rng: random.Random, boost: dict[str, float]) -> tuple[str | None, list[Turn]]:
+    """A conversation: an optional system message and its turns; `boost` multiplies the weights of makers by name."""
     if rng.random() < 0.015:
         return system_name(rng)
     system = rng.choice(SYSTEMS) if rng.random() < 0.12 else None
-    turns = pick(rng, KINDS)
+    turns = pick(rng, [(maker, weight * boost.get(maker.__name__, 1)) for maker, weight in KINDS])
     while rng.random() < 0.22 and sum(len(q) + len(a) for q, a, _ in turns) < 1500:
         turns = turns + (small_talk(rng) if rng.random() < 0.8 else reading(rng))
     if len(turns) > 1 and rng.random() < 0.1:
