@@ -35,11 +35,11 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--binary", default="target/release/millrace")
-    parser.add_argument("prompts", nargs="*", default=PROMPTS)
+    parser.add_argument("--prompt", dest="prompts", action="append", help="instead of the usual five; may be repeated")
     args = parser.parse_args()
-    peer = lc.Llama(args.model, n_ctx=512, n_threads=2, verbose=False)
+    peer = lc.Llama(args.model, n_ctx=512, n_threads=1, verbose=False)
     failed = False
-    for prompt in args.prompts:
+    for prompt in args.prompts or PROMPTS:
         result = millrace(args.binary, args.model, prompt, args.tokens)
         ours = result["tokens"]
         ids = peer.tokenize(prompt.encode(), add_bos=True, special=True)

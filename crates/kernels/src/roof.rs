@@ -40,14 +40,25 @@ impl Roof {
             Input::I8x32 | Input::I8x256 => self.int8_ops_per_s,
         }
     }
+
+    /// A level has the instructions of the level below, so it is at least as fast.
+    fn or_better(self, below: &Roof) -> Roof {
+        let better = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        Roof {
+            read_bytes_per_s: self.read_bytes_per_s.max(below.read_bytes_per_s),
+            f32_flops_per_s: self.f32_flops_per_s.max(below.f32_flops_per_s),
+            bf16_flops_per_s: better(self.bf16_flops_per_s, below.bf16_flops_per_s),
+            int8_ops_per_s: better(self.int8_ops_per_s, below.int8_ops_per_s),
+        }
+    }
 }
 
 /// How much to spend on a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Bytes read in one pass: several times what the caches hold, or it is the caches that are measured.
+    /// Bytes walked through: several times what the caches hold, or it is the caches that are measured.
     pub read_bytes: usize,
-    /// Time for each number.
+    /// Time for each loop of arithmetic, and for each of a few ways to read.
     pub time: Duration,
 }
 
@@ -60,16 +71,12 @@ impl Default for Effort {
     }
 }
 
-/// Measures the roof of the CPU's own level. Takes half a second and 256 MiB.
+/// Measures the roof of the CPU's own level. Takes a second or two and 256 MiB.
 #[must_use]
 pub fn measure(cpu: &Cpu) -> Roof {
-    let effort = Effort::default();
-    at_level(
-        cpu,
-        cpu.level(),
-        read_bytes_per_s(cpu, &effort),
-        effort.time,
-    )
+    let roofs = measure_levels(cpu, &Effort::default());
+    let (_, roof) = roofs.last().expect("every CPU has the scalar level");
+    *roof
 }
 
 /// Measures the roof of each level that `cpu` can run, from [`Level::Scalar`] up; memory is measured once, with the
@@ -77,11 +84,15 @@ pub fn measure(cpu: &Cpu) -> Roof {
 #[must_use]
 pub fn measure_levels(cpu: &Cpu, effort: &Effort) -> Vec<(Level, Roof)> {
     let read_bytes_per_s = read_bytes_per_s(cpu, effort);
-    Level::ALL
-        .into_iter()
-        .filter(|level| *level <= cpu.level())
-        .map(|level| (level, at_level(cpu, level, read_bytes_per_s, effort.time)))
-        .collect()
+    let mut roofs: Vec<(Level, Roof)> = Vec::new();
+    for level in Level::ALL {
+        if level <= cpu.level() {
+            let roof = at_level(cpu, level, read_bytes_per_s, effort.time);
+            let below = roofs.last().map(|(_, below)| below);
+            roofs.push((level, below.map_or(roof, |below| roof.or_better(below))));
+        }
+    }
+    roofs
 }
 
 /// `level` is at most the CPU's.
@@ -197,6 +208,10 @@ const MAX_STREAMS: usize = 16;
 /// Bytes of a chunk, where the buffer is large enough: the fetches lost at its ends weigh nothing.
 const READ_CHUNK_BYTES: usize = 2 << 20;
 
+/// Chunks of a pass for each thread. Passes take turns through the buffer: a whole one would take so long that another
+/// process is likely to run in between.
+const READ_CHUNKS_A_THREAD: usize = 8;
+
 fn read_bytes_per_s(cpu: &Cpu, effort: &Effort) -> f64 {
     const GRAIN: usize = MAX_STREAMS * READ_STEP;
     let n_threads = cpu.pool().n_threads();
@@ -211,21 +226,25 @@ fn read_bytes_per_s(cpu: &Cpu, effort: &Effort) -> f64 {
     cpu.pool().run_pieces(bytes, chunk_bytes, &fill);
     let bytes = &*bytes;
     let read = loops(cpu.level()).read;
-    let time = effort.time / READ_PATTERNS.len() as u32;
+    let n_chunks_a_pass = n_chunks.min(n_threads * READ_CHUNKS_A_THREAD);
+    let mut first_chunk = 0;
     let seconds = READ_PATTERNS.map(|(n_streams, ahead_bytes)| {
-        fastest(time, || {
-            cpu.pool().run(n_chunks, &|chunk| {
+        fastest(effort.time, || {
+            cpu.pool().run(n_chunks_a_pass, &|chunk| {
+                let start = (first_chunk + chunk) % n_chunks * chunk_bytes;
                 let args = ReadArgs {
-                    bytes: &bytes[chunk * chunk_bytes..(chunk + 1) * chunk_bytes],
+                    bytes: &bytes[start..start + chunk_bytes],
                     n_streams,
                     ahead_bytes,
                 };
                 // SAFETY: a `Cpu` proves its level.
                 unsafe { read(&args) }
             });
+            first_chunk = (first_chunk + n_chunks_a_pass) % n_chunks;
         })
     });
-    bytes.len() as f64 / seconds.into_iter().fold(f64::INFINITY, f64::min)
+    let seconds = seconds.into_iter().fold(f64::INFINITY, f64::min);
+    (n_chunks_a_pass * chunk_bytes) as f64 / seconds
 }
 
 /// Sums of the portable loop: twelve registers of four lanes, the least that any 64-bit target has.

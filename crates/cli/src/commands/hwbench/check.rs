@@ -15,7 +15,7 @@ const TOLERANCE: f64 = 1.05;
 const ROUNDS: usize = 3;
 
 /// Fewest samples of each of a pair in a round.
-const FEWEST_SAMPLES: usize = 3;
+const FEWEST_SAMPLES: usize = 5;
 
 /// A pick that another row beats.
 pub(super) struct Slower {
@@ -106,7 +106,7 @@ fn remains_slower(
     for _ in 0..ROUNDS {
         let started = Instant::now();
         let mut n = 0;
-        while n < FEWEST_SAMPLES || (n < limits.most_samples && started.elapsed() < limits.time) {
+        while n < FEWEST_SAMPLES || started.elapsed() < limits.time {
             if interrupt::is_raised() {
                 return Err(Failure::interrupted());
             }
