@@ -32,6 +32,10 @@ const DIRECT_CHUNK_K: usize = 1024;
 /// How far ahead of their use weights are fetched, a little more than memory latency times bandwidth.
 const AHEAD_BYTES: usize = 16 * 1024;
 
+/// As [`AHEAD_BYTES`], for superblocks times one token, most of which are read row by row: they go to the nearest cache, which
+/// holds a piece or two.
+const ROWS_AHEAD_BYTES: usize = 8 * 1024;
+
 /// A product ready to run.
 struct Job<'a> {
     kernel: &'static Kernel,
@@ -73,6 +77,11 @@ impl<'a> Job<'a> {
         };
         let to_bytes = |k: usize| k / dtype.block_elems() * dtype.block_bytes();
         let piece_bytes = to_bytes(chunk_k) * PANEL_ROWS / dtype.block_rows();
+        let ahead_bytes = if m == 1 && layout.input() == Input::I8x256 {
+            ROWS_AHEAD_BYTES
+        } else {
+            AHEAD_BYTES
+        };
         Job {
             kernel,
             weight: product.weight,
@@ -85,7 +94,7 @@ impl<'a> Job<'a> {
             row_bytes: to_bytes(product.weight.k),
             chunk_bytes: to_bytes(chunk_k),
             piece_bytes,
-            pieces_ahead: AHEAD_BYTES.div_ceil(piece_bytes),
+            pieces_ahead: ahead_bytes.div_ceil(piece_bytes),
         }
     }
 }

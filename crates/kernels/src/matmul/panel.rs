@@ -214,7 +214,7 @@ impl Ahead {
     #[inline(always)]
     pub(crate) fn fetch(&mut self, n: usize) {
         for _ in 0..n {
-            prefetch(self.row.wrapping_add(self.at));
+            prefetch::<false>(self.row.wrapping_add(self.at));
             self.at += LINE_BYTES;
             // A row's last, partly covered line comes with the columns that follow.
             let row_ends = self.at >= self.row_bytes;
@@ -224,16 +224,27 @@ impl Ahead {
             self.at = if row_ends { 0 } else { self.at };
         }
     }
+
+    /// Fetches the line of byte `at` of row `row`, counted from where this starts, to the nearest cache: what reads row by
+    /// row is soon there.
+    #[inline(always)]
+    pub(crate) fn fetch_at(&self, row: usize, at: usize) {
+        prefetch::<true>(self.row.wrapping_add(row * self.stride + at));
+    }
 }
 
-/// Asks for the cache line of an address, which need not be readable.
+/// Asks for the cache line of an address, which need not be readable, in the nearest cache or the one after.
 #[inline(always)]
-fn prefetch(address: *const u8) {
+fn prefetch<const NEAREST: bool>(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing and cannot fault.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T1>(address.cast());
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        if NEAREST {
+            _mm_prefetch::<_MM_HINT_T0>(address.cast());
+        } else {
+            _mm_prefetch::<_MM_HINT_T1>(address.cast());
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

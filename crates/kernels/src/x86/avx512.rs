@@ -10,6 +10,7 @@ pub(crate) mod quantize;
 pub(crate) mod roof;
 pub(crate) mod superblock;
 mod superblock_lines;
+mod superblock_rows;
 pub(crate) mod tile_bf16;
 pub(crate) mod tile_f32;
 pub(crate) mod tile_i8x256;

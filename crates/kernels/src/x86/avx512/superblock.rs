@@ -1,6 +1,7 @@
 //! Kernels for the k-quants: packed into panels, or multiplied with a few tokens directly.
 
 use super::superblock_lines::*;
+use super::superblock_rows::direct_row;
 use super::tile_i8x256::add_superblock;
 use crate::matmul::Layout;
 use crate::matmul::panel::{
@@ -35,6 +36,7 @@ macro_rules! functions_of_format {
             // SAFETY: forwarded.
             unsafe {
                 match args.m {
+                    1 if matches!($format, Q4_K | Q5_K | Q6_K) => direct_row::<$format>(args),
                     1 => direct::<$format, 1, $sub, $min>(args),
                     2 => direct::<$format, 2, $sub, $min>(args),
                     3 | 4 => direct::<$format, 4, $sub, $min>(args),

@@ -40,19 +40,12 @@ pub(super) unsafe fn load_lines(first: *const u8, stride: usize) -> [__m512i; 16
     });
     let mut lines = [_mm512_setzero_si512(); 16];
     for q in 0..4 {
-        let [a, b, c, d] = quads.map(|quad| quad[q]);
-        let (ab_lo, ab_hi) = (
-            _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b),
-            _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b),
-        );
-        let (cd_lo, cd_hi) = (
-            _mm512_shuffle_i32x4::<0b01_00_01_00>(c, d),
-            _mm512_shuffle_i32x4::<0b11_10_11_10>(c, d),
-        );
-        lines[q] = _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_lo, cd_lo);
-        lines[4 + q] = _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_lo, cd_lo);
-        lines[8 + q] = _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_hi, cd_hi);
-        lines[12 + q] = _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_hi, cd_hi);
+        for (i, line) in transpose_lanes(quads.map(|quad| quad[q]))
+            .into_iter()
+            .enumerate()
+        {
+            lines[4 * i + q] = line;
+        }
     }
     lines
 }
@@ -68,6 +61,26 @@ fn transpose_quad(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4
         _mm512_unpackhi_epi64(ab_lo, cd_lo),
         _mm512_unpacklo_epi64(ab_hi, cd_hi),
         _mm512_unpackhi_epi64(ab_hi, cd_hi),
+    ]
+}
+
+/// Transposes 4×4 lanes of 128 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn transpose_lanes([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab_lo, ab_hi) = (
+        _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b),
+        _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b),
+    );
+    let (cd_lo, cd_hi) = (
+        _mm512_shuffle_i32x4::<0b01_00_01_00>(c, d),
+        _mm512_shuffle_i32x4::<0b11_10_11_10>(c, d),
+    );
+    [
+        _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_lo, cd_lo),
+        _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_lo, cd_lo),
+        _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_hi, cd_hi),
+        _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_hi, cd_hi),
     ]
 }
 
