@@ -1,0 +1,44 @@
+//! Tile programs, in the words of MLIR-AIR: program, launch, channel, segment (here: stages on the
+//! memory tiles), herd.
+//!
+//! A [`Program`] is what one dispatch runs: [`Launch`]es in order, each reading and writing DDR
+//! through the program's slots; nothing survives in L1 or L2 between launches. Inside a launch,
+//! for every point of its grid in order, four kinds of actor run at once and meet only in bounded
+//! channels:
+//!
+//! - **transfers**: tasks of the shim DMA channels, DDR to a [`Channel`] or back;
+//! - **stages**: buffers on memory tiles, filled from channels and drained into channels by access
+//!   patterns, one block at a time under locks (an object FIFO);
+//! - **cores**: the tiles of a [`Herd`], each running the same loop nest of `get`, `new`, `call`,
+//!   `put`;
+//! - **channels** themselves: streams with a fixed block size and depth, with broadcast.
+//!
+//! Data parallel copies are written once: channels and stages are *bundles* with dimensions, and
+//! every number that differs between copies is an [`Affine`] expression of the bundle's indices,
+//! the grid point, the core's coordinates or a loop variable. The order of bytes is decided by
+//! [`Pattern`]s alone, so a wrong stride gives a wrong result.
+
+mod affine;
+mod channel;
+mod herd;
+mod launch;
+mod stage;
+
+pub use affine::{Affine, Pattern, Var};
+pub use channel::{Channel, Link, Place, Span};
+pub use herd::{Condition, Herd, Local, Op, Operand};
+pub use launch::{Launch, Order, Transfer};
+pub use stage::{Stage, StageEnd};
+
+use millrace_npu::Slot;
+
+/// What one dispatch runs: launches in order over a common list of slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Name: letters, digits, `_`.
+    pub name: String,
+    /// The argument list.
+    pub slots: Vec<Slot>,
+    /// Launches, run one after the other.
+    pub launches: Vec<Launch>,
+}
