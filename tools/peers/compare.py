@@ -3,107 +3,302 @@
 
     python tools/peers/compare.py --work /tmp/models --out docs/cpu-speed.md
 
-Needs `pip install llama-cpp-python` (built from source for this machine) and a release build of
-Millrace. For each file type it writes a random-weight Llama-3.2-1B (`millrace synth`), then runs both
-programs A B A B …, each run a process of its own, and writes a table of tokens/s (median and best)
-with the ratio of medians, and what share of the machine's read bandwidth decode reaches.
+One command does all of it: it installs the peer (PyPI `llama-cpp-python`, compiled here for this
+machine; needs a C++ compiler and takes minutes) into a virtual environment of its own, writes
+random-weight models (`millrace synth`), measures the machine's limits (`millrace hwbench`), runs both
+programs A B A B ..., each run a process of its own, and writes a table after every row. It needs a
+release build of Millrace and nothing but Python's standard library.
+
+Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2; it is made with
+    CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON" \\
+        pip install --no-binary llama-cpp-python llama-cpp-python
 """
 
 import argparse
 import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
+import time
 
-# File type, then the tests: prompt 512 and 2048, generate 64, generate 32 at depth 4096.
+PEER = "llama-cpp-python==0.3.36"
+
+# Our file, the peer's file, tests: prompt 512 and 2048, generate 64, generate 32 at depth 4096.
 PLAN = [
-    ("Q4_K_M", ["pp512", "pp2048", "tg64", "tg32@4096"]),
-    ("Q4_0", ["pp512", "tg64"]),
-    ("Q8_0", ["pp512", "tg64"]),
-    ("Q4_1", ["pp512", "tg64"]),
-    ("BF16", ["pp512", "tg64"]),
-    ("Q6_K", ["pp512", "tg64"]),
-    ("Q5_K", ["pp512", "tg64"]),
+    ("Q4_K_M", "Q4_K_M", ["pp512", "pp2048", "tg64", "tg32@4096"]),
+    ("Q4_0", "Q4_0", ["pp512", "tg64"]),
+    ("Q8_0", "Q8_0", ["pp512", "tg64"]),
+    ("Q4_1", "Q4_1", ["pp512", "tg64"]),
+    ("Q4NX", "Q4_1", ["pp512", "tg64"]),
+    ("BF16", "BF16", ["pp512", "tg64"]),
+    ("Q6_K", "Q6_K", ["pp512", "tg64"]),
+    ("Q5_K", "Q5_K", ["pp512", "tg64"]),
 ]
+AVX2_PLAN = [("Q4_K_M", "Q4_K_M", ["pp512", "tg64"]), ("Q8_0", "Q8_0", ["pp512", "tg64"])]
+# Sizes for a trial of every kind of row in a minute or two.
+QUICK = {"pp512": "pp32", "pp2048": "pp64", "tg64": "tg8", "tg32@4096": "tg4@64"}
+
+# About 16 tokens in the vocabulary of `synth`, which knows letters but hardly a word.
+PROMPT = "once upon a time"
 
 
 def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+        sys.exit(f"{shlex.join(map(str, command))}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done.stdout
 
 
-def ours(binary, path, test, threads):
-    kind, _, depth = test.partition("@")
-    prompt, generate = (kind[2:], "0") if kind.startswith("pp") else ("0", kind[2:])
-    out = run([binary, "bench", str(path), "-p", prompt, "-n", generate, "-d", depth or "0",
-               "-r", "1", "-t", str(threads), "-o", "json"])
-    return json.loads(out)[0]["avg_ts"]
+class Bench:
+    """Both programs and their files."""
+
+    def __init__(self, args):
+        self.args = args
+        self.prefix = shlex.split(args.prefix)
+        self.script = pathlib.Path(__file__).with_name("llama_cpp_bench.py")
+
+    def path(self, kind):
+        """The model in that format, written if it is not there."""
+        args = self.args
+        if kind != "Q4NX":
+            path = args.work / f"{args.geometry}-{kind}.gguf"
+            if not path.exists():
+                run([args.binary, "synth", args.geometry, path, "--type", kind])
+            return path
+        path = args.work / f"{args.geometry}-Q4NX"
+        if not path.exists():
+            run([args.binary, "quantize", self.path("BF16"), path, "Q4NX"])
+        return path
+
+    def test(self, name):
+        return QUICK[name] if self.args.quick else name
+
+    def ours(self, kind, test, threads=None, level=None, sequences=1):
+        """Tokens a second of one run."""
+        name, _, depth = self.test(test).partition("@")
+        prompt, generate = (name[2:], "0") if name.startswith("pp") else ("0", name[2:])
+        command = [*self.prefix, self.args.binary, "bench", self.path(kind), "-p", prompt, "-n", generate,
+                   "-d", depth or "0", "-r", "1", "-t", threads or self.args.threads,
+                   "--sequences", sequences, "-o", "json"]
+        if level:
+            command += ["--cpu-level", level]
+        return json.loads(run(command))[0]["avg_ts"]
+
+    def theirs(self, python, kind, test):
+        command = [*self.prefix, python, self.script, self.path(kind), "-t", self.args.threads,
+                   "-r", "1", self.test(test)]
+        return json.loads(run(command).splitlines()[-1])["ts"][0]
+
+    def turns(self, *runs):
+        """A B A B ...: the results of each of `runs` over all rounds."""
+        results = [[] for _ in runs]
+        for _ in range(self.args.rounds):
+            for result, once in zip(results, runs):
+                result.append(once())
+        return results
+
+    def start(self, kind):
+        """Seconds from starting a process to its first token after a prompt of about 16 tokens, and
+        the most memory that it held, mapped file included."""
+        command = [*self.prefix, self.args.binary, "run", self.path(kind), PROMPT, "-n", "1", "--greedy",
+                   "--ignore-eos", "--json", "-t", self.args.threads]
+        begin = time.perf_counter()
+        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            sys.exit(f"{shlex.join(map(str, command))}: exit status {process.returncode}")
+        return seconds, usage.ru_maxrss * 1024, json.loads(out)["timings"]["n_prompt"]
 
 
-def theirs(path, test, threads):
-    script = pathlib.Path(__file__).with_name("llama_cpp_bench.py")
-    out = run([sys.executable, str(script), str(path), "-t", str(threads), "-r", "1", test])
-    return json.loads(out.splitlines()[-1])["ts"][0]
+def size_bytes(path):
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.iterdir() if file.name.startswith("model"))
+    return path.stat().st_size
+
+
+class Limits:
+    """What the machine allows a test to reach, in tokens a second."""
+
+    def __init__(self, bench):
+        args = bench.args
+        out = run([*bench.prefix, args.binary, "hwbench", "64,256", "--format", "q4_0", "-m", "1", "-t",
+                   args.threads, "--time", "1", "--json"])
+        self.roofs = json.loads(out)["roofs"]
+        self.config = json.loads(run([args.binary, "info", bench.path("Q4_K_M"), "--json"]))
+
+    def roof(self, key, level=None):
+        wanted = [roof for roof in self.roofs if level in (None, roof["level"])]
+        return max((roof[key] or 0.0 for roof in wanted), default=0.0)
+
+    def rate(self, path, kind, test, level=None):
+        """Prefill: multiplications of the layers' matrices. Generation: reading weights, keys and values."""
+        config, n_params = self.config["config"], self.config["model"]["n_params"]
+        name, _, depth = test.partition("@")
+        if name.startswith("pp"):
+            head = config["vocab_size"] * config["d_model"]
+            matrices = n_params - head * (1 if config["tied_head"] else 2)
+            keys = ["bf16_flops_per_s", "f32_flops_per_s"] if kind == "BF16" else ["int8_ops_per_s"]
+            return max(self.roof(key, level) for key in keys) / (2 * matrices)
+        # K and V in f16.
+        kv_bytes = 4 * config["n_layers"] * config["n_kv_heads"] * config["head_dim"] * int(depth or 0)
+        return self.roof("read_bytes_per_s") / (size_bytes(path) + kv_bytes)
+
+
+def install_peer(args):
+    """The Python that has the peer, installed if none was given."""
+    if args.peer_python:
+        return args.peer_python
+    venv = args.work / "peer-venv"
+    python = venv / "bin" / "python"
+    if not python.exists():
+        print(f"installing {PEER} into {venv} (compiles for minutes)", file=sys.stderr, flush=True)
+        run([sys.executable, "-m", "venv", venv])
+    run([python, "-m", "pip", "install", "-q", "--no-binary", "llama-cpp-python", PEER])
+    return str(python)
 
 
 def cpu_name():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":")[1].strip()
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.split(":")[1].strip()
     return platform.processor()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+class Table:
+    """Rows of the report; written out after each, so that an interrupted run leaves what it has."""
+
+    def __init__(self, args, header):
+        self.args, self.header, self.rows, self.notes, self.raw = args, header, [], [], []
+
+    def row(self, label, test, ours, theirs, limit, what="ratio"):
+        median = statistics.median
+        cell = lambda values: f"{median(values):.1f}, {min(values):.1f}"
+        ratios = [a / b for a, b in zip(ours, theirs)] if theirs else []
+        ratio = f"{median(ratios):.2f}, {min(ratios):.2f}" if ratios else ""
+        share = f"{100 * median(ours) / limit:.0f} %" if limit else ""
+        line = (label, test, cell(ours), cell(theirs) if theirs else "", ratio, share)
+        self.rows.append("| " + " | ".join(line) + " |")
+        self.raw.append({"file": label, "test": test, "ours": ours, "theirs": theirs, "limit": limit})
+        print(f"{label} {test}: {line[2]} against {line[3] or '-'}, {what} {ratio or '-'}, {share}",
+              file=sys.stderr, flush=True)
+        self.write()
+
+    def note(self, text, **raw):
+        self.notes.append(f"- {text}")
+        self.raw.append(raw)
+        print(text, file=sys.stderr, flush=True)
+        self.write()
+
+    def text(self):
+        head = ["| file | test | Millrace t/s (median, min) | llama.cpp t/s (median, min) | "
+                "ratio (median, min) | of the limit |", "|---|---|---:|---:|---:|---:|"]
+        load = f"Load average at the end {os.getloadavg()[0]:.1f}."
+        parts = [*self.header, load, "", *head, *self.rows]
+        return "\n".join(parts + (["", *self.notes] if self.notes else [])) + "\n"
+
+    def write(self):
+        if self.args.out:
+            self.args.out.parent.mkdir(parents=True, exist_ok=True)
+            self.args.out.write_text("# CPU speed beside llama.cpp\n\n" + self.text(), encoding="utf-8")
+        if self.args.json:
+            self.args.json.write_text(json.dumps(self.raw, indent=1), encoding="utf-8")
+
+
+def header(args, bench, limits, peer):
+    version = json.loads(run([peer, bench.script, "--version"])) if peer else None
+    gb, tops = limits.roof("read_bytes_per_s") / 1e9, limits.roof("int8_ops_per_s") / 1e12
+    bf16 = max(limits.roof("bf16_flops_per_s"), limits.roof("f32_flops_per_s")) / 1e12
+    lines = [
+        f"Measured {datetime.date.today()} on {cpu_name()} ({platform.machine()}, Linux {platform.release()}), "
+        f"{args.threads} threads, {args.rounds} rounds of each in turn, {args.geometry} with random weights. "
+        f"Load average at the start {os.getloadavg()[0]:.1f}.",
+        f"Millrace: {run([args.binary, '--version']).strip()}, level {limits.roofs[-1]['level']}.",
+        f"Limits measured here: reading {gb:.1f} GB/s, int8 {tops:.2f} TOPS, bf16 or f32 {bf16:.2f} TFLOP/s. "
+        "Generation is held against reading weights, keys and values once, prompts against the "
+        "multiplications of the layers' matrices.",
+    ]
+    if version:
+        lines.append(f"llama.cpp: llama-cpp-python {version['version']}, built here: {version['system_info']}")
+    return lines
+
+
+def speed_rows(bench, table, limits, peer, plan, level=None):
+    for kind, peer_kind, tests in plan:
+        if bench.args.only and kind not in bench.args.only:
+            continue
+        label = kind + (f" {level}" if level else "") + (f" (llama.cpp: {peer_kind})" if kind != peer_kind else "")
+        for test in tests:
+            runs = [lambda: bench.ours(kind, test, level=level)]
+            if peer:
+                runs.append(lambda: bench.theirs(peer, peer_kind, test))
+            ours, *theirs = bench.turns(*runs)
+            limit = limits.rate(bench.path(kind), kind, bench.test(test), level)
+            table.row(label, bench.test(test), ours, theirs[0] if theirs else [], limit)
+
+
+def own_rows(bench, table, limits, kind="Q4_K_M"):
+    """What has no peer: sequences together, scaling, memory, start."""
+    test = bench.test("tg64")
+    many, one = bench.turns(lambda: bench.ours(kind, "tg64", sequences=8), lambda: bench.ours(kind, "tg64"))
+    ratio = statistics.median(a / b for a, b in zip(many, one))
+    table.note(f"8 sequences decoding together, {kind}: {statistics.median(many):.1f} t/s in all, "
+               f"{ratio:.2f} times {test} of one", row="sequences", many=many, one=one)
+    two, one = bench.turns(lambda: bench.ours(kind, "pp512", threads=2), lambda: bench.ours(kind, "pp512", threads=1))
+    ratio = statistics.median(a / b for a, b in zip(two, one))
+    table.note(f"{bench.test('pp512')}, {kind}, 2 threads: {ratio:.2f} times 1 thread", row="scaling", two=two, one=one)
+    runs = [bench.start(kind) for _ in range(bench.args.rounds + 1)][1:]
+    seconds, n_prompt = [run[0] for run in runs], runs[0][2]
+    held, size = max(run[1] for run in runs), size_bytes(bench.path(kind))
+    table.note(f"From a new process to the first token of a prompt of {n_prompt} tokens, {kind}, file in the page "
+               f"cache: {statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s (slowest)",
+               row="start", seconds=seconds, n_prompt=n_prompt)
+    table.note(f"Most memory that process held, the mapped file included: {held / 1e6:.0f} MB, the file "
+               f"{size / 1e6:.0f} MB: {(held - size) / 1e6:+.0f} MB", row="memory", held=held, size=size)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="target/release/millrace")
-    parser.add_argument("--work", required=True, type=pathlib.Path, help="folder for the files")
-    parser.add_argument("--out", type=pathlib.Path, help="write the table here too")
+    parser.add_argument("--work", required=True, type=pathlib.Path, help="folder for files and the peer")
+    parser.add_argument("--out", type=pathlib.Path, help="write the table here too, after each row")
+    parser.add_argument("--json", type=pathlib.Path, help="write every sample here")
+    parser.add_argument("--geometry", default="llama-3.2-1b", help="of `millrace synth`")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--only", nargs="*", help="file types")
-    args = parser.parse_args()
+    parser.add_argument("--rows", nargs="*", choices=["speed", "avx2", "own"], default=["speed", "avx2", "own"])
+    parser.add_argument("--peer-python", help="a Python with llama-cpp-python, instead of installing one")
+    parser.add_argument("--peer-python-avx2", help="one whose llama.cpp was built without AVX-512")
+    parser.add_argument("--no-peer", action="store_true", help="only Millrace")
+    parser.add_argument("--quick", action="store_true", help="short tests, to try the script")
+    parser.add_argument("--prefix", default="", help="put before each timed command, as `taskset -c 0,1`")
+    return parser.parse_args()
+
+
+def main():
+    args = arguments()
     args.work.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for kind, tests in PLAN:
-        if args.only and kind not in args.only:
-            continue
-        path = args.work / f"llama-3.2-1b-{kind}.gguf"
-        if not path.exists():
-            run([args.binary, "synth", "llama-3.2-1b", str(path), "--type", kind])
-        for test in tests:
-            a, b = [], []
-            for _ in range(args.rounds):
-                a.append(ours(args.binary, path, test, args.threads))
-                b.append(theirs(path, test, args.threads))
-            ratio = statistics.median(a) / statistics.median(b)
-            gb_s = statistics.median(a) * path.stat().st_size / 1e9 if test == "tg64" else None
-            rows.append((kind, test, a, b, ratio, gb_s))
-            print(f"{kind} {test}: {statistics.median(a):.1f} against {statistics.median(b):.1f}, "
-                  f"ratio {ratio:.2f}", file=sys.stderr, flush=True)
-    lines = [
-        f"Measured {datetime.date.today()} on {cpu_name()}, {args.threads} threads, "
-        f"{args.rounds} runs of each in turn; load average at the end {os.getloadavg()[0]:.1f}.",
-        f"llama.cpp: llama-cpp-python {importlib.metadata.version('llama-cpp-python')}, built here.",
-        "",
-        "| file | test | Millrace t/s (median, best) | llama.cpp t/s (median, best) | ratio | weights read |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    for kind, test, a, b, ratio, gb_s in rows:
-        cell = lambda x: f"{statistics.median(x):.1f}, {max(x):.1f}"
-        read = f"{gb_s:.1f} GB/s" if gb_s else ""
-        lines.append(f"| {kind} | {test} | {cell(a)} | {cell(b)} | {ratio:.2f} | {read} |")
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text("# CPU speed beside llama.cpp\n\n" + text)
+    peer = None if args.no_peer else install_peer(args)
+    bench = Bench(args)
+    limits = Limits(bench)
+    table = Table(args, header(args, bench, limits, peer))
+    if "speed" in args.rows:
+        speed_rows(bench, table, limits, peer, PLAN)
+    if "avx2" in args.rows and (args.peer_python_avx2 or args.no_peer):
+        speed_rows(bench, table, limits, args.peer_python_avx2, AVX2_PLAN, level="avx2")
+    if "own" in args.rows:
+        own_rows(bench, table, limits)
+    print(table.text())
 
 
 if __name__ == "__main__":

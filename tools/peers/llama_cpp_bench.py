@@ -58,20 +58,28 @@ def run_test(context, vocab, prompt, generate, depth):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
+    parser.add_argument("--version", action="store_true", help="only print versions and CPU features")
+    parser.add_argument("model", nargs="?")
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("-r", "--repetitions", type=int, default=3)
     parser.add_argument(
-        "tests", nargs="+", help="pp512, tg64, tg32@4096 (generate 32 at depth 4096)"
+        "tests", nargs="*", help="pp512, tg64, tg32@4096 (generate 32 at depth 4096)"
     )
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
+    if args.version:
+        info = lc.llama_print_system_info().decode().strip(" |")
+        print(json.dumps({"version": lc.__version__, "system_info": info}))
+        return
+    if not args.model or not args.tests:
+        parser.error("name a model and at least one test")
     tests = []
     for name in args.tests:
         kind, _, depth = name.partition("@")
         count = int(kind[2:])
         tests.append((name, count if kind.startswith("pp") else 0,
                       count if kind.startswith("tg") else 0, int(depth or 0)))
-    n_ctx = max(prompt + generate + depth for _, prompt, generate, depth in tests) + 8
+    # At least what the warm-up takes.
+    n_ctx = max(36, *(prompt + generate + depth for _, prompt, generate, depth in tests)) + 8
     model, context = open_context(args.model, n_ctx, args.threads)
     vocab = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
     random.seed(1)

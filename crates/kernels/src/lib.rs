@@ -20,6 +20,7 @@ pub mod oracle;
 pub mod pool;
 pub mod roof;
 pub mod table;
+pub mod tile;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

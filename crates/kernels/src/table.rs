@@ -2,7 +2,7 @@
 
 use crate::level::Level;
 use crate::matmul::Layout;
-use crate::matmul::panel::{DirectFn, PackFn, TileFn};
+use crate::matmul::panel::{DirectFn, PackFn, RowsFn, TileFn};
 use crate::matmul::scalar;
 use millrace_quant::DType;
 
@@ -24,6 +24,8 @@ pub struct Kernel {
     pub(crate) tile: TileFn,
     /// Replaces the two for a few tokens.
     pub(crate) direct: Option<DirectFn>,
+    /// Replaces them for one token.
+    pub(crate) rows: Option<RowsFn>,
 }
 
 /// Rows of one level for every format, decoding to f32.
@@ -44,6 +46,7 @@ macro_rules! decoded_rows {
             pack: scalar::pack_f32,
             tile: $tile,
             direct: None,
+            rows: None,
         }),*]
     };
 }

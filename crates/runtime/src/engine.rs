@@ -174,6 +174,7 @@ impl Engine {
             .unwrap_or(n_ctx.saturating_mul(options.max_sequences));
         let sizes = KvSizes {
             dtype: options.kv_type,
+            n_ctx,
             kv_tokens,
             max_sequences: options.max_sequences,
             max_chunk,
@@ -302,7 +303,6 @@ impl Engine {
 
     fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         let vocab_size = self.model.model().config.vocab_size;
-        let mut wanted = Vec::with_capacity(batch.len());
         for (i, item) in batch.iter().enumerate() {
             let len = self.cache.len(item.seq)?;
             if item.tokens.is_empty() {
@@ -315,9 +315,9 @@ impl Engine {
                 return Err(Error::BadToken { token, vocab_size });
             }
             self.check_context(len + item.tokens.len(), 0)?;
-            wanted.push((item.seq, item.tokens.len()));
         }
-        self.cache.check_room(&wanted)
+        let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
+        self.cache.check_room(wanted)
     }
 
     /// Refuses a sequence of `n_prompt` tokens to which `n_new` shall be added.

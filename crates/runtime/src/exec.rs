@@ -78,6 +78,8 @@ pub(crate) struct Executor {
     buffers: Buffers,
     activations: Activations,
     attention: AttentionScratch,
+    /// Empty between steps; kept for its memory.
+    runs: Vec<KvRun<'static>>,
     /// Up to [`HEAD_ROWS`] rows.
     logits: Vec<f32>,
 }
@@ -102,6 +104,7 @@ impl Executor {
             ropes: graph.ropes.iter().map(rope_table).collect(),
             activations: Activations::default(),
             attention: AttentionScratch::default(),
+            runs: Vec::new(),
             logits: vec![0.0; model.model().config.vocab_size * HEAD_ROWS.min(max_chunk)],
             plan,
         })
@@ -153,7 +156,7 @@ impl Executor {
                     attend(
                         cpu,
                         &mut self.buffers,
-                        &mut self.attention,
+                        (&mut self.attention, &mut self.runs),
                         layer,
                         tables,
                         chunk,
@@ -296,7 +299,7 @@ struct AttendArgs<'a> {
 fn attend(
     cpu: &Cpu,
     buffers: &mut Buffers,
-    scratch: &mut AttentionScratch,
+    (scratch, memory): (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
     layer: &mut LayerCache,
     tables: PageTables<'_>,
     chunk: &Chunk,
@@ -317,7 +320,8 @@ fn attend(
             pages_first_pos,
         }
     };
-    let runs: Vec<KvRun<'_>> = chunk.spans.iter().map(run).collect();
+    let mut runs = recycle(std::mem::take(memory));
+    runs.extend(chunk.spans.iter().map(run));
     let (k, v) = (buffers.rows(k, m), buffers.rows(v, m));
     kernels::kv_append(cpu, &layer.layout, k, v, &mut layer.k, &mut layer.v, &runs);
     let shape = kernels::AttentionShape {
@@ -337,6 +341,16 @@ fn attend(
         };
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
     });
+    *memory = recycle(runs);
+}
+
+/// The memory of a list of runs, for runs of another lifetime. Collecting from a vector's own iterator
+/// reuses its memory, though the library does not promise it; `tests/allocation.rs` watches.
+fn recycle<'to>(mut runs: Vec<KvRun<'_>>) -> Vec<KvRun<'to>> {
+    runs.clear();
+    runs.into_iter()
+        .map(|_| unreachable!("the list is empty"))
+        .collect()
 }
 
 /// Steps that treat each row by itself and read no matrix.

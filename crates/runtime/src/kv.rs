@@ -36,10 +36,12 @@ struct Group {
 }
 
 /// A sequence's pages in one group.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct PageTable {
     /// Index in the sequence (position / PAGE_TOKENS) of the first page still held.
     first: usize,
+    /// With room for the most there can be ([`KvSizes::table_pages`]): a step allocates nothing when
+    /// it takes a page.
     pages: Vec<u32>,
 }
 
@@ -68,6 +70,8 @@ pub(crate) struct KvCache {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KvSizes {
     pub(crate) dtype: KvType,
+    /// Tokens one sequence may hold.
+    pub(crate) n_ctx: usize,
     /// Tokens all sequences together may hold.
     pub(crate) kv_tokens: usize,
     /// Sequences the windowed groups must have room for.
@@ -80,6 +84,14 @@ impl KvSizes {
     /// The most pages one sequence holds at a time in a group of that window, and one to unshare.
     fn windowed_pages(&self, window: usize) -> usize {
         window.saturating_add(self.max_chunk).div_ceil(PAGE_TOKENS) + 2
+    }
+
+    /// The most pages a sequence's table in `group` lists at a time.
+    fn table_pages(&self, group: &Group) -> usize {
+        let all = self.n_ctx.div_ceil(PAGE_TOKENS).min(group.n_pages);
+        group
+            .window
+            .map_or(all, |window| all.min(self.windowed_pages(window)))
     }
 }
 
@@ -177,7 +189,11 @@ impl KvCache {
 
     /// A new, empty sequence.
     pub(crate) fn create(&mut self) -> Result<SeqId, Error> {
-        let tables = vec![PageTable::default(); self.groups.len()];
+        let table = |group| PageTable {
+            first: 0,
+            pages: Vec::with_capacity(self.sizes.table_pages(group)),
+        };
+        let tables = self.groups.iter().map(table).collect();
         self.insert(Sequence { len: 0, tables })
     }
 
@@ -207,7 +223,13 @@ impl KvCache {
 
     /// A second sequence with the same past, sharing its pages.
     pub(crate) fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
-        let copy = self.get(seq)?.clone();
+        let mut copy = self.get(seq)?.clone();
+        for (group, table) in self.groups.iter().zip(&mut copy.tables) {
+            let most = self.sizes.table_pages(group);
+            table
+                .pages
+                .reserve_exact(most.saturating_sub(table.pages.len()));
+        }
         let fork = self.insert(copy)?;
         if let Some(sequence) = &self.sequences[fork.0 as usize] {
             for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
@@ -268,12 +290,15 @@ impl KvCache {
     }
 
     /// Whether every `(sequence, n_tokens)` fits, however many steps its tokens take.
-    pub(crate) fn check_room(&self, wanted: &[(SeqId, usize)]) -> Result<(), Error> {
+    pub(crate) fn check_room(
+        &self,
+        wanted: impl Iterator<Item = (SeqId, usize)> + Clone,
+    ) -> Result<(), Error> {
         for (g, group) in self.groups.iter().enumerate() {
             let mut needed = 0;
-            for (seq, n_tokens) in wanted {
-                let sequence = self.get(*seq)?;
-                let fresh = self.pages_needed(sequence, g, *n_tokens);
+            for (seq, n_tokens) in wanted.clone() {
+                let sequence = self.get(seq)?;
+                let fresh = self.pages_needed(sequence, g, n_tokens);
                 // A windowed table gives pages back as it grows.
                 let held = sequence.tables[g].pages.len();
                 let most = group.window.map_or(fresh, |window| {

@@ -21,10 +21,11 @@ Examples:
   millrace bench model.gguf -p 512,2048 -n 64 -t 1,2    every combination
   millrace bench model.gguf -d 0,4096 -r 3           with 0 and 4096 tokens already in the context
   millrace bench model.gguf -p 0 -n 0 -pg 512,128    a prompt and its answer as one test
+  millrace bench model.gguf -p 0 -n 64 --sequences 1,8   eight answers in every step
   millrace bench model.gguf -o json > run.json       also csv and jsonl
 
-pp: prompt tokens computed a second. tg: tokens written a second, one at a time. The numbers are
-measured; tokenizing and sampling are left out. Flags and columns are those of llama-bench.";
+pp: prompt tokens computed a second. tg: tokens written a second, one at a time. With --sequences,
+the tokens of all together; the test's name then ends in their number, as tg64 x8. The numbers are measured; tokenizing and sampling are left out. Flags and columns are those of llama-bench.";
 
 /// Measure tokens a second
 #[derive(clap::Args, Debug)]
@@ -62,6 +63,9 @@ pub(crate) struct Args {
         default_value = "0"
     )]
     n_depth: Vec<usize>,
+    /// Numbers of sequences that run together, each with a prompt or an answer of that length
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = parse_count)]
+    sequences: Vec<usize>,
     /// Numbers of threads [default: one for each physical core]
     #[arg(
         short,
@@ -97,10 +101,17 @@ fn parse_pair(text: &str) -> Result<(usize, usize), String> {
         .ok_or_else(|| "write PP,TG, as 512,128".to_owned())
 }
 
+fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.trim().parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "write a number of at least 1".to_owned())
+}
+
 /// The tests of one engine, in llama-bench's order.
 fn tests(args: &Args) -> Vec<Test> {
     let mut tests = Vec::new();
-    for &n_depth in &args.n_depth {
+    let depths = args.n_depth.iter();
+    let settings = depths.flat_map(|&depth| args.sequences.iter().map(move |&n| (depth, n)));
+    for (n_depth, n_sequences) in settings {
         let prompts = args.n_prompt.iter().map(|&n_prompt| (n_prompt, 0));
         let answers = args.n_gen.iter().map(|&n_gen| (0, n_gen));
         let all = prompts.chain(answers).chain(args.pg.iter().copied());
@@ -109,6 +120,7 @@ fn tests(args: &Args) -> Vec<Test> {
             n_prompt,
             n_gen,
             n_depth,
+            n_sequences,
         }));
     }
     tests
@@ -140,6 +152,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             level: args.cpu_level,
             kv_type,
             n_ctx: Some(n_ctx),
+            max_sequences: args.sequences.iter().copied().max().unwrap_or(1),
             ..EngineOptions::default()
         };
         let mut bench = Bench::new(Arc::clone(&model), options)?;
@@ -197,6 +210,16 @@ mod cases {
                 "pp8+tg4 @ d64"
             ]
         );
+    }
+
+    #[test]
+    fn sequences_multiply_the_tests() {
+        let line = "x m.gguf -p 16 -n 4 --sequences 1,8 -d 32";
+        let args = Line::parse_from(line.split(' ')).args;
+        let names: Vec<String> = tests(&args).iter().map(Test::name).collect();
+        let expected = ["pp16 @ d32", "tg4 @ d32", "pp16 x8 @ d32", "tg4 x8 @ d32"];
+        assert_eq!(names, expected);
+        assert!(Line::try_parse_from("x m.gguf --sequences 0".split(' ')).is_err());
     }
 
     #[test]

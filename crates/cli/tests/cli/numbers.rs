@@ -153,6 +153,39 @@ fn bench_prints_llama_benchs_columns() {
 }
 
 #[test]
+fn bench_runs_sequences_together() {
+    let home = home();
+    let model = text(models::gemma());
+    let tests = [
+        "-p",
+        "8",
+        "-n",
+        "3",
+        "-d",
+        "4",
+        "--sequences",
+        "1,3",
+        "-r",
+        "1",
+    ];
+    let out = ok(
+        &home,
+        &[&["bench", model, "-o", "json"], &tests[..]].concat(),
+    );
+    let rows: Value = serde_json::from_str(&out.stdout).expect("JSON");
+    let rows = rows.as_array().expect("an array");
+    let n_sequences: Vec<&Value> = rows.iter().map(|row| &row["n_sequences"]).collect();
+    assert_eq!(n_sequences, [1, 1, 3, 3]);
+    for row in rows {
+        let number = |key: &str| row[key].as_f64().expect("a number");
+        // The rate counts the tokens of all sequences.
+        let n_tokens = number("n_sequences") * (number("n_prompt") + number("n_gen"));
+        let rate = n_tokens * 1e9 / number("avg_ns");
+        assert!((number("avg_ts") / rate - 1.0).abs() < 1e-6, "{row}");
+    }
+}
+
+#[test]
 fn synth_writes_the_same_bytes_again() {
     let home = home();
     for (name, threads) in [("a.gguf", "1"), ("b.gguf", "2")] {

@@ -1,7 +1,7 @@
 //! How the work of a call is shared out: units, and spans of units.
 
 use super::scratch::{Buffers, Partial, Shared, partial_elems};
-use super::span::Walk;
+use super::span::{Place, Road, Walk};
 use super::{AttentionShape, SPAN_TOKENS, UNIT_ROWS};
 use crate::kv::KvRun;
 use crate::pool::DisjointMut;
@@ -11,8 +11,10 @@ use std::sync::atomic::Ordering;
 /// Units for each thread below which a unit's spans are shared out too.
 const UNITS_PER_THREAD: usize = 8;
 
-/// Chunks for each thread that sharing out spans aims at.
-const CHUNKS_PER_THREAD: usize = 16;
+/// Chunks for each thread that sharing out spans aims at: enough to even out a busy core, few enough
+/// that the start of each, which is fetched only if the guess of [`Shared::after`] is right, does
+/// not count.
+const CHUNKS_PER_THREAD: usize = 8;
 
 /// A block of neighbouring tokens of one run, with all query heads of one KV head.
 #[derive(Debug, Clone)]
@@ -66,6 +68,28 @@ pub(super) fn chunks_per_unit(units: &[Unit], n_threads: usize) -> usize {
         .clamp(1, most_spans)
 }
 
+impl Shared<'_> {
+    /// The unit of a chunk, and its spans (none, where a unit has fewer than chunks).
+    fn chunk(&self, chunk: usize) -> (&Unit, Range<usize>) {
+        let unit = &self.units[chunk / self.chunks_per_unit];
+        let (part, n_parts) = (chunk % self.chunks_per_unit, self.chunks_per_unit);
+        let (first, n_spans) = (unit.spans.start, unit.spans.len());
+        (
+            unit,
+            first + part * n_spans / n_parts..first + (part + 1) * n_spans / n_parts,
+        )
+    }
+
+    /// What the thread that computes `chunk` most likely computes after it, the other threads being
+    /// as fast: it is fetched early.
+    fn after(&self, chunk: usize) -> Option<Place<'_>> {
+        let next = chunk + self.buffers.len();
+        let (unit, spans) = (next < self.n_chunks()).then(|| self.chunk(next))?;
+        let span = spans.start;
+        (!spans.is_empty()).then_some(Place { unit, span })
+    }
+}
+
 /// Computes one chunk: a unit, or some spans of one.
 pub(super) fn run_chunk(
     walk: &Walk<'_>,
@@ -73,46 +97,50 @@ pub(super) fn run_chunk(
     chunk: usize,
     out: &DisjointMut<'_, f32>,
 ) {
-    let unit = &shared.units[chunk / shared.chunks_per_unit];
+    let (unit, spans) = shared.chunk(chunk);
     let n_rows = walk.query_rows(unit);
     let mut lines = shared.buffer();
     let mut buffers = Buffers::carve(lines.as_mut_slice(), n_rows, walk.padded_dim());
-    if shared.chunks_per_unit == 1 {
+    if !spans.is_empty() {
         walk.load_queries(unit, buffers.work.q);
-        buffers.total.clear();
-        for span in unit.spans.clone() {
-            walk.span(unit, span, &mut buffers.work, &mut buffers.span);
+    }
+    let is_whole = shared.chunks_per_unit == 1;
+    let mut road = Road::default();
+    buffers.total.clear();
+    for span in spans.clone() {
+        let place = Place { unit, span };
+        let next = if span + 1 < spans.end {
+            Some(Place {
+                unit,
+                span: span + 1,
+            })
+        } else {
+            shared.after(chunk)
+        };
+        if is_whole {
+            walk.span(
+                (place, next),
+                &mut road,
+                &mut buffers.work,
+                &mut buffers.span,
+            );
             walk.merge(&buffers.span, &mut buffers.total);
+        } else {
+            let mut result = stored(walk, shared, unit, span);
+            walk.span((place, next), &mut road, &mut buffers.work, &mut result);
         }
+    }
+    if is_whole {
         walk.store(unit, &buffers.total, out);
         return;
     }
-    run_spans(walk, shared, chunk, &mut buffers);
     let pending = &shared.pending[chunk / shared.chunks_per_unit];
     // Acquire and release: the last one sees what all others stored.
     if pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-        buffers.total.clear();
         for span in unit.spans.clone() {
             walk.merge(&stored(walk, shared, unit, span), &mut buffers.total);
         }
         walk.store(unit, &buffers.total, out);
-    }
-}
-
-/// Computes the spans of one chunk of a unit that several chunks share, and stores their results.
-fn run_spans(walk: &Walk<'_>, shared: &Shared<'_>, chunk: usize, buffers: &mut Buffers<'_>) {
-    let unit = &shared.units[chunk / shared.chunks_per_unit];
-    let (part, n_parts) = (chunk % shared.chunks_per_unit, shared.chunks_per_unit);
-    let n_spans = unit.spans.len();
-    let first = unit.spans.start;
-    let spans = first + part * n_spans / n_parts..first + (part + 1) * n_spans / n_parts;
-    if spans.is_empty() {
-        return;
-    }
-    walk.load_queries(unit, buffers.work.q);
-    for span in spans {
-        let mut result = stored(walk, shared, unit, span);
-        walk.span(unit, span, &mut buffers.work, &mut result);
     }
 }
 

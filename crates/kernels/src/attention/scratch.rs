@@ -27,7 +27,7 @@ pub(super) struct Shared<'a> {
     /// Results of spans of units that several chunks share, from [`Unit::partials`] on.
     pub(super) partials: DisjointMut<'a, f32>,
     /// One for each thread.
-    buffers: &'a [Mutex<Lines>],
+    pub(super) buffers: &'a [Mutex<Lines>],
 }
 
 impl AttentionScratch {

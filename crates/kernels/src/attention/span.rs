@@ -16,7 +16,7 @@ const STRIPS: usize = SPAN_TOKENS / STRIP_TOKENS;
 
 /// How many strips ahead of its use a strip is asked for. One strip's work is about as long as
 /// memory takes to answer; a few keep it busy.
-const AHEAD: usize = 4;
+const AHEAD: usize = 3;
 
 /// What all units of a call share.
 pub(super) struct Walk<'a> {
@@ -28,6 +28,13 @@ pub(super) struct Walk<'a> {
     /// Shape of a converted tile.
     unpacked: TileShape,
     page_bytes: usize,
+}
+
+/// A span of a unit.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) unit: &'a Unit,
+    pub(super) span: usize,
 }
 
 /// One of the two page buffers.
@@ -90,29 +97,43 @@ impl<'a> Walk<'a> {
         self.shape.first_seen(pos)..pos + 1
     }
 
-    /// Computes one span of a unit: scores, weights, weighted sums.
+    /// Positions of a span that at least one row of the unit sees.
+    fn seen_in(&self, Place { unit, span }: Place<'_>) -> Range<usize> {
+        let start = span * SPAN_TOKENS;
+        let all = self.seen(unit, 0).start..self.seen(unit, unit.rows.len() - 1).end;
+        all.start.max(start)..all.end.min(start + SPAN_TOKENS)
+    }
+
+    /// Computes one span of a unit: scores, weights, weighted sums. What comes `next` is fetched
+    /// meanwhile. `road` is memory for the span's strips.
     pub(super) fn span(
         &self,
-        unit: &Unit,
-        span: usize,
+        (place, next): (Place<'_>, Option<Place<'_>>),
+        road: &mut Road<'a>,
         work: &mut Work<'_>,
         result: &mut Partial<'_>,
     ) {
+        let Place { unit, span } = place;
         let start = span * SPAN_TOKENS;
-        let all = self.seen(unit, 0).start..self.seen(unit, unit.rows.len() - 1).end;
-        let seen = all.start.max(start)..all.end.min(start + SPAN_TOKENS);
-        let mut road = Road::default();
-        self.add_strips(unit, Side::K, &seen, &mut road);
+        let seen = self.seen_in(place);
+        (road.len, road.end) = (0, road.strips.len());
+        self.add_strips(unit, Side::K, &seen, road);
         road.n_strips = road.len;
-        self.add_strips(unit, Side::V, &seen, &mut road);
-        let next = start + SPAN_TOKENS;
-        let next = next..all.end.min(next + AHEAD * STRIP_TOKENS);
-        self.add_strips(unit, Side::K, &next, &mut road);
+        self.add_strips(unit, Side::V, &seen, road);
+        road.end = road.len + AHEAD;
+        if let Some(next) = next {
+            let seen = self.seen_in(next);
+            self.add_strips(next.unit, Side::K, &seen, road);
+            self.add_strips(next.unit, Side::V, &seen, road);
+        }
+        for (_, strip) in &mut road.strips[road.len..road.end] {
+            strip.n_tiles = 0;
+        }
         let n_rows = self.query_rows(unit);
-        self.score(n_rows, start, &road, work);
+        self.score(n_rows, start, road, work);
         self.weigh(unit, start, &seen, work.scores, result);
         result.values.fill(0.0);
-        self.add_values(n_rows, &seen, &road, work, result.values);
+        self.add_values(n_rows, &seen, road, work, result.values);
     }
 
     /// Scores of all rows against the strips of a span that starts at `span_start`.
@@ -244,44 +265,35 @@ impl<'a> Walk<'a> {
         strip
     }
 
-    /// Adds the strips with positions that are `seen`, all in one span. A strip's tiles end at a
-    /// multiple of [`STRIP_TOKENS`]; tiles without a seen position are left out.
+    /// Adds the strips with positions that are `seen`, all in one span, up to the road's end. A strip's tiles end at a multiple of [`STRIP_TOKENS`]; tiles without a seen
+    /// position are left out.
     fn add_strips(&self, unit: &Unit, side: Side, seen: &Range<usize>, road: &mut Road<'a>) {
-        let mut pos = seen.start / TILE_TOKENS * TILE_TOKENS;
-        while pos < seen.end {
-            let end = (pos + 1).next_multiple_of(STRIP_TOKENS);
-            let n_tiles = (seen.end.min(end) - pos).div_ceil(TILE_TOKENS);
-            road.strips[road.len] = (pos, self.strip(unit, side, pos, n_tiles));
-            road.len += 1;
-            pos = end;
-        }
-    }
-
-    /// `n_tiles` tiles from position `pos` on, which starts one.
-    fn strip(&self, unit: &Unit, side: Side, pos: usize, n_tiles: usize) -> Strip<'a> {
         let run = &self.input.runs[unit.run];
         let pages = match side {
             Side::K => self.input.k_pages,
             Side::V => self.input.v_pages,
         };
-        let slot = pos - run.pages_first_pos;
-        let mut page = slot / self.layout.page_tokens;
-        let mut tile = slot % self.layout.page_tokens / TILE_TOKENS;
         let tiles_per_page = self.layout.tiles_per_page();
-        let mut strip = Strip {
-            n_tiles,
-            ..Strip::default()
-        };
-        for bytes in &mut strip.tiles[..n_tiles] {
-            let start = run.pages[page] as usize * self.page_bytes
-                + (unit.kv_head * tiles_per_page + tile) * self.tile.tile_bytes;
-            *bytes = &pages[start..start + self.tile.tile_bytes];
-            tile += 1;
-            if tile == tiles_per_page {
-                (page, tile) = (page + 1, 0);
+        let mut pos = seen.start / TILE_TOKENS * TILE_TOKENS;
+        let first = (pos - run.pages_first_pos) / TILE_TOKENS;
+        let (mut page, mut tile) = (first / tiles_per_page, first % tiles_per_page);
+        while pos < seen.end && road.len < road.end {
+            let end = (pos + 1).next_multiple_of(STRIP_TOKENS);
+            let n_tiles = (seen.end.min(end) - pos).div_ceil(TILE_TOKENS);
+            let (strip_pos, strip) = &mut road.strips[road.len];
+            (*strip_pos, strip.n_tiles) = (pos, n_tiles);
+            for bytes in &mut strip.tiles[..n_tiles] {
+                let start = run.pages[page] as usize * self.page_bytes
+                    + (unit.kv_head * tiles_per_page + tile) * self.tile.tile_bytes;
+                *bytes = &pages[start..start + self.tile.tile_bytes];
+                tile += 1;
+                if tile == tiles_per_page {
+                    (page, tile) = (page + 1, 0);
+                }
             }
+            road.len += 1;
+            pos = end;
         }
-        strip
     }
 
     /// Adds the result of a span to that of the spans before it.
@@ -330,12 +342,14 @@ impl<'a> Walk<'a> {
 }
 
 /// The strips of a span in the order in which they are used: those of K, those of V, and the first
-/// of K of the next span, each with the position of its first tile.
+/// [`AHEAD`] of the next span, each with the position of its first tile.
 #[derive(Default)]
-struct Road<'a> {
-    /// Beyond `len`, empty ones.
+pub(super) struct Road<'a> {
+    /// Those from `len` to `end` are empty, those beyond are left from earlier spans.
     strips: [(usize, Strip<'a>); 2 * STRIPS + AHEAD],
     len: usize,
-    /// Strips of K, and strips of V.
+    /// Where the strips end that may be used or fetched.
+    end: usize,
+    /// Strips of K, and strips of V; 0 until those of K are listed.
     n_strips: usize,
 }

@@ -3,9 +3,9 @@
 use super::activations::{Activations, View, columns_bytes};
 use super::panel::{
     Ahead, DIRECT_TOKENS, DirectArgs, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES,
-    PANEL_ROWS, PackArgs, Source, TileArgs,
+    PANEL_ROWS, PackArgs, RowsArgs, RowsFn, Source, TileArgs,
 };
-use super::scratch::{AlignedBytes, Scratch, with_scratch};
+use super::scratch::{Scratch, readable_rows, with_scratch};
 use super::{Matrix, Product};
 use crate::cpu::Cpu;
 use crate::pool::DisjointMut;
@@ -36,6 +36,10 @@ const AHEAD_BYTES: usize = 16 * 1024;
 /// holds a piece or two.
 const ROWS_AHEAD_BYTES: usize = 8 * 1024;
 
+/// Most bytes of weights of a chunk when tokens are few: so many that starting to read weighs nothing, so few that no thread waits
+/// long for another's last chunk.
+const FEW_TOKENS_CHUNK_BYTES: usize = 512 * 1024;
+
 /// A product ready to run.
 struct Job<'a> {
     kernel: &'static Kernel,
@@ -47,6 +51,8 @@ struct Job<'a> {
     first_group: usize,
     /// Set when so few tokens are multiplied directly.
     direct: Option<DirectFn>,
+    /// Set when there is one token and a function for it.
+    rows: Option<RowsFn>,
     /// Columns of a chunk.
     chunk_k: usize,
     /// Bytes of a row of blocks: a matrix row, or a row of tiles.
@@ -90,12 +96,25 @@ impl<'a> Job<'a> {
             x,
             first_group,
             direct,
+            rows: kernel.rows.filter(|_| m == 1 && product.weight.k > 0),
             chunk_k,
             row_bytes: to_bytes(product.weight.k),
             chunk_bytes: to_bytes(chunk_k),
             piece_bytes,
             pieces_ahead: ahead_bytes.div_ceil(piece_bytes),
         }
+    }
+}
+
+impl<'a> Job<'a> {
+    /// The job that group `index` of all jobs' groups belongs to.
+    fn of_group<'b>(jobs: &'b [Option<Job<'a>>], index: usize) -> Option<&'b Job<'a>> {
+        jobs.iter().flatten().rfind(|job| job.first_group <= index)
+    }
+
+    /// Number after that of its last group.
+    fn end_group(&self) -> usize {
+        self.first_group + self.weight.n.div_ceil(GROUP_ROWS)
     }
 }
 
@@ -128,34 +147,74 @@ pub(super) fn run(
     let groups_a_chunk = if m >= MANY_TOKENS {
         1
     } else {
-        n_groups.div_ceil(n_threads * CHUNKS_A_THREAD).max(1)
+        let group_bytes =
+            |job: &Job<'_>| job.row_bytes * GROUP_ROWS / job.weight.dtype.block_rows();
+        let most = jobs.iter().flatten().map(group_bytes).max().unwrap_or(1);
+        n_groups
+            .div_ceil(n_threads * CHUNKS_A_THREAD)
+            .min(FEW_TOKENS_CHUNK_BYTES / most.max(1))
+            .max(1)
     };
+    // A thread's next chunk is most likely the one after those the others have taken.
+    let skip = (n_threads - 1) * groups_a_chunk;
     cpu.pool().run(n_groups.div_ceil(groups_a_chunk), &|chunk| {
-        let groups = chunk * groups_a_chunk..n_groups.min((chunk + 1) * groups_a_chunk);
-        with_scratch(|scratch| {
-            // This thread's next chunk is most likely the one after those the others have taken.
-            let skip = (n_threads - 1) * groups_a_chunk;
-            let after = |group: usize| {
-                if group + 1 < groups.end {
-                    group + 1
-                } else {
-                    group + 1 + skip
-                }
-            };
-            let mut group = Group::find(&jobs, groups.start);
-            if let Some(first) = &group {
-                for piece in 0..first.job.pieces_ahead.min(first.n_pieces()) {
-                    first.ahead(piece).fetch(first.job.piece_bytes / LINE_BYTES);
-                }
+        let mut groups = chunk * groups_a_chunk..n_groups.min((chunk + 1) * groups_a_chunk);
+        while let Some(job) = Job::of_group(&jobs, groups.start).filter(|_| !groups.is_empty()) {
+            let of_job = groups.start..groups.end.min(job.end_group());
+            groups.start = of_job.end;
+            match job.rows {
+                Some(rows) => run_rows(job, rows, of_job),
+                None => run_groups(&jobs, of_job, skip, m),
             }
-            for index in groups.clone() {
-                let next = Group::find(&jobs, after(index));
-                if let Some(group) = &group {
-                    run_group(group, next.as_ref(), m, scratch);
-                }
-                group = next;
-            }
+        }
+    });
+}
+
+/// Computes the rows of some groups of a job for one token.
+fn run_rows(job: &Job<'_>, function: RowsFn, groups: Range<usize>) {
+    let Matrix { n, k, .. } = job.weight;
+    let start = (groups.start - job.first_group) * GROUP_ROWS;
+    let rows = start..n.min((groups.end - job.first_group) * GROUP_ROWS);
+    // SAFETY: groups have disjoint rows and each group runs once.
+    let out = unsafe { job.out.slice(rows.clone()) };
+    // SAFETY: a `Cpu` proves its level; `Matrix` checked that each row has its columns; the view has a token.
+    unsafe {
+        function(&RowsArgs {
+            base: job.weight.bytes[start / job.weight.dtype.block_rows() * job.row_bytes..]
+                .as_ptr(),
+            row_bytes: job.row_bytes,
+            n: rows.len(),
+            k,
+            x: job.x.start,
+            out: out.as_mut_ptr(),
         });
+    }
+    add_bias(job, &rows, out);
+}
+
+/// Computes groups of a job for every token, each while the next comes from memory; `skip` more follow the last.
+fn run_groups(jobs: &[Option<Job<'_>>], groups: Range<usize>, skip: usize, m: usize) {
+    with_scratch(|scratch| {
+        let after = |group: usize| {
+            if group + 1 < groups.end {
+                group + 1
+            } else {
+                group + 1 + skip
+            }
+        };
+        let mut group = Group::find(jobs, groups.start);
+        if let Some(first) = &group {
+            for piece in 0..first.job.pieces_ahead.min(first.n_pieces()) {
+                first.ahead(piece).fetch(first.job.piece_bytes / LINE_BYTES);
+            }
+        }
+        for index in groups.clone() {
+            let next = Group::find(jobs, after(index));
+            if let Some(group) = &group {
+                run_group(group, next.as_ref(), m, scratch);
+            }
+            group = next;
+        }
     });
 }
 
@@ -197,10 +256,7 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     /// Group `index` of all jobs' groups, if there are so many.
     fn find(jobs: &'a [Option<Job<'a>>], index: usize) -> Option<Group<'a>> {
-        let job = jobs
-            .iter()
-            .flatten()
-            .rfind(|job| job.first_group <= index)?;
+        let job = Job::of_group(jobs, index)?;
         let n = job.weight.n;
         let first = (index - job.first_group) * GROUP_ROWS;
         if first >= n {
@@ -320,7 +376,7 @@ fn run_chunk(
     let sources = sources.iter().take(group.n_panels);
     if let Some(direct) = job.direct {
         for (p, source) in sources.enumerate() {
-            let source = readable_rows(job, source, &mut scratch.rows);
+            let source = readable_rows(&job.weight, source, &mut scratch.rows);
             // SAFETY: as below; the panel's accumulators start at its first row.
             unsafe {
                 let acc = acc.add(p * PANEL_ROWS);
@@ -342,7 +398,7 @@ fn run_chunk(
         .as_mut_ptr();
     let k = sources.clone().next().map_or(0, |source| source.k);
     for (p, source) in sources.enumerate() {
-        let source = readable_rows(job, source, &mut scratch.rows);
+        let source = readable_rows(&job.weight, source, &mut scratch.rows);
         // SAFETY: a `Cpu` proves its level; sixteen rows exist (or were repeated), and `Matrix` checked that each has
         // its columns; panel `p` has the layout's bytes for a chunk.
         unsafe {
@@ -367,28 +423,6 @@ fn run_chunk(
     }
 }
 
-/// The source, or where the matrix has fewer rows than a panel, a copy with the last one repeated.
-fn readable_rows(job: &Job<'_>, source: &Source, repeated: &mut AlignedBytes) -> Source {
-    let Matrix { dtype, n, .. } = job.weight;
-    if n >= PANEL_ROWS {
-        return *source;
-    }
-    let row_bytes = source.k / dtype.block_elems() * dtype.block_bytes();
-    let rows = &mut repeated.at_least(PANEL_ROWS * row_bytes)[..PANEL_ROWS * row_bytes];
-    for (r, row) in rows.chunks_exact_mut(row_bytes).enumerate() {
-        // SAFETY: the matrix has these rows, and in each the chunk's columns.
-        let from = unsafe {
-            std::slice::from_raw_parts(source.base.add(r.min(n - 1) * source.stride), row_bytes)
-        };
-        row.copy_from_slice(from);
-    }
-    Source {
-        base: rows.as_ptr(),
-        stride: row_bytes,
-        ..*source
-    }
-}
-
 /// Writes the finished sums of a group's rows.
 fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
     let Group {
@@ -404,10 +438,15 @@ fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
             let sums = &acc[p * PANEL_ROWS + skip..][..out.len()];
             out.copy_from_slice(sums);
         }
-        if let Some(bias) = job.bias {
-            for (out, bias) in out.iter_mut().zip(&bias[rows.clone()]) {
-                *out += bias;
-            }
+        add_bias(job, rows, out);
+    }
+}
+
+/// Adds the bias of `rows` to a token's finished sums.
+fn add_bias(job: &Job<'_>, rows: &Range<usize>, out: &mut [f32]) {
+    if let Some(bias) = job.bias {
+        for (out, bias) in out.iter_mut().zip(&bias[rows.clone()]) {
+            *out += bias;
         }
     }
 }

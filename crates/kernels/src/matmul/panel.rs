@@ -39,6 +39,8 @@ pub enum Layout {
     /// Blocks of 32 columns: 8 lines of unsigned bytes, 1 line of f32 scales, 1 line of f32 minimums.
     /// Each block adds `fma(Σ w·q, d_w·d_x, acc)` and then `fma(m_w, d_x·Σ q, acc)`.
     Block32Min,
+    /// As [`Layout::Block32`] with 16 lines of i16 pairs: of 4 columns the even ones in the first 8 lines, the odd ones in the others.
+    Block32Wide,
     /// Superblocks of 256 columns with integer scales for each 16: 64 lines of unsigned bytes that
     /// stand for `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
     /// f32 scale for each 256; each superblock adds `fma(Σ s·Σ w·q, d_w·d_x, acc)`.
@@ -57,7 +59,7 @@ impl Layout {
         match self {
             Layout::F32 => Input::F32,
             Layout::Bf16 => Input::Bf16,
-            Layout::Block32 | Layout::Block32Min => Input::I8x32,
+            Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => Input::I8x32,
             Layout::Super16 | Layout::Super16Min | Layout::Super32Min => Input::I8x256,
         }
     }
@@ -75,7 +77,7 @@ impl Layout {
         match self {
             Layout::F32 => 1,
             Layout::Bf16 => 2,
-            Layout::Block32 | Layout::Block32Min => 32,
+            Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => 32,
             Layout::Super16 | Layout::Super16Min | Layout::Super32Min => 256,
         }
     }
@@ -86,6 +88,7 @@ impl Layout {
             Layout::F32 | Layout::Bf16 => 1,
             Layout::Block32 => 8 + 1,
             Layout::Block32Min => 8 + 1 + 1,
+            Layout::Block32Wide => 16 + 1,
             Layout::Super16 => 64 + 16 + 1,
             Layout::Super16Min => 64 + 16 + 1 + 1 + 8,
             Layout::Super32Min => 64 + 8 + 1 + 1 + 4,
@@ -310,6 +313,29 @@ pub(crate) struct DirectArgs {
 /// # Safety
 /// As [`PackFn`] and [`TileFn`].
 pub(crate) type DirectFn = unsafe fn(args: &DirectArgs);
+
+/// What a rows function reads and writes.
+pub(crate) struct RowsArgs {
+    /// First row; of a tiled format, first row of tiles.
+    pub(crate) base: *const u8,
+    /// Bytes from a row, or a row of tiles, to the next.
+    pub(crate) row_bytes: usize,
+    /// Rows, at least one; of a tiled format, whole tiles.
+    pub(crate) n: usize,
+    /// Columns.
+    pub(crate) k: usize,
+    /// Activations of the token.
+    pub(crate) x: *const u8,
+    /// `[n]` f32, overwritten.
+    pub(crate) out: *mut f32,
+}
+
+/// Multiplies whole rows with one token: the same operations on each sum as pack and tile, in the same order.
+///
+/// # Safety
+/// The CPU has the row's level; `base` and `row_bytes` reach `n` rows of `k` columns; `x` has `k` columns in the layout's input form;
+/// nobody else uses `out`.
+pub(crate) type RowsFn = unsafe fn(args: &RowsArgs);
 
 /// Most tokens that a direct function takes: beyond, loading lines again costs less than unpacking with few registers.
 pub(crate) const DIRECT_TOKENS: usize = 8;

@@ -16,6 +16,10 @@ pub(crate) fn converter(input: Input, level: Level) -> ConvertFn {
     if level >= Level::Avx512 {
         return crate::x86::avx512::quantize::converter(input);
     }
+    #[cfg(target_arch = "x86_64")]
+    if level >= Level::Avx2 {
+        return crate::x86::avx2::quantize::converter(input);
+    }
     let _ = level;
     match input {
         Input::F32 => unreachable!("f32 activations are used where they are"),

@@ -1,5 +1,7 @@
 //! Memory that is grown once and then reused: cache-line aligned bytes.
 
+use super::Matrix;
+use super::panel::{PANEL_ROWS, Source};
 use std::cell::RefCell;
 
 /// One cache line.
@@ -46,4 +48,30 @@ thread_local! {
 /// Runs `f` with this thread's scratch.
 pub(crate) fn with_scratch<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
     SCRATCH.with_borrow_mut(f)
+}
+
+/// The source, or where the matrix has fewer rows than a panel, a copy with the last one repeated.
+pub(super) fn readable_rows(
+    weight: &Matrix<'_>,
+    source: &Source,
+    repeated: &mut AlignedBytes,
+) -> Source {
+    let Matrix { dtype, n, .. } = *weight;
+    if n >= PANEL_ROWS {
+        return *source;
+    }
+    let row_bytes = source.k / dtype.block_elems() * dtype.block_bytes();
+    let rows = &mut repeated.at_least(PANEL_ROWS * row_bytes)[..PANEL_ROWS * row_bytes];
+    for (r, row) in rows.chunks_exact_mut(row_bytes).enumerate() {
+        // SAFETY: the matrix has these rows, and in each the chunk's columns.
+        let from = unsafe {
+            std::slice::from_raw_parts(source.base.add(r.min(n - 1) * source.stride), row_bytes)
+        };
+        row.copy_from_slice(from);
+    }
+    Source {
+        base: rows.as_ptr(),
+        stride: row_bytes,
+        ..*source
+    }
 }

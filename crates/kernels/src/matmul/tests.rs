@@ -147,7 +147,7 @@ fn errors_stay_within_their_budgets() {
         let budget = match row.layout {
             Layout::F32 => NMSE_F32,
             Layout::Bf16 => NMSE_BF16,
-            Layout::Block32 | Layout::Block32Min => NMSE_I8X32,
+            Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => NMSE_I8X32,
             Layout::Super16 | Layout::Super16Min | Layout::Super32Min => NMSE_I8X256,
         };
         let error = nmse(&run_row(&cpu, row, &x, m, weight), &expected);

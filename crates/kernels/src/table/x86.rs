@@ -7,9 +7,9 @@ use crate::x86::avx512::{block32, float, superblock, tile_bf16, tile_i8x32, tile
 use crate::x86::{avx2, avx512};
 use millrace_quant::DType;
 
-/// A level's rows: `name format layout pack, tile` and, where there is one, `, direct`.
+/// A level's rows: `name format layout pack, tile` and, where there are, `, direct` and `, rows`.
 macro_rules! rows {
-    ($level:expr; $($name:literal $dtype:ident $layout:ident $pack:path, $tile:path $(, $direct:path)?;)*) => {
+    ($level:expr; $($name:literal $dtype:ident $layout:ident $pack:path, $tile:path $(, $direct:path $(, $rows:path)?)?;)*) => {
         &[$(Kernel {
             name: $name,
             dtype: DType::$dtype,
@@ -17,39 +17,40 @@ macro_rules! rows {
             layout: Layout::$layout,
             pack: $pack,
             tile: $tile,
-            direct: rows!(@direct $($direct)?),
+            direct: rows!(@some $($direct)?),
+            rows: rows!(@some $($($rows)?)?),
         }),*]
     };
-    (@direct) => { None };
-    (@direct $direct:path) => { Some($direct) };
+    (@some) => { None };
+    (@some $function:path) => { Some($function) };
 }
 
 const AVX512_BF16: &[Kernel] = rows! {
     Level::Avx512Bf16;
-    "avx512bf16/matmul/bf16" BF16 Bf16 float::bf16_pairs, tile_bf16::tile, float::direct_bf16_pairs;
+    "avx512bf16/matmul/bf16" BF16 Bf16 float::bf16_pairs, tile_bf16::tile, float::direct_bf16_pairs, float::rows_bf16_pairs;
 };
 
 #[rustfmt::skip]
 const AVX512: &[Kernel] = rows! {
     Level::Avx512;
-    "avx512/matmul/f32" F32 F32 float::f32, avx512::tile_f32::tile, float::direct_f32;
-    "avx512/matmul/f16" F16 F32 float::f16, avx512::tile_f32::tile, float::direct_f16;
-    "avx512/matmul/bf16" BF16 F32 float::bf16, avx512::tile_f32::tile, float::direct_bf16;
-    "avx512/matmul/q4_0" Q4_0 Block32 block32::q4_0, tile_i8x32::tile, block32::direct_q4_0;
-    "avx512/matmul/q4_1" Q4_1 Block32Min block32::q4_1, tile_i8x32::tile_min, block32::direct_q4_1;
-    "avx512/matmul/q5_0" Q5_0 Block32 block32::q5_0, tile_i8x32::tile, block32::direct_q5_0;
+    "avx512/matmul/f32" F32 F32 float::f32, avx512::tile_f32::tile, float::direct_f32, float::rows_f32;
+    "avx512/matmul/f16" F16 F32 float::f16, avx512::tile_f32::tile, float::direct_f16, float::rows_f16;
+    "avx512/matmul/bf16" BF16 F32 float::bf16, avx512::tile_f32::tile, float::direct_bf16, float::rows_bf16;
+    "avx512/matmul/q4_0" Q4_0 Block32 block32::q4_0, tile_i8x32::tile, block32::direct_q4_0, block32::rows_q4_0;
+    "avx512/matmul/q4_1" Q4_1 Block32Min block32::q4_1, tile_i8x32::tile_min, block32::direct_q4_1, block32::rows_q4_1;
+    "avx512/matmul/q5_0" Q5_0 Block32 block32::q5_0, tile_i8x32::tile, block32::direct_q5_0, block32::rows_q5_0;
     "avx512/matmul/q5_1" Q5_1 Block32Min block32::q5_1, tile_i8x32::tile_min, block32::direct_q5_1;
-    "avx512/matmul/q8_0" Q8_0 Block32 block32::q8_0, tile_i8x32::tile, block32::direct_q8_0;
+    "avx512/matmul/q8_0" Q8_0 Block32 block32::q8_0, tile_i8x32::tile, block32::direct_q8_0, block32::rows_q8_0;
     "avx512/matmul/q8_1" Q8_1 Block32 block32::q8_1, tile_i8x32::tile, block32::direct_q8_1;
-    "avx512/matmul/iq4_nl" Iq4Nl Block32 block32::iq4_nl, tile_i8x32::tile, block32::direct_iq4_nl;
+    "avx512/matmul/iq4_nl" Iq4Nl Block32 block32::iq4_nl, tile_i8x32::tile, block32::direct_iq4_nl, block32::rows_iq4_nl;
     "avx512/matmul/mxfp4" Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4;
-    "avx512/matmul/q4nx" Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx;
-    "avx512/matmul/q4nx_sub" Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub;
+    "avx512/matmul/q4nx" Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx, block32::rows_q4nx;
+    "avx512/matmul/q4nx_sub" Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub, block32::rows_q4nx_sub;
     "avx512/matmul/q2_k" Q2K Super16Min superblock::q2_k, tile_i8x256::tile_super16_min, superblock::direct_q2_k;
     "avx512/matmul/q3_k" Q3K Super16 superblock::q3_k, tile_i8x256::tile_super16, superblock::direct_q3_k;
-    "avx512/matmul/q4_k" Q4K Super32Min superblock::q4_k, tile_i8x256::tile_super32_min, superblock::direct_q4_k;
-    "avx512/matmul/q5_k" Q5K Super32Min superblock::q5_k, tile_i8x256::tile_super32_min, superblock::direct_q5_k;
-    "avx512/matmul/q6_k" Q6K Super16 superblock::q6_k, tile_i8x256::tile_super16, superblock::direct_q6_k;
+    "avx512/matmul/q4_k" Q4K Super32Min superblock::q4_k, tile_i8x256::tile_super32_min, superblock::direct_q4_k, superblock::rows_q4_k;
+    "avx512/matmul/q5_k" Q5K Super32Min superblock::q5_k, tile_i8x256::tile_super32_min, superblock::direct_q5_k, superblock::rows_q5_k;
+    "avx512/matmul/q6_k" Q6K Super16 superblock::q6_k, tile_i8x256::tile_super16, superblock::direct_q6_k, superblock::rows_q6_k;
 };
 
 const AVX512_DECODED: &[Kernel] = decoded_rows!(Level::Avx512, "avx512", avx512::tile_f32::tile);
@@ -57,18 +58,22 @@ const AVX512_DECODED: &[Kernel] = decoded_rows!(Level::Avx512, "avx512", avx512:
 #[rustfmt::skip]
 const AVX2: &[Kernel] = rows! {
     Level::Avx2;
-    "avx2/matmul/f32" F32 F32 avx2::float::f32, avx2::tile_f32::tile;
-    "avx2/matmul/f16" F16 F32 avx2::float::f16, avx2::tile_f32::tile;
-    "avx2/matmul/bf16" BF16 F32 avx2::float::bf16, avx2::tile_f32::tile;
-    "avx2/matmul/q4_0" Q4_0 Block32 avx2::block32::q4_0, avx2::tile_i8x32::tile_nibble;
-    "avx2/matmul/q4_1" Q4_1 Block32Min avx2::block32::q4_1, avx2::tile_i8x32::tile_nibble_min;
-    "avx2/matmul/q8_0" Q8_0 Block32 avx2::block32::q8_0, avx2::tile_i8x32::tile_signed;
-    "avx2/matmul/iq4_nl" Iq4Nl Block32 avx2::block32::iq4_nl, avx2::tile_i8x32::tile_signed;
-    "avx2/matmul/q4nx" Q4nx Block32Min avx2::q4nx::q4nx, avx2::tile_i8x32::tile_nibble_min;
-    "avx2/matmul/q4nx_sub" Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx2::tile_i8x32::tile_nibble_min;
-    "avx2/matmul/q4_k" Q4K Super32Min avx2::superblock::q4_k, avx2::tile_i8x256::tile_q4_k;
-    "avx2/matmul/q5_k" Q5K Super32Min avx2::superblock::q5_k, avx2::tile_i8x256::tile_q5_k;
-    "avx2/matmul/q6_k" Q6K Super16 avx2::superblock::q6_k, avx2::tile_i8x256::tile_q6_k;
+    "avx2/matmul/f32" F32 F32 avx2::float::f32, avx2::tile_f32::tile, avx2::float::direct_f32;
+    "avx2/matmul/f16" F16 F32 avx2::float::f16, avx2::tile_f32::tile, avx2::float::direct_f16;
+    "avx2/matmul/bf16" BF16 F32 avx2::float::bf16, avx2::tile_f32::tile, avx2::float::direct_bf16;
+    "avx2/matmul/q4_0" Q4_0 Block32 avx2::block32::q4_0, avx2::tile_i8x32::tile_four, avx2::block32::direct_q4_0;
+    "avx2/matmul/q4_1" Q4_1 Block32Min avx2::block32::q4_1, avx2::tile_i8x32::tile_four_min, avx2::block32::direct_q4_1;
+    "avx2/matmul/q5_0" Q5_0 Block32 avx2::block32::q5_0, avx2::tile_i8x32::tile_five, avx2::block32::direct_q5_0;
+    "avx2/matmul/q5_1" Q5_1 Block32Min avx2::block32::q5_1, avx2::tile_i8x32::tile_five_min, avx2::block32::direct_q5_1;
+    "avx2/matmul/q8_0" Q8_0 Block32Wide avx2::block32::q8_0, avx2::tile_wide::tile, avx2::block32::direct_q8_0;
+    "avx2/matmul/q8_1" Q8_1 Block32Wide avx2::block32::q8_1, avx2::tile_wide::tile, avx2::block32::direct_q8_1;
+    "avx2/matmul/iq4_nl" Iq4Nl Block32Wide avx2::block32::iq4_nl, avx2::tile_wide::tile, avx2::block32::direct_iq4_nl;
+    "avx2/matmul/mxfp4" Mxfp4 Block32 avx2::block32::mxfp4, avx2::tile_i8x32::tile_e2m1, avx2::block32::direct_mxfp4;
+    "avx2/matmul/q4nx" Q4nx Block32Min avx2::q4nx::q4nx, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx;
+    "avx2/matmul/q4nx_sub" Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx_sub;
+    "avx2/matmul/q4_k" Q4K Super32Min avx2::superblock::q4_k, avx2::tile_i8x256::tile_q4_k, avx2::superblock::direct_q4_k;
+    "avx2/matmul/q5_k" Q5K Super32Min avx2::superblock::q5_k, avx2::tile_i8x256::tile_q5_k, avx2::superblock::direct_q5_k;
+    "avx2/matmul/q6_k" Q6K Super16 avx2::superblock::q6_k, avx2::tile_i8x256::tile_q6_k, avx2::superblock::direct_q6_k;
 };
 
 const AVX2_DECODED: &[Kernel] = decoded_rows!(Level::Avx2, "avx2", avx2::tile_f32::tile);

@@ -3,11 +3,14 @@
 pub(crate) mod attention;
 pub(crate) mod block32;
 mod block32_lines;
+mod block32_rows;
 pub(crate) mod elementwise;
 pub(crate) mod float;
+mod float_rows;
 mod q4nx;
 pub(crate) mod quantize;
 pub(crate) mod roof;
+mod streams;
 pub(crate) mod superblock;
 mod superblock_lines;
 mod superblock_rows;

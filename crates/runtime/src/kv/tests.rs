@@ -32,6 +32,7 @@ fn graph(windows: &[Option<usize>]) -> Graph {
 fn cache(windows: &[Option<usize>], kv_tokens: usize, max_sequences: usize) -> KvCache {
     let sizes = KvSizes {
         dtype: KvType::F32,
+        n_ctx: kv_tokens,
         kv_tokens,
         max_sequences,
         max_chunk: 100,
@@ -51,7 +52,7 @@ fn offset(cache: &mut KvCache, seq: SeqId, layer: usize, position: usize) -> Opt
 
 /// Appends tokens, writing each one's tag into its slot of every layer.
 fn append(cache: &mut KvCache, seq: SeqId, tags: &[u8]) -> Result<(), Error> {
-    cache.check_room(&[(seq, tags.len())])?;
+    cache.check_room([(seq, tags.len())].into_iter())?;
     for tags in tags.chunks(100) {
         cache.reserve(seq, tags.len());
         let len = cache.len(seq)?;

@@ -12,21 +12,32 @@ pub(super) struct Test {
     pub(super) n_prompt: usize,
     pub(super) n_gen: usize,
     pub(super) n_depth: usize,
+    /// Sequences that do the same in every step.
+    pub(super) n_sequences: usize,
 }
 
 impl Test {
-    /// llama-bench's name: `pp512`, `tg128 @ d4096`.
+    /// llama-bench's name: `pp512`, `tg128 @ d4096`; with several sequences `tg128 x8`.
     pub(super) fn name(&self) -> String {
         let prompt = (self.n_prompt > 0).then(|| format!("pp{}", self.n_prompt));
         let answer = (self.n_gen > 0).then(|| format!("tg{}", self.n_gen));
         let parts: Vec<String> = prompt.into_iter().chain(answer).collect();
+        let mut name = parts.join("+");
+        if self.n_sequences > 1 {
+            name += &format!(" x{}", self.n_sequences);
+        }
         match self.n_depth {
-            0 => parts.join("+"),
-            depth => format!("{} @ d{depth}", parts.join("+")),
+            0 => name,
+            depth => format!("{name} @ d{depth}"),
         }
     }
 
-    /// Context the test needs.
+    /// Tokens that are measured, of all sequences.
+    pub(super) fn n_measured(&self) -> usize {
+        self.n_sequences * (self.n_prompt + self.n_gen)
+    }
+
+    /// Context that each sequence needs.
     pub(super) fn n_tokens(&self) -> usize {
         self.n_depth + self.n_prompt + self.n_gen
     }
@@ -40,10 +51,10 @@ impl Test {
     }
 }
 
-/// An engine and the one sequence that tests run in.
+/// An engine and the sequences that tests run in.
 pub(super) struct Bench {
     engine: Engine,
-    seq: SeqId,
+    sequences: Vec<SeqId>,
     tokens: TokenSource,
 }
 
@@ -53,11 +64,14 @@ impl Bench {
             state: 1,
             vocab_size: model.model().config.vocab_size,
         };
+        let n_sequences = options.max_sequences;
         let mut engine = Engine::new(model, options)?;
-        let seq = engine.create()?;
+        let sequences = (0..n_sequences)
+            .map(|_| engine.create())
+            .collect::<Result<_, _>>()?;
         Ok(Bench {
             engine,
-            seq,
+            sequences,
             tokens,
         })
     }
@@ -66,48 +80,67 @@ impl Bench {
         &self.engine
     }
 
-    /// Nanoseconds that the test takes; filling the context up to its depth does not count.
+    /// Nanoseconds that the test takes; filling the contexts up to their depth does not count.
     pub(super) fn run(&mut self, test: &Test) -> Outcome<u64> {
-        self.go_to(test.n_depth)?;
-        let prompt: Vec<u32> = (0..test.n_prompt).map(|_| self.tokens.next()).collect();
+        for index in 0..test.n_sequences {
+            self.go_to(index, test.n_depth)?;
+        }
+        let prompts = self.tokens.take(test.n_prompt * test.n_sequences);
         let start = Instant::now();
-        if !prompt.is_empty() {
-            self.step(&prompt, LogitsFor::Last)?;
+        if test.n_prompt > 0 {
+            self.step(&prompts, test.n_prompt, LogitsFor::Last)?;
         }
         for _ in 0..test.n_gen {
-            let token = self.tokens.next();
-            self.step(&[token], LogitsFor::Last)?;
+            let tokens = self.tokens.take(test.n_sequences);
+            self.step(&tokens, 1, LogitsFor::Last)?;
         }
         Ok(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Leaves exactly `depth` tokens in the context, keeping what is there if it can be kept.
-    fn go_to(&mut self, depth: usize) -> Outcome {
-        match self.engine.truncate(self.seq, depth) {
+    /// Leaves exactly `depth` tokens in a context, keeping what is there if it can be kept.
+    fn go_to(&mut self, index: usize, depth: usize) -> Outcome {
+        let seq = self.sequences[index];
+        match self.engine.truncate(seq, depth) {
             Ok(()) => {}
-            Err(Error::WindowGone { .. }) => self.engine.truncate(self.seq, 0)?,
+            Err(Error::WindowGone { .. }) => self.engine.truncate(seq, 0)?,
             Err(error) => return Err(error.into()),
         }
-        let missing = depth - self.engine.len(self.seq)?;
+        let missing = depth - self.engine.len(seq)?;
         let chunk = self.engine.max_chunk();
-        let tokens: Vec<u32> = (0..missing).map(|_| self.tokens.next()).collect();
-        tokens
-            .chunks(chunk)
-            .try_for_each(|tokens| self.step(tokens, LogitsFor::None))
-    }
-
-    fn step(&mut self, tokens: &[u32], logits: LogitsFor) -> Outcome {
-        if interrupt::is_raised() {
-            return Err(Failure::interrupted());
+        for tokens in self.tokens.take(missing).chunks(chunk) {
+            refuse_if_interrupted()?;
+            let logits = LogitsFor::None;
+            self.engine.step(&[item(seq, tokens, logits)])?;
         }
-        self.engine.step(&[BatchItem {
-            seq: self.seq,
-            tokens,
-            logits,
-            hidden: false,
-        }])?;
         Ok(())
     }
+
+    /// Appends the first `n_each` tokens to the first sequence, the next to the next, and so on.
+    fn step(&mut self, tokens: &[u32], n_each: usize, logits: LogitsFor) -> Outcome {
+        refuse_if_interrupted()?;
+        let parts = self.sequences.iter().zip(tokens.chunks(n_each));
+        let batch: Vec<BatchItem<'_>> = parts
+            .map(|(seq, tokens)| item(*seq, tokens, logits))
+            .collect();
+        self.engine.step(&batch)?;
+        Ok(())
+    }
+}
+
+fn item(seq: SeqId, tokens: &[u32], logits: LogitsFor) -> BatchItem<'_> {
+    BatchItem {
+        seq,
+        tokens,
+        logits,
+        hidden: false,
+    }
+}
+
+fn refuse_if_interrupted() -> Outcome {
+    if interrupt::is_raised() {
+        return Err(Failure::interrupted());
+    }
+    Ok(())
 }
 
 /// Tokens without meaning, the same in every run.
@@ -117,6 +150,10 @@ struct TokenSource {
 }
 
 impl TokenSource {
+    fn take(&mut self, n: usize) -> Vec<u32> {
+        (0..n).map(|_| self.next()).collect()
+    }
+
     /// Marsaglia's xorshift64.
     fn next(&mut self) -> u32 {
         self.state ^= self.state << 13;

@@ -36,7 +36,7 @@ pub(super) struct Row<'a> {
 
 impl Row<'_> {
     fn samples_ts(&self) -> Vec<f64> {
-        let n = (self.test.n_prompt + self.test.n_gen) as f64;
+        let n = self.test.n_measured() as f64;
         self.samples_ns
             .iter()
             .map(|ns| n * 1e9 / *ns as f64)
@@ -71,7 +71,7 @@ impl Row<'_> {
         ]
     }
 
-    /// llama-bench's fields that mean something here, in its order, and two of ours.
+    /// llama-bench's fields that mean something here, in its order, and three of ours.
     fn fields(&self) -> serde_json::Map<String, Value> {
         let samples_ts = self.samples_ts();
         let samples_ns: Vec<f64> = self.samples_ns.iter().map(|ns| *ns as f64).collect();
@@ -95,6 +95,7 @@ impl Row<'_> {
             "n_prompt": self.test.n_prompt,
             "n_gen": self.test.n_gen,
             "n_depth": self.test.n_depth,
+            "n_sequences": self.test.n_sequences,
             "test_time": self.test_time,
             "avg_ns": avg_ns.round() as u64,
             "stddev_ns": stddev_ns.round() as u64,

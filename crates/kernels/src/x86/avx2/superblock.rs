@@ -1,10 +1,13 @@
-//! The k-quants Q4_K, Q5_K and Q6_K: packing.
+//! The k-quants Q4_K, Q5_K and Q6_K: packed into panels, or multiplied with a few tokens directly.
 //!
 //! A lane of a scale line holds the scale twice, as i16: it multiplies the two halves of a lane of sums.
 
+use super::direct::through_panel;
 use super::lines::{HALF_LINE, HALF_ROWS, field, load_f16, load_rows, store, store_ps, widen_f16};
+use super::superblock_rows::{Q4_K, Q5_K, Q6_K, direct_row};
+use super::tile_i8x256;
 use crate::matmul::Layout;
-use crate::matmul::panel::{LINE_BYTES, PackArgs, lines_a_step};
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs, lines_a_step};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -12,7 +15,7 @@ use std::arch::x86_64::*;
 const BYTE_LINES: usize = 64;
 
 macro_rules! functions_of_format {
-    ($($name:ident $dtype:ident $layout:ident $half:ident;)*) => {$(
+    ($($name:ident $direct:ident $dtype:ident $layout:ident $half:ident $format:ident $tile:ident;)*) => {$(
         #[doc = concat!("Packs ", stringify!($dtype), ".")]
         ///
         /// # Safety
@@ -34,12 +37,27 @@ macro_rules! functions_of_format {
                 }
             }
         }
+
+        #[doc = concat!("Multiplies ", stringify!($dtype), ".")]
+        ///
+        /// # Safety
+        /// As [`crate::matmul::panel::DirectFn`].
+        #[target_feature(enable = "avx2,fma,f16c")]
+        pub(crate) unsafe fn $direct(args: &DirectArgs) {
+            // SAFETY: forwarded.
+            unsafe {
+                match args.m {
+                    1 => direct_row::<$format>(args),
+                    _ => through_panel(args, Layout::$layout, $name, tile_i8x256::$tile),
+                }
+            }
+        }
     )*};
 }
 functions_of_format!(
-    q4_k Q4K Super32Min half_q4_k;
-    q5_k Q5K Super32Min half_q5_k;
-    q6_k Q6K Super16 half_q6_k;
+    q4_k direct_q4_k Q4K Super32Min half_q4_k Q4_K tile_q4_k;
+    q5_k direct_q5_k Q5K Super32Min half_q5_k Q5_K tile_q5_k;
+    q6_k direct_q6_k Q6K Super16 half_q6_k Q6_K tile_q6_k;
 );
 
 /// Half of the lines of one superblock in a panel.

@@ -1,8 +1,7 @@
-//! Tiles over panels of 32-column blocks.
+//! Tiles over panels of 32-column blocks of four- and five-bit levels.
 //!
-//! Without a dot-product instruction, pairs of products are added in i16 and those in i32. Levels of four bits are
-//! multiplied unsigned, and a block's sums stay in i16: 8 · 2 · 15 · 127 is below 2¹⁵. Bytes are multiplied by
-//! magnitude, with the weight's sign moved to the activation: 2 · 128 · 127 is below 2¹⁵.
+//! Without a dot-product instruction, pairs of products of unsigned levels are added in i16 for as many lines as fit below 2¹⁵
+//! (`RUN`: 8 · 2 · 15 · 127, 4 · 2 · 31 · 127), and those in i32.
 
 #![expect(
     clippy::needless_range_loop,
@@ -17,15 +16,8 @@ use std::arch::x86_64::*;
 /// Most tokens of a register tile of 16 rows: six sums, and room for what makes them.
 const TOKENS: usize = 3;
 
-/// What the bytes of a panel are.
-const SIGNED: u8 = 0;
-/// Unsigned four-bit levels that stand for `level − 8`.
-const NIBBLE: u8 = 1;
-/// Unsigned four-bit levels, with minimums.
-const NIBBLE_MIN: u8 = 2;
-
 macro_rules! tile_of_kind {
-    ($($name:ident $kind:ident $what:literal;)*) => {$(
+    ($($name:ident $run:literal $offset:literal $min:literal $what:literal;)*) => {$(
         #[doc = $what]
         ///
         /// # Safety
@@ -39,9 +31,9 @@ macro_rules! tile_of_kind {
                     // SAFETY: forwarded, for tokens below `m`.
                     unsafe {
                         match tokens {
-                            3 => tile_of::<3, $kind>(args, t, p),
-                            2 => tile_of::<2, $kind>(args, t, p),
-                            _ => tile_of::<1, $kind>(args, t, p),
+                            3 => tile_of::<3, $run, $offset, $min>(args, t, p),
+                            2 => tile_of::<2, $run, $offset, $min>(args, t, p),
+                            _ => tile_of::<1, $run, $offset, $min>(args, t, p),
                         }
                     }
                     t += tokens;
@@ -51,21 +43,29 @@ macro_rules! tile_of_kind {
     )*};
 }
 tile_of_kind!(
-    tile_signed SIGNED "The tile over signed bytes.";
-    tile_nibble NIBBLE "The tile over four-bit levels with an offset of 8.";
-    tile_nibble_min NIBBLE_MIN "The tile over four-bit levels with minimums.";
+    tile_four 8 8 false "The tile over four-bit levels with an offset of 8.";
+    tile_four_min 8 0 true "The tile over four-bit levels with minimums.";
+    tile_five 4 16 false "The tile over five-bit levels with an offset of 16.";
+    tile_five_min 4 0 true "The tile over five-bit levels with minimums.";
+    tile_e2m1 4 12 false "The tile over doubled E2M1 numbers with an offset of 12.";
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`.
+/// As the tiles, with `T` tokens from `t` and panel `p`; `OFFSET` is taken away from each level, `RUN` lines are added in i16, and there
+/// are minimums if `MIN`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile_of<const T: usize, const KIND: u8>(args: &TileArgs, t: usize, p: usize) {
-    let layout = if KIND == NIBBLE_MIN {
+unsafe fn tile_of<const T: usize, const RUN: usize, const OFFSET: i32, const MIN: bool>(
+    args: &TileArgs,
+    t: usize,
+    p: usize,
+) {
+    let layout = if MIN {
         Layout::Block32Min
     } else {
         Layout::Block32
     };
+    let ones = _mm256_set1_epi16(1);
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {
         let x: [*const X32; T] =
@@ -78,14 +78,27 @@ unsafe fn tile_of<const T: usize, const KIND: u8>(args: &TileArgs, t: usize, p: 
                 .panels
                 .add(p * args.panel_stride + b * layout.unit_bytes());
             let line = |i: usize, h: usize| unit.add(i * LINE_BYTES + h * HALF_LINE);
-            let mut dot = [[_mm256_setzero_si256(); 2]; T];
-            for j in 0..8 {
-                for h in 0..2 {
-                    let w = _mm256_load_si256(line(j, h).cast());
-                    for i in 0..T {
-                        let q = (*x[i].add(b)).q.as_ptr().add(4 * j).cast::<i32>();
-                        let q = _mm256_set1_epi32(q.read_unaligned());
-                        dot[i][h] = add_products::<KIND>(dot[i][h], w, q);
+            // −128 · Σ q is a multiple of what the offset takes away.
+            let mut products: [[__m256i; 2]; T] = std::array::from_fn(|i| {
+                let offset = (*x[i].add(b)).offset_128 / 128 * OFFSET;
+                [_mm256_set1_epi32(offset); 2]
+            });
+            for first in (0..8).step_by(RUN) {
+                let mut dot = [[_mm256_setzero_si256(); 2]; T];
+                for j in first..first + RUN {
+                    for h in 0..2 {
+                        let w = _mm256_load_si256(line(j, h).cast());
+                        for i in 0..T {
+                            let q = (*x[i].add(b)).q.as_ptr().add(4 * j).cast::<i32>();
+                            let q = _mm256_set1_epi32(q.read_unaligned());
+                            dot[i][h] = _mm256_add_epi16(dot[i][h], _mm256_maddubs_epi16(w, q));
+                        }
+                    }
+                }
+                for i in 0..T {
+                    for h in 0..2 {
+                        let pairs = _mm256_madd_epi16(dot[i][h], ones);
+                        products[i][h] = _mm256_add_epi32(products[i][h], pairs);
                     }
                 }
             }
@@ -93,16 +106,10 @@ unsafe fn tile_of<const T: usize, const KIND: u8>(args: &TileArgs, t: usize, p: 
                 let d = _mm256_load_ps(line(8, h).cast());
                 for i in 0..T {
                     let x = &*x[i].add(b);
-                    let products = match KIND {
-                        SIGNED => dot[i][h],
-                        _ => _mm256_madd_epi16(dot[i][h], _mm256_set1_epi16(1)),
-                    };
-                    // −128 · Σ q is sixteen times what an offset of 8 takes away.
-                    let offset = if KIND == NIBBLE { x.offset_128 / 16 } else { 0 };
-                    let products = _mm256_add_epi32(products, _mm256_set1_epi32(offset));
                     let scale = _mm256_mul_ps(d, _mm256_set1_ps(x.d));
-                    sum[i][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products), scale, sum[i][h]);
-                    if KIND == NIBBLE_MIN {
+                    let products = _mm256_cvtepi32_ps(products[i][h]);
+                    sum[i][h] = _mm256_fmadd_ps(products, scale, sum[i][h]);
+                    if MIN {
                         let min = _mm256_load_ps(line(9, h).cast());
                         let x_sum = _mm256_set1_ps(x.scaled_sum);
                         sum[i][h] = _mm256_fmadd_ps(min, x_sum, sum[i][h]);
@@ -115,17 +122,5 @@ unsafe fn tile_of<const T: usize, const KIND: u8>(args: &TileArgs, t: usize, p: 
                 _mm256_store_ps(acc(i, h), sum[i][h]);
             }
         }
-    }
-}
-
-/// Adds four products a lane: to i32 sums of signed weights, to pairs of i16 sums of levels.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn add_products<const KIND: u8>(dot: __m256i, w: __m256i, q: __m256i) -> __m256i {
-    if KIND == SIGNED {
-        let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-        _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-    } else {
-        _mm256_add_epi16(dot, _mm256_maddubs_epi16(w, q))
     }
 }

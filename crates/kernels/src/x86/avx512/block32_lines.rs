@@ -34,7 +34,7 @@ pub(super) fn lines_ahead(format: u8) -> usize {
     }
 }
 
-fn dtype(format: u8) -> DType {
+pub(super) fn dtype(format: u8) -> DType {
     match format {
         Q4_0 => DType::Q4_0,
         Q4_1 => DType::Q4_1,
@@ -50,7 +50,7 @@ fn dtype(format: u8) -> DType {
 }
 
 /// Values of IQ4_NL's sixteen codes (ggml's `kvalues_iq4nl`), plus 128.
-const IQ4_NL_BYTES: [u8; 16] = [
+pub(super) const IQ4_NL_BYTES: [u8; 16] = [
     1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241,
 ];
 

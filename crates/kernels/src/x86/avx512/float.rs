@@ -1,23 +1,34 @@
 //! Plain numbers: f32, f16 and bf16 as f32, and bf16 in pairs; packed into panels, or multiplied with a
 //! few tokens directly.
 
+use super::float_rows;
 use super::transpose::load_lines;
 use crate::matmul::panel::{
-    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, Source, slot,
+    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, Source, slot,
 };
 use std::arch::x86_64::*;
 
 /// Bytes that [`load_lines`] takes from each row.
-const STEP_BYTES: usize = 64;
+pub(super) const STEP_BYTES: usize = 64;
 
 /// Formats; the codes are const parameters.
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
-const BF16_PAIRS: u8 = 3;
+pub(super) const F32: u8 = 0;
+pub(super) const F16: u8 = 1;
+pub(super) const BF16: u8 = 2;
+pub(super) const BF16_PAIRS: u8 = 3;
 
 macro_rules! functions_of_format {
-    ($($pack:ident $direct:ident $format:ident $features:literal;)*) => {$(
+    ($($pack:ident $direct:ident $rows:ident $format:ident $features:literal;)*) => {$(
+        #[doc = concat!("Multiplies ", stringify!($format), " with one token.")]
+        ///
+        /// # Safety
+        /// As [`crate::matmul::panel::RowsFn`].
+        #[target_feature(enable = $features)]
+        pub(crate) unsafe fn $rows(args: &RowsArgs) {
+            // SAFETY: forwarded.
+            unsafe { float_rows::rows::<$format>(args) }
+        }
+
         #[doc = concat!("Packs ", stringify!($format), ".")]
         ///
         /// # Safety
@@ -47,13 +58,13 @@ macro_rules! functions_of_format {
     )*};
 }
 functions_of_format!(
-    f32 direct_f32 F32 "avx512f,avx512bw,avx512dq,avx512vl";
-    f16 direct_f16 F16 "avx512f,avx512bw,avx512dq,avx512vl";
-    bf16 direct_bf16 BF16 "avx512f,avx512bw,avx512dq,avx512vl";
-    bf16_pairs direct_bf16_pairs BF16_PAIRS "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16";
+    f32 direct_f32 rows_f32 F32 "avx512f,avx512bw,avx512dq,avx512vl";
+    f16 direct_f16 rows_f16 F16 "avx512f,avx512bw,avx512dq,avx512vl";
+    bf16 direct_bf16 rows_bf16 BF16 "avx512f,avx512bw,avx512dq,avx512vl";
+    bf16_pairs direct_bf16_pairs rows_bf16_pairs BF16_PAIRS "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16";
 );
 
-const fn elem_bytes(format: u8) -> usize {
+pub(super) const fn elem_bytes(format: u8) -> usize {
     if format == F32 { 4 } else { 2 }
 }
 
@@ -61,7 +72,7 @@ const fn elem_bytes(format: u8) -> usize {
 /// or two columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn widen<const FORMAT: u8>(v: __m512i) -> [__m512i; 2] {
+pub(super) fn widen<const FORMAT: u8>(v: __m512i) -> [__m512i; 2] {
     match FORMAT {
         F16 => {
             // Even columns to the lower half, odd ones to the upper.
@@ -84,7 +95,7 @@ fn widen<const FORMAT: u8>(v: __m512i) -> [__m512i; 2] {
     }
 }
 
-const fn lines_a_vector(format: u8) -> usize {
+pub(super) const fn lines_a_vector(format: u8) -> usize {
     if format == F16 || format == BF16 {
         2
     } else {

@@ -1,6 +1,8 @@
 //! Q4NX: tiles that already hold sixteen neighbouring rows side by side, column by column.
 
-use crate::matmul::panel::{LINE_BYTES, Source};
+use super::tile_i8x32::add_block;
+use crate::matmul::panel::{Ahead, LINE_BYTES, PANEL_ROWS, RowsArgs, Source, X32};
+use millrace_quant::DType;
 use std::arch::x86_64::*;
 
 /// Columns of a tile.
@@ -10,11 +12,20 @@ const GROUPS: usize = TILE_K / 32;
 /// Bytes of a group's bf16 scales, one for each of 32 rows.
 const GROUP_BYTES: usize = 64;
 /// Cache lines of a panel's share of a group.
-pub(super) const LINES_A_GROUP: usize = 5120 / 2 / GROUPS / LINE_BYTES;
+pub(super) const LINES_A_GROUP: usize = TILE_BYTES / 2 / GROUPS / LINE_BYTES;
 /// Where a tile's offsets start.
 const OFFSETS: usize = 512;
 /// Where a tile's nibbles start.
 const NIBBLES: usize = 1024;
+
+/// Bytes of a tile.
+const TILE_BYTES: usize = 5120;
+/// Rows of a tile.
+const TILE_ROWS: usize = 2 * PANEL_ROWS;
+/// Rows of tiles that are read side by side, each from memory in order.
+const STREAMS: usize = 2;
+/// How far ahead a stream's lines are fetched: a tile, whose parts are read side by side.
+const AHEAD_BYTES: usize = TILE_BYTES;
 
 /// For byte `4r + c` of a line, which of the 32 bytes of four columns holds row `r`, column `c`.
 const ORDER: [u8; 64] = {
@@ -81,4 +92,65 @@ pub(super) unsafe fn lines(source: &Source, b: usize) -> [__m512i; 8] {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn widen_bf16(v: __m256i) -> __m512 {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(v)))
+}
+
+/// Multiplies with one token.
+///
+/// # Safety
+/// As [`crate::matmul::panel::RowsFn`], for whole rows of tiles; `row_bytes` is from one to the next.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub(super) unsafe fn rows(args: &RowsArgs, is_zero_point: bool) {
+    let tile_rows = args.n / TILE_ROWS;
+    let a_stream = tile_rows.div_ceil(STREAMS);
+    for i in 0..a_stream {
+        // A stream that ends early repeats the last row of tiles.
+        let rows: [usize; STREAMS] = std::array::from_fn(|s| (s * a_stream + i).min(tile_rows - 1));
+        let mut acc = [[_mm512_setzero_ps(); 2]; STREAMS];
+        // SAFETY: forwarded: rows of tiles below the last, and a record for each 32 columns.
+        unsafe {
+            for b in 0..args.k / 32 {
+                let x = &*args.x.cast::<X32>().add(b);
+                for (row, acc) in rows.iter().zip(&mut acc) {
+                    let base = args.base.add(row * args.row_bytes);
+                    let at = base.add(b * (TILE_BYTES / GROUPS) + AHEAD_BYTES);
+                    for line in 0..TILE_BYTES / GROUPS / LINE_BYTES {
+                        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line * LINE_BYTES).cast());
+                    }
+                    for (p, acc) in acc.iter_mut().enumerate() {
+                        let source = Source {
+                            dtype: DType::Q4nx,
+                            base,
+                            stride: TILE_BYTES,
+                            tile_row: p * PANEL_ROWS,
+                            k: args.k,
+                            ahead: Ahead::NONE,
+                        };
+                        let (d, min) = scales(&source, b, is_zero_point);
+                        *acc = add_group(*acc, &lines(&source, b), d, min, x);
+                    }
+                }
+            }
+            for (row, acc) in rows.into_iter().zip(acc) {
+                for (p, acc) in acc.into_iter().enumerate() {
+                    let at = row * TILE_ROWS + p * PANEL_ROWS;
+                    _mm512_storeu_ps(args.out.add(at), acc);
+                }
+            }
+        }
+    }
+}
+
+/// `acc` plus a group's products and minimums.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+fn add_group(acc: __m512, lines: &[__m512i; 8], d: __m512, min: __m512, x: &X32) -> __m512 {
+    // Two chains: one would take longer than unpacking.
+    let mut dot = [_mm512_setzero_si512(); 2];
+    for (i, line) in lines.iter().enumerate() {
+        let q = i32::from_ne_bytes(std::array::from_fn(|j| x.q[4 * i + j].cast_unsigned()));
+        dot[i / 4] = _mm512_dpbusd_epi32(dot[i / 4], *line, _mm512_set1_epi32(q));
+    }
+    let acc = add_block(acc, _mm512_add_epi32(dot[0], dot[1]), d, x);
+    _mm512_fmadd_ps(min, _mm512_set1_ps(x.scaled_sum), acc)
 }

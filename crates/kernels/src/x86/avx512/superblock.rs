@@ -1,11 +1,11 @@
 //! Kernels for the k-quants: packed into panels, or multiplied with a few tokens directly.
 
 use super::superblock_lines::*;
-use super::superblock_rows::direct_row;
+use super::superblock_rows;
 use super::tile_i8x256::add_superblock;
 use crate::matmul::Layout;
 use crate::matmul::panel::{
-    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, X256, slot,
+    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X256, slot,
 };
 use std::arch::x86_64::*;
 
@@ -36,10 +36,10 @@ macro_rules! functions_of_format {
             // SAFETY: forwarded.
             unsafe {
                 match args.m {
-                    1 if matches!($format, Q4_K | Q5_K | Q6_K) => direct_row::<$format>(args),
                     1 => direct::<$format, 1, $sub, $min>(args),
                     2 => direct::<$format, 2, $sub, $min>(args),
                     3 | 4 => direct::<$format, 4, $sub, $min>(args),
+                    5 | 6 => direct::<$format, 6, $sub, $min>(args),
                     _ => direct::<$format, DIRECT_TOKENS, $sub, $min>(args),
                 }
             }
@@ -52,6 +52,25 @@ functions_of_format!(
     q4_k direct_q4_k Q4_K Super32Min 32 true;
     q5_k direct_q5_k Q5_K Super32Min 32 true;
     q6_k direct_q6_k Q6_K Super16 16 false;
+);
+
+macro_rules! rows_of_format {
+    ($($rows:ident $format:ident;)*) => {$(
+        #[doc = concat!("Multiplies ", stringify!($format), " with one token.")]
+        ///
+        /// # Safety
+        /// As [`crate::matmul::panel::RowsFn`].
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        pub(crate) unsafe fn $rows(args: &RowsArgs) {
+            // SAFETY: forwarded.
+            unsafe { superblock_rows::rows::<$format>(args) }
+        }
+    )*};
+}
+rows_of_format!(
+    rows_q4_k Q4_K;
+    rows_q5_k Q5_K;
+    rows_q6_k Q6_K;
 );
 
 /// # Safety
@@ -111,7 +130,12 @@ unsafe fn direct<const FORMAT: u8, const T: usize, const SUB: usize, const MIN: 
                         let q = _mm512_set1_epi32(q.read_unaligned());
                         dot = _mm512_dpbusd_epi32(dot, *line, q);
                     }
-                    sum[t] = _mm512_add_epi32(sum[t], _mm512_mullo_epi32(dot, scale));
+                    sum[t] = if FORMAT == Q4_K {
+                        // Sixteen products fit 16 bits: 16 · 15 · 127. The upper half of a scale is 0.
+                        _mm512_dpwssd_epi32(sum[t], dot, scale)
+                    } else {
+                        _mm512_add_epi32(sum[t], _mm512_mullo_epi32(dot, scale))
+                    };
                 }
             });
             for (t, sum) in sum.into_iter().enumerate().take(args.m) {

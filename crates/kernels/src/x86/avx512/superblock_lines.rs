@@ -238,6 +238,7 @@ pub(super) unsafe fn levels<const FORMAT: u8>(
     mut take: impl FnMut(usize, [__m512i; 4]),
 ) {
     let steps = if matches!(FORMAT, Q4_K | Q5_K) { 8 } else { 4 };
+    let mut fifth = [_mm512_setzero_si512(); 4];
     for step in 0..steps {
         ahead.fetch(lines_a_step(dtype(FORMAT), steps));
         // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
@@ -246,7 +247,7 @@ pub(super) unsafe fn levels<const FORMAT: u8>(
                 Q2_K => levels_q2_k(block, stride, step, &mut take),
                 Q3_K => levels_q3_k(block, stride, step, &mut take),
                 Q4_K => levels_q4_k(block, stride, step, &mut take),
-                Q5_K => levels_q5_k(block, stride, step, &mut take),
+                Q5_K => levels_q5_k(block, stride, step, &mut fifth, &mut take),
                 _ => levels_q6_k(block, stride, step, &mut take),
             }
         }
@@ -272,7 +273,8 @@ unsafe fn levels_q4_k(
     take(to + 2, rows.map(|v| field::<4>(v, 0x0F)));
 }
 
-/// As Q4_K; bit `g` of a byte of the upper bits is that of the column in group `g`.
+/// As Q4_K, first one half of each 32 columns and then the other; bit `g` of a byte of the upper bits is that of the column in group
+/// `g`. `fifth` keeps what is left of those bits from step to step.
 ///
 /// # Safety
 /// As [`header`].
@@ -282,23 +284,25 @@ unsafe fn levels_q5_k(
     block: *const u8,
     stride: usize,
     step: usize,
+    fifth: &mut [__m512i; 4],
     take: &mut impl FnMut(usize, [__m512i; 4]),
 ) {
-    let (pair, side) = (step / 2, step % 2);
-    let shift = _mm_cvtsi32_si128(2 * pair as i32);
+    let (side, pair) = (step / 4, step % 4);
     // SAFETY: forwarded.
-    let (fifth, rows) = unsafe {
-        let fifth = load_rows(block.add(16 + 16 * side), stride);
-        (fifth, load_rows(block.add(48 + 16 * step), stride))
+    let rows = unsafe {
+        if pair == 0 {
+            *fifth = load_rows(block.add(16 + 16 * side), stride);
+        }
+        load_rows(block.add(48 + 32 * pair + 16 * side), stride)
     };
+    let bit = _mm512_set1_epi8(0x10);
     let (mut low, mut high) = (rows, rows);
     for i in 0..4 {
-        let bits = _mm512_srl_epi16(fifth[i], shift);
-        let bit = _mm512_set1_epi8(0x10);
-        let in_low = _mm512_and_si512(_mm512_slli_epi16::<4>(bits), bit);
-        let in_high = _mm512_and_si512(_mm512_slli_epi16::<3>(bits), bit);
+        let in_low = _mm512_and_si512(_mm512_slli_epi16::<4>(fifth[i]), bit);
+        let in_high = _mm512_and_si512(_mm512_slli_epi16::<3>(fifth[i]), bit);
         low[i] = _mm512_or_si512(field::<0>(rows[i], 0x0F), in_low);
         high[i] = _mm512_or_si512(field::<4>(rows[i], 0x0F), in_high);
+        fifth[i] = _mm512_srli_epi16::<2>(fifth[i]);
     }
     let to = 4 * pair + side;
     take(to, low);

@@ -1,76 +1,143 @@
 //! The k-quants times one token, row by row: lanes are columns.
 //!
-//! Unpacking a superblock for sixteen rows at a time costs more than one token's products. Here each row's bytes are read in order, and
-//! only the whole-number sums of a superblock are turned so that a lane is a row: they are exact, so their order does not matter, and
-//! what is added to the accumulators is bit for bit what the tile adds.
+//! Unpacking a superblock for sixteen rows at a time costs more than one token's products. Here four rows are read side by side, each
+//! in order, and only the whole-number sums of a superblock are turned so that an element is a row: they are exact, so their order does
+//! not matter, and what is added to the sums of a row is bit for bit what the tile adds.
 
 #![allow(
     clippy::needless_range_loop,
     reason = "superblocks index addresses and arrays together"
 )]
 
+use super::streams::{STREAMS, add_elements, each_four_rows, fetch, lanes, quarters_of, spread};
 use super::superblock_lines::{Q4_K, Q5_K, Q6_K, dtype};
-use super::transpose::{load_f16, transpose_lanes};
-use crate::matmul::panel::{Ahead, DirectArgs, LINE_BYTES, PANEL_ROWS, X256};
+use crate::matmul::panel::{LINE_BYTES, RowsArgs, X256};
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 /// Superblocks of a row that are summed together: one for each 128-bit lane.
 const MOST: usize = 4;
 
-/// What all rows need of the activations of a few superblocks.
+/// Superblocks for which activations are put in order at a time: in the nearest cache they leave room for the weights.
+const SEGMENT: usize = 32;
+
+/// Sets of a segment: full ones, and the last superblocks in twos and ones.
+const SETS: usize = SEGMENT / MOST + 1;
+
+/// What all rows need of the activations of [`MOST`] superblocks.
 #[repr(align(64))]
-struct Columns {
+struct Set {
     /// Bytes in the order in which a format's nibbles come.
     q: [[[u8; LINE_BYTES]; 4]; MOST],
+    /// A lane for each superblock: sums of its groups of 32 columns.
+    sums: __m512i,
+    /// A lane for each superblock: its scale, four times.
+    d: __m512,
 }
 
 /// Multiplies [`Q4_K`], [`Q5_K`] or [`Q6_K`] with one token.
 ///
 /// # Safety
-/// As [`crate::matmul::panel::DirectFn`], with one token.
+/// As [`crate::matmul::panel::RowsFn`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
-    let blocks = args.source.k / 256;
-    let mut b = 0;
-    // SAFETY: forwarded, for superblocks of the chunk.
-    unsafe {
-        while b + MOST <= blocks {
-            some::<FORMAT, MOST>(args, b);
-            b += MOST;
-        }
-        if b + 2 <= blocks {
-            some::<FORMAT, 2>(args, b);
-            b += 2;
-        }
-        if b < blocks {
-            some::<FORMAT, 1>(args, b);
-        }
+pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
+    let blocks = args.k / 256;
+    let mut first = 0;
+    while first < blocks {
+        let end = blocks.min(first + SEGMENT);
+        // SAFETY: forwarded, for superblocks of the rows.
+        unsafe { segment::<FORMAT>(args, first, end) };
+        first = end;
     }
 }
 
 /// # Safety
-/// As [`direct_row`], for `N` superblocks from `b`.
+/// As [`rows`], for superblocks from `first` to `end`, at most [`SEGMENT`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn some<const FORMAT: u8, const N: usize>(args: &DirectArgs, b: usize) {
-    // SAFETY: forwarded.
+unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
+    let mut sets = [const { MaybeUninit::<Set>::uninit() }; SETS];
+    let full = (end - first) / MOST;
+    let left = (end - first) % MOST;
+    // SAFETY: forwarded: records and superblocks up to `end`; each set is written before it is read.
     unsafe {
-        if matches!(FORMAT, Q4_K | Q5_K) {
-            with_minimums::<FORMAT, N>(args, b);
-        } else {
-            six_bits::<N>(args, b);
+        let x = args.x.cast::<X256>().add(first);
+        for i in 0..full {
+            prepare::<FORMAT, MOST>(x.add(i * MOST), sets[i].as_mut_ptr());
+        }
+        let x_left = x.add(full * MOST);
+        let mut two = MaybeUninit::<Set>::uninit();
+        if left & 2 > 0 {
+            prepare::<FORMAT, 2>(x_left, two.as_mut_ptr());
+        }
+        if left & 1 > 0 {
+            prepare::<FORMAT, 1>(x_left.add(left & 2), sets[full].as_mut_ptr());
+        }
+        let block_bytes = dtype(FORMAT).block_bytes();
+        each_four_rows(args, first == 0, |rows, mut acc| {
+            let mut at = rows.map(|row| row.add(first * block_bytes));
+            let mut x = x;
+            for i in 0..full {
+                acc = some::<FORMAT, MOST>(at, x, sets[i].as_ptr(), acc);
+                at = at.map(|at| at.add(MOST * block_bytes));
+                x = x.add(MOST);
+            }
+            if left & 2 > 0 {
+                acc = some::<FORMAT, 2>(at, x, two.as_ptr(), acc);
+                at = at.map(|at| at.add(2 * block_bytes));
+                x = x.add(2);
+            }
+            if left & 1 > 0 {
+                acc = some::<FORMAT, 1>(at, x, sets[full].as_ptr(), acc);
+            }
+            acc
+        });
+    }
+}
+
+/// Puts the activations of `N` superblocks in order.
+///
+/// # Safety
+/// There are as many records; `set` may be written.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn prepare<const FORMAT: u8, const N: usize>(x: *const X256, set: *mut Set) {
+    // SAFETY: forwarded; fields are written through pointers, the set as a whole is not there yet.
+    unsafe {
+        let d: [f32; 4] = std::array::from_fn(|i| if i < N { (*x.add(i)).d } else { 0.0 });
+        let d = spread(d.map(|d| d.to_bits().cast_signed()));
+        (&raw mut (*set).d).write(_mm512_castsi512_ps(d));
+        if FORMAT == Q6_K {
+            return;
+        }
+        let sums = lanes::<N>((&raw const (*x).sums_32).cast(), size_of::<X256>());
+        (&raw mut (*set).sums).write(sums);
+        for i in 0..N {
+            order_for_nibbles(&*x.add(i), (&raw mut (*set).q[i]).cast());
         }
     }
 }
 
-/// Fetches the bytes ahead as far as superblock `b` of a row reaches. A line that two superblocks share is asked for twice: a loop without
-/// branches is worth more.
-#[inline(always)]
-fn fetch<const FORMAT: u8>(ahead: &Ahead, row: usize, b: usize) {
-    let bytes = dtype(FORMAT).block_bytes();
-    for line in 0..bytes.div_ceil(LINE_BYTES) {
-        ahead.fetch_at(row, b * bytes + line * LINE_BYTES);
+/// Adds the products of `N` superblocks of four rows to their sums.
+///
+/// # Safety
+/// At each address and at `x` are `N` superblocks or records; `set` was prepared for them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn some<const FORMAT: u8, const N: usize>(
+    at: [*const u8; STREAMS],
+    x: *const X256,
+    set: *const Set,
+    acc: __m128,
+) -> __m128 {
+    // SAFETY: forwarded.
+    unsafe {
+        if matches!(FORMAT, Q4_K | Q5_K) {
+            with_minimums::<FORMAT, N>(at, set, acc)
+        } else {
+            six_bits::<N>(at, x, set, acc)
+        }
     }
 }
 
@@ -80,60 +147,48 @@ fn fetch<const FORMAT: u8>(ahead: &Ahead, row: usize, b: usize) {
 /// As [`some`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn with_minimums<const FORMAT: u8, const N: usize>(args: &DirectArgs, b: usize) {
-    let mut columns = Columns {
-        q: [[[0; LINE_BYTES]; 4]; MOST],
-    };
+unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
+    at: [*const u8; STREAMS],
+    set: *const Set,
+    mut acc: __m128,
+) -> __m128 {
     let zero = _mm512_setzero_si512();
-    let (mut sums, mut minimums, mut headers) = ([zero; 4], [zero; 4], [zero; 4]);
-    // SAFETY: forwarded: sixteen rows of `N` superblocks, as many records, one row of accumulators.
+    let mut rows = [[zero; 3]; STREAMS];
+    // SAFETY: forwarded.
+    let d_x = unsafe { (*set).d };
+    // SAFETY: forwarded.
     unsafe {
-        let x = args.x.cast::<X256>().add(b);
         let block_bytes = dtype(FORMAT).block_bytes();
-        let first = args.source.base.add(b * block_bytes);
-        for i in 0..N {
-            order_for_nibbles(&*x.add(i), &mut columns.q[i]);
-        }
-        let column_sums = lanes::<N>((&raw const (*x).sums_32).cast(), size_of::<X256>());
-        for quad in 0..4 {
-            let mut rows = [[zero; 3]; 4];
-            for (r, to) in rows.iter_mut().enumerate() {
-                let row = 4 * quad + r;
-                let at = first.add(row * args.source.stride);
-                let header = lanes::<N>(at, block_bytes);
-                let scales = six_bit_scales(header);
-                let low = _mm512_unpacklo_epi8(scales, zero);
-                let high = _mm512_unpackhi_epi8(scales, zero);
-                let low = in_all_lanes(low);
-                let mut sum = [zero; 4];
-                for i in 0..N {
-                    fetch::<FORMAT>(&args.source.ahead, row, b + i);
-                    let block = at.add(i * block_bytes);
-                    sum[i] = nibble_products::<FORMAT>(block, low[i], &columns.q[i]);
-                }
-                *to = [add_lanes(sum), _mm512_madd_epi16(high, column_sums), header];
+        for (at, to) in at.into_iter().zip(&mut rows) {
+            let header = lanes::<N>(at, block_bytes);
+            let scales = six_bit_scales(header);
+            let low = _mm512_unpacklo_epi8(scales, zero);
+            let high = _mm512_unpackhi_epi8(scales, zero);
+            let low = in_all_lanes(low);
+            let mut sum = [zero; 4];
+            for i in 0..N {
+                fetch(at, i * block_bytes, (i + 1) * block_bytes);
+                let block = at.add(i * block_bytes);
+                sum[i] = nibble_products::<FORMAT>(block, low[i], &(*set).q[i]);
             }
-            sums[quad] = add_elements(rows.map(|row| row[0]));
-            minimums[quad] = add_elements(rows.map(|row| row[1]));
-            headers[quad] = first_elements(rows.map(|row| row[2]));
+            *to = [add_lanes(sum), _mm512_madd_epi16(high, (*set).sums), header];
         }
-        let sums = transpose_lanes(sums);
-        let minimums = transpose_lanes(minimums);
-        let headers = transpose_lanes(headers);
-        let mut acc = _mm512_load_ps(args.acc);
-        for i in 0..N {
-            let d_x = _mm512_set1_ps((*x.add(i)).d);
-            let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(headers[i]));
-            let d_min = _mm512_srli_epi32::<16>(headers[i]);
-            let d_min = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(d_min));
-            let d_min = _mm512_sub_ps(_mm512_set1_ps(-0.0), d_min);
-            let sum = _mm512_cvtepi32_ps(sums[i]);
-            acc = _mm512_fmadd_ps(sum, _mm512_mul_ps(d, d_x), acc);
-            let minimum = _mm512_cvtepi32_ps(minimums[i]);
-            acc = _mm512_fmadd_ps(minimum, _mm512_mul_ps(d_min, d_x), acc);
-        }
-        _mm512_store_ps(args.acc, acc);
     }
+    // A lane is a superblock, an element of it a row.
+    let sums = _mm512_cvtepi32_ps(add_elements(rows.map(|row| row[0])));
+    let minimums = _mm512_cvtepi32_ps(add_elements(rows.map(|row| row[1])));
+    let headers = first_elements(rows.map(|row| row[2]));
+    let d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(headers));
+    let d_min = _mm512_srli_epi32::<16>(headers);
+    let d_min = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(d_min));
+    let d_min = _mm512_sub_ps(_mm512_set1_ps(-0.0), d_min);
+    let (d, d_min) = (_mm512_mul_ps(d, d_x), _mm512_mul_ps(d_min, d_x));
+    let [sums, minimums, d, d_min] = [sums, minimums, d, d_min].map(|v| quarters_of(v));
+    for i in 0..N {
+        acc = _mm_fmadd_ps(sums[i], d[i], acc);
+        acc = _mm_fmadd_ps(minimums[i], d_min[i], acc);
+    }
+    acc
 }
 
 /// Q6_K.
@@ -142,38 +197,43 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(args: &DirectArgs, b: 
 /// As [`some`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn six_bits<const N: usize>(args: &DirectArgs, b: usize) {
+unsafe fn six_bits<const N: usize>(
+    at: [*const u8; STREAMS],
+    x: *const X256,
+    set: *const Set,
+    mut acc: __m128,
+) -> __m128 {
     let zero = _mm512_setzero_si512();
-    let mut sums = [zero; 4];
-    // SAFETY: forwarded: sixteen rows of `N` superblocks, as many records, one row of accumulators.
-    unsafe {
-        let x = args.x.cast::<X256>().add(b);
-        let block_bytes = dtype(Q6_K).block_bytes();
-        let first = args.source.base.add(b * block_bytes);
-        for (quad, sums) in sums.iter_mut().enumerate() {
-            let mut rows = [zero; 4];
-            for (r, to) in rows.iter_mut().enumerate() {
-                let row = 4 * quad + r;
-                let at = first.add(row * args.source.stride);
-                let mut sum = [zero; 4];
-                for i in 0..N {
-                    fetch::<Q6_K>(&args.source.ahead, row, b + i);
-                    sum[i] = six_bit_products(at.add(i * block_bytes), &*x.add(i));
-                }
-                *to = add_lanes(sum);
+    let mut rows = [zero; STREAMS];
+    // SAFETY: forwarded.
+    let d_x = unsafe { (*set).d };
+    let block_bytes = dtype(Q6_K).block_bytes();
+    // SAFETY: forwarded; the scale of a superblock is its last field.
+    let d = unsafe {
+        for (at, to) in at.into_iter().zip(&mut rows) {
+            let mut sum = [zero; 4];
+            for i in 0..N {
+                fetch(at, i * block_bytes, (i + 1) * block_bytes);
+                sum[i] = six_bit_products(at.add(i * block_bytes), &*x.add(i));
             }
-            *sums = add_elements(rows);
+            *to = add_lanes(sum);
         }
-        let sums = transpose_lanes(sums);
-        let mut acc = _mm512_load_ps(args.acc);
-        for i in 0..N {
-            let d = load_f16(first.add(i * block_bytes + 208), args.source.stride);
-            let d_x = _mm512_set1_ps((*x.add(i)).d);
-            let sum = _mm512_cvtepi32_ps(sums[i]);
-            acc = _mm512_fmadd_ps(sum, _mm512_mul_ps(d, d_x), acc);
-        }
-        _mm512_store_ps(args.acc, acc);
+        let d = |i: usize| {
+            let i = i.min(N - 1) * block_bytes + 208;
+            at.map(|at| at.add(i).cast::<i16>().read_unaligned())
+        };
+        let ([a, b, c, e], [f, g, h, j]) = (d(0), d(1));
+        let ([k, l, m, n], [o, p, q, r]) = (d(2), d(3));
+        _mm512_cvtph_ps(_mm256_setr_epi16(
+            a, b, c, e, f, g, h, j, k, l, m, n, o, p, q, r,
+        ))
+    };
+    let sums = _mm512_cvtepi32_ps(add_elements(rows));
+    let [sums, d] = [sums, _mm512_mul_ps(d, d_x)].map(|v| quarters_of(v));
+    for i in 0..N {
+        acc = _mm_fmadd_ps(sums[i], d[i], acc);
     }
+    acc
 }
 
 /// Scaled products of a row's superblock, to be added up over all lanes. `scales`: eight i16 in every 128-bit lane.
@@ -262,19 +322,22 @@ unsafe fn six_bit_products(block: *const u8, x: &X256) -> __m512i {
 }
 
 /// Stores a superblock's activations in the order of nibbles: groups of 32 columns 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+///
+/// # Safety
+/// Four lines may be written.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn order_for_nibbles(x: &X256, to: &mut [[u8; LINE_BYTES]; 4]) {
+unsafe fn order_for_nibbles(x: &X256, to: *mut [u8; LINE_BYTES]) {
     for half in 0..2 {
-        // SAFETY: lines of 64 bytes within the arrays.
+        // SAFETY: within the record and the four lines.
         unsafe {
             let q = x.q.as_ptr().add(128 * half);
             let a = _mm512_loadu_si512(q.cast());
             let b = _mm512_loadu_si512(q.add(64).cast());
             let even = _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b);
             let odd = _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b);
-            _mm512_storeu_si512(to[2 * half].as_mut_ptr().cast(), even);
-            _mm512_storeu_si512(to[2 * half + 1].as_mut_ptr().cast(), odd);
+            _mm512_store_si512(to.add(2 * half).cast(), even);
+            _mm512_store_si512(to.add(2 * half + 1).cast(), odd);
         }
     }
 }
@@ -292,26 +355,6 @@ fn six_bit_scales(header: __m512i) -> __m512i {
     let high = _mm512_srli_epi32::<2>(_mm512_shuffle_epi32::<0b10_10_01_01>(header));
     let top = 0x3030_3030;
     _mm512_or_si512(low, _mm512_and_si512(high, elements(0, top, 0, top)))
-}
-
-/// The first 16 bytes at each of `N` addresses, `stride` bytes apart, as lanes.
-///
-/// # Safety
-/// They are readable.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn lanes<const N: usize>(first: *const u8, stride: usize) -> __m512i {
-    // SAFETY: forwarded.
-    let at = |i: usize| unsafe { _mm_loadu_si128(first.add(i * stride).cast()) };
-    let mut v = _mm512_zextsi128_si512(at(0));
-    if N > 1 {
-        v = _mm512_inserti32x4::<1>(v, at(1));
-    }
-    if N > 2 {
-        v = _mm512_inserti32x4::<2>(v, at(2));
-        v = _mm512_inserti32x4::<3>(v, at(3));
-    }
-    v
 }
 
 /// Lane `i` in all lanes of vector `i`.
@@ -337,8 +380,7 @@ fn halves(low: i32, high: i32) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn quarters(of_lane: impl Fn(i32) -> i32) -> __m512i {
-    let [a, b, c, d] = [of_lane(0), of_lane(1), of_lane(2), of_lane(3)];
-    _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d)
+    spread([of_lane(0), of_lane(1), of_lane(2), of_lane(3)])
 }
 
 /// Lane `i` of the result is the sum of the lanes of vector `i`.
@@ -352,20 +394,9 @@ fn add_lanes([a, b, c, d]: [__m512i; 4]) -> __m512i {
     even_and_odd(even_and_odd(a, b), even_and_odd(c, d))
 }
 
-/// In each lane, element `i` of the result is the sum of the elements of vector `i`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn add_elements([a, b, c, d]: [__m512i; 4]) -> __m512i {
-    let pair = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    let (ab, cd) = (pair(a, b), pair(c, d));
-    _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
-}
-
 /// In each lane, element `i` of the result is the first element of vector `i`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn first_elements([a, b, c, d]: [__m512i; 4]) -> __m512i {
     _mm512_unpacklo_epi64(_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d))
 }
-
-const _: () = assert!(PANEL_ROWS == 16);

@@ -32,11 +32,22 @@ pub(super) unsafe fn load_rows(first: *const u8, stride: usize) -> [__m512i; 4] 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn load_lines(first: *const u8, stride: usize) -> [__m512i; 16] {
+    // SAFETY: forwarded.
+    unsafe { load_lines_of(|row| first.wrapping_add(row * stride)) }
+}
+
+/// As [`load_lines`], of rows whose addresses `row` gives.
+///
+/// # Safety
+/// At each address are 64 readable bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn load_lines_of(row: impl Fn(usize) -> *const u8) -> [__m512i; 16] {
     // Vector `q` of quad `i`: in 128-bit lane `l`, element `4l + q` of rows `4i..4i + 4`.
     let quads: [[__m512i; 4]; 4] = std::array::from_fn(|i| {
-        // SAFETY: rows `4i..4i + 4` are below 16.
-        let row = |r: usize| unsafe { _mm512_loadu_si512(first.add((4 * i + r) * stride).cast()) };
-        transpose_quad(row(0), row(1), row(2), row(3))
+        // SAFETY: forwarded.
+        let load = |r: usize| unsafe { _mm512_loadu_si512(row(4 * i + r).cast()) };
+        transpose_quad(load(0), load(1), load(2), load(3))
     });
     let mut lines = [_mm512_setzero_si512(); 16];
     for q in 0..4 {

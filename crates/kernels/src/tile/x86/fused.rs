@@ -1,0 +1,184 @@
+//! Blocked product by fused multiply-adds of f32, for data where that changes no bit.
+
+use super::{GROUP, make_canonical};
+use crate::tile::portable::LEAST;
+use crate::tile::{BLOCK, BLOCK_ELEMENTS, MatmulShape, fused};
+use half::bf16;
+use std::arch::x86_64::*;
+use std::cell::RefCell;
+
+thread_local! {
+    /// A as f32 in its own layout, then B of a group of columns, a row of k after the other.
+    static SCRATCH: RefCell<(Vec<__m512>, Vec<__m512>)> = const {
+        RefCell::new((Vec::new(), Vec::new()))
+    };
+}
+
+/// `C += A · B` of tame A and B. Tiles where C is not tame are done one element at a time.
+///
+/// # Safety
+/// The CPU must have AVX-512 F, BW, DQ and VL, and the slices the lengths of the shape.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn matmul(shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut [f32]) {
+    SCRATCH.with_borrow_mut(|(wide_a, panel)| {
+        wide_a.clear();
+        wide_a.extend(a.as_chunks::<16>().0.iter().map(|a| {
+            // SAFETY: a chunk has sixteen elements.
+            unsafe { widen(_mm256_loadu_si256(a.as_ptr().cast())) }
+        }));
+        let col_blocks = shape.n / BLOCK;
+        for first in (0..col_blocks).step_by(GROUP) {
+            // SAFETY: forwarded; the column blocks exist, A has been widened.
+            unsafe {
+                match col_blocks - first {
+                    1 => group::<1, 1>(shape, first, wide_a, b, c, panel),
+                    2 => group::<1, 2>(shape, first, wide_a, b, c, panel),
+                    3 => group::<2, 3>(shape, first, wide_a, b, c, panel),
+                    _ => group::<2, 4>(shape, first, wide_a, b, c, panel),
+                }
+            }
+        }
+    });
+}
+
+/// Sixteen bf16 as f32.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widen(x: __m256i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(x)))
+}
+
+/// `N` column blocks from `first`, in `R` registers.
+///
+/// # Safety
+/// As [`matmul`], and the column blocks exist; `a` is all of A.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn group<const R: usize, const N: usize>(
+    shape: MatmulShape,
+    first: usize,
+    a: &[__m512],
+    b: &[bf16],
+    c: &mut [f32],
+    panel: &mut Vec<__m512>,
+) {
+    let (row_blocks, k_blocks) = (shape.m / BLOCK, shape.k / BLOCK);
+    // SAFETY: every column block of B has `k` rows of eight elements; C has a block for every block
+    // of rows and columns, A for every block of `k` and rows.
+    unsafe {
+        panel.clear();
+        let block: [*const bf16; N] =
+            std::array::from_fn(|block| b.as_ptr().add((first + block) * shape.k * BLOCK));
+        for i in 0..shape.k {
+            for r in 0..R {
+                let low = _mm_loadu_si128(block[2 * r].add(i * BLOCK).cast());
+                let high = match block.get(2 * r + 1) {
+                    Some(block) => _mm_loadu_si128(block.add(i * BLOCK).cast()),
+                    None => _mm_setzero_si128(),
+                };
+                panel.push(widen(_mm256_set_m128i(high, low)));
+            }
+        }
+        for row_block in 0..row_blocks {
+            let a = a.as_ptr().cast::<f32>().add(row_block * BLOCK_ELEMENTS);
+            let c: [*mut f32; N] = std::array::from_fn(|block| {
+                c.as_mut_ptr()
+                    .add(((first + block) * row_blocks + row_block) * BLOCK_ELEMENTS)
+            });
+            tile::<R, N>(k_blocks, a, row_blocks * BLOCK_ELEMENTS, panel, c);
+        }
+    }
+}
+
+/// Eight rows of C, `N` blocks of columns.
+///
+/// # Safety
+/// `a` is a block of A, followed by `k_blocks − 1` more every `a_step` elements; `c` are blocks;
+/// the panel has `R` registers for every `k`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn tile<const R: usize, const N: usize>(
+    k_blocks: usize,
+    a: *const f32,
+    a_step: usize,
+    panel: &[__m512],
+    c: [*mut f32; N],
+) {
+    let mut sums = [[_mm512_setzero_ps(); R]; BLOCK];
+    // SAFETY: a block has eight rows of eight elements; the panel as promised.
+    unsafe {
+        for (row, sums) in sums.iter_mut().enumerate() {
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = super::load_row::<N>(&c, r, row);
+            }
+        }
+        if has_small(&sums) {
+            return tile_by_element::<R, N>(k_blocks, a, a_step, panel, c);
+        }
+        let mut lines = panel.as_ptr();
+        for i in 0..k_blocks {
+            let a = a.add(i * a_step);
+            for step in 0..BLOCK {
+                let i = step ^ 1;
+                let b: [__m512; R] = std::array::from_fn(|r| *lines.add(i * R + r));
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let a = _mm512_set1_ps(*a.add(row * BLOCK + i));
+                    for (sum, b) in sums.iter_mut().zip(b) {
+                        *sum = _mm512_fmadd_ps(a, b, *sum);
+                    }
+                }
+            }
+            lines = lines.add(BLOCK * R);
+        }
+        make_canonical(&mut sums);
+        for (row, sums) in sums.iter().enumerate() {
+            for (r, &sum) in sums.iter().enumerate() {
+                super::store_row::<N>(&c, r, row, sum);
+            }
+        }
+    }
+}
+
+/// Whether an element is not zero and too small to be tame.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn has_small<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
+    let mut least = _mm512_set1_epi32(-1);
+    for &sum in sums.as_flattened() {
+        // Without the sign, zero wraps to the top.
+        let doubled = _mm512_slli_epi32::<1>(_mm512_castps_si512(sum));
+        let below = _mm512_sub_epi32(doubled, _mm512_set1_epi32(1));
+        least = _mm512_min_epu32(least, below);
+    }
+    _mm512_cmplt_epu32_mask(least, _mm512_set1_epi32((LEAST - 1).cast_signed())) != 0
+}
+
+/// [`tile`] by the rule.
+///
+/// # Safety
+/// As [`tile`].
+#[cold]
+unsafe fn tile_by_element<const R: usize, const N: usize>(
+    k_blocks: usize,
+    a: *const f32,
+    a_step: usize,
+    panel: &[__m512],
+    c: [*mut f32; N],
+) {
+    let panel = panel.as_ptr().cast::<f32>();
+    for (block, c) in c.into_iter().enumerate() {
+        for at in 0..BLOCK_ELEMENTS {
+            let (row, col) = (at / BLOCK, at % BLOCK);
+            // SAFETY: blocks have eight rows of eight elements; the panel has `R` registers of
+            // two blocks for every `k`.
+            unsafe {
+                let mut sum = *c.add(at);
+                for step in 0..k_blocks * BLOCK {
+                    let k = step ^ 1;
+                    let a = *a.add(k / BLOCK * a_step + row * BLOCK + k % BLOCK);
+                    let b = *panel.add(k * R * 2 * BLOCK + block * BLOCK + col);
+                    sum = fused(sum, a, b);
+                }
+                *c.add(at) = if sum.is_nan() { f32::NAN } else { sum };
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Sums across lanes, eight rows at a time: lane `r` of the result belongs to row `r`.
+
+use std::arch::x86_64::*;
+
+/// Lane `r` is the sum of the i32 lanes of vector `r`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_i32(rows: [__m256i; 8]) -> __m256i {
+    let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let four = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let [a, b, c, d, e, f, g, h] = rows;
+    fold(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
+}
+
+/// Lane `r` is the sum of the i16 lanes of vector `r`, of which any four must add up to an i16.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_i16(rows: [__m256i; 8]) -> __m256i {
+    let pair = |a, b| _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let four = |a, b| {
+        let sums = _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+        _mm256_madd_epi16(sums, _mm256_set1_epi16(1))
+    };
+    let [a, b, c, d, e, f, g, h] = rows;
+    fold(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
+}
+
+/// In each half of vector `r`, four i32 of one superblock: lane `r` of result `i` is the sum of half `i` of vector `r`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn sum_halves_i32(rows: [__m256i; 8]) -> [__m256i; 2] {
+    let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let four = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let [a, b, c, d, e, f, g, h] = rows;
+    halves(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
+}
+
+/// Lane `r` of result `i` is the first i32 of half `i` of vector `r`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn first_of_halves(rows: [__m256i; 8]) -> [__m256i; 2] {
+    let four = |a, b, c, d| {
+        _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d))
+    };
+    let [a, b, c, d, e, f, g, h] = rows;
+    halves(four(a, b, c, d), four(e, f, g, h))
+}
+
+/// The sum of the halves of each, one after the other.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn fold(first: __m256i, second: __m256i) -> __m256i {
+    let [low, high] = halves(first, second);
+    _mm256_add_epi32(low, high)
+}
+
+/// The lower halves of both and the upper halves of both.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn halves(first: __m256i, second: __m256i) -> [__m256i; 2] {
+    [
+        _mm256_permute2x128_si256::<0x20>(first, second),
+        _mm256_permute2x128_si256::<0x31>(first, second),
+    ]
+}

@@ -1,0 +1,278 @@
+//! Formats of 32-column blocks times one token, row by row: lanes are columns.
+//!
+//! Four blocks of a row share a vector, one in each 128-bit lane; the sums of four rows' blocks are then turned so that an element of a
+//! lane is a row. Whole-number sums are exact, so what is added to the sums of a row is bit for bit what the tile adds.
+
+use super::block32_lines::{IQ4_NL, IQ4_NL_BYTES, Q4_0, Q4_1, Q5_0, Q8_0, dtype, has_min};
+use super::streams::{STREAMS, add_elements, each_four_rows, fetch, lanes, quarters_of, spread};
+use crate::matmul::panel::{RowsArgs, X32};
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+/// Blocks of a set: one for each 128-bit lane.
+const MOST: usize = 4;
+
+/// Sets for which activations are put in order at a time: in the nearest cache they leave room for the weights.
+const SEGMENT: usize = 64;
+
+/// What all rows need of the activations of [`MOST`] blocks.
+struct Set {
+    /// A lane for each block: columns 0–15 and 16–31.
+    q: [__m512i; 2],
+    /// In each lane four times: what the offset of the weights' bytes adds.
+    offset: __m512i,
+    /// In each lane four times: the scale.
+    d: __m512,
+    /// In each lane four times: the scaled sum.
+    scaled_sum: __m512,
+}
+
+/// Multiplies [`Q4_0`], [`Q4_1`], [`Q5_0`], [`Q8_0`] or [`IQ4_NL`] with one token.
+///
+/// # Safety
+/// As [`crate::matmul::panel::RowsFn`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
+    let mut sets = [const { MaybeUninit::<Set>::uninit() }; SEGMENT];
+    let block_bytes = dtype(FORMAT).block_bytes();
+    let blocks = args.k / 32;
+    let mut first = 0;
+    while first < blocks {
+        let end = blocks.min(first + SEGMENT * MOST);
+        let full = (end - first) / MOST;
+        // SAFETY: forwarded: records and blocks up to `end`; each set is written before it is read.
+        unsafe {
+            let x = args.x.cast::<X32>().add(first);
+            for (i, set) in sets[..full].iter_mut().enumerate() {
+                set.write(prepare::<MOST>(x.add(i * MOST)));
+            }
+            let left: [Set; MOST - 1] = std::array::from_fn(|i| {
+                let i = first + full * MOST + i;
+                prepare::<1>(args.x.cast::<X32>().add(i.min(blocks - 1)))
+            });
+            each_four_rows(args, first == 0, |rows, mut acc| {
+                let mut at = rows.map(|row| row.add(first * block_bytes));
+                for set in &sets[..full] {
+                    acc = some::<FORMAT, MOST>(at, set.assume_init_ref(), acc);
+                    at = at.map(|at| at.add(MOST * block_bytes));
+                }
+                for set in &left[..(end - first) % MOST] {
+                    acc = some::<FORMAT, 1>(at, set, acc);
+                    at = at.map(|at| at.add(block_bytes));
+                }
+                acc
+            });
+        }
+        first = end;
+    }
+}
+
+/// Puts the activations of `N` blocks in order.
+///
+/// # Safety
+/// There are as many records.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn prepare<const N: usize>(x: *const X32) -> Set {
+    // SAFETY: forwarded.
+    unsafe {
+        let bytes = (&raw const (*x).q).cast::<u8>();
+        let of = |i: usize| &*x.add(i.min(N - 1));
+        let d: [f32; 4] = std::array::from_fn(|i| of(i).d);
+        let scaled_sum: [f32; 4] = std::array::from_fn(|i| of(i).scaled_sum);
+        let offset: [i32; 4] = std::array::from_fn(|i| of(i).offset_128);
+        Set {
+            q: [
+                lanes::<N>(bytes, size_of::<X32>()),
+                lanes::<N>(bytes.add(16), size_of::<X32>()),
+            ],
+            offset: spread(offset),
+            d: _mm512_castsi512_ps(spread(d.map(|v| v.to_bits().cast_signed()))),
+            scaled_sum: _mm512_castsi512_ps(spread(scaled_sum.map(|v| v.to_bits().cast_signed()))),
+        }
+    }
+}
+
+/// Adds the products of `N` blocks of four rows to their sums.
+///
+/// # Safety
+/// At each address are `N` blocks; `set` was prepared for them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn some<const FORMAT: u8, const N: usize>(
+    at: [*const u8; STREAMS],
+    set: &Set,
+    mut acc: __m128,
+) -> __m128 {
+    let mut dots = [_mm512_setzero_si512(); STREAMS];
+    // SAFETY: forwarded.
+    let (d, min) = unsafe {
+        for (at, dot) in at.into_iter().zip(&mut dots) {
+            fetch(at, 0, N * dtype(FORMAT).block_bytes());
+            let [low, high] = levels::<FORMAT, N>(at);
+            *dot = _mm512_dpbusd_epi32(*dot, low, set.q[0]);
+            *dot = _mm512_dpbusd_epi32(*dot, high, set.q[1]);
+        }
+        scales::<FORMAT, N>(at)
+    };
+    let mut dot = add_elements(dots);
+    if !has_min(FORMAT) {
+        dot = _mm512_add_epi32(dot, set.offset);
+    }
+    let dot = quarters_of(_mm512_cvtepi32_ps(dot));
+    let d = quarters_of(_mm512_mul_ps(d, set.d));
+    let (min, sum) = (quarters_of(min), quarters_of(set.scaled_sum));
+    for i in 0..N {
+        acc = _mm_fmadd_ps(dot[i], d[i], acc);
+        if has_min(FORMAT) {
+            acc = _mm_fmadd_ps(min[i], sum[i], acc);
+        }
+    }
+    acc
+}
+
+/// The bytes of `N` blocks as [`super::block32_lines::lines`] has them: columns 0–15 and 16–31, a lane for each block.
+///
+/// # Safety
+/// At the address are `N` blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8) -> [__m512i; 2] {
+    let block_bytes = dtype(FORMAT).block_bytes();
+    // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
+    let part = |from: usize| unsafe { lanes::<N>(at.add(from), block_bytes) };
+    let low_mask = _mm512_set1_epi8(0x0F);
+    if FORMAT == Q8_0 {
+        let flip = _mm512_set1_epi8(-128);
+        return [
+            _mm512_xor_si512(part(2), flip),
+            _mm512_xor_si512(part(18), flip),
+        ];
+    }
+    let v = part(block_bytes - 16);
+    if FORMAT == Q4_0 {
+        return [
+            _mm512_andnot_si512(low_mask, _mm512_slli_epi16::<4>(v)),
+            _mm512_andnot_si512(low_mask, v),
+        ];
+    }
+    let low = _mm512_and_si512(v, low_mask);
+    let high = _mm512_and_si512(_mm512_srli_epi16::<4>(v), low_mask);
+    match FORMAT {
+        Q5_0 => {
+            // Sixteen mask bits for each lane: of all blocks' lower, then upper halves.
+            // SAFETY: as above.
+            let bits: [u32; 4] = std::array::from_fn(|i| unsafe {
+                let i = i.min(N - 1) * block_bytes;
+                at.add(i + 2).cast::<u32>().read_unaligned()
+            });
+            let masks = |shift: u32| {
+                (0..4).fold(0, |all, i| {
+                    all | u64::from(bits[i] >> shift & 0xFFFF) << (16 * i)
+                })
+            };
+            let five = |v: __m512i, mask: u64| {
+                let bit = _mm512_maskz_mov_epi8(mask, _mm512_set1_epi8(0x10));
+                _mm512_slli_epi16::<3>(_mm512_or_si512(v, bit))
+            };
+            [five(low, masks(0)), five(high, masks(16))]
+        }
+        IQ4_NL => {
+            // SAFETY: sixteen readable bytes.
+            let table = unsafe { _mm_loadu_si128(IQ4_NL_BYTES.as_ptr().cast()) };
+            let table = _mm512_broadcast_i32x4(table);
+            [low, high].map(|v| _mm512_shuffle_epi8(table, v))
+        }
+        _ => [low, high],
+    }
+}
+
+/// Scales of `N` blocks of four rows, and minimums where the format has them: a lane is a block, an element of it a row.
+///
+/// # Safety
+/// At each address are `N` blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn scales<const FORMAT: u8, const N: usize>(at: [*const u8; STREAMS]) -> (__m512, __m512) {
+    let block_bytes = dtype(FORMAT).block_bytes();
+    let zero = _mm512_setzero_ps();
+    // SAFETY: forwarded; loads stay within the blocks of their row.
+    unsafe {
+        if N == 1 {
+            let first = at.map(|at| at.cast::<u32>().read_unaligned().cast_signed());
+            let v = _mm512_castsi128_si512(_mm_setr_epi32(first[0], first[1], first[2], first[3]));
+            let min = if has_min(FORMAT) { upper_f16(v) } else { zero };
+            return (scaled::<FORMAT>(lower_f16(v)), min);
+        }
+        if FORMAT == Q4_1 {
+            // Scale and minimum of a block are every fifth double word of 64 bytes.
+            let order = spread([0, 5, 10, 15]);
+            let mut v = _mm512_setzero_si512();
+            for (row, at) in at.into_iter().enumerate() {
+                let from = _mm512_loadu_si512(at.cast());
+                v = _mm512_mask_permutexvar_epi32(v, 0x1111 << row, order, from);
+            }
+            return (lower_f16(v), upper_f16(v));
+        }
+        // Words: element `4b + r` is block `b` of row `r`. Blocks are so short that 64 bytes have the scales of all four, of two
+        // (Q8_0), or 32 those of two (Q5_0).
+        let step = (block_bytes / 2) as i16;
+        let mut v = _mm256_setzero_si256();
+        for (row, at) in at.into_iter().enumerate() {
+            let mask = 0x1111 << row;
+            if block_bytes == 18 {
+                let from = _mm512_loadu_si512(at.cast());
+                v = take_words(v, mask, [0, step, 2 * step, 3 * step], from);
+                continue;
+            }
+            for (pair, mask) in [mask & 0x00FF, mask & 0xFF00].into_iter().enumerate() {
+                let at = at.add(2 * pair * block_bytes);
+                let from = if block_bytes >= 32 {
+                    _mm512_loadu_si512(at.cast())
+                } else {
+                    _mm512_castsi256_si512(_mm256_loadu_si256(at.cast()))
+                };
+                v = take_words(v, mask, [0, step, 0, step], from);
+            }
+        }
+        (scaled::<FORMAT>(_mm512_cvtph_ps(v)), zero)
+    }
+}
+
+/// Words of `from` to the elements of `mask`; four elements of a block take the same.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn take_words(v: __m256i, mask: u16, words: [i16; 4], from: __m512i) -> __m256i {
+    let [a, b, c, d] = words;
+    let order = _mm256_setr_epi16(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);
+    let v = _mm512_castsi256_si512(v);
+    let order = _mm512_castsi256_si512(order);
+    let v = _mm512_mask_permutexvar_epi16(v, u32::from(mask), order, from);
+    _mm512_castsi512_si256(v)
+}
+
+/// Scales as [`super::block32_lines::scales`] has them.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn scaled<const FORMAT: u8>(d: __m512) -> __m512 {
+    match FORMAT {
+        Q4_0 => _mm512_mul_ps(d, _mm512_set1_ps(1.0 / 16.0)),
+        Q5_0 => _mm512_mul_ps(d, _mm512_set1_ps(1.0 / 8.0)),
+        _ => d,
+    }
+}
+
+/// The f16 number in the lower half of each element.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn lower_f16(v: __m512i) -> __m512 {
+    _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v))
+}
+
+/// The f16 number in the upper half of each element.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn upper_f16(v: __m512i) -> __m512 {
+    lower_f16(_mm512_srli_epi32::<16>(v))
+}

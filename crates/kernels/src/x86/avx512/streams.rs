@@ -1,0 +1,111 @@
+//! Rows that are read side by side, each from memory in order.
+//!
+//! A hardware prefetcher follows a few streams and loses its way among sixteen rows; one stream waits for memory at each page. So a
+//! chunk of rows is cut into four runs of neighbours, and kernels take one row of each at a time: four streams without a gap.
+
+use crate::matmul::panel::{LINE_BYTES, RowsArgs};
+use std::arch::x86_64::*;
+
+/// Rows at a time.
+pub(super) const STREAMS: usize = 4;
+
+/// How far ahead of its use a line is fetched in its stream: with four streams, the bytes that memory has under way. More would not
+/// fit the buffers for misses and stop the core.
+const AHEAD_BYTES: usize = 1024;
+
+/// Gives `sum` the addresses of four rows and their sums so far, from zero where `from_zero`, and stores what it returns, for all
+/// rows.
+///
+/// # Safety
+/// As [`crate::matmul::panel::RowsFn`]; `sum` may read what the rows hold.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn each_four_rows(
+    args: &RowsArgs,
+    from_zero: bool,
+    mut sum: impl FnMut([*const u8; STREAMS], __m128) -> __m128,
+) {
+    let rows_a_stream = args.n.div_ceil(STREAMS);
+    let last = args.n - 1;
+    for i in 0..rows_a_stream {
+        // Streams that end early repeat the last row.
+        let rows: [usize; STREAMS] = std::array::from_fn(|s| (s * rows_a_stream + i).min(last));
+        // SAFETY: rows are below `n`.
+        unsafe {
+            let at = rows.map(|row| args.base.add(row * args.row_bytes));
+            if i == 0 {
+                for at in at {
+                    fetch(at.wrapping_sub(AHEAD_BYTES), 0, AHEAD_BYTES);
+                }
+            }
+            let mut sums = [0.0_f32; STREAMS];
+            if !from_zero {
+                sums = rows.map(|row| args.out.add(row).read());
+            }
+            let acc = sum(at, _mm_loadu_ps(sums.as_ptr()));
+            _mm_storeu_ps(sums.as_mut_ptr(), acc);
+            // After all have been read: a repeated row gets the same number again.
+            for (row, sum) in rows.into_iter().zip(sums) {
+                args.out.add(row).write(sum);
+            }
+        }
+    }
+}
+
+/// Fetches what a stream needs soon, as far as bytes `from..to` after `at` reach.
+#[inline(always)]
+pub(super) fn fetch(at: *const u8, from: usize, to: usize) {
+    for line in from / LINE_BYTES..to.div_ceil(LINE_BYTES) {
+        let address = at.wrapping_add(AHEAD_BYTES + line * LINE_BYTES);
+        // SAFETY: a prefetch reads nothing and cannot fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+}
+
+/// The four lanes of a vector.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn quarters_of(v: __m512) -> [__m128; 4] {
+    [
+        _mm512_castps512_ps128(v),
+        _mm512_extractf32x4_ps::<1>(v),
+        _mm512_extractf32x4_ps::<2>(v),
+        _mm512_extractf32x4_ps::<3>(v),
+    ]
+}
+
+/// The first 16 bytes at each of `N` addresses, `stride` bytes apart, as lanes.
+///
+/// # Safety
+/// They are readable.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn lanes<const N: usize>(first: *const u8, stride: usize) -> __m512i {
+    // SAFETY: forwarded.
+    let at = |i: usize| unsafe { _mm_loadu_si128(first.add(i * stride).cast()) };
+    let mut v = _mm512_zextsi128_si512(at(0));
+    if N > 1 {
+        v = _mm512_inserti32x4::<1>(v, at(1));
+    }
+    if N > 2 {
+        v = _mm512_inserti32x4::<2>(v, at(2));
+        v = _mm512_inserti32x4::<3>(v, at(3));
+    }
+    v
+}
+
+/// In each lane, element `i` of the result is the sum of the elements of vector `i`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn add_elements([a, b, c, d]: [__m512i; 4]) -> __m512i {
+    let pair = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (ab, cd) = (pair(a, b), pair(c, d));
+    _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
+}
+
+/// Each number in all elements of its 128-bit lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn spread([a, b, c, d]: [i32; 4]) -> __m512i {
+    _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d)
+}

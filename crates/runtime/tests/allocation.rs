@@ -1,0 +1,133 @@
+//! A decode step allocates nothing: not for one sequence, not for eight in one ragged batch, not where
+//! a page of the cache fills up and the next one is taken. The exceptions are bounded: the table of
+//! rotary angles grows by a block each 256 positions that no sequence reached before, several threads
+//! that share one sequence's past keep a result for each 256 positions of it, in memory that doubles
+//! when it is full, and each thread makes its scratch when it first works.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use millrace_model::convert::Recipe;
+use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel, PAGE_TOKENS, SeqId};
+
+/// The system's allocator, counting calls. Workers' count too.
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: every call goes to the system's allocator with the caller's own arguments; counting is one
+// atomic addition, which allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+}
+
+/// Steps before counting: every buffer has then met its largest use.
+const WARM_UP: usize = 4;
+
+/// Steps that are counted; a page boundary lies in the middle.
+const COUNTED: usize = 24;
+
+fn model(dir: &Path, geometry: &str, recipe: &str) -> PathBuf {
+    let path = dir.join(format!("{geometry}-{recipe}.gguf"));
+    let options = SynthOptions {
+        recipe: Recipe::parse(recipe).unwrap(),
+        vocab: None,
+        n_layers: None,
+        seed: 1,
+        n_threads: Some(1),
+    };
+    let geometry = Geometry::named(geometry).unwrap();
+    synth::write(geometry, &path, &options, &mut |_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    path
+}
+
+/// An engine with `n_sequences` of different lengths, all of which fill a page among the counted steps.
+fn prefilled(path: &Path, n_threads: usize, n_sequences: usize) -> (Engine, Vec<SeqId>) {
+    let model = Arc::new(LoadedModel::open(path).unwrap());
+    let options = EngineOptions {
+        n_threads: Some(n_threads),
+        max_sequences: n_sequences,
+        n_ctx: Some(PAGE_TOKENS + 512),
+        ..EngineOptions::default()
+    };
+    let mut engine = Engine::new(model, options).unwrap();
+    let sequences: Vec<SeqId> = (0..n_sequences).map(|_| engine.create().unwrap()).collect();
+    let longest = PAGE_TOKENS - WARM_UP - COUNTED / 2 + n_sequences / 2;
+    for (i, seq) in sequences.iter().enumerate() {
+        let prompt: Vec<u32> = (0..longest as u32 - i as u32).map(|t| t % 500).collect();
+        engine.step(&[BatchItem::last(*seq, &prompt)]).unwrap();
+    }
+    (engine, sequences)
+}
+
+/// Allocations of each of `n` decode steps that append a token to every sequence.
+fn decode(engine: &mut Engine, sequences: &[SeqId], n: usize) -> Vec<usize> {
+    let batch: Vec<BatchItem<'_>> = sequences
+        .iter()
+        .map(|seq| BatchItem::last(*seq, &[7]))
+        .collect();
+    let mut counts = Vec::with_capacity(n);
+    for _ in 0..n {
+        let before = CALLS.load(Ordering::Relaxed);
+        engine.step(&batch).unwrap();
+        counts.push(CALLS.load(Ordering::Relaxed) - before);
+    }
+    counts
+}
+
+/// One test, so that no other allocates meanwhile.
+#[test]
+fn a_decode_step_allocates_nothing() {
+    let before = CALLS.load(Ordering::Relaxed);
+    let dir = tempfile::tempdir().unwrap();
+    assert!(CALLS.load(Ordering::Relaxed) > before, "calls are counted");
+    for (geometry, recipe) in [
+        ("llama-tiny", "F32"),
+        ("gemma-tiny", "BF16"),
+        ("llama-tiny", "Q4_K_M"),
+        ("qwen-tiny", "Q8_0"),
+    ] {
+        let path = model(dir.path(), geometry, recipe);
+        for n_sequences in [1, 8] {
+            let what = format!("{geometry} {recipe}, {n_sequences} sequences");
+            let (mut engine, sequences) = prefilled(&path, 1, n_sequences);
+            decode(&mut engine, &sequences, WARM_UP);
+            let counts = decode(&mut engine, &sequences, COUNTED);
+            assert_eq!(counts, [0; COUNTED], "{what}, one thread");
+
+            let (mut engine, sequences) = prefilled(&path, 3, n_sequences);
+            decode(&mut engine, &sequences, WARM_UP);
+            // A thread that got no work so far makes its scratch here, and a new span begins.
+            let counts = decode(&mut engine, &sequences, COUNTED);
+            assert!(counts.iter().sum::<usize>() <= 32, "{what}: {counts:?}");
+            let is_quiet = |_| decode(&mut engine, &sequences, COUNTED) == [0; COUNTED];
+            assert!((0..8).any(is_quiet), "{what}, three threads");
+        }
+    }
+}
