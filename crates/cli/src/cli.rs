@@ -94,6 +94,8 @@ subcommands! {
     Info => info,
     Bench => bench,
     Hwbench => hwbench,
+    Kernel => kernel,
+    Fidelity => fidelity,
     Perplexity => perplexity,
     Tokenize => tokenize,
     Logits => logits,

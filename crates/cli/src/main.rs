@@ -11,6 +11,7 @@ mod hub;
 mod interrupt;
 mod machine;
 mod model_arg;
+mod npu_args;
 mod output;
 mod progress;
 mod prompt;

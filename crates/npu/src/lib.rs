@@ -1,12 +1,37 @@
-//! What every NPU shares: element types, slots and their roles, buffers, the device contract, the
-//! program container and its cache, traces and energy records.
+//! What every NPU shares. A target (AMD XDNA2 and others) builds programs of its own kind; this
+//! crate carries them, caches them, runs them through a [`Device`] and counts every byte that
+//! crosses.
 //!
-//! A target (AMD XDNA2 and others) builds programs of its own kind; this crate carries them,
-//! caches them, runs them through a [`Device`](device) and counts every byte that crosses.
+//! | module | holds |
+//! |---|---|
+//! | [`element`], [`slot`] | element types, argument lists and their roles |
+//! | [`buffer`] | buffer objects: mapped, explicitly synchronised, accounted; [`ram`] for virtual devices |
+//! | [`device`] | the contract: info, alloc, load, submit, wait |
+//! | [`container`] | a compiled program as bytes, with its content hash |
+//! | [`cache`] | artifacts on disk, loaded handles, buffer sets by `bo_key` |
+//! | [`conformance`] | what any device must pass |
+//! | [`trace`] | what ran when; the Chrome form |
+//! | [`energy`], [`provenance`] | joules by rail; measured or modelled |
 #![forbid(unsafe_code)]
 
+pub mod buffer;
+pub mod cache;
+pub mod conformance;
+pub mod container;
+pub mod device;
 pub mod element;
+pub mod energy;
+pub mod provenance;
+pub mod ram;
 pub mod slot;
+pub mod trace;
 
+pub use buffer::{Buffer, BufferObject, Direction, Traffic, Usage};
+pub use cache::{CacheError, CacheStats, Call, Notice, ProgramCache};
+pub use container::{Container, ContainerError, ContentHash};
+pub use device::{Completion, Device, DeviceError, DeviceInfo, Fence, LoadedProgram};
 pub use element::Element;
+pub use energy::Energy;
+pub use provenance::Provenance;
 pub use slot::{Role, Slot};
+pub use trace::Trace;

@@ -3,9 +3,30 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`device`] | the virtual NPU2 as a device: verified, run, timed |
+//! | [`fidelity`] | predictions beside published measurements |
+//! | [`functional`] | functional simulation: bytes move, tile kernels compute, deadlocks are found |
+//! | [`machine`] | facts about the NPU as data, with their sources; variants and overrides |
+//! | [`mapping`] | kernels laid onto the array: builders, references, legal shapes and tilings |
+//! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
 //! | [`program`] | tile programs: programs, launches, channels, stages, herds; builder, text form, stitching |
+//! | [`tile`] | tile kernels: dimensions, operands, cost and numerics of what a core computes in one call |
+//! | [`timing`] | event simulation of a program's time, closed forms |
+//! | [`verify`](mod@verify) | the mapping linter: every rule of the hardware by code, with limit, finding and remedy |
 #![forbid(unsafe_code)]
 
+pub mod device;
+pub mod fidelity;
+pub mod functional;
+pub mod machine;
+pub mod mapping;
+pub mod profile;
 pub mod program;
+pub mod tile;
+pub mod timing;
+pub mod verify;
 
+pub use machine::Machine;
+pub use profile::Profile;
 pub use program::Program;
+pub use verify::verify;

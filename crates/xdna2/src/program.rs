@@ -19,18 +19,34 @@
 //! [`Pattern`]s alone, so a wrong stride gives a wrong result.
 
 mod affine;
+#[cfg(test)]
+mod arbitrary;
+pub mod builder;
 mod channel;
+pub mod codec;
+pub mod expr;
+pub mod flat;
 mod herd;
 mod launch;
 mod stage;
+pub mod stitch;
+pub mod text;
+mod walk;
 
 pub use affine::{Affine, Pattern, Var};
+pub use builder::{BuildError, build};
 pub use channel::{Channel, Link, Place, Span};
+pub use flat::{Flat, FlatChannel, FlatCore, FlatEnd, FlatError, FlatStage, FlatTransfer, Port};
 pub use herd::{Condition, Herd, Local, Op, Operand};
 pub use launch::{Launch, Order, Transfer};
 pub use stage::{Stage, StageEnd};
+pub use stitch::{Part, StitchError, stitch};
+pub use walk::{Env, Indices, Runs, Walk};
 
 use millrace_npu::Slot;
+
+/// How deep loops and branches of a core program may be nested.
+pub const MAX_NESTING: usize = 32;
 
 /// What one dispatch runs: launches in order over a common list of slots.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -40,12 +40,12 @@ impl Affine {
         Affine::default().plus(var, factor)
     }
 
-    /// This expression with `factor · var` added.
+    /// This expression with `factor · var` added; factors wrap on overflow.
     #[must_use]
     pub fn plus(mut self, var: Var, factor: i64) -> Affine {
         match self.terms.binary_search_by_key(&var, |&(v, _)| v) {
             Ok(at) => {
-                self.terms[at].1 += factor;
+                self.terms[at].1 = self.terms[at].1.wrapping_add(factor);
                 if self.terms[at].1 == 0 {
                     self.terms.remove(at);
                 }
@@ -56,10 +56,11 @@ impl Affine {
         self
     }
 
-    /// This expression with a constant added.
+    /// This expression with a constant added: `+`, without the trait in scope.
     #[must_use]
+    #[allow(clippy::should_implement_trait)] // It is what the trait does, for constants.
     pub fn add(mut self, constant: i64) -> Affine {
-        self.constant += constant;
+        self.constant = self.constant.wrapping_add(constant);
         self
     }
 

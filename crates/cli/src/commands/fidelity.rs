@@ -1,0 +1,59 @@
+//! `millrace fidelity`: predictions beside published measurements.
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{Out, Ui};
+use crate::progress::Progress;
+use millrace_xdna2::fidelity::{self, Kind, Report};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace fidelity               every published row of a kernel: predicted, measured, error
+  millrace fidelity --model       the same for whole models
+  millrace fidelity --json        as JSON
+
+Rows that a constant was fitted on are marked. Exit code 1 when a group leaves its stated bound.";
+
+/// Compare predicted times with published measurements
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Rows of single kernels (the default)
+    #[arg(long, conflicts_with = "model")]
+    kernel: bool,
+    /// Rows of whole models
+    #[arg(long)]
+    model: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let kind = if args.model {
+        Kind::Models
+    } else {
+        Kind::Kernels
+    };
+    let report = {
+        let _progress = Progress::spinner(ui, "predicting");
+        fidelity::report(kind)
+    };
+    let mut out = Out::new();
+    if args.json {
+        out.json(&report)?;
+    } else {
+        out.text(&report)?;
+    }
+    out.flush()?;
+    verdict(&report)
+}
+
+fn verdict(report: &Report) -> Outcome {
+    let outside = report.groups.iter().filter(|group| !group.pass);
+    let outside: Vec<&str> = outside.map(|group| group.name.as_str()).collect();
+    if outside.is_empty() {
+        return Ok(());
+    }
+    let message = format!("outside the stated bound: {}", outside.join(", "));
+    Err(Failure::new(Exit::Failed, message))
+}

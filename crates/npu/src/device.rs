@@ -1,0 +1,241 @@
+//! The device contract: `info · alloc · map/sync · load · submit → fence · wait`. Mapping and
+//! syncing are the [`Buffer`]'s.
+
+use crate::{Buffer, Container, Energy, Provenance, Slot, Trace, Usage};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceInfo {
+    /// Name for people (`virtual NPU2, 8 × 4`).
+    pub name: String,
+    /// The target whose programs it runs (`xdna2`).
+    pub target: String,
+    /// Memory that buffers can take in total, in bytes.
+    pub memory_bytes: u64,
+    /// Largest single buffer, in bytes.
+    pub max_buffer_bytes: u64,
+    /// Whether host and device see each other's writes without a sync.
+    pub coherent: bool,
+    /// Where the times of [`Completion`]s come from.
+    pub provenance: Provenance,
+}
+
+/// A program that a device holds ready. Dropping the last reference unloads it.
+pub trait LoadedProgram: Send + Sync {
+    /// The program's name.
+    fn name(&self) -> &str;
+
+    /// Its argument list.
+    fn slots(&self) -> &[Slot];
+
+    /// The object itself, for its device to recognise.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A promise that submitted work will end. Given back by [`Device::wait`]; dropping it abandons
+/// the result, not the work.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    device: u64,
+    id: u64,
+}
+
+impl Fence {
+    /// A fence of the device numbered `device` (see [`unique_number`]).
+    pub fn new(device: u64, id: u64) -> Fence {
+        Fence { device, id }
+    }
+
+    /// The fence's number.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownFence`] where another device gave it.
+    pub fn id(&self, device: u64) -> Result<u64, DeviceError> {
+        match self.device == device {
+            true => Ok(self.id),
+            false => Err(DeviceError::UnknownFence),
+        }
+    }
+}
+
+/// A number that no other call in this process returns: a device's identity.
+pub fn unique_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// What is known of work that ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// Time on the device from dispatch to completion, in nanoseconds.
+    pub duration_ns: u64,
+    /// Where that time comes from.
+    pub provenance: Provenance,
+    /// What happened when, where the device records it.
+    pub trace: Option<Trace>,
+    /// Energy, where the device knows.
+    pub energy: Option<Energy>,
+}
+
+/// What can go wrong on a device.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DeviceError {
+    /// No memory for a buffer.
+    #[error("a buffer of {asked_bytes} bytes does not fit: {available_bytes} are available")]
+    OutOfMemory {
+        /// What was asked for.
+        asked_bytes: u64,
+        /// What was left.
+        available_bytes: u64,
+    },
+    /// A buffer beyond what the device can address.
+    #[error("a buffer of {asked_bytes} bytes: one buffer has at most {max_bytes}")]
+    BufferTooLarge {
+        /// What was asked for.
+        asked_bytes: u64,
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// A buffer of no bytes.
+    #[error("a buffer needs at least one byte")]
+    EmptyBuffer,
+    /// An access outside a buffer.
+    #[error("bytes {offset} .. {offset} + {len} lie outside a buffer of {size_bytes}")]
+    Range {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: u64,
+        /// Size of the buffer.
+        size_bytes: u64,
+    },
+    /// A program for another kind of device.
+    #[error("the program is for `{found}`, the device runs `{expected}`")]
+    Target {
+        /// The device's target.
+        expected: String,
+        /// The program's.
+        found: String,
+    },
+    /// A program that the device refuses.
+    #[error("program `{program}` is refused: {reason}")]
+    Refused {
+        /// The program's name.
+        program: String,
+        /// Every reason.
+        reason: String,
+    },
+    /// A program that another device loaded.
+    #[error("program `{0}` was loaded by another device")]
+    ForeignProgram(String),
+    /// A buffer that another device made.
+    #[error("the buffer belongs to another device")]
+    ForeignBuffer,
+    /// The wrong number of buffers.
+    #[error("program `{program}` has {expected} slots, {found} buffers are bound")]
+    Bindings {
+        /// The program's name.
+        program: String,
+        /// Its slots.
+        expected: usize,
+        /// Buffers given.
+        found: usize,
+    },
+    /// A buffer of the wrong size.
+    #[error("slot `{slot}` of `{program}` has {expected_bytes} bytes, its buffer {found_bytes}")]
+    BindingSize {
+        /// The program's name.
+        program: String,
+        /// The slot's name.
+        slot: String,
+        /// The slot's size.
+        expected_bytes: u64,
+        /// The buffer's size.
+        found_bytes: u64,
+    },
+    /// A fence that the device did not give, or gave and answered already.
+    #[error("the fence is not one of this device's")]
+    UnknownFence,
+    /// The program failed while it ran.
+    #[error("program `{program}` failed: {reason}")]
+    Fault {
+        /// The program's name.
+        program: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The driver or the operating system failed.
+    #[error("{0}")]
+    Driver(String),
+}
+
+/// A device. Calls may come from several threads at once.
+pub trait Device: Send + Sync {
+    /// What it is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Makes a buffer of exactly that size, zeroed on both sides.
+    ///
+    /// # Errors
+    /// Where the size is zero, beyond the device's limit, or does not fit.
+    fn alloc(&self, size_bytes: u64, usage: Usage) -> Result<Arc<Buffer>, DeviceError>;
+
+    /// Verifies a program and makes it ready to run.
+    ///
+    /// # Errors
+    /// Where it is for another target, cannot be decoded, or is refused.
+    fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError>;
+
+    /// Starts a program, one buffer a slot, in order. Host and device must not touch the buffers
+    /// otherwise until the fence is answered. The device keeps program and buffers alive as long
+    /// as it needs them.
+    ///
+    /// # Errors
+    /// Where program or buffers belong to another device, or do not fit each other
+    /// ([`check_bindings`]).
+    fn submit(
+        &self,
+        program: &Arc<dyn LoadedProgram>,
+        buffers: &[Arc<Buffer>],
+    ) -> Result<Fence, DeviceError>;
+
+    /// Waits until submitted work has ended. After an error the device can be used further; the
+    /// content of the outputs is then undefined.
+    ///
+    /// # Errors
+    /// Where the fence is not this device's, or the program failed.
+    fn wait(&self, fence: Fence) -> Result<Completion, DeviceError>;
+}
+
+/// Checks number and sizes of buffers against a program's slots; for `submit`.
+///
+/// # Errors
+/// [`DeviceError::Bindings`] or [`DeviceError::BindingSize`].
+pub fn check_bindings(
+    program: &dyn LoadedProgram,
+    buffers: &[Arc<Buffer>],
+) -> Result<(), DeviceError> {
+    let slots = program.slots();
+    if slots.len() != buffers.len() {
+        return Err(DeviceError::Bindings {
+            program: program.name().to_owned(),
+            expected: slots.len(),
+            found: buffers.len(),
+        });
+    }
+    for (slot, buffer) in slots.iter().zip(buffers) {
+        let expected_bytes = slot.size_bytes().unwrap_or(u64::MAX);
+        if buffer.size_bytes() != expected_bytes {
+            return Err(DeviceError::BindingSize {
+                program: program.name().to_owned(),
+                slot: slot.name.clone(),
+                expected_bytes,
+                found_bytes: buffer.size_bytes(),
+            });
+        }
+    }
+    Ok(())
+}

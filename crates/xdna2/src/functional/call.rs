@@ -1,0 +1,154 @@
+//! A core's calls of tile kernels: operands found, checked and lent.
+
+use super::block::Block;
+use super::code::{CallStep, Signature};
+use super::context::{Context, Trouble};
+use super::core::{Core, Held};
+use super::counters::Tally;
+use super::ends::{Receiver, Sender};
+use crate::program::Operand;
+use crate::tile::{Call, Shape};
+use millrace_npu::Element;
+use std::sync::Arc;
+
+impl Core<'_> {
+    /// Element type of an operand.
+    fn element(
+        &self,
+        operand: Operand,
+        senders: &[Sender],
+        receivers: &[Receiver],
+        ctx: &Context<'_>,
+    ) -> Option<(Element, usize)> {
+        let of_channel = |channel: usize| ctx.flat.channels[channel].decl.element;
+        match operand {
+            Operand::Local(local) => {
+                let decl = &ctx.flat.cores[self.number].decl.locals[local];
+                Some((decl.element, self.locals[local].len()))
+            }
+            Operand::Block(block) => match &self.held[usize::from(block)] {
+                Held::Nothing => None,
+                Held::Taken(at, parcel) => {
+                    Some((of_channel(receivers[*at].channel), parcel.block.len()))
+                }
+                Held::New(at, block) => Some((of_channel(senders[*at].channel), block.len())),
+            },
+        }
+    }
+
+    pub(super) fn call(
+        &mut self,
+        call: &CallStep<'_>,
+        senders: &[Sender],
+        receivers: &[Receiver],
+        ctx: &Context<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), Trouble> {
+        let kernel = call.kernel;
+        let mut signature = Signature::with_capacity(call.operands.len());
+        for &operand in call.operands {
+            let Some((element, len)) = self.element(operand, senders, receivers, ctx) else {
+                let problem = format!(
+                    "`{}` is given {operand:?}, which names no block",
+                    kernel.name
+                );
+                return Err(self.trouble(problem, ctx));
+            };
+            signature.push((element, len as u64 / element.size_bytes()));
+        }
+        if self.accepted[call.number] != signature {
+            let shape = Shape {
+                dims: call.dims,
+                operands: &signature,
+                n_scalars: call.scalars.len(),
+                constants: call.constants,
+            };
+            (kernel.check)(&shape).map_err(|problem| {
+                self.trouble(format!("`{}` {:?}: {problem}", kernel.name, call.dims), ctx)
+            })?;
+            self.accepted[call.number] = signature;
+        }
+        let env = self.env(ctx);
+        let scalars: Vec<i64> = call.scalars.iter().map(|scalar| scalar.at(&env)).collect();
+        tally.add_call((kernel.work)(call.dims, &scalars));
+        self.compute(call, &scalars, ctx)
+    }
+
+    /// Lends the operands to the kernel.
+    fn compute(
+        &mut self,
+        call: &CallStep<'_>,
+        scalars: &[i64],
+        ctx: &Context<'_>,
+    ) -> Result<(), Trouble> {
+        let (inputs, outputs) = call.operands.split_at(call.kernel.inputs);
+        if let Some(twice) = (1..outputs.len()).find(|&i| outputs[..i].contains(&outputs[i])) {
+            let problem = format!("`{}` writes {:?} twice", call.kernel.name, outputs[twice]);
+            return Err(self.trouble(problem, ctx));
+        }
+        // An operand both read and written is read as it was before the call.
+        let copies: Vec<Option<Block>> = inputs
+            .iter()
+            .map(|input| {
+                outputs
+                    .contains(input)
+                    .then(|| self.content(*input).clone())
+            })
+            .collect();
+        let mut lent: Vec<Block> = outputs.iter().map(|output| self.lend(*output)).collect();
+        (call.kernel.run)(&mut Call {
+            cpu: ctx.cpu,
+            dims: call.dims,
+            inputs: (inputs.iter().zip(&copies))
+                .map(|(input, copy)| {
+                    copy.as_ref()
+                        .unwrap_or_else(|| self.content(*input))
+                        .bytes()
+                })
+                .collect(),
+            outputs: lent.iter_mut().map(Block::bytes_mut).collect(),
+            scalars,
+            constants: call.constants,
+        });
+        for (output, block) in outputs.iter().zip(lent) {
+            self.give_back(*output, block);
+        }
+        Ok(())
+    }
+
+    /// The buffer of an operand that has one.
+    fn content(&self, operand: Operand) -> &Block {
+        match operand {
+            Operand::Local(local) => &self.locals[local],
+            Operand::Block(block) => match &self.held[usize::from(block)] {
+                Held::Taken(_, parcel) => &parcel.block,
+                Held::New(_, block) => block,
+                Held::Nothing => unreachable!("operands were looked up before"),
+            },
+        }
+    }
+
+    /// Takes the buffer of an operand out, to write. A block shared with other cores is copied:
+    /// each has its own in L1.
+    fn lend(&mut self, operand: Operand) -> Block {
+        match operand {
+            Operand::Local(local) => std::mem::take(&mut self.locals[local]),
+            Operand::Block(block) => match &mut self.held[usize::from(block)] {
+                Held::Taken(_, parcel) => std::mem::take(Arc::make_mut(&mut parcel.block)),
+                Held::New(_, block) => std::mem::take(block),
+                Held::Nothing => Block::default(),
+            },
+        }
+    }
+
+    fn give_back(&mut self, operand: Operand, content: Block) {
+        match operand {
+            Operand::Local(local) => self.locals[local] = content,
+            Operand::Block(block) => match &mut self.held[usize::from(block)] {
+                Held::Taken(_, parcel) => parcel.block = Arc::new(content),
+                Held::New(_, block) => *block = content,
+                Held::Nothing => {}
+            },
+        }
+    }
+}

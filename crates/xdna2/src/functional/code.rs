@@ -1,0 +1,206 @@
+//! A core program as a flat list of steps, so that it can stop at any and go on later.
+
+use crate::program::{Affine, Condition, Herd, Op, Operand};
+use crate::tile::{self, TileKernel};
+use millrace_npu::Element;
+
+/// One step.
+pub(super) enum Step<'p> {
+    /// Begins a loop, or goes to `end` if it runs not once.
+    Begin {
+        count: &'p Affine,
+        end: usize,
+    },
+    /// Goes back to `begin` unless that was the last time.
+    End {
+        begin: usize,
+    },
+    /// Goes to `otherwise` unless the condition holds.
+    Unless {
+        value: &'p Affine,
+        condition: Condition,
+        otherwise: usize,
+    },
+    /// Goes there.
+    Jump(usize),
+    Get {
+        channel: usize,
+        index: &'p [Affine],
+        block: u8,
+    },
+    Free(u8),
+    New {
+        channel: usize,
+        index: &'p [Affine],
+        block: u8,
+    },
+    Put(u8),
+    Call(Box<CallStep<'p>>),
+}
+
+/// A call, with its kernel found.
+pub(super) struct CallStep<'p> {
+    pub(super) kernel: &'static TileKernel,
+    pub(super) dims: &'p [u32],
+    pub(super) operands: &'p [Operand],
+    pub(super) scalars: &'p [Affine],
+    pub(super) constants: &'p [u32],
+    /// Position among the calls of the program.
+    pub(super) number: usize,
+}
+
+/// A herd's program.
+pub(super) struct Code<'p> {
+    pub(super) steps: Vec<Step<'p>>,
+    pub(super) n_calls: usize,
+    /// Block names are below this.
+    pub(super) n_names: usize,
+}
+
+/// Element type and number of elements, as kernels check them.
+pub(super) type Signature = Vec<(Element, u64)>;
+
+impl<'p> Code<'p> {
+    pub(super) fn new(herd: &'p Herd) -> Result<Code<'p>, String> {
+        let mut code = Code {
+            steps: Vec::new(),
+            n_calls: 0,
+            n_names: 0,
+        };
+        code.body(&herd.body, herd)?;
+        Ok(code)
+    }
+
+    fn name(&mut self, block: u8) -> u8 {
+        self.n_names = self.n_names.max(usize::from(block) + 1);
+        block
+    }
+
+    fn body(&mut self, ops: &'p [Op], herd: &'p Herd) -> Result<(), String> {
+        for op in ops {
+            self.op(op, herd)?;
+        }
+        Ok(())
+    }
+
+    fn op(&mut self, op: &'p Op, herd: &'p Herd) -> Result<(), String> {
+        match op {
+            Op::Loop { count, body } => {
+                let begin = self.steps.len();
+                self.steps.push(Step::Begin { count, end: 0 });
+                self.body(body, herd)?;
+                self.steps.push(Step::End { begin });
+                let end = self.steps.len();
+                self.steps[begin] = Step::Begin { count, end };
+            }
+            Op::If {
+                value,
+                condition,
+                then,
+                otherwise,
+            } => self.branch(value, *condition, then, otherwise, herd)?,
+            Op::Get {
+                channel,
+                index,
+                block,
+            } => {
+                let block = self.name(*block);
+                self.steps.push(Step::Get {
+                    channel: *channel,
+                    index,
+                    block,
+                });
+            }
+            Op::New {
+                channel,
+                index,
+                block,
+            } => {
+                let block = self.name(*block);
+                self.steps.push(Step::New {
+                    channel: *channel,
+                    index,
+                    block,
+                });
+            }
+            Op::Free { block } => {
+                let block = self.name(*block);
+                self.steps.push(Step::Free(block));
+            }
+            Op::Put { block } => {
+                let block = self.name(*block);
+                self.steps.push(Step::Put(block));
+            }
+            Op::Call {
+                kernel,
+                dims,
+                operands,
+                scalars,
+                constants,
+            } => {
+                let kernel = find(kernel, operands, herd)?;
+                for operand in operands {
+                    if let Operand::Block(block) = operand {
+                        self.name(*block);
+                    }
+                }
+                self.steps.push(Step::Call(Box::new(CallStep {
+                    kernel,
+                    dims,
+                    operands,
+                    scalars,
+                    constants,
+                    number: self.n_calls,
+                })));
+                self.n_calls += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn branch(
+        &mut self,
+        value: &'p Affine,
+        condition: Condition,
+        then: &'p [Op],
+        otherwise: &'p [Op],
+        herd: &'p Herd,
+    ) -> Result<(), String> {
+        let at = self.steps.len();
+        self.steps.push(Step::Jump(0));
+        self.body(then, herd)?;
+        let jump = self.steps.len();
+        self.steps.push(Step::Jump(0));
+        self.steps[at] = Step::Unless {
+            value,
+            condition,
+            otherwise: self.steps.len(),
+        };
+        self.body(otherwise, herd)?;
+        self.steps[jump] = Step::Jump(self.steps.len());
+        Ok(())
+    }
+}
+
+/// The kernel of a call, and that its operands are as many as it takes and exist.
+fn find(name: &str, operands: &[Operand], herd: &Herd) -> Result<&'static TileKernel, String> {
+    let kernel = tile::find(name).ok_or_else(|| format!("there is no tile kernel `{name}`"))?;
+    let expected = kernel.inputs + kernel.outputs;
+    if operands.len() != expected {
+        return Err(format!(
+            "`{name}` takes {expected} operands, {} given",
+            operands.len()
+        ));
+    }
+    for operand in operands {
+        if let Operand::Local(local) = operand
+            && *local >= herd.locals.len()
+        {
+            return Err(format!(
+                "`{name}` names local buffer {local} of {}",
+                herd.locals.len()
+            ));
+        }
+    }
+    Ok(kernel)
+}

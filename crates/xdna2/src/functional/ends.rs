@@ -1,0 +1,139 @@
+//! The two ends of a channel, each owned by one actor, so that actors run in parallel without
+//! sharing. Blocks and room travel between them at the end of a round.
+
+use super::block::{Block, Parcel};
+use super::motion::Plan;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes that a channel between two DMA engines may have under way, at least one block: its sink
+/// says what it can take, and this bounds how much of that is asked for at once.
+const IN_FLIGHT_BYTES: u64 = 4 << 20;
+
+/// Blocks of a channel that a DMA sink asks for at once, at most.
+pub(super) fn max_in_flight(block_bytes: u64) -> usize {
+    (IN_FLIGHT_BYTES / block_bytes.max(1)).clamp(1, 256) as usize
+}
+
+/// Where blocks begin.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) channel: usize,
+    pub(super) block_bytes: usize,
+    /// Buffers of a core's end. A DMA engine has none: it reads its own memory when the sink has
+    /// room.
+    pub(super) buffers: Option<usize>,
+    /// Blocks that `new` gave and `put` has not taken back.
+    pub(super) held: usize,
+    /// Blocks the sink still has of buffers it shares with this end.
+    pub(super) beyond: usize,
+    /// Blocks every sink can take.
+    pub(super) room: usize,
+    pub(super) outbox: VecDeque<Parcel>,
+    /// Blocks sent so far.
+    pub(super) sent: u64,
+    /// How sinks that are cores store the stream, unless in order.
+    pub(super) reorder: Option<Plan>,
+    pub(super) spare: Vec<Block>,
+}
+
+impl Sender {
+    pub(super) fn new(channel: usize, block_bytes: usize, buffers: Option<usize>) -> Sender {
+        Sender {
+            channel,
+            block_bytes,
+            buffers,
+            held: 0,
+            beyond: 0,
+            room: 0,
+            outbox: VecDeque::new(),
+            sent: 0,
+            reorder: None,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Whether another block can be begun.
+    pub(super) fn has_room(&self) -> bool {
+        match self.buffers {
+            Some(buffers) => self.held + self.outbox.len() + self.beyond < buffers,
+            None => self.outbox.len() < self.room,
+        }
+    }
+
+    /// A buffer for a block, with undefined content.
+    pub(super) fn buffer(&mut self) -> Block {
+        self.spare
+            .pop()
+            .unwrap_or_else(|| Block::new(self.block_bytes))
+    }
+
+    /// Sends a block whose content is in stream order.
+    pub(super) fn send(&mut self, block: Arc<Block>, point: u64) {
+        let block = match &self.reorder {
+            None => block,
+            Some(plan) => {
+                let mut stored = (self.spare.pop()).unwrap_or_else(|| Block::new(self.block_bytes));
+                stored.poison();
+                plan.scatter(0, stored.bytes_mut(), 0, block.bytes());
+                self.recycle(block);
+                Arc::new(stored)
+            }
+        };
+        self.outbox.push_back(Parcel { block, point });
+        self.sent += 1;
+    }
+
+    /// Takes a buffer back once nobody else reads it.
+    pub(super) fn recycle(&mut self, block: Arc<Block>) {
+        if let Ok(block) = Arc::try_unwrap(block)
+            && block.len() == self.block_bytes
+        {
+            self.spare.push(block);
+        }
+    }
+}
+
+/// Where blocks end.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    pub(super) channel: usize,
+    /// Buffers of a core's end.
+    pub(super) buffers: Option<usize>,
+    /// Blocks that a DMA engine is ready to take.
+    pub(super) demand: usize,
+    pub(super) inbox: VecDeque<Parcel>,
+    /// Blocks that `get` took and `free` has not given back.
+    pub(super) borrowed: usize,
+    /// Blocks received so far.
+    pub(super) received: u64,
+    /// Blocks done with, for the sender to use again.
+    pub(super) freed: Vec<Arc<Block>>,
+}
+
+impl Receiver {
+    pub(super) fn new(channel: usize, buffers: Option<usize>) -> Receiver {
+        Receiver {
+            channel,
+            buffers,
+            demand: 0,
+            inbox: VecDeque::new(),
+            borrowed: 0,
+            received: 0,
+            freed: Vec::new(),
+        }
+    }
+
+    /// Blocks it can take.
+    pub(super) fn room(&self) -> usize {
+        match self.buffers {
+            Some(buffers) => buffers.saturating_sub(self.inbox.len() + self.borrowed),
+            None => self.demand.saturating_sub(self.inbox.len()),
+        }
+    }
+
+    /// Blocks it has, borrowed or not.
+    pub(super) fn holds(&self) -> usize {
+        self.inbox.len() + self.borrowed
+    }
+}

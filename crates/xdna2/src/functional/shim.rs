@@ -1,0 +1,296 @@
+//! A shim DMA channel: the tasks of its transfers, one after the other.
+
+use super::context::{Context, QUANTUM, Trouble, coordinates, move_units, n_points, plan};
+use super::ends::{Receiver, Sender, max_in_flight};
+use super::fault::Waiting;
+use super::motion::Plan;
+use crate::program::{Affine, Env, Flat};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A shim DMA channel.
+#[derive(Debug)]
+pub(super) struct Shim {
+    pub(super) channel: usize,
+    /// Indices of its transfers, in order.
+    transfers: Vec<usize>,
+    point: u64,
+    grid: Vec<u32>,
+    /// Index in `transfers`.
+    next: usize,
+    loops: Loops,
+    task: Option<Task>,
+    n_tasks: u64,
+    done: bool,
+}
+
+/// A buffer descriptor at work.
+#[derive(Debug)]
+struct Task {
+    plan: Plan,
+    slot: usize,
+    transfer: usize,
+    /// Blocks moved.
+    moved: i64,
+}
+
+/// The loops around a task. Counts may depend on outer loops.
+#[derive(Debug, Default)]
+struct Loops {
+    values: Vec<i64>,
+    counts: Vec<i64>,
+    /// Whether the innermost iteration at hand has had its task.
+    begun: bool,
+}
+
+impl Loops {
+    /// Steps towards the next iteration; `Some(true)` at one, `Some(false)` after the last, `None`
+    /// in between.
+    fn step(&mut self, loops: &[Affine], env: &Env<'_>) -> Option<bool> {
+        if self.begun {
+            while let (Some(value), Some(&count)) = (self.values.last_mut(), self.counts.last()) {
+                *value += 1;
+                if *value < count {
+                    self.begun = false;
+                    return None;
+                }
+                self.values.pop();
+                self.counts.pop();
+            }
+            return Some(false);
+        }
+        let Some(count) = loops.get(self.values.len()) else {
+            self.begun = true;
+            return Some(true);
+        };
+        let count = count.at(&Env {
+            loops: &self.values,
+            ..*env
+        });
+        if count > 0 {
+            self.values.push(0);
+            self.counts.push(count);
+        } else {
+            // As after the last iteration of a loop one level out.
+            self.begun = true;
+        }
+        None
+    }
+}
+
+impl Shim {
+    pub(super) fn new(channel: usize, transfers: Vec<usize>, flat: &Flat<'_>) -> Shim {
+        Shim {
+            channel,
+            transfers,
+            point: 0,
+            grid: coordinates(flat.launch, 0),
+            next: 0,
+            loops: Loops::default(),
+            task: None,
+            n_tasks: 0,
+            done: n_points(flat.launch) == 0,
+        }
+    }
+
+    /// Whether every task has ended.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether every task up to that grid point has ended.
+    pub(super) fn is_past(&self, point: u64) -> bool {
+        self.done || (self.point > point && self.task.is_none())
+    }
+
+    /// Finds the next task that is not empty, if it may begin. `false`: none, or the round's units
+    /// are spent.
+    fn next_task(&mut self, ctx: &Context<'_>, spent: &mut u64) -> Result<bool, Trouble> {
+        let launch = ctx.flat.launch;
+        while !self.done && self.point <= ctx.last_point {
+            if *spent > QUANTUM {
+                return Ok(false);
+            }
+            *spent += 1;
+            let Some(&number) = self.transfers.get(self.next) else {
+                self.next = 0;
+                self.point += 1;
+                self.done = self.point >= n_points(launch) || self.transfers.is_empty();
+                self.grid = coordinates(launch, self.point);
+                continue;
+            };
+            let transfer = &ctx.flat.transfers[number];
+            let env = Env {
+                grid: &self.grid,
+                index: &transfer.index,
+                ..Env::default()
+            };
+            match self.loops.step(&transfer.decl.loops, &env) {
+                Some(false) => {
+                    self.loops = Loops::default();
+                    self.next += 1;
+                }
+                Some(true) if self.begin(number, ctx)? => return Ok(true),
+                None | Some(true) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes the task of the iteration at hand; `false` if it moves nothing.
+    fn begin(&mut self, number: usize, ctx: &Context<'_>) -> Result<bool, Trouble> {
+        let transfer = &ctx.flat.transfers[number];
+        let env = Env {
+            grid: &self.grid,
+            index: &transfer.index,
+            loops: &self.loops.values,
+            ..Env::default()
+        };
+        let trouble = |problem| Trouble {
+            place: self.name(number, ctx),
+            point: Some(self.grid.clone()),
+            problem,
+        };
+        let slot = (ctx.flat.launch.args.get(transfer.decl.arg))
+            .copied()
+            .filter(|&slot| slot < ctx.slots.len())
+            .ok_or_else(|| {
+                trouble(format!(
+                    "argument {} is none of the launch's",
+                    transfer.decl.arg
+                ))
+            })?;
+        let element_bytes = ctx.slots[slot].element.size_bytes();
+        let buffer = (
+            element_bytes,
+            ctx.ddr.get(slot).map_or(0, |b| b.len() as u64) / element_bytes,
+        );
+        let plan =
+            plan(&transfer.decl.pattern, &env, ctx.flat, self.channel, buffer).map_err(trouble)?;
+        if plan.n_blocks() == 0 {
+            return Ok(false);
+        }
+        self.n_tasks += 1;
+        self.task = Some(Task {
+            plan,
+            slot,
+            transfer: number,
+            moved: 0,
+        });
+        Ok(true)
+    }
+
+    fn name(&self, transfer: usize, ctx: &Context<'_>) -> String {
+        let index = &ctx.flat.transfers[transfer].index;
+        let decls = &ctx.flat.launch.transfers;
+        let number = decls
+            .iter()
+            .position(|decl| std::ptr::eq(decl, ctx.flat.transfers[transfer].decl));
+        format!("transfer {}{index:?}", number.unwrap_or(transfer))
+    }
+
+    /// Sends what there is room for.
+    pub(super) fn read(
+        &mut self,
+        to: &mut Sender,
+        ctx: &Context<'_>,
+        spent: &mut u64,
+    ) -> Result<u64, Trouble> {
+        let mut bytes = 0;
+        loop {
+            if self.task.is_none() && !self.next_task(ctx, spent)? {
+                return Ok(bytes);
+            }
+            let Some(task) = &mut self.task else {
+                return Ok(bytes);
+            };
+            while task.moved < task.plan.n_blocks() {
+                if !to.has_room() || *spent > QUANTUM {
+                    return Ok(bytes);
+                }
+                let mut block = to.buffer();
+                task.plan
+                    .gather(task.moved, &ctx.ddr[task.slot], 0, block.bytes_mut());
+                *spent += move_units(block.len());
+                bytes += block.len() as u64;
+                to.send(Arc::new(block), self.point);
+                task.moved += 1;
+            }
+            self.task = None;
+        }
+    }
+
+    /// Before a round's writes: finds a task and says what it can take.
+    pub(super) fn prepare(
+        &mut self,
+        from: &mut Receiver,
+        ctx: &Context<'_>,
+        spent: &mut u64,
+    ) -> Result<(), Trouble> {
+        if self.task.is_none() {
+            self.next_task(ctx, spent)?;
+        }
+        let block_bytes = ctx.flat.channels[self.channel].decl.block_bytes();
+        let left = (self.task.as_ref()).map_or(0, |task| task.plan.n_blocks() - task.moved);
+        from.demand = (left as usize).min(max_in_flight(block_bytes));
+        Ok(())
+    }
+
+    /// The slot and its bytes that the blocks in the inbox will be written to.
+    pub(super) fn target(&self, from: &Receiver) -> Option<(usize, Range<usize>)> {
+        let task = self.task.as_ref().filter(|_| !from.inbox.is_empty())?;
+        Some((task.slot, task.plan.range()))
+    }
+
+    /// Writes the blocks in the inbox to `to`, which begins at byte `base` of the slot.
+    pub(super) fn write(
+        &mut self,
+        from: &mut Receiver,
+        to: &mut [u8],
+        base: usize,
+        spent: &mut u64,
+    ) -> u64 {
+        let mut bytes = 0;
+        while let Some(task) = &mut self.task
+            && let Some(parcel) = from.inbox.pop_front()
+        {
+            task.plan
+                .scatter(task.moved, to, base, parcel.block.bytes());
+            *spent += move_units(parcel.block.len());
+            bytes += parcel.block.len() as u64;
+            from.freed.push(parcel.block);
+            task.moved += 1;
+            if task.moved == task.plan.n_blocks() {
+                self.task = None;
+            }
+        }
+        bytes
+    }
+
+    /// What it waits for, if it has work left.
+    pub(super) fn waiting(&self, reads: bool, ctx: &Context<'_>) -> Option<Waiting> {
+        let channel = ctx.flat.channel_name(self.channel);
+        if self.done {
+            return None;
+        }
+        let Some(task) = &self.task else {
+            return Some(Waiting {
+                who: format!("the shim's end of `{channel}`"),
+                what: format!(
+                    "waits for all transfers of grid point {:?} to end",
+                    coordinates(ctx.flat.launch, self.point.saturating_sub(1))
+                ),
+            });
+        };
+        let (moved, total) = (task.moved, task.plan.n_blocks());
+        let wait = if reads {
+            format!("waits for room in `{channel}`")
+        } else {
+            format!("waits for a block of `{channel}`")
+        };
+        Some(Waiting {
+            who: format!("{} at {:?}", self.name(task.transfer, ctx), self.grid),
+            what: format!("{wait} ({moved} of {total} blocks done)"),
+        })
+    }
+}

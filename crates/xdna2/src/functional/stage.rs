@@ -1,0 +1,412 @@
+//! A stage: blocks of L2 that are filled together, drained together, and free again.
+
+use super::block::Block;
+use super::context::{Context, QUANTUM, Trouble, coordinates, elements, move_units, plan};
+use super::ends::{Receiver, Sender, max_in_flight};
+use super::fault::Waiting;
+use super::motion::{Plan, cover};
+use crate::program::{Env, Flat, FlatEnd, Pattern, Var};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A stage.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// Index in the launch's flat stages.
+    pub(super) number: usize,
+    n_elements: u64,
+    element_bytes: u64,
+    copies: u64,
+    /// Number of the oldest block in `blocks`.
+    oldest: u64,
+    blocks: VecDeque<Stored>,
+    fills: Vec<End>,
+    drains: Vec<End>,
+    /// Whether the fills write every element, for the plans they had when it was found out.
+    covered: Option<bool>,
+    spare: Vec<Block>,
+}
+
+/// A block in the memory tile.
+#[derive(Debug)]
+struct Stored {
+    point: u64,
+    content: Arc<Block>,
+    /// Whether the content is the channel's block itself.
+    is_shared: bool,
+    /// Ends that have filled it.
+    n_filled: usize,
+    /// Ends that have drained it.
+    n_drained: usize,
+}
+
+/// A fill or a drain: one DMA channel.
+#[derive(Debug)]
+struct End {
+    /// Number of the stage block it is at.
+    at: u64,
+    /// Channel blocks moved of it.
+    moved: i64,
+    plan: Option<Plan>,
+    /// The grid point that `plan` is for; any, where the pattern does not depend on it.
+    point: Option<u64>,
+    depends_on_grid: bool,
+}
+
+/// Whether a pattern mentions the grid.
+fn depends_on_grid(pattern: &Pattern) -> bool {
+    let mut expressions = pattern.dims.iter().map(|d| &d.0).chain([&pattern.offset]);
+    expressions.any(|e| e.terms.iter().any(|(var, _)| matches!(var, Var::Grid(_))))
+}
+
+impl End {
+    fn new(end: &FlatEnd<'_>) -> End {
+        End {
+            at: 0,
+            moved: 0,
+            plan: None,
+            point: None,
+            depends_on_grid: depends_on_grid(&end.decl.pattern),
+        }
+    }
+
+    /// The plan at a grid point.
+    fn plan_at(
+        &mut self,
+        point: u64,
+        stage: &Geometry,
+        end: &FlatEnd<'_>,
+        ctx: &Context<'_>,
+    ) -> Result<&Plan, Trouble> {
+        if self.plan.is_none() || (self.depends_on_grid && self.point != Some(point)) {
+            let grid = coordinates(ctx.flat.launch, point);
+            let flat = &ctx.flat.stages[stage.number];
+            let env = Env {
+                grid: &grid,
+                index: &flat.index,
+                each: end.each,
+                ..Env::default()
+            };
+            let size = (stage.element_bytes, stage.n_elements);
+            let made = plan(&end.decl.pattern, &env, ctx.flat, end.channel, size);
+            let made = made.map_err(|problem| Trouble {
+                place: format!(
+                    "stage {}, channel {}",
+                    ctx.flat.stage_name(stage.number),
+                    ctx.flat.channel_name(end.channel)
+                ),
+                point: Some(grid.clone()),
+                problem,
+            })?;
+            self.plan = Some(made);
+            self.point = Some(point);
+        }
+        self.plan.as_ref().ok_or_else(|| Trouble {
+            place: ctx.flat.stage_name(stage.number),
+            point: None,
+            problem: "no plan".to_owned(),
+        })
+    }
+}
+
+/// What plans need of a stage.
+#[derive(Clone, Copy)]
+struct Geometry {
+    number: usize,
+    element_bytes: u64,
+    n_elements: u64,
+}
+
+impl Stage {
+    pub(super) fn new(number: usize, flat: &Flat<'_>) -> Stage {
+        let flat = &flat.stages[number];
+        Stage {
+            number,
+            n_elements: elements(&flat.decl.block).unwrap_or(u64::MAX),
+            element_bytes: flat.decl.element.size_bytes(),
+            copies: u64::from(flat.decl.copies),
+            oldest: 0,
+            blocks: VecDeque::new(),
+            fills: flat.fills.iter().map(End::new).collect(),
+            drains: flat.drains.iter().map(End::new).collect(),
+            covered: None,
+            spare: Vec::new(),
+        }
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            number: self.number,
+            element_bytes: self.element_bytes,
+            n_elements: self.n_elements,
+        }
+    }
+
+    fn block_bytes(&self) -> usize {
+        (self.n_elements * self.element_bytes) as usize
+    }
+
+    /// Moves what can be moved. Returns bytes filled and drained.
+    pub(super) fn step(
+        &mut self,
+        senders: &mut [Sender],
+        receivers: &mut [Receiver],
+        ctx: &Context<'_>,
+        spent: &mut u64,
+    ) -> Result<(u64, u64), Trouble> {
+        let (mut filled, mut drained) = (0, 0);
+        // Buffers that went out whole and came back.
+        let whole_bytes = self.block_bytes();
+        for to in senders
+            .iter_mut()
+            .filter(|to| to.block_bytes == whole_bytes)
+        {
+            self.spare.append(&mut to.spare);
+        }
+        self.spare.truncate(self.copies as usize + senders.len());
+        loop {
+            let mut moved = false;
+            for (i, from) in receivers.iter_mut().enumerate() {
+                moved |= self.fill(i, from, ctx, spent, &mut filled)?;
+            }
+            for (i, to) in senders.iter_mut().enumerate() {
+                moved |= self.drain(i, to, ctx, spent, &mut drained)?;
+            }
+            moved |= self.retire(receivers);
+            if !moved || *spent > QUANTUM {
+                break;
+            }
+        }
+        for (i, from) in receivers.iter_mut().enumerate() {
+            from.demand = self.demand(i, ctx);
+        }
+        Ok((filled, drained))
+    }
+
+    /// Writes channel blocks into stage blocks.
+    fn fill(
+        &mut self,
+        i: usize,
+        from: &mut Receiver,
+        ctx: &Context<'_>,
+        spent: &mut u64,
+        bytes: &mut u64,
+    ) -> Result<bool, Trouble> {
+        let (geometry, mut progress) = (self.geometry(), false);
+        let flat_end = &ctx.flat.stages[self.number].fills[i];
+        while self.fills[i].at < self.oldest + self.copies && *spent <= QUANTUM {
+            let at = (self.fills[i].at - self.oldest) as usize;
+            // A block is of the grid point that whoever begins it is at.
+            let point = match (self.blocks.get(at), from.inbox.front()) {
+                (Some(stored), _) => stored.point,
+                (None, Some(parcel)) => parcel.point,
+                (None, None) => break,
+            };
+            let n = self.fills[i]
+                .plan_at(point, &geometry, flat_end, ctx)?
+                .n_blocks();
+            if self.fills[i].moved < n {
+                let Some(parcel) = from.inbox.pop_front() else {
+                    break;
+                };
+                *spent += move_units(parcel.block.len());
+                *bytes += parcel.block.len() as u64;
+                self.store(i, at, point, parcel.block, from);
+                self.fills[i].moved += 1;
+            } else if self.blocks.get(at).is_none() {
+                // Nothing is visited, and nobody else has begun the block: its turn is unknown.
+                break;
+            }
+            progress = true;
+            *spent += 1;
+            if self.fills[i].moved >= n {
+                self.fills[i].moved = 0;
+                self.fills[i].at += 1;
+                self.blocks[at].n_filled += 1;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Puts one channel block into the stage block `at`, which may be its first.
+    fn store(&mut self, i: usize, at: usize, point: u64, block: Arc<Block>, from: &mut Receiver) {
+        let whole_bytes = self.block_bytes();
+        let end = &self.fills[i];
+        let Some(plan) = &end.plan else { return };
+        if at == self.blocks.len() {
+            let alone = self.fills.len() == 1 && plan.is_whole(whole_bytes);
+            let content = if alone {
+                // The stage block is the channel block: shared, not copied.
+                Arc::clone(&block)
+            } else {
+                Arc::new(self.empty_block())
+            };
+            self.blocks.push_back(Stored {
+                point,
+                content,
+                is_shared: alone,
+                n_filled: 0,
+                n_drained: 0,
+            });
+            if alone {
+                return;
+            }
+        }
+        let end = &self.fills[i];
+        let Some(plan) = &end.plan else { return };
+        // Nobody else has it before it is full.
+        let content = Arc::make_mut(&mut self.blocks[at].content);
+        plan.scatter(end.moved, content.bytes_mut(), 0, block.bytes());
+        from.freed.push(block);
+    }
+
+    /// A block, poisoned where the fills leave something out.
+    fn empty_block(&mut self) -> Block {
+        let mut block = (self.spare.pop()).unwrap_or_else(|| Block::new(self.block_bytes()));
+        let varies = self.fills.iter().any(|end| end.depends_on_grid);
+        let covered = match self.covered {
+            Some(covered) => covered,
+            None => {
+                let plans: Vec<&Plan> = self.fills.iter().filter_map(|e| e.plan.as_ref()).collect();
+                let covered = !varies && cover(&plans, self.n_elements);
+                if plans.len() == self.fills.len() {
+                    self.covered = Some(covered);
+                }
+                covered
+            }
+        };
+        if !covered {
+            block.poison();
+        }
+        block
+    }
+
+    /// Sends channel blocks of full stage blocks.
+    fn drain(
+        &mut self,
+        i: usize,
+        to: &mut Sender,
+        ctx: &Context<'_>,
+        spent: &mut u64,
+        bytes: &mut u64,
+    ) -> Result<bool, Trouble> {
+        let (geometry, mut progress) = (self.geometry(), false);
+        let n_fills = self.fills.len();
+        let flat_end = &ctx.flat.stages[self.number].drains[i];
+        while *spent <= QUANTUM {
+            let at = (self.drains[i].at - self.oldest) as usize;
+            let Some(stored) = self.blocks.get_mut(at).filter(|b| b.n_filled == n_fills) else {
+                break;
+            };
+            let end = &mut self.drains[i];
+            let moved = end.moved;
+            let plan = end.plan_at(stored.point, &geometry, flat_end, ctx)?;
+            let n = plan.n_blocks();
+            let total = n.saturating_mul(i64::from(flat_end.decl.repeat));
+            if moved < total {
+                if !to.has_room() {
+                    break;
+                }
+                *spent += move_units(to.block_bytes);
+                *bytes += to.block_bytes as u64;
+                if plan.is_whole(stored.content.len()) {
+                    to.send(Arc::clone(&stored.content), stored.point);
+                } else {
+                    let mut block = to.buffer();
+                    plan.gather(moved % n, stored.content.bytes(), 0, block.bytes_mut());
+                    to.send(Arc::new(block), stored.point);
+                }
+                end.moved += 1;
+            }
+            progress = true;
+            *spent += 1;
+            if end.moved >= total {
+                end.moved = 0;
+                end.at += 1;
+                stored.n_drained += 1;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Frees the blocks that every drain has sent.
+    fn retire(&mut self, receivers: &mut [Receiver]) -> bool {
+        let mut progress = false;
+        while let Some(stored) = self.blocks.front()
+            && stored.n_filled == self.fills.len()
+            && stored.n_drained == self.drains.len()
+        {
+            let Some(stored) = self.blocks.pop_front() else {
+                break;
+            };
+            match receivers {
+                [from] if stored.is_shared => from.freed.push(stored.content),
+                _ => self.spare.extend(Arc::try_unwrap(stored.content)),
+            }
+            self.oldest += 1;
+            progress = true;
+        }
+        progress
+    }
+
+    /// Channel blocks that a fill is ready to take.
+    fn demand(&self, i: usize, ctx: &Context<'_>) -> usize {
+        let end = &self.fills[i];
+        let free = self.oldest + self.copies - end.at;
+        if free == 0 {
+            return 0;
+        }
+        let flat_end = &ctx.flat.stages[self.number].fills[i];
+        let decl = ctx.flat.channels[flat_end.channel].decl;
+        let most = max_in_flight(decl.block_bytes());
+        match &end.plan {
+            Some(plan) if !end.depends_on_grid => {
+                let all = plan.n_blocks().saturating_mul(free.min(1 << 20) as i64) - end.moved;
+                (all.max(0) as usize).min(most)
+            }
+            // How many there will be is known once the first has come.
+            _ => 1,
+        }
+    }
+
+    /// Ends that wait in the middle of something.
+    pub(super) fn waiting(&self, senders: &[Sender], ctx: &Context<'_>) -> Vec<Waiting> {
+        let flat = &ctx.flat.stages[self.number];
+        let name = ctx.flat.stage_name(self.number);
+        let mut waiting = Vec::new();
+        for (end, flat_end) in self.fills.iter().zip(&flat.fills) {
+            let channel = ctx.flat.channel_name(flat_end.channel);
+            let begun = self.blocks.get((end.at - self.oldest) as usize);
+            if end.moved > 0 || begun.is_some() {
+                let total = end.plan.as_ref().map_or(0, Plan::n_blocks);
+                waiting.push(Waiting {
+                    who: format!("stage `{name}`, block {}", end.at),
+                    what: format!(
+                        "waits for a block of `{channel}` to fill it ({} of {total} came)",
+                        end.moved
+                    ),
+                });
+            }
+        }
+        for ((end, flat_end), to) in self.drains.iter().zip(&flat.drains).zip(senders) {
+            let full = (self.blocks.get((end.at - self.oldest) as usize))
+                .is_some_and(|block| block.n_filled == self.fills.len());
+            if full && !to.has_room() {
+                let channel = ctx.flat.channel_name(flat_end.channel);
+                waiting.push(Waiting {
+                    who: format!("stage `{name}`, block {}", end.at),
+                    what: format!(
+                        "waits for room in `{channel}` to drain it ({} blocks sent)",
+                        to.sent
+                    ),
+                });
+            }
+        }
+        waiting
+    }
+
+    /// Blocks that are still here.
+    pub(super) fn n_blocks(&self) -> usize {
+        self.blocks.len()
+    }
+}

@@ -1,0 +1,215 @@
+//! The machine as data: geometry, clocks, memories, DMA channels, buffer descriptors and their
+//! field widths, locks, streams.
+//!
+//! The facts are in `data/machines/*.toml`, each with its source. A machine of one's own is such a
+//! file ([`Machine::from_toml`]), or a known one with values overridden ([`Machine::set`]).
+//! Calibrated constants (attained rates, overheads) are no facts of the machine: see profiles.
+
+mod keys;
+mod parse;
+
+pub use keys::{KEYS, Key};
+pub use parse::MachineError;
+
+use std::sync::LazyLock;
+
+/// Facts about one NPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Name (`npu2`).
+    pub name: String,
+    /// Columns of the array.
+    pub cols: u32,
+    /// Rows of compute tiles. Below them lie a row of memory tiles and a row of shim tiles.
+    pub rows: u32,
+    /// Clock levels, lowest first.
+    pub dpm: Vec<DpmLevel>,
+    /// The level in force, an index into `dpm`.
+    pub dpm_level: usize,
+    /// Clock of the array in force, in Hz: the level's, unless set on its own.
+    pub clock_hz: f64,
+    /// Compute tiles.
+    pub core: Tile,
+    /// Memory tiles.
+    pub memory: Tile,
+    /// Shim tiles; they hold no data.
+    pub shim: Tile,
+    /// Program memory of a compute tile.
+    pub program_bytes: u64,
+    /// What the compiler sets aside in each core's L1 for its stack.
+    pub stack_bytes: u64,
+    /// Multiply-accumulates of one core and cycle.
+    pub macs: MacRates,
+    /// Bytes a stream (a DMA port, a switch port) moves in a cycle.
+    pub stream_bytes_per_cycle: u32,
+    /// Bytes a cascade moves in a cycle.
+    pub cascade_bytes_per_cycle: u32,
+    /// Tasks a DMA channel's queue holds.
+    pub queue_depth: u32,
+    /// Largest buffer object a shim addresses, in bytes.
+    pub buffer_bytes_max: u64,
+    /// Largest repeat count of a task.
+    pub repeat_max: u32,
+    /// Bytes of one address unit: sizes, strides and offsets of descriptors are whole multiples.
+    pub granularity_bytes: u32,
+    /// Largest value of a lock.
+    pub lock_value_max: u32,
+    /// Peak of the host's DDR, in bytes per second; what the NPU gets of it is a profile's.
+    pub ddr_bytes_per_s: f64,
+    /// Hardware contexts (loaded programs).
+    pub hw_contexts: u32,
+    /// Where each value comes from, in the file's order.
+    pub facts: Vec<Fact>,
+}
+
+/// One clock level of dynamic power management.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DpmLevel {
+    /// Clock of the controller, in Hz.
+    pub npu_hz: f64,
+    /// Clock of the array, in Hz.
+    pub array_hz: f64,
+}
+
+/// Limits of one kind of tile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tile {
+    /// Data memory; 0 for a shim.
+    pub data_bytes: u64,
+    /// Banks of the data memory; 0 for a shim.
+    pub data_banks: u32,
+    /// DMA channels from memory to a stream.
+    pub mm2s: u32,
+    /// DMA channels from a stream to memory.
+    pub s2mm: u32,
+    /// Buffer descriptors.
+    pub bds: u32,
+    /// Buffer descriptors that one channel reaches.
+    pub bds_per_channel: u32,
+    /// Dimensions of a descriptor, without the iteration.
+    pub bd_dims: u32,
+    /// Width of a dimension's size. The outermost has no such field: the length bounds it.
+    pub wrap_bits: u32,
+    /// Width of a dimension's stride, counted in address units; a stride of 2^bits is the largest.
+    pub step_bits: u32,
+    /// Width of a descriptor's length, counted in address units.
+    pub length_bits: u32,
+    /// Width of the iteration's size; 2^bits iterations are the most.
+    pub iteration_bits: u32,
+    /// Locks.
+    pub locks: u32,
+    /// Outgoing ports of the stream switch.
+    pub ports: Ports,
+}
+
+/// Outgoing ports of a stream switch by direction. At the array's edge there are none outwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Away from the shims.
+    pub north: u32,
+    /// Towards the shims.
+    pub south: u32,
+    /// Towards higher columns.
+    pub east: u32,
+    /// Towards lower columns.
+    pub west: u32,
+}
+
+/// Multiply-accumulates of one core in a cycle, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MacRates {
+    /// 8-bit integers.
+    pub int8: u32,
+    /// bf16 with f32 accumulation.
+    pub bf16: u32,
+    /// bf16 emulated through blocks of shared exponent (bfp16).
+    pub bfp16: u32,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// The value's dotted key.
+    pub key: String,
+    /// The value as written.
+    pub value: String,
+    /// Its source.
+    pub source: String,
+    /// What contradicts it, or what it is derived from; may be empty.
+    pub note: String,
+}
+
+/// Machines that come with the crate: name and file.
+const BUILTIN: &[(&str, &str)] = &[("npu2", include_str!("../data/machines/npu2.toml"))];
+
+impl Machine {
+    /// AMD NPU2 (XDNA2): 8 columns of 4 compute tiles.
+    ///
+    /// # Panics
+    ///
+    /// Never: the embedded file is parsed in the tests.
+    pub fn npu2() -> Machine {
+        static NPU2: LazyLock<Machine> = LazyLock::new(|| match Machine::builtin("npu2") {
+            Some(machine) => machine,
+            None => unreachable!("the embedded file is parsed in the tests"),
+        });
+        NPU2.clone()
+    }
+
+    /// The machine of that name that comes with the crate.
+    pub fn builtin(name: &str) -> Option<Machine> {
+        let (_, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
+        parse::parse(text, "embedded").ok()
+    }
+
+    /// Names of the machines that come with the crate.
+    pub fn builtin_names() -> impl Iterator<Item = &'static str> {
+        BUILTIN.iter().map(|&(name, _)| name)
+    }
+
+    /// Reads a machine from the text of a file; `path` is for messages.
+    ///
+    /// A value is a table with `value` and, if one likes, `source` and `note`, or just the value.
+    /// With `base = "npu2"` at the top, what the file leaves out is taken from there; otherwise
+    /// every key of [`KEYS`] must be present.
+    ///
+    /// # Errors
+    ///
+    /// Text that is no TOML, an unknown key (the nearest is suggested), a missing one, a value of
+    /// the wrong type or out of its range.
+    pub fn from_toml(text: &str, path: &str) -> Result<Machine, MachineError> {
+        parse::parse(text, path)
+    }
+
+    /// Overrides one value: `cols=4`, `core.data_bytes=32768`, `dpm=low`, `dpm=3`.
+    ///
+    /// # Errors
+    ///
+    /// An unknown key (the nearest is suggested), a value that is no number or out of range.
+    pub fn set(&mut self, assignment: &str) -> Result<(), MachineError> {
+        parse::assign(self, assignment)
+    }
+
+    /// Compute tiles in all.
+    pub fn n_cores(&self) -> u32 {
+        self.cols * self.rows
+    }
+
+    /// Bytes in a second that one stream carries.
+    pub fn stream_bytes_per_s(&self) -> f64 {
+        f64::from(self.stream_bytes_per_cycle) * self.clock_hz
+    }
+
+    /// Bytes of L1 that buffers may take on one core: data memory less the stack.
+    pub fn l1_bytes(&self) -> u64 {
+        self.core.data_bytes.saturating_sub(self.stack_bytes)
+    }
+
+    /// Where the value of a dotted key comes from.
+    pub fn fact(&self, key: &str) -> Option<&Fact> {
+        self.facts.iter().find(|fact| fact.key == key)
+    }
+}
+
+#[cfg(test)]
+mod tests;

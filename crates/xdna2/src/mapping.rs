@@ -1,0 +1,294 @@
+//! Mappings: kernels laid onto the array, each with its builder, a scalar reference that knows
+//! nothing of the array, the rules of legal shapes and tilings, and data to try it on.
+//!
+//! | mapping | computes | shape |
+//! |---|---|---|
+//! | `gemm-f32`, `gemm-fused-cast`, `gemm-drain`, `gemm-direct`, `gemm-direct-f32` | `C = A · B` on 8 × 4 cores | `MxKxN` |
+//! | `gemm-megatile` | `C = A · B` in megatiles of seed 002 §3.1.2 | `MxKxN` |
+//! | `gemv` | `y = W · x` on 8 × 1 cores | `MxK` |
+//! | `rmsnorm`, `layernorm` | per row | `ROWSxCOLS` |
+//! | `rope` | half-split rotation per row | `ROWSxHEAD_DIM` |
+//! | `silu-mul`, `gelu-mul`, `gelu`, `add` | per element | `N` |
+//! | `add-2d`, `add-flat` | residual add per row, the second to a flat slot | `ROWSxCOLS` |
+//! | `flash-attention` | causal or full attention with grouped heads | `2048 32q/8kv d64 causal` |
+//!
+//! A [`Mapping`] is a row of [`TABLE`]; its names, shapes and tilings are what the command line
+//! takes. Builders refuse what cannot be built ([`BuildError`]) and leave the machine's limits to
+//! the verifier, save those that decide which tilings are worth listing.
+
+mod attention;
+mod compare;
+mod data;
+mod elementwise;
+mod gemm;
+mod gemv;
+mod megatile;
+mod parts;
+mod rowwise;
+mod streaming;
+
+pub use compare::{Comparison, Difference, compare};
+
+use crate::{Machine, Program};
+use std::fmt;
+
+/// Ordered names with numbers: a problem's dimensions, or the tile sizes of a mapping.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Named(Vec<(&'static str, u64)>);
+
+/// Dimensions of a problem.
+pub type Shape = Named;
+
+/// Tile sizes and herd of a mapping.
+pub type Tiling = Named;
+
+impl Named {
+    /// From names and numbers, in order.
+    pub fn new(pairs: &[(&'static str, u64)]) -> Named {
+        Named(pairs.to_vec())
+    }
+
+    /// The number of that name; 0 where there is none.
+    pub fn get(&self, name: &str) -> u64 {
+        self.0
+            .iter()
+            .find(|&&(n, _)| n == name)
+            .map_or(0, |&(_, v)| v)
+    }
+
+    /// The same with one number replaced; unknown names change nothing.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: u64) -> Named {
+        if let Some(pair) = self.0.iter_mut().find(|(n, _)| *n == name) {
+            pair.1 = value;
+        }
+        self
+    }
+
+    /// The pairs in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// The same with numbers replaced by those of `name=number` pairs, separated by commas.
+    ///
+    /// # Errors
+    /// Names the pair that is no pair, no number or no known name, and lists the known ones.
+    pub fn overridden(mut self, text: &str) -> Result<Named, ShapeError> {
+        for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| {
+                ShapeError::new(
+                    pair,
+                    "a tiling is a list of name=number, separated by commas",
+                )
+            })?;
+            let value = value.trim().parse().map_err(|_| {
+                ShapeError::new(pair, "the value is no whole number from 0 to 2^64 - 1")
+            })?;
+            let known: Vec<&str> = self.0.iter().map(|&(n, _)| n).collect();
+            match self.0.iter_mut().find(|(n, _)| *n == name.trim()) {
+                Some(at) => at.1 = value,
+                None => {
+                    let known = known.join(", ");
+                    return Err(ShapeError::new(pair, &format!("the names are {known}")));
+                }
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, value)) in self.0.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A shape or a tiling that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read `{text}`: {expected}")]
+pub struct ShapeError {
+    /// What was given.
+    pub text: String,
+    /// What is expected.
+    pub expected: String,
+}
+
+impl ShapeError {
+    fn new(text: &str, expected: &str) -> ShapeError {
+        ShapeError {
+            text: text.to_owned(),
+            expected: expected.to_owned(),
+        }
+    }
+}
+
+/// A shape or tiling that a mapping refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{mapping}: {rule}: {message}")]
+pub struct BuildError {
+    /// The mapping.
+    pub mapping: &'static str,
+    /// The rule it breaks.
+    pub rule: Rule,
+    /// What was asked, the limit, and what to do.
+    pub message: String,
+}
+
+/// Why a mapping refuses a shape or tiling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// A dimension is zero or beyond what offsets hold.
+    Range,
+    /// A dimension is not a whole number of tiles or vectors.
+    Divides,
+    /// The herd is larger than the array.
+    Herd,
+    /// A core's buffers exceed its L1.
+    L1,
+    /// A memory tile's buffers exceed it, or the software's own limit on a panel.
+    L2,
+    /// More streams than the shims have DMA channels.
+    Streams,
+    /// A stride beyond a descriptor's field.
+    Stride,
+    /// More iterations than repeat counts express.
+    Repeat,
+    /// A transfer is no whole number of address units (4 bytes).
+    Granularity,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::Range => "range",
+            Rule::Divides => "divides",
+            Rule::Herd => "herd",
+            Rule::L1 => "L1",
+            Rule::L2 => "L2",
+            Rule::Streams => "streams",
+            Rule::Stride => "stride",
+            Rule::Repeat => "repeat",
+            Rule::Granularity => "granularity",
+        })
+    }
+}
+
+/// How far a result may lie from the reference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// Equal bit for bit: the rule fixes every operation and its order.
+    Exact,
+    /// At most so many units in the last place of the output's type, or so far in absolute terms
+    /// (results near zero of cancelling terms).
+    Close {
+        /// Units in the last place.
+        ulps: u32,
+        /// Absolute difference.
+        absolute: f32,
+    },
+}
+
+/// What a problem costs at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Floating-point operations, a multiplication and an addition being two.
+    pub flops: u64,
+    /// Bytes to and from DDR when everything is moved once.
+    pub ddr_bytes: u64,
+}
+
+/// A kernel laid onto the array.
+pub trait Mapping: Sync {
+    /// Name on the command line: lower case, digits, `-`.
+    fn name(&self) -> &'static str;
+
+    /// One line on what it computes and how shapes are written.
+    fn summary(&self) -> &'static str;
+
+    /// A shape from its text (`2048x2048x8192`).
+    ///
+    /// # Errors
+    /// The text is no such shape.
+    fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError>;
+
+    /// The tiling to use when none is asked for: legal wherever any is.
+    fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling;
+
+    /// Legal tilings worth comparing, without duplicates.
+    fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling>;
+
+    /// The tile program.
+    ///
+    /// # Errors
+    /// Names the rule that shape or tiling breaks.
+    fn build(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        machine: &Machine,
+    ) -> Result<Program, BuildError>;
+
+    /// Contents of all slots of [`build`](Mapping::build)'s program before a run: seeded random
+    /// inputs, zeros in what the program writes.
+    fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>>;
+
+    /// What the output slots hold after a run: index and content.
+    fn reference(&self, shape: &Shape, tiling: &Tiling, slots: &[Vec<u8>])
+    -> Vec<(usize, Vec<u8>)>;
+
+    /// How close a run must come to the reference.
+    fn tolerance(&self) -> Tolerance;
+
+    /// What the problem costs at least.
+    fn work(&self, shape: &Shape) -> Work;
+}
+
+/// Every mapping, in the order of the module's table.
+pub const TABLE: &[&dyn Mapping] = &[
+    &gemm::F32,
+    &gemm::FUSED_CAST,
+    &gemm::DRAIN,
+    &gemm::DIRECT,
+    &gemm::DIRECT_F32,
+    &megatile::Megatile,
+    &gemv::Gemv,
+    &rowwise::RMSNORM,
+    &rowwise::LAYERNORM,
+    &rowwise::ROPE,
+    &elementwise::SILU_MUL,
+    &elementwise::GELU_MUL,
+    &elementwise::GELU,
+    &elementwise::ADD,
+    &elementwise::ADD_2D,
+    &elementwise::ADD_FLAT,
+    &attention::Attention,
+];
+
+/// The mapping of that name.
+pub fn find(name: &str) -> Option<&'static dyn Mapping> {
+    TABLE.iter().copied().find(|m| m.name() == name)
+}
+
+/// Largest dimension of a shape: the bytes of two multiplied stay far from overflow.
+const DIM_MAX: u64 = 1 << 28;
+
+/// Dimensions written `AxBxC`, each from 1 to [`DIM_MAX`].
+fn parse_dims<const N: usize>(text: &str, names: [&'static str; N]) -> Result<Shape, ShapeError> {
+    let form = names.map(str::to_uppercase).join("x");
+    let expected = format!("the shape is {form}, whole numbers from 1 to {DIM_MAX}");
+    let parts: Vec<&str> = text.trim().split(['x', 'X', '×']).collect();
+    let mut pairs = Vec::with_capacity(N);
+    for (i, name) in names.into_iter().enumerate() {
+        let value = parts.get(i).and_then(|p| p.trim().parse::<u64>().ok());
+        match value {
+            Some(v) if (1..=DIM_MAX).contains(&v) && parts.len() == N => pairs.push((name, v)),
+            _ => return Err(ShapeError::new(text, &expected)),
+        }
+    }
+    Ok(Named(pairs))
+}

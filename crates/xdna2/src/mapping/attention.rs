@@ -1,0 +1,351 @@
+//! Flash attention as a cascade: grouped-query, causal or full (seed 000 B2.6).
+//!
+//! A launch iteration treats `unroll` heads, `q_tiles · tile_kv` queries of each, and one chunk of
+//! `tile_dv` value columns. A column of cores owns one head's tile of queries; its rows are the
+//! cascade's stages. Stage `s` treats the tiles of keys `s, s + stages, …` with a running maximum,
+//! sum and output of its own; then the states are joined down the cascade, from the top row to row
+//! 0, which divides and sends the result. K and V stream anew for every iteration and scores are
+//! recomputed for every chunk of values, because L1 holds no more.
+//!
+//! A core has two incoming DMA channels for Q, K and V. So Q comes first on K's stream, broadcast
+//! along the row like K, and a core keeps the tile of its own column; hence tiles of queries and
+//! keys have the same size. A stream of keys and one of values for each stage of each head take all
+//! 16 shim channels.
+
+mod cores;
+mod reference;
+mod shape;
+
+use super::data::Random;
+use super::parts::{
+    Checks, at, constant, core, deep, end, i, int, pattern, slot, small, stage, stream,
+};
+use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+use crate::program::{Affine, Channel, Launch, Link, Order, Pattern, Place, Span, Transfer, Var};
+use crate::{Machine, Program};
+use millrace_npu::{Element, Role};
+use shape::Plan;
+
+/// The attention.
+pub(super) struct Attention;
+
+// Bundles of one head, in this order; cores of every head have the same program but for them.
+const KEYS_IN: usize = 0;
+const KEYS: usize = 1;
+const VALUES_IN: usize = 2;
+const VALUES: usize = 3;
+const CASCADE: usize = 4;
+const Y: usize = 5;
+const Y_OUT: usize = 6;
+const BUNDLES: usize = 7;
+
+impl Plan {
+    fn launch(&self) -> Launch {
+        let mut launch = Launch {
+            name: "attention".to_owned(),
+            args: vec![0, 1, 2, 3],
+            grid: self.grid().map(small).to_vec(),
+            order: Order::Sequential,
+            channels: Vec::new(),
+            stages: Vec::new(),
+            transfers: Vec::new(),
+            herds: Vec::new(),
+        };
+        for head in 0..self.unroll {
+            self.add_channels(&mut launch, head);
+            self.add_stages(&mut launch, head);
+            self.add_transfers(&mut launch, head);
+            launch.herds.push(self.herd(head));
+        }
+        launch
+    }
+
+    /// First column of a head's cores.
+    fn col0(&self, head: u64) -> u64 {
+        head * self.q_tiles
+    }
+
+    /// Column of the memory tile and shim that serve a stage of a head.
+    fn stage_col(&self, head: u64) -> Affine {
+        i(0, 1) + int(head * self.stages)
+    }
+
+    fn state_elements(&self) -> u64 {
+        self.tile_kv * (self.tile_dv + 2)
+    }
+
+    fn add_channels(&self, launch: &mut Launch, head: u64) {
+        let bf16 = Element::Bf16;
+        let (tile, dv) = (self.tile_kv, self.tile_dv);
+        let stages = [self.stages];
+        let keys_tile = [self.tile_dk / 8, tile / 8, 8, 8];
+        let values_tile = [dv / 8, tile / 8, 8, 8];
+        let stage_col = || self.stage_col(head);
+        let own_col = || i(0, 1) + int(self.col0(head));
+        let name = |part: &str| format!("{part}{head}");
+        let shim = || Place::Shim(stage_col());
+        let memory = || Place::Memory(stage_col());
+        let row = || Place::Core {
+            col: Span::Range {
+                start: small(self.col0(head)),
+                len: small(self.q_tiles),
+            },
+            row: at(i(0, 1)),
+        };
+        let keys = stream(&name("keys"), &stages, bf16, &keys_tile, memory(), row());
+        let values = stream(
+            &name("values"),
+            &stages,
+            bf16,
+            &values_tile,
+            memory(),
+            row(),
+        );
+        launch.channels.extend([
+            stream(
+                &name("keys_in"),
+                &stages,
+                bf16,
+                &[tile, self.head_dim],
+                shim(),
+                memory(),
+            ),
+            deep(keys, self.l1_depth),
+            stream(
+                &name("values_in"),
+                &stages,
+                bf16,
+                &[tile, dv],
+                shim(),
+                memory(),
+            ),
+            deep(values, self.l1_depth),
+            self.cascade(&name("cascade"), own_col()),
+        ]);
+        launch.channels.extend(self.result_channels(head));
+    }
+
+    fn result_channels(&self, head: u64) -> [Channel; 2] {
+        let bf16 = Element::Bf16;
+        let (tile, dv) = (self.tile_kv, self.tile_dv);
+        let values_tile = [dv / 8, tile / 8, 8, 8];
+        let own_col = || i(0, 1) + int(self.col0(head));
+        let name = |part: &str| format!("{part}{head}");
+        // The last row gives its result to the memory tile below it.
+        let last = core(at(own_col()), at(constant(0)));
+        let result = stream(
+            &name("y"),
+            &[self.q_tiles],
+            bf16,
+            &values_tile,
+            last,
+            Place::Memory(own_col()),
+        );
+        let out = stream(
+            &name("y_out"),
+            &[self.q_tiles],
+            bf16,
+            &[tile, dv],
+            Place::Memory(own_col()),
+            Place::Shim(own_col()),
+        );
+        [deep(result, 1), out]
+    }
+
+    /// From the row above to each row but the top one.
+    fn cascade(&self, name: &str, col: Affine) -> Channel {
+        let from = core(at(col.clone()), at(i(1, 1) + 1));
+        let to = core(at(col), at(i(1, 1)));
+        let bundle = [self.q_tiles, (self.stages - 1).max(1)];
+        let block = [self.state_elements()];
+        Channel {
+            depth: 1,
+            link: Link::Cascade,
+            ..stream(name, &bundle, Element::Bf16, &block, from, to)
+        }
+    }
+
+    fn add_stages(&self, launch: &mut Launch, head: u64) {
+        let bf16 = Element::Bf16;
+        let base = head as usize * self.bundles();
+        let (tile, d, dv) = (self.tile_kv, self.head_dim, self.tile_dv);
+        let index = || vec![i(0, 1)];
+        let whole = |n: u64| pattern(constant(0), &[(n, 1)]);
+        // Row-major in the memory tile, 8 × 8 blocks by column on the stream.
+        let blocked = |width: u64| pattern(constant(0), &[(width / 8, 8), (tile, width), (8, 1)]);
+        let name = |part: &str| format!("{part}{head}_l2");
+        let keys = [
+            end(base + KEYS_IN, index(), whole(tile * d)),
+            end(base + KEYS, index(), blocked(d)),
+        ];
+        let values = [
+            end(base + VALUES_IN, index(), whole(tile * dv)),
+            end(base + VALUES, index(), blocked(dv)),
+        ];
+        let result = [
+            end(base + self.y(), index(), blocked(dv)),
+            end(base + self.y_out(), index(), whole(tile * dv)),
+        ];
+        let col = self.stage_col(head);
+        let own_col = i(0, 1) + int(self.col0(head));
+        let mut keys = stage(
+            &name("keys"),
+            self.stages,
+            col.clone(),
+            bf16,
+            &[tile, d],
+            keys,
+        );
+        let mut values = stage(&name("values"), self.stages, col, bf16, &[tile, dv], values);
+        keys.copies = 2;
+        values.copies = 2;
+        let result = stage(&name("y"), self.q_tiles, own_col, bf16, &[tile, dv], result);
+        launch.stages.extend([keys, values, result]);
+    }
+
+    fn add_transfers(&self, launch: &mut Launch, head: u64) {
+        let base = head as usize * self.bundles();
+        let (tile, d) = (self.tile_kv, self.head_dim);
+        let (q, kv) = (self.q_layout(), self.kv_layout());
+        let per_stage = self.n_keys / (tile * self.stages);
+        let chunk = int(self.tile_dv);
+        // Every stage gets all queries of the head's iteration.
+        let queries = pattern(
+            self.q_head(head)
+                .plus(Var::Grid(0), int(self.tile_q() * q.row)),
+            &[(self.tile_q(), q.row), (d, 1)],
+        );
+        let first_key = self.kv_head(head).plus(Var::Index(0), int(tile * kv.row));
+        let step = self.stages * tile * kv.row;
+        let keys = [(per_stage, step), (tile, kv.row), (d, 1)];
+        let values = [(per_stage, step), (tile, kv.row), (self.tile_dv, 1)];
+        let first_value = first_key.clone().plus(Var::Grid(3), chunk);
+        let result = pattern(
+            self.q_head(head)
+                .plus(Var::Grid(0), int(self.tile_q() * q.row))
+                .plus(Var::Grid(3), chunk)
+                .plus(Var::Index(0), int(tile * q.row)),
+            &[(tile, q.row), (self.tile_dv, 1)],
+        );
+        let transfer = |count: u64, arg: usize, channel: usize, pattern: Pattern| Transfer {
+            dims: vec![small(count)],
+            loops: Vec::new(),
+            arg,
+            channel: base + channel,
+            index: vec![i(0, 1)],
+            pattern,
+        };
+        launch.transfers.extend([
+            transfer(self.stages, 0, KEYS_IN, queries),
+            transfer(self.stages, 1, KEYS_IN, pattern(first_key, &keys)),
+            transfer(self.stages, 2, VALUES_IN, pattern(first_value, &values)),
+            transfer(self.q_tiles, 3, self.y_out(), result),
+        ]);
+    }
+
+    /// Channels of a head: a single stage has no cascade.
+    fn bundles(&self) -> usize {
+        if self.stages == 1 {
+            BUNDLES - 1
+        } else {
+            BUNDLES
+        }
+    }
+
+    fn y(&self) -> usize {
+        if self.stages == 1 { CASCADE } else { Y }
+    }
+
+    fn y_out(&self) -> usize {
+        if self.stages == 1 { Y } else { Y_OUT }
+    }
+}
+
+impl Mapping for Attention {
+    fn name(&self) -> &'static str {
+        "flash-attention"
+    }
+
+    fn summary(&self) -> &'static str {
+        "O = softmax(Q K^T / sqrt(d)) V, bf16; `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first]`"
+    }
+
+    fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
+        shape::parse(text)
+    }
+
+    fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
+        shape::default(shape, machine)
+    }
+
+    fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        shape::all(shape, machine)
+    }
+
+    fn build(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        machine: &Machine,
+    ) -> Result<Program, BuildError> {
+        let p = Plan::new(shape, tiling);
+        let checks = Checks {
+            mapping: self.name(),
+        };
+        checks.bounded(shape, tiling)?;
+        p.check(machine)?;
+        let mut launch = p.launch();
+        if p.stages == 1 {
+            launch.channels.retain(|c| c.link != Link::Cascade);
+        }
+        let q_shape = p.slot_shape(p.n_queries, p.n_heads);
+        let kv_shape = p.slot_shape(p.n_keys, p.n_kv_heads);
+        let bf16 = Element::Bf16;
+        Ok(Program {
+            name: "flash_attention".to_owned(),
+            slots: vec![
+                slot("q", bf16, &q_shape, Role::Input),
+                slot("k", bf16, &kv_shape, Role::Input),
+                slot("v", bf16, &kv_shape, Role::Input),
+                slot("y", bf16, &q_shape, Role::Output),
+            ],
+            launches: vec![launch],
+        })
+    }
+
+    fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
+        let d = shape.get("head_dim");
+        let n_q = shape.get("n_heads") * shape.get("n_queries") * d;
+        let n_kv = shape.get("n_kv_heads") * shape.get("n_keys") * d;
+        let mut random = Random::new(seed);
+        let q = random.bf16_bytes(n_q, 2.0);
+        let k = random.bf16_bytes(n_kv, 2.0);
+        let v = random.bf16_bytes(n_kv, 2.0);
+        vec![q, k, v, vec![0; 2 * n_q as usize]]
+    }
+
+    fn reference(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        vec![(3, reference::run(&Plan::new(shape, tiling), slots))]
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::Exact
+    }
+
+    /// A causal mask halves the operations, as published rates count them.
+    fn work(&self, shape: &Shape) -> Work {
+        let d = shape.get("head_dim");
+        let (heads, kv_heads) = (shape.get("n_heads"), shape.get("n_kv_heads"));
+        let (queries, keys) = (shape.get("n_queries"), shape.get("n_keys"));
+        let full = 4 * heads * queries * keys * d;
+        Work {
+            flops: full / (1 + shape.get("causal")),
+            ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Shapes of attention and their tilings.
+
+use crate::Machine;
+use crate::mapping::parts::{Checks, divisors, int};
+use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
+use crate::program::{Affine, Var};
+
+/// Shape and tiling as plain numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) n_queries: u64,
+    pub(super) n_keys: u64,
+    pub(super) n_heads: u64,
+    pub(super) n_kv_heads: u64,
+    pub(super) head_dim: u64,
+    pub(super) causal: bool,
+    seq_first: bool,
+    /// Queries, and keys, of a core's tile.
+    pub(super) tile_kv: u64,
+    /// Elements of the head dimension that a block of K has.
+    pub(super) tile_dk: u64,
+    /// Columns of V and of the output that an iteration treats.
+    pub(super) tile_dv: u64,
+    pub(super) q_tiles: u64,
+    pub(super) stages: u64,
+    /// Heads of an iteration.
+    pub(super) unroll: u64,
+    pub(super) causal_skip: bool,
+    pub(super) l1_depth: u64,
+}
+
+/// Where heads and rows of a slot lie, in elements.
+pub(super) struct Layout {
+    pub(super) head: u64,
+    pub(super) row: u64,
+}
+
+impl Plan {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
+        Plan {
+            n_queries: shape.get("n_queries"),
+            n_keys: shape.get("n_keys"),
+            n_heads: shape.get("n_heads"),
+            n_kv_heads: shape.get("n_kv_heads"),
+            head_dim: shape.get("head_dim"),
+            causal: shape.get("causal") == 1,
+            seq_first: shape.get("seq_first") == 1,
+            tile_kv: tiling.get("tile_kv"),
+            tile_dk: tiling.get("tile_dk"),
+            tile_dv: tiling.get("tile_dv"),
+            q_tiles: tiling.get("q_tiles"),
+            stages: tiling.get("stages"),
+            unroll: tiling.get("unroll"),
+            causal_skip: tiling.get("causal_skip") == 1,
+            l1_depth: tiling.get("l1_depth"),
+        }
+    }
+
+    fn tiling(&self) -> Tiling {
+        Named::new(&[
+            ("tile_kv", self.tile_kv),
+            ("tile_dk", self.tile_dk),
+            ("tile_dv", self.tile_dv),
+            ("q_tiles", self.q_tiles),
+            ("stages", self.stages),
+            ("unroll", self.unroll),
+            ("causal_skip", u64::from(self.causal_skip)),
+            ("l1_depth", self.l1_depth),
+        ])
+    }
+
+    /// Queries of an iteration.
+    pub(super) fn tile_q(&self) -> u64 {
+        self.q_tiles * self.tile_kv
+    }
+
+    pub(super) fn dk_chunks(&self) -> u64 {
+        self.head_dim / self.tile_dk
+    }
+
+    /// 1/√d.
+    pub(super) fn scale(&self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
+    }
+
+    fn group(&self) -> u64 {
+        self.n_heads / self.n_kv_heads
+    }
+
+    /// Whether an iteration's heads have key-value heads of their own, rather than share one.
+    fn spreads_kv(&self) -> bool {
+        self.n_kv_heads.is_multiple_of(self.unroll)
+    }
+
+    /// Tiles of queries, key-value heads, heads of a group, chunks of values.
+    pub(super) fn grid(&self) -> [u64; 4] {
+        let (kv, group) = if self.spreads_kv() {
+            (self.n_kv_heads / self.unroll, self.group())
+        } else {
+            (self.n_kv_heads, self.group() / self.unroll)
+        };
+        let chunks = self.head_dim / self.tile_dv;
+        [self.n_queries / self.tile_q(), kv, group, chunks]
+    }
+
+    fn layout(&self, heads: u64, rows: u64) -> Layout {
+        if self.seq_first {
+            Layout {
+                head: self.head_dim,
+                row: heads * self.head_dim,
+            }
+        } else {
+            Layout {
+                head: rows * self.head_dim,
+                row: self.head_dim,
+            }
+        }
+    }
+
+    /// Of Q and the output.
+    pub(super) fn q_layout(&self) -> Layout {
+        self.layout(self.n_heads, self.n_queries)
+    }
+
+    /// Of K and V.
+    pub(super) fn kv_layout(&self) -> Layout {
+        self.layout(self.n_kv_heads, self.n_keys)
+    }
+
+    /// Shape of a slot of so many rows and heads.
+    pub(super) fn slot_shape(&self, rows: u64, heads: u64) -> [u64; 3] {
+        if self.seq_first {
+            [rows, heads, self.head_dim]
+        } else {
+            [heads, rows, self.head_dim]
+        }
+    }
+
+    /// Start of the iteration's `unrolled`-th head in Q.
+    pub(super) fn q_head(&self, unrolled: u64) -> Affine {
+        let head = self.q_layout().head;
+        let apart = if self.spreads_kv() {
+            self.n_heads / self.unroll
+        } else {
+            self.group() / self.unroll
+        };
+        Affine::new(int(unrolled * apart * head))
+            .plus(Var::Grid(1), int(self.group() * head))
+            .plus(Var::Grid(2), int(head))
+    }
+
+    /// Start of its keys and values.
+    pub(super) fn kv_head(&self, unrolled: u64) -> Affine {
+        let head = self.kv_layout().head;
+        let apart = if self.spreads_kv() {
+            self.n_kv_heads / self.unroll
+        } else {
+            0
+        };
+        Affine::new(int(unrolled * apart * head)).plus(Var::Grid(1), int(head))
+    }
+
+    fn l1_bytes(&self) -> u64 {
+        let tile = self.tile_kv;
+        let state = tile * (self.tile_dv + 2);
+        let streams = self.l1_depth * tile * (self.tile_dk + self.tile_dv);
+        let kept = tile * (self.head_dim + tile + 1);
+        // Own state, that from above, and that for the row below (in row 0 the result).
+        2 * (streams + kept + 3 * state)
+    }
+
+    pub(super) fn check(&self, machine: &Machine) -> Result<(), BuildError> {
+        let checks = Checks {
+            mapping: "flash-attention",
+        };
+        for (name, value) in [("unroll", self.unroll), ("l1_depth", self.l1_depth)] {
+            checks.ensure((1..=2).contains(&value), Rule::Range, || {
+                format!("{name} = {value}; it is 1 or 2")
+            })?;
+        }
+        let edge = ("the matrix unit's edge", 8);
+        for (name, size) in [
+            ("tile_kv", self.tile_kv),
+            ("tile_dk", self.tile_dk),
+            ("tile_dv", self.tile_dv),
+        ] {
+            checks.divides((name, size), edge)?;
+        }
+        checks.ensure(self.q_tiles > 0 && self.stages > 0, Rule::Range, || {
+            "q_tiles and stages are at least 1".to_owned()
+        })?;
+        checks.herd(self.unroll * self.q_tiles, self.stages, machine)?;
+        let columns = self.unroll * self.stages;
+        checks.ensure(columns <= u64::from(machine.cols), Rule::Streams, || {
+            format!(
+                "{columns} stages need a memory tile and two shim streams each; the array has {} \
+                 columns",
+                machine.cols
+            )
+        })?;
+        self.check_shape(checks, machine)?;
+        checks.l1(self.l1_bytes(), machine)
+    }
+
+    fn check_shape(&self, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
+        checks.divides(
+            ("heads", self.n_heads),
+            ("key-value heads", self.n_kv_heads),
+        )?;
+        let kv = self.spreads_kv();
+        checks.ensure(kv || self.group().is_multiple_of(self.unroll), Rule::Divides, || {
+            format!(
+                "neither the {} key-value heads nor their {} heads each come in groups of unroll = \
+                 {}; set unroll=1",
+                self.n_kv_heads,
+                self.group(),
+                self.unroll
+            )
+        })?;
+        checks.divides(
+            ("queries", self.n_queries),
+            ("q_tiles * tile_kv", self.tile_q()),
+        )?;
+        checks.divides(
+            ("keys", self.n_keys),
+            ("stages * tile_kv", self.stages * self.tile_kv),
+        )?;
+        checks.divides(("head_dim", self.head_dim), ("tile_dk", self.tile_dk))?;
+        checks.divides(("head_dim", self.head_dim), ("tile_dv", self.tile_dv))?;
+        let square = self.n_queries == self.n_keys;
+        checks.ensure(square || !self.causal, Rule::Range, || {
+            format!(
+                "a causal mask over {} queries and {} keys; they must be as many",
+                self.n_queries, self.n_keys
+            )
+        })?;
+        checks.ensure(self.causal || !self.causal_skip, Rule::Range, || {
+            "causal_skip=1 without a causal mask; set it to 0".to_owned()
+        })?;
+        let step = 2 * self.stages * self.tile_kv * self.kv_layout().row;
+        checks.stride("stages * tile_kv keys", step, machine)?;
+        checks.stride("a row of Q", 2 * self.q_layout().row, machine)
+    }
+}
+
+/// Reads `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first]`.
+pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
+    const EXPECTED: &str = "the shape is `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first]`, \
+                            for example `2048 32q/8kv d64 causal`; whole numbers from 1 to 2^20";
+    let error = || ShapeError::new(text, EXPECTED);
+    let number = |word: &str| {
+        let value = word.parse::<u64>().ok();
+        value
+            .filter(|v| (1..=1 << 20).contains(v))
+            .ok_or_else(error)
+    };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (required, seq_first) = match words[..] {
+        [a, b, c, d] => ([a, b, c, d], 0),
+        [a, b, c, d, "seq-first"] => ([a, b, c, d], 1),
+        _ => return Err(error()),
+    };
+    let [lengths, heads, dim, mask] = required;
+    let (queries, keys) = lengths.split_once('x').unwrap_or((lengths, lengths));
+    let (heads, kv_heads) = heads.split_once('/').ok_or_else(error)?;
+    let heads = heads.strip_suffix('q').ok_or_else(error)?;
+    let kv_heads = kv_heads.strip_suffix("kv").ok_or_else(error)?;
+    let causal = match mask {
+        "causal" => 1,
+        "full" => 0,
+        _ => return Err(error()),
+    };
+    Ok(Named::new(&[
+        ("n_queries", number(queries)?),
+        ("n_keys", number(keys)?),
+        ("n_heads", number(heads)?),
+        ("n_kv_heads", number(kv_heads)?),
+        (
+            "head_dim",
+            number(dim.strip_prefix('d').ok_or_else(error)?)?,
+        ),
+        ("causal", causal),
+        ("seq_first", seq_first),
+    ]))
+}
+
+/// Plans from the production configuration downwards: 64 × 64 tiles of two heads on all cores, for
+/// head dimensions beyond 128 one head in 32 × 32 tiles.
+fn candidates(shape: &Shape, machine: &Machine) -> Vec<Plan> {
+    let d = shape.get("head_dim");
+    let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
+    let (tile_max, unrolls) = if d > 128 { (32, [1, 2]) } else { (64, [2, 1]) };
+    let down = |n: u64, limit: u64| divisors(n).into_iter().rev().filter(move |&x| x <= limit);
+    let mut plans = Vec::new();
+    for tile_kv in down(shape.get("n_keys"), tile_max) {
+        for unroll in unrolls {
+            for stages in (1..=rows).rev().filter(|s| s.is_power_of_two()) {
+                for q_tiles in (1..=cols / unroll).rev().filter(|q| q.is_power_of_two()) {
+                    for tile_dv in down(d, if d > 128 { 128 } else { 64 }) {
+                        for tile_dk in down(d, 128) {
+                            let tiling = Named::new(&[
+                                ("tile_kv", tile_kv),
+                                ("tile_dk", tile_dk),
+                                ("tile_dv", tile_dv),
+                                ("q_tiles", q_tiles),
+                                ("stages", stages),
+                                ("unroll", unroll),
+                                ("causal_skip", 0),
+                                ("l1_depth", 1),
+                            ]);
+                            let plan = Plan::new(shape, &tiling);
+                            if plan.check(machine).is_ok() {
+                                plans.push(plan);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    plans
+}
+
+/// The first candidate that fits.
+pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
+    let plans = candidates(shape, machine);
+    let busiest = plans.iter().map(|p| p.unroll * p.q_tiles * p.stages).max();
+    let best = plans
+        .iter()
+        .find(|p| Some(p.unroll * p.q_tiles * p.stages) == busiest);
+    best.map_or_else(
+        || {
+            Named::new(&[
+                ("tile_kv", 8),
+                ("tile_dk", 8),
+                ("tile_dv", 8),
+                ("q_tiles", 1),
+                ("stages", 1),
+                ("unroll", 1),
+                ("causal_skip", 0),
+                ("l1_depth", 1),
+            ])
+        },
+        Plan::tiling,
+    )
+}
+
+/// Candidates on at least half as many cores as the default, without and with causal skipping.
+pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+    let plans = candidates(shape, machine);
+    let cores = |p: &Plan| p.unroll * p.q_tiles * p.stages;
+    let busiest = plans.iter().map(cores).max().unwrap_or(0);
+    let mut tilings = Vec::new();
+    for plan in plans {
+        if 2 * cores(&plan) < busiest || plan.tile_dk < 16 || plan.tile_dv < 16 {
+            continue;
+        }
+        tilings.push(plan.tiling());
+        if plan.causal {
+            tilings.push(plan.tiling().with("causal_skip", 1));
+        }
+    }
+    if tilings.is_empty() && busiest > 0 {
+        tilings.push(default(shape, machine));
+    }
+    tilings
+}

@@ -1,0 +1,388 @@
+//! Row-wise kernels on one row of cores: norms (seed 000 B2.1) and rotary embedding (B2.4).
+//!
+//! Rows stream DDR to L1 and back. Norms give a column consecutive rows and broadcast their
+//! parameters to all cores once; rotation interleaves rows (core `t` takes rows `t`, `t + cores`, …)
+//! and streams a table row with every row. Three streams a core exhaust the shims at 8 cores.
+
+mod reference;
+
+use super::data::Random;
+use super::parts::{
+    Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
+    launch, new, pattern, put, repeat, slot, small, stream, upto, x, y,
+};
+use super::{
+    BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
+};
+use crate::program::{Launch, Op, Order, Pattern, Place, Transfer, Var};
+use crate::{Machine, Program};
+use millrace_npu::{Element, Role};
+
+/// What is done with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Function {
+    RmsNorm,
+    LayerNorm,
+    Rope,
+}
+
+/// A kernel that treats rows alone.
+pub(super) struct Rowwise {
+    name: &'static str,
+    summary: &'static str,
+    function: Function,
+}
+
+/// RMSNorm with a scale by column.
+pub(super) const RMSNORM: Rowwise = Rowwise {
+    name: "rmsnorm",
+    summary: "y = x / sqrt(mean(x^2) + 1e-5) * gamma by row, bf16; ROWSxCOLS",
+    function: Function::RmsNorm,
+};
+
+/// LayerNorm with scale and shift by column.
+pub(super) const LAYERNORM: Rowwise = Rowwise {
+    name: "layernorm",
+    summary: "y = (x - mean) / sqrt(variance + 1e-5) * gamma + beta by row, bf16; ROWSxCOLS",
+    function: Function::LayerNorm,
+};
+
+/// Rotary position embedding, half-split.
+pub(super) const ROPE: Rowwise = Rowwise {
+    name: "rope",
+    summary: "rotates (x[i], x[i + d/2]) by a table row (cos | sin), bf16; ROWSxHEAD_DIM",
+    function: Function::Rope,
+};
+
+/// The norms' ε (`RMSNorm_bf16.md`).
+const EPSILON: f32 = 1e-5;
+
+/// Shape and tiling as plain numbers.
+#[derive(Clone, Copy)]
+struct Plan {
+    n_rows: u64,
+    width: u64,
+    /// Rows of one block.
+    tile_rows: u64,
+    cols: u64,
+    rows: u64,
+    depth: u64,
+}
+
+impl Rowwise {
+    fn plan(&self, shape: &Shape, tiling: &Tiling) -> Plan {
+        Plan {
+            n_rows: shape.get("rows"),
+            width: shape.get(self.width_name()),
+            tile_rows: tiling.get("tile_rows"),
+            cols: tiling.get("cols"),
+            rows: tiling.get("rows"),
+            depth: tiling.get("l1_depth"),
+        }
+    }
+
+    fn width_name(&self) -> &'static str {
+        if self.function == Function::Rope {
+            "head_dim"
+        } else {
+            "cols"
+        }
+    }
+
+    /// Slots of one row each that all cores share.
+    fn parameters(&self) -> &'static [&'static str] {
+        match self.function {
+            Function::RmsNorm => &["gamma"],
+            Function::LayerNorm => &["gamma", "beta"],
+            Function::Rope => &[],
+        }
+    }
+
+    fn check(&self, p: &Plan, machine: &Machine) -> Result<(), BuildError> {
+        let checks = Checks { mapping: self.name };
+        checks.herd(p.cols, p.rows, machine)?;
+        let n_cores = p.cols * p.rows;
+        let ports = 2 * u64::from(machine.cols);
+        let asked = match self.function {
+            Function::Rope => 2 * n_cores,
+            _ => n_cores + 1,
+        };
+        checks.ensure(asked <= ports, Rule::Streams, || {
+            format!(
+                "{n_cores} cores need {asked} shim streams to read, there are {ports}; take a \
+                 smaller herd"
+            )
+        })?;
+        checks.divides(("rows of the shape", p.n_rows), ("cols * rows", n_cores))?;
+        let share = p.n_rows / n_cores;
+        checks.divides(("rows of a core", share), ("tile_rows", p.tile_rows))?;
+        let vector = if self.function == Function::Rope {
+            16
+        } else {
+            2
+        };
+        let width = (self.width_name(), p.width);
+        if self.function == Function::Rope {
+            checks.divides(width, ("the vector unit's lanes", vector))?;
+        }
+        checks.ensure(p.width.is_multiple_of(2), Rule::Granularity, || {
+            let width = p.width;
+            format!("a row of {width} bf16 values ends within an address unit of 4 bytes; pad it")
+        })?;
+        checks.ensure((1..=2).contains(&p.depth), Rule::Range, || {
+            format!("l1_depth = {}; it is 1, or 2 for ping-pong", p.depth)
+        })?;
+        checks.stride(
+            "cols * rows * tile_rows rows",
+            2 * n_cores * p.tile_rows * p.width,
+            machine,
+        )?;
+        let streams = if self.function == Function::Rope {
+            3
+        } else {
+            2
+        };
+        let parameters = self.parameters().len() as u64;
+        let bytes = 2 * p.width * (streams * p.depth * p.tile_rows + parameters);
+        checks.l1(bytes, machine)
+    }
+
+    /// A core's rows: consecutive for norms, interleaved by blocks for the rotation.
+    fn walk(&self, p: &Plan) -> Pattern {
+        let n_cores = p.cols * p.rows;
+        let share = p.n_rows / n_cores * p.width;
+        let piece = p.tile_rows * p.width;
+        let (step, dims) = match self.function {
+            Function::Rope => (piece, vec![(share / piece, n_cores * piece), (piece, 1)]),
+            _ => (share, vec![(share, 1)]),
+        };
+        pattern(i(0, step).plus(Var::Index(1), int(p.cols * step)), &dims)
+    }
+
+    fn launch(&self, p: &Plan, machine: &Machine) -> Launch {
+        let parameters = self.parameters();
+        let streams: &[(&str, usize, bool)] = match self.function {
+            Function::Rope => &[("x", 0, true), ("table", 1, true), ("y", 2, false)],
+            Function::RmsNorm => &[("x", 0, true), ("y", 2, false)],
+            Function::LayerNorm => &[("x", 0, true), ("y", 3, false)],
+        };
+        let n_args = 2 + parameters.len().max(1);
+        let args: Vec<usize> = (0..n_args).collect();
+        let mut launch = launch(self.name, &args, &[], Order::Sequential);
+        for &(name, arg, reads) in streams {
+            self.add_stream(&mut launch, p, machine, (name, arg, reads));
+        }
+        if !parameters.is_empty() {
+            let to = core(upto(p.cols), upto(p.rows));
+            let from = Place::Shim(constant(0));
+            let channel = stream("parameters", &[], Element::Bf16, &[p.width], from, to);
+            let id = launch.channels.len();
+            launch.channels.push(deep(channel, parameters.len() as u64));
+            for parameter in 0..parameters.len() {
+                launch.transfers.push(Transfer {
+                    dims: Vec::new(),
+                    loops: Vec::new(),
+                    arg: 1 + parameter,
+                    channel: id,
+                    index: Vec::new(),
+                    pattern: pattern(constant(0), &[(p.width, 1)]),
+                });
+            }
+        }
+        launch.herds = vec![herd("cores", p.cols, p.rows, Vec::new(), self.body(p))];
+        launch
+    }
+
+    fn add_stream(
+        &self,
+        launch: &mut Launch,
+        p: &Plan,
+        machine: &Machine,
+        (name, arg, reads): (&str, usize, bool),
+    ) {
+        let bundle = [p.cols, p.rows];
+        let here = core(at(i(0, 1)), at(i(1, 1)));
+        let col = if p.cols * p.rows <= u64::from(machine.cols) {
+            i(0, 1).plus(Var::Index(1), int(p.cols))
+        } else {
+            i(0, 1)
+        };
+        let shim = Place::Shim(col);
+        let (from, to) = if reads { (shim, here) } else { (here, shim) };
+        let block = [p.tile_rows, p.width];
+        let channel = stream(name, &bundle, Element::Bf16, &block, from, to);
+        launch.transfers.push(Transfer {
+            dims: bundle.map(small).to_vec(),
+            loops: Vec::new(),
+            arg,
+            channel: launch.channels.len(),
+            index: vec![i(0, 1), i(1, 1)],
+            pattern: self.walk(p),
+        });
+        launch.channels.push(deep(channel, p.depth));
+    }
+
+    fn body(&self, p: &Plan) -> Vec<Op> {
+        let dims = [p.tile_rows, p.width];
+        let n_blocks = p.n_rows / (p.cols * p.rows) / p.tile_rows;
+        let here = || vec![x(), y()];
+        if self.function == Function::Rope {
+            let operands = [block(0), block(1), block(2)];
+            let step = vec![
+                get(0, here(), 0),
+                get(1, here(), 1),
+                new(2, here(), 2),
+                call("rope_halfsplit_bf16", &dims, &operands),
+                free(0),
+                free(1),
+                put(2),
+            ];
+            return vec![repeat(n_blocks, step)];
+        }
+        let n = self.parameters().len() as u8;
+        let kernel = if n == 1 {
+            "rmsnorm_bf16"
+        } else {
+            "layernorm_bf16"
+        };
+        // Blocks 2 and on are the parameters, held throughout.
+        let mut body: Vec<Op> = (0..n).map(|j| get(2, Vec::new(), 2 + j)).collect();
+        let mut operands = vec![block(0)];
+        operands.extend((0..n).map(|j| block(2 + j)));
+        operands.push(block(1));
+        let step = vec![
+            get(0, here(), 0),
+            new(1, here(), 1),
+            call_with(kernel, &dims, &operands, Vec::new(), vec![EPSILON]),
+            free(0),
+            put(1),
+        ];
+        body.push(repeat(n_blocks, step));
+        body.extend((0..n).map(|j| free(2 + j)));
+        body
+    }
+
+    fn tiling(tile_rows: u64, cols: u64, rows: u64) -> Tiling {
+        Named::new(&[
+            ("tile_rows", tile_rows),
+            ("cols", cols),
+            ("rows", rows),
+            ("l1_depth", 2),
+        ])
+    }
+
+    fn legal(&self, shape: &Shape, tiling: &Tiling, machine: &Machine) -> bool {
+        self.check(&self.plan(shape, tiling), machine).is_ok()
+    }
+}
+
+impl Mapping for Rowwise {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+
+    fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
+        parse_dims(text, ["rows", self.width_name()])
+    }
+
+    /// One row a block, on the most columns.
+    fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
+        (1..=u64::from(machine.cols))
+            .rev()
+            .map(|cols| Self::tiling(1, cols, 1))
+            .find(|tiling| self.legal(shape, tiling, machine))
+            .unwrap_or(Self::tiling(1, 1, 1))
+    }
+
+    fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        let mut tilings = Vec::new();
+        for rows in [1, 2, 4] {
+            for cols in (1..=u64::from(machine.cols)).rev() {
+                let share = shape.get("rows") / (cols * rows);
+                for tile_rows in divisors(share).into_iter().filter(|&t| t <= 64) {
+                    let tiling = Self::tiling(tile_rows, cols, rows);
+                    if self.legal(shape, &tiling, machine) {
+                        tilings.push(tiling);
+                    }
+                }
+            }
+        }
+        tilings
+    }
+
+    fn build(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        machine: &Machine,
+    ) -> Result<Program, BuildError> {
+        let p = self.plan(shape, tiling);
+        Checks { mapping: self.name }.bounded(shape, tiling)?;
+        self.check(&p, machine)?;
+        let matrix = [p.n_rows, p.width];
+        let bf16 = Element::Bf16;
+        let mut slots = vec![slot("x", bf16, &matrix, Role::Input)];
+        if self.function == Function::Rope {
+            slots.push(slot("table", bf16, &matrix, Role::Static));
+        }
+        for name in self.parameters() {
+            slots.push(slot(name, bf16, &[p.width], Role::Static));
+        }
+        slots.push(slot("y", bf16, &matrix, Role::Output));
+        Ok(Program {
+            name: self.name.to_owned(),
+            slots,
+            launches: vec![self.launch(&p, machine)],
+        })
+    }
+
+    fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
+        let width = shape.get(self.width_name());
+        let n = shape.get("rows") * width;
+        let mut random = Random::new(seed);
+        let mut slots = vec![random.bf16_bytes(n, 2.0)];
+        match self.function {
+            Function::Rope => slots.push(reference::table(shape.get("rows"), width)),
+            _ => slots.extend(
+                self.parameters()
+                    .iter()
+                    .map(|_| random.bf16_bytes(width, 1.5)),
+            ),
+        }
+        slots.push(vec![0; 2 * n as usize]);
+        slots
+    }
+
+    fn reference(
+        &self,
+        shape: &Shape,
+        _tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        let width = shape.get(self.width_name()) as usize;
+        let (inputs, _) = slots.split_at(slots.len() - 1);
+        vec![(inputs.len(), reference::run(self.function, width, inputs))]
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::Exact
+    }
+
+    fn work(&self, shape: &Shape) -> Work {
+        let width = shape.get(self.width_name());
+        let n = shape.get("rows") * width;
+        let (flops, ddr) = match self.function {
+            Function::RmsNorm => (4 * n, 2 * n + width),
+            Function::LayerNorm => (8 * n, 2 * n + 2 * width),
+            Function::Rope => (3 * n, 3 * n),
+        };
+        Work {
+            flops,
+            ddr_bytes: 2 * ddr,
+        }
+    }
+}

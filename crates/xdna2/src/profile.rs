@@ -1,0 +1,231 @@
+//! Profiles: the few calibrated constants of one software stack on one box, apart from the facts
+//! of the [`machine`](crate::machine).
+//!
+//! A constant belongs to the hardware as the software drives it (DDR, shims), to the dispatch path
+//! (driver, firmware), or to a kernel object (the compiled code of one tile kernel). None belongs
+//! to a shape or a model. Each says where it comes from: *published* by a source, *derived* from
+//! published figures by arithmetic, or *fitted* on measured rows that it names by their ids in
+//! `data/measured.csv`.
+
+mod parse;
+
+pub use parse::ProfileError;
+
+use std::collections::BTreeMap;
+
+/// The constants of one software stack on one kind of box.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Name (`air-strix-2026`).
+    pub name: String,
+    /// What it describes, in one line.
+    pub summary: String,
+    /// How far predictions lie from held-out measurements, as a median in percent.
+    pub error_percent: f64,
+    /// DDR as the array sees it.
+    pub ddr: Ddr,
+    /// Shim DMA channels.
+    pub shim: Shim,
+    /// What a dispatch costs beside the launches themselves.
+    pub dispatch: Dispatch,
+    /// Cores.
+    pub core: Core,
+    /// Cycles of kernel objects by name.
+    pub kernels: BTreeMap<String, Cycles>,
+    /// Every constant with its origin, in the file's order.
+    pub constants: Vec<Constant>,
+}
+
+/// DDR: what all shims together get of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ddr {
+    /// Reads in long bursts, in bytes per nanosecond (GB/s).
+    pub read_gb_per_s: f64,
+    /// Writes in long bursts.
+    pub write_gb_per_s: f64,
+    /// Reads and writes together.
+    pub total_gb_per_s: f64,
+    /// Bytes that could have been moved in the time one burst costs beside its data: a stream of
+    /// bursts of `s` bytes runs at `s / (s + burst_overhead_bytes)` of the full rate.
+    pub burst_overhead_bytes: f64,
+    /// Memory channels that addresses are interleaved over.
+    pub channels: u32,
+    /// Consecutive bytes on one memory channel.
+    pub interleave_bytes: u32,
+}
+
+/// Shim DMA channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shim {
+    /// What one channel attains, at most the stream's width times the clock.
+    pub port_gb_per_s: f64,
+    /// What the reading channels of one column attain together.
+    pub column_read_gb_per_s: f64,
+    /// Start of a task on an idle channel: descriptor fetch, channel start, first data.
+    pub task_ns: f64,
+}
+
+/// What a dispatch costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Dispatch {
+    /// A call from the host to its return with an empty program that is loaded.
+    pub call_ns: f64,
+    /// Loading one core's program, in a dispatch of more than one herd: it is then an ELF that
+    /// configures the array anew for every launch. The cores of a single herd stay loaded.
+    pub core_load_ns: f64,
+    /// A grid point of a sequential launch: its tokens are awaited and its tasks issued.
+    pub point_ns: f64,
+}
+
+/// Cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Core {
+    /// Acquiring and releasing one block.
+    pub block_cycles: f64,
+}
+
+/// What a call of a kernel object takes: `call_cycles + macs / macs_per_cycle + elements ·
+/// cycles_per_element`. A rate of 0 means that no such work is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cycles {
+    /// Of every call.
+    pub call_cycles: f64,
+    /// Multiply-accumulates in a cycle.
+    pub macs_per_cycle: f64,
+    /// Cycles an element.
+    pub cycles_per_element: f64,
+}
+
+impl Cycles {
+    /// Cycles of a call with that much work.
+    pub fn of(&self, work: crate::tile::Work) -> f64 {
+        let macs = if self.macs_per_cycle > 0.0 {
+            work.macs as f64 / self.macs_per_cycle
+        } else {
+            0.0
+        };
+        self.call_cycles + macs + work.elements as f64 * self.cycles_per_element
+    }
+}
+
+/// Where a constant comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A source states it.
+    Published,
+    /// Arithmetic on what sources state.
+    Derived,
+    /// Fitted on measured rows.
+    Fitted,
+    /// Overridden by hand.
+    Set,
+}
+
+impl Origin {
+    /// The word in profile files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Published => "published",
+            Origin::Derived => "derived",
+            Origin::Fitted => "fitted",
+            Origin::Set => "set",
+        }
+    }
+}
+
+/// A constant with its origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// Dotted key: `ddr.read_gb_per_s`, `kernel.add_bf16.cycles_per_element`.
+    pub key: String,
+    /// The value, in the unit that the key ends with.
+    pub value: f64,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Ids of the rows it is fitted on.
+    pub rows: Vec<String>,
+    /// The source, or how it was fitted.
+    pub source: String,
+    /// What it could be physically, and what contradicts it; may be empty.
+    pub note: String,
+}
+
+/// Profiles that come with the crate: name and file.
+const BUILTIN: &[(&str, &str)] = &[
+    (
+        "air-strix-2026",
+        include_str!("../data/profiles/air-strix-2026.toml"),
+    ),
+    (
+        "air-krackan-2026",
+        include_str!("../data/profiles/air-krackan-2026.toml"),
+    ),
+    (
+        "paper-kraken",
+        include_str!("../data/profiles/paper-kraken.toml"),
+    ),
+    (
+        "flm-v0.1.3",
+        include_str!("../data/profiles/flm-v0.1.3.toml"),
+    ),
+];
+
+impl Profile {
+    /// The profile used when none is named: the one most rows were measured under.
+    pub const DEFAULT: &str = "air-strix-2026";
+
+    /// The profile of that name that comes with the crate.
+    pub fn builtin(name: &str) -> Option<Profile> {
+        let (_, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
+        parse::parse(text, name).ok()
+    }
+
+    /// Names of the profiles that come with the crate.
+    pub fn builtin_names() -> impl Iterator<Item = &'static str> {
+        BUILTIN.iter().map(|&(name, _)| name)
+    }
+
+    /// Reads a profile from the text of a file; `path` is for messages. With `base = "NAME"` at the
+    /// top, what the file leaves out is taken from that profile; otherwise every key but kernels
+    /// must be present.
+    ///
+    /// # Errors
+    /// Text that is no TOML, an unknown or missing key, a value out of range, an unknown origin, a
+    /// fitted constant that names no rows.
+    pub fn from_toml(text: &str, path: &str) -> Result<Profile, ProfileError> {
+        parse::parse(text, path)
+    }
+
+    /// Overrides one constant: `ddr.read_gb_per_s=60`.
+    ///
+    /// # Errors
+    /// An unknown key, a value that is no number or out of range.
+    pub fn set(&mut self, assignment: &str) -> Result<(), ProfileError> {
+        parse::assign(self, assignment)
+    }
+
+    /// Cycles of a kernel object: of that very name, else of its stem (before the dot).
+    pub fn kernel(&self, name: &str) -> Option<&Cycles> {
+        let stem = name.split('.').next().unwrap_or(name);
+        self.kernels.get(name).or_else(|| self.kernels.get(stem))
+    }
+
+    /// Ids of the rows that any constant is fitted on, sorted, each once.
+    pub fn calibration_rows(&self) -> Vec<&str> {
+        let mut rows: Vec<&str> = (self.constants.iter())
+            .filter(|c| c.origin == Origin::Fitted)
+            .flat_map(|c| c.rows.iter().map(String::as_str))
+            .collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    /// Share of the full DDR rate that a stream of bursts of that length attains.
+    pub fn burst_efficiency(&self, burst_bytes: f64) -> f64 {
+        burst_bytes / (burst_bytes + self.ddr.burst_overhead_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+use super::*;
+use crate::tile::Work;
+
+#[test]
+fn builtin_profiles_parse_and_cite() {
+    for name in Profile::builtin_names() {
+        let text = BUILTIN
+            .iter()
+            .find(|b| b.0 == name)
+            .map(|b| b.1)
+            .unwrap_or_default();
+        let profile = Profile::from_toml(text, name).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(profile.name, name);
+        assert!(profile.error_percent > 0.0, "{name} states no error");
+        for constant in &profile.constants {
+            assert_ne!(constant.origin, Origin::Set, "{name}: {}", constant.key);
+            assert!(!constant.source.is_empty(), "{name}: {}", constant.key);
+        }
+    }
+    let all: std::collections::BTreeSet<String> = Profile::builtin_names()
+        .filter_map(Profile::builtin)
+        .flat_map(|p| {
+            p.calibration_rows()
+                .iter()
+                .map(|r| (*r).to_owned())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(all.len() <= 25, "{} calibration rows: {all:?}", all.len());
+}
+
+#[test]
+fn cycles_add_up() {
+    let cycles = Cycles {
+        call_cycles: 10.0,
+        macs_per_cycle: 4.0,
+        cycles_per_element: 0.5,
+    };
+    let work = Work {
+        macs: 8,
+        elements: 6,
+        bytes: 99,
+    };
+    assert_eq!(cycles.of(work), 15.0);
+    assert_eq!(Cycles::default().of(work), 0.0);
+}
+
+#[test]
+fn constants_can_be_set_and_are_checked() {
+    let mut profile = Profile::builtin(Profile::DEFAULT).expect("built in");
+    profile.set("ddr.read_gb_per_s = 60").expect("a known key");
+    assert_eq!(profile.ddr.read_gb_per_s, 60.0);
+    profile
+        .set("kernel.matmul_bf16_f32.mine.macs_per_cycle=200")
+        .expect("a kernel");
+    let mine = profile
+        .kernel("matmul_bf16_f32.mine")
+        .copied()
+        .unwrap_or_default();
+    assert_eq!(mine.macs_per_cycle, 200.0);
+    for (text, words) in [
+        ("ddr.red=3", "no constant `ddr.red`"),
+        ("ddr.read_gb_per_s=fast", "expected key=number"),
+        ("ddr.read_gb_per_s=-1", "expected a number from"),
+        ("kernel.x.speed=3", "no constant `kernel.x.speed`"),
+        ("ddr.read_gb_per_s", "expected key=number"),
+    ] {
+        let error = profile.set(text).expect_err(text).to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}
+
+#[test]
+fn files_are_checked() {
+    let file =
+        |body: &str| format!("name = \"x\"\nsummary = \"y\"\nbase = \"air-strix-2026\"\n{body}");
+    let read = |body: &str| Profile::from_toml(&file(body), "x.toml");
+    let mine = read("[ddr]\nread_gb_per_s = 70").expect("a value without origin");
+    assert_eq!(mine.ddr.read_gb_per_s, 70.0);
+    for (body, words) in [
+        (
+            "[ddr]\nread_gb_per_s = { value = 3, origin = \"fitted\", source = \"s\" }",
+            "rows",
+        ),
+        (
+            "[ddr]\nread_gb_per_s = { value = 3, origin = \"guessed\" }",
+            "published, derived or fitted",
+        ),
+        (
+            "[ddr]\nread_gb_per_s = { value = 3, origin = \"published\" }",
+            "a source",
+        ),
+        ("[ddr]\nspeed = 3", "no constant `ddr.speed`"),
+        ("ddr = 3", "a table of constants"),
+        ("[ddr", "x.toml"),
+    ] {
+        let error = read(body).expect_err(body).to_string();
+        assert!(error.contains(words), "{body}: {error}");
+    }
+    let missing = Profile::from_toml("name = \"x\"\nsummary = \"y\"", "x.toml");
+    assert!(
+        missing
+            .expect_err("no base")
+            .to_string()
+            .contains("is missing")
+    );
+    let base = "name = \"x\"\nsummary = \"y\"\nbase = \"none\"";
+    assert!(
+        Profile::from_toml(base, "x.toml")
+            .expect_err("no such base")
+            .to_string()
+            .contains("one of")
+    );
+}

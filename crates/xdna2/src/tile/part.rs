@@ -1,0 +1,88 @@
+//! Kernels on a part of a buffer, whose place is a scalar, and in place: what the drained and the
+//! compiler-generated GEMM and the GEMV by few rows call.
+
+use super::math::{bf16s, bf16s_mut, f32s, f32s_mut, round, truncate, widen};
+use super::shape::{dim, work};
+use super::{Call, Shape, Work};
+use millrace_kernels::tile::matvec_bf16;
+use millrace_npu::Element::{Bf16, F32};
+
+/// A part must lie within its whole.
+fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String> {
+    if part.1 <= whole.1 {
+        return Ok(());
+    }
+    Err(format!(
+        "{} = {} must be at most {} = {}",
+        part.0, part.1, whole.0, whole.1
+    ))
+}
+
+/// Where a part of `n` of `total` begins: the scalar, drawn into range. A program that passes one
+/// beyond computes the wrong part, as on the hardware.
+fn start(call: &Call<'_>, n: usize, total: usize) -> usize {
+    let scalar = usize::try_from(call.scalars[0]).unwrap_or(0);
+    scalar.min(total - n)
+}
+
+pub(super) fn check_truncate(shape: &Shape<'_>) -> Result<(), String> {
+    let [n] = shape.dims(["n"])?;
+    shape.extras(0, 0)?;
+    shape.operands(&[("x", F32, n)])
+}
+
+pub(super) fn work_truncate(dims: &[u32], _: &[i64]) -> Work {
+    let n = dim(dims, 0);
+    work(&[], &[n], &[&[n, 8]])
+}
+
+pub(super) fn truncate_f32(call: &mut Call<'_>) {
+    for x in f32s_mut(call.outputs[0]) {
+        *x = widen(truncate(*x));
+    }
+}
+
+pub(super) fn check_cast(shape: &Shape<'_>) -> Result<(), String> {
+    let [n, total] = shape.dims(["n", "total"])?;
+    within(("n", n), ("total", total))?;
+    shape.extras(1, 0)?;
+    shape.operands(&[("x", F32, total), ("y", Bf16, n)])
+}
+
+pub(super) fn work_cast(dims: &[u32], _: &[i64]) -> Work {
+    let n = dim(dims, 0);
+    work(&[], &[n], &[&[n, 6]])
+}
+
+pub(super) fn cast(call: &mut Call<'_>) {
+    let (n, total) = (call.dims[0] as usize, call.dims[1] as usize);
+    let first = start(call, n, total);
+    let x = &f32s(call.inputs[0])[first..][..n];
+    for (y, &x) in bf16s_mut(call.outputs[0]).iter_mut().zip(x) {
+        *y = round(x);
+    }
+}
+
+pub(super) fn check_matvec(shape: &Shape<'_>) -> Result<(), String> {
+    let [m, k, total] = shape.dims(["m", "k", "total"])?;
+    within(("m", m), ("total", total))?;
+    shape.extras(1, 0)?;
+    shape.operands(&[("W", Bf16, m * k), ("x", Bf16, k), ("y", Bf16, total)])
+}
+
+pub(super) fn work_matvec(dims: &[u32], _: &[i64]) -> Work {
+    let (m, k) = (dim(dims, 0), dim(dims, 1));
+    work(&[m, k], &[], &[&[m, k, 2], &[k, 2], &[m, 2]])
+}
+
+pub(super) fn matvec(call: &mut Call<'_>) {
+    let (m, total) = (call.dims[0] as usize, call.dims[2] as usize);
+    let first = start(call, m, total);
+    let (w, x) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
+    let mut sums = vec![0.0; m];
+    matvec_bf16(call.cpu, w, x, &mut sums);
+    let y = &mut bf16s_mut(call.outputs[0])[first..][..m];
+    for (y, &sum) in y.iter_mut().zip(&sums) {
+        *y = round(sum);
+    }
+}

@@ -1,0 +1,340 @@
+//! Time: a discrete-event simulation of a tile program's actors without their data.
+//!
+//! Shim tasks, memory-tile DMA ends, channels and cores are those of the functional simulation; a
+//! block that moves or a call that runs only takes time. Double buffering, broadcast in lock-step
+//! and pipelines through L2 are not formulas here: they follow from bounded buffers. What is
+//! modelled, with the constants of a [`Profile`]:
+//!
+//! | resource | rule |
+//! |---|---|
+//! | DDR | fluid sharing, max-min fair over the active shim channels in proportion to what they ask for; a stream of bursts of `s` bytes costs `(s + burst overhead) / s`; bursts that all fall on one memory channel share that channel alone |
+//! | shim channel | at most the attained port rate; a start-up for each task |
+//! | stream | 8 bytes a cycle; a broadcast block moves when every sink has room |
+//! | stage | a fill takes a free block, a drain a full one, in order |
+//! | core | one instruction stream; calls take [`Cycles::of`](crate::profile::Cycles::of) their work |
+//! | grid point | sequential launches await the last write, then pay the point's cost |
+//! | dispatch | the call, and loading the cores where a dispatch has more than one herd |
+//!
+//! The closed forms of [`closed`] agree with it in steady state (tested).
+
+pub mod closed;
+mod cores;
+mod ddr;
+mod engine;
+mod export;
+mod merge;
+mod network;
+mod points;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+use crate::program::{Flat, FlatError, Launch, Order, Program};
+use crate::{Machine, Profile};
+use engine::{Engine, Run};
+use network::Network;
+use serde::Serialize;
+
+pub use summary::Bottleneck;
+
+/// A prediction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timing {
+    /// The program's name.
+    pub program: String,
+    /// One call from the host to its return.
+    pub total_ns: f64,
+    /// Of that: the call itself and loading core programs.
+    pub dispatch_ns: f64,
+    /// Launch by launch.
+    pub launches: Vec<LaunchTiming>,
+    /// `modelled(PROFILE, ±ERROR %)`: the profile's median error on held-out rows.
+    pub label: String,
+    /// Spans, when they were asked for.
+    pub trace: Vec<Span>,
+}
+
+/// One launch of a prediction.
+#[derive(Clone, Debug, Serialize)]
+pub struct LaunchTiming {
+    /// Name.
+    pub name: String,
+    /// From its first task to its last token.
+    pub ns: f64,
+    /// Grid points.
+    pub points: u64,
+    /// Of those, how many were simulated; the others are equal to one that was.
+    pub points_simulated: u64,
+    /// Whether the simulation stopped early and the rest follows from the bytes moved.
+    pub extrapolated: bool,
+    /// What bounds it.
+    pub bottleneck: Bottleneck,
+    /// Bytes read from DDR.
+    pub ddr_read_bytes: f64,
+    /// Bytes written to DDR.
+    pub ddr_write_bytes: f64,
+    /// Every core of the herds.
+    pub cores: Vec<CoreCounters>,
+    /// Every channel, counted at its source.
+    pub ports: Vec<PortCounters>,
+}
+
+/// Where a core's time went. The rest of the launch it was idle: before its first block, after its
+/// last, or between grid points.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CoreCounters {
+    /// Herd.
+    pub herd: String,
+    /// Column of the array.
+    pub col: u32,
+    /// Row of the array.
+    pub row: u32,
+    /// Computing.
+    pub busy_ns: f64,
+    /// Waiting for a full block.
+    pub stall_in_ns: f64,
+    /// Waiting for an empty block.
+    pub stall_out_ns: f64,
+    /// Calls.
+    pub calls: u64,
+}
+
+/// What went through a channel.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PortCounters {
+    /// The channel with its index.
+    pub channel: String,
+    /// `DDR -> memory tile 3`, `memory tile 0 -> 8 cores`.
+    pub route: String,
+    /// Bytes sent; a broadcast counts once.
+    pub bytes: f64,
+    /// Time with a block on its way.
+    pub busy_ns: f64,
+}
+
+/// A stretch of time on one track of a trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Span {
+    /// Launch, by number.
+    pub launch: usize,
+    /// The core or the channel.
+    pub track: Track,
+    /// The tile kernel or the channel's name.
+    pub name: String,
+    /// Since the launch's start.
+    pub start_ns: f64,
+    /// Since the launch's start.
+    pub end_ns: f64,
+}
+
+/// What a span happened on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Track {
+    /// A core, by column and row of the array.
+    Core(u32, u32),
+    /// A channel, by its id in the flat launch.
+    Channel(usize),
+}
+
+/// Why a program cannot be timed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TimingError {
+    /// The launch does not elaborate.
+    #[error(transparent)]
+    Flat(#[from] FlatError),
+    /// No such tile kernel.
+    #[error("launch `{launch}`: no tile kernel `{kernel}`")]
+    NoKernel {
+        /// The launch.
+        launch: String,
+        /// The kernel.
+        kernel: String,
+    },
+    /// The profile has no cycles for a kernel object.
+    #[error(
+        "launch `{launch}`: profile `{profile}` has no cycles for `{kernel}`; add [kernel.\"{kernel}\".macs_per_cycle] or .cycles_per_element"
+    )]
+    NoCycles {
+        /// The launch.
+        launch: String,
+        /// The profile.
+        profile: String,
+        /// The kernel object.
+        kernel: String,
+    },
+    /// A walk that is no whole number of blocks.
+    #[error(
+        "launch `{launch}`: {place} moves {elements} elements, which are no whole number of blocks of {block}"
+    )]
+    Blocks {
+        /// The launch.
+        launch: String,
+        /// The transfer or stage.
+        place: String,
+        /// Elements of the walk.
+        elements: i64,
+        /// Elements of a block.
+        block: u64,
+    },
+    /// A core uses a channel that does not exist or does not end there, or a block it does not hold.
+    #[error("launch `{launch}`: {core} uses {what}")]
+    Core {
+        /// The launch.
+        launch: String,
+        /// The core.
+        core: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Nothing moves any more.
+    #[error("launch `{launch}` is stuck after {ns:.0} ns: {waiting}")]
+    Stuck {
+        /// The launch.
+        launch: String,
+        /// When.
+        ns: f64,
+        /// Who waits for what.
+        waiting: String,
+    },
+}
+
+/// How to simulate.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Most spans to record; 0 for no trace.
+    pub trace_spans: usize,
+    /// Most events a grid point may take before the rest is extrapolated from its bytes.
+    pub max_events: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            trace_spans: 0,
+            max_events: 400_000,
+        }
+    }
+}
+
+/// Points of a streamed launch that are simulated; more are extrapolated from the second half.
+const STREAMED_POINTS: u64 = 8;
+
+/// Predicts the time of one dispatch.
+///
+/// # Errors
+/// See [`TimingError`]. A program that the verifier accepts gives none but a missing kernel rate.
+pub fn predict(
+    program: &Program,
+    machine: &Machine,
+    profile: &Profile,
+) -> Result<Timing, TimingError> {
+    predict_with(program, machine, profile, &Options::default())
+}
+
+/// Predicts with options: a trace, a bound on events.
+///
+/// # Errors
+/// As [`predict`].
+pub fn predict_with(
+    program: &Program,
+    machine: &Machine,
+    profile: &Profile,
+    options: &Options,
+) -> Result<Timing, TimingError> {
+    let mut launches = Vec::with_capacity(program.launches.len());
+    let mut trace = Vec::new();
+    let mut dispatch_ns = profile.dispatch.call_ns;
+    let n_herds: usize = program.launches.iter().map(|l| l.herds.len()).sum();
+    let mut total_ns = 0.0;
+    for (number, launch) in program.launches.iter().enumerate() {
+        let flat = Flat::new(launch)?;
+        if n_herds > 1 {
+            dispatch_ns += flat.cores.len() as f64 * profile.dispatch.core_load_ns;
+        }
+        let spans_left = options.trace_spans.saturating_sub(trace.len());
+        let options = Options {
+            trace_spans: spans_left,
+            ..*options
+        };
+        let (timing, spans) = predict_launch(&flat, machine, profile, &options)?;
+        total_ns += timing.ns;
+        launches.push(timing);
+        trace.extend(spans.into_iter().map(|span| Span {
+            launch: number,
+            ..span
+        }));
+    }
+    Ok(Timing {
+        program: program.name.clone(),
+        total_ns: total_ns + dispatch_ns,
+        dispatch_ns,
+        launches,
+        label: format!("modelled({}, ±{} %)", profile.name, profile.error_percent),
+        trace,
+    })
+}
+
+fn predict_launch(
+    flat: &Flat<'_>,
+    machine: &Machine,
+    profile: &Profile,
+    options: &Options,
+) -> Result<(LaunchTiming, Vec<Span>), TimingError> {
+    let network = Network::new(flat, machine, profile)?;
+    let launch = flat.launch;
+    let groups = points::groups(launch);
+    let mut total = Run::new(flat);
+    let mut simulated = 0;
+    let mut spans = Vec::new();
+    let n_points: u64 = groups.iter().map(|g| g.count).sum();
+    if launch.order == Order::Sequential {
+        for group in &groups {
+            let wanted = options.trace_spans.saturating_sub(spans.len());
+            let mut run = simulate(&network, vec![group.first.clone()], wanted, options)?;
+            run.ns += profile.dispatch.point_ns;
+            spans.append(&mut run.spans);
+            total.add(&run, group.count as f64);
+            simulated += 1;
+        }
+    } else {
+        let (run, count) = streamed(&network, n_points, options)?;
+        simulated = count;
+        spans.clone_from(&run.spans);
+        total = run;
+        total.ns += profile.dispatch.point_ns;
+    }
+    let timing = summary::launch(flat, machine, profile, &network, total, n_points, simulated);
+    Ok((timing, spans))
+}
+
+fn simulate(
+    network: &Network<'_>,
+    points: Vec<Vec<u32>>,
+    spans: usize,
+    options: &Options,
+) -> Result<Run, TimingError> {
+    Engine::new(network, points, spans, options.max_events)?.run()
+}
+
+/// The first grid points of a streamed launch, the rest extrapolated from how the last of them
+/// follow each other.
+fn streamed(
+    network: &Network<'_>,
+    n_points: u64,
+    options: &Options,
+) -> Result<(Run, u64), TimingError> {
+    let launch: &Launch = network.flat.launch;
+    let first = |n: u64| launch.grid_points().take(n as usize).collect::<Vec<_>>();
+    if n_points <= 2 * STREAMED_POINTS {
+        let run = simulate(network, first(n_points), options.trace_spans, options)?;
+        return Ok((run, n_points));
+    }
+    let short = simulate(network, first(STREAMED_POINTS), 0, options)?;
+    let wanted = options.trace_spans;
+    let mut long = simulate(network, first(2 * STREAMED_POINTS), wanted, options)?;
+    let factor = (n_points - 2 * STREAMED_POINTS) as f64 / STREAMED_POINTS as f64;
+    let longer = long.clone();
+    long.add(&longer, factor);
+    long.add(&short, -factor);
+    Ok((long, 2 * STREAMED_POINTS))
+}

@@ -1,0 +1,271 @@
+use super::closed::{self, GemmTile};
+use super::ddr::{Stream, fair_rates};
+use super::*;
+use crate::mapping;
+use crate::profile::Cycles;
+
+fn setup() -> (Machine, Profile) {
+    let profile = Profile::builtin(Profile::DEFAULT).expect("built in");
+    (Machine::npu2(), profile)
+}
+
+fn program(mapping: &str, shape: &str, tiling: &str) -> Program {
+    let machine = Machine::npu2();
+    let mapping = mapping::find(mapping).expect("a mapping");
+    let shape = mapping.parse_shape(shape).expect("a shape");
+    let tiling = mapping
+        .default_tiling(&shape, &machine)
+        .overridden(tiling)
+        .expect("a tiling");
+    mapping.build(&shape, &tiling, &machine).expect("legal")
+}
+
+fn ns(mapping: &str, shape: &str, tiling: &str) -> f64 {
+    let (machine, profile) = setup();
+    let program = program(mapping, shape, tiling);
+    predict(&program, &machine, &profile)
+        .expect("runs")
+        .total_ns
+}
+
+fn rate(profile: &Profile, kernel: &str) -> Cycles {
+    *profile.kernel(kernel).expect("in the profile")
+}
+
+fn assert_close(found: f64, expected: f64, percent: f64) {
+    let error = (found / expected - 1.0) * 100.0;
+    assert!(
+        error.abs() <= percent,
+        "{found:.1} ns, closed form {expected:.1}: {error:+.2} %"
+    );
+}
+
+#[test]
+fn gemm_panels_agree_with_the_closed_form() {
+    let (machine, profile) = setup();
+    let rate = rate(&profile, "matmul_bf16_f32.peano").macs_per_cycle;
+    for (mapping, m, rows) in [("gemm-f32", 64, 512), ("gemm-drain", 32, 256)] {
+        let tiling = format!("tile_m={m},tile_k_l2=256,tile_k_l1=32,tile_n=128");
+        let at = |k: u64| ns(mapping, &format!("{rows}x{k}x512"), &tiling);
+        let tile = GemmTile {
+            cols: 8,
+            rows: 4,
+            m,
+            n: 128,
+            k_l2: 256,
+        };
+        let panel = closed::gemm_panel_ns(&tile, rate, &machine, &profile);
+        assert_close((at(8192) - at(4096)) / 16.0, panel, 2.0);
+    }
+}
+
+#[test]
+fn gemv_points_agree_with_the_closed_form() {
+    let (machine, profile) = setup();
+    let at = |m: u64| ns("gemv", &format!("{m}x2048"), "tile_m=8,m_input=8");
+    let rate = rate(&profile, "matvec_bf16_bf16").macs_per_cycle;
+    let point = closed::gemv_point_ns((8, 8, 2048), 8, rate, &machine, &profile);
+    // The vector, 4 KiB beside 256 KiB, is read as well.
+    assert_close(
+        (at(16384) - at(8192)) / 128.0,
+        point * (1.0 + 1.0 / 64.0),
+        2.0,
+    );
+}
+
+#[test]
+fn element_wise_kernels_agree_with_the_closed_form() {
+    let (machine, profile) = setup();
+    for (name, kernel, tile, cores, bytes) in [
+        ("silu-mul", "silu_mul_bf16", 4096, 8, (4, 2)),
+        ("silu-mul", "silu_mul_bf16", 4096, 1, (4, 2)),
+        ("add", "add_bf16", 2048, 8, (4, 2)),
+    ] {
+        let tiling = format!("cols={cores},rows=1,tile={tile}");
+        let at = |n: u64| ns(name, &n.to_string(), &tiling);
+        let cost = rate(&profile, kernel).cycles_per_element;
+        let expected = closed::elementwise_ns(4 << 20, cores, cost, bytes, &machine, &profile);
+        assert_close(at(8 << 20) - at(4 << 20), expected, 2.0);
+    }
+}
+
+#[test]
+fn megatiles_agree_with_the_closed_form() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin("paper-kraken").expect("built in");
+    let rate = rate(&profile, "matmul_bf16_f32.flm").macs_per_cycle;
+    let tiling = "tile_m=16,tile_n=64,e_y=1,e_x=2,cols=8,rows=4";
+    let at = |k: u64| {
+        let program = program("gemm-megatile", &format!("2048x{k}x2048"), tiling);
+        predict(&program, &machine, &profile)
+            .expect("runs")
+            .total_ns
+    };
+    let closed = |k| closed::megatile_ns((2048, k, 2048), (128, 512), rate, &machine, &profile);
+    assert_close(at(8192) - at(4096), closed(8192) - closed(4096), 2.0);
+}
+
+#[test]
+fn shares_of_the_ddr_are_fair() {
+    let (_, mut profile) = setup();
+    for set in [
+        "ddr.read_gb_per_s=40",
+        "ddr.total_gb_per_s=50",
+        "shim.column_read_gb_per_s=15",
+    ] {
+        profile.set(set).expect("known");
+    }
+    let stream = |col: u32, writes: bool, memory_channel: Option<u32>| Stream {
+        writes,
+        col,
+        cost: 1.0,
+        memory_channel,
+        weight: 1.0,
+    };
+    let rates = |streams: &[Stream]| fair_rates(streams, &profile, 10.0);
+    assert_eq!(rates(&[stream(0, false, None)]), [10.0]);
+    let column = rates(&[stream(0, false, None), stream(0, false, None)]);
+    assert_eq!(column, [7.5, 7.5]);
+    let reads: Vec<Stream> = (0..8).map(|col| stream(col, false, None)).collect();
+    assert!(rates(&reads).iter().all(|r| (r - 5.0).abs() < 1e-9));
+    // Confined to one of two memory channels, all together get half.
+    let confined: Vec<Stream> = (0..8).map(|col| stream(col, false, Some(1))).collect();
+    assert!(rates(&confined).iter().all(|r| (r - 2.5).abs() < 1e-9));
+    // What writes leave of the total, reads share.
+    let mixed: Vec<Stream> = (0..8).map(|col| stream(col, col < 4, None)).collect();
+    assert!((rates(&mixed).iter().sum::<f64>() - 50.0).abs() < 1e-9);
+}
+
+#[test]
+fn counters_account_for_time_and_bytes() {
+    let (machine, profile) = setup();
+    let program = program("gemm-drain", "512x1024x1024", "");
+    let timing = predict(&program, &machine, &profile).expect("runs");
+    let launch = &timing.launches[0];
+    assert_eq!(launch.cores.len(), 32);
+    for core in &launch.cores {
+        let sum = core.busy_ns + core.stall_in_ns + core.stall_out_ns;
+        assert!(
+            core.busy_ns > 0.0 && sum <= launch.ns,
+            "{core:?} of {}",
+            launch.ns
+        );
+    }
+    let point = launch.points as f64;
+    let grid = &program.launches[0].grid;
+    assert_eq!(point, f64::from(grid.iter().product::<u32>()));
+    assert_eq!(launch.points_simulated, 1);
+    assert_eq!(launch.ddr_write_bytes, 512.0 * 1024.0 * 2.0);
+    let a_and_b =
+        2.0 * 512.0 * 1024.0 * f64::from(grid[1]) + 2.0 * 1024.0 * 1024.0 * f64::from(grid[0]);
+    assert_eq!(launch.ddr_read_bytes, a_and_b);
+    assert!(launch.bottleneck.utilization > 0.3 && launch.bottleneck.utilization <= 1.0);
+    assert_eq!(timing.total_ns, timing.dispatch_ns + launch.ns);
+    assert!(timing.label.starts_with("modelled(air-strix-2026, ±"));
+}
+
+#[test]
+fn merged_blocks_move_the_same_bytes() {
+    let (machine, profile) = setup();
+    let program = program("rope", "65536x64", "");
+    let timing = predict(&program, &machine, &profile).expect("runs");
+    let launch = &timing.launches[0];
+    assert_eq!(launch.ddr_write_bytes, 65536.0 * 64.0 * 2.0);
+    assert_eq!(launch.cores.iter().map(|c| c.calls).sum::<u64>(), 65536);
+    assert!(!launch.extrapolated);
+}
+
+#[test]
+fn several_herds_load_their_cores() {
+    let (machine, profile) = setup();
+    let fused = program("gemm-fused-cast", "512x512x512", "");
+    let timing = predict(&fused, &machine, &profile).expect("runs");
+    let cores: usize = timing.launches.iter().map(|l| l.cores.len()).sum();
+    let loads = cores as f64 * profile.dispatch.core_load_ns;
+    assert_eq!(timing.dispatch_ns, profile.dispatch.call_ns + loads);
+}
+
+#[test]
+fn points_that_skip_work_are_simulated_apart() {
+    let full = program("flash-attention", "1024 2q/1kv d64 causal", "");
+    let groups = points::groups(&full.launches[0]);
+    assert_eq!(groups.len(), 1);
+    let n = full.launches[0].n_grid_points().expect("fits");
+    assert_eq!(groups[0].count, n);
+    let skipping = program("flash-attention", "1024 2q/1kv d64 causal", "causal_skip=1");
+    let groups = points::groups(&skipping.launches[0]);
+    assert!(groups.len() > 1);
+    assert_eq!(groups.iter().map(|g| g.count).sum::<u64>(), n);
+}
+
+#[test]
+fn a_trace_is_bounded_and_in_the_launch() {
+    let (machine, profile) = setup();
+    let program = program("gemm-f32", "512x512x512", "");
+    let options = Options {
+        trace_spans: 100,
+        ..Options::default()
+    };
+    let timing = predict_with(&program, &machine, &profile, &options).expect("runs");
+    assert_eq!(timing.trace.len(), 100);
+    for span in &timing.trace {
+        assert!(span.start_ns <= span.end_ns && span.end_ns <= timing.launches[0].ns);
+    }
+    let quiet = predict(&program, &machine, &profile).expect("runs");
+    assert!(quiet.trace.is_empty());
+    assert_eq!(quiet.total_ns, timing.total_ns);
+}
+
+#[test]
+fn what_cannot_end_says_who_waits() {
+    let (machine, profile) = setup();
+    let mut program = program("gemm-f32", "512x512x512", "");
+    let b = &mut program.launches[0].transfers[1].pattern;
+    assert!(b.dims.len() >= 2);
+    b.dims[0].0 = crate::program::Affine::new(1);
+    let error = predict(&program, &machine, &profile).expect_err("half of B is missing");
+    let text = error.to_string();
+    assert!(
+        text.contains("is stuck") && text.contains("waits for b["),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_unknown_kernel_object_is_named() {
+    let (machine, mut profile) = setup();
+    profile.kernels.remove("add_bf16");
+    let program = program("add", "65536", "");
+    let error = predict(&program, &machine, &profile)
+        .expect_err("no cycles")
+        .to_string();
+    assert!(error.contains("no cycles for `add_bf16`"), "{error}");
+}
+
+#[test]
+fn an_early_stop_extrapolates_from_bytes() {
+    let (machine, profile) = setup();
+    let program = program("silu-mul", "1048576", "");
+    let options = Options {
+        max_events: 400,
+        ..Options::default()
+    };
+    let whole = predict(&program, &machine, &profile)
+        .expect("runs")
+        .launches[0]
+        .ns;
+    let timing = predict_with(&program, &machine, &profile, &options).expect("runs");
+    assert!(timing.launches[0].extrapolated);
+    assert_close(timing.launches[0].ns, whole, 20.0);
+}
+
+#[test]
+fn read_bandwidth_counts_chunks_up_to_ones_own() {
+    let (l, chunk) = (1024.0, 256.0);
+    let chunks = 1..=(l / chunk) as u32;
+    let positions: f64 = chunks.map(|c| f64::from(c) * chunk).sum();
+    // Keys and values, that many positions each, by every tile and head.
+    let bytes = 64.0 * positions * 2.0 * 32.0 * 8.0 * 2.0;
+    let found = closed::read_bandwidth_of_attention(64.0, l, chunk, 32.0, 8.0, 0.5);
+    assert_eq!(found, bytes / 0.5);
+}

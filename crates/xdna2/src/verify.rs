@@ -1,0 +1,146 @@
+//! The verifier: what hardware would refuse, hang on or get silently wrong, said before anything
+//! runs.
+//!
+//! [`verify`] is called before a virtual device, a driver or a cache accepts a program. It works in
+//! four stages, each of which needs the one before: sizes it can examine at all; structure (names,
+//! places, links); resources (memories, DMA channels, descriptors and their fields, locks,
+//! routes) and patterns; and flow (block handling of each core, balance of every channel, deadlock,
+//! what is written and read). A stage's refusals are all reported; the later stages then wait.
+//!
+//! Its work is bounded whatever the program, and it never panics. [`Rule`] lists the rules with
+//! their sources; limits come from the [`Machine`].
+
+mod cores;
+mod coverage;
+mod descriptor;
+mod flow;
+mod kernels;
+mod limits;
+mod memory;
+mod pattern;
+mod place;
+mod resources;
+mod route;
+mod rule;
+mod run;
+mod tasks;
+
+pub use rule::{Refusal, Rule};
+
+use crate::Machine;
+use crate::program::{Flat, FlatError, Program};
+use rule::{Finding, Findings};
+
+/// The most that any tile uses of each resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Bytes of L1 of a core, with its stack.
+    pub l1_bytes: u64,
+    /// Bytes of a memory tile.
+    pub l2_bytes: u64,
+    /// Bytes of program memory of a core, by a low estimate.
+    pub program_bytes: u64,
+    /// DMA channels of a tile in one direction.
+    pub dma_channels: u64,
+    /// Buffer descriptors of a core.
+    pub core_bds: u64,
+    /// Buffer descriptors of a memory tile.
+    pub memory_bds: u64,
+    /// Locks of a tile.
+    pub locks: u64,
+    /// Streams over one link between two switches.
+    pub link_streams: u64,
+    /// Slots too finely cut to examine what is written of them.
+    pub unexamined_slots: Vec<String>,
+}
+
+/// Checks a program against a machine.
+///
+/// # Errors
+///
+/// Every rule that the program breaks, as far as they could be examined: see the module.
+pub fn verify(program: &Program, machine: &Machine) -> Result<Report, Vec<Refusal>> {
+    let mut findings = Findings::default();
+    let mut report = Report::default();
+    limits::check(program, &mut findings);
+    findings.stop()?;
+    names(program, &mut findings);
+    let flats = structure(program, machine, &mut findings)?;
+    for flat in &flats {
+        findings.launch.clone_from(&flat.launch.name);
+        place::check(flat, machine, &mut findings);
+    }
+    findings.stop()?;
+    for flat in &flats {
+        findings.launch.clone_from(&flat.launch.name);
+        resources::check(flat, machine, &mut report, &mut findings);
+        memory::check(flat, machine, &mut report, &mut findings);
+        pattern::check(program, flat, machine, &mut findings);
+    }
+    findings.stop()?;
+    for flat in &flats {
+        findings.launch.clone_from(&flat.launch.name);
+        route::check(flat, machine, &mut report, &mut findings);
+        coverage::stages(flat, &mut findings);
+    }
+    findings.stop()?;
+    for flat in &flats {
+        findings.launch.clone_from(&flat.launch.name);
+        flow::check(flat, &mut findings);
+    }
+    findings.stop()?;
+    let mut slots = coverage::Coverage::new(program, &flats);
+    for flat in &flats {
+        findings.launch.clone_from(&flat.launch.name);
+        slots.launch(flat, &mut findings);
+    }
+    findings.stop()?;
+    slots.finish(&mut findings);
+    findings.stop()?;
+    report.unexamined_slots = slots.skipped;
+    report.unexamined_slots.dedup();
+    Ok(report)
+}
+
+/// Expands every launch.
+fn structure<'p>(
+    program: &'p Program,
+    machine: &Machine,
+    findings: &mut Findings,
+) -> Result<Vec<Flat<'p>>, Vec<Refusal>> {
+    let mut flats: Vec<Flat<'p>> = Vec::new();
+    for launch in &program.launches {
+        findings.launch.clone_from(&launch.name);
+        if let Some(&slot) = launch.args.iter().find(|&&s| s >= program.slots.len()) {
+            let message = format!(
+                "argument {slot}, the program has {} slots",
+                program.slots.len()
+            );
+            let finding = Finding::new(Rule::Malformed, message);
+            findings.add("args", "args", finding.fix("Name a slot of the program"));
+            continue;
+        }
+        place::herds(launch, machine, findings);
+        let broken: Result<Flat<'p>, FlatError> = Flat::new(launch);
+        match broken {
+            Ok(flat) => flats.push(flat),
+            Err(error) => place::flat_error(&error, findings),
+        }
+    }
+    findings.stop()?;
+    Ok(flats)
+}
+
+/// Slot and launch names once each.
+fn names(program: &Program, findings: &mut Findings) {
+    findings.launch.clear();
+    let mut seen = std::collections::HashSet::new();
+    let slots = program.slots.iter().map(|s| ("slot", &s.name));
+    let launches = program.launches.iter().map(|l| ("launch", &l.name));
+    for (kind, name) in slots.chain(launches) {
+        if !seen.insert((kind, name)) {
+            let finding = Finding::new(Rule::Malformed, format!("two have the name {name}"));
+            findings.add(name, format!("{kind} {name}"), finding.fix("Rename one"));
+        }
+    }
+}

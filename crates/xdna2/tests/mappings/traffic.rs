@@ -1,0 +1,73 @@
+//! DDR traffic of the mappings, counted from their shim tasks, against published formulas.
+
+use crate::{build, case};
+use millrace_xdna2::{Machine, Program};
+
+/// Bytes of a program's bf16 transfers on that slot; all their sizes are constant.
+fn bytes(program: &Program, slot: usize) -> u64 {
+    let mut elements = 0;
+    for launch in &program.launches {
+        let points: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
+        for transfer in &launch.transfers {
+            let copies: u64 = transfer.dims.iter().map(|&n| u64::from(n)).product();
+            let tasks: i64 = transfer.loops.iter().map(|n| n.eval(|_| 0)).product();
+            let each = transfer.pattern.n_elements(|_| 0) * tasks;
+            if launch.args[transfer.arg] == slot {
+                elements += points * copies * u64::try_from(each).unwrap();
+            }
+        }
+    }
+    2 * elements
+}
+
+fn program(name: &str, shape: &str, tiling: &str) -> Program {
+    let (mapping, shape, tiling) = case(name, shape, tiling);
+    build(mapping, &shape, &tiling, &Machine::npu2())
+}
+
+/// Seed 002, equation 5: A is read once a megatile column, B once a megatile row, C written once.
+#[test]
+fn megatiles_move_what_equation_5_says() {
+    let size = 2 * 2048 * 2048;
+    for (mega_m, tile_m) in [(128, 16), (256, 32), (512, 64)] {
+        let tiling = format!("tile_m={tile_m},e_y=1,tile_n=64,e_x=2,tile_k_l2=256");
+        let program = program("gemm-megatile", "2048x2048x2048", &tiling);
+        assert_eq!(bytes(&program, 0), size * 2048 / 512);
+        assert_eq!(bytes(&program, 1), size * 2048 / mega_m);
+        assert_eq!(bytes(&program, 2), size);
+    }
+}
+
+/// The rest of a short prompt reads only the rows of A that it has.
+#[test]
+fn a_rest_moves_its_own_rows_only() {
+    let tiling = "tile_m=8,tile_n=16,e_x=1,e_y=2,cols=8,tile_k_l2=32";
+    let program = program("gemm-megatile", "176x64x64", tiling);
+    assert_eq!(bytes(&program, 0), 2 * 176 * 64);
+    assert_eq!(bytes(&program, 1), 2 * 64 * 64 * 2);
+    assert_eq!(bytes(&program, 2), 2 * 176 * 64);
+}
+
+/// Keys stream anew for every tile of 256 queries, head and chunk of values (MLIR-AIR's
+/// `fa_headfirst.py`); values likewise, a chunk at a time.
+#[test]
+fn attention_streams_keys_for_every_iteration() {
+    for (heads, d, chunks) in [(32, 64, 1), (16, 128, 2)] {
+        let shape = format!("2048 {heads}q/8kv d{d} causal");
+        let program = program("flash-attention", &shape, "");
+        let once = 2 * (2048 / 256) * heads * 2048 * d;
+        assert_eq!(bytes(&program, 1), once * chunks);
+        assert_eq!(bytes(&program, 2), once);
+        assert_eq!(bytes(&program, 3), 2 * heads * 2048 * d);
+    }
+}
+
+/// Decode reads the weights once.
+#[test]
+fn gemv_reads_weights_once() {
+    let program = program("gemv", "2048x2048", "");
+    assert_eq!(bytes(&program, 0), 2 * 2048 * 2048);
+    // The vector goes to the cores in every iteration.
+    assert_eq!(bytes(&program, 1), 2 * 2048 * (2048 / 64));
+    assert_eq!(bytes(&program, 2), 2 * 2048);
+}
