@@ -32,7 +32,7 @@ pub(crate) enum Exit {
 pub(crate) const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0    the work is done
-  1    the work ran and the answer is no (a check of `doctor` failed)
+  1    the work ran and the answer is no (a check failed, the hardware would refuse a program)
   2    the command cannot be run as given (unknown flag, empty prompt, prompt longer than the context)
   3    an input file is damaged or not supported
   4    reading or writing failed (disk full, no permission)

@@ -5,6 +5,7 @@ mod basics;
 mod hub;
 mod hwbench;
 mod models;
+mod npu;
 mod numbers;
 mod pull;
 mod run;

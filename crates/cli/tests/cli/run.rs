@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 /// Exit codes, as `millrace --help` documents them.
 pub(crate) const OK: i32 = 0;
+pub(crate) const FAILED: i32 = 1;
 pub(crate) const USAGE: i32 = 2;
 pub(crate) const BAD_INPUT: i32 = 3;
 pub(crate) const IO: i32 = 4;

@@ -33,7 +33,7 @@ pub(super) fn run(
     let mut refused = 0usize;
     let mut ranked = Vec::new();
     for tiling in tilings {
-        progress.message(&tiling.to_string());
+        progress.message(tiling.to_string());
         match predict(mapping, shape, &tiling, machine, profile) {
             Some((ns, bottleneck)) => ranked.push(Ranked {
                 tflop_per_s: mapping.work(shape).flops as f64 / ns / 1e3,

@@ -1,0 +1,165 @@
+//! `kernel` and `fidelity`: the virtual NPU from the command line.
+
+use crate::run::{BAD_INPUT, FAILED, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
+use serde_json::Value;
+
+fn kernel(arguments: &[&str]) -> Finished {
+    let mut command = millrace(std::env::temp_dir().as_path());
+    finish(command.arg("kernel").args(arguments))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    kernel(&[arguments, &["--json"]].concat()).expect(OK).json()
+}
+
+#[test]
+fn without_a_name_all_kernels_are_listed() {
+    let text = kernel(&[]).expect(OK).stdout;
+    for name in [
+        "gemm-fused-cast",
+        "gemv",
+        "rmsnorm",
+        "rope",
+        "silu-mul",
+        "flash-attention",
+    ] {
+        assert!(text.contains(name), "{name} is missing in\n{text}");
+    }
+    let rows = json(&[]);
+    let rows = rows.as_array().expect("an array");
+    assert!(rows.len() >= 15 && rows.iter().all(|row| row["summary"].is_string()));
+}
+
+#[test]
+fn a_kernel_is_verified_computed_compared_and_timed() {
+    let report = json(&[
+        "gemm-drain",
+        "256x256x256",
+        "--tile",
+        "tile_m=32,tile_n=32,tile_k_l2=64",
+    ]);
+    assert_eq!(report["computed"]["n_unequal"], 0);
+    assert_eq!(report["computed"]["n_elements"], 256 * 256);
+    let predicted = &report["predicted"];
+    assert!(
+        predicted["label"]
+            .as_str()
+            .is_some_and(|l| l.starts_with("modelled("))
+    );
+    let total = predicted["total_ns"].as_f64().expect("a number");
+    let parts: f64 = predicted["launches"]
+        .as_array()
+        .expect("launches")
+        .iter()
+        .map(|launch| launch["ns"].as_f64().expect("a number"))
+        .sum();
+    let dispatch = predicted["dispatch_ns"].as_f64().expect("a number");
+    assert!(
+        (total - parts - dispatch).abs() < 1.0,
+        "{total} = {parts} + {dispatch}"
+    );
+    let text = kernel(&["gemv", "512x512"]).expect(OK).stdout;
+    assert!(
+        text.contains("equal to the reference bit for bit"),
+        "{text}"
+    );
+    assert!(text.contains("row 0"), "no picture of the array in\n{text}");
+}
+
+#[test]
+fn a_machine_that_does_not_exist_is_slower() {
+    let time = |set: &[&str]| {
+        let arguments = ["gemm-f32", "512x512x512", "--time-only"];
+        let report = json(&[&arguments[..], set].concat());
+        assert!(report["computed"].is_null());
+        report["predicted"]["total_ns"].as_f64().expect("a number")
+    };
+    let whole = time(&[]);
+    assert!(time(&["--set", "dpm=low"]) > whole);
+    assert!(time(&["--set", "profile.ddr.read_gb_per_s=5"]) > whole);
+}
+
+#[test]
+fn a_sweep_ranks_legal_tilings() {
+    let report = json(&["gemm-drain", "256x256x256", "--sweep", "--top", "5"]);
+    let rows = report["tilings"].as_array().expect("tilings");
+    let times: Vec<f64> = rows
+        .iter()
+        .filter_map(|row| row["predicted_ns"].as_f64())
+        .collect();
+    assert_eq!(times.len(), 5);
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn programs_print_and_are_read_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("add.tile");
+    let text = kernel(&["add", "65536", "--print"]).expect(OK).stdout;
+    std::fs::write(&file, &text).expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let from_file = json(&["--program", path]);
+    let built = json(&["add", "65536", "--time-only"]);
+    assert_eq!(
+        from_file["predicted"]["total_ns"],
+        built["predicted"]["total_ns"]
+    );
+    std::fs::write(&file, "xdna2 1\nprogram p {").expect("written");
+    let broken = kernel(&["--program", path]).expect(BAD_INPUT);
+    assert!(broken.stderr.contains("add.tile"), "{}", broken.stderr);
+}
+
+#[test]
+fn what_the_hardware_would_refuse_is_refused_with_the_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("deep.tile");
+    let text = kernel(&["add", "65536", "--print"]).expect(OK).stdout;
+    // So many blocks fill a core's memory.
+    std::fs::write(&file, text.replace("depth 2", "depth 60")).expect("written");
+    let refused = kernel(&["--program", file.to_str().expect("UTF-8")]).expect(FAILED);
+    assert!(refused.stderr.contains("XD201"), "{}", refused.stderr);
+}
+
+#[test]
+fn wrong_arguments_say_what_is_right() {
+    let unknown = kernel(&["gem-f32", "2x2x2"]).expect(NOT_FOUND);
+    assert!(
+        unknown.stderr.contains("gemm-f32"),
+        "{}",
+        unknown.stderr
+    );
+    let shape = kernel(&["gemm-f32", "2x2"]).expect(USAGE);
+    assert!(shape.stderr.contains("MxKxN"), "{}", shape.stderr);
+    kernel(&["gemm-f32"]).expect(USAGE);
+    let tile = kernel(&["gemm-f32", "512x512x512", "--tile", "tile_q=3"]).expect(USAGE);
+    assert!(tile.stderr.contains("tile_n"), "{}", tile.stderr);
+    kernel(&["add", "64", "--set", "colums=4"]).expect(USAGE);
+    kernel(&["add", "64", "--machine", "npu9"]).expect(NOT_FOUND);
+}
+
+#[test]
+fn a_trace_is_valid_chrome_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("t.json");
+    let path = file.to_str().expect("UTF-8");
+    kernel(&["rmsnorm", "64x512", "--time-only", "--trace", path]).expect(OK);
+    let text = std::fs::read_to_string(&file).expect("a trace");
+    let summary = millrace_npu::trace::check_chrome(&text).expect("a valid trace");
+    assert!(summary.groups().iter().any(|group| group.contains("cores")));
+}
+
+#[test]
+fn fidelity_lists_every_group_and_keeps_its_bounds() {
+    let mut command = millrace(std::env::temp_dir().as_path());
+    let report = finish(command.args(["fidelity", "--json"]))
+        .expect(OK)
+        .json();
+    let groups = report["groups"].as_array().expect("groups");
+    assert!(groups.len() >= 6 && groups.iter().all(|group| group["pass"] == true));
+    let mut command = millrace(std::env::temp_dir().as_path());
+    let text = finish(command.arg("fidelity")).expect(OK).stdout;
+    assert!(
+        text.contains("FlashAttention") && text.contains("N0472"),
+        "{text}"
+    );
+}
