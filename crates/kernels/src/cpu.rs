@@ -10,7 +10,7 @@ pub struct CpuOptions {
     /// Threads, the caller included. `None`: one for each physical core
     /// ([`crate::pool::default_threads`]).
     pub n_threads: Option<usize>,
-    /// Instruction-set level to force. `None`: [`Level::detect`].
+    /// Instruction-set level to force. `None`: [`Level::preferred`].
     pub level: Option<Level>,
 }
 
@@ -31,7 +31,7 @@ impl Cpu {
             n_threads: options.n_threads,
             ..PoolOptions::default()
         };
-        let level = options.level.unwrap_or_else(Level::detect);
+        let level = options.level.unwrap_or_else(Level::preferred);
         if !level.is_supported() {
             return Err(Error::UnsupportedLevel {
                 asked: level,
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn defaults_take_the_best_level() {
         let cpu = Cpu::new(CpuOptions::default()).expect("defaults");
-        assert_eq!(cpu.level(), Level::detect());
+        assert_eq!(cpu.level(), Level::preferred());
         assert_eq!(cpu.pool().n_threads(), crate::pool::default_threads());
         assert!(
             Cpu::new(CpuOptions {

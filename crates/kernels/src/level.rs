@@ -49,6 +49,19 @@ impl Level {
             .unwrap_or(Level::Scalar)
     }
 
+    /// The level to use when none is asked for: [`detect`](Level::detect)'s, but for
+    /// [`Level::Avx512Bf16`] on Intel's processors. Sapphire Rapids and its successors issue
+    /// `VDPBF16PS` on one port every other cycle: 0.09 TFLOP/s a core measured, where f32 FMA gives
+    /// 0.19. Zen 4 and 5 do twice the work of f32 with it. The choice follows from the vendor alone,
+    /// so a machine always gives the same bits.
+    #[must_use]
+    pub fn preferred() -> Level {
+        match Level::detect() {
+            Level::Avx512Bf16 if is_intel() => Level::Avx512,
+            level => level,
+        }
+    }
+
     /// The levels this CPU can run, from [`Level::Scalar`] up.
     #[must_use]
     pub fn supported() -> Vec<Level> {
@@ -90,6 +103,18 @@ fn has_avx512() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn has_avx512_bf16() -> bool {
     is_x86_feature_detected!("avx512bf16")
+}
+
+/// Whether CPUID leaf 0 spells `GenuineIntel`.
+#[cfg(target_arch = "x86_64")]
+fn is_intel() -> bool {
+    let leaf = std::arch::x86_64::__cpuid(0);
+    [leaf.ebx, leaf.edx, leaf.ecx] == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_intel() -> bool {
+    false
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -161,5 +186,7 @@ mod tests {
             );
         }
         assert_eq!(Level::supported().last(), Some(&best));
+        assert!(Level::preferred().is_supported());
+        assert!(Level::preferred() >= best.min(Level::Avx512));
     }
 }

@@ -5,6 +5,7 @@ use crate::machine::{self, Accelerator, Memory, Processor};
 use crate::output::{Align, Out, Paint, Table, Ui, bytes};
 use crate::progress::Progress;
 use millrace_kernels::Level;
+use millrace_xdna2::Machine;
 use serde_json::json;
 use std::hint::black_box;
 use std::time::Instant;
@@ -36,11 +37,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if args.json {
         out.json(&json!({
             "cpu": processor,
-            "level": Level::detect().name(),
+            "level": Level::preferred().name(),
             "levels": Level::supported().iter().map(|level| level.name()).collect::<Vec<_>>(),
             "memory": memory,
             "read_bytes_per_s": read_bytes_per_s,
             "accelerators": accelerators,
+            "virtual": [{ "name": "xdna2", "machine": Machine::npu2().name }],
         }))?;
     } else {
         print_processor(&processor, &mut out)?;
@@ -70,7 +72,7 @@ fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
     let names: Vec<&str> = supported.iter().map(|level| level.name()).collect();
     out.line(format!(
         "  level       {} (it has {})",
-        Level::detect(),
+        Level::preferred(),
         names.join(", ")
     ))?;
     if !processor.features.is_empty() {
@@ -110,8 +112,16 @@ fn print_memory(memory: &Memory, read_bytes_per_s: Option<f64>, out: &mut Out) -
 
 fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
     out.line(format!("\n{}", Paint::Bold.stdout("NPU")))?;
+    let virtual_npu = Machine::npu2();
+    out.line(format!(
+        "  xdna2       virtual {}: {}×{} compute tiles at {:.2} GHz (`millrace kernel`)",
+        virtual_npu.name,
+        virtual_npu.cols,
+        virtual_npu.rows,
+        virtual_npu.clock_hz / 1e9
+    ))?;
     if accelerators.is_empty() {
-        return out.line("  none found (no device in /dev/accel): everything runs on the CPU");
+        return out.line("  no hardware found (no device in /dev/accel)");
     }
     let mut table = Table::new(&[
         ("device", Align::Left),
@@ -131,7 +141,7 @@ fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
         ]);
     }
     table.print(out)?;
-    out.line("  This version computes on the CPU only; NPU targets come in a later one.")
+    out.line("  This version does not drive NPU hardware; the virtual one needs none.")
 }
 
 /// Bytes a second that all threads together read from memory, best of a few passes.

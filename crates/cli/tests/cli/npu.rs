@@ -123,11 +123,7 @@ fn what_the_hardware_would_refuse_is_refused_with_the_rule() {
 #[test]
 fn wrong_arguments_say_what_is_right() {
     let unknown = kernel(&["gem-f32", "2x2x2"]).expect(NOT_FOUND);
-    assert!(
-        unknown.stderr.contains("gemm-f32"),
-        "{}",
-        unknown.stderr
-    );
+    assert!(unknown.stderr.contains("gemm-f32"), "{}", unknown.stderr);
     let shape = kernel(&["gemm-f32", "2x2"]).expect(USAGE);
     assert!(shape.stderr.contains("MxKxN"), "{}", shape.stderr);
     kernel(&["gemm-f32"]).expect(USAGE);

@@ -20,7 +20,7 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<Finding> {
     };
     let settings = Settings::from_env(false);
     vec![
-        cpu(&processor, Level::detect()),
+        cpu(&processor, Level::preferred()),
         self::threads(&threads),
         memory(&machine::memory()),
         npu(&machine::accelerators()),
