@@ -96,6 +96,7 @@ subcommands! {
     Hwbench => hwbench,
     Kernel => kernel,
     Fidelity => fidelity,
+    Verify => verify,
     Perplexity => perplexity,
     Tokenize => tokenize,
     Logits => logits,

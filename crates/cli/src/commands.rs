@@ -18,3 +18,4 @@ pub(crate) mod quantize;
 pub(crate) mod run;
 pub(crate) mod synth;
 pub(crate) mod tokenize;
+pub(crate) mod verify;

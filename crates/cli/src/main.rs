@@ -12,6 +12,7 @@ mod interrupt;
 mod machine;
 mod model_arg;
 mod npu_args;
+mod npu_stats;
 mod output;
 mod progress;
 mod prompt;

@@ -49,6 +49,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 fn verdict(report: &Report) -> Outcome {
+    if report.rows.is_empty() {
+        let message = "nothing was predicted: no measurement has a mapping and a profile";
+        return Err(Failure::new(Exit::Failed, message));
+    }
     let outside = report.groups.iter().filter(|group| !group.pass);
     let outside: Vec<&str> = outside.map(|group| group.name.as_str()).collect();
     if outside.is_empty() {

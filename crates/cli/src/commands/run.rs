@@ -1,21 +1,23 @@
 //! `millrace run`: one prompt in, text out.
 
+mod npu;
+
 use crate::commands::chat;
 use crate::engine_args::{ContextArgs, CpuArgs};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
+use crate::npu_args::{DeviceArgs, DeviceKind};
 use crate::output::{Out, Paint, Ui, printable};
 use crate::progress::Progress;
 use crate::prompt::{TextArgs, check_not_empty};
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
-use millrace_runtime::{
-    Engine, Event, Finish, GenerateParams, Generation, LoadedModel, Session, generate,
-};
+use millrace_runtime::{Event, Finish, GenerateParams, Generation, LoadedModel, Session, generate};
 use millrace_text::{EncodeOptions, Message, RenderOptions};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
+use std::sync::atomic::AtomicBool;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +26,7 @@ Examples:
   millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the likeliest
   cat question.txt | millrace run model-folder --chat      prompt from standard input
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
+  millrace run demo \"A cat\" --device xdna2 -n 32           on the simulated NPU, with modelled times
   millrace run demo                                        on a terminal: as `millrace chat`
 
 Only what the model writes goes to standard output (and, on a terminal, the prompt before it).";
@@ -56,10 +59,13 @@ pub(crate) struct Args {
     context: ContextArgs,
     #[command(flatten)]
     cpu: CpuArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    if args.text.is_interactive() && !args.json {
+    let on_npu = args.device.device == DeviceKind::Xdna2;
+    if args.text.is_interactive() && !args.json && !on_npu {
         let chat = chat::Args {
             model: args.model.clone(),
             system: args.system.clone(),
@@ -75,6 +81,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
     let prompt = prompt_tokens(args, &model, &text)?;
+    if on_npu {
+        return npu::run(args, &model, &text, &prompt, &params, ui);
+    }
     let mut engine = args.cpu.engine(&model, &args.context)?;
     ui.detail(format_args!(
         "{} threads, level {}, context {}, seed {}",
@@ -83,23 +92,27 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         engine.n_ctx(),
         params.sampling.seed
     ));
-    let echo = !args.json && (args.echo || std::io::stdout().is_terminal());
-    let mut printer = Printer {
-        out: Out::new(),
-        progress: None,
-        failure: None,
-        silent: args.json,
-    };
-    if echo {
-        engine.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
-        printer.out.text(Paint::Bold.stdout(&printable(&text)))?;
-        printer.out.flush()?;
-        if args.is_chat() {
-            printer.out.line("")?;
-        }
-    }
-    let generation = printer.generate(&mut engine, &prompt, &params, ui)?;
-    finish(args, &engine, &params, &generation, printer.out, ui)
+    engine.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
+    let mut printer = Printer::new(args, &text)?;
+    let mut session = Session::new(&mut engine)?;
+    let generation = printer.stream(ui, &mut |flag, on_event| {
+        Ok(generate(
+            &mut engine,
+            &mut session,
+            &prompt,
+            &params,
+            flag,
+            on_event,
+        )?)
+    })?;
+    let details = json!({
+        "n_ctx": engine.n_ctx(),
+        "threads": engine.cpu().pool().n_threads(),
+        "cpu_level": engine.cpu().level().name(),
+    });
+    let report = to_json(&model, &params, &generation, details);
+    let line = stats::line(&generation);
+    finish(args, &generation, report, &[line], printer.out, ui)
 }
 
 impl Args {
@@ -142,14 +155,26 @@ struct Printer {
 }
 
 impl Printer {
-    fn generate(
-        &mut self,
-        engine: &mut Engine,
-        prompt: &[u32],
-        params: &GenerateParams,
-        ui: Ui,
-    ) -> Outcome<Generation> {
-        let mut session = Session::new(engine)?;
+    /// Prints the prompt, if it is to be seen.
+    fn new(args: &Args, text: &str) -> Outcome<Printer> {
+        let mut out = Out::new();
+        if !args.json && (args.echo || std::io::stdout().is_terminal()) {
+            out.text(Paint::Bold.stdout(&printable(text)))?;
+            out.flush()?;
+            if args.is_chat() {
+                out.line("")?;
+            }
+        }
+        Ok(Printer {
+            out,
+            progress: None,
+            failure: None,
+            silent: args.json,
+        })
+    }
+
+    /// Runs `work`, which generates until it is told to stop, and prints what it tells.
+    fn stream(&mut self, ui: Ui, work: &mut Work<'_>) -> Outcome<Generation> {
         let mut on_event = |event: Event<'_>| match event {
             Event::Prefill { done, total } if done < total => {
                 let progress = self.progress.get_or_insert_with(|| {
@@ -169,49 +194,60 @@ impl Printer {
             }
             Event::Text(_) => {}
         };
-        let flag = interrupt::flag();
-        let result = generate(engine, &mut session, prompt, params, flag, &mut on_event);
+        let result = work(interrupt::flag(), &mut on_event);
         self.progress = None;
         match self.failure.take() {
             Some(failure) => Err(failure),
-            None => Ok(result?),
+            None => result,
         }
     }
 }
 
+/// Generates, until the flag is raised.
+type Work<'a> = dyn FnMut(&AtomicBool, &mut dyn FnMut(Event<'_>)) -> Outcome<Generation> + 'a;
+
 /// The last line, the JSON object or the statistics, and the exit code of a stopped run.
 fn finish(
     args: &Args,
-    engine: &Engine,
-    params: &GenerateParams,
     generation: &Generation,
+    report: Value,
+    lines: &[String],
     mut out: Out,
     ui: Ui,
 ) -> Outcome {
     if args.json {
-        out.json(&to_json(engine, params, generation))?;
+        out.json(&report)?;
     } else if !generation.text.ends_with('\n') {
         out.line("")?;
     }
     out.flush()?;
-    ui.note(Paint::Dim.stderr(&format!("[{}]", stats::line(generation))));
+    for line in lines {
+        ui.note(Paint::Dim.stderr(&format!("[{line}]")));
+    }
     match generation.finish {
         Finish::Cancelled => Err(Failure::interrupted()),
         _ => Ok(()),
     }
 }
 
-fn to_json(engine: &Engine, params: &GenerateParams, generation: &Generation) -> Value {
-    json!({
-        "model": engine.model().name(),
+/// What a run gave, with `details` of where it ran.
+fn to_json(
+    model: &LoadedModel,
+    params: &GenerateParams,
+    generation: &Generation,
+    details: Value,
+) -> Value {
+    let mut report = json!({
+        "model": model.name(),
         "text": generation.text,
         "tokens": generation.tokens,
         "finish_reason": generation.finish,
         "seed": params.sampling.seed,
         "sampling": params.sampling,
         "timings": stats::json(&generation.timings),
-        "n_ctx": engine.n_ctx(),
-        "threads": engine.cpu().pool().n_threads(),
-        "cpu_level": engine.cpu().level().name(),
-    })
+    });
+    if let (Some(report), Value::Object(details)) = (report.as_object_mut(), details) {
+        report.extend(details);
+    }
+    report
 }

@@ -37,6 +37,18 @@ impl From<millrace_runtime::Error> for Failure {
     }
 }
 
+impl From<millrace_runtime::npu::NpuError> for Failure {
+    fn from(error: millrace_runtime::npu::NpuError) -> Failure {
+        use millrace_runtime::npu::NpuError;
+        match error {
+            NpuError::Runtime(error) => error.into(),
+            NpuError::Lower(_) => Failure::new(Exit::BadInput, error.to_string()),
+            // The device tried and could not.
+            _ => Failure::new(Exit::Failed, error.to_string()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

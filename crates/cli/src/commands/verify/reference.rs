@@ -1,0 +1,139 @@
+//! A reference: prompts and what was written after them. Its file is JSON.
+
+use super::gate::{Choice, K};
+use crate::exit::{Failure, Outcome};
+use crate::prompt::read_file;
+use millrace_runtime::LoadedModel;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// First field of a file: what it is, and which version.
+const FORMAT: &str = "millrace-reference-1";
+
+/// A prompt and its continuation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Case {
+    /// The prompt, for people.
+    pub(super) text: String,
+    /// Its tokens.
+    pub(super) prompt: Vec<u32>,
+    /// What was chosen, a step each.
+    pub(super) steps: Vec<Choice>,
+}
+
+/// What a device is compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reference {
+    /// The model that wrote it.
+    pub(super) model: String,
+    /// Who ran it.
+    pub(super) source: String,
+    /// The prompts.
+    pub(super) cases: Vec<Case>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Form {
+    format: String,
+    model: String,
+    source: String,
+    prompts: Vec<Case>,
+}
+
+impl Reference {
+    /// Writes it to a file.
+    pub(super) fn write(&self, path: &Path) -> Outcome {
+        let form = Form {
+            format: FORMAT.to_owned(),
+            model: self.model.clone(),
+            source: self.source.clone(),
+            prompts: self.cases.clone(),
+        };
+        let io = |error| Failure::io(format_args!("cannot write {}", path.display()), &error);
+        let text = serde_json::to_string(&form).map_err(|error| io(error.into()))?;
+        std::fs::write(path, text + "\n").map_err(io)
+    }
+
+    /// Reads one that fits the model.
+    pub(super) fn read(path: &Path, model: &LoadedModel) -> Outcome<Reference> {
+        let text = read_file(path)?;
+        Reference::parse(&text, model.model().config.vocab_size)
+            .map_err(|problem| Failure::bad_input(format!("{}: {problem}", path.display())))
+    }
+
+    fn parse(text: &str, vocab_size: usize) -> Result<Reference, String> {
+        let form: Form = serde_json::from_str(text)
+            .map_err(|error| format!("not a reference of `millrace verify --save`: {error}"))?;
+        if form.format != FORMAT {
+            return Err(format!(
+                "format `{}`; this build reads `{FORMAT}`",
+                form.format
+            ));
+        }
+        if form.prompts.is_empty() {
+            return Err("it has no prompts, so nothing would be checked".to_owned());
+        }
+        for (i, case) in form.prompts.iter().enumerate() {
+            check(case, vocab_size).map_err(|problem| format!("prompt {i}: {problem}"))?;
+        }
+        Ok(Reference {
+            model: form.model,
+            source: form.source,
+            cases: form.prompts,
+        })
+    }
+}
+
+fn check(case: &Case, vocab_size: usize) -> Result<(), String> {
+    if case.prompt.is_empty() || case.steps.is_empty() {
+        return Err("it needs tokens and steps".to_owned());
+    }
+    let of_steps = case.steps.iter().flat_map(|step| step.top.iter());
+    if let Some(id) = case
+        .prompt
+        .iter()
+        .chain(of_steps)
+        .find(|id| **id as usize >= vocab_size)
+    {
+        return Err(format!(
+            "token {id} is not in the vocabulary of {vocab_size}"
+        ));
+    }
+    for (i, step) in case.steps.iter().enumerate() {
+        if step.top.len() < K.min(vocab_size) || step.top.first() != Some(&step.token) {
+            return Err(format!(
+                "step {i}: `top` must have the {K} likeliest tokens, `token` first"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(format: &str, token: u32, top: &str) -> String {
+        format!(
+            r#"{{"format":"{format}","model":"m","source":"s","prompts":
+               [{{"text":"t","prompt":[1],"steps":[{{"token":{token},"top":{top}}}]}}]}}"#
+        )
+    }
+
+    #[test]
+    fn files_that_check_nothing_are_refused() {
+        let good = text(FORMAT, 3, "[3,4,5,6,7]");
+        assert!(Reference::parse(&good, 10).is_ok());
+        for (bad, mentions) in [
+            (text("other", 3, "[3,4,5,6,7]"), "format"),
+            (text(FORMAT, 3, "[3,4,5,6,10]"), "vocabulary"),
+            (text(FORMAT, 3, "[3,4,5,6]"), "likeliest"),
+            (text(FORMAT, 4, "[3,4,5,6,7]"), "first"),
+            ("{}".to_owned(), "--save"),
+            (good.replace("[1]", "[]"), "needs tokens"),
+        ] {
+            let problem = Reference::parse(&bad, 10).expect_err(&bad);
+            assert!(problem.contains(mentions), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a session on an NPU did, for people and for programs.
+
+use crate::output::{bytes, rate};
+use millrace_runtime::npu::{NpuSession, PhaseCounters};
+use serde_json::{Value, json};
+
+/// `modelled(strix…): prompt 1.27 s on the NPU, 92.0 ms a token (10.9 tok/s) · 49 + 33 dispatches · …`.
+pub(crate) fn line(session: &NpuSession) -> String {
+    let counters = session.counters();
+    let (prefill, decode) = (&counters.prefill, &counters.decode);
+    let mut parts = vec![format!("prompt {} on the NPU", time(prefill.device_ns))];
+    if decode.n_tokens > 0 {
+        let each_ns = decode.device_ns / decode.n_tokens;
+        let per_s = rate(1e9 / each_ns.max(1) as f64);
+        parts.push(format!("{} a token ({per_s} tok/s)", time(each_ns)));
+        let dispatches = decode.n_dispatches / decode.n_tokens;
+        parts.push(format!(
+            "{} + {dispatches} dispatches",
+            prefill.n_dispatches
+        ));
+    } else {
+        parts.push(format!("{} dispatches", prefill.n_dispatches));
+    }
+    let moved = prefill.traffic.written_bytes + prefill.traffic.read_bytes;
+    parts.push(format!("prompt moved {}", bytes(moved)));
+    let provenance = session.model().provenance();
+    format!(
+        "{provenance}: {}; host steps not included",
+        parts.join(" · ")
+    )
+}
+
+/// A time in the unit that suits it.
+fn time(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    match ms {
+        ms if ms >= 1e3 => format!("{:.2} s", ms / 1e3),
+        ms if ms >= 1.0 => format!("{ms:.1} ms"),
+        ms => format!("{:.0} µs", ms * 1e3),
+    }
+}
+
+/// Everything that was counted.
+pub(crate) fn json(session: &NpuSession) -> Value {
+    let counters = session.counters();
+    let npu = session.model();
+    json!({
+        "device": npu.device_name(),
+        "times_are": npu.provenance().to_string(),
+        "prefill": phase(&counters.prefill),
+        "decode": phase(&counters.decode),
+        "kv_bytes": session.kv_bytes(),
+        "buffer_bytes": npu.cache_stats().allocated_bytes,
+    })
+}
+
+fn phase(phase: &PhaseCounters) -> Value {
+    json!({
+        "n_passes": phase.n_passes,
+        "n_tokens": phase.n_tokens,
+        "n_padded_tokens": phase.n_padded_tokens,
+        "n_dispatches": phase.n_dispatches,
+        "written_bytes": phase.traffic.written_bytes,
+        "to_device_bytes": phase.traffic.to_device_bytes,
+        "from_device_bytes": phase.traffic.from_device_bytes,
+        "read_bytes": phase.traffic.read_bytes,
+        "device_ns": phase.device_ns,
+        "host_ns": phase.host_ns,
+        "call_ns": phase.call_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        assert_eq!(time(1_270_000_000), "1.27 s");
+        assert_eq!(time(92_000_000), "92.0 ms");
+        assert_eq!(time(99_000), "99 µs");
+    }
+}
