@@ -8,20 +8,22 @@ use serde_json::{Value, json};
 pub(crate) fn line(session: &NpuSession) -> String {
     let counters = session.counters();
     let (prefill, decode) = (&counters.prefill, &counters.decode);
-    let mut parts = vec![format!("prompt {} on the NPU", time(prefill.device_ns))];
+    // Averages, where there were several prompts.
+    let a_prompt = |total: u64| total / prefill.n_passes.max(1);
+    let a_token = |total: u64| total / decode.n_tokens.max(1);
+    let prompt_ns = a_prompt(prefill.device_ns);
+    let mut parts = vec![format!("prompt {} on the NPU", time(prompt_ns))];
+    let n_dispatches = a_prompt(prefill.n_dispatches);
     if decode.n_tokens > 0 {
-        let each_ns = decode.device_ns / decode.n_tokens;
-        let per_s = rate(1e9 / each_ns.max(1) as f64);
-        parts.push(format!("{} a token ({per_s} tok/s)", time(each_ns)));
-        let dispatches = decode.n_dispatches / decode.n_tokens;
-        parts.push(format!(
-            "{} + {dispatches} dispatches",
-            prefill.n_dispatches
-        ));
+        let token_ns = a_token(decode.device_ns);
+        let per_s = rate(1e9 / token_ns.max(1) as f64);
+        parts.push(format!("{} a token ({per_s} tok/s)", time(token_ns)));
+        let each = a_token(decode.n_dispatches);
+        parts.push(format!("{n_dispatches} + {each} dispatches"));
     } else {
-        parts.push(format!("{} dispatches", prefill.n_dispatches));
+        parts.push(format!("{n_dispatches} dispatches"));
     }
-    let moved = prefill.traffic.written_bytes + prefill.traffic.read_bytes;
+    let moved = a_prompt(prefill.traffic.written_bytes + prefill.traffic.read_bytes);
     parts.push(format!("prompt moved {}", bytes(moved)));
     let provenance = session.model().provenance();
     format!(

@@ -9,6 +9,7 @@
 
 mod activations;
 mod driver;
+mod job;
 pub(crate) mod panel;
 pub(crate) mod quantize;
 pub(crate) mod scalar;

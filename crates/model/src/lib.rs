@@ -51,6 +51,23 @@ impl Model {
         Model::build(config, &catalog)
     }
 
+    /// The model of a geometry with nothing but its graph, for plans and predictions: named as a
+    /// checkpoint of that kind would name its weights, in the recipe's formats.
+    ///
+    /// # Errors
+    /// A number of layers that no model has.
+    pub fn without_weights(
+        geometry: synth::Geometry,
+        n_layers: Option<usize>,
+        recipe: recipe::Recipe,
+        source: Source,
+    ) -> Result<Model, Error> {
+        let config = geometry.config(n_layers);
+        config.validate(geometry.name())?;
+        let tensors = synth::tensors(&config, recipe, source);
+        Model::build(config, &Catalog::new(geometry.name(), source, &tensors))
+    }
+
     fn build(mut config: ModelConfig, catalog: &Catalog<'_>) -> Result<Model, Error> {
         let family = arch::by_name(config.family);
         // A scaled table cannot serve as the head.

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use millrace_format::gguf::{self, Metadata, Value};
 use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
-use millrace_format::{TensorSpec, TensorType, output};
+use millrace_format::{Source, TensorInfo, TensorSpec, TensorType, output};
 use millrace_quant::DType;
 
 use crate::Error;
@@ -252,6 +252,26 @@ impl<'a> Job<'a> {
         }
         Ok(())
     }
+}
+
+/// The tensors a checkpoint of random weights would have; their places in files are of no meaning.
+pub(crate) fn tensors(config: &ModelConfig, recipe: Recipe, source: Source) -> Vec<TensorInfo> {
+    let layout = match source {
+        Source::Gguf => Layout::Gguf,
+        Source::HuggingFace if recipe.is_q4nx() => Layout::Q4nx,
+        Source::HuggingFace => Layout::HuggingFace,
+    };
+    let info = |planned: Planned| TensorInfo {
+        name: planned.spec.name,
+        tensor_type: planned.spec.tensor_type,
+        shape: planned.spec.shape,
+        nominal_shape: false,
+        file: 0,
+        offset: 0,
+        size_bytes: 0,
+    };
+    let planned = plan(config, layout, recipe).into_iter();
+    planned.map(info).collect()
 }
 
 fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe) -> Vec<Planned> {

@@ -250,3 +250,28 @@ fn q4nx_tensors_take_their_shape_from_the_configuration() {
         .unwrap();
     assert_eq!((q.n, q.k, q.dtype), (64, 256, DType::Q4nx));
 }
+
+/// A checkpoint of random weights and a model without any have one graph.
+#[test]
+fn without_weights_is_the_graph_of_a_synthetic_checkpoint() {
+    let geometry = crate::synth::Geometry::named("llama-tiny").unwrap();
+    let recipe = crate::recipe::Recipe::parse("bf16").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = crate::synth::SynthOptions {
+        recipe,
+        vocab: None,
+        n_layers: Some(2),
+        seed: 1,
+        n_threads: Some(1),
+    };
+    for (name, source) in [("m.gguf", Source::Gguf), ("m", Source::HuggingFace)] {
+        let path = folder.path().join(name);
+        let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
+        crate::synth::write(geometry, &path, &options, &mut go_on).unwrap();
+        let found = Model::without_weights(geometry, Some(2), recipe, source).unwrap();
+        assert_eq!(found.graph.nodes, open(&path).graph.nodes);
+        assert_eq!(found.graph.weights, open(&path).graph.weights);
+    }
+    let layers = Some(usize::MAX);
+    assert!(Model::without_weights(geometry, layers, recipe, Source::Gguf).is_err());
+}

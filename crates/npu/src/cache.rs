@@ -13,11 +13,11 @@
 mod disk;
 mod sets;
 
-pub use sets::Call;
+pub use sets::{Call, Fill};
 
-use crate::{Container, ContentHash, Device, DeviceError, LoadedProgram, Role, Traffic};
+use crate::{Buffer, Container, ContentHash, Device, DeviceError, LoadedProgram, Role, Traffic};
 use disk::{Disk, Lookup};
-use sets::{BufferSet, Set};
+use sets::{BufferSet, Set, Share};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -159,6 +159,8 @@ pub struct ProgramCache {
     artifacts: Mutex<HashMap<ContentHash, Arc<Container>>>,
     loaded: Mutex<HashMap<ContentHash, Arc<dyn LoadedProgram>>>,
     sets: Mutex<HashMap<String, Set>>,
+    /// Filled static buffers by what they hold.
+    shared: Mutex<HashMap<String, Arc<Buffer>>>,
     stats: Mutex<CacheStats>,
 }
 
@@ -182,6 +184,7 @@ impl ProgramCache {
             artifacts: Mutex::default(),
             loaded: Mutex::default(),
             sets: Mutex::default(),
+            shared: Mutex::default(),
             stats: Mutex::default(),
         }
     }
@@ -323,6 +326,35 @@ impl ProgramCache {
         })
     }
 
+    /// As [`preload`](ProgramCache::preload), but static slots are filled where they lie, so that
+    /// weights need no copy besides the buffer: `fill` gets a slot's number and its bytes.
+    ///
+    /// `content` names what a static slot holds, or nothing. Slots of any sets with the same name
+    /// and size share one buffer, filled once: programs of several prompt lengths have one copy of
+    /// the weights. Shared buffers live as long as the cache.
+    ///
+    /// # Errors
+    /// What `fill` returns and what the device says. The slot then counts as empty.
+    pub fn preload_with<E: From<CacheError>>(
+        &self,
+        container: &Container,
+        bo_key: &str,
+        content: &dyn Fn(usize) -> Option<String>,
+        fill: &mut Fill<'_, E>,
+    ) -> Result<Traffic, E> {
+        self.load(container).map_err(CacheError::from)?;
+        let share = |slot| lock(&self.shared).get(&content(slot)?).cloned();
+        self.with_set_sharing(container, bo_key, &share, |set| {
+            let before = set.traffic();
+            set.fill_static(container, fill, |slot, buffer| {
+                if let Some(name) = content(slot) {
+                    lock(&self.shared).entry(name).or_insert(buffer.clone());
+                }
+            })?;
+            Ok(set.traffic() - before)
+        })
+    }
+
     /// Runs a program on the buffers of a `bo_key`. `inputs` has an entry a slot: data for
     /// `input` slots; data for `static` slots, which is used only until it was written once; none
     /// for the others.
@@ -378,6 +410,17 @@ impl ProgramCache {
         bo_key: &str,
         work: impl FnOnce(&mut BufferSet) -> Result<T, CacheError>,
     ) -> Result<T, CacheError> {
+        self.with_set_sharing(container, bo_key, &|_| None, work)
+    }
+
+    /// As [`with_set`](ProgramCache::with_set); a set made here takes the shared buffers it finds.
+    fn with_set_sharing<T, E: From<CacheError>>(
+        &self,
+        container: &Container,
+        bo_key: &str,
+        share: Share<'_>,
+        work: impl FnOnce(&mut BufferSet) -> Result<T, E>,
+    ) -> Result<T, E> {
         let set = lock(&self.sets)
             .entry(bo_key.to_owned())
             .or_default()
@@ -386,8 +429,9 @@ impl ProgramCache {
         let set = match &mut *set {
             Some(set) => set,
             none => {
-                let made = BufferSet::alloc(&*self.device, container)?;
-                lock(&self.stats).allocated_bytes += made.size_bytes();
+                let made = BufferSet::alloc(&*self.device, container, share);
+                let made = made.map_err(CacheError::from)?;
+                lock(&self.stats).allocated_bytes += made.allocated_bytes();
                 none.insert(made)
             }
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_text::{DecodeOptions, Detokenizer};
+use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 
 use crate::sampling::{Sampler, SamplingParams};
 use crate::{BatchItem, Engine, Error, LogitsFor, SeqId};
@@ -203,22 +203,7 @@ pub fn generate(
     let mut sampler = Sampler::new(&params.sampling)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
     let tokenizer = engine.model().tokenizer()?.clone();
-    // The text goes on where the prompt ended.
-    let continuation = DecodeOptions {
-        skip_special: true,
-        text_start: false,
-    };
-    let mut run = Run {
-        detokenizer: Detokenizer::new(Arc::clone(&tokenizer), continuation),
-        scanner: StopScanner::new(&params.stop),
-        generation: Generation {
-            tokens: Vec::new(),
-            text: String::new(),
-            finish: Finish::Cancelled,
-            timings: Timings::default(),
-        },
-        on_event,
-    };
+    let mut run = Run::new(&tokenizer, &params.stop, on_event);
     let n_cached = session.keep_prefix(engine, prompt)?;
     run.generation.timings.n_cached = n_cached;
     if params.max_tokens == Some(0) {
@@ -293,14 +278,38 @@ impl Session {
     }
 }
 
-struct Run<'a> {
+/// A generation under way: from tokens to text without stop texts.
+pub(crate) struct Run<'a> {
     detokenizer: Detokenizer,
     scanner: StopScanner,
-    generation: Generation,
+    pub(crate) generation: Generation,
     on_event: &'a mut dyn FnMut(Event<'_>),
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        tokenizer: &Arc<Tokenizer>,
+        stop: &[String],
+        on_event: &'a mut dyn FnMut(Event<'_>),
+    ) -> Run<'a> {
+        // The text goes on where the prompt ended.
+        let continuation = DecodeOptions {
+            skip_special: true,
+            text_start: false,
+        };
+        Run {
+            detokenizer: Detokenizer::new(Arc::clone(tokenizer), continuation),
+            scanner: StopScanner::new(stop),
+            generation: Generation {
+                tokens: Vec::new(),
+                text: String::new(),
+                finish: Finish::Cancelled,
+                timings: Timings::default(),
+            },
+            on_event,
+        }
+    }
+
     /// Computes `new`, a chunk at a time, and draws the first token; `None` if cancelled.
     fn prefill(
         &mut self,
@@ -323,14 +332,19 @@ impl Run<'_> {
                 LogitsFor::None
             };
             first = Some(session.append(engine, tokens, logits, sampler)?);
-            self.generation.timings.n_prefill = done;
-            (self.on_event)(Event::Prefill { done, total });
+            self.on_prefill(done, total);
         }
         Ok(first)
     }
 
+    /// Counts prompt tokens computed so far, and tells.
+    pub(crate) fn on_prefill(&mut self, done: usize, total: usize) {
+        self.generation.timings.n_prefill = done;
+        (self.on_event)(Event::Prefill { done, total });
+    }
+
     /// Adds a token to the result; true if a stop text is complete.
-    fn take_token(&mut self, token: u32) -> bool {
+    pub(crate) fn take_token(&mut self, token: u32) -> bool {
         self.generation.tokens.push(token);
         let piece = self.detokenizer.push(token);
         self.emit(&piece)
@@ -345,7 +359,7 @@ impl Run<'_> {
         stopped
     }
 
-    fn finish(mut self, finish: Finish) -> Generation {
+    pub(crate) fn finish(mut self, finish: Finish) -> Generation {
         self.generation.finish = finish;
         if finish != Finish::StopText {
             let rest = self.detokenizer.finish();

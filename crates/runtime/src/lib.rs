@@ -5,6 +5,8 @@
 //! chunks and single decode tokens mixed) and returns logits. [`generate`] is the loop most callers
 //! want: prefix reuse, prefill, sampling, stop conditions, streaming text.
 //!
+//! [`npu`] holds the same for models on an NPU: `NpuModel`, `NpuSession`, `generate`.
+//!
 //! Every session is reproducible from model, tokens, seed and instruction-set level, whatever else
 //! shares the batch: the kernels promise bit-identical rows (see `millrace_kernels`), and this
 //! crate adds no arithmetic of its own.
@@ -16,6 +18,7 @@ mod exec;
 mod generate;
 mod kv;
 mod load;
+pub mod npu;
 mod plan;
 pub mod sampling;
 

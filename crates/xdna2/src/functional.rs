@@ -164,7 +164,9 @@ fn run_launch(
     let (mut ran, mut touched) = (Vec::new(), Vec::new());
     loop {
         ran.clear();
-        for (i, actor) in network.actors.iter_mut().enumerate() {
+        // Shims first and stages last, by their numbers: what takes long begins first, so the
+        // threads end together.
+        for (i, actor) in network.actors.iter_mut().enumerate().rev() {
             if own(actor).is_runnable {
                 ran.push(i);
             }

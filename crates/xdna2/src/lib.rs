@@ -6,6 +6,7 @@
 //! | [`device`] | the virtual NPU2 as a device: verified, run, timed |
 //! | [`fidelity`] | predictions beside published measurements |
 //! | [`functional`] | functional simulation: bytes move, tile kernels compute, deadlocks are found |
+//! | [`lower`] | from an op graph to programs, calls and host steps: placement, grouping, slots |
 //! | [`machine`] | facts about the NPU as data, with their sources; variants and overrides |
 //! | [`mapping`] | kernels laid onto the array: builders, references, legal shapes and tilings |
 //! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
@@ -18,6 +19,7 @@
 pub mod device;
 pub mod fidelity;
 pub mod functional;
+pub mod lower;
 pub mod machine;
 pub mod mapping;
 pub mod profile;

@@ -7,8 +7,10 @@
 //! published figures by arithmetic, or *fitted* on measured rows that it names by their ids in
 //! `data/measured.csv`.
 
+mod models;
 mod parse;
 
+pub use models::{Decode, Host, Prefill};
 pub use parse::ProfileError;
 
 use std::collections::BTreeMap;
@@ -30,6 +32,12 @@ pub struct Profile {
     pub dispatch: Dispatch,
     /// Cores.
     pub core: Core,
+    /// A token of fused decode.
+    pub decode: Decode,
+    /// A prompt under FastFlowLM's scheme.
+    pub prefill: Prefill,
+    /// The host's part in a stitched stack.
+    pub host: Host,
     /// Cycles of kernel objects by name.
     pub kernels: BTreeMap<String, Cycles>,
     /// Every constant with its origin, in the file's order.
@@ -167,6 +175,10 @@ const BUILTIN: &[(&str, &str)] = &[
     (
         "flm-v0.1.3",
         include_str!("../data/profiles/flm-v0.1.3.toml"),
+    ),
+    (
+        "flm-v0.9.22",
+        include_str!("../data/profiles/flm-v0.9.22.toml"),
     ),
 ];
 

@@ -34,7 +34,7 @@ Examples:
   millrace kernel rmsnorm 2048x2048 --trace t.json    opens in Perfetto or chrome://tracing
 
 Times are modelled, never measured: the label says by which profile, and its median error on published
-measurements that no constant was fitted to. `millrace fidelity` lists them all.";
+measurements outside its calibration rows. `millrace fidelity` lists them all.";
 
 /// Run a kernel on the virtual NPU: its numbers, its limits, its time
 #[derive(clap::Args, Debug)]

@@ -10,3 +10,4 @@ mod numbers;
 mod pull;
 mod run;
 mod text;
+mod verify;

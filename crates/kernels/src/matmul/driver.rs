@@ -1,14 +1,16 @@
 //! Splits products over the pool and walks each group of rows through pack and tile.
 
-use super::activations::{Activations, View, columns_bytes};
+use super::activations::{Activations, columns_bytes};
+use super::job::{Group, Job};
 use super::panel::{
-    Ahead, DIRECT_TOKENS, DirectArgs, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES,
-    PANEL_ROWS, PackArgs, RowsArgs, RowsFn, Source, TileArgs,
+    DirectArgs, GROUP_PANELS, GROUP_ROWS, Input, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs,
+    RowsFn, Source, TileArgs,
 };
 use super::scratch::{Scratch, readable_rows, with_scratch};
 use super::{Matrix, Product};
 use crate::cpu::Cpu;
-use crate::pool::DisjointMut;
+#[cfg(target_arch = "x86_64")]
+use crate::level::Level;
 use crate::table::Kernel;
 use millrace_quant::DType;
 use std::ops::Range;
@@ -26,100 +28,13 @@ const CHUNKS_A_THREAD: usize = 8;
 /// Tokens from which one group of rows is work enough for a chunk.
 const MANY_TOKENS: usize = 16;
 
-/// Columns of a chunk that integer kernels multiply directly: no panel has to fit a cache.
-const DIRECT_CHUNK_K: usize = 1024;
-
-/// How far ahead of their use weights are fetched, a little more than memory latency times bandwidth.
-const AHEAD_BYTES: usize = 16 * 1024;
-
-/// As [`AHEAD_BYTES`], for superblocks times one token, most of which are read row by row: they go to the nearest cache, which
-/// holds a piece or two.
-const ROWS_AHEAD_BYTES: usize = 8 * 1024;
+/// Tokens whose sums are written as soon as they are finished, while the next are multiplied: a multiple of the tiles' tokens,
+/// and few enough that the stores fit the buffer in which they wait for their cache lines.
+const TOKENS_A_STORE: usize = 24;
 
 /// Most bytes of weights of a chunk when tokens are few: so many that starting to read weighs nothing, so few that no thread waits
 /// long for another's last chunk.
 const FEW_TOKENS_CHUNK_BYTES: usize = 512 * 1024;
-
-/// A product ready to run.
-struct Job<'a> {
-    kernel: &'static Kernel,
-    weight: Matrix<'a>,
-    bias: Option<&'a [f32]>,
-    out: DisjointMut<'a, f32>,
-    x: View,
-    /// Number of its first group among the groups of all jobs.
-    first_group: usize,
-    /// Set when so few tokens are multiplied directly.
-    direct: Option<DirectFn>,
-    /// Set when there is one token and a function for it.
-    rows: Option<RowsFn>,
-    /// Columns of a chunk.
-    chunk_k: usize,
-    /// Bytes of a row of blocks: a matrix row, or a row of tiles.
-    row_bytes: usize,
-    /// Bytes of a chunk of such a row.
-    chunk_bytes: usize,
-    /// Bytes of sixteen rows of a chunk.
-    piece_bytes: usize,
-    /// Pieces between the one at work and the one being fetched.
-    pieces_ahead: usize,
-}
-
-impl<'a> Job<'a> {
-    fn new(
-        kernel: &'static Kernel,
-        product: &'a mut Product<'_>,
-        x: View,
-        m: usize,
-        first_group: usize,
-    ) -> Job<'a> {
-        let (dtype, layout) = (kernel.dtype, kernel.layout);
-        let direct = kernel.direct.filter(|_| m <= DIRECT_TOKENS);
-        let is_integer = matches!(layout.input(), Input::I8x32 | Input::I8x256);
-        let chunk_k = if direct.is_some() && is_integer {
-            DIRECT_CHUNK_K
-        } else {
-            layout.chunk_k()
-        };
-        let to_bytes = |k: usize| k / dtype.block_elems() * dtype.block_bytes();
-        let piece_bytes = to_bytes(chunk_k) * PANEL_ROWS / dtype.block_rows();
-        let ahead_bytes = if m == 1 && layout.input() == Input::I8x256 {
-            ROWS_AHEAD_BYTES
-        } else {
-            AHEAD_BYTES
-        };
-        Job {
-            kernel,
-            weight: product.weight,
-            bias: product.bias,
-            out: DisjointMut::new(product.out),
-            x,
-            first_group,
-            direct,
-            rows: kernel.rows.filter(|_| m == 1 && product.weight.k > 0),
-            chunk_k,
-            row_bytes: to_bytes(product.weight.k),
-            chunk_bytes: to_bytes(chunk_k),
-            piece_bytes,
-            pieces_ahead: ahead_bytes.div_ceil(piece_bytes),
-        }
-    }
-}
-
-impl<'a> Job<'a> {
-    /// The job that group `index` of all jobs' groups belongs to.
-    fn of_group<'b>(jobs: &'b [Option<Job<'a>>], index: usize) -> Option<&'b Job<'a>> {
-        jobs.iter().flatten().rfind(|job| job.first_group <= index)
-    }
-
-    /// Number after that of its last group.
-    fn end_group(&self) -> usize {
-        self.first_group + self.weight.n.div_ceil(GROUP_ROWS)
-    }
-}
-
-// SAFETY: the view's pointer is only read, and what it points to is borrowed for as long as the job.
-unsafe impl Sync for Job<'_> {}
 
 /// Multiplies `x` with at most [`MAX_PRODUCTS`] weights, each with the kernel that `choose` names.
 pub(super) fn run(
@@ -243,92 +158,6 @@ fn prepare(
     kernels
 }
 
-/// A group of rows of one job.
-struct Group<'a> {
-    job: &'a Job<'a>,
-    rows: Range<usize>,
-    /// Where the panels start: the group's own rows, or the last sixteen of the matrix where fewer are
-    /// left.
-    starts: [usize; GROUP_PANELS],
-    n_panels: usize,
-}
-
-impl<'a> Group<'a> {
-    /// Group `index` of all jobs' groups, if there are so many.
-    fn find(jobs: &'a [Option<Job<'a>>], index: usize) -> Option<Group<'a>> {
-        let job = Job::of_group(jobs, index)?;
-        let n = job.weight.n;
-        let first = (index - job.first_group) * GROUP_ROWS;
-        if first >= n {
-            return None;
-        }
-        let rows = first..n.min(first + GROUP_ROWS);
-        let last = n.saturating_sub(PANEL_ROWS);
-        let starts = [first.min(last), (first + PANEL_ROWS).min(last)];
-        let n_panels = rows.len().div_ceil(PANEL_ROWS);
-        Some(Group {
-            job,
-            rows,
-            starts,
-            n_panels,
-        })
-    }
-
-    /// Pieces of the group: a panel of each chunk of columns, the chunk's panels one after the other.
-    fn n_pieces(&self) -> usize {
-        self.job.weight.k.div_ceil(self.job.chunk_k) * self.n_panels
-    }
-
-    /// Where piece `index` lies.
-    fn piece(&self, index: usize) -> Source {
-        let job = self.job;
-        let dtype = job.weight.dtype;
-        // At most two panels: no division.
-        let (chunk, panel) = if self.n_panels == 1 {
-            (index, 0)
-        } else {
-            (index / 2, index % 2)
-        };
-        let start = self.starts[panel];
-        let (row, tile_row, stride) = match dtype.block_rows() {
-            1 => (start, 0, job.row_bytes),
-            rows => (start / rows, start % rows, dtype.block_bytes()),
-        };
-        Source {
-            dtype,
-            base: job.weight.bytes[row * job.row_bytes + chunk * job.chunk_bytes..].as_ptr(),
-            stride,
-            tile_row,
-            k: job.chunk_k.min(job.weight.k - chunk * job.chunk_k),
-            ahead: Ahead::NONE,
-        }
-    }
-
-    /// The bytes of piece `index`, counted on into the group that follows, to be fetched.
-    fn ahead_of(&self, index: usize, next: Option<&Group<'_>>) -> Ahead {
-        if index < self.n_pieces() {
-            return self.ahead(index);
-        }
-        let index = index - self.n_pieces();
-        next.filter(|next| index < next.n_pieces())
-            .map_or(Ahead::NONE, |next| next.ahead(index))
-    }
-
-    /// The bytes of piece `index`, to be fetched.
-    fn ahead(&self, index: usize) -> Ahead {
-        let piece = self.piece(index);
-        let dtype = self.job.weight.dtype;
-        if dtype.block_rows() == 1 {
-            // A shorter last chunk fetches a little of the next rows too.
-            return Ahead::new(piece.base, piece.stride, self.job.chunk_bytes);
-        }
-        // The panels of a tile share its bytes: each fetches its part.
-        let part = dtype.block_bytes() * PANEL_ROWS / dtype.block_rows();
-        let first = piece.base.wrapping_add(piece.tile_row / PANEL_ROWS * part);
-        Ahead::new(first, piece.stride, part)
-    }
-}
-
 /// Computes one group of rows for every token, while `next` comes from memory.
 fn run_group(group: &Group<'_>, next: Option<&Group<'_>>, m: usize, scratch: &mut Scratch) {
     for first in (0..m).step_by(TOKENS_A_PASS) {
@@ -346,14 +175,16 @@ fn run_group(group: &Group<'_>, next: Option<&Group<'_>>, m: usize, scratch: &mu
             });
             run_chunk(group, index, &sources, &tokens, scratch);
         }
-        let acc = scratch.acc.at_least(acc_bytes).as_ptr().cast();
-        // SAFETY: zeroed above, one row a token; any bits are numbers.
-        let acc = unsafe { std::slice::from_raw_parts(acc, tokens.len() * GROUP_ROWS) };
-        store(group, tokens, acc);
+        if group.n_pieces() == 0 || group.job.direct.is_some() {
+            let acc = scratch.acc.at_least(acc_bytes).as_ptr().cast();
+            // SAFETY: zeroed above, one row a token; any bits are numbers.
+            let acc = unsafe { std::slice::from_raw_parts(acc, tokens.len() * GROUP_ROWS) };
+            store(group, tokens, acc);
+        }
     }
 }
 
-/// Adds the products of one chunk of columns, from piece `index`, to the accumulators.
+/// Adds the products of one chunk of columns, from piece `index`, to the accumulators; those of panels are stored after the last.
 fn run_chunk(
     group: &Group<'_>,
     index: usize,
@@ -407,28 +238,47 @@ fn run_chunk(
         }
     }
     let n_panels = group.n_panels;
-    // SAFETY: a `Cpu` proves its level; the panels were packed just now; the view has a row for each token; the accumulators
-    // have one for each token of the pass.
-    unsafe {
-        (job.kernel.tile)(&TileArgs {
-            panels,
-            panel_stride,
-            n_panels,
-            k,
-            x,
-            x_stride,
-            m,
-            acc,
-        });
+    let is_last = index + n_panels >= group.n_pieces();
+    let step = if is_last { TOKENS_A_STORE } else { m };
+    for first in (0..m).step_by(step) {
+        let m = step.min(m - first);
+        // SAFETY: a `Cpu` proves its level; the panels were packed just now; the view has a row for each token; the accumulators
+        // have one for each token of the pass, and any bits are numbers.
+        let acc = unsafe {
+            let acc = acc.add(first * GROUP_ROWS);
+            (job.kernel.tile)(&TileArgs {
+                panels,
+                panel_stride,
+                n_panels,
+                k,
+                x: x.add(first * x_stride),
+                x_stride,
+                m,
+                acc,
+            });
+            std::slice::from_raw_parts(acc, m * GROUP_ROWS)
+        };
+        if is_last {
+            let first = tokens.start + first;
+            store(group, first..first + m, acc);
+        }
     }
 }
 
-/// Writes the finished sums of a group's rows.
+/// Writes the finished sums of a group's rows: `acc` has a row for each of the tokens.
 fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
     let Group {
         job, rows, starts, ..
     } = group;
     let n = job.weight.n;
+    #[cfg(target_arch = "x86_64")]
+    if job.kernel.level >= Level::Avx512 && rows.len() == GROUP_ROWS && job.bias.is_none() {
+        let last_end = (tokens.end - 1) * n + rows.end;
+        let out = job.out.start_of(tokens.start * n + rows.start..last_end);
+        // SAFETY: a `Cpu` proves its level; groups have disjoint rows, whole ones all of them in order, and each group runs once.
+        unsafe { crate::x86::avx512::sums::copy(acc, out, n) };
+        return;
+    }
     for (t, acc) in tokens.zip(acc.chunks_exact(GROUP_ROWS)) {
         // SAFETY: groups have disjoint rows and each group runs once.
         let out = unsafe { job.out.slice(t * n + rows.start..t * n + rows.end) };
@@ -436,7 +286,11 @@ fn store(group: &Group<'_>, tokens: Range<usize>, acc: &[f32]) {
             // A panel that was moved back to fit holds the group's rows at its end.
             let skip = rows.start + p * PANEL_ROWS - starts[p];
             let sums = &acc[p * PANEL_ROWS + skip..][..out.len()];
-            out.copy_from_slice(sums);
+            // Of a known size, a copy is two instructions and no call.
+            match (out.as_chunks_mut(), sums.as_chunks()) {
+                (([out], []), ([sums], [])) => *out = *sums as [f32; PANEL_ROWS],
+                _ => out.copy_from_slice(sums),
+            }
         }
         add_bias(job, rows, out);
     }

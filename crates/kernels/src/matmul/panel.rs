@@ -149,8 +149,43 @@ pub(crate) struct X256 {
     pub(crate) sums_32: [i16; 8],
     /// Largest magnitude / 127.
     pub(crate) d: f32,
+    /// Which sums of products may exceed an i16.
+    pub(crate) wide: Wide,
     /// Keeps the next record's fields aligned.
-    pub(crate) pad: [u32; 3],
+    pub(crate) pad: [u32; 2],
+}
+
+/// A bit for each group of columns of an [`X256`] whose dot product with weights of some levels may exceed an i16. Few do;
+/// the others take their scale with a cheaper multiplication, of the same exact result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Wide {
+    /// Sixteens beside −32…31: 32 · Σ |q| exceeds an i16.
+    pub(crate) six_bits: u16,
+    /// Thirty-twos beside 0…31: that times the sum of the positive or of the negative q does.
+    pub(crate) five_bits: u16,
+}
+
+impl Wide {
+    /// From Σ |q| and Σ q over each sixteen.
+    #[inline(always)]
+    pub(crate) fn new(magnitudes_16: &[i16; 16], sums_16: &[i16; 16]) -> Wide {
+        let mut six_bits = 0;
+        for (j, magnitude) in magnitudes_16.iter().enumerate() {
+            six_bits |= u16::from(*magnitude > i16::MAX / 32) << j;
+        }
+        let mut five_bits = 0;
+        let pairs = magnitudes_16.as_chunks::<2>().0.iter();
+        for (j, (m, s)) in pairs.zip(sums_16.as_chunks::<2>().0).enumerate() {
+            // The larger of the sums of one sign.
+            let one_sign = (m[0] + m[1] + (s[0] + s[1]).abs()) / 2;
+            five_bits |= u16::from(one_sign > i16::MAX / 31) << j;
+        }
+        Wide {
+            six_bits,
+            five_bits,
+        }
+    }
 }
 
 /// Sixteen rows of a weight matrix, one chunk of columns of each.
@@ -224,6 +259,26 @@ impl Ahead {
             self.row = self
                 .row
                 .wrapping_add(if row_ends { self.stride } else { 0 });
+            self.at = if row_ends { 0 } else { self.at };
+        }
+    }
+
+    /// Fetches the next line in each of four runs of [`PANEL_ROWS`] / 4 rows, `n` times. Buffers for misses are few: side by side, the
+    /// runs are streams that the second cache's own prefetcher follows and fetches before it is asked to. To be used for all
+    /// of a piece or none.
+    #[inline(always)]
+    pub(crate) fn fetch_in_runs(&mut self, n: usize) {
+        let run = PANEL_ROWS / 4 * self.stride;
+        for _ in 0..n {
+            let line = self.row.wrapping_add(self.at);
+            for i in 0..4 {
+                prefetch::<false>(line.wrapping_add(i * run));
+            }
+            self.at += LINE_BYTES;
+            // Rows without a gap are one; otherwise as in `fetch`.
+            let row_ends = self.at >= self.row_bytes && self.row_bytes < self.stride;
+            let step = if row_ends { self.stride } else { 0 };
+            self.row = self.row.wrapping_add(step);
             self.at = if row_ends { 0 } else { self.at };
         }
     }

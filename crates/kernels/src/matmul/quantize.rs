@@ -1,6 +1,6 @@
 //! Conversion of one token's activations to a form that panels are multiplied with.
 
-use super::panel::{Input, X32, X256};
+use super::panel::{Input, Wide, X32, X256};
 use crate::level::Level;
 
 /// Converts the columns of one token.
@@ -80,8 +80,15 @@ pub(crate) fn to_x256(x: &[f32], row: &mut [u8]) {
         for (j, pair) in sums.as_chunks::<2>().0.iter().enumerate() {
             record[352 + 2 * j..][..2].copy_from_slice(&(pair[0] + pair[1]).to_ne_bytes());
         }
+        let mut magnitudes = [0_i16; 16];
+        for (sum, q) in magnitudes.iter_mut().zip(sixteens) {
+            *sum = q.iter().map(|q| i16::from(*q).abs()).sum();
+        }
+        let wide = Wide::new(&magnitudes, &sums);
         record[368..372].copy_from_slice(&d.to_ne_bytes());
-        record[372..].fill(0);
+        record[372..374].copy_from_slice(&wide.six_bits.to_ne_bytes());
+        record[374..376].copy_from_slice(&wide.five_bits.to_ne_bytes());
+        record[376..].fill(0);
     }
 }
 

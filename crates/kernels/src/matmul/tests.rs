@@ -422,3 +422,29 @@ fn empty_and_wrong_matrices() {
         "{message}"
     );
 }
+
+/// Activations around the size at which integer sums leave 16 bits, against the largest weights.
+#[test]
+fn sums_at_the_edge_of_sixteen_bits_are_exact() {
+    for row in rows().filter(|row| is_integer(row) && row.dtype.block_elems() == 256) {
+        let cpu = cpu(row.level, 1);
+        let (n, k) = (32, 512);
+        for (data, level) in [Data::AllMax, Data::Alternating]
+            .into_iter()
+            .zip([1.0, -1.0])
+        {
+            let bytes = encoded(row.dtype, n, k, &data.make(n * k, 0));
+            let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+            for m in [1, 5, 8, 20] {
+                // One element sets the scale, so the others become codes from 8 to 127.
+                let code = |i: usize| ((i / k) % 16 + 1) as f32 / 16.0;
+                let sign = |i: usize| if i % 2 == 0 { 1.0 } else { level };
+                let element = |i: usize| sign(i) * if i % 256 == 7 { 1.0 } else { code(i) };
+                let x: Vec<f32> = (0..m * k).map(element).collect();
+                let found = run_row(&cpu, row, &x, m, weight);
+                let case = format!("{} m = {m} {data:?}", row.name);
+                agrees_exactly(&case, &x, m, &weight, &found);
+            }
+        }
+    }
+}

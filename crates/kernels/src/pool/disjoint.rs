@@ -48,4 +48,20 @@ impl<'a, T> DisjointMut<'a, T> {
             std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start)
         }
     }
+
+    /// Where the elements of `range` start, for parts that are not contiguous. Writing there is subject to the promise of
+    /// [`DisjointMut::slice`], for the elements that are written.
+    ///
+    /// # Panics
+    /// If the range leaves the slice.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn start_of(&self, range: Range<usize>) -> *mut T {
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "part {range:?} of {} elements",
+            self.len
+        );
+        // In bounds by the assertion.
+        self.start.wrapping_add(range.start)
+    }
 }

@@ -46,11 +46,11 @@ const AVX512: &[Kernel] = rows! {
     "avx512/matmul/mxfp4" Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4;
     "avx512/matmul/q4nx" Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx, block32::rows_q4nx;
     "avx512/matmul/q4nx_sub" Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub, block32::rows_q4nx_sub;
-    "avx512/matmul/q2_k" Q2K Super16Min superblock::q2_k, tile_i8x256::tile_super16_min, superblock::direct_q2_k;
-    "avx512/matmul/q3_k" Q3K Super16 superblock::q3_k, tile_i8x256::tile_super16, superblock::direct_q3_k;
-    "avx512/matmul/q4_k" Q4K Super32Min superblock::q4_k, tile_i8x256::tile_super32_min, superblock::direct_q4_k, superblock::rows_q4_k;
-    "avx512/matmul/q5_k" Q5K Super32Min superblock::q5_k, tile_i8x256::tile_super32_min, superblock::direct_q5_k, superblock::rows_q5_k;
-    "avx512/matmul/q6_k" Q6K Super16 superblock::q6_k, tile_i8x256::tile_super16, superblock::direct_q6_k, superblock::rows_q6_k;
+    "avx512/matmul/q2_k" Q2K Super16Min superblock::q2_k, tile_i8x256::tile_q2_k, superblock::direct_q2_k;
+    "avx512/matmul/q3_k" Q3K Super16 superblock::q3_k, tile_i8x256::tile_q6_k, superblock::direct_q3_k;
+    "avx512/matmul/q4_k" Q4K Super32Min superblock::q4_k, tile_i8x256::tile_q45_k, superblock::direct_q4_k, superblock::rows_q4_k;
+    "avx512/matmul/q5_k" Q5K Super32Min superblock::q5_k, tile_i8x256::tile_q45_k, superblock::direct_q5_k, superblock::rows_q5_k;
+    "avx512/matmul/q6_k" Q6K Super16 superblock::q6_k, tile_i8x256::tile_q6_k, superblock::direct_q6_k, superblock::rows_q6_k;
 };
 
 const AVX512_DECODED: &[Kernel] = decoded_rows!(Level::Avx512, "avx512", avx512::tile_f32::tile);

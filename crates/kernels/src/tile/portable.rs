@@ -6,29 +6,30 @@
 use super::{BLOCK, BLOCK_ELEMENTS, LANES, MatmulShape};
 use half::bf16;
 
-/// Exponent bits of a bf16.
-const EXPONENT: u16 = 0x7f80;
-
 /// Least and largest exponent field of the numbers that are not zero; (255, 0) where all are.
 #[inline(always)]
 fn exponents(x: &[bf16]) -> (u16, u16) {
-    let (mut least, mut largest) = (EXPONENT, 0);
+    let (mut least, mut largest) = (u16::MAX, 0);
     for x in x {
-        let bits = x.to_bits();
-        let exponent = bits & EXPONENT;
-        largest = exponent.max(largest);
-        let if_zero = if bits & 0x7fff == 0 { EXPONENT } else { 0 };
-        least = (exponent | if_zero).min(least);
+        // Without the sign; zero less one wraps to the top.
+        let doubled = x.to_bits() << 1;
+        largest = doubled.max(largest);
+        least = doubled.wrapping_sub(1).min(least);
     }
-    (least >> 7, largest >> 7)
+    // At the top for zeros alone: the exponent of an infinite number.
+    (least.saturating_add(1) >> 8, largest >> 8)
 }
 
 /// Whether products are exact in f32, and no sum of them and of C can come near the subnormal
 /// numbers: all are multiples of a number that is not subnormal. Elements of C that are not finite
 /// stay so in any order.
 pub(super) fn is_tame(a: &[bf16], b: &[bf16], c: &[f32]) -> bool {
-    let small = |c: &f32| (c.to_bits() << 1).wrapping_sub(1) < LEAST - 1;
-    are_tame(a, b) && !c.iter().any(small)
+    are_tame(a, b) && !has_small(c)
+}
+
+/// Whether an element is not zero and too small to be tame.
+pub(super) fn has_small(c: &[f32]) -> bool {
+    (c.iter()).any(|c| (c.to_bits() << 1).wrapping_sub(1) < LEAST - 1)
 }
 
 /// Twice the bits of the least element of C that is tame, beside zero: the last bit of an f32 lies

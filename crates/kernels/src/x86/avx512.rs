@@ -11,6 +11,7 @@ mod q4nx;
 pub(crate) mod quantize;
 pub(crate) mod roof;
 mod streams;
+pub(crate) mod sums;
 pub(crate) mod superblock;
 mod superblock_lines;
 mod superblock_rows;

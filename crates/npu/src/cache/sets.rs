@@ -28,25 +28,49 @@ pub(super) struct BufferSet {
     buffers: Vec<Arc<Buffer>>,
     /// By slot: whether a static slot has its content.
     written: Vec<bool>,
+    /// Bytes of the buffers that were allocated for this set.
+    allocated_bytes: u64,
 }
+
+/// Fills a static slot, by number, in place.
+pub type Fill<'a, E> = dyn FnMut(usize, &mut [u8]) -> Result<(), E> + 'a;
+
+/// A buffer with content that a static slot, by number, can take instead of one of its own.
+pub(super) type Share<'a> = &'a dyn Fn(usize) -> Option<Arc<Buffer>>;
 
 impl BufferSet {
     pub(super) fn alloc(
         device: &dyn Device,
         container: &Container,
+        share: Share<'_>,
     ) -> Result<BufferSet, DeviceError> {
         let slots = container.slots();
         let size = |slot: &Slot| slot.size_bytes().unwrap_or(u64::MAX);
-        let buffers = slots
-            .iter()
-            .map(|slot| device.alloc(size(slot), slot.role.into()))
-            .collect::<Result<_, _>>()?;
-        Ok(BufferSet {
+        let mut set = BufferSet {
             program: container.content_hash(),
             name: container.name().to_owned(),
-            buffers,
-            written: vec![false; slots.len()],
-        })
+            buffers: Vec::with_capacity(slots.len()),
+            written: Vec::with_capacity(slots.len()),
+            allocated_bytes: 0,
+        };
+        for (number, slot) in slots.iter().enumerate() {
+            // Two slots of a program are two buffers, even where their content is the same.
+            let fits = |buffer: &Arc<Buffer>| {
+                buffer.size_bytes() == size(slot)
+                    && !set.buffers.iter().any(|other| Arc::ptr_eq(other, buffer))
+            };
+            let is_static = slot.role == Role::Static;
+            let shared = is_static.then(|| share(number)).flatten().filter(fits);
+            set.written.push(shared.is_some());
+            set.buffers.push(match shared {
+                Some(buffer) => buffer,
+                None => {
+                    set.allocated_bytes += size(slot);
+                    device.alloc(size(slot), slot.role.into())?
+                }
+            });
+        }
+        Ok(set)
     }
 
     pub(super) fn belongs_to(&self, container: &Container, bo_key: &str) -> Result<(), CacheError> {
@@ -60,8 +84,8 @@ impl BufferSet {
         })
     }
 
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.buffers.iter().map(|buffer| buffer.size_bytes()).sum()
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes
     }
 
     pub(super) fn traffic(&self) -> Traffic {
@@ -136,6 +160,30 @@ impl BufferSet {
                 self.write(number, data)?;
                 self.written[number] = true;
             }
+        }
+        Ok(())
+    }
+
+    /// Has every static slot without content filled in place; tells of each buffer filled.
+    pub(super) fn fill_static<E: From<CacheError>>(
+        &mut self,
+        container: &Container,
+        fill: &mut Fill<'_, E>,
+        mut filled: impl FnMut(usize, &Arc<Buffer>),
+    ) -> Result<(), E> {
+        for (number, slot) in container.slots().iter().enumerate() {
+            if slot.role != Role::Static || self.written[number] {
+                continue;
+            }
+            let buffer = &self.buffers[number];
+            let mut result = Ok(());
+            let written = buffer.write_with(|bytes| result = fill(number, bytes));
+            written.map_err(CacheError::from)?;
+            result?;
+            let synced = buffer.sync(Direction::ToDevice);
+            synced.map_err(CacheError::from)?;
+            self.written[number] = true;
+            filled(number, buffer);
         }
         Ok(())
     }

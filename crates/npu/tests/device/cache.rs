@@ -1,6 +1,8 @@
 //! The program cache: what moves around a call, and what survives on disk.
 use crate::ram_device::{Defect, RamDevice, program, sample};
-use millrace_npu::{CacheError, Container, ContentHash, Notice, ProgramCache, Traffic};
+use millrace_npu::{
+    CacheError, Container, ContentHash, DeviceError, Notice, ProgramCache, Traffic,
+};
 use std::convert::Infallible;
 use std::fs;
 use std::io::Write;
@@ -97,6 +99,54 @@ fn weights_can_be_written_ahead() {
         .unwrap();
     assert_eq!(call.traffic.to_device_bytes, 64);
     assert_eq!(seen, [(3, s.outputs[3].clone().unwrap())]);
+}
+
+/// Programs of several prompt lengths hold one copy of the weights they share.
+#[test]
+fn filled_slots_of_the_same_content_share_a_buffer() {
+    let cache = ProgramCache::new(device());
+    let s = sample("p", 100, 3);
+    let (x, w) = (s.inputs[0].as_deref(), s.inputs[1].as_deref().unwrap());
+    let content = |_: usize| Some("w".to_owned());
+    let n_filled = std::cell::Cell::new(0);
+    let preload = |bo_key: &str, content: &dyn Fn(usize) -> Option<String>, fails: bool| {
+        let mut fill = |slot: usize, bytes: &mut [u8]| {
+            n_filled.set(n_filled.get() + 1);
+            assert_eq!(slot, 1);
+            bytes.copy_from_slice(w);
+            match fails {
+                true => Err(CacheError::Device(DeviceError::EmptyBuffer)),
+                false => Ok(()),
+            }
+        };
+        cache.preload_with(&s.container, bo_key, content, &mut fill)
+    };
+    // What failed to be filled is neither shared nor counted as written.
+    assert!(preload("p_L0", &content, true).is_err());
+    assert_eq!(
+        preload("p_L0", &content, false).unwrap().to_device_bytes,
+        100
+    );
+    assert_eq!(
+        preload("p_L1", &content, false).unwrap(),
+        Traffic::default()
+    );
+    assert_eq!(
+        preload("p_L2", &|_| None, false).unwrap().written_bytes,
+        100
+    );
+    assert_eq!(n_filled.get(), 3);
+    assert_eq!(cache.stats().allocated_bytes, 400 + 300 + 400);
+    for bo_key in ["p_L0", "p_L1", "p_L2"] {
+        let call = cache.load_and_run(&s.container, bo_key, &[x, None, None, None]);
+        assert_eq!(call.unwrap().outputs[3], s.outputs[3].clone().unwrap());
+    }
+    // The buffer outlives the set that it was made for.
+    assert!(cache.forget("p_L0"));
+    assert_eq!(
+        preload("p_L0", &content, false).unwrap(),
+        Traffic::default()
+    );
 }
 
 #[test]

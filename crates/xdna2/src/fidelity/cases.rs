@@ -261,9 +261,7 @@ fn streaming(measured: &Measured) -> Option<Case> {
 /// Why a row has no prediction.
 fn reason(measured: &Measured) -> String {
     let has = |text: &str| measured.source.contains(text) || measured.kernel.contains(text);
-    let why = if matches!(measured.phase.as_str(), "prefill" | "decode" | "vision") {
-        "a whole model: needs the schedule of its programs and host work, which are not modelled"
-    } else if has("llms/") || has("fused_decode") {
+    let why = if has("llms/") || has("fused_decode") {
         "part of a model's stitched program, not a kernel on its own"
     } else if has("Striking the Balance") || has("destevez") {
         "another kernel (integer types or tiles of its own) that no mapping here builds"

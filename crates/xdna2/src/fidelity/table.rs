@@ -17,6 +17,7 @@ impl fmt::Display for Report {
         for group in &self.groups {
             self.rows_of(f, group)?;
         }
+        self.outliers(f)?;
         self.left_out(f)
     }
 }
@@ -28,16 +29,18 @@ fn group_line(f: &mut fmt::Formatter<'_>, group: &Group) -> fmt::Result {
         (true, false) => "FAIL",
         (false, _) => "for information",
     };
+    let name = &group.name;
+    let (rows, calibration) = (group.rows, group.calibration_rows);
+    if rows == calibration {
+        return writeln!(
+            f,
+            "| {name} | {rows} | {calibration} | – | – | – | – | {bound} | {verdict} |"
+        );
+    }
     writeln!(
         f,
-        "| {} | {} | {} | {:.1} % | {:.1} % | {:.1} % | {:+.1} % | {bound} | {verdict} |",
-        group.name,
-        group.rows,
-        group.calibration_rows,
-        group.median_percent,
-        group.p80_percent,
-        group.max_percent,
-        group.bias_percent,
+        "| {name} | {rows} | {calibration} | {:.1} % | {:.1} % | {:.1} % | {:+.1} % | {bound} | {verdict} |",
+        group.median_percent, group.p80_percent, group.max_percent, group.bias_percent,
     )
 }
 
@@ -76,10 +79,11 @@ impl Report {
         )?;
         writeln!(f, "|---|---|---|---|---:|---:|---:|---|")?;
         for row in self.rows.iter().filter(|row| row.group == group.name) {
-            let mark = if row.calibration { " \\*" } else { "" };
+            let calibration = if row.calibration { " \\*" } else { "" };
+            let outlier = if row.outlier.is_some() { " †" } else { "" };
             writeln!(
                 f,
-                "| {}{mark} | {} | {} · {} | {} | {} | {} | {:+.1} % | {} |",
+                "| {}{calibration}{outlier} | {} | {} · {} | {} | {} | {} | {:+.1} % | {} |",
                 row.measured.id,
                 row.mapping,
                 cell(&row.measured.shape),
@@ -90,6 +94,24 @@ impl Report {
                 row.error_percent,
                 cell(row.bottleneck.split(", busy").next().unwrap_or_default()),
             )?;
+        }
+        Ok(())
+    }
+
+    fn outliers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for row in &self.rows {
+            if let Some(reason) = &row.outlier {
+                reasons.entry(reason).or_default().push(&row.measured.id);
+            }
+        }
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\n### Known outliers, marked †, counted like any row\n")?;
+        writeln!(f, "| reason | rows |\n|---|---|")?;
+        for (reason, ids) in reasons {
+            writeln!(f, "| {} | {} |", cell(reason), ids.join(" "))?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@ use super::*;
 #[test]
 fn every_group_attains_its_bound() {
     let report = report(Kind::Kernels);
+    assert!(report.pass());
     let failed: Vec<&Group> = report.groups.iter().filter(|g| !g.pass).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     let names: Vec<&str> = report.groups.iter().map(|g| g.name.as_str()).collect();
@@ -39,6 +40,74 @@ fn calibration_rows_exist_and_are_marked() {
     }
     let text = report(Kind::Kernels).to_string();
     assert!(text.contains("| N0518 \\* |") && text.contains("| N0522 |"));
+}
+
+#[test]
+fn models_attain_their_bounds() {
+    let report = report(Kind::Models);
+    let failed: Vec<&Group> = report.groups.iter().filter(|g| !g.pass).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    let names: Vec<&str> = report.groups.iter().map(|g| g.name.as_str()).collect();
+    assert_eq!(names, MODEL_GROUPS.iter().map(|g| g.0).collect::<Vec<_>>());
+    assert!(report.rows.len() >= 160, "{} rows", report.rows.len());
+    assert!(report.pass());
+}
+
+#[test]
+fn a_report_without_rows_does_not_pass() {
+    let machine = Machine::npu2();
+    for kind in [Kind::Kernels, Kind::Models] {
+        assert!(!report_with(kind, &[], &machine, &[]).pass());
+        let unpredicted = report_with(kind, &measurements(), &machine, &[]);
+        assert!(unpredicted.rows.is_empty() && !unpredicted.pass());
+    }
+}
+
+#[test]
+fn rows_of_models_that_come_from_elsewhere_are_predicted() {
+    let line = |model: &str,
+                source: &str,
+                hardware: &str,
+                dtype: &str,
+                kernel: &str,
+                value: &str| {
+        format!(
+            "X,{source},{hardware},{model},{dtype},decode,{kernel},ctx=2k,1,decode_tok_per_s,{value},\n"
+        )
+    };
+    let box_ = "NPU (FastFlowLM)";
+    let text = String::from("id\n")
+        + &line(
+            "LLaMA 3.2 3B",
+            "FLM v0.1.3",
+            box_,
+            "4-bit",
+            "end-to-end",
+            "15",
+        )
+        + &line(
+            "Phi-4-mini",
+            "mlir-air PR 9",
+            "Krackan",
+            "q4nx",
+            "fused decode",
+            "20",
+        )
+        + &line(
+            "Unheard-of-9B",
+            "mlir-air PR 9",
+            "Krackan",
+            "q4nx",
+            "fused decode",
+            "20",
+        );
+    let profiles: Vec<Profile> = Profile::builtin_names()
+        .filter_map(Profile::builtin)
+        .collect();
+    let report = report_with(Kind::Models, &read(&text), &Machine::npu2(), &profiles);
+    let profiles: Vec<&str> = report.rows.iter().map(|r| r.profile.as_str()).collect();
+    assert_eq!(profiles, ["flm-v0.1.3", "air-krackan-2026"]);
+    assert_eq!(report.excluded.len(), 1);
 }
 
 #[test]

@@ -45,18 +45,23 @@ impl Core<'_> {
         tally: &mut Tally,
     ) -> Result<(), Trouble> {
         let kernel = call.kernel;
-        let mut signature = Signature::with_capacity(call.operands.len());
-        for &operand in call.operands {
-            let Some((element, len)) = self.element(operand, senders, receivers, ctx) else {
-                let problem = format!(
-                    "`{}` is given {operand:?}, which names no block",
-                    kernel.name
-                );
-                return Err(self.trouble(problem, ctx));
-            };
-            signature.push((element, len as u64 / element.size_bytes()));
-        }
-        if self.accepted[call.number] != signature {
+        let found = |operand: &Operand| {
+            let (element, len) = self.element(*operand, senders, receivers, ctx)?;
+            Some((element, len as u64 / element.size_bytes()))
+        };
+        let accepted = self.accepted[call.number].iter().copied().map(Some);
+        if !call.operands.iter().map(found).eq(accepted) {
+            let mut signature = Signature::with_capacity(call.operands.len());
+            for operand in call.operands {
+                let Some(found) = found(operand) else {
+                    let problem = format!(
+                        "`{}` is given {operand:?}, which names no block",
+                        kernel.name
+                    );
+                    return Err(self.trouble(problem, ctx));
+                };
+                signature.push(found);
+            }
             let shape = Shape {
                 dims: call.dims,
                 operands: &signature,
@@ -87,22 +92,18 @@ impl Core<'_> {
             return Err(self.trouble(problem, ctx));
         }
         // An operand both read and written is read as it was before the call.
-        let copies: Vec<Option<Block>> = inputs
-            .iter()
-            .map(|input| {
-                outputs
-                    .contains(input)
-                    .then(|| self.content(*input).clone())
-            })
+        let copies: Vec<(Operand, Block)> = (inputs.iter())
+            .filter(|input| outputs.contains(input))
+            .map(|input| (*input, self.content(*input).clone()))
             .collect();
         let mut lent: Vec<Block> = outputs.iter().map(|output| self.lend(*output)).collect();
         (call.kernel.run)(&mut Call {
             cpu: ctx.cpu,
             dims: call.dims,
-            inputs: (inputs.iter().zip(&copies))
-                .map(|(input, copy)| {
-                    copy.as_ref()
-                        .unwrap_or_else(|| self.content(*input))
+            inputs: (inputs.iter())
+                .map(|input| {
+                    let copy = copies.iter().find(|(operand, _)| operand == input);
+                    copy.map_or_else(|| self.content(*input), |(_, copy)| copy)
                         .bytes()
                 })
                 .collect(),

@@ -29,8 +29,11 @@ pub(super) struct Sender {
     pub(super) beyond: usize,
     /// Blocks every sink can take.
     pub(super) room: usize,
+    /// Blocks a DMA engine may make before the sinks have room, to save the host a round. They are
+    /// copies of what its memory still holds: they count as sent when there is room.
+    pub(super) ahead: usize,
     pub(super) outbox: VecDeque<Parcel>,
-    /// Blocks sent so far.
+    /// Blocks sent so far, with those made ahead.
     pub(super) sent: u64,
     /// How sinks that are cores store the stream, unless in order.
     pub(super) reorder: Option<Plan>,
@@ -46,6 +49,7 @@ impl Sender {
             held: 0,
             beyond: 0,
             room: 0,
+            ahead: 0,
             outbox: VecDeque::new(),
             sent: 0,
             reorder: None,
@@ -57,8 +61,18 @@ impl Sender {
     pub(super) fn has_room(&self) -> bool {
         match self.buffers {
             Some(buffers) => self.held + self.outbox.len() + self.beyond < buffers,
-            None => self.outbox.len() < self.room,
+            None => self.outbox.len() < self.room + self.ahead,
         }
+    }
+
+    /// Blocks made that the sinks have no room for.
+    pub(super) fn n_ahead(&self) -> usize {
+        self.outbox.len().saturating_sub(self.room)
+    }
+
+    /// Blocks sent that the sinks have, or have room for.
+    pub(super) fn n_gone(&self) -> u64 {
+        self.sent - self.n_ahead() as u64
     }
 
     /// A buffer for a block, with undefined content.

@@ -4,7 +4,7 @@ use super::code::Code;
 use super::context::{Context, Trouble, elements, plan};
 use super::core::Core;
 use super::counters::{LaunchCounters, Tally};
-use super::ends::{Receiver, Sender};
+use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Fault, Waiting};
 use super::shim::Shim;
 use super::stage::Stage;
@@ -222,7 +222,9 @@ impl<'p> Network<'p> {
             }
         }
         for actor in &actors {
-            let outboxes = actor.senders.iter().map(|s| (s.channel, s.outbox.len()));
+            // What a stage made ahead is still in its memory.
+            let outboxes =
+                (actor.senders.iter()).map(|s| (s.channel, s.outbox.len().saturating_sub(s.ahead)));
             let inboxes = actor.receivers.iter().map(|r| (r.channel, r.inbox.len()));
             for (channel, n) in outboxes.chain(inboxes).filter(|&(_, n)| n > 0) {
                 left.push(Waiting {
@@ -295,6 +297,10 @@ fn connect<'p>(
     let decl = channel.decl;
     let buffers = |port: Port| matches!(port, Port::Core { .. }).then_some(decl.depth as usize);
     let mut sender = Sender::new(id, decl.block_bytes() as usize, buffers(channel.from));
+    let to_cores = (channel.to.iter()).all(|port| matches!(port, Port::Core { .. }));
+    if to_cores && matches!(channel.from, Port::Memory { .. }) {
+        sender.ahead = (decl.depth as usize).min(max_in_flight(decl.block_bytes()));
+    }
     if let Some(pattern) = &decl.to_pattern {
         let env = Env {
             index: &channel.index,

@@ -36,7 +36,7 @@ struct Stored {
     is_shared: bool,
     /// Ends that have filled it.
     n_filled: usize,
-    /// Ends that have drained it.
+    /// Ends whose channel blocks of it have all gone.
     n_drained: usize,
 }
 
@@ -51,6 +51,9 @@ struct End {
     /// The grid point that `plan` is for; any, where the pattern does not depend on it.
     point: Option<u64>,
     depends_on_grid: bool,
+    /// Of a drain: for each stage block made into channel blocks that have not all gone, the number
+    /// of blocks sent when it ended.
+    unsettled: VecDeque<u64>,
 }
 
 /// Whether a pattern mentions the grid.
@@ -67,7 +70,13 @@ impl End {
             plan: None,
             point: None,
             depends_on_grid: depends_on_grid(&end.decl.pattern),
+            unsettled: VecDeque::new(),
         }
+    }
+
+    /// Number of the oldest stage block that the end still needs.
+    fn oldest(&self) -> u64 {
+        self.at - self.unsettled.len() as u64
     }
 
     /// The plan at a grid point.
@@ -172,6 +181,7 @@ impl Stage {
             for (i, to) in senders.iter_mut().enumerate() {
                 moved |= self.drain(i, to, ctx, spent, &mut drained)?;
             }
+            self.settle(senders);
             moved |= self.retire(receivers);
             if !moved || *spent > QUANTUM {
                 break;
@@ -323,10 +333,22 @@ impl Stage {
             if end.moved >= total {
                 end.moved = 0;
                 end.at += 1;
-                stored.n_drained += 1;
+                end.unsettled.push_back(to.sent);
             }
         }
         Ok(progress)
+    }
+
+    /// Notes the drains whose channel blocks of a stage block have all gone.
+    fn settle(&mut self, senders: &[Sender]) {
+        for (end, to) in self.drains.iter_mut().zip(senders) {
+            let n_gone = to.n_gone();
+            while end.unsettled.front().is_some_and(|&sent| sent <= n_gone) {
+                let at = (end.oldest() - self.oldest) as usize;
+                self.blocks[at].n_drained += 1;
+                end.unsettled.pop_front();
+            }
+        }
     }
 
     /// Frees the blocks that every drain has sent.
@@ -389,15 +411,15 @@ impl Stage {
             }
         }
         for ((end, flat_end), to) in self.drains.iter().zip(&flat.drains).zip(senders) {
-            let full = (self.blocks.get((end.at - self.oldest) as usize))
+            let full = (self.blocks.get((end.oldest() - self.oldest) as usize))
                 .is_some_and(|block| block.n_filled == self.fills.len());
-            if full && !to.has_room() {
+            if full && to.outbox.len() >= to.room {
                 let channel = ctx.flat.channel_name(flat_end.channel);
                 waiting.push(Waiting {
-                    who: format!("stage `{name}`, block {}", end.at),
+                    who: format!("stage `{name}`, block {}", end.oldest()),
                     what: format!(
                         "waits for room in `{channel}` to drain it ({} blocks sent)",
-                        to.sent
+                        to.n_gone()
                     ),
                 });
             }

@@ -1,5 +1,6 @@
 //! Reading profiles from TOML, and overriding constants.
 
+use super::models::OPTIONAL;
 use super::{Constant, Cycles, Origin, Profile};
 use toml::{Table, Value};
 
@@ -50,7 +51,7 @@ pub enum ProfileError {
     },
 }
 
-type Field = fn(&mut Profile) -> &mut f64;
+pub(super) type Field = fn(&mut Profile) -> &mut f64;
 
 /// Dotted keys of plain constants, their place, and their smallest and largest value.
 const KEYS: &[(&str, Field, (f64, f64))] = &[
@@ -145,6 +146,9 @@ fn base(table: &Table, path: &str) -> Result<Profile, ProfileError> {
             shim: Default::default(),
             dispatch: Default::default(),
             core: Default::default(),
+            decode: Default::default(),
+            prefill: Default::default(),
+            host: Default::default(),
             kernels: Default::default(),
             constants: Vec::new(),
         });
@@ -279,7 +283,8 @@ fn put(profile: &mut Profile, key: &str, value: f64, path: &str) -> Result<(), P
             expected: format!("a number from {} to {}", range.0, range.1),
         })
     };
-    if let Some((_, field, range)) = KEYS.iter().find(|(known, ..)| *known == key) {
+    if let Some((_, field, range)) = (KEYS.iter().chain(OPTIONAL)).find(|(known, ..)| *known == key)
+    {
         *field(profile) = within(*range)?;
         return Ok(());
     }
@@ -312,6 +317,7 @@ fn kernel_field<'c>(cycles: &'c mut Cycles, field: &str) -> Option<&'c mut f64> 
 fn unknown(key: &str, path: &str) -> ProfileError {
     let known: Vec<&str> = KEYS
         .iter()
+        .chain(OPTIONAL)
         .map(|k| k.0)
         .chain([CHANNELS, INTERLEAVE])
         .collect();

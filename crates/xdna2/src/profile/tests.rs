@@ -17,16 +17,20 @@ fn builtin_profiles_parse_and_cite() {
             assert!(!constant.source.is_empty(), "{name}: {}", constant.key);
         }
     }
-    let all: std::collections::BTreeSet<String> = Profile::builtin_names()
-        .filter_map(Profile::builtin)
-        .flat_map(|p| {
-            p.calibration_rows()
-                .iter()
-                .map(|r| (*r).to_owned())
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    assert!(all.len() <= 25, "{} calibration rows: {all:?}", all.len());
+    let rows = |of: fn(&Profile) -> Vec<&str>| -> std::collections::BTreeSet<String> {
+        (Profile::builtin_names().filter_map(Profile::builtin))
+            .flat_map(|p| of(&p).into_iter().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    };
+    let all = rows(Profile::calibration_rows);
+    let models = rows(Profile::model_calibration_rows);
+    let kernels: Vec<&String> = all.difference(&models).collect();
+    assert!(
+        kernels.len() <= 25,
+        "{} of kernels: {kernels:?}",
+        kernels.len()
+    );
+    assert!(models.len() <= 30, "{} of models: {models:?}", models.len());
 }
 
 #[test]

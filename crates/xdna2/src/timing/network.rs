@@ -8,7 +8,8 @@ use crate::program::{Env, Flat, FlatTransfer, Indices, Link, Pattern, Port, Var,
 use crate::{Machine, Profile};
 
 /// Weight of a written byte beside one that is read: memory controllers serve reads first and hold
-/// writes back in their buffers.
+/// writes back in their buffers. Chosen, not measured; only the megatile rows depend on it
+/// (`docs/timing-model.md`).
 const WRITE_WEIGHT: f64 = 1.0 / 16.0;
 
 /// How a channel's blocks travel.

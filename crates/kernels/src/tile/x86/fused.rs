@@ -1,7 +1,7 @@
 //! Blocked product by fused multiply-adds of f32, for data where that changes no bit.
 
-use super::{GROUP, make_canonical};
-use crate::tile::portable::LEAST;
+use super::GROUP;
+use crate::tile::portable::{self, LEAST};
 use crate::tile::{BLOCK, BLOCK_ELEMENTS, MatmulShape, fused};
 use half::bf16;
 use std::arch::x86_64::*;
@@ -43,9 +43,29 @@ pub(super) unsafe fn matmul(shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut 
 
 /// Sixteen bf16 as f32.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw")]
 fn widen(x: __m256i) -> __m512 {
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(x)))
+    // One instruction: element `i` into the upper half of lane `i`.
+    let upper = _mm512_set_epi32(
+        15 << 16,
+        14 << 16,
+        13 << 16,
+        12 << 16,
+        11 << 16,
+        10 << 16,
+        9 << 16,
+        8 << 16,
+        7 << 16,
+        6 << 16,
+        5 << 16,
+        4 << 16,
+        3 << 16,
+        2 << 16,
+        1 << 16,
+        0,
+    );
+    let x = _mm512_castsi256_si512(x);
+    _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaa_aaaa, upper, x))
 }
 
 /// `N` column blocks from `first`, in `R` registers.
@@ -65,7 +85,7 @@ unsafe fn group<const R: usize, const N: usize>(
     // SAFETY: every column block of B has `k` rows of eight elements; C has a block for every block
     // of rows and columns, A for every block of `k` and rows.
     unsafe {
-        panel.clear();
+        panel.resize(shape.k * R, _mm512_setzero_ps());
         let block: [*const bf16; N] =
             std::array::from_fn(|block| b.as_ptr().add((first + block) * shape.k * BLOCK));
         for i in 0..shape.k {
@@ -75,7 +95,7 @@ unsafe fn group<const R: usize, const N: usize>(
                     Some(block) => _mm_loadu_si128(block.add(i * BLOCK).cast()),
                     None => _mm_setzero_si128(),
                 };
-                panel.push(widen(_mm256_set_m128i(high, low)));
+                *panel.get_unchecked_mut(i * R + r) = widen(_mm256_set_m128i(high, low));
             }
         }
         for row_block in 0..row_blocks {
@@ -84,6 +104,13 @@ unsafe fn group<const R: usize, const N: usize>(
                 c.as_mut_ptr()
                     .add(((first + block) * row_blocks + row_block) * BLOCK_ELEMENTS)
             });
+            if row_block + 1 < row_blocks {
+                for c in c {
+                    for row in (0..BLOCK).step_by(2) {
+                        _mm_prefetch::<_MM_HINT_T0>(c.add(BLOCK_ELEMENTS + row * BLOCK).cast());
+                    }
+                }
+            }
             tile::<R, N>(k_blocks, a, row_blocks * BLOCK_ELEMENTS, panel, c);
         }
     }
@@ -110,7 +137,7 @@ unsafe fn tile<const R: usize, const N: usize>(
                 *sum = super::load_row::<N>(&c, r, row);
             }
         }
-        if has_small(&sums) {
+        if may_have_small(&sums) && has_small(&c) {
             return tile_by_element::<R, N>(k_blocks, a, a_step, panel, c);
         }
         let mut lines = panel.as_ptr();
@@ -128,27 +155,80 @@ unsafe fn tile<const R: usize, const N: usize>(
             }
             lines = lines.add(BLOCK * R);
         }
-        make_canonical(&mut sums);
+        let has_nan = has_nan(&sums);
+        // One may have hidden small elements.
+        if has_nan && has_small(&c) {
+            return tile_by_element::<R, N>(k_blocks, a, a_step, panel, c);
+        }
         for (row, sums) in sums.iter().enumerate() {
             for (r, &sum) in sums.iter().enumerate() {
                 super::store_row::<N>(&c, r, row, sum);
             }
         }
+        if has_nan {
+            make_canonical(&c);
+        }
     }
 }
 
-/// Whether an element is not zero and too small to be tame.
+/// Whether an element is too small to be tame, or zero. One that is not a number may hide others.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn may_have_small<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
+    /// The lesser magnitude.
+    const LESSER: i32 = 0b1010;
+    let (halves, _) = sums.as_flattened().as_chunks::<BLOCK>();
+    let mut least = [_mm512_set1_ps(f32::INFINITY); BLOCK / 2];
+    for half in halves {
+        for (i, &sum) in half.iter().enumerate() {
+            least[i % 4] = _mm512_range_ps::<LESSER>(least[i % 4], sum);
+        }
+    }
+    let low = _mm512_range_ps::<LESSER>(least[0], least[1]);
+    let high = _mm512_range_ps::<LESSER>(least[2], least[3]);
+    let least = _mm512_range_ps::<LESSER>(low, high);
+    let bound = _mm512_set1_ps(f32::from_bits(LEAST >> 1));
+    _mm512_cmp_ps_mask::<_CMP_NGE_UQ>(least, bound) != 0
+}
+
+/// Whether an element is not a number.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn has_small<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
-    let mut least = _mm512_set1_epi32(-1);
-    for &sum in sums.as_flattened() {
-        // Without the sign, zero wraps to the top.
-        let doubled = _mm512_slli_epi32::<1>(_mm512_castps_si512(sum));
-        let below = _mm512_sub_epi32(doubled, _mm512_set1_epi32(1));
-        least = _mm512_min_epu32(least, below);
+fn has_nan<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
+    let mut ordered = u16::MAX;
+    for pair in sums.chunks_exact(2) {
+        for (&a, &b) in pair[0].iter().zip(&pair[1]) {
+            ordered = _mm512_mask_cmp_ps_mask::<_CMP_ORD_Q>(ordered, a, b);
+        }
     }
-    _mm512_cmplt_epu32_mask(least, _mm512_set1_epi32((LEAST - 1).cast_signed())) != 0
+    ordered != u16::MAX
+}
+
+/// Whether an element of C is not zero and too small to be tame.
+///
+/// # Safety
+/// `c` are blocks.
+#[cold]
+#[inline(never)]
+unsafe fn has_small(c: &[*mut f32]) -> bool {
+    c.iter().any(|c| {
+        // SAFETY: a block has that many elements.
+        let block = unsafe { std::slice::from_raw_parts(c.cast_const(), BLOCK_ELEMENTS) };
+        portable::has_small(block)
+    })
+}
+
+/// Every not-a-number of C as the canonical one.
+///
+/// # Safety
+/// `c` are blocks.
+#[cold]
+#[inline(never)]
+unsafe fn make_canonical(c: &[*mut f32]) {
+    for c in c {
+        // SAFETY: a block has that many elements.
+        portable::canonical(unsafe { std::slice::from_raw_parts_mut(*c, BLOCK_ELEMENTS) });
+    }
 }
 
 /// [`tile`] by the rule.

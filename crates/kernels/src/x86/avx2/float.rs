@@ -141,31 +141,32 @@ unsafe fn each_vector(
     for step in 0..steps {
         ahead.fetch(PANEL_ROWS * STEP_BYTES / LINE_BYTES);
         // SAFETY: whole steps are within the rows.
-        let halves: [[__m256i; 4]; 2] = unsafe {
+        let (low, high) = unsafe {
             let rows = source.base.add(step * STEP_BYTES);
             let second = rows.add(HALF_ROWS * source.stride);
-            [
+            (
                 load_rows(rows, source.stride),
                 load_rows(second, source.stride),
-            ]
+            )
         };
-        for i in 0..4 {
-            use_vector(4 * step + i, [halves[0][i], halves[1][i]]);
+        for (i, (low, high)) in low.into_iter().zip(high).enumerate() {
+            use_vector(4 * step + i, [low, high]);
         }
     }
     let left = n_bytes % STEP_BYTES;
     if left > 0 {
         // SAFETY: the last bytes of each row's chunk.
-        let halves = unsafe {
+        let (low, high) = unsafe {
             let rows = source.base.add(steps * STEP_BYTES);
             let second = rows.add(HALF_ROWS * source.stride);
-            [
+            (
                 load_tail(rows, source.stride, left),
                 load_tail(second, source.stride, left),
-            ]
+            )
         };
-        for i in 0..left.div_ceil(4) {
-            use_vector(4 * steps + i, [halves[0][i], halves[1][i]]);
+        let vectors = low.into_iter().zip(high).take(left.div_ceil(4));
+        for (i, (low, high)) in vectors.enumerate() {
+            use_vector(4 * steps + i, [low, high]);
         }
     }
 }

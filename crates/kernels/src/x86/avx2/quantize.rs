@@ -1,7 +1,7 @@
 //! Conversion of activations; the same bits as the portable code in [`crate::matmul::quantize`].
 
 use super::reduce::sum_halves_i32;
-use crate::matmul::panel::{Input, X32, X256};
+use crate::matmul::panel::{Input, Wide, X32, X256};
 use crate::matmul::quantize::{ConvertFn, scales};
 use std::arch::x86_64::*;
 
@@ -89,8 +89,16 @@ unsafe fn to_x256(x: &[f32], row: &mut [u8]) {
             _mm256_storeu_si256(record.sums_16.as_mut_ptr().cast(), sums_16);
             _mm_storeu_si128(record.sums_32.as_mut_ptr().cast(), sums_32);
         }
+        let mut magnitudes = [0; 16];
+        for (q, to) in record.q.as_chunks::<16>().0.iter().zip(&mut magnitudes) {
+            // SAFETY: sixteen bytes.
+            let q = unsafe { _mm_loadu_si128(q.as_ptr().cast()) };
+            let eights = _mm_sad_epu8(_mm_abs_epi8(q), _mm_setzero_si128());
+            *to = (_mm_cvtsi128_si32(eights) + _mm_extract_epi32::<2>(eights)) as i16;
+        }
         record.d = d;
-        record.pad = [0; 3];
+        record.wide = Wide::new(&magnitudes, &record.sums_16);
+        record.pad = [0; 2];
     }
 }
 

@@ -258,7 +258,7 @@ impl Elements {
         let mut orders = [[0; 32]; 8];
         let mut i = 0;
         while i < 8 * 32 {
-            orders[i / 32][i % 32] = (2 * (i / 32) + i % 2) as u8;
+            orders[i / 32][i % 32] = (2 * (i / 32) + (i % 2)) as u8;
             i += 1;
         }
         Elements(orders)

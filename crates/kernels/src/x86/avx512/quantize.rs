@@ -1,6 +1,6 @@
 //! Conversion of activations; the same bits as the portable code in [`crate::matmul::quantize`].
 
-use crate::matmul::panel::{Input, X32, X256};
+use crate::matmul::panel::{Input, Wide, X32, X256};
 use crate::matmul::quantize::{ConvertFn, scales};
 use std::arch::x86_64::*;
 
@@ -58,6 +58,7 @@ unsafe fn to_x256(x: &[f32], row: &mut [u8]) {
         let v = load::<16>(block);
         let (d, inverse) = scales(largest(&v));
         let q = quantize(&v, inverse);
+        let mut magnitudes = [0; 16];
         for (j, (q, to)) in q.iter().zip(record.q.as_chunks_mut::<16>().0).enumerate() {
             // SAFETY: sixteen bytes.
             unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), *q) };
@@ -65,6 +66,8 @@ unsafe fn to_x256(x: &[f32], row: &mut [u8]) {
             let sum = add_lanes(sum);
             record.sums_16[j] = sum as i16;
             record.offset_32[j] = -32 * sum;
+            let eights = _mm_sad_epu8(_mm_abs_epi8(*q), _mm_setzero_si128());
+            magnitudes[j] = (_mm_cvtsi128_si32(eights) + _mm_extract_epi32::<2>(eights)) as i16;
         }
         for (to, pair) in record
             .sums_32
@@ -74,7 +77,8 @@ unsafe fn to_x256(x: &[f32], row: &mut [u8]) {
             *to = pair[0] + pair[1];
         }
         record.d = d;
-        record.pad = [0; 3];
+        record.wide = Wide::new(&magnitudes, &record.sums_16);
+        record.pad = [0; 2];
     }
 }
 

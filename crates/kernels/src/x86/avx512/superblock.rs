@@ -5,9 +5,11 @@ use super::superblock_rows;
 use super::tile_i8x256::add_superblock;
 use crate::matmul::Layout;
 use crate::matmul::panel::{
-    DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X256, slot,
+    Ahead, DIRECT_TOKENS, DirectArgs, GROUP_ROWS, LINE_BYTES, PackArgs, RowsArgs, X256, slot,
 };
 use std::arch::x86_64::*;
+
+const _: () = assert!(DIRECT_TOKENS == 8, "as many as `products` writes out");
 
 /// Lines of levels in a unit; scales follow.
 const BYTE_LINES: usize = 64;
@@ -117,31 +119,102 @@ unsafe fn direct<const FORMAT: u8, const T: usize, const SUB: usize, const MIN: 
         for b in 0..args.source.k / 256 {
             let block = args.source.base.add(b * dtype(FORMAT).block_bytes());
             header::<FORMAT>(block, args.source.stride, tail);
-            let mut sum = [_mm512_setzero_si512(); T];
-            levels::<FORMAT>(block, args.source.stride, &mut ahead, |sixteen, lines| {
-                let scale = tail.add(sixteen * 16 / SUB * LINE_BYTES);
-                let scale = _mm512_load_si512(scale.cast());
-                for t in 0..T {
-                    let x = &*x[t].add(b);
-                    let start = if MIN { 0 } else { x.offset_32[sixteen] };
-                    let mut dot = _mm512_set1_epi32(start);
-                    for (i, line) in lines.iter().enumerate() {
-                        let q = (&raw const x.q).cast::<i32>().add(4 * sixteen + i);
-                        let q = _mm512_set1_epi32(q.read_unaligned());
-                        dot = _mm512_dpbusd_epi32(dot, *line, q);
-                    }
-                    sum[t] = if FORMAT == Q4_K {
-                        // Sixteen products fit 16 bits: 16 · 15 · 127. The upper half of a scale is 0.
-                        _mm512_dpwssd_epi32(sum[t], dot, scale)
-                    } else {
-                        _mm512_add_epi32(sum[t], _mm512_mullo_epi32(dot, scale))
-                    };
-                }
-            });
+            let source = (block, args.source.stride);
+            let x = x.map(|x| x.add(b));
+            let is_narrow = x.iter().all(|x| fits_i16::<FORMAT>(&**x));
+            let sum = if is_narrow {
+                products::<FORMAT, T, SUB, MIN, true>(source, &mut ahead, tail, &x)
+            } else {
+                products::<FORMAT, T, SUB, MIN, false>(source, &mut ahead, tail, &x)
+            };
             for (t, sum) in sum.into_iter().enumerate().take(args.m) {
                 let acc = args.acc.add(t * GROUP_ROWS);
-                add_superblock::<SUB, MIN>(acc, sum, tail, &*x[t].add(b));
+                add_superblock::<SUB, MIN>(acc, sum, tail, &*x[t]);
             }
         }
     }
+}
+
+/// Scaled sums of products of a superblock: `block` of the first row and the rows' stride, with `T` tokens' records. `NARROW`: dot
+/// products of sixteen columns fit 16 bits.
+///
+/// # Safety
+/// As [`levels`], with a tail that [`header`] wrote.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn products<
+    const FORMAT: u8,
+    const T: usize,
+    const SUB: usize,
+    const MIN: bool,
+    const NARROW: bool,
+>(
+    (block, stride): (*const u8, usize),
+    ahead: &mut Ahead,
+    tail: *const u8,
+    x: &[*const X256; T],
+) -> [__m512i; T] {
+    let mut sum = [_mm512_setzero_si512(); T];
+    // SAFETY: forwarded; a record has 64 times four bytes.
+    unsafe {
+        levels::<FORMAT>(block, stride, ahead, |sixteen, lines| {
+            let scale = tail.add(sixteen * 16 / SUB * LINE_BYTES);
+            let mut scale = _mm512_load_si512(scale.cast());
+            if NARROW && !MIN {
+                // Of a signed scale the upper half of the pair must count nothing.
+                scale = _mm512_and_si512(scale, _mm512_set1_epi32(0xFFFF));
+            }
+            // Written out: the compiler would leave a loop over eight tokens one, with the sums in memory.
+            macro_rules! token {
+                ($($t:literal)*) => {$(
+                    if $t < T {
+                        let x = &*x[$t];
+                        let start = if MIN { 0 } else { x.offset_32[sixteen] };
+                        let mut dot = _mm512_set1_epi32(start);
+                        for (i, line) in lines.iter().enumerate() {
+                            let q = (&raw const x.q).cast::<i32>().add(4 * sixteen + i);
+                            let q = _mm512_set1_epi32(q.read_unaligned());
+                            dot = _mm512_dpbusd_epi32(dot, *line, q);
+                        }
+                        sum[$t] = if NARROW {
+                            dot_pairs(sum[$t], dot, scale)
+                        } else {
+                            _mm512_add_epi32(sum[$t], _mm512_mullo_epi32(dot, scale))
+                        };
+                    }
+                )*};
+            }
+            token!(0 1 2 3 4 5 6 7);
+        });
+    }
+    sum
+}
+
+/// Whether dot products of sixteen of these activations with levels fit 16 bits: those of two and four bits always do, at
+/// most 16 · 15 · 127.
+#[inline(always)]
+fn fits_i16<const FORMAT: u8>(x: &X256) -> bool {
+    match FORMAT {
+        Q2_K | Q4_K => true,
+        Q5_K => x.wide.five_bits == 0,
+        _ => x.wide.six_bits == 0,
+    }
+}
+
+/// `_mm512_dpwssd_epi32(sum, a, b)` as one instruction: the compiler makes a product and an addition of it to shorten a chain that many
+/// tokens hide, and pays with a port.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) fn dot_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: registers alone; the CPU has the instruction by this function's features.
+    unsafe {
+        std::arch::asm!(
+            "vpdpwssd {sum}, {a}, {b}",
+            sum = inout(zmm_reg) sum,
+            a = in(zmm_reg) a,
+            b = in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
 }

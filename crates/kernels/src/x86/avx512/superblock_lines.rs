@@ -238,9 +238,10 @@ pub(super) unsafe fn levels<const FORMAT: u8>(
     mut take: impl FnMut(usize, [__m512i; 4]),
 ) {
     let steps = if matches!(FORMAT, Q4_K | Q5_K) { 8 } else { 4 };
+    let lines_a_run = lines_a_step(dtype(FORMAT), 4);
     let mut fifth = [_mm512_setzero_si512(); 4];
     for step in 0..steps {
-        ahead.fetch(lines_a_step(dtype(FORMAT), steps));
+        ahead.fetch_in_runs((step + 1) * lines_a_run / steps - step * lines_a_run / steps);
         // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
         unsafe {
             match FORMAT {

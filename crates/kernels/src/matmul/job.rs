@@ -1,0 +1,185 @@
+//! Products ready to run, and the groups of rows they are cut into.
+
+use super::activations::View;
+use super::panel::{
+    Ahead, DIRECT_TOKENS, DirectFn, GROUP_PANELS, GROUP_ROWS, Input, PANEL_ROWS, RowsFn, Source,
+};
+use super::{Matrix, Product};
+use crate::pool::DisjointMut;
+use crate::table::Kernel;
+use std::ops::Range;
+
+/// Columns of a chunk that integer kernels multiply directly: no panel has to fit a cache.
+const DIRECT_CHUNK_K: usize = 2048;
+
+/// How far ahead of their use weights are fetched, a little more than memory latency times bandwidth.
+const AHEAD_BYTES: usize = 16 * 1024;
+
+/// As [`AHEAD_BYTES`], for superblocks times one token, most of which are read row by row: they go to the nearest cache, which
+/// holds a piece or two.
+const ROWS_AHEAD_BYTES: usize = 8 * 1024;
+
+/// A product ready to run.
+pub(super) struct Job<'a> {
+    pub(super) kernel: &'static Kernel,
+    pub(super) weight: Matrix<'a>,
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) out: DisjointMut<'a, f32>,
+    pub(super) x: View,
+    /// Number of its first group among the groups of all jobs.
+    pub(super) first_group: usize,
+    /// Set when so few tokens are multiplied directly.
+    pub(super) direct: Option<DirectFn>,
+    /// Set when there is one token and a function for it.
+    pub(super) rows: Option<RowsFn>,
+    /// Columns of a chunk.
+    pub(super) chunk_k: usize,
+    /// Bytes of a row of blocks: a matrix row, or a row of tiles.
+    pub(super) row_bytes: usize,
+    /// Bytes of a chunk of such a row.
+    pub(super) chunk_bytes: usize,
+    /// Bytes of sixteen rows of a chunk.
+    pub(super) piece_bytes: usize,
+    /// Pieces between the one at work and the one being fetched.
+    pub(super) pieces_ahead: usize,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        kernel: &'static Kernel,
+        product: &'a mut Product<'_>,
+        x: View,
+        m: usize,
+        first_group: usize,
+    ) -> Job<'a> {
+        let (dtype, layout) = (kernel.dtype, kernel.layout);
+        let direct = kernel.direct.filter(|_| m <= DIRECT_TOKENS);
+        let is_integer = matches!(layout.input(), Input::I8x32 | Input::I8x256);
+        let chunk_k = if direct.is_some() && is_integer {
+            DIRECT_CHUNK_K
+        } else {
+            layout.chunk_k()
+        };
+        let to_bytes = |k: usize| k / dtype.block_elems() * dtype.block_bytes();
+        let piece_bytes = to_bytes(chunk_k) * PANEL_ROWS / dtype.block_rows();
+        let ahead_bytes = if m == 1 && layout.input() == Input::I8x256 {
+            ROWS_AHEAD_BYTES
+        } else {
+            AHEAD_BYTES
+        };
+        Job {
+            kernel,
+            weight: product.weight,
+            bias: product.bias,
+            out: DisjointMut::new(product.out),
+            x,
+            first_group,
+            direct,
+            rows: kernel.rows.filter(|_| m == 1 && product.weight.k > 0),
+            chunk_k,
+            row_bytes: to_bytes(product.weight.k),
+            chunk_bytes: to_bytes(chunk_k),
+            piece_bytes,
+            pieces_ahead: ahead_bytes.div_ceil(piece_bytes),
+        }
+    }
+
+    /// The job that group `index` of all jobs' groups belongs to.
+    pub(super) fn of_group<'b>(jobs: &'b [Option<Job<'a>>], index: usize) -> Option<&'b Job<'a>> {
+        jobs.iter().flatten().rfind(|job| job.first_group <= index)
+    }
+
+    /// Number after that of its last group.
+    pub(super) fn end_group(&self) -> usize {
+        self.first_group + self.weight.n.div_ceil(GROUP_ROWS)
+    }
+}
+
+// SAFETY: the view's pointer is only read, and what it points to is borrowed for as long as the job.
+unsafe impl Sync for Job<'_> {}
+
+/// A group of rows of one job.
+pub(super) struct Group<'a> {
+    pub(super) job: &'a Job<'a>,
+    pub(super) rows: Range<usize>,
+    /// Where the panels start: the group's own rows, or the last sixteen of the matrix where fewer are
+    /// left.
+    pub(super) starts: [usize; GROUP_PANELS],
+    pub(super) n_panels: usize,
+}
+
+impl<'a> Group<'a> {
+    /// Group `index` of all jobs' groups, if there are so many.
+    pub(super) fn find(jobs: &'a [Option<Job<'a>>], index: usize) -> Option<Group<'a>> {
+        let job = Job::of_group(jobs, index)?;
+        let n = job.weight.n;
+        let first = (index - job.first_group) * GROUP_ROWS;
+        if first >= n {
+            return None;
+        }
+        let rows = first..n.min(first + GROUP_ROWS);
+        let last = n.saturating_sub(PANEL_ROWS);
+        let starts = [first.min(last), (first + PANEL_ROWS).min(last)];
+        let n_panels = rows.len().div_ceil(PANEL_ROWS);
+        Some(Group {
+            job,
+            rows,
+            starts,
+            n_panels,
+        })
+    }
+
+    /// Pieces of the group: a panel of each chunk of columns, the chunk's panels one after the other.
+    pub(super) fn n_pieces(&self) -> usize {
+        self.job.weight.k.div_ceil(self.job.chunk_k) * self.n_panels
+    }
+
+    /// Where piece `index` lies.
+    pub(super) fn piece(&self, index: usize) -> Source {
+        let job = self.job;
+        let dtype = job.weight.dtype;
+        // At most two panels: no division.
+        let (chunk, panel) = if self.n_panels == 1 {
+            (index, 0)
+        } else {
+            (index / 2, index % 2)
+        };
+        let start = self.starts[panel];
+        let (row, tile_row, stride) = match dtype.block_rows() {
+            1 => (start, 0, job.row_bytes),
+            rows => (start / rows, start % rows, dtype.block_bytes()),
+        };
+        Source {
+            dtype,
+            base: job.weight.bytes[row * job.row_bytes + chunk * job.chunk_bytes..].as_ptr(),
+            stride,
+            tile_row,
+            k: job.chunk_k.min(job.weight.k - chunk * job.chunk_k),
+            ahead: Ahead::NONE,
+        }
+    }
+
+    /// The bytes of piece `index`, counted on into the group that follows, to be fetched.
+    pub(super) fn ahead_of(&self, index: usize, next: Option<&Group<'_>>) -> Ahead {
+        if index < self.n_pieces() {
+            return self.ahead(index);
+        }
+        let index = index - self.n_pieces();
+        next.filter(|next| index < next.n_pieces())
+            .map_or(Ahead::NONE, |next| next.ahead(index))
+    }
+
+    /// The bytes of piece `index`, to be fetched.
+    pub(super) fn ahead(&self, index: usize) -> Ahead {
+        let piece = self.piece(index);
+        let dtype = self.job.weight.dtype;
+        if dtype.block_rows() == 1 {
+            // A shorter last chunk fetches a little of the next rows too.
+            return Ahead::new(piece.base, piece.stride, self.job.chunk_bytes);
+        }
+        // The panels of a tile share its bytes: each fetches its part.
+        let part = dtype.block_bytes() * PANEL_ROWS / dtype.block_rows();
+        let first = piece.base.wrapping_add(piece.tile_row / PANEL_ROWS * part);
+        Ahead::new(first, piece.stride, part)
+    }
+}

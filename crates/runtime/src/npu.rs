@@ -1,0 +1,29 @@
+//! A model on an NPU: plans from [`millrace_xdna2::lower`] run as seed 000 A3–A7 and B6–B9 tell.
+//!
+//! [`NpuModel`] is what sessions share: plans, programs, and weights in buffer objects, decoded
+//! straight from the checkpoint into them. [`NpuSession`] is one sequence: the host's copies of
+//! values, the KV cache, and the steps between dispatches. [`generate`] is the loop over it, as
+//! [`crate::generate`] is over an engine.
+//!
+//! What crosses between steps is bf16 `[n_rows, width]`, as the slots say; host steps compute in
+//! f32 within a step. Prompts are padded to the length of a plan with the end token. Attention is
+//! causal and everything else goes by rows, so what the padding holds changes no bit at a real position
+//! (seed 000 A6); its keys and values are not kept. Plans of different lengths may differ in the last
+//! bits: flash attention deals its keys to the cascade's stages by the plan's length.
+
+mod attention;
+mod counters;
+mod error;
+mod generate;
+mod host;
+mod model;
+mod pass;
+mod session;
+mod weights;
+
+pub use counters::{Counters, PhaseCounters};
+pub use error::NpuError;
+pub use generate::generate;
+pub use millrace_xdna2::lower::Mode;
+pub use model::{NpuModel, NpuOptions};
+pub use session::NpuSession;

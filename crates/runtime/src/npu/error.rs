@@ -1,0 +1,69 @@
+//! What can go wrong on the way through an NPU.
+
+use millrace_npu::{CacheError, ContainerError};
+use millrace_xdna2::lower::LowerError;
+
+/// Why a model does not load, or a pass does not end.
+///
+/// A session whose pass failed stays at its last complete step and can go on from there.
+#[derive(Debug, thiserror::Error)]
+pub enum NpuError {
+    /// The model, its files, or what was asked for.
+    #[error(transparent)]
+    Runtime(#[from] crate::Error),
+    /// There is no plan for this model.
+    #[error("this model cannot run on the NPU: {0}")]
+    Lower(#[from] LowerError),
+    /// A program cannot be made, or buffers cannot be filled.
+    #[error("the NPU cannot be set up: {0}")]
+    Cache(#[from] CacheError),
+    /// A program does not fit its container; a defect of lowering.
+    #[error("program `{program}` cannot be packed: {error}")]
+    Container {
+        /// The program.
+        program: String,
+        /// Why.
+        error: ContainerError,
+    },
+    /// A dispatch failed.
+    #[error("call {call} of {n_calls} (`{set}`): {error}")]
+    Call {
+        /// The call, from 1.
+        call: usize,
+        /// Calls of the pass.
+        n_calls: usize,
+        /// Its buffer set.
+        set: String,
+        /// Why.
+        error: CacheError,
+    },
+    /// A plan that does not fit its own graph or programs; a defect of lowering.
+    #[error("the plan is inconsistent at {place}: {problem}")]
+    Plan {
+        /// Where.
+        place: String,
+        /// What does not fit.
+        problem: String,
+    },
+}
+
+impl NpuError {
+    pub(super) fn plan(place: impl Into<String>, problem: impl Into<String>) -> NpuError {
+        NpuError::Plan {
+            place: place.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+impl From<millrace_quant::Error> for NpuError {
+    fn from(error: millrace_quant::Error) -> NpuError {
+        NpuError::Runtime(error.into())
+    }
+}
+
+impl From<millrace_kernels::Error> for NpuError {
+    fn from(error: millrace_kernels::Error) -> NpuError {
+        NpuError::Runtime(error.into())
+    }
+}

@@ -1,0 +1,261 @@
+//! The host's own steps. Each reads values in bf16, computes in f32 and rounds its result once.
+
+use super::NpuError;
+use crate::load::LoadedModel;
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_kernels::{self as kernels, Cpu};
+use millrace_model::graph::{self, Graph, Node, Op, Rope, ValueId, WeightId};
+use millrace_quant as quant;
+use millrace_xdna2::lower::WeightLayout;
+use std::ops::Range;
+
+/// The host's copies of a graph's values, bf16 `[n_rows, width]` each.
+pub(super) struct Values {
+    widths: Vec<usize>,
+    rows: Vec<Vec<bf16>>,
+}
+
+impl Values {
+    pub(super) fn new(graph: &Graph) -> Values {
+        Values {
+            widths: graph.values.iter().map(|value| value.width).collect(),
+            rows: vec![Vec::new(); graph.values.len()],
+        }
+    }
+
+    /// A value's elements; none before it was written.
+    pub(super) fn get(&self, value: ValueId) -> &[bf16] {
+        self.rows.get(value.0).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn width(&self, value: ValueId) -> usize {
+        self.widths.get(value.0).copied().unwrap_or(0)
+    }
+
+    /// Takes a value's memory, as `n_rows` rows of anything.
+    pub(super) fn take(&mut self, value: ValueId, n_rows: usize) -> Vec<bf16> {
+        let mut rows = self
+            .rows
+            .get_mut(value.0)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        rows.resize(n_rows * self.width(value), bf16::ZERO);
+        rows
+    }
+
+    /// Gives it back.
+    pub(super) fn put(&mut self, value: ValueId, rows: Vec<bf16>) {
+        if let Some(slot) = self.rows.get_mut(value.0) {
+            *slot = rows;
+        }
+    }
+
+    fn write_f32(&mut self, value: ValueId, x: &[f32]) {
+        let mut rows = self.take(value, 0);
+        rows.resize(x.len(), bf16::ZERO);
+        rows.convert_from_f32_slice(x);
+        self.put(value, rows);
+    }
+
+    /// The inputs of a node in f32; an error where one of them was not computed.
+    fn f32(&self, node: &Node, input: usize) -> Result<Vec<f32>, NpuError> {
+        let rows = node
+            .inputs
+            .get(input)
+            .map_or(&[][..], |value| self.get(*value));
+        if rows.is_empty() {
+            return Err(wrong(node, "an input has no content"));
+        }
+        Ok(rows.to_f32_vec())
+    }
+}
+
+fn wrong(node: &Node, problem: &str) -> NpuError {
+    NpuError::plan(format!("host step `{}`", node.label), problem)
+}
+
+/// What host steps need besides values.
+pub(super) struct Host<'a> {
+    pub(super) cpu: &'a Cpu,
+    pub(super) model: &'a LoadedModel,
+    /// Norm weights and biases as f32, by weight; empty for matrices.
+    pub(super) vectors: &'a [Vec<f32>],
+}
+
+impl Host<'_> {
+    /// Rows of the embedding table.
+    pub(super) fn embed(
+        &self,
+        node: &Node,
+        tokens: &[u32],
+        values: &mut Values,
+    ) -> Result<(), NpuError> {
+        let Op::Embed { table, scale } = node.op else {
+            return Err(wrong(node, "no embedding"));
+        };
+        let table = self.matrix(table)?;
+        let mut out = vec![0.0; tokens.len() * table.k()];
+        kernels::embed(self.cpu, &table, tokens, scale, &mut out)?;
+        values.write_f32(node.output, &out);
+        Ok(())
+    }
+
+    /// The norm of some rows.
+    pub(super) fn norm(
+        &self,
+        node: &Node,
+        rows: Option<Range<usize>>,
+        values: &mut Values,
+    ) -> Result<(), NpuError> {
+        let Op::RmsNorm {
+            weight,
+            eps,
+            offset,
+            group,
+        } = node.op
+        else {
+            return Err(wrong(node, "no norm"));
+        };
+        let x = values.f32(node, 0)?;
+        let width = values.width(node.output);
+        let elems = rows.map_or(0..x.len(), |rows| rows.start * width..rows.end * width);
+        let x = x
+            .get(elems)
+            .ok_or_else(|| wrong(node, "the input has too few rows"))?;
+        let mut out = vec![0.0; x.len()];
+        kernels::rms_norm(
+            self.cpu,
+            x,
+            group,
+            &self.vectors[weight.0],
+            eps,
+            offset,
+            &mut out,
+        );
+        values.write_f32(node.output, &out);
+        Ok(())
+    }
+
+    /// A projection by the checkpoint's own bytes.
+    pub(super) fn linear(
+        &self,
+        node: &Node,
+        half_split: Option<usize>,
+        values: &mut Values,
+    ) -> Result<(), NpuError> {
+        let Op::Linear { weight, bias } = node.op else {
+            return Err(wrong(node, "no projection"));
+        };
+        let x = values.f32(node, 0)?;
+        let weight = self.matrix(weight)?;
+        let (n, m) = (weight.n(), x.len() / weight.k());
+        let bias = bias.map(|bias| &self.vectors[bias.0][..]);
+        let mut out = vec![0.0; m * n];
+        let product = Product {
+            weight,
+            bias,
+            out: &mut out,
+        };
+        matmul(self.cpu, &x, m, &mut Activations::default(), &mut [product]);
+        if half_split.is_some() {
+            let order = WeightLayout::AsStored { half_split };
+            let mut row = vec![0.0; n];
+            for out in out.chunks_exact_mut(n) {
+                row.copy_from_slice(out);
+                let from = |i: usize| order.source_row(i).and_then(|i| row.get(i)).copied();
+                out.iter_mut()
+                    .enumerate()
+                    .for_each(|(i, out)| *out = from(i).unwrap_or(0.0));
+            }
+        }
+        values.write_f32(node.output, &out);
+        Ok(())
+    }
+
+    /// Half-split rotation of heads; the first row has position `first`.
+    pub(super) fn rope(
+        &self,
+        node: &Node,
+        first: usize,
+        values: &mut Values,
+    ) -> Result<(), NpuError> {
+        let Op::Rope { rope, head_dim } = node.op else {
+            return Err(wrong(node, "no rotation"));
+        };
+        let rope = &self.model.model().graph.ropes[rope.0];
+        let mut x = values.f32(node, 0)?;
+        let width = values.width(node.output);
+        for (row, x) in x.chunks_exact_mut(width).enumerate() {
+            rotate(rope, head_dim, first + row, x);
+        }
+        values.write_f32(node.output, &x);
+        Ok(())
+    }
+
+    /// `act(gate) · up`.
+    pub(super) fn glu(&self, node: &Node, values: &mut Values) -> Result<(), NpuError> {
+        let Op::Glu { activation } = node.op else {
+            return Err(wrong(node, "no gated activation"));
+        };
+        let activation = match activation {
+            graph::Activation::Silu => kernels::Activation::Silu,
+            graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
+        };
+        let (mut gate, up) = (values.f32(node, 0)?, values.f32(node, 1)?);
+        kernels::glu(self.cpu, activation, &mut gate, &up);
+        values.write_f32(node.output, &gate);
+        Ok(())
+    }
+
+    /// `a + b`.
+    pub(super) fn add(&self, node: &Node, values: &mut Values) -> Result<(), NpuError> {
+        let (mut a, b) = (values.f32(node, 0)?, values.f32(node, 1)?);
+        kernels::add(self.cpu, &mut a, &b);
+        values.write_f32(node.output, &a);
+        Ok(())
+    }
+
+    fn matrix(&self, weight: WeightId) -> Result<Matrix<'_>, NpuError> {
+        let spec = &self.model.model().graph.weights[weight.0];
+        let bytes = self.model.weight_bytes(weight);
+        Ok(Matrix::new(spec.dtype, spec.n, spec.k, bytes)?)
+    }
+}
+
+/// Element `i` of each head with `i + n_rot / 2`, whatever the style of the checkpoint: its rows were
+/// put in that order.
+fn rotate(rope: &Rope, head_dim: usize, position: usize, x: &mut [f32]) {
+    let half = rope.inv_freq.len();
+    let angles = rope
+        .inv_freq
+        .iter()
+        .map(|f| (position as f32 * f).sin_cos());
+    let angles: Vec<(f32, f32)> = angles.collect();
+    for head in x.chunks_exact_mut(head_dim) {
+        let (low, high) = head.split_at_mut(half);
+        for ((a, b), (sin, cos)) in low.iter_mut().zip(high).zip(&angles) {
+            let (sin, cos) = (sin * rope.attention_factor, cos * rope.attention_factor);
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    }
+}
+
+/// Decodes the weights that host steps read as f32 vectors.
+pub(super) fn decode_vectors(model: &LoadedModel) -> Result<Vec<Vec<f32>>, NpuError> {
+    let graph = &model.model().graph;
+    let mut vectors = vec![Vec::new(); graph.weights.len()];
+    let ids = graph.nodes.iter().filter_map(|node| match node.op {
+        Op::RmsNorm { weight, .. } => Some(weight),
+        Op::Linear { bias, .. } => bias,
+        _ => None,
+    });
+    for id in ids {
+        let spec = &graph.weights[id.0];
+        let mut vector = vec![0.0; spec.k];
+        quant::decode_blocks(spec.dtype, model.weight_bytes(id), &mut vector)?;
+        vectors[id.0] = vector;
+    }
+    Ok(vectors)
+}

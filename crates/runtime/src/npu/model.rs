@@ -1,0 +1,366 @@
+//! What the sessions of a model share: plans, programs, weights on the device.
+
+use super::NpuError;
+use super::host::decode_vectors;
+use super::weights;
+use crate::EngineOptions;
+use crate::load::LoadedModel;
+use millrace_kernels::{Cpu, CpuOptions, Level};
+use millrace_npu::cache::CacheStats;
+use millrace_npu::{Container, Device, ProgramCache, Provenance, Role, Traffic};
+use millrace_xdna2::device::VirtualDevice;
+use millrace_xdna2::lower::{
+    self, AttentionOn, Binding, Call, Mode, Options, Plan, PlannedProgram, rope_table,
+};
+use millrace_xdna2::{Machine, Profile};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Tokens that a prefill is padded to in [`Mode::Reference`] (seed 000 A5).
+const REFERENCE_TOKENS: u64 = 2048;
+
+/// How an [`NpuModel`] is set up.
+#[derive(Clone, Debug)]
+pub struct NpuOptions {
+    /// Whose behaviour.
+    pub mode: Mode,
+    /// Tokens a sequence may hold; `None` takes the trained context, at most
+    /// [`EngineOptions::DEFAULT_MAX_CTX`].
+    pub n_ctx: Option<usize>,
+    /// Threads of the host's steps, and of the simulation; `None` takes the physical cores.
+    pub n_threads: Option<usize>,
+    /// Forces an instruction-set level; `None` takes the best.
+    pub level: Option<Level>,
+    /// Tokens that every prefill is padded to; `None` takes 2,048 in [`Mode::Reference`] and the
+    /// least of [`lower::BUCKETS`] that fits in [`Mode::Best`]. Longer prompts go in chunks.
+    pub prefill_tokens: Option<u64>,
+}
+
+impl Default for NpuOptions {
+    fn default() -> NpuOptions {
+        NpuOptions {
+            mode: Mode::Best,
+            n_ctx: None,
+            n_threads: None,
+            level: None,
+            prefill_tokens: None,
+        }
+    }
+}
+
+impl NpuOptions {
+    fn cpu(&self) -> Result<Cpu, NpuError> {
+        Ok(Cpu::new(CpuOptions {
+            n_threads: self.n_threads,
+            level: self.level,
+        })?)
+    }
+}
+
+/// A model on a device.
+pub struct NpuModel {
+    pub(super) model: Arc<LoadedModel>,
+    pub(super) machine: Machine,
+    options: NpuOptions,
+    pub(super) cpu: Cpu,
+    pub(super) cache: ProgramCache,
+    pub(super) vectors: Vec<Vec<f32>>,
+    pub(super) decode: Arc<Prepared>,
+    prefill: Mutex<HashMap<(u64, AttentionOn), Arc<Prepared>>>,
+    /// One pass at a time: the RoPE tables of prefill sets hold for one position.
+    turn: Mutex<()>,
+    loaded: Mutex<Traffic>,
+    n_ctx: usize,
+    pad: u32,
+}
+
+/// A plan with its programs packed, its buffer sets named and their static slots filled.
+pub(super) struct Prepared {
+    pub(super) plan: Plan,
+    /// By program.
+    containers: Vec<Arc<Container>>,
+    /// By call, in order.
+    keys: Vec<String>,
+    /// Position of the first token in the static RoPE tables; `None` before they are filled.
+    first: Mutex<Option<usize>>,
+}
+
+impl Prepared {
+    fn new(plan: Plan, key: impl Fn(&Call, &Container) -> String) -> Result<Prepared, NpuError> {
+        let pack = |planned: &PlannedProgram| {
+            let packed = planned.program.to_container().map(Arc::new);
+            packed.map_err(|error| NpuError::Container {
+                program: planned.program.name.clone(),
+                error,
+            })
+        };
+        let containers = plan
+            .programs
+            .iter()
+            .map(pack)
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut keys = Vec::new();
+        for call in plan.calls() {
+            let container = containers.get(call.program);
+            let container =
+                container.ok_or_else(|| NpuError::plan(&call.set, "no such program"))?;
+            if container.slots().len() != call.bindings.len() {
+                return Err(NpuError::plan(&call.set, "not one binding a slot"));
+            }
+            keys.push(key(call, container));
+        }
+        Ok(Prepared {
+            plan,
+            containers,
+            keys,
+            first: Mutex::new(None),
+        })
+    }
+
+    /// A call's program; `call` is one of this plan's.
+    pub(super) fn container(&self, call: &Call) -> &Container {
+        &self.containers[call.program]
+    }
+
+    /// Key of the buffer set of call number `index`.
+    pub(super) fn key(&self, index: usize) -> &str {
+        &self.keys[index]
+    }
+
+    /// Whether a call of that set name runs that very program.
+    fn holds(&self, set: &str, container: &Container) -> bool {
+        let same = |call: &Call| self.container(call).content_hash() == container.content_hash();
+        self.plan.calls().any(|call| call.set == set && same(call))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl NpuModel {
+    /// Puts a model on a virtual NPU: lowers decode, loads its programs and fills their weights
+    /// into buffers. Prefill plans are made when a prompt first needs them.
+    ///
+    /// # Errors
+    /// A graph that cannot be lowered, a program that the device refuses, memory, a level that this
+    /// CPU lacks.
+    pub fn load(
+        model: Arc<LoadedModel>,
+        machine: Machine,
+        profile: Profile,
+        options: NpuOptions,
+    ) -> Result<NpuModel, NpuError> {
+        let device = VirtualDevice::new(machine.clone(), profile, options.cpu()?);
+        NpuModel::on(model, machine, Arc::new(device), options)
+    }
+
+    /// Puts a model on a device of that machine.
+    ///
+    /// # Errors
+    /// As [`load`](NpuModel::load).
+    pub fn on(
+        model: Arc<LoadedModel>,
+        machine: Machine,
+        device: Arc<dyn Device>,
+        options: NpuOptions,
+    ) -> Result<NpuModel, NpuError> {
+        let graph = &model.model().graph;
+        let plan = lower::decode(graph, &machine, &Options::new(options.mode, 1))?;
+        let config = &model.model().config;
+        let default_ctx = config.context_length.min(EngineOptions::DEFAULT_MAX_CTX);
+        let n_ctx = options.n_ctx.unwrap_or(default_ctx);
+        if !(1..=MAX_CTX).contains(&n_ctx) {
+            return Err(NpuError::Runtime(crate::Error::BadOption {
+                option: "ctx",
+                found: n_ctx.to_string(),
+                expected: "between 1 and 2^22",
+            }));
+        }
+        let end_token = model.tokenizer().ok().and_then(|tokenizer| tokenizer.eos());
+        let npu = NpuModel {
+            cpu: options.cpu()?,
+            cache: ProgramCache::new(device),
+            vectors: decode_vectors(&model)?,
+            decode: Arc::new(Prepared::new(plan, |call, _| call.set.clone())?),
+            prefill: Mutex::default(),
+            turn: Mutex::new(()),
+            loaded: Mutex::default(),
+            n_ctx,
+            // No bit depends on it.
+            pad: end_token.unwrap_or(0),
+            model,
+            machine,
+            options,
+        };
+        npu.fill(&npu.decode, 0)?;
+        Ok(npu)
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<LoadedModel> {
+        &self.model
+    }
+
+    /// The machine that plans are made for.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Whose behaviour it has.
+    pub fn mode(&self) -> Mode {
+        self.options.mode
+    }
+
+    /// Tokens a sequence may hold.
+    pub fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    /// Where the device's times come from.
+    pub fn provenance(&self) -> &Provenance {
+        &self.cache.device().info().provenance
+    }
+
+    /// The device's name.
+    pub fn device_name(&self) -> &str {
+        &self.cache.device().info().name
+    }
+
+    /// Programs, buffers and traffic so far.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
+    }
+
+    /// Bytes that filled static slots so far: weights and tables, each once.
+    pub fn loaded_traffic(&self) -> Traffic {
+        *lock(&self.loaded)
+    }
+
+    /// The token that pads prompts.
+    pub(super) fn pad(&self) -> u32 {
+        self.pad
+    }
+
+    /// Keeps other passes out.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        lock(&self.turn)
+    }
+
+    /// Tokens that a prompt with so many left is padded to in its next chunk.
+    pub(super) fn padded(&self, n_tokens: usize) -> u64 {
+        match (self.options.prefill_tokens, self.options.mode) {
+            (Some(n), _) => n.max(1),
+            (None, Mode::Reference) => REFERENCE_TOKENS,
+            (None, Mode::Best) => lower::bucket(n_tokens as u64),
+        }
+    }
+
+    /// The plan of a chunk whose first token is at position `first`. Attention on the array sees
+    /// this chunk's keys only.
+    pub(super) fn prefill(&self, n_tokens: u64, first: usize) -> Result<Arc<Prepared>, NpuError> {
+        let attention = match first {
+            0 => AttentionOn::Device,
+            _ => AttentionOn::Host,
+        };
+        let mut plans = lock(&self.prefill);
+        let prepared = match plans.get(&(n_tokens, attention)) {
+            Some(prepared) => prepared.clone(),
+            None => {
+                let mut options = Options::new(self.options.mode, n_tokens);
+                options.attention = attention;
+                let plan = lower::prefill(&self.model.model().graph, &self.machine, &options)?;
+                let suffix = match attention {
+                    AttentionOn::Device => "",
+                    AttentionOn::Host => "+",
+                };
+                let key = |call: &Call, container: &Container| {
+                    // The head is decode's.
+                    match self.decode.holds(&call.set, container) {
+                        true => call.set.clone(),
+                        false => format!("{}@{n_tokens}{suffix}", call.set),
+                    }
+                };
+                let prepared = Arc::new(Prepared::new(plan, key)?);
+                plans.insert((n_tokens, attention), prepared.clone());
+                prepared
+            }
+        };
+        drop(plans);
+        self.fill(&prepared, first)?;
+        Ok(prepared)
+    }
+
+    /// Fills static slots. Tables of other positions need new content: their sets are made anew,
+    /// with the same weights.
+    fn fill(&self, prepared: &Prepared, first: usize) -> Result<(), NpuError> {
+        let mut held = lock(&prepared.first);
+        if *held == Some(first) {
+            return Ok(());
+        }
+        let moved = held.is_some();
+        *held = None;
+        for (index, call) in prepared.plan.calls().enumerate() {
+            let container = prepared.container(call);
+            let is_static = |slot: usize| container.slots()[slot].role == Role::Static;
+            let has_table = (call.bindings.iter().enumerate())
+                .any(|(slot, b)| matches!(b, Binding::RopeTable { .. }) && is_static(slot));
+            if moved {
+                if !has_table {
+                    continue;
+                }
+                self.cache.forget(prepared.key(index));
+            }
+            let content = |slot: usize| match &call.bindings[slot] {
+                Binding::Weight { weight, layout } => {
+                    Some(format!("weight {} {layout:?}", weight.0))
+                }
+                // Later positions come and go.
+                Binding::RopeTable { rope, rows } if first == 0 => {
+                    Some(format!("rope {} {rows:?}", rope.0))
+                }
+                _ => None,
+            };
+            let mut fill = |slot: usize, bytes: &mut [u8]| self.fill_slot(call, slot, first, bytes);
+            let key = prepared.key(index);
+            let traffic = self
+                .cache
+                .preload_with(container, key, &content, &mut fill)?;
+            *lock(&self.loaded) += traffic;
+        }
+        *held = Some(first);
+        Ok(())
+    }
+
+    fn fill_slot(
+        &self,
+        call: &Call,
+        slot: usize,
+        first: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), NpuError> {
+        weights::as_bf16(bytes, |out| match &call.bindings[slot] {
+            Binding::Weight { weight, layout } => {
+                weights::fill(&self.cpu, &self.model, *weight, layout, out)
+            }
+            Binding::RopeTable { rope, rows } => {
+                let table = rope_table(&self.model.model().graph.ropes[rope.0], *rows, first);
+                if table.len() != out.len() {
+                    return Err(NpuError::plan(
+                        &call.set,
+                        format!("slot {slot}: a table of another size"),
+                    ));
+                }
+                out.copy_from_slice(&table);
+                Ok(())
+            }
+            _ => Err(NpuError::plan(
+                &call.set,
+                format!("slot {slot} is static but no weight"),
+            )),
+        })
+    }
+}
+
+/// Longest context: its cache stays addressable for the widest models.
+const MAX_CTX: usize = 1 << 22;

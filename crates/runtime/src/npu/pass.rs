@@ -1,0 +1,244 @@
+//! One pass of a plan: its calls and the host's steps between them.
+
+use super::NpuError;
+use super::attention::HeadMajorCache;
+use super::counters::{PhaseCounters, ns};
+use super::host::{Host, Values};
+use super::model::{NpuModel, Prepared};
+use bytemuck::{cast_slice, cast_slice_mut};
+use half::bf16;
+use millrace_model::graph::{Node, Op, ValueId};
+use millrace_npu::Role;
+use millrace_xdna2::lower::{Binding, Call, HostStep, Step, rope_table};
+use std::time::Instant;
+
+/// A pass about to run.
+pub(super) struct Pass<'a> {
+    pub(super) npu: &'a NpuModel,
+    pub(super) prepared: &'a Prepared,
+    /// As many as the plan takes, padding included.
+    pub(super) tokens: &'a [u32],
+    /// Tokens that are no padding.
+    pub(super) n_real: usize,
+    /// Position of the first.
+    pub(super) first: usize,
+    pub(super) values: &'a mut Values,
+    pub(super) cache: &'a mut HeadMajorCache,
+    pub(super) counters: &'a mut PhaseCounters,
+}
+
+impl Pass<'_> {
+    /// Runs every step. After an error the cache may hold more than it did, beyond the positions
+    /// that were complete.
+    pub(super) fn run(&mut self) -> Result<(), NpuError> {
+        let prepared = self.prepared;
+        let _hot = self.npu.cpu.pool().enter();
+        let mut call_index = 0;
+        for step in &prepared.plan.steps {
+            match step {
+                Step::Call(call) => {
+                    self.call(call, call_index)?;
+                    call_index += 1;
+                }
+                Step::Host(step) => {
+                    let start = Instant::now();
+                    self.host(*step)?;
+                    self.counters.host_ns += ns(start.elapsed());
+                }
+            }
+        }
+        self.counters.n_passes += 1;
+        self.counters.n_tokens += self.n_real as u64;
+        self.counters.n_padded_tokens += self.tokens.len() as u64;
+        Ok(())
+    }
+
+    fn n_rows(&self, value: ValueId) -> usize {
+        self.prepared.plan.n_rows(value) as usize
+    }
+
+    fn call(&mut self, call: &Call, index: usize) -> Result<(), NpuError> {
+        let start = Instant::now();
+        let container = self.prepared.container(call);
+        let role = |slot: usize| container.slots()[slot].role;
+        let made = self.made_inputs(call)?;
+        // Outputs leave their place, so that inputs can be lent beside them.
+        let mut outputs: Vec<(ValueId, Vec<bf16>)> = Vec::new();
+        for (slot, binding) in call.bindings.iter().enumerate() {
+            if let Binding::Value(value) | Binding::Part { value, .. } = binding
+                && role(slot) == Role::Output
+                && !outputs.iter().any(|(other, _)| other == value)
+            {
+                outputs.push((*value, self.values.take(*value, self.n_rows(*value))));
+            }
+        }
+        let inputs: Vec<Option<&[u8]>> = (call.bindings.iter().zip(&made).enumerate())
+            .map(|(slot, (binding, made))| match (role(slot), binding) {
+                (Role::Input, Binding::Value(value)) => Some(cast_slice(self.values.get(*value))),
+                (Role::Input, _) => made.as_deref().map(cast_slice),
+                _ => None,
+            })
+            .collect();
+        let mut misfit = None;
+        let before = ns(start.elapsed());
+        let called = Instant::now();
+        let result = self.npu.cache.load_and_run_with(
+            container,
+            self.prepared.key(index),
+            &inputs,
+            |slot, bytes| {
+                if !read_output(&call.bindings[slot], bytes, &mut outputs) {
+                    misfit = Some(slot);
+                }
+            },
+        );
+        self.counters.call_ns += ns(called.elapsed());
+        for (value, rows) in outputs {
+            self.values.put(value, rows);
+        }
+        self.counters.host_ns += before;
+        self.counters.n_dispatches += 1;
+        let done = result.map_err(|error| NpuError::Call {
+            call: index + 1,
+            n_calls: self.prepared.plan.calls().count(),
+            set: self.prepared.key(index).to_owned(),
+            error,
+        })?;
+        self.counters.traffic += done.traffic;
+        self.counters.device_ns += done.completion.duration_ns;
+        match misfit {
+            Some(slot) => {
+                let problem = format!("output slot {slot} has not the size of its value");
+                Err(NpuError::plan(&call.set, problem))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Inputs that are no value as it lies: tables of one position, parts of a row.
+    fn made_inputs(&self, call: &Call) -> Result<Vec<Option<Vec<bf16>>>, NpuError> {
+        let slots = self.prepared.container(call).slots();
+        let mut made = Vec::with_capacity(slots.len());
+        for (slot, binding) in slots.iter().zip(&call.bindings) {
+            made.push(match binding {
+                _ if slot.role != Role::Input => None,
+                Binding::RopeTable { rope, rows } => {
+                    let rope = &self.npu.model.model().graph.ropes[rope.0];
+                    Some(rope_table(rope, *rows, self.first))
+                }
+                Binding::Part { value, start, len } => {
+                    let n_elems = slot.n_elements().unwrap_or(0) as usize;
+                    let part = self.values.get(*value).get(*start..start + len);
+                    let part =
+                        part.ok_or_else(|| NpuError::plan(&call.set, "a part beyond its value"))?;
+                    let mut padded = part.to_vec();
+                    padded.resize(n_elems, bf16::ZERO);
+                    Some(padded)
+                }
+                _ => None,
+            });
+        }
+        Ok(made)
+    }
+
+    fn host(&mut self, step: HostStep) -> Result<(), NpuError> {
+        let (npu, first) = (self.npu, self.first);
+        let host = Host {
+            cpu: &npu.cpu,
+            model: &npu.model,
+            vectors: &npu.vectors,
+        };
+        let node = |node: usize| -> Result<&Node, NpuError> {
+            let node = npu.model.model().graph.nodes.get(node);
+            node.ok_or_else(|| NpuError::plan("a host step", "no such node"))
+        };
+        match step {
+            HostStep::Embed { node: n } => host.embed(node(n)?, self.tokens, self.values),
+            HostStep::AppendKv { layer, k, v } => self.append(layer, k, v),
+            HostStep::Attention { node: n } => self.attention(node(n)?),
+            HostStep::FinalNorm { node: n } => {
+                // Of a value that has one row already, that one.
+                let node = node(n)?;
+                let single = node.inputs.iter().any(|x| self.n_rows(*x) == 1);
+                let row = if single { 0 } else { self.n_real - 1 };
+                host.norm(node, Some(row..row + 1), self.values)
+            }
+            HostStep::Norm { node: n } => host.norm(node(n)?, None, self.values),
+            HostStep::Linear {
+                node: n,
+                half_split,
+            } => host.linear(node(n)?, half_split, self.values),
+            HostStep::Rope { node: n } => host.rope(node(n)?, first, self.values),
+            HostStep::Glu { node: n } => host.glu(node(n)?, self.values),
+            HostStep::Add { node: n } => host.add(node(n)?, self.values),
+        }
+    }
+
+    /// Keys and values of the tokens that are no padding.
+    fn append(&mut self, layer: usize, k: ValueId, v: ValueId) -> Result<(), NpuError> {
+        let width = self.cache.width(layer).unwrap_or(0) * self.n_real;
+        let rows = |value: ValueId| self.values.get(value).get(..width);
+        match (rows(k), rows(v)) {
+            (Some(k), Some(v)) if width > 0 => {
+                self.cache.append(layer, self.first, k, v);
+                Ok(())
+            }
+            _ => Err(NpuError::plan(
+                format!("the cache of layer {layer}"),
+                "no keys and values",
+            )),
+        }
+    }
+
+    /// Attention over the cache. Rows of padding are zero: nobody reads them.
+    fn attention(&mut self, node: &Node) -> Result<(), NpuError> {
+        let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
+            return Err(NpuError::plan(node.label, "no attention"));
+        };
+        let width = attention.n_heads * attention.head_dim;
+        let mut out = self.values.take(node.output, self.n_rows(node.output));
+        out.fill(bf16::ZERO);
+        let real = self.n_real * width;
+        let fits =
+            self.cache.width(attention.layer) == Some(attention.n_kv_heads * attention.head_dim);
+        let (Some(q), Some(to), true) =
+            (self.values.get(*q).get(..real), out.get_mut(..real), fits)
+        else {
+            return Err(NpuError::plan(node.label, "queries of another shape"));
+        };
+        self.cache
+            .attend(&self.npu.cpu, attention, self.first, q, to);
+        self.values.put(node.output, out);
+        Ok(())
+    }
+}
+
+/// Whether an output slot fits its value.
+fn read_output(binding: &Binding, bytes: &[u8], outputs: &mut [(ValueId, Vec<bf16>)]) -> bool {
+    let (value, range) = match binding {
+        Binding::Value(value) => (value, None),
+        Binding::Part { value, start, len } => (value, Some(*start..start + len)),
+        _ => return true,
+    };
+    let Some((_, rows)) = outputs.iter_mut().find(|(other, _)| other == value) else {
+        return false;
+    };
+    match range {
+        None => {
+            let to: &mut [u8] = cast_slice_mut(rows);
+            let fits = to.len() == bytes.len();
+            if fits {
+                to.copy_from_slice(bytes);
+            }
+            fits
+        }
+        Some(range) => {
+            let to = rows.get_mut(range).map(cast_slice_mut::<bf16, u8>);
+            match to.and_then(|to| Some((bytes.get(..to.len())?, to))) {
+                Some((from, to)) => to.copy_from_slice(from),
+                None => return false,
+            }
+            true
+        }
+    }
+}

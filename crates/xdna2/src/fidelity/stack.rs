@@ -1,0 +1,252 @@
+//! The stitched bf16 stack of seed 000, predicted from its kernels: each launch is simulated on its
+//! own, a program is the call plus its launches plus loading their cores, and the host's part is
+//! added (npu2_machine b3, form 10).
+
+use crate::mapping;
+use crate::timing::geometry::{Extra, Geometry};
+use crate::{Machine, Profile, timing};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// A stitched program of seed 000 B5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    RmsGemmsRope,
+    FlashAttention,
+    OFfn,
+    LmHead,
+    RmsGemvRope,
+    OGemvFfn,
+}
+
+/// A kernel and its shape.
+type Part = (&'static str, String);
+
+/// A simulated kernel: time of its launches, their herds and cores.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    ns: f64,
+    herds: usize,
+    cores: usize,
+}
+
+/// Simulates kernels under one profile, each once.
+pub(super) struct Stack<'a> {
+    machine: &'a Machine,
+    profile: &'a Profile,
+    memo: RefCell<HashMap<Part, Result<Kernel, String>>>,
+}
+
+/// Rows of a partition of the LM head.
+const HEAD_ROWS: u64 = 16_384;
+
+/// Products of this many multiply-accumulates and more keep f32 sums and cast them in a launch of
+/// their own; smaller ones drain in bf16 (mlir-air's `method auto`).
+const FUSED_CAST_MACS: u64 = 4_000_000_000;
+
+impl<'a> Stack<'a> {
+    pub(super) fn new(machine: &'a Machine, profile: &'a Profile) -> Stack<'a> {
+        Stack {
+            machine,
+            profile,
+            memo: RefCell::default(),
+        }
+    }
+
+    /// The NPU's run of a program, in nanoseconds.
+    pub(super) fn run_ns(
+        &self,
+        g: &Geometry,
+        length: u64,
+        program: Program,
+    ) -> Result<f64, String> {
+        let kernels = (parts(g, length, program).into_iter())
+            .map(|part| self.kernel(part))
+            .collect::<Result<Vec<_>, _>>()?;
+        let dispatch = &self.profile.dispatch;
+        let herds: usize = kernels.iter().map(|k| k.herds).sum();
+        let load_ns = if herds > 1 {
+            dispatch.core_load_ns
+        } else {
+            0.0
+        };
+        let launch_ns = |k: &Kernel| k.ns + k.cores as f64 * load_ns;
+        Ok(dispatch.call_ns + kernels.iter().map(launch_ns).sum::<f64>())
+    }
+
+    /// Writing what a call of a prompt's program reads, in nanoseconds.
+    pub(super) fn write_ns(&self, g: &Geometry, length: u64, program: Program) -> f64 {
+        let (x, q) = (length * g.d_model, length * g.n_heads * g.head_dim);
+        let kv = 2 * length * g.n_kv_heads * g.head_dim;
+        let elements = match program {
+            Program::RmsGemmsRope => x,
+            Program::FlashAttention => q + kv,
+            Program::OFfn => q + x,
+            Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => g.d_model,
+        };
+        2.0 * elements as f64 / self.profile.host.write_gb_per_s
+    }
+
+    /// A call of a program: of a prompt's, with its buffers written and synced; of a token's, which
+    /// moves a few KB, without.
+    pub(super) fn call_ns(
+        &self,
+        g: &Geometry,
+        length: u64,
+        program: Program,
+    ) -> Result<f64, String> {
+        let host = &self.profile.host;
+        let run_ns = self.run_ns(g, length, program)?;
+        Ok(match program {
+            Program::RmsGemvRope | Program::OGemvFfn => host.call_ns + run_ns,
+            _ => host.call_ns + self.write_ns(g, length, program) + run_ns + host.read_ns,
+        })
+    }
+
+    /// Sum over a prompt's calls: three a layer and the LM head.
+    pub(super) fn prompt_ns(
+        &self,
+        g: &Geometry,
+        of: impl Fn(Program) -> Result<f64, String>,
+    ) -> Result<f64, String> {
+        let layer = [
+            Program::RmsGemmsRope,
+            Program::FlashAttention,
+            Program::OFfn,
+        ];
+        let layer_ns: f64 = layer.map(&of).into_iter().sum::<Result<f64, String>>()?;
+        Ok(g.n_layers as f64 * layer_ns + of(Program::LmHead)?)
+    }
+
+    /// A layer of a prompt with the host's work between its calls.
+    pub(super) fn layer_ns(&self, g: &Geometry, length: u64) -> Result<f64, String> {
+        let layer = [
+            Program::RmsGemmsRope,
+            Program::FlashAttention,
+            Program::OFfn,
+        ];
+        let calls = layer.map(|program| self.call_ns(g, length, program));
+        let calls_ns: f64 = calls.into_iter().sum::<Result<f64, String>>()?;
+        Ok(calls_ns + self.profile.host.prompt_layer_ns)
+    }
+
+    /// A prompt from text to its first token.
+    pub(super) fn ttft_ns(&self, g: &Geometry, length: u64) -> Result<f64, String> {
+        let calls_ns = self.prompt_ns(g, |program| self.call_ns(g, length, program))?;
+        let host = &self.profile.host;
+        Ok(calls_ns + g.n_layers as f64 * host.prompt_layer_ns + host.prompt_ns)
+    }
+
+    /// A token at a short context, attention on the CPU.
+    pub(super) fn token_ns(&self, g: &Geometry) -> Result<f64, String> {
+        let host = &self.profile.host;
+        let call = |program| Ok::<f64, String>(self.run_ns(g, 1, program)? + host.call_ns);
+        let layer_ns = call(Program::RmsGemvRope)? + call(Program::OGemvFfn)? + host.token_layer_ns;
+        Ok(g.n_layers as f64 * layer_ns + call(Program::LmHead)?)
+    }
+
+    fn kernel(&self, part: Part) -> Result<Kernel, String> {
+        if let Some(known) = self.memo.borrow().get(&part) {
+            return known.clone();
+        }
+        let kernel = self
+            .simulate(&part)
+            .map_err(|e| format!("{} {}: {e}", part.0, part.1));
+        self.memo.borrow_mut().insert(part, kernel.clone());
+        kernel
+    }
+
+    fn simulate(&self, (name, shape): &Part) -> Result<Kernel, String> {
+        let mapping = mapping::find(name).ok_or("no such mapping")?;
+        let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
+        let tiling = mapping.default_tiling(&shape, self.machine);
+        let program = (mapping.build(&shape, &tiling, self.machine)).map_err(|e| e.to_string())?;
+        let herds = program.launches.iter().map(|l| l.herds.len()).sum();
+        let timing = timing::predict(&program, self.machine, self.profile);
+        let timing = timing.map_err(|e| e.to_string())?;
+        Ok(Kernel {
+            ns: timing.total_ns - timing.dispatch_ns,
+            herds,
+            cores: timing.launches.iter().map(|l| l.cores.len()).sum(),
+        })
+    }
+}
+
+/// The kernels of a program for a prompt of that length; those of a token do not depend on it.
+fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
+    let (d, ff) = (g.d_model, g.d_ff);
+    let (q, kv) = (g.n_heads * g.head_dim, g.n_kv_heads * g.head_dim);
+    let gate = if g.gelu { "gelu-mul" } else { "silu-mul" };
+    match program {
+        Program::RmsGemmsRope => {
+            let product = |n| gemm(length, d, n);
+            let mut parts = vec![norm(length, d), product(q), product(kv), product(kv)];
+            parts.extend(heads(g, length));
+            parts
+        }
+        Program::RmsGemvRope => {
+            let mut parts = vec![norm(1, d), gemv(q, d), gemv(kv, d), gemv(kv, d)];
+            parts.extend(heads(g, 1));
+            parts
+        }
+        Program::FlashAttention => {
+            let (h, kv, hd) = (g.n_heads, g.n_kv_heads, g.head_dim);
+            vec![(
+                "flash-attention",
+                format!("{length} {h}q/{kv}kv d{hd} causal"),
+            )]
+        }
+        Program::OFfn => vec![
+            gemm(length, q, d),
+            ("add-2d", format!("{length}x{d}")),
+            norm(length, d),
+            gemm(length, d, ff),
+            gemm(length, d, ff),
+            (gate, (length * ff).to_string()),
+            gemm(length, ff, d),
+            ("add-flat", format!("{length}x{d}")),
+        ],
+        Program::OGemvFfn => vec![
+            gemv(d, q),
+            ("add", d.to_string()),
+            norm(1, d),
+            gemv(ff, d),
+            gemv(ff, d),
+            (gate, ff.to_string()),
+            gemv(d, ff),
+            ("add", d.to_string()),
+        ],
+        Program::LmHead => vec![gemv(HEAD_ROWS, d); g.vocab.div_ceil(HEAD_ROWS) as usize],
+    }
+}
+
+/// What happens to Q, K and V between their projections and attention.
+fn heads(g: &Geometry, length: u64) -> Vec<Part> {
+    let (q_rows, kv_rows) = (length * g.n_heads, length * g.n_kv_heads);
+    let rope = |rows: u64| ("rope", format!("{rows}x{}", g.head_dim));
+    let bias = |rows: u64| ("add", (rows * g.head_dim).to_string());
+    let mut parts = match g.extra {
+        Extra::Plain => Vec::new(),
+        Extra::HeadNorm => vec![norm(q_rows, g.head_dim), norm(kv_rows, g.head_dim)],
+        Extra::Bias => vec![bias(q_rows), bias(kv_rows), bias(kv_rows)],
+    };
+    parts.extend([rope(q_rows), rope(kv_rows)]);
+    parts
+}
+
+fn norm(rows: u64, width: u64) -> Part {
+    ("rmsnorm", format!("{rows}x{width}"))
+}
+
+fn gemm(m: u64, k: u64, n: u64) -> Part {
+    let mapping = if m * k * n >= FUSED_CAST_MACS {
+        "gemm-fused-cast"
+    } else {
+        "gemm-drain"
+    };
+    (mapping, format!("{m}x{k}x{n}"))
+}
+
+fn gemv(m: u64, k: u64) -> Part {
+    ("gemv", format!("{m}x{k}"))
+}

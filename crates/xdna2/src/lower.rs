@@ -1,0 +1,320 @@
+//! Lowering: from a model's op graph to programs, the calls of them, and what the host does between.
+//!
+//! The pass is pure: the same graph, machine and options give the same [`Plan`], byte for byte. It
+//! works in three steps.
+//!
+//! 1. **Kernels.** Every node is offered to a [mapping](crate::mapping) with a tiling that the mapping
+//!    builds and the [verifier](crate::verify()) accepts. A node without one is the host's, and its
+//!    [`Placement`] says which rule sent it there.
+//! 2. **Groups.** Neighbouring device nodes become one program. A group ends at a host op, around
+//!    attention ([`ATTENTION_ALONE`]), around the head, and at the end of a block
+//!    ([`WITHIN_BLOCK`], unless [`Options::across_blocks`]).
+//! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
+//!    `intermediate`; one that leaves it is `output`. Groups that are equal but for their weights
+//!    share a program, and each call has a buffer set of its own (seed 000 B7: `bo_key`).
+//!
+//! For Llama-3.2-1B this arrives at the six programs of seed 000 B5. Their slots, by liveness:
+//!
+//! | program | launches | slots | static | input | intermediate | output |
+//! |---|---|---|---|---|---|---|
+//! | `rms_gemms_rope` | 6 | 13 | 1 3 5 7 9 10 | 0 | 2 4 6 | 8 11 12 |
+//! | `flash_attn` | 1 | 4 | | 0 1 2 | | 3 |
+//! | `o_ffn` | 8 | 15 | 1 5 7 9 12 | 0 3 | 2 4 6 8 10 11 13 | 14 |
+//! | `rms_gemv_rope` | 6 | 13 | 1 3 5 7 | 0 9 10 | 2 4 6 | 8 11 12 |
+//! | `o_gemv_ffn` | 8 | 15 | 1 5 7 9 12 | 0 3 | 2 4 6 8 10 11 13 | 14 |
+//! | `lm_head_gemv` | 8 | 17 | 1 3 … 15 | 0 | | 2 4 … 16 |
+//!
+//! The seed's `intermediate_indices` are the slots that the program overwrites, `output` ones
+//! among them: {2, 4, 6, 8, 11, 12} for the first program ([`IndexSets::of`]). Its
+//! `output_indices` {11, 12} leave out slot 8, the values v, although attention and the cache take
+//! v from there (B8's table of reads, and `out[8]` in B9); so 8 is an output here. In decode the
+//! RoPE tables hold one position's row and change with every token: they are inputs.
+//!
+//! # Layouts (seed 000 B4)
+//! - GEMM takes B as `[k, n]`, so its weights are transposed when they are loaded
+//!   ([`WeightLayout::Transposed`]); GEMV takes W as `[n, k]`, as checkpoints store it.
+//! - Heads stay in a token's row: what leaves the K projection is `[n_tokens, n_kv_heads,
+//!   head_dim]` without a move, and so does flash attention read it. The cache's head-major copy
+//!   is the host's ([`HostStep::AppendKv`]).
+//! - Reshapes between launches are free: a slot is a dense array, and a launch sees it as it likes.
+//! - The second residual add writes one dimension (`add-flat`).
+//! - GEMVs of several k in one program are calls of one tile kernel with other dimensions.
+//! - Rotation is half-split. Where a checkpoint pairs neighbours ([`RopeStyle::Interleaved`], Llama
+//!   in GGUF files), rows of the weights before it are put in half-split order when they are
+//!   loaded; scores do not change, as Q and K are permuted alike. This holds for host steps too.
+//!
+//! [`RopeStyle::Interleaved`]: millrace_model::graph::RopeStyle::Interleaved
+
+mod assemble;
+mod check;
+mod error;
+mod group;
+mod kernel;
+mod layout;
+mod name;
+mod plan;
+mod tiling;
+
+pub use error::LowerError;
+pub use layout::{TableRows, WeightLayout, rope_table};
+pub use plan::{
+    Binding, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place, Placement,
+    Plan, PlannedProgram, Step,
+};
+
+use crate::{Machine, verify};
+use assemble::Wired;
+use error::MAX_TOKENS;
+use group::{Group, Item};
+use kernel::Kernels;
+use millrace_model::graph::{Graph, ValueId};
+use std::collections::{HashMap, HashSet};
+
+/// Why attention shares a program with nothing: the rule's text in placements.
+pub const ATTENTION_ALONE: &str = "attention is a program of its own: its cascade takes so many \
+    channels that the compiler's pass over shim descriptors, whose time grows faster than their \
+    number, needs more than ten minutes with other launches beside it (seed 000 B5)";
+
+/// Why a group ends with its block: the rule's text.
+pub const WITHIN_BLOCK: &str = "a program ends with its transformer block: every block then runs \
+    the same programs on a buffer set of its own (seed 000 B7), and hidden states can be read";
+
+/// Why the head shares a program with nothing: the rule's text.
+pub const HEAD_ALONE: &str = "the head's partitions are one program in both phases (seed 000 B5); \
+    its input is a single row from the host";
+
+/// Parts of the vocabulary, each a launch of the head's program (seed 000 B5).
+pub const LM_HEAD_PARTITIONS: usize = 8;
+
+/// Whose behaviour a plan has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// That of seed 000: compiler-generated GEMMs, the production tilings.
+    Reference,
+    /// Better where the array allows: GEMMs with f32 sums, causal skipping, the widest herds.
+    Best,
+}
+
+/// Who computes attention in a prefill. In decode it is always the host: flash attention takes as
+/// many queries as keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AttentionOn {
+    /// The array where the mapping takes the shape, the host otherwise. Keys are those of this
+    /// plan's tokens, so it serves the first chunk of a prompt.
+    Device,
+    /// The host, on the whole cache: any chunk of a prompt.
+    Host,
+}
+
+/// What to lower for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Whose behaviour.
+    pub mode: Mode,
+    /// Tokens of a prefill; shorter prompts are padded to it. Decode takes one at a time.
+    pub n_tokens: u64,
+    /// Who computes attention in a prefill.
+    pub attention: AttentionOn,
+    /// Whether the end of one block and the start of the next share a program, which saves a
+    /// dispatch a block. Hidden states then stay on the device.
+    pub across_blocks: bool,
+}
+
+impl Options {
+    /// The seed's grouping, attention on the array.
+    pub fn new(mode: Mode, n_tokens: u64) -> Options {
+        Options {
+            mode,
+            n_tokens,
+            attention: AttentionOn::Device,
+            across_blocks: false,
+        }
+    }
+}
+
+/// Lengths that prefill plans are made for, ascending.
+pub const BUCKETS: [u64; 6] = [64, 128, 256, 512, 1024, 2048];
+
+/// The least bucket that holds so many tokens; the largest for more, which then go in chunks.
+pub fn bucket(n_tokens: u64) -> u64 {
+    let [.., largest] = BUCKETS;
+    let fits = BUCKETS.into_iter().find(|&b| b >= n_tokens);
+    fits.unwrap_or(largest)
+}
+
+/// The plan of a prefill of [`Options::n_tokens`] tokens.
+///
+/// # Errors
+/// A graph that makes no sense, a length beyond the limits, an op that plans cannot express.
+pub fn prefill(graph: &Graph, machine: &Machine, options: &Options) -> Result<Plan, LowerError> {
+    if !(1..=MAX_TOKENS).contains(&options.n_tokens) {
+        return Err(LowerError::Tokens(options.n_tokens));
+    }
+    lower(graph, machine, options, Phase::Prefill)
+}
+
+/// The plan of one token.
+///
+/// # Errors
+/// As [`prefill`].
+pub fn decode(graph: &Graph, machine: &Machine, options: &Options) -> Result<Plan, LowerError> {
+    lower(graph, machine, options, Phase::Decode)
+}
+
+fn lower(
+    graph: &Graph,
+    machine: &Machine,
+    options: &Options,
+    phase: Phase,
+) -> Result<Plan, LowerError> {
+    check::check(graph)?;
+    let mut kernels = Kernels::new(graph, machine, options, phase)?;
+    let items = group::items(&mut kernels, options);
+    let mut planner = Planner {
+        plan: Plan {
+            phase,
+            n_tokens: kernels.n_tokens(),
+            programs: Vec::new(),
+            steps: Vec::new(),
+            placement: Vec::new(),
+            single_row: single_row(graph),
+        },
+        kernels: &kernels,
+        machine,
+        known: HashMap::new(),
+        sets: HashSet::new(),
+    };
+    for item in items {
+        planner.add(item)?;
+    }
+    planner.plan.placement.sort_by_key(|p| p.node);
+    Ok(planner.plan)
+}
+
+/// The final norm's output and everything computed from it.
+fn single_row(graph: &Graph) -> Vec<ValueId> {
+    let mut rows: Vec<ValueId> = graph.head_input.into_iter().collect();
+    for node in &graph.nodes {
+        if node.inputs.iter().any(|v| rows.contains(v)) {
+            rows.push(node.output);
+        }
+    }
+    rows
+}
+
+/// Puts a plan together.
+struct Planner<'a> {
+    plan: Plan,
+    kernels: &'a Kernels<'a>,
+    machine: &'a Machine,
+    /// Programs by signature.
+    known: HashMap<String, usize>,
+    /// Keys of buffer sets in use.
+    sets: HashSet<String>,
+}
+
+impl Planner<'_> {
+    fn add(&mut self, item: Item) -> Result<(), LowerError> {
+        match item {
+            Item::Also(step) => self.plan.steps.push(Step::Host(step)),
+            Item::Host {
+                node,
+                steps,
+                reason,
+            } => {
+                self.plan.steps.extend(steps.into_iter().map(Step::Host));
+                let place = Place::Host;
+                self.plan.placement.push(Placement {
+                    node,
+                    place,
+                    reason,
+                });
+            }
+            Item::Group(group) => self.add_group(&group)?,
+        }
+        Ok(())
+    }
+
+    fn add_group(&mut self, group: &Group) -> Result<(), LowerError> {
+        let wired = Wired::new(group, self.kernels);
+        let program = match self.known.get(&wired.signature) {
+            Some(&known) => known,
+            None => self.add_program(&wired)?,
+        };
+        let step = self.plan.steps.len();
+        let mut first = 0;
+        for (i, (node, kernels)) in group.members.iter().enumerate() {
+            let launches = first..first + kernels.len();
+            first = launches.end;
+            let reason = match i.checked_sub(1).map(|before| group.members[before].0) {
+                None => group.reason.clone(),
+                Some(before) => format!(
+                    "shares the dispatch of its neighbour {}",
+                    self.kernels.graph.nodes[before].label
+                ),
+            };
+            let device = Device {
+                step,
+                program,
+                launches,
+            };
+            self.plan.placement.push(Placement {
+                node: *node,
+                place: Place::Device(device),
+                reason,
+            });
+        }
+        let set = self.set(
+            &self.plan.programs[program].program.name.clone(),
+            group.block,
+        );
+        self.plan.steps.push(Step::Call(Call {
+            program,
+            set,
+            bindings: wired.bindings(),
+            nodes: group.members.iter().map(|&(node, _)| node).collect(),
+        }));
+        Ok(())
+    }
+
+    fn add_program(&mut self, wired: &Wired<'_>) -> Result<usize, LowerError> {
+        let taken = |name: &str| {
+            let mut programs = self.plan.programs.iter();
+            programs.any(|p| p.program.name == name)
+        };
+        let name = distinct(&wired.base, taken);
+        let planned = wired.stitch(&name, self.kernels)?;
+        if let Err(refusals) = verify(&planned.program, self.machine) {
+            return Err(LowerError::Refused {
+                program: name,
+                refusals,
+            });
+        }
+        self.known
+            .insert(wired.signature.clone(), self.plan.programs.len());
+        self.plan.programs.push(planned);
+        Ok(self.plan.programs.len() - 1)
+    }
+
+    /// A key of its own for a call's buffers: seed 000 B7.
+    fn set(&mut self, program: &str, block: Option<usize>) -> String {
+        let base = match block {
+            Some(block) => format!("{program}_L{block}"),
+            None => program.to_owned(),
+        };
+        let set = distinct(&base, |name| self.sets.contains(name));
+        self.sets.insert(set.clone());
+        set
+    }
+}
+
+/// The name, or the first of `name_2`, `name_3`, … that is free.
+fn distinct(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    let mut found = name.to_owned();
+    let mut number = 2_usize;
+    while taken(&found) {
+        found = format!("{name}_{number}");
+        number += 1;
+    }
+    found
+}

@@ -1,0 +1,174 @@
+//! Grouping: which nodes share a dispatch.
+
+use super::kernel::{Kernel, Kernels};
+use super::{ATTENTION_ALONE, HEAD_ALONE, HostStep, Options, WITHIN_BLOCK};
+use millrace_model::graph::{Node, Op, ValueId};
+
+/// Nodes that become one program.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// Nodes and their kernels, in order.
+    pub(super) members: Vec<(usize, Vec<Kernel>)>,
+    /// Block of the first node.
+    pub(super) block: Option<usize>,
+    /// Why it begins where it does.
+    pub(super) reason: String,
+}
+
+/// What a stretch of the graph became.
+#[derive(Debug)]
+pub(super) enum Item {
+    Group(Group),
+    Host {
+        node: usize,
+        steps: Vec<HostStep>,
+        reason: String,
+    },
+    /// A host step that no node stands for.
+    Also(HostStep),
+}
+
+/// Kernels that share their program with nothing.
+enum Alone {
+    Attention,
+    Head,
+}
+
+/// Cuts the graph, in its order, into groups and host steps.
+pub(super) fn items(kernels: &mut Kernels<'_>, options: &Options) -> Vec<Item> {
+    let mut cutter = Cutter {
+        across_blocks: options.across_blocks,
+        items: Vec::new(),
+        open: None,
+        cause: "the first op on the array".to_owned(),
+    };
+    for number in 0..kernels.graph.nodes.len() {
+        match kernels.offer(number) {
+            Err(reason) => cutter.host(kernels, number, reason),
+            Ok(members) => cutter.device(kernels, number, members),
+        }
+    }
+    cutter.close();
+    cutter.items
+}
+
+/// The cut so far.
+struct Cutter {
+    across_blocks: bool,
+    items: Vec<Item>,
+    open: Option<Group>,
+    /// Why the next group begins.
+    cause: String,
+}
+
+impl Cutter {
+    fn close(&mut self) {
+        self.items.extend(self.open.take().map(Item::Group));
+    }
+
+    fn host(&mut self, kernels: &Kernels<'_>, node: usize, reason: String) {
+        self.close();
+        let label = kernels.graph.nodes[node].label;
+        self.cause = format!("begins a program: {label} before it is the host's");
+        self.items.push(Item::Host {
+            node,
+            steps: host_steps(kernels, node),
+            reason,
+        });
+    }
+
+    fn device(&mut self, kernels: &Kernels<'_>, number: usize, members: Vec<Kernel>) {
+        let node = &kernels.graph.nodes[number];
+        let alone = alone(kernels, node);
+        if alone.is_some() {
+            self.close();
+            self.items.extend(append_kv(node).map(Item::Also));
+        } else if !self.across_blocks && self.open.as_ref().is_some_and(|g| g.block != node.layer) {
+            self.close();
+            self.cause = WITHIN_BLOCK.to_owned();
+        }
+        let reason = match alone {
+            Some(Alone::Attention) => ATTENTION_ALONE,
+            Some(Alone::Head) => HEAD_ALONE,
+            None => &self.cause,
+        };
+        let group = self.open.get_or_insert_with(|| Group {
+            members: Vec::new(),
+            block: node.layer,
+            reason: reason.to_owned(),
+        });
+        group.members.push((number, members));
+        if alone.is_some() {
+            self.close();
+            let label = node.label;
+            self.cause = format!("begins a program: {label} before it has one of its own");
+        }
+    }
+}
+
+fn alone(kernels: &Kernels<'_>, node: &Node) -> Option<Alone> {
+    match node.op {
+        Op::Attention(_) => Some(Alone::Attention),
+        _ if kernels.is_head(node) => Some(Alone::Head),
+        _ => None,
+    }
+}
+
+/// Attention fills the cache wherever it runs.
+fn append_kv(node: &Node) -> Option<HostStep> {
+    match (&node.op, &node.inputs[..]) {
+        (Op::Attention(a), &[_, k, v]) => Some(HostStep::AppendKv {
+            layer: a.layer,
+            k,
+            v,
+        }),
+        _ => None,
+    }
+}
+
+fn host_steps(kernels: &Kernels<'_>, node: usize) -> Vec<HostStep> {
+    let graph = kernels.graph;
+    let step = match graph.nodes[node].op {
+        Op::Embed { .. } => HostStep::Embed { node },
+        Op::RmsNorm { .. } if graph.head_input == Some(graph.nodes[node].output) => {
+            HostStep::FinalNorm { node }
+        }
+        Op::RmsNorm { .. } => HostStep::Norm { node },
+        Op::Linear { .. } => HostStep::Linear {
+            node,
+            half_split: kernels.half_split.get(&node).copied(),
+        },
+        Op::Rope { .. } => HostStep::Rope { node },
+        Op::Attention(_) => HostStep::Attention { node },
+        Op::Glu { .. } => HostStep::Glu { node },
+        Op::Add => HostStep::Add { node },
+    };
+    append_kv(&graph.nodes[node])
+        .into_iter()
+        .chain([step])
+        .collect()
+}
+
+impl Group {
+    /// Whether a value that the group writes is wanted outside of it.
+    pub(super) fn gives_out(&self, kernels: &Kernels<'_>, value: ValueId) -> bool {
+        let graph = kernels.graph;
+        let mine = |node: usize| self.members.iter().any(|&(number, _)| number == node);
+        let mut readers = graph
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| n.inputs.contains(&value));
+        let outside = readers.clone().any(|(number, _)| !mine(number));
+        outside || readers.next().is_none() || graph.logits == Some(value)
+    }
+
+    /// The group's node that writes a value.
+    pub(super) fn producer<'k>(&self, kernels: &Kernels<'k>, value: ValueId) -> Option<&'k Node> {
+        let nodes = self
+            .members
+            .iter()
+            .map(|&(number, _)| &kernels.graph.nodes[number]);
+        nodes.into_iter().find(|n| n.output == value)
+    }
+}

@@ -1,0 +1,409 @@
+//! Which kernel computes a node, in which tiling.
+
+use super::{
+    AttentionOn, LM_HEAD_PARTITIONS, LowerError, Mode, Options, Phase, TableRows, WeightLayout,
+    check, tiling,
+};
+use crate::mapping::{self, Mapping, Named, Shape, Tiling};
+use crate::program::{Op as CoreOp, Program};
+use crate::{Machine, verify};
+use millrace_model::graph::{Activation, Attention, Graph, Node, Op, RopeId, ValueId, WeightId};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A mapping built for a shape.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) mapping: &'static str,
+    pub(super) shape: Shape,
+    pub(super) tiling: Tiling,
+    pub(super) program: Program,
+    /// Equal for equal programs.
+    pub(super) key: String,
+}
+
+/// What a slot of a mapping is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Arg {
+    Value(ValueId),
+    Part {
+        value: ValueId,
+        start: usize,
+        len: usize,
+    },
+    Weight(WeightId, WeightLayout),
+    Table(RopeId, TableRows),
+}
+
+/// A kernel and its operands, in the mapping's order.
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    pub(super) name: String,
+    pub(super) built: Rc<Built>,
+    pub(super) args: Vec<Arg>,
+}
+
+/// Finds kernels; each problem is built once.
+pub(super) struct Kernels<'a> {
+    pub(super) graph: &'a Graph,
+    machine: &'a Machine,
+    options: &'a Options,
+    pub(super) phase: Phase,
+    /// Projections to put in half-split order.
+    pub(super) half_split: HashMap<usize, usize>,
+    built: HashMap<String, Result<Rc<Built>, String>>,
+}
+
+/// Tilings tried for a problem before it is given to the host.
+const MAX_TRIES: usize = 24;
+
+/// Rows of a head's partition come in multiples of 8 iterations of 8 columns with 8 rows each: the
+/// seed's 8 × 16,384 rows for a vocabulary of 128,256 (B2.3, B9).
+const PARTITION_ROWS: usize = 512;
+
+/// Largest size of a problem's dimension that mappings take.
+const DIM_MAX: u64 = 1 << 28;
+
+const fn dim(n: usize) -> u64 {
+    n as u64
+}
+
+impl<'a> Kernels<'a> {
+    pub(super) fn new(
+        graph: &'a Graph,
+        machine: &'a Machine,
+        options: &'a Options,
+        phase: Phase,
+    ) -> Result<Kernels<'a>, LowerError> {
+        Ok(Kernels {
+            graph,
+            machine,
+            options,
+            phase,
+            half_split: check::half_split(graph)?,
+            built: HashMap::new(),
+        })
+    }
+
+    pub(super) fn n_tokens(&self) -> u64 {
+        match self.phase {
+            Phase::Prefill => self.options.n_tokens,
+            Phase::Decode => 1,
+        }
+    }
+
+    pub(super) fn width(&self, value: ValueId) -> usize {
+        self.graph.values[value.0].width
+    }
+
+    /// Whether the node computes the logits.
+    pub(super) fn is_head(&self, node: &Node) -> bool {
+        self.graph.logits == Some(node.output)
+    }
+
+    /// The node's kernels, or the rule that leaves it to the host.
+    pub(super) fn offer(&mut self, number: usize) -> Result<Vec<Kernel>, String> {
+        let graph = self.graph;
+        let node = &graph.nodes[number];
+        let output = node.output;
+        let kernel = match &node.op {
+            Op::Embed { .. } => {
+                return Err("the host looks up rows of the table (seed 000 B8)".to_owned());
+            }
+            Op::RmsNorm { .. } if graph.head_input == Some(output) => {
+                return Err(
+                    "a single row, which the host normalises in less time than a \
+                            dispatch takes (seed 000 A7, B2.1)"
+                        .to_owned(),
+                );
+            }
+            Op::RmsNorm {
+                weight,
+                eps,
+                offset,
+                group,
+            } => self.norm(node, *weight, (*eps, *offset), *group)?,
+            Op::Linear { bias: Some(_), .. } => {
+                return Err("no tile program adds a bias to a projection".to_owned());
+            }
+            Op::Linear { weight, .. } if self.is_head(node) => return self.head(node, *weight),
+            Op::Linear { weight, .. } => self.linear(number, *weight)?,
+            Op::Rope { rope, head_dim } => self.rope(node, *rope, *head_dim)?,
+            Op::Attention(attention) => self.attention(node, attention)?,
+            Op::Glu { activation } => {
+                let name = match activation {
+                    Activation::Silu => "silu-mul",
+                    Activation::GeluTanh => "gelu-mul",
+                };
+                let n = self.n_tokens() * dim(self.width(output));
+                self.elementwise(node, name, &[("n", n)])?
+            }
+            Op::Add => self.add(node)?,
+        };
+        Ok(vec![kernel])
+    }
+
+    fn norm(
+        &mut self,
+        node: &Node,
+        weight: WeightId,
+        (eps, offset): (f32, f32),
+        group: usize,
+    ) -> Result<Kernel, String> {
+        let rows = self.n_tokens() * dim(self.width(node.output) / group);
+        let shape = Named::new(&[("rows", rows), ("cols", dim(group))]);
+        let gamma = Arg::Weight(weight, WeightLayout::Vector { offset });
+        let args = vec![Arg::Value(node.inputs[0]), gamma, Arg::Value(node.output)];
+        self.kernel(node, "rmsnorm", shape, Some(eps), args)
+    }
+
+    fn linear(&mut self, number: usize, weight: WeightId) -> Result<Kernel, String> {
+        let graph = self.graph;
+        let (node, half_split) = (&graph.nodes[number], self.half_split.get(&number).copied());
+        let (x, y) = (Arg::Value(node.inputs[0]), Arg::Value(node.output));
+        let (k, n) = (
+            dim(graph.weights[weight.0].k),
+            dim(graph.weights[weight.0].n),
+        );
+        match self.phase {
+            Phase::Prefill => {
+                let name = match self.options.mode {
+                    Mode::Reference => "gemm-direct",
+                    Mode::Best => "gemm-drain",
+                };
+                let w = Arg::Weight(weight, WeightLayout::Transposed { half_split });
+                let shape = Named::new(&[("m", self.n_tokens()), ("k", k), ("n", n)]);
+                self.kernel(node, name, shape, None, vec![x, w, y])
+            }
+            Phase::Decode => {
+                let w = Arg::Weight(weight, WeightLayout::AsStored { half_split });
+                let shape = Named::new(&[("m", n), ("k", k)]);
+                self.kernel(node, "gemv", shape, None, vec![w, x, y])
+            }
+        }
+    }
+
+    /// One row of logits by GEMVs over parts of the vocabulary, in either phase (seed 000 A7).
+    fn head(&mut self, node: &Node, weight: WeightId) -> Result<Vec<Kernel>, String> {
+        let (vocab, k) = (self.width(node.output), self.graph.weights[weight.0].k);
+        let share = vocab.div_ceil(LM_HEAD_PARTITIONS);
+        let whole = share.next_multiple_of(PARTITION_ROWS);
+        let padded_to = whole.min(share.next_power_of_two().max(2));
+        let mut kernels = Vec::new();
+        for part in 0..LM_HEAD_PARTITIONS {
+            let start = (part * padded_to).min(vocab);
+            let len = padded_to.min(vocab - start);
+            let layout = WeightLayout::Rows {
+                start,
+                len,
+                padded_to,
+            };
+            let value = node.output;
+            let args = vec![
+                Arg::Weight(weight, layout),
+                Arg::Value(node.inputs[0]),
+                Arg::Part { value, start, len },
+            ];
+            let shape = Named::new(&[("m", dim(padded_to)), ("k", dim(k))]);
+            let mut kernel = self.kernel(node, "gemv", shape, None, args)?;
+            kernel.name = format!("{}_p{part}", node.label);
+            kernels.push(kernel);
+        }
+        Ok(kernels)
+    }
+
+    fn rope(&mut self, node: &Node, rope: RopeId, head_dim: usize) -> Result<Kernel, String> {
+        let n_rot = self.graph.ropes[rope.0].n_rot;
+        if n_rot != head_dim {
+            return Err(format!(
+                "the tile kernel rotates whole heads, this one {n_rot} of {head_dim} elements"
+            ));
+        }
+        let rows = TableRows {
+            n_tokens: self.n_tokens() as usize,
+            n_heads: self.width(node.output) / head_dim,
+        };
+        let n_rows = dim(rows.n_tokens) * dim(rows.n_heads);
+        let shape = Named::new(&[("rows", n_rows), ("head_dim", dim(head_dim))]);
+        let args = vec![
+            Arg::Value(node.inputs[0]),
+            Arg::Table(rope, rows),
+            Arg::Value(node.output),
+        ];
+        self.kernel(node, "rope", shape, None, args)
+    }
+
+    fn attention(&mut self, node: &Node, a: &Attention) -> Result<Kernel, String> {
+        if self.phase == Phase::Decode {
+            return Err(
+                "a single query over a growing cache is the host's: flash attention takes \
+                        as many queries as keys (seed 000 B9)"
+                    .to_owned(),
+            );
+        }
+        if self.options.attention == AttentionOn::Host {
+            return Err(
+                "attention was asked for on the host: its queries see the cache, not only \
+                        the keys of this chunk"
+                    .to_owned(),
+            );
+        }
+        if let Some(window) = a.window.filter(|&w| dim(w) < self.n_tokens()) {
+            return Err(format!(
+                "a window of {window} keys: the array's mask is causal or full"
+            ));
+        }
+        let scale = 1.0 / (a.head_dim as f32).sqrt();
+        if (a.scale - scale).abs() > 1e-6 * scale {
+            return Err(format!(
+                "scores are scaled by {}, the array's kernel scales by 1/sqrt({})",
+                a.scale, a.head_dim
+            ));
+        }
+        let shape = Named::new(&[
+            ("n_queries", self.n_tokens()),
+            ("n_keys", self.n_tokens()),
+            ("n_heads", dim(a.n_heads)),
+            ("n_kv_heads", dim(a.n_kv_heads)),
+            ("head_dim", dim(a.head_dim)),
+            ("causal", 1),
+            ("seq_first", 1),
+        ]);
+        let values = node.inputs.iter().chain([&node.output]);
+        let args = values.map(|&v| Arg::Value(v)).collect();
+        self.kernel(node, "flash-attention", shape, None, args)
+    }
+
+    fn add(&mut self, node: &Node) -> Result<Kernel, String> {
+        let cols = dim(self.width(node.output));
+        match self.phase {
+            Phase::Decode => self.elementwise(node, "add", &[("n", cols)]),
+            Phase::Prefill => {
+                let dims = [("rows", self.n_tokens()), ("cols", cols)];
+                // What leaves the block is one-dimensional (seed 000 B4, mismatch 4).
+                let leaves = self.graph.hidden.contains(&node.output);
+                self.elementwise(node, if leaves { "add-flat" } else { "add-2d" }, &dims)
+            }
+        }
+    }
+
+    fn elementwise(
+        &mut self,
+        node: &Node,
+        mapping: &'static str,
+        dims: &[(&'static str, u64)],
+    ) -> Result<Kernel, String> {
+        let values = node.inputs.iter().chain([&node.output]);
+        let args = values.map(|&v| Arg::Value(v)).collect();
+        self.kernel(node, mapping, Named::new(dims), None, args)
+    }
+
+    fn kernel(
+        &mut self,
+        node: &Node,
+        mapping: &'static str,
+        shape: Shape,
+        eps: Option<f32>,
+        args: Vec<Arg>,
+    ) -> Result<Kernel, String> {
+        if let Some((name, size)) = shape.iter().find(|&(_, size)| size > DIM_MAX) {
+            return Err(format!(
+                "{name} = {size}: mappings take sizes up to {DIM_MAX}"
+            ));
+        }
+        let key = format!("{mapping} {shape} {:?}", eps.map(f32::to_bits));
+        let built = match self.built.get(&key) {
+            Some(built) => built.clone(),
+            None => {
+                let built = self.build(mapping, &shape, eps, &key);
+                self.built.insert(key, built.clone());
+                built
+            }
+        };
+        Ok(Kernel {
+            name: node.label.to_owned(),
+            built: built?,
+            args,
+        })
+    }
+
+    /// The first tiling that the mapping builds and the verifier accepts. With none, what is wrong
+    /// with the mapping's own choice.
+    fn build(
+        &self,
+        name: &'static str,
+        shape: &Shape,
+        eps: Option<f32>,
+        key: &str,
+    ) -> Result<Rc<Built>, String> {
+        let mapping = mapping::find(name).ok_or_else(|| format!("no mapping `{name}`"))?;
+        let attempt = |tiling: Tiling| -> Result<Rc<Built>, String> {
+            let program = self.try_tiling(mapping, shape, &tiling, eps)?;
+            Ok(Rc::new(Built {
+                mapping: name,
+                shape: shape.clone(),
+                tiling,
+                program,
+                key: key.to_owned(),
+            }))
+        };
+        let default = mapping.default_tiling(shape, self.machine);
+        let preferred = tiling::preferred(self.options.mode, self.phase, name, shape, &default);
+        if let Some(built) = preferred.into_iter().find_map(|t| attempt(t).ok()) {
+            return Ok(built);
+        }
+        let problem = match attempt(default) {
+            Ok(built) => return Ok(built),
+            Err(problem) => problem,
+        };
+        let others = mapping
+            .tilings(shape, self.machine)
+            .into_iter()
+            .take(MAX_TRIES);
+        let found = others.map(attempt).find_map(Result::ok);
+        found.ok_or_else(|| format!("{name} {shape} fits no tiling: {problem}"))
+    }
+
+    fn try_tiling(
+        &self,
+        mapping: &dyn Mapping,
+        shape: &Shape,
+        tiling: &Tiling,
+        eps: Option<f32>,
+    ) -> Result<Program, String> {
+        let built = mapping.build(shape, tiling, self.machine);
+        let mut program = built.map_err(|e| e.to_string())?;
+        if let Some(eps) = eps {
+            let herds = program.launches.iter_mut().flat_map(|l| &mut l.herds);
+            herds.for_each(|herd| set_epsilon(&mut herd.body, eps));
+        }
+        match verify(&program, self.machine) {
+            Ok(_) => Ok(program),
+            Err(refusals) => Err(refusals
+                .first()
+                .map(ToString::to_string)
+                .unwrap_or_default()),
+        }
+    }
+}
+
+/// Replaces the ε that the mapping compiled into its norms by the model's.
+fn set_epsilon(body: &mut [CoreOp], eps: f32) {
+    for op in body {
+        match op {
+            CoreOp::Loop { body, .. } => set_epsilon(body, eps),
+            CoreOp::If {
+                then, otherwise, ..
+            } => {
+                set_epsilon(then, eps);
+                set_epsilon(otherwise, eps);
+            }
+            CoreOp::Call {
+                kernel, constants, ..
+            } if kernel.as_str() == "rmsnorm_bf16" => {
+                constants.iter_mut().for_each(|c| *c = eps.to_bits());
+            }
+            _ => {}
+        }
+    }
+}

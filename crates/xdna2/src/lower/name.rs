@@ -1,0 +1,111 @@
+//! Names of programs and slots.
+
+use super::Phase;
+use super::assemble::is_norm;
+use super::group::Group;
+use super::kernel::{Arg, Kernel, Kernels};
+use millrace_model::graph::{Op, ValueId};
+
+/// A launch in a program's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Norm,
+    Linear,
+    Rope,
+    Attention,
+    Glu,
+    Add,
+    Head,
+}
+
+use Kind::{Add, Glu, Linear, Norm, Rope};
+
+/// Runs of launches with a name of their own, in prefill and decode (seed 000 B5).
+const RUNS: &[(&[Kind], &str, &str)] = &[
+    (
+        &[Norm, Linear, Linear, Linear, Rope, Rope],
+        "rms_gemms_rope",
+        "rms_gemv_rope",
+    ),
+    (
+        &[Linear, Add, Norm, Linear, Linear, Glu, Linear, Add],
+        "o_ffn",
+        "o_gemv_ffn",
+    ),
+];
+
+/// A group's name from its launches: the seed's where it has one, else the kinds of its launches,
+/// repeated ones once.
+pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
+    let kind = |number: usize| {
+        let node = &kernels.graph.nodes[number];
+        match node.op {
+            _ if kernels.is_head(node) => Kind::Head,
+            Op::RmsNorm { .. } => Kind::Norm,
+            Op::Embed { .. } | Op::Linear { .. } => Kind::Linear,
+            Op::Rope { .. } => Kind::Rope,
+            Op::Attention(_) => Kind::Attention,
+            Op::Glu { .. } => Kind::Glu,
+            Op::Add => Kind::Add,
+        }
+    };
+    let kinds: Vec<Kind> = group.members.iter().map(|&(n, _)| kind(n)).collect();
+    let prefill = kernels.phase == Phase::Prefill;
+    let mut words: Vec<&str> = Vec::new();
+    let mut rest = &kinds[..];
+    while let Some((&first, after)) = rest.split_first() {
+        let run = RUNS.iter().find(|(run, ..)| rest.starts_with(run));
+        let word = match run {
+            Some((run, in_prefill, in_decode)) => {
+                rest = &rest[run.len()..];
+                if prefill { in_prefill } else { in_decode }
+            }
+            None => {
+                rest = after;
+                word(first, prefill)
+            }
+        };
+        if words.last() != Some(&word) {
+            words.push(word);
+        }
+    }
+    words.join("_")
+}
+
+fn word(kind: Kind, prefill: bool) -> &'static str {
+    match kind {
+        Kind::Norm => "rms",
+        Kind::Linear if prefill => "gemm",
+        Kind::Linear => "gemv",
+        Kind::Rope => "rope",
+        Kind::Attention => "flash_attn",
+        Kind::Glu => "glu",
+        Kind::Add => "add",
+        Kind::Head => "lm_head_gemv",
+    }
+}
+
+/// A slot's name, the same in every block: the label of the node that writes it, or the launch's
+/// name and the parameter's kind.
+pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<'_>) -> String {
+    match arg {
+        Arg::Value(value) => self::value(*value, group, kernels),
+        Arg::Part { .. } => format!("{}_logits", kernel.name),
+        Arg::Weight(..) => format!("{}_w", kernel.name),
+        Arg::Table(..) => format!("{}_lut", kernel.name),
+    }
+}
+
+fn value(value: ValueId, group: &Group, kernels: &Kernels<'_>) -> String {
+    let graph = kernels.graph;
+    let inside = group.producer(kernels, value);
+    // Hidden states come from the embedding or from a block: their names must not tell.
+    if inside.is_none() && graph.hidden.contains(&value) {
+        let mut members = group.members.iter().map(|&(n, _)| &graph.nodes[n]);
+        let first = members.find(|n| n.inputs.contains(&value));
+        let normed = first.is_some_and(|n| is_norm(&n.op));
+        return if normed { "x_in" } else { "x_residual" }.to_owned();
+    }
+    let producer = inside.or_else(|| graph.nodes.iter().find(|n| n.output == value));
+    producer.map_or("x", |n| n.label).to_owned()
+}

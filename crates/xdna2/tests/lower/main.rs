@@ -1,0 +1,411 @@
+//! Lowering: the six programs of seed 000 for Llama-3.2-1B, other models, and stitched programs that
+//! compute what their kernels do.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+mod numbers;
+
+use millrace_format::{Checkpoint, Source};
+use millrace_model::Model;
+use millrace_model::graph::{Graph, Op, ValueId, WeightId};
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::Geometry;
+use millrace_xdna2::lower::{
+    self, ATTENTION_ALONE, AttentionOn, Binding, HostStep, IndexSets, LowerError, Mode, Options,
+    Place, Plan, PlannedProgram, Step, TableRows, WeightLayout, bucket,
+};
+use millrace_xdna2::program::text;
+use millrace_xdna2::{Machine, verify};
+use std::path::Path;
+
+const MODES: [Mode; 2] = [Mode::Reference, Mode::Best];
+
+fn graph_from(name: &str, n_layers: Option<usize>, source: Source) -> Graph {
+    let geometry = Geometry::named(name).unwrap();
+    let recipe = Recipe::parse("bf16").unwrap();
+    let model = Model::without_weights(geometry, n_layers, recipe, source);
+    model.unwrap().graph
+}
+
+fn graph(name: &str, n_layers: Option<usize>) -> Graph {
+    graph_from(name, n_layers, Source::HuggingFace)
+}
+
+fn llama_1b() -> Graph {
+    graph("llama-3.2-1b", None)
+}
+
+fn demo() -> Graph {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    Model::from_checkpoint(&checkpoint).unwrap().graph
+}
+
+fn prefill(graph: &Graph, options: Options) -> Plan {
+    lower::prefill(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn decode(graph: &Graph, mode: Mode) -> Plan {
+    let options = Options::new(mode, 2048);
+    lower::decode(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn program<'p>(plan: &'p Plan, name: &str) -> &'p PlannedProgram {
+    let named = plan.programs.iter().find(|p| p.program.name == name);
+    named.unwrap_or_else(|| panic!("no program {name}"))
+}
+
+/// Name, logical launches and slots of every program.
+fn listing(plan: &Plan) -> Vec<(&str, usize, usize)> {
+    let row = |p: &'_ PlannedProgram| (p.launches.len(), p.program.slots.len());
+    plan.programs
+        .iter()
+        .map(|p| (p.program.name.as_str(), row(p).0, row(p).1))
+        .collect()
+}
+
+/// Slots by index set: static, input, written, read back.
+fn sets(plan: &Plan, name: &str) -> [Vec<usize>; 4] {
+    let sets = IndexSets::of(&program(plan, name).program);
+    [sets.statics, sets.input, sets.intermediate, sets.output]
+}
+
+fn arg_maps(plan: &Plan, name: &str) -> Vec<Vec<usize>> {
+    let launches = &program(plan, name).launches;
+    launches.iter().map(|l| l.slots.clone()).collect()
+}
+
+/// Labels and reasons of what the host computes.
+fn on_host<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(&'static str, &'p str)> {
+    let host = plan.placement.iter().filter(|p| p.place == Place::Host);
+    host.map(|p| (graph.nodes[p.node].label, p.reason.as_str()))
+        .collect()
+}
+
+#[test]
+fn llama_1b_prefill_takes_the_seeds_programs() {
+    let graph = llama_1b();
+    for mode in MODES {
+        let plan = prefill(&graph, Options::new(mode, 2048));
+        let expected = [
+            ("rms_gemms_rope", 6, 13),
+            ("flash_attn", 1, 4),
+            ("o_ffn", 8, 15),
+            ("lm_head_gemv", 8, 17),
+        ];
+        assert_eq!(listing(&plan), expected);
+        // B6, with v read too; see the module.
+        let [statics, input, written, output] = sets(&plan, "rms_gemms_rope");
+        assert_eq!(statics, [1, 3, 5, 7, 9, 10]);
+        assert_eq!(input, [0]);
+        assert_eq!(written, [2, 4, 6, 8, 11, 12]);
+        assert_eq!(output, [8, 11, 12]);
+        let [statics, input, _, output] = sets(&plan, "o_ffn");
+        assert_eq!((statics, input), (vec![1, 5, 7, 9, 12], vec![0, 3]));
+        assert_eq!(output, [14]);
+        assert_eq!(sets(&plan, "flash_attn")[1], [0, 1, 2]);
+        // The argument maps of B5.
+        let maps = [
+            [0, 1, 2],
+            [2, 3, 4],
+            [2, 5, 6],
+            [2, 7, 8],
+            [4, 9, 11],
+            [6, 10, 12],
+        ];
+        assert_eq!(arg_maps(&plan, "rms_gemms_rope"), maps);
+        // 3 calls a block and the head: B8.
+        assert_eq!(plan.calls().count(), 49);
+        assert_eq!(plan.calls().nth(15).unwrap().set, "rms_gemms_rope_L5");
+        assert_eq!(plan.calls().last().unwrap().set, "lm_head_gemv");
+        let host = on_host(&graph, &plan);
+        let labels: Vec<&str> = host.iter().map(|h| h.0).collect();
+        assert_eq!(labels, ["embed", "output_norm"]);
+    }
+}
+
+#[test]
+fn llama_1b_decode_takes_the_seeds_programs() {
+    let graph = llama_1b();
+    for mode in MODES {
+        let plan = decode(&graph, mode);
+        let expected = [
+            ("rms_gemv_rope", 6, 13),
+            ("o_gemv_ffn", 8, 15),
+            ("lm_head_gemv", 8, 17),
+        ];
+        assert_eq!(listing(&plan), expected);
+        let [statics, input, _, output] = sets(&plan, "rms_gemv_rope");
+        assert_eq!((statics, input), (vec![1, 3, 5, 7], vec![0, 9, 10]));
+        // B9 takes v from out[8] and the rotated k from out[12].
+        assert_eq!(output, [8, 11, 12]);
+        assert_eq!(sets(&plan, "o_gemv_ffn")[3], [14]);
+        let [statics, input, _, output] = sets(&plan, "lm_head_gemv");
+        assert_eq!(statics, (0..8).map(|p| 1 + 2 * p).collect::<Vec<_>>());
+        assert_eq!(output, (0..8).map(|p| 2 + 2 * p).collect::<Vec<_>>());
+        assert_eq!(input, [0]);
+        assert_eq!(plan.calls().count(), 33);
+        let attention = HostStep::Attention { node: 7 };
+        assert!(plan.steps.contains(&Step::Host(attention)));
+    }
+    let launches = &program(&decode(&graph, Mode::Reference), "o_gemv_ffn")
+        .launches
+        .clone();
+    // Two GEMVs in one program: B4, mismatch 5.
+    let tiles: Vec<u64> = launches.iter().map(|l| l.tiling.get("tile_m")).collect();
+    assert_eq!(tiles, [8, 0, 0, 8, 8, 0, 2, 0]);
+}
+
+#[test]
+fn every_slot_is_bound_to_what_it_holds() {
+    let graph = llama_1b();
+    let plan = prefill(&graph, Options::new(Mode::Reference, 2048));
+    let call = plan.calls().find(|c| c.set == "rms_gemms_rope_L5").unwrap();
+    let weight = |slot: usize, suffix: &str, expected: WeightLayout| match call.bindings[slot] {
+        Binding::Weight { weight, layout } => {
+            let name = &graph.weights[weight.0].name;
+            assert!(name.contains(".5.") && name.ends_with(suffix), "{name}");
+            assert_eq!(layout, expected);
+        }
+        ref other => panic!("slot {slot}: {other:?}"),
+    };
+    let transposed = WeightLayout::Transposed { half_split: None };
+    weight(
+        1,
+        "input_layernorm.weight",
+        WeightLayout::Vector { offset: 0.0 },
+    );
+    weight(3, "q_proj.weight", transposed);
+    weight(5, "k_proj.weight", transposed);
+    weight(7, "v_proj.weight", transposed);
+    let rows = |n_heads| TableRows {
+        n_tokens: 2048,
+        n_heads,
+    };
+    for (slot, n_heads) in [(9, 32), (10, 8)] {
+        match call.bindings[slot] {
+            Binding::RopeTable { rows: found, .. } => assert_eq!(found, rows(n_heads)),
+            ref other => panic!("slot {slot}: {other:?}"),
+        }
+    }
+    assert_eq!(call.bindings[0], Binding::Value(graph.hidden[5]));
+    for slot in [2, 4, 6] {
+        assert_eq!(call.bindings[slot], Binding::Scratch);
+    }
+    let o_ffn = plan.calls().find(|c| c.set == "o_ffn_L5").unwrap();
+    assert_eq!(o_ffn.bindings[3], Binding::Value(graph.hidden[5]));
+    assert_eq!(o_ffn.bindings[14], Binding::Value(graph.hidden[6]));
+}
+
+#[test]
+fn the_vocabulary_is_padded_to_eight_equal_parts() {
+    for (model, padded_to) in [("llama-3.2-1b", 16_384), ("llama-tiny", 64)] {
+        let graph = graph(model, Some(1));
+        let plan = decode(&graph, Mode::Best);
+        let head = plan.calls().last().unwrap();
+        let logits = graph.logits.unwrap();
+        let mut next = 0;
+        for pair in head.bindings[1..].chunks(2) {
+            let [
+                Binding::Weight { layout, .. },
+                Binding::Part { value, start, len },
+            ] = pair
+            else {
+                panic!("{pair:?}");
+            };
+            let rows = WeightLayout::Rows {
+                start: *start,
+                len: *len,
+                padded_to,
+            };
+            assert_eq!((*layout, *value, *start), (rows, logits, next));
+            next += len;
+        }
+        assert_eq!(next, graph.values[logits.0].width);
+    }
+}
+
+#[test]
+fn the_demo_runs_on_the_array() {
+    let graph = demo();
+    for mode in MODES {
+        for n_tokens in [1, 30, 64, 65, 300, 512].map(bucket) {
+            let plan = prefill(&graph, Options::new(mode, n_tokens));
+            let labels: Vec<&str> = on_host(&graph, &plan).iter().map(|h| h.0).collect();
+            assert_eq!(labels, ["embed", "output_norm"], "{n_tokens}");
+            assert_eq!(plan.calls().count(), 3 * 6 + 1);
+        }
+        let plan = decode(&graph, mode);
+        assert_eq!(plan.calls().count(), 2 * 6 + 1);
+        let (label, reason) = on_host(&graph, &plan)[1];
+        assert!(
+            label == "attn" && reason.contains("single query"),
+            "{reason}"
+        );
+    }
+    // Llama's GGUF files pair neighbours: Q and K are put in half-split order, V is not.
+    let plan = decode(&graph, Mode::Best);
+    let order = |slot: usize| match plan.calls().next().unwrap().bindings[slot] {
+        Binding::Weight {
+            layout: WeightLayout::AsStored { half_split },
+            ..
+        } => half_split,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!([3, 5, 7].map(order), [Some(64), Some(64), None]);
+}
+
+#[test]
+fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
+    let mut graph = graph("llama-tiny", Some(1));
+    let reason = |graph: &Graph, options: Options, label: &str| {
+        let plan = prefill(graph, options);
+        assert_eq!(plan.placement.len(), graph.nodes.len());
+        let host = on_host(graph, &plan);
+        let found = host.iter().find(|h| h.0 == label);
+        found.map(|h| h.1.to_owned()).unwrap_or_default()
+    };
+    let options = Options::new(Mode::Best, 64);
+    assert_eq!(reason(&graph, options, "attn"), "");
+    let asked = Options {
+        attention: AttentionOn::Host,
+        ..options
+    };
+    assert!(reason(&graph, asked, "attn").contains("asked for"));
+    // 67 tokens are no whole number of tiles.
+    let odd = Options::new(Mode::Best, 67);
+    assert!(reason(&graph, odd, "attn_q").contains("gemm-drain: divides"));
+    assert!(reason(&graph, odd, "attn").contains("flash-attention: divides"));
+    let Op::Attention(attention) = &mut graph.nodes[7].op else {
+        panic!("{:?}", graph.nodes[7]);
+    };
+    attention.window = Some(16);
+    assert!(reason(&graph, options, "attn").contains("window of 16"));
+    let Op::Linear { bias, .. } = &mut graph.nodes[4].op else {
+        panic!("{:?}", graph.nodes[4]);
+    };
+    *bias = Some(WeightId(graph.weights.len()));
+    let mut vector = graph.weights[1].clone();
+    (vector.n, vector.k) = (1, graph.values[graph.nodes[4].output.0].width);
+    graph.weights.push(vector);
+    assert!(reason(&graph, options, "attn_v").contains("bias"));
+    // Host ops cut groups.
+    let names: Vec<String> = prefill(&graph, options)
+        .programs
+        .iter()
+        .map(|p| p.program.name.clone())
+        .collect();
+    assert_eq!(names[..2], ["rms_gemm", "rope"]);
+}
+
+#[test]
+fn every_geometry_lowers_to_programs_the_verifier_accepts() {
+    let machine = Machine::npu2();
+    for geometry in Geometry::all() {
+        for source in [Source::Gguf, Source::HuggingFace] {
+            let graph = graph_from(geometry.name(), Some(2), source);
+            let plans = [
+                prefill(&graph, Options::new(Mode::Best, 256)),
+                prefill(&graph, Options::new(Mode::Reference, 256)),
+                decode(&graph, Mode::Best),
+                decode(&graph, Mode::Reference),
+            ];
+            for plan in plans {
+                assert_eq!(plan.placement.len(), graph.nodes.len());
+                for planned in &plan.programs {
+                    let name = (geometry.name(), &planned.program.name);
+                    assert!(verify(&planned.program, &machine).is_ok(), "{name:?}");
+                }
+                for call in plan.calls() {
+                    let slots = plan.programs[call.program].program.slots.len();
+                    assert_eq!(call.bindings.len(), slots);
+                }
+                let host = on_host(&graph, &plan).len();
+                assert!(host < graph.nodes.len() / 3, "{}: {host}", geometry.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_question_gets_the_same_bytes() {
+    let graph = llama_1b();
+    let bytes = || {
+        let plan = prefill(&graph, Options::new(Mode::Best, 2048));
+        let programs: Vec<String> = plan
+            .programs
+            .iter()
+            .map(|p| text::print(&p.program))
+            .collect();
+        (programs, format!("{plan:?}"))
+    };
+    assert_eq!(bytes(), bytes());
+}
+
+#[test]
+fn blocks_can_share_a_dispatch() {
+    let graph = llama_1b();
+    let options = Options {
+        across_blocks: true,
+        ..Options::new(Mode::Best, 2048)
+    };
+    let plan = prefill(&graph, options);
+    assert_eq!(plan.calls().count(), 34);
+    assert_eq!(program(&plan, "o_ffn_rms_gemms_rope").launches.len(), 14);
+    let plan = lower::decode(&graph, &Machine::npu2(), &options).unwrap();
+    assert_eq!(plan.calls().count(), 18);
+    assert!(
+        plan.programs
+            .iter()
+            .all(|p| verify(&p.program, &Machine::npu2()).is_ok())
+    );
+}
+
+#[test]
+fn edges_tell_what_the_host_need_not_see() {
+    let graph = llama_1b();
+    let plan = prefill(&graph, Options::new(Mode::Reference, 2048));
+    let edges = plan.edges(&graph);
+    let edge = |value: ValueId| edges.iter().find(|e| e.value == value).unwrap();
+    let attention = graph
+        .nodes
+        .iter()
+        .find(|n| matches!(n.op, Op::Attention(_)))
+        .unwrap();
+    let [q, k, v] = attention.inputs[..] else {
+        panic!("{attention:?}");
+    };
+    assert!(!edge(q).host_reads && edge(k).host_reads && edge(v).host_reads);
+    assert!(!edge(attention.output).host_reads);
+    // A hidden state goes to the norm and, as the residual, to the second program.
+    assert_eq!(edge(graph.hidden[1]).to.len(), 2);
+    assert!(!edge(graph.hidden[1]).host_reads && edge(graph.hidden[16]).host_reads);
+    let alone = plan.placement.iter().find(|p| p.node == 7).unwrap();
+    assert_eq!(alone.reason, ATTENTION_ALONE);
+}
+
+#[test]
+fn nonsense_is_an_error() {
+    let good = graph("llama-tiny", Some(1));
+    let machine = Machine::npu2();
+    let options = Options::new(Mode::Best, 64);
+    for n_tokens in [0, u64::MAX] {
+        let result = lower::prefill(&good, &machine, &Options::new(Mode::Best, n_tokens));
+        assert!(matches!(result, Err(LowerError::Tokens(_))));
+    }
+    let refused = |change: &dyn Fn(&mut Graph)| {
+        let mut graph = good.clone();
+        change(&mut graph);
+        assert!(lower::prefill(&graph, &machine, &options).is_err());
+        assert!(lower::decode(&graph, &machine, &options).is_err());
+    };
+    refused(&|g| g.logits = None);
+    refused(&|g| g.nodes.clear());
+    refused(&|g| g.nodes[3].inputs.clear());
+    refused(&|g| g.nodes[3].inputs[0] = ValueId(usize::MAX));
+    refused(&|g| g.nodes[3].output = g.nodes[2].output);
+    refused(&|g| g.nodes[3].output = ValueId(usize::MAX));
+    refused(&|g| g.weights.truncate(3));
+    refused(&|g| g.ropes.clear());
+    refused(&|g| g.values.iter_mut().for_each(|v| v.width = 0));
+    refused(&|g| g.values.iter_mut().for_each(|v| v.width = usize::MAX / 2));
+}
