@@ -438,7 +438,7 @@ fn sums_at_the_edge_of_sixteen_bits_are_exact() {
             for m in [1, 5, 8, 20] {
                 // One element sets the scale, so the others become codes from 8 to 127.
                 let code = |i: usize| ((i / k) % 16 + 1) as f32 / 16.0;
-                let sign = |i: usize| if i % 2 == 0 { 1.0 } else { level };
+                let sign = |i: usize| if i.is_multiple_of(2) { 1.0 } else { level };
                 let element = |i: usize| sign(i) * if i % 256 == 7 { 1.0 } else { code(i) };
                 let x: Vec<f32> = (0..m * k).map(element).collect();
                 let found = run_row(&cpu, row, &x, m, weight);
