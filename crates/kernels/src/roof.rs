@@ -292,7 +292,7 @@ mod tests {
     fn cpu(n_threads: usize) -> Cpu {
         Cpu::new(CpuOptions {
             n_threads: Some(n_threads),
-            level: None,
+            level: Some(Level::detect()),
         })
         .expect("the CPU's own level")
     }

@@ -92,7 +92,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let work = Work::of(args, ui)?;
     let cpu = Cpu::new(CpuOptions {
         n_threads: args.threads,
-        level: None,
+        // All rows this CPU can run, whether or not it prefers their level.
+        level: Some(Level::detect()),
     })
     .map_err(|error| Failure::usage(error.to_string()))?;
     let plan = Plan::new(args, &work, &cpu)?;

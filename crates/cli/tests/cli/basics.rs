@@ -96,7 +96,7 @@ fn devices_names_the_processor_and_its_level() {
     let json = finish(&mut here(&["devices", "--json"])).expect(OK).json();
     assert!(json["cpu"]["threads"].as_u64().is_some_and(|n| n >= 1));
     let levels = json["levels"].as_array().expect("a list");
-    assert_eq!(levels.last(), Some(&json["level"]));
+    assert!(levels.contains(&json["level"]));
     let text = finish(&mut here(&["devices"])).expect(OK).stdout;
     assert!(text.contains("CPU") && text.contains("NPU"), "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");

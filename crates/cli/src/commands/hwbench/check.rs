@@ -56,7 +56,9 @@ pub(super) fn check(
 ) -> Outcome<Vec<Slower>> {
     let mut found = Vec::new();
     for pick in 0..rows.len() {
-        let Some(&highest) = rows[pick].picked_at.last() else {
+        // A level that this CPU does not prefer is taken only when asked for.
+        let taken = |level: &&Level| **level <= Level::preferred();
+        let Some(&highest) = rows[pick].picked_at.iter().rfind(taken) else {
             continue;
         };
         let mut worst: Option<Slower> = None;
