@@ -431,7 +431,7 @@ fn check_matrices(model: &LoadedModel, graph: &Graph) -> Result<(), Error> {
 }
 
 /// Decodes the weights that ops read as f32 vectors.
-fn decode_vectors(model: &LoadedModel, graph: &Graph) -> Result<Vec<Vec<f32>>, Error> {
+pub(crate) fn decode_vectors(model: &LoadedModel, graph: &Graph) -> Result<Vec<Vec<f32>>, Error> {
     let mut vectors = vec![Vec::new(); graph.weights.len()];
     let ids = graph.nodes.iter().filter_map(|node| match node.op {
         Op::RmsNorm { weight, .. } => Some(weight),

@@ -7,7 +7,6 @@ use half::slice::HalfFloatSliceExt;
 use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
 use millrace_kernels::{self as kernels, Cpu};
 use millrace_model::graph::{self, Graph, Node, Op, Rope, ValueId, WeightId};
-use millrace_quant as quant;
 use millrace_xdna2::lower::WeightLayout;
 use std::ops::Range;
 
@@ -240,22 +239,4 @@ fn rotate(rope: &Rope, head_dim: usize, position: usize, x: &mut [f32]) {
             (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
         }
     }
-}
-
-/// Decodes the weights that host steps read as f32 vectors.
-pub(super) fn decode_vectors(model: &LoadedModel) -> Result<Vec<Vec<f32>>, NpuError> {
-    let graph = &model.model().graph;
-    let mut vectors = vec![Vec::new(); graph.weights.len()];
-    let ids = graph.nodes.iter().filter_map(|node| match node.op {
-        Op::RmsNorm { weight, .. } => Some(weight),
-        Op::Linear { bias, .. } => bias,
-        _ => None,
-    });
-    for id in ids {
-        let spec = &graph.weights[id.0];
-        let mut vector = vec![0.0; spec.k];
-        quant::decode_blocks(spec.dtype, model.weight_bytes(id), &mut vector)?;
-        vectors[id.0] = vector;
-    }
-    Ok(vectors)
 }

@@ -1,9 +1,9 @@
 //! What the sessions of a model share: plans, programs, weights on the device.
 
 use super::NpuError;
-use super::host::decode_vectors;
 use super::weights;
 use crate::EngineOptions;
+use crate::exec::decode_vectors;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_npu::cache::CacheStats;
@@ -181,7 +181,7 @@ impl NpuModel {
         let npu = NpuModel {
             cpu: options.cpu()?,
             cache: ProgramCache::new(device),
-            vectors: decode_vectors(&model)?,
+            vectors: decode_vectors(&model, &model.model().graph)?,
             decode: Arc::new(Prepared::new(plan, |call, _| call.set.clone())?),
             prefill: Mutex::default(),
             turn: Mutex::new(()),
