@@ -5,7 +5,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output::Ui;
 use crate::progress::Progress;
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{Mode, NpuModel, NpuOptions};
+use millrace_runtime::npu::{Feature, Features, Mode, NpuModel, NpuOptions};
 use millrace_xdna2::{Machine, Profile};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +54,10 @@ pub(crate) struct NpuModelArgs {
     /// On an NPU: our best, or the published stack's behaviour (every prompt padded to 2,048 tokens)
     #[arg(long, value_enum, value_name = "MODE", default_value_t = ModeName::Best)]
     mode: ModeName,
+    /// In mode best, leave out an improvement: float-sums, fast-tilings, buckets, merged-blocks,
+    /// one-copy, alias, cached-attention
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    without: Vec<Feature>,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -67,6 +71,21 @@ enum ModeName {
 }
 
 impl NpuModelArgs {
+    /// What is better than the published stack's behaviour.
+    pub(crate) fn features(&self) -> Features {
+        let mode = match self.mode {
+            ModeName::Best => Mode::Best,
+            ModeName::Reference => Mode::Reference,
+        };
+        let left_out = self.without.iter();
+        left_out.fold(Features::of(mode), |all, one| all.without(*one))
+    }
+
+    /// The machine with its profile, changes applied.
+    pub(crate) fn machine(&self) -> Outcome<(Machine, Profile)> {
+        self.machine.read()
+    }
+
     /// Puts a model on the virtual NPU.
     pub(crate) fn load(
         &self,
@@ -77,10 +96,7 @@ impl NpuModelArgs {
     ) -> Outcome<Arc<NpuModel>> {
         let (machine, profile) = self.machine.read()?;
         let options = NpuOptions {
-            mode: match self.mode {
-                ModeName::Best => Mode::Best,
-                ModeName::Reference => Mode::Reference,
-            },
+            features: self.features(),
             n_ctx,
             n_threads: cpu.threads,
             level: cpu.cpu_level,

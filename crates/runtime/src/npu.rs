@@ -24,6 +24,6 @@ mod weights;
 pub use counters::{Counters, PhaseCounters};
 pub use error::NpuError;
 pub use generate::generate;
-pub use millrace_xdna2::lower::Mode;
+pub use millrace_xdna2::lower::{Feature, Features, Mode};
 pub use model::{NpuModel, NpuOptions};
 pub use session::NpuSession;

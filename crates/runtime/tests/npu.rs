@@ -3,7 +3,7 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Traffic;
-use millrace_runtime::npu::{Mode, NpuError, NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::npu::{Features, Mode, NpuError, NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::sampling::argmax;
 use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel};
 use millrace_xdna2::device::{Injection, VirtualDevice};
@@ -100,7 +100,7 @@ fn padding_changes_no_bit() {
         let npu = load(
             &model,
             NpuOptions {
-                mode,
+                features: Features::of(mode),
                 ..padded_to(256)
             },
         );

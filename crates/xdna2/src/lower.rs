@@ -8,7 +8,7 @@
 //!    [`Placement`] says which rule sent it there.
 //! 2. **Groups.** Neighbouring device nodes become one program. A group ends at a host op, around
 //!    attention ([`ATTENTION_ALONE`]), around the head, and at the end of a block
-//!    ([`WITHIN_BLOCK`], unless [`Options::across_blocks`]).
+//!    ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
 //! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
 //!    `intermediate`; one that leaves it is `output`. Groups that are equal but for their weights
 //!    share a program, and each call has a buffer set of its own (seed 000 B7: `bo_key`).
@@ -48,6 +48,7 @@
 mod assemble;
 mod check;
 mod error;
+mod feature;
 mod group;
 mod kernel;
 mod layout;
@@ -56,6 +57,7 @@ mod plan;
 mod tiling;
 
 pub use error::LowerError;
+pub use feature::{Feature, Features};
 pub use layout::{TableRows, WeightLayout, rope_table};
 pub use plan::{
     Binding, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place, Placement,
@@ -91,7 +93,7 @@ pub const LM_HEAD_PARTITIONS: usize = 8;
 pub enum Mode {
     /// That of seed 000: compiler-generated GEMMs, the production tilings.
     Reference,
-    /// Better where the array allows: GEMMs with f32 sums, causal skipping, the widest herds.
+    /// Better where the array allows: every [`Feature`].
     Best,
 }
 
@@ -109,25 +111,21 @@ pub enum AttentionOn {
 /// What to lower for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Whose behaviour.
-    pub mode: Mode,
+    /// What is better than the seed's behaviour.
+    pub features: Features,
     /// Tokens of a prefill; shorter prompts are padded to it. Decode takes one at a time.
     pub n_tokens: u64,
     /// Who computes attention in a prefill.
     pub attention: AttentionOn,
-    /// Whether the end of one block and the start of the next share a program, which saves a
-    /// dispatch a block. Hidden states then stay on the device.
-    pub across_blocks: bool,
 }
 
 impl Options {
-    /// The seed's grouping, attention on the array.
+    /// A mode's features, attention on the array.
     pub fn new(mode: Mode, n_tokens: u64) -> Options {
         Options {
-            mode,
+            features: Features::of(mode),
             n_tokens,
             attention: AttentionOn::Device,
-            across_blocks: false,
         }
     }
 }

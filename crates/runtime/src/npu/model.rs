@@ -10,20 +10,21 @@ use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, ProgramCache, Provenance, Role, Traffic};
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Call, Mode, Options, Plan, PlannedProgram, rope_table,
+    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, Plan, PlannedProgram,
+    rope_table,
 };
 use millrace_xdna2::{Machine, Profile};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Tokens that a prefill is padded to in [`Mode::Reference`] (seed 000 A5).
+/// Tokens that a prefill is padded to without [`Feature::Buckets`] (seed 000 A5).
 const REFERENCE_TOKENS: u64 = 2048;
 
 /// How an [`NpuModel`] is set up.
 #[derive(Clone, Debug)]
 pub struct NpuOptions {
-    /// Whose behaviour.
-    pub mode: Mode,
+    /// What is better than the published stack's behaviour.
+    pub features: Features,
     /// Tokens a sequence may hold; `None` takes the trained context, at most
     /// [`EngineOptions::DEFAULT_MAX_CTX`].
     pub n_ctx: Option<usize>,
@@ -31,15 +32,15 @@ pub struct NpuOptions {
     pub n_threads: Option<usize>,
     /// Forces an instruction-set level; `None` takes the best.
     pub level: Option<Level>,
-    /// Tokens that every prefill is padded to; `None` takes 2,048 in [`Mode::Reference`] and the
-    /// least of [`lower::BUCKETS`] that fits in [`Mode::Best`]. Longer prompts go in chunks.
+    /// Tokens that every prefill is padded to; `None` takes the least of [`lower::BUCKETS`]
+    /// that fits with [`Feature::Buckets`], and 2,048 without. Longer prompts go in chunks.
     pub prefill_tokens: Option<u64>,
 }
 
 impl Default for NpuOptions {
     fn default() -> NpuOptions {
         NpuOptions {
-            mode: Mode::Best,
+            features: Features::of(Mode::Best),
             n_ctx: None,
             n_threads: None,
             level: None,
@@ -49,6 +50,15 @@ impl Default for NpuOptions {
 }
 
 impl NpuOptions {
+    /// Options of a plan of so many tokens.
+    fn plan(&self, n_tokens: u64) -> Options {
+        Options {
+            features: self.features,
+            n_tokens,
+            attention: AttentionOn::Device,
+        }
+    }
+
     fn cpu(&self) -> Result<Cpu, NpuError> {
         Ok(Cpu::new(CpuOptions {
             n_threads: self.n_threads,
@@ -166,7 +176,7 @@ impl NpuModel {
         options: NpuOptions,
     ) -> Result<NpuModel, NpuError> {
         let graph = &model.model().graph;
-        let plan = lower::decode(graph, &machine, &Options::new(options.mode, 1))?;
+        let plan = lower::decode(graph, &machine, &options.plan(1))?;
         let config = &model.model().config;
         let default_ctx = config.context_length.min(EngineOptions::DEFAULT_MAX_CTX);
         let n_ctx = options.n_ctx.unwrap_or(default_ctx);
@@ -207,9 +217,9 @@ impl NpuModel {
         &self.machine
     }
 
-    /// Whose behaviour it has.
-    pub fn mode(&self) -> Mode {
-        self.options.mode
+    /// What is better than the published stack's behaviour.
+    pub fn features(&self) -> Features {
+        self.options.features
     }
 
     /// Tokens a sequence may hold.
@@ -249,10 +259,10 @@ impl NpuModel {
 
     /// Tokens that a prompt with so many left is padded to in its next chunk.
     pub(super) fn padded(&self, n_tokens: usize) -> u64 {
-        match (self.options.prefill_tokens, self.options.mode) {
-            (Some(n), _) => n.max(1),
-            (None, Mode::Reference) => REFERENCE_TOKENS,
-            (None, Mode::Best) => lower::bucket(n_tokens as u64),
+        match self.options.prefill_tokens {
+            Some(n) => n.max(1),
+            None if self.features().has(Feature::Buckets) => lower::bucket(n_tokens as u64),
+            None => REFERENCE_TOKENS,
         }
     }
 
@@ -267,7 +277,7 @@ impl NpuModel {
         let prepared = match plans.get(&(n_tokens, attention)) {
             Some(prepared) => prepared.clone(),
             None => {
-                let mut options = Options::new(self.options.mode, n_tokens);
+                let mut options = self.options.plan(n_tokens);
                 options.attention = attention;
                 let plan = lower::prefill(&self.model.model().graph, &self.machine, &options)?;
                 let suffix = match attention {

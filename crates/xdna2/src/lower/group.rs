@@ -1,7 +1,7 @@
 //! Grouping: which nodes share a dispatch.
 
 use super::kernel::{Kernel, Kernels};
-use super::{ATTENTION_ALONE, HEAD_ALONE, HostStep, Options, WITHIN_BLOCK};
+use super::{ATTENTION_ALONE, Feature, HEAD_ALONE, HostStep, Options, WITHIN_BLOCK};
 use millrace_model::graph::{Node, Op, ValueId};
 
 /// Nodes that become one program.
@@ -37,7 +37,7 @@ enum Alone {
 /// Cuts the graph, in its order, into groups and host steps.
 pub(super) fn items(kernels: &mut Kernels<'_>, options: &Options) -> Vec<Item> {
     let mut cutter = Cutter {
-        across_blocks: options.across_blocks,
+        across_blocks: options.features.has(Feature::MergedBlocks),
         items: Vec::new(),
         open: None,
         cause: "the first op on the array".to_owned(),

@@ -1,7 +1,7 @@
 //! Which kernel computes a node, in which tiling.
 
 use super::{
-    AttentionOn, LM_HEAD_PARTITIONS, LowerError, Mode, Options, Phase, TableRows, WeightLayout,
+    AttentionOn, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, TableRows, WeightLayout,
     check, tiling,
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
@@ -167,9 +167,9 @@ impl<'a> Kernels<'a> {
         );
         match self.phase {
             Phase::Prefill => {
-                let name = match self.options.mode {
-                    Mode::Reference => "gemm-direct",
-                    Mode::Best => "gemm-drain",
+                let name = match self.options.features.has(Feature::FloatSums) {
+                    false => "gemm-direct",
+                    true => "gemm-drain",
                 };
                 let w = Arg::Weight(weight, WeightLayout::Transposed { half_split });
                 let shape = Named::new(&[("m", self.n_tokens()), ("k", k), ("n", n)]);
@@ -348,7 +348,8 @@ impl<'a> Kernels<'a> {
             }))
         };
         let default = mapping.default_tiling(shape, self.machine);
-        let preferred = tiling::preferred(self.options.mode, self.phase, name, shape, &default);
+        let fast = self.options.features.has(Feature::FastTilings);
+        let preferred = tiling::preferred(fast, self.phase, name, shape, &default);
         if let Some(built) = preferred.into_iter().find_map(|t| attempt(t).ok()) {
             return Ok(built);
         }

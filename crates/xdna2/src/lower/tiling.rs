@@ -1,26 +1,26 @@
 //! Tilings to try before a mapping's own choice.
 
-use super::{Mode, Phase};
+use super::Phase;
 use crate::mapping::{Shape, Tiling};
 
-/// In order of preference; the first that fits the shape and the machine is taken, and where none
+/// In order of preference, the seed's or `fast` ones; the first that fits the shape and the machine is taken, and where none
 /// does, the mapping's default.
 pub(super) fn preferred(
-    mode: Mode,
+    fast: bool,
     phase: Phase,
     mapping: &str,
     shape: &Shape,
     default: &Tiling,
 ) -> Vec<Tiling> {
-    match mode {
-        Mode::Reference => reference(phase, mapping, shape, default),
-        Mode::Best => best(phase, mapping, shape, default),
+    match fast {
+        false => seed(phase, mapping, shape, default),
+        true => fastest(phase, mapping, shape, default),
     }
 }
 
 /// Seed 000: GEMVs with tile_m = 8 and m_input = 4 (B2.3; tile_m = 2 for K = 8192 is the default
 /// there), a decode's rotation on a single core (B2.4).
-fn reference(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
+fn seed(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let tiling = default.clone();
     match mapping {
         // B2.2: larger L2 tiles for the wide projections.
@@ -33,7 +33,7 @@ fn reference(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Ve
 
 /// What the timing model finds fastest at the shapes of Llama-3.2-1B under the `air-strix-2026`
 /// profile.
-fn best(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
+fn fastest(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let with = |name, values: &[u64]| -> Vec<Tiling> {
         let one = |&value: &u64| default.clone().with(name, value);
         values.iter().map(one).collect()

@@ -10,14 +10,23 @@ use millrace_model::graph::{Graph, Op, ValueId, WeightId};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_xdna2::lower::{
-    self, ATTENTION_ALONE, AttentionOn, Binding, HostStep, IndexSets, LowerError, Mode, Options,
-    Place, Plan, PlannedProgram, Step, TableRows, WeightLayout, bucket,
+    self, ATTENTION_ALONE, AttentionOn, Binding, Feature, Features, HostStep, IndexSets,
+    LowerError, Mode, Options, Place, Plan, PlannedProgram, Step, TableRows, WeightLayout, bucket,
 };
 use millrace_xdna2::program::text;
 use millrace_xdna2::{Machine, verify};
 use std::path::Path;
 
 const MODES: [Mode; 2] = [Mode::Reference, Mode::Best];
+
+/// A mode's options with a program for every half of a block, as the seed has them.
+fn plain(mode: Mode, n_tokens: u64) -> Options {
+    let features = Features::of(mode).without(Feature::MergedBlocks);
+    Options {
+        features,
+        ..Options::new(mode, n_tokens)
+    }
+}
 
 fn graph_from(name: &str, n_layers: Option<usize>, source: Source) -> Graph {
     let geometry = Geometry::named(name).unwrap();
@@ -45,7 +54,7 @@ fn prefill(graph: &Graph, options: Options) -> Plan {
 }
 
 fn decode(graph: &Graph, mode: Mode) -> Plan {
-    let options = Options::new(mode, 2048);
+    let options = plain(mode, 2048);
     lower::decode(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -85,7 +94,7 @@ fn on_host<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(&'static str, &'p str)> {
 fn llama_1b_prefill_takes_the_seeds_programs() {
     let graph = llama_1b();
     for mode in MODES {
-        let plan = prefill(&graph, Options::new(mode, 2048));
+        let plan = prefill(&graph, plain(mode, 2048));
         let expected = [
             ("rms_gemms_rope", 6, 13),
             ("flash_attn", 1, 4),
@@ -158,7 +167,7 @@ fn llama_1b_decode_takes_the_seeds_programs() {
 #[test]
 fn every_slot_is_bound_to_what_it_holds() {
     let graph = llama_1b();
-    let plan = prefill(&graph, Options::new(Mode::Reference, 2048));
+    let plan = prefill(&graph, plain(Mode::Reference, 2048));
     let call = plan.calls().find(|c| c.set == "rms_gemms_rope_L5").unwrap();
     let weight = |slot: usize, suffix: &str, expected: WeightLayout| match call.bindings[slot] {
         Binding::Weight { weight, layout } => {
@@ -229,7 +238,7 @@ fn the_demo_runs_on_the_array() {
     let graph = demo();
     for mode in MODES {
         for n_tokens in [1, 30, 64, 65, 300, 512].map(bucket) {
-            let plan = prefill(&graph, Options::new(mode, n_tokens));
+            let plan = prefill(&graph, plain(mode, n_tokens));
             let labels: Vec<&str> = on_host(&graph, &plan).iter().map(|h| h.0).collect();
             assert_eq!(labels, ["embed", "output_norm"], "{n_tokens}");
             assert_eq!(plan.calls().count(), 3 * 6 + 1);
@@ -264,7 +273,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
         let found = host.iter().find(|h| h.0 == label);
         found.map(|h| h.1.to_owned()).unwrap_or_default()
     };
-    let options = Options::new(Mode::Best, 64);
+    let options = plain(Mode::Best, 64);
     assert_eq!(reason(&graph, options, "attn"), "");
     let asked = Options {
         attention: AttentionOn::Host,
@@ -272,7 +281,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
     };
     assert!(reason(&graph, asked, "attn").contains("asked for"));
     // 67 tokens are no whole number of tiles.
-    let odd = Options::new(Mode::Best, 67);
+    let odd = plain(Mode::Best, 67);
     assert!(reason(&graph, odd, "attn_q").contains("gemm-drain: divides"));
     assert!(reason(&graph, odd, "attn").contains("flash-attention: divides"));
     let Op::Attention(attention) = &mut graph.nodes[7].op else {
@@ -304,8 +313,8 @@ fn every_geometry_lowers_to_programs_the_verifier_accepts() {
         for source in [Source::Gguf, Source::HuggingFace] {
             let graph = graph_from(geometry.name(), Some(2), source);
             let plans = [
-                prefill(&graph, Options::new(Mode::Best, 256)),
-                prefill(&graph, Options::new(Mode::Reference, 256)),
+                prefill(&graph, plain(Mode::Best, 256)),
+                prefill(&graph, plain(Mode::Reference, 256)),
                 decode(&graph, Mode::Best),
                 decode(&graph, Mode::Reference),
             ];
@@ -330,7 +339,7 @@ fn every_geometry_lowers_to_programs_the_verifier_accepts() {
 fn the_same_question_gets_the_same_bytes() {
     let graph = llama_1b();
     let bytes = || {
-        let plan = prefill(&graph, Options::new(Mode::Best, 2048));
+        let plan = prefill(&graph, plain(Mode::Best, 2048));
         let programs: Vec<String> = plan
             .programs
             .iter()
@@ -345,8 +354,8 @@ fn the_same_question_gets_the_same_bytes() {
 fn blocks_can_share_a_dispatch() {
     let graph = llama_1b();
     let options = Options {
-        across_blocks: true,
-        ..Options::new(Mode::Best, 2048)
+        features: Features::of(Mode::Reference).with(Feature::MergedBlocks),
+        ..Options::new(Mode::Reference, 2048)
     };
     let plan = prefill(&graph, options);
     assert_eq!(plan.calls().count(), 34);
@@ -363,7 +372,7 @@ fn blocks_can_share_a_dispatch() {
 #[test]
 fn edges_tell_what_the_host_need_not_see() {
     let graph = llama_1b();
-    let plan = prefill(&graph, Options::new(Mode::Reference, 2048));
+    let plan = prefill(&graph, plain(Mode::Reference, 2048));
     let edges = plan.edges(&graph);
     let edge = |value: ValueId| edges.iter().find(|e| e.value == value).unwrap();
     let attention = graph
@@ -387,9 +396,9 @@ fn edges_tell_what_the_host_need_not_see() {
 fn nonsense_is_an_error() {
     let good = graph("llama-tiny", Some(1));
     let machine = Machine::npu2();
-    let options = Options::new(Mode::Best, 64);
+    let options = plain(Mode::Best, 64);
     for n_tokens in [0, u64::MAX] {
-        let result = lower::prefill(&good, &machine, &Options::new(Mode::Best, n_tokens));
+        let result = lower::prefill(&good, &machine, &plain(Mode::Best, n_tokens));
         assert!(matches!(result, Err(LowerError::Tokens(_))));
     }
     let refused = |change: &dyn Fn(&mut Graph)| {

@@ -1,0 +1,129 @@
+//! What makes [`Mode::Best`](super::Mode::Best) better than the published stack, one by one.
+
+use super::Mode;
+use std::fmt;
+use std::str::FromStr;
+
+/// An improvement over seed 000's behaviour that can be left out, to see what it buys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Feature {
+    /// Prefill GEMMs keep f32 sums to the end instead of rounding partial ones to bf16.
+    FloatSums,
+    /// Tilings that the timing model finds fastest, where the seed has fixed ones.
+    FastTilings,
+    /// Prompts are padded to a bucket instead of 2,048 tokens.
+    Buckets,
+    /// The end of a block and the start of the next share a dispatch.
+    MergedBlocks,
+    /// Prefill and decode read the same copy of a weight (seed 000 D1).
+    OneCopy,
+    /// A value stays in one buffer from the program that writes it to those that read it; the host
+    /// moves only what it computes with itself (seed 000 D2).
+    Alias,
+    /// Attention over cached keys on the array, in decode and in later chunks of a prompt, where
+    /// the timing model finds it faster than the host.
+    CachedAttention,
+}
+
+impl Feature {
+    /// Every feature.
+    pub const ALL: [Feature; 7] = [
+        Feature::FloatSums,
+        Feature::FastTilings,
+        Feature::Buckets,
+        Feature::MergedBlocks,
+        Feature::OneCopy,
+        Feature::Alias,
+        Feature::CachedAttention,
+    ];
+
+    /// Its name, as options spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Feature::FloatSums => "float-sums",
+            Feature::FastTilings => "fast-tilings",
+            Feature::Buckets => "buckets",
+            Feature::MergedBlocks => "merged-blocks",
+            Feature::OneCopy => "one-copy",
+            Feature::Alias => "alias",
+            Feature::CachedAttention => "cached-attention",
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Feature {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Feature, String> {
+        let found = Feature::ALL.into_iter().find(|f| f.name() == name);
+        found.ok_or_else(|| {
+            let known = Feature::ALL.map(Feature::name).join(", ");
+            format!("no feature `{name}`; there are {known}")
+        })
+    }
+}
+
+/// A set of features.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Features(u8);
+
+impl Features {
+    /// None: seed 000.
+    pub const NONE: Features = Features(0);
+
+    /// Those of a mode: all of them, or none.
+    pub fn of(mode: Mode) -> Features {
+        match mode {
+            Mode::Reference => Features::NONE,
+            Mode::Best => Feature::ALL
+                .into_iter()
+                .fold(Features::NONE, Features::with),
+        }
+    }
+
+    /// With one more.
+    #[must_use]
+    pub fn with(self, feature: Feature) -> Features {
+        Features(self.0 | 1 << feature as u8)
+    }
+
+    /// With one less.
+    #[must_use]
+    pub fn without(self, feature: Feature) -> Features {
+        Features(self.0 & !(1 << feature as u8))
+    }
+
+    /// Whether it is in.
+    pub fn has(self, feature: Feature) -> bool {
+        self.0 & (1 << feature as u8) != 0
+    }
+
+    /// Its members, in the order of [`Feature::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Feature> {
+        Feature::ALL.into_iter().filter(move |f| self.has(*f))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_sets_hold_what_was_put_in() {
+        for feature in Feature::ALL {
+            assert_eq!(feature.name().parse(), Ok(feature));
+            assert!(Features::of(Mode::Best).has(feature));
+            let others = Features::of(Mode::Best).without(feature);
+            assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
+            assert_eq!(others.with(feature), Features::of(Mode::Best));
+        }
+        assert!("nonsense".parse::<Feature>().is_err());
+        assert_eq!(Features::of(Mode::Reference), Features::NONE);
+    }
+}
