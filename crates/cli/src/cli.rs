@@ -24,6 +24,7 @@ const ENVIRONMENT: &str = "\
 Environment:
   MILLRACE_THREADS    as --threads
   MILLRACE_CPU_LEVEL  as --cpu-level
+  MILLRACE_NPU_CACHE  see `millrace compile --help`
   HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE   see `millrace pull --help`
   NO_COLOR            no colours";
 
@@ -96,6 +97,9 @@ subcommands! {
     Hwbench => hwbench,
     Kernel => kernel,
     Fidelity => fidelity,
+    Compile => compile,
+    Explain => explain,
+    Profile => profile,
     Verify => verify,
     Perplexity => perplexity,
     Tokenize => tokenize,

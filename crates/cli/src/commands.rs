@@ -3,9 +3,11 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod fidelity;
 pub(crate) mod hwbench;
 pub(crate) mod info;
@@ -13,6 +15,7 @@ pub(crate) mod kernel;
 pub(crate) mod logits;
 pub(crate) mod man;
 pub(crate) mod perplexity;
+pub(crate) mod profile;
 pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod run;

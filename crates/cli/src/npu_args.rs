@@ -86,6 +86,20 @@ impl NpuModelArgs {
         self.machine.read()
     }
 
+    /// The machine with its profile as they are without `--set` and a machine of one's own; `None`
+    /// where nothing is changed.
+    pub(crate) fn unchanged(&self) -> Outcome<Option<(Machine, Profile)>> {
+        if self.machine.set.is_empty() && self.machine.machine == DEFAULT_MACHINE {
+            return Ok(None);
+        }
+        let plain = MachineArgs {
+            machine: DEFAULT_MACHINE.to_owned(),
+            set: Vec::new(),
+            ..self.machine.clone()
+        };
+        plain.read().map(Some)
+    }
+
     /// Puts a model on the virtual NPU.
     pub(crate) fn load(
         &self,
@@ -112,7 +126,7 @@ impl NpuModelArgs {
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct MachineArgs {
     /// Facts of the machine: a name, or a TOML file of your own
-    #[arg(long, value_name = "NAME|FILE", default_value = "npu2", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_MACHINE, value_hint = clap::ValueHint::FilePath)]
     machine: String,
     /// Change a fact of the machine or a constant of the profile (`cols=4`, `profile.ddr.total_gb_per_s=120`)
     #[arg(long, value_name = "KEY=VALUE")]
@@ -121,6 +135,9 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "NAME|FILE", default_value = Profile::DEFAULT, value_hint = clap::ValueHint::FilePath)]
     profile: String,
 }
+
+/// The machine of the published measurements.
+const DEFAULT_MACHINE: &str = "npu2";
 
 /// How a profile's constant is told from a fact of the machine in `--set`.
 const PROFILE_PREFIX: &str = "profile.";

@@ -14,8 +14,10 @@
 //!
 //! Results that are not numbers are the canonical one (`0x7fc00000`).
 //!
+//! - [`matmul_bt_bf16`]: [`matmul_bf16`] of B given by its transpose, the same bits.
+//!
 //! Layouts of a product `C[m, n] += A[m, k] · B[k, n]` in 8 × 8 blocks: A `[k/8][m/8][8 m][8 k]`,
-//! B `[n/8][k/8][8 k][8 n]`, C `[n/8][m/8][8 m][8 n]`.
+//! B `[n/8][k/8][8 k][8 n]` or, transposed, `[k/8][n/8][8 n][8 k]`, C `[n/8][m/8][8 m][8 n]`.
 
 mod portable;
 #[cfg(test)]
@@ -68,13 +70,27 @@ impl MatmulShape {
 /// # Panics
 /// If the dimensions are no multiples of 8 or contradict the lengths.
 pub fn matmul_bf16(cpu: &Cpu, shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut [f32]) {
+    multiply::<false>(cpu, shape, a, b, c);
+}
+
+/// [`matmul_bf16`] with the transpose of B.
+///
+/// # Panics
+/// As [`matmul_bf16`].
+pub fn matmul_bt_bf16(cpu: &Cpu, shape: MatmulShape, a: &[bf16], bt: &[bf16], c: &mut [f32]) {
+    multiply::<true>(cpu, shape, a, bt, c);
+}
+
+/// `C += A · B`; `BT` where `b` is the transpose.
+fn multiply<const BT: bool>(cpu: &Cpu, shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut [f32]) {
     shape.check(a, b, c);
     match cpu.level() {
         // SAFETY: a `Cpu` proves its level; the lengths were checked.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Avx512Bf16 => unsafe {
-            x86::matmul_avx512(cpu.level() == Level::Avx512Bf16, shape, a, b, c);
+            x86::matmul_avx512::<BT>(cpu.level() == Level::Avx512Bf16, shape, a, b, c);
         },
+        _ if BT => multiply::<false>(cpu, shape, a, &transposed(shape, b), c),
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 if portable::is_tame(a, b, c) => unsafe {
@@ -87,6 +103,20 @@ pub fn matmul_bf16(cpu: &Cpu, shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mu
         }
         _ => matmul_bf16_reference(shape, a, b, c),
     }
+}
+
+/// B from its transpose, block by block.
+fn transposed(shape: MatmulShape, bt: &[bf16]) -> Vec<bf16> {
+    let (k_blocks, col_blocks) = (shape.k / BLOCK, shape.n / BLOCK);
+    let mut b = Vec::with_capacity(bt.len());
+    for col_block in 0..col_blocks {
+        for k_block in 0..k_blocks {
+            let block =
+                &bt[(k_block * col_blocks + col_block) * BLOCK_ELEMENTS..][..BLOCK_ELEMENTS];
+            b.extend((0..BLOCK_ELEMENTS).map(|at| block[at % BLOCK * BLOCK + at / BLOCK]));
+        }
+    }
+    b
 }
 
 /// `y = W · x` on the calling thread, W row-major `[y.len(), x.len()]`; see the [module](self) for
@@ -154,6 +184,15 @@ fn fused(sum: f32, a: f32, b: f32) -> f32 {
         return 0.0_f32.copysign(result);
     }
     flushed(result)
+}
+
+/// What [`matmul_bt_bf16`] means. Slow.
+///
+/// # Panics
+/// As [`matmul_bf16`].
+pub fn matmul_bt_bf16_reference(shape: MatmulShape, a: &[bf16], bt: &[bf16], c: &mut [f32]) {
+    shape.check(a, bt, c);
+    matmul_bf16_reference(shape, a, &transposed(shape, bt), c);
 }
 
 /// What [`matvec_bf16`] means. Slow.

@@ -5,17 +5,18 @@
 //! across tokens. Weights are named as the checkpoint names them.
 
 use millrace_quant::DType;
+use serde::{Deserialize, Serialize};
 
 /// Index of a value (an activation) in [`Graph::values`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ValueId(pub usize);
 
 /// Index of a weight in [`Graph::weights`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WeightId(pub usize);
 
 /// Index of a RoPE table in [`Graph::ropes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RopeId(pub usize);
 
 /// An activation: `[n_tokens, width]` f32, row-major.

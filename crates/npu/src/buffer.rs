@@ -1,6 +1,7 @@
 //! Buffer objects: memory that both host and device reach, with explicit synchronisation and every
 //! byte counted.
 
+use crate::held::Lease;
 use crate::{DeviceError, Role};
 use std::any::Any;
 use std::ops::Range;
@@ -59,6 +60,16 @@ pub trait BufferObject: Send + Sync {
     /// Where the driver fails.
     fn sync(&self, direction: Direction, range: Range<u64>) -> Result<(), DeviceError>;
 
+    /// Calls `look` with what the device has. An object that cannot be looked into without a sync
+    /// makes one, and the host's view changes.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    fn peek(&self, look: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        self.sync(Direction::FromDevice, 0..self.size_bytes())?;
+        self.map(look)
+    }
+
     /// The object itself, for its device to recognise.
     fn as_any(&self) -> &dyn Any;
 }
@@ -104,6 +115,8 @@ impl std::ops::Sub for Traffic {
 pub struct Buffer {
     object: Box<dyn BufferObject>,
     usage: Usage,
+    /// The device's account of it, closed when the buffer is dropped.
+    _lease: Option<Lease>,
     written: AtomicU64,
     to_device: AtomicU64,
     from_device: AtomicU64,
@@ -126,11 +139,19 @@ impl Buffer {
         Buffer {
             object,
             usage,
+            _lease: None,
             written: AtomicU64::new(0),
             to_device: AtomicU64::new(0),
             from_device: AtomicU64::new(0),
             read: AtomicU64::new(0),
         }
+    }
+
+    /// Has the buffer counted by its device as long as it lives.
+    #[must_use]
+    pub fn leased(mut self, lease: Lease) -> Buffer {
+        self._lease = Some(lease);
+        self
     }
 
     /// Size in bytes.
@@ -189,10 +210,33 @@ impl Buffer {
     ///
     /// # Errors
     /// Where the buffer cannot be mapped.
-    pub fn read_with(&self, mut look: impl FnMut(&[u8])) -> Result<(), DeviceError> {
-        self.object.map(&mut look)?;
-        self.read.fetch_add(self.size_bytes(), Relaxed);
+    pub fn read_with(&self, look: impl FnMut(&[u8])) -> Result<(), DeviceError> {
+        self.read_range_with(0..self.size_bytes(), look)
+    }
+
+    /// Lets the host look at a range of its mapping in place. Counts as reading it.
+    ///
+    /// # Errors
+    /// Where the range lies outside, or the buffer cannot be mapped.
+    pub fn read_range_with(
+        &self,
+        range: Range<u64>,
+        mut look: impl FnMut(&[u8]),
+    ) -> Result<(), DeviceError> {
+        let len = range.end.saturating_sub(range.start);
+        let range = self.range(range.start, len)?;
+        self.object
+            .map(&mut |view| look(&view[range.start as usize..range.end as usize]))?;
+        self.read.fetch_add(len, Relaxed);
         Ok(())
+    }
+
+    /// Lets a debugger look at what the device has. Counts as nothing: a session never does it.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn peek(&self, mut look: impl FnMut(&[u8])) -> Result<(), DeviceError> {
+        self.object.peek(&mut look)
     }
 
     /// Makes all of one side's bytes visible to the other.

@@ -8,127 +8,25 @@
 //!
 //! [`ProgramCache::load_and_run`] moves what the roles of the slots ask for and nothing else:
 //! `static` slots cross once for each `bo_key`, `input` slots at every call, `output` slots back
-//! after it, `intermediate` slots never.
+//! after it, `intermediate` slots never. [`ProgramCache::run_moving`] moves what a caller says of each
+//! slot: less where values stay in buffers that several programs share (seed 000 D2).
 
 mod disk;
+mod error;
 mod sets;
+mod shared;
 
-pub use sets::{Call, Fill};
+pub use error::{CacheError, Notice};
+pub use sets::{Call, Fill, Move};
 
-use crate::{Buffer, Container, ContentHash, Device, DeviceError, LoadedProgram, Role, Traffic};
+use crate::{Container, ContentHash, Device, DeviceError, LoadedProgram, Traffic};
 use disk::{Disk, Lookup};
-use sets::{BufferSet, Set, Share};
-use std::collections::HashMap;
+use sets::{BufferSet, Set};
+use shared::{Names, Shared};
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Something a person may want to know, though the work goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// The manifest cannot be read; its artifacts count as missing.
-    Manifest {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// An artifact on disk is stale or corrupt and is built again.
-    Rebuilt {
-        /// The program's name.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-    /// An artifact could not be saved; it is used from memory.
-    NotSaved {
-        /// The program's name.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-}
-
-impl std::fmt::Display for Notice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Notice::Manifest { path, reason } => {
-                write!(
-                    f,
-                    "{}: {reason}; its programs are built again",
-                    path.display()
-                )
-            }
-            Notice::Rebuilt { name, reason } => {
-                write!(f, "cached program `{name}` is built again: {reason}")
-            }
-            Notice::NotSaved { name, reason } => {
-                write!(f, "program `{name}` is not saved in the cache: {reason}")
-            }
-        }
-    }
-}
-
-/// Why a call through the cache failed.
-#[derive(Debug, thiserror::Error)]
-pub enum CacheError {
-    /// The device failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The wrong number of arguments.
-    #[error("program `{program}` has {expected} slots, {found} arguments are given")]
-    Arguments {
-        /// The program.
-        program: String,
-        /// Its slots.
-        expected: usize,
-        /// Arguments given.
-        found: usize,
-    },
-    /// No data for a slot that needs some.
-    #[error("{role} slot `{slot}` of `{program}` needs data", role = role.name())]
-    Missing {
-        /// The program.
-        program: String,
-        /// The slot.
-        slot: String,
-        /// Its role.
-        role: Role,
-    },
-    /// Data for a slot that the program overwrites.
-    #[error("{role} slot `{slot}` of `{program}` is overwritten by the program and takes no data",
-        role = role.name())]
-    Unwanted {
-        /// The program.
-        program: String,
-        /// The slot.
-        slot: String,
-        /// Its role.
-        role: Role,
-    },
-    /// Data of the wrong size.
-    #[error("slot `{slot}` of `{program}` has {expected_bytes} bytes, its data {found_bytes}")]
-    Size {
-        /// The program.
-        program: String,
-        /// The slot.
-        slot: String,
-        /// The slot's size.
-        expected_bytes: u64,
-        /// The data's size.
-        found_bytes: u64,
-    },
-    /// A buffer set that belongs to another program.
-    #[error("buffer set `{bo_key}` belongs to program `{holder}`, not `{program}`")]
-    BoKey {
-        /// The key.
-        bo_key: String,
-        /// The program it belongs to.
-        holder: String,
-        /// The program that asked.
-        program: String,
-    },
-}
 
 /// What the cache did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,6 +47,15 @@ pub struct CacheStats {
     pub traffic: Traffic,
 }
 
+/// Bytes of buffers, by what is in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// `static` slots: weights and tables.
+    pub static_bytes: u64,
+    /// All others.
+    pub other_bytes: u64,
+}
+
 type Notify = Box<dyn Fn(&Notice) + Send + Sync>;
 
 /// The cache of one device.
@@ -159,8 +66,7 @@ pub struct ProgramCache {
     artifacts: Mutex<HashMap<ContentHash, Arc<Container>>>,
     loaded: Mutex<HashMap<ContentHash, Arc<dyn LoadedProgram>>>,
     sets: Mutex<HashMap<String, Set>>,
-    /// Filled static buffers by what they hold.
-    shared: Mutex<HashMap<String, Arc<Buffer>>>,
+    shared: Shared,
     stats: Mutex<CacheStats>,
 }
 
@@ -184,7 +90,7 @@ impl ProgramCache {
             artifacts: Mutex::default(),
             loaded: Mutex::default(),
             sets: Mutex::default(),
-            shared: Mutex::default(),
+            shared: Shared::default(),
             stats: Mutex::default(),
         }
     }
@@ -318,10 +224,11 @@ impl ProgramCache {
         inputs: &[Option<&[u8]>],
     ) -> Result<Traffic, CacheError> {
         self.load(container)?;
+        let moves = Move::by_role(container, inputs)?;
         self.with_set(container, bo_key, |set| {
-            set.check(container, inputs, false)?;
+            set.check(container, &moves, false)?;
             let before = set.traffic();
-            set.write_static(container, inputs)?;
+            set.write_static(container, &moves)?;
             Ok(set.traffic() - before)
         })
     }
@@ -329,28 +236,50 @@ impl ProgramCache {
     /// As [`preload`](ProgramCache::preload), but static slots are filled where they lie, so that
     /// weights need no copy besides the buffer: `fill` gets a slot's number and its bytes.
     ///
-    /// `content` names what a static slot holds, or nothing. Slots of any sets with the same name
-    /// and size share one buffer, filled once: programs of several prompt lengths have one copy of
-    /// the weights. Shared buffers live as long as the cache.
+    /// `name` says what a slot shares, or nothing. Slots of any sets with the same name are one
+    /// buffer. A static one is filled once; its name tells its content, so programs of several
+    /// prompt lengths have one copy of the weights. Others are how values pass between programs
+    /// without the host, and how programs that do not run at the same time use the same memory.
+    /// A shared buffer lives as long as a set has it.
     ///
     /// # Errors
-    /// What `fill` returns and what the device says. The slot then counts as empty.
+    /// What `fill` returns and what the device says: the slot then counts as empty.
+    /// [`CacheError::Shared`] where a slot that is not static cannot have the buffer of its name.
     pub fn preload_with<E: From<CacheError>>(
         &self,
         container: &Container,
         bo_key: &str,
-        content: &dyn Fn(usize) -> Option<String>,
+        name: &dyn Fn(usize) -> Option<String>,
         fill: &mut Fill<'_, E>,
     ) -> Result<Traffic, E> {
         self.load(container).map_err(CacheError::from)?;
-        let share = |slot| lock(&self.shared).get(&content(slot)?).cloned();
-        self.with_set_sharing(container, bo_key, &share, |set| {
+        self.with_set_named(container, bo_key, name, |set| {
             let before = set.traffic();
             set.fill_static(container, fill, |slot, buffer| {
-                if let Some(name) = content(slot) {
-                    lock(&self.shared).entry(name).or_insert(buffer.clone());
+                if let Some(name) = name(slot) {
+                    self.shared.insert(name, buffer);
                 }
             })?;
+            Ok(set.traffic() - before)
+        })
+    }
+
+    /// Fills some static slots of a `bo_key` anew: a table whose positions have moved. Sets that share
+    /// their buffers see the new content.
+    ///
+    /// # Errors
+    /// What `fill` returns and what the device says: the slot then counts as empty.
+    pub fn refill<E: From<CacheError>>(
+        &self,
+        container: &Container,
+        bo_key: &str,
+        slots: &[usize],
+        fill: &mut Fill<'_, E>,
+    ) -> Result<Traffic, E> {
+        self.with_set_named(container, bo_key, &|_| None, |set| {
+            let before = set.traffic();
+            set.empty(slots);
+            set.fill_static(container, fill, |_, _| {})?;
             Ok(set.traffic() - before)
         })
     }
@@ -368,39 +297,81 @@ impl ProgramCache {
         bo_key: &str,
         inputs: &[Option<&[u8]>],
     ) -> Result<Call, CacheError> {
+        let moves = Move::by_role(container, inputs)?;
         let mut outputs = vec![Vec::new(); container.slots().len()];
-        let mut call = self.load_and_run_with(container, bo_key, inputs, |slot, bytes| {
+        let mut call = self.run_moving(container, bo_key, &moves, |slot, bytes| {
             outputs[slot] = bytes.to_vec();
         })?;
         call.outputs = outputs;
         Ok(call)
     }
 
-    /// As [`load_and_run`](ProgramCache::load_and_run), but shows each output, by slot, where it
-    /// lies instead of copying it.
+    /// Runs a program on the buffers of a `bo_key`, moving what `moves` says of each slot and nothing
+    /// else. Bytes that are read are shown, by slot, where they lie.
     ///
     /// # Errors
     /// As [`load_and_run`](ProgramCache::load_and_run).
-    pub fn load_and_run_with(
+    pub fn run_moving(
         &self,
         container: &Container,
         bo_key: &str,
-        inputs: &[Option<&[u8]>],
+        moves: &[Move<'_>],
         output: impl FnMut(usize, &[u8]),
     ) -> Result<Call, CacheError> {
         let program = self.load(container)?;
         let call = self.with_set(container, bo_key, |set| {
-            set.check(container, inputs, true)?;
-            set.run(&*self.device, &program, container, inputs, output)
+            set.check(container, moves, true)?;
+            set.run(&*self.device, &program, container, moves, output)
         })?;
         lock(&self.stats).calls += 1;
         Ok(call)
     }
 
-    /// Frees the buffers of a `bo_key`; the next call allocates and writes everything anew.
-    /// Whether there were any.
+    /// What the device has in a slot of a `bo_key`, intermediate ones too: for finding defects.
+    /// Counted nowhere, and on a virtual device without effect on the host's view.
+    ///
+    /// # Errors
+    /// [`CacheError::NoSlot`], and what the device says.
+    pub fn peek(&self, bo_key: &str, slot: usize) -> Result<Vec<u8>, CacheError> {
+        let set = lock(&self.sets).get(bo_key).cloned();
+        let set = set.as_ref().map(|set| lock(set));
+        let buffers = set.iter().filter_map(|set| set.as_ref());
+        let buffers = buffers.map(BufferSet::buffers).next().unwrap_or_default();
+        let buffer = buffers.get(slot).ok_or_else(|| CacheError::NoSlot {
+            bo_key: bo_key.to_owned(),
+            slot,
+            n_slots: buffers.len(),
+        })?;
+        let mut bytes = Vec::new();
+        buffer.peek(|view| bytes = view.to_vec())?;
+        Ok(bytes)
+    }
+
+    /// Memory of all sets, a shared buffer counted once.
+    pub fn memory(&self) -> Memory {
+        let sets: Vec<Set> = lock(&self.sets).values().cloned().collect();
+        let mut seen = HashSet::new();
+        let mut memory = Memory::default();
+        for set in &sets {
+            let set = lock(set);
+            let Some(set) = &*set else { continue };
+            for (buffer, is_static) in set.buffers().iter().zip(set.statics()) {
+                if seen.insert(Arc::as_ptr(buffer)) {
+                    match is_static {
+                        true => memory.static_bytes += buffer.size_bytes(),
+                        false => memory.other_bytes += buffer.size_bytes(),
+                    }
+                }
+            }
+        }
+        memory
+    }
+
+    /// Frees the buffers of a `bo_key` that no other shares; the next call allocates and writes
+    /// everything anew. Whether there were any.
     pub fn forget(&self, bo_key: &str) -> bool {
-        lock(&self.sets).remove(bo_key).is_some()
+        let set = lock(&self.sets).remove(bo_key);
+        set.is_some_and(|set| lock(&set).is_some())
     }
 
     /// Works on the set of a `bo_key`, made if need be; calls with the same key follow each other.
@@ -410,15 +381,15 @@ impl ProgramCache {
         bo_key: &str,
         work: impl FnOnce(&mut BufferSet) -> Result<T, CacheError>,
     ) -> Result<T, CacheError> {
-        self.with_set_sharing(container, bo_key, &|_| None, work)
+        self.with_set_named(container, bo_key, &|_| None, work)
     }
 
-    /// As [`with_set`](ProgramCache::with_set); a set made here takes the shared buffers it finds.
-    fn with_set_sharing<T, E: From<CacheError>>(
+    /// As [`with_set`](ProgramCache::with_set); slots of a set made here have their names' buffers.
+    fn with_set_named<T, E: From<CacheError>>(
         &self,
         container: &Container,
         bo_key: &str,
-        share: Share<'_>,
+        name: Names<'_>,
         work: impl FnOnce(&mut BufferSet) -> Result<T, E>,
     ) -> Result<T, E> {
         let set = lock(&self.sets)
@@ -429,8 +400,7 @@ impl ProgramCache {
         let set = match &mut *set {
             Some(set) => set,
             none => {
-                let made = BufferSet::alloc(&*self.device, container, share);
-                let made = made.map_err(CacheError::from)?;
+                let made = BufferSet::alloc(&*self.device, container, name, &self.shared)?;
                 lock(&self.stats).allocated_bytes += made.allocated_bytes();
                 none.insert(made)
             }

@@ -56,6 +56,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("alloc", buffers::alloc),
     ("map_and_sync", buffers::map_and_sync),
     ("accounting", buffers::accounting),
+    ("memory", buffers::memory),
     ("run", programs::run),
     ("needs_sync", programs::needs_sync),
     ("leaves_inputs_alone", programs::leaves_inputs_alone),
@@ -68,6 +69,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("keeps_alive", programs::keeps_alive),
     ("threads", programs::threads),
     ("fault", programs::fault),
+    ("held", programs::held),
     ("cache", cache),
 ];
 

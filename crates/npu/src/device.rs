@@ -1,6 +1,11 @@
 //! The device contract: `info · alloc · map/sync · load · submit → fence · wait`. Mapping and
 //! syncing are the [`Buffer`]'s.
 
+mod error;
+
+pub use error::{DeviceError, ErrorPlace};
+
+use crate::held::Held;
 use crate::{Buffer, Container, Energy, Provenance, Slot, Trace, Usage};
 use std::any::Any;
 use std::sync::Arc;
@@ -80,102 +85,13 @@ pub struct Completion {
     pub energy: Option<Energy>,
 }
 
-/// What can go wrong on a device.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum DeviceError {
-    /// No memory for a buffer.
-    #[error("a buffer of {asked_bytes} bytes does not fit: {available_bytes} are available")]
-    OutOfMemory {
-        /// What was asked for.
-        asked_bytes: u64,
-        /// What was left.
-        available_bytes: u64,
-    },
-    /// A buffer beyond what the device can address.
-    #[error("a buffer of {asked_bytes} bytes: one buffer has at most {max_bytes}")]
-    BufferTooLarge {
-        /// What was asked for.
-        asked_bytes: u64,
-        /// The limit.
-        max_bytes: u64,
-    },
-    /// A buffer of no bytes.
-    #[error("a buffer needs at least one byte")]
-    EmptyBuffer,
-    /// An access outside a buffer.
-    #[error("bytes {offset} .. {offset} + {len} lie outside a buffer of {size_bytes}")]
-    Range {
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        len: u64,
-        /// Size of the buffer.
-        size_bytes: u64,
-    },
-    /// A program for another kind of device.
-    #[error("the program is for `{found}`, the device runs `{expected}`")]
-    Target {
-        /// The device's target.
-        expected: String,
-        /// The program's.
-        found: String,
-    },
-    /// A program that the device refuses.
-    #[error("program `{program}` is refused: {reason}")]
-    Refused {
-        /// The program's name.
-        program: String,
-        /// Every reason.
-        reason: String,
-    },
-    /// A program that another device loaded.
-    #[error("program `{0}` was loaded by another device")]
-    ForeignProgram(String),
-    /// A buffer that another device made.
-    #[error("the buffer belongs to another device")]
-    ForeignBuffer,
-    /// The wrong number of buffers.
-    #[error("program `{program}` has {expected} slots, {found} buffers are bound")]
-    Bindings {
-        /// The program's name.
-        program: String,
-        /// Its slots.
-        expected: usize,
-        /// Buffers given.
-        found: usize,
-    },
-    /// A buffer of the wrong size.
-    #[error("slot `{slot}` of `{program}` has {expected_bytes} bytes, its buffer {found_bytes}")]
-    BindingSize {
-        /// The program's name.
-        program: String,
-        /// The slot's name.
-        slot: String,
-        /// The slot's size.
-        expected_bytes: u64,
-        /// The buffer's size.
-        found_bytes: u64,
-    },
-    /// A fence that the device did not give, or gave and answered already.
-    #[error("the fence is not one of this device's")]
-    UnknownFence,
-    /// The program failed while it ran.
-    #[error("program `{program}` failed: {reason}")]
-    Fault {
-        /// The program's name.
-        program: String,
-        /// What happened.
-        reason: String,
-    },
-    /// The driver or the operating system failed.
-    #[error("{0}")]
-    Driver(String),
-}
-
 /// A device. Calls may come from several threads at once.
 pub trait Device: Send + Sync {
     /// What it is.
     fn info(&self) -> &DeviceInfo;
+
+    /// What it holds for its users at the moment: programs and buffers that were not dropped yet.
+    fn held(&self) -> Held;
 
     /// Makes a buffer of exactly that size, zeroed on both sides.
     ///

@@ -7,6 +7,7 @@
 //! | [`element`], [`slot`] | element types, argument lists and their roles |
 //! | [`buffer`] | buffer objects: mapped, explicitly synchronised, accounted; [`ram`] for virtual devices |
 //! | [`device`] | the contract: info, alloc, load, submit, wait |
+//! | [`held`] | what a device holds: programs, buffers, bytes |
 //! | [`container`] | a compiled program as bytes, with its content hash |
 //! | [`cache`] | artifacts on disk, loaded handles, buffer sets by `bo_key` |
 //! | [`conformance`] | what any device must pass |
@@ -21,17 +22,19 @@ pub mod container;
 pub mod device;
 pub mod element;
 pub mod energy;
+pub mod held;
 pub mod provenance;
 pub mod ram;
 pub mod slot;
 pub mod trace;
 
 pub use buffer::{Buffer, BufferObject, Direction, Traffic, Usage};
-pub use cache::{CacheError, CacheStats, Call, Notice, ProgramCache};
+pub use cache::{CacheError, CacheStats, Call, Move, Notice, ProgramCache};
 pub use container::{Container, ContainerError, ContentHash};
-pub use device::{Completion, Device, DeviceError, DeviceInfo, Fence, LoadedProgram};
+pub use device::{Completion, Device, DeviceError, DeviceInfo, ErrorPlace, Fence, LoadedProgram};
 pub use element::Element;
 pub use energy::Energy;
+pub use held::Held;
 pub use provenance::Provenance;
 pub use slot::{Role, Slot};
 pub use trace::Trace;

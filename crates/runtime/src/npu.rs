@@ -12,18 +12,23 @@
 //! bits: flash attention deals its keys to the cascade's stages by the plan's length.
 
 mod attention;
+mod check;
 mod counters;
 mod error;
 mod generate;
 mod host;
 mod model;
+mod observe;
 mod pass;
+mod prepared;
 mod session;
 mod weights;
 
+pub use check::{CheckSummary, Finding, OpCheck, Wrong};
 pub use counters::{Counters, PhaseCounters};
 pub use error::NpuError;
 pub use generate::generate;
 pub use millrace_xdna2::lower::{Feature, Features, Mode};
 pub use model::{NpuModel, NpuOptions};
+pub use observe::{Observation, Observer};
 pub use session::NpuSession;

@@ -3,7 +3,7 @@
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Traffic;
-use millrace_runtime::npu::{Features, Mode, NpuError, NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::npu::{Feature, Features, Mode, NpuError, NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::sampling::argmax;
 use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel};
 use millrace_xdna2::device::{Injection, VirtualDevice};
@@ -154,47 +154,157 @@ fn chunks_agree_with_the_engine() {
     assert_eq!(session.prefill(&prompt).unwrap(), found);
 }
 
+/// A mode with prompts padded to 64 tokens.
+fn mode(mode: Mode) -> NpuOptions {
+    NpuOptions {
+        features: Features::of(mode),
+        ..padded_to(64)
+    }
+}
+
+fn bytes(written_elems: usize, read_elems: usize) -> Traffic {
+    let (written_bytes, read_bytes) = (2 * written_elems as u64, 2 * read_elems as u64);
+    Traffic {
+        written_bytes,
+        to_device_bytes: written_bytes,
+        from_device_bytes: read_bytes,
+        read_bytes,
+    }
+}
+
+/// What a prompt of so many tokens and then a single one moved, with their dispatches.
+fn moved(npu: &Arc<NpuModel>, n_tokens: u32) -> [(Traffic, u64); 2] {
+    let mut session = NpuSession::new(npu);
+    session.prefill(&noise(n_tokens, 3)).unwrap();
+    session.decode(7).unwrap();
+    let counters = *session.counters();
+    session.decode(8).unwrap();
+    let again = session.counters().decode;
+    assert_eq!(again.device_ns, 2 * counters.decode.device_ns);
+    assert!(again.device_ns > 0);
+    let second = again.traffic - counters.decode.traffic;
+    assert_eq!(second, counters.decode.traffic);
+    [counters.prefill, counters.decode].map(|phase| (phase.traffic, phase.n_dispatches))
+}
+
 /// Bytes that crossed, against what seed 000 B5 and B6 say of each call: inputs are written and
 /// synced, outputs synced and read, nothing else moves.
 #[test]
-fn a_pass_moves_inputs_and_outputs_only() {
+fn a_reference_pass_moves_inputs_and_outputs() {
     let model = demo();
-    let npu = load(&model, padded_to(64));
+    let npu = load(&model, mode(Mode::Reference));
     let loaded = npu.loaded_traffic();
     assert_eq!((loaded.from_device_bytes, loaded.read_bytes), (0, 0));
-    let mut session = NpuSession::new(&npu);
-    session.prefill(&prompt(&model)).unwrap();
-    session.decode(7).unwrap();
-    let before = *session.counters();
-    session.decode(8).unwrap();
-    let decode = session.counters().decode;
-    let n_layers = model.model().config.n_layers as u64;
-    assert_eq!(
-        decode.n_dispatches - before.decode.n_dispatches,
-        2 * n_layers + 1
-    );
-    assert_eq!(before.prefill.n_dispatches, 3 * n_layers + 1);
-    let moved = decode.traffic - before.decode.traffic;
-    assert_eq!(moved, decode_traffic(&model));
-    assert_eq!(decode.device_ns, 2 * before.decode.device_ns);
-    assert!(decode.device_ns > 0);
-}
-
-/// Slots of a token's calls by the program table of seed 000 B5: `rms_gemv_rope` takes x and the two
-/// rows of angles and gives q, k, v; `o_gemv_ffn` takes attention and residual and gives the block's
-/// output; the head takes a row and gives the vocabulary.
-fn decode_traffic(model: &LoadedModel) -> Traffic {
     let config = &model.model().config;
     let (q, kv, d) = (config.q_width(), config.kv_width(), config.d_model);
-    let written = config.n_layers * (d + q + kv + q + d) + d;
-    let read = config.n_layers * (q + 2 * kv + d) + config.vocab_size;
-    let bytes = |elems: usize| 2 * elems as u64;
-    Traffic {
-        written_bytes: bytes(written),
-        to_device_bytes: bytes(written),
-        from_device_bytes: bytes(read),
-        read_bytes: bytes(read),
+    let (n, n_layers, vocab) = (64, config.n_layers, config.vocab_size);
+    let [prefill, decode] = moved(&npu, 10);
+    // x · q, k, v → q, k, v → attention · attention, residual → the block's output.
+    let written = n * n_layers * (d + q + 2 * kv + q + d) + d;
+    let read = n * n_layers * (q + 2 * kv + q + d) + vocab;
+    assert_eq!(prefill, (bytes(written, read), 3 * n_layers as u64 + 1));
+    // x and two rows of angles → q, k, v · attention, residual → the block's output.
+    let written = n_layers * (d + q + kv + q + d) + d;
+    let read = n_layers * (q + 2 * kv + d) + vocab;
+    assert_eq!(decode, (bytes(written, read), 2 * n_layers as u64 + 1));
+}
+
+/// With values in common buffers the host writes what it computed and reads what it computes with: the
+/// embeddings, keys and values of real tokens, the row before the head, logits; in decode also the
+/// angles, queries, and what attention gave.
+#[test]
+fn a_pass_with_aliases_moves_what_the_host_computes_with() {
+    let model = demo();
+    let config = &model.model().config;
+    let (q, kv, d) = (config.q_width(), config.kv_width(), config.d_model);
+    let (n_layers, vocab) = (config.n_layers, config.vocab_size);
+    let mut options = mode(Mode::Best);
+    options.features = options.features.without(Feature::CachedAttention);
+    for merged in [true, false] {
+        if !merged {
+            options.features = options.features.without(Feature::MergedBlocks);
+        }
+        let saved = if merged { n_layers as u64 - 1 } else { 0 };
+        let [prefill, decode] = moved(&load(&model, options.clone()), 10);
+        let expected = bytes(64 * d + d, 10 * n_layers * 2 * kv + d + vocab);
+        assert_eq!(prefill, (expected, 3 * n_layers as u64 + 1 - saved));
+        let expected = bytes(
+            d + q + kv + n_layers * q + d,
+            n_layers * (q + 2 * kv) + d + vocab,
+        );
+        assert_eq!(decode, (expected, 2 * n_layers as u64 + 1 - saved));
     }
+}
+
+/// Where values lie and which programs share a dispatch changes no bit: of prompts, tokens, chunks
+/// whose tables move, and two sequences that take turns on the same registers.
+#[test]
+fn aliases_and_merged_blocks_change_no_bit() {
+    let model = demo();
+    let features = Features::of(Mode::Best).without(Feature::CachedAttention);
+    let run = |features| {
+        let options = NpuOptions {
+            features,
+            ..padded_to(64)
+        };
+        let npu = load(&model, options);
+        let mut sessions = [NpuSession::new(&npu), NpuSession::new(&npu)];
+        let mut logits = Vec::new();
+        for turn in 0..3 {
+            for (i, session) in sessions.iter_mut().enumerate() {
+                let salt = 5 * turn + i as u32;
+                logits.push(
+                    session
+                        .prefill(&noise(20 + 60 * salt % 130, salt))
+                        .unwrap()
+                        .to_vec(),
+                );
+                logits.push(session.decode(salt).unwrap().to_vec());
+            }
+        }
+        logits
+    };
+    let expected = run(features
+        .without(Feature::Alias)
+        .without(Feature::MergedBlocks));
+    assert!(run(features) == expected);
+    assert!(run(features.without(Feature::MergedBlocks)) == expected);
+    assert!(run(features.without(Feature::Alias)) == expected);
+}
+
+/// Buffers on the device are those of the plans in use, weights once; registers serve all layers and
+/// all lengths of prompts.
+#[test]
+fn memory_holds_weights_once_and_registers() {
+    let model = demo();
+    let options = || NpuOptions {
+        prefill_tokens: None,
+        ..mode(Mode::Best)
+    };
+    let npu = load(&model, options());
+    logits_of(&npu, &noise(100, 1));
+    let long = npu.memory();
+    assert_eq!(
+        npu.cache_stats().allocated_bytes,
+        long.static_bytes + long.other_bytes
+    );
+    // A shorter prompt needs its own small registers and tables; a second session nothing.
+    logits_of(&npu, &noise(10, 1));
+    let both = npu.memory();
+    let config = &model.model().config;
+    let tables = 2 * 64 * (config.q_width() + config.kv_width()) as u64;
+    assert_eq!(both.static_bytes, long.static_bytes + tables);
+    logits_of(&npu, &noise(90, 2));
+    assert_eq!(npu.memory(), both);
+    let apart = load(
+        &model,
+        NpuOptions {
+            features: options().features.without(Feature::Alias),
+            ..options()
+        },
+    );
+    logits_of(&apart, &noise(100, 1));
+    assert!(apart.memory().other_bytes > long.other_bytes * config.n_layers as u64 / 2 * 3 / 2);
 }
 
 /// Buckets share one copy of the weights.
@@ -209,6 +319,44 @@ fn a_second_bucket_loads_tables_only() {
     let config = &model.model().config;
     let tables = 2 * 128 * (config.q_width() + config.kv_width()) as u64;
     assert_eq!(second.written_bytes, tables);
+}
+
+/// An observer sees every call in order, with all its slots, and changes nothing.
+#[test]
+fn an_observer_sees_every_call() {
+    let model = demo();
+    let npu = load(&model, padded_to(64));
+    let tokens = prompt(&model);
+    let mut session = NpuSession::new(&npu);
+    let expected = session.prefill(&tokens).unwrap().to_vec();
+    let traffic = session.counters().prefill.traffic;
+    let (told, seen) = std::sync::mpsc::channel();
+    let n_tokens = tokens.len();
+    session.truncate(0);
+    session.observe(Some(Box::new(move |o| {
+        assert_eq!((o.first, o.n_real), (0, n_tokens));
+        assert!(o.plan.calls().any(|call| call == o.call));
+        for (slot, declared) in o.plan.programs[o.call.program]
+            .program
+            .slots
+            .iter()
+            .enumerate()
+        {
+            let bytes = o.cache.peek(o.key, slot).unwrap();
+            assert_eq!(Some(bytes.len() as u64), declared.size_bytes());
+            assert!(bytes.iter().any(|&byte| byte != 0), "{}: {slot}", o.key);
+        }
+        told.send(o.call.set.clone()).unwrap();
+    })));
+    assert!(session.prefill(&tokens).unwrap() == expected);
+    session.observe(None);
+    let seen: Vec<String> = seen.iter().collect();
+    assert_eq!(
+        seen.len() as u64,
+        session.counters().prefill.n_dispatches / 2
+    );
+    assert_eq!(seen.last().map(String::as_str), Some("lm_head_gemv"));
+    assert_eq!(session.counters().prefill.traffic - traffic, traffic);
 }
 
 #[test]

@@ -1,33 +1,35 @@
 //! The virtual NPU2 as a [`Device`]: programs are verified, run functionally, and timed by the
-//! model. Times say `modelled(profile)`.
+//! model. Times and energies say `modelled(profile)`.
+
+mod inject;
+
+pub use inject::Injection;
 
 use crate::functional::{self, Fault};
 use crate::program::codec::TARGET;
 use crate::{Machine, Profile, Program, timing, verify};
+use inject::{Event, Injections};
 use millrace_kernels::Cpu;
 use millrace_npu::device::{check_bindings, unique_number};
+use millrace_npu::held::{Held, Holdings, Lease};
 use millrace_npu::ram::RamBuffer;
 use millrace_npu::{
-    Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Fence, LoadedProgram,
-    Provenance, Slot, Usage,
+    Buffer, Completion, Container, Device, DeviceError, DeviceInfo, ErrorPlace, Fence,
+    LoadedProgram, Provenance, Role, Slot, Usage,
 };
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory that buffers can take together: a host's, of which the NPU has no share of its own.
+/// Memory that buffers can take together unless [`VirtualDevice::with_memory`] says otherwise. An
+/// NPU has none of its own: buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
 const MEMORY_BYTES: u64 = 16 << 30;
 
-/// A failure to be had on purpose, for testing what is above a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Injection {
-    /// The program does not run and the wait ends as a timeout would.
-    Timeout,
-    /// The program stops after so many units of work ([`functional::Options::max_units`]) a
-    /// launch, with outputs half written.
-    StopAfter(u64),
-}
+/// How long a device waits for a submission before it stops it.
+///
+/// Source: the Linux driver amdxdna, whose command timeout is 2 s unless its module is told another.
+const TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// An NPU2 that is not there.
 pub struct VirtualDevice {
@@ -39,7 +41,18 @@ pub struct VirtualDevice {
     cpu: Mutex<Cpu>,
     next: AtomicU64,
     ended: Mutex<HashMap<u64, Result<Completion, DeviceError>>>,
-    injections: Mutex<VecDeque<Injection>>,
+    holdings: Arc<Holdings>,
+    injections: Mutex<Injections>,
+    life: Mutex<Life>,
+}
+
+/// Whether the device is there, and whose programs and buffers it knows.
+struct Life {
+    is_lost: bool,
+    /// Owner of what was made since it last came back.
+    owner: u64,
+    /// Owners of what was lost.
+    former: Vec<u64>,
 }
 
 /// A verified program.
@@ -48,6 +61,7 @@ struct Loaded {
     program: Program,
     /// Predicted once: times do not depend on data.
     duration_ns: u64,
+    _lease: Lease,
 }
 
 impl LoadedProgram for Loaded {
@@ -61,6 +75,18 @@ impl LoadedProgram for Loaded {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+/// Where a fault is.
+fn place_of(program: &Program, fault: &Fault) -> ErrorPlace {
+    let site = fault.site();
+    let slot = site.slot.and_then(|slot| program.slots.get(slot));
+    ErrorPlace {
+        program: program.name.clone(),
+        launch: fault.launch().map(str::to_owned),
+        core: site.core,
+        slot: slot.map(|slot| slot.name.clone()),
     }
 }
 
@@ -92,60 +118,194 @@ impl VirtualDevice {
             cpu: Mutex::new(cpu),
             next: AtomicU64::new(0),
             ended: Mutex::default(),
+            holdings: Holdings::new(MEMORY_BYTES),
             injections: Mutex::default(),
+            life: Mutex::new(Life {
+                is_lost: false,
+                owner: unique_number(),
+                former: Vec::new(),
+            }),
         }
     }
 
-    /// Makes a coming submission fail: the first injected is the first to happen.
+    /// The same with so many bytes for all buffers together. For a device that holds nothing yet.
+    #[must_use]
+    pub fn with_memory(mut self, memory_bytes: u64) -> VirtualDevice {
+        self.info.memory_bytes = memory_bytes;
+        self.info.max_buffer_bytes = self.info.max_buffer_bytes.min(memory_bytes);
+        self.holdings = Holdings::new(memory_bytes);
+        self
+    }
+
+    /// Has the next event of its kind fail.
     pub fn inject(&self, injection: Injection) {
-        lock(&self.injections).push_back(injection);
+        self.inject_after(0, injection);
+    }
+
+    /// Has an event fail after `n_passed` others of its kind: the fourth submission, the second
+    /// allocation.
+    pub fn inject_after(&self, n_passed: u64, injection: Injection) {
+        lock(&self.injections).add(n_passed, injection);
+    }
+
+    /// Takes back every injection that has not happened, and the standing ones.
+    pub fn clear_injections(&self) {
+        lock(&self.injections).clear();
+    }
+
+    /// Brings a lost device back. What was on it is gone.
+    pub fn revive(&self) {
+        lock(&self.life).is_lost = false;
+    }
+
+    /// Takes the device away, with what is on it. Results that nobody has fetched are lost too.
+    pub fn lose(&self) {
+        let mut life = lock(&self.life);
+        life.is_lost = true;
+        let owner = std::mem::replace(&mut life.owner, unique_number());
+        life.former.push(owner);
+        for outcome in lock(&self.ended).values_mut() {
+            *outcome = Err(self.lost(None));
+        }
+    }
+
+    fn lost(&self, place: Option<ErrorPlace>) -> DeviceError {
+        DeviceError::Lost {
+            device: self.info.name.clone(),
+            place: place.map(Box::new),
+        }
+    }
+
+    /// The owner of what is made at this moment.
+    fn owner(&self) -> Result<u64, DeviceError> {
+        let life = lock(&self.life);
+        match life.is_lost {
+            true => Err(self.lost(None)),
+            false => Ok(life.owner),
+        }
+    }
+
+    fn stale(&self, what: String) -> DeviceError {
+        DeviceError::Stale {
+            device: self.info.name.clone(),
+            what,
+        }
+    }
+
+    fn loaded<'a>(&self, program: &'a dyn LoadedProgram) -> Result<&'a Loaded, DeviceError> {
+        let owner = self.owner()?;
+        let loaded = program.as_any().downcast_ref::<Loaded>();
+        match loaded {
+            Some(loaded) if loaded.owner == owner => Ok(loaded),
+            Some(loaded) if lock(&self.life).former.contains(&loaded.owner) => {
+                Err(self.stale(format!("program `{}`", program.name())))
+            }
+            _ => Err(DeviceError::ForeignProgram(program.name().to_owned())),
+        }
+    }
+
+    fn object<'a>(&self, buffer: &'a Buffer) -> Result<&'a RamBuffer, DeviceError> {
+        let owner = self.owner()?;
+        RamBuffer::of(buffer, owner).map_err(|error| {
+            let life = lock(&self.life);
+            let mut former = life.former.iter();
+            match former.any(|&owner| RamBuffer::of(buffer, owner).is_ok()) {
+                true => self.stale("a buffer".to_owned()),
+                false => error,
+            }
+        })
     }
 
     /// Runs a program on the device's side of its buffers.
     fn execute(&self, loaded: &Loaded, buffers: &[Arc<Buffer>]) -> Result<Completion, DeviceError> {
-        let fault = |reason: String| DeviceError::Fault {
-            program: loaded.program.name.clone(),
-            reason,
-        };
         // Taken before the buffers, so that two submissions do not wait for each other's.
         let cpu = lock(&self.cpu);
+        let injected = lock(&self.injections).take(Event::Submission);
         let mut options = functional::Options::new(&cpu);
-        match lock(&self.injections).pop_front() {
-            None => {}
-            Some(Injection::Timeout) => return Err(fault("timed out (injected)".to_owned())),
-            Some(Injection::StopAfter(units)) => options.max_units = units,
-        }
+        options.stop_after = match injected {
+            None => None,
+            Some(Injection::StopAfter(units)) => Some(units),
+            Some(_) => Some(0),
+        };
         let mut sides = Vec::with_capacity(buffers.len());
-        for buffer in buffers {
-            sides.push(RamBuffer::of(buffer, self.number)?.device_mut());
+        for (slot, buffer) in loaded.program.slots.iter().zip(buffers) {
+            let object = self.object(buffer)?;
+            sides.push(match slot.role {
+                // No program writes it: rule XD508.
+                Role::Static => object.device_lent(),
+                _ => object.device_mut(),
+            });
         }
         let mut content: Vec<Vec<u8>> =
             sides.iter_mut().map(|s| std::mem::take(&mut **s)).collect();
-        let result = functional::run(&loaded.program, &mut content, &options);
+        let program = &loaded.program;
+        let result = functional::run(program, &mut content, &options);
+        if result.is_ok() {
+            let injections = lock(&self.injections);
+            for slot in injections.corrupted(&program.name, &program.slots) {
+                inject::corrupt(program.slots[slot].element, &mut content[slot]);
+            }
+        }
         for (side, content) in sides.iter_mut().zip(content) {
             **side = content;
         }
-        result.map_err(|found: Fault| fault(found.to_string()))?;
-        Ok(Completion {
-            duration_ns: loaded.duration_ns,
-            provenance: self.info.provenance.clone(),
-            trace: None,
-            energy: None,
-        })
+        self.outcome(loaded, injected, result.err())
+    }
+
+    /// What the host is told.
+    fn outcome(
+        &self,
+        loaded: &Loaded,
+        injected: Option<Injection>,
+        fault: Option<Fault>,
+    ) -> Result<Completion, DeviceError> {
+        let place = fault.as_ref().map_or_else(
+            || ErrorPlace::of(loaded.name()),
+            |fault| place_of(&loaded.program, fault),
+        );
+        let reason = fault.as_ref().map(|fault| match (&injected, fault) {
+            (Some(_), Fault::Budget { .. }) => format!("the array stopped; {}", fault.reason()),
+            _ => fault.reason(),
+        });
+        match (injected, reason) {
+            (Some(Injection::Lose), _) => {
+                self.lose();
+                Err(self.lost(Some(place)))
+            }
+            (Some(Injection::Timeout), reason) => Err(DeviceError::Timeout {
+                place: Box::new(place),
+                after_ns: TIMEOUT_NS,
+                reason: reason.unwrap_or_else(|| "it never reported its end".to_owned()),
+            }),
+            (_, Some(reason)) => Err(DeviceError::Fault {
+                place: Box::new(place),
+                reason,
+            }),
+            (_, None) => Ok(Completion {
+                duration_ns: loaded.duration_ns,
+                provenance: self.info.provenance.clone(),
+                trace: None,
+                energy: None,
+            }),
+        }
     }
 
     /// A buffer has one place in memory; a program that reads one slot and writes another must not
     /// find both there.
-    fn check_distinct(&self, name: &str, buffers: &[Arc<Buffer>]) -> Result<(), DeviceError> {
+    fn check_distinct(&self, loaded: &Loaded, buffers: &[Arc<Buffer>]) -> Result<(), DeviceError> {
         let mut objects = Vec::with_capacity(buffers.len());
         for buffer in buffers {
-            objects.push(std::ptr::from_ref(RamBuffer::of(buffer, self.number)?));
+            objects.push(std::ptr::from_ref(self.object(buffer)?));
         }
         for (slot, object) in objects.iter().enumerate() {
             if let Some(other) = objects[..slot].iter().position(|earlier| earlier == object) {
                 return Err(DeviceError::Refused {
-                    program: name.to_owned(),
-                    reason: format!("slots {other} and {slot} are bound to one buffer"),
+                    program: loaded.name().to_owned(),
+                    reason: format!(
+                        "slots `{}` and `{}` are bound to one buffer",
+                        loaded.slots()[other].name,
+                        loaded.slots()[slot].name
+                    ),
                 });
             }
         }
@@ -158,24 +318,32 @@ impl Device for VirtualDevice {
         &self.info
     }
 
+    fn held(&self) -> Held {
+        self.holdings.held()
+    }
+
     fn alloc(&self, size_bytes: u64, usage: Usage) -> Result<Arc<Buffer>, DeviceError> {
+        let owner = self.owner()?;
         let max_bytes = self.info.max_buffer_bytes;
-        if size_bytes > self.info.memory_bytes {
-            return Err(DeviceError::OutOfMemory {
-                asked_bytes: size_bytes,
-                available_bytes: self.info.memory_bytes,
-            });
-        }
-        if size_bytes > max_bytes {
+        if (max_bytes + 1..=self.info.memory_bytes).contains(&size_bytes) {
             return Err(DeviceError::BufferTooLarge {
                 asked_bytes: size_bytes,
                 max_bytes,
             });
         }
-        RamBuffer::alloc(self.number, size_bytes, usage, self.info.memory_bytes).map(Arc::new)
+        let lease = self.holdings.buffer(size_bytes)?;
+        if lock(&self.injections).take(Event::Allocation).is_some() {
+            return Err(DeviceError::NotPinned {
+                asked_bytes: size_bytes,
+                reason: "cannot allocate memory (injected)".to_owned(),
+            });
+        }
+        let buffer = RamBuffer::alloc(owner, size_bytes, usage, size_bytes)?;
+        Ok(Arc::new(buffer.leased(lease)))
     }
 
     fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError> {
+        let owner = self.owner()?;
         if container.target() != TARGET {
             return Err(DeviceError::Target {
                 expected: TARGET.to_owned(),
@@ -186,6 +354,9 @@ impl Device for VirtualDevice {
             program: container.name().to_owned(),
             reason,
         };
+        if lock(&self.injections).take(Event::Load).is_some() {
+            return Err(refused("no hardware context is free (injected)".to_owned()));
+        }
         let program =
             Program::from_container(container).map_err(|error| refused(error.to_string()))?;
         verify(&program, &self.machine).map_err(|refusals| {
@@ -195,9 +366,10 @@ impl Device for VirtualDevice {
         let timing = timing::predict(&program, &self.machine, &self.profile)
             .map_err(|error| refused(error.to_string()))?;
         Ok(Arc::new(Loaded {
-            owner: self.number,
+            owner,
             program,
             duration_ns: timing.total_ns.round() as u64,
+            _lease: self.holdings.program(),
         }))
     }
 
@@ -206,11 +378,9 @@ impl Device for VirtualDevice {
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
     ) -> Result<Fence, DeviceError> {
-        let loaded = (program.as_any().downcast_ref::<Loaded>())
-            .filter(|loaded| loaded.owner == self.number)
-            .ok_or_else(|| DeviceError::ForeignProgram(program.name().to_owned()))?;
+        let loaded = self.loaded(&**program)?;
         check_bindings(&**program, buffers)?;
-        self.check_distinct(program.name(), buffers)?;
+        self.check_distinct(loaded, buffers)?;
         let outcome = self.execute(loaded, buffers);
         let id = self.next.fetch_add(1, Relaxed);
         lock(&self.ended).insert(id, outcome);

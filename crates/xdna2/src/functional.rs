@@ -41,7 +41,7 @@ mod shim;
 mod stage;
 
 pub use counters::{Counters, LaunchCounters};
-pub use fault::{Fault, Waiting};
+pub use fault::{Fault, Site, Waiting};
 
 use crate::program::{Flat, Order, Program};
 use context::{Context, Trouble};
@@ -57,6 +57,8 @@ pub struct Options<'a> {
     /// Most units of work a launch may take, about 20 ns each: a step of a core, 64 bytes moved,
     /// 256 multiply-accumulates.
     pub max_units: u64,
+    /// Units of all launches together after which the run is stopped, for failures on purpose.
+    pub stop_after: Option<u64>,
     /// Most bytes of L1 and L2 a launch may need.
     pub max_bytes: u64,
 }
@@ -67,6 +69,7 @@ impl<'a> Options<'a> {
         Options {
             cpu,
             max_units: 1 << 36,
+            stop_after: None,
             max_bytes: 2 << 30,
         }
     }
@@ -83,8 +86,10 @@ pub fn run(
 ) -> Result<Counters, Fault> {
     check_buffers(program, buffers)?;
     let mut counters = Counters::default();
+    let mut options = *options;
     for flat in program.flatten()? {
-        let launch = run_launch(program, &flat, buffers, options)?;
+        let launch = run_launch(program, &flat, buffers, &options)?;
+        options.stop_after = options.stop_after.map(|n| n.saturating_sub(launch.n_units));
         counters.launches.push(launch);
     }
     Ok(counters)
@@ -141,6 +146,7 @@ fn run_launch(
         return Err(Fault::Cannot {
             launch: launch.clone(),
             place: "its memory".to_owned(),
+            site: Site::default(),
             point: None,
             problem: format!(
                 "{needed} bytes of L1 and L2 are needed, {} allowed",
@@ -156,6 +162,7 @@ fn run_launch(
     let cannot = |trouble: Trouble| Fault::Cannot {
         launch: launch.clone(),
         place: trouble.place,
+        site: trouble.site,
         point: trouble.point,
         problem: trouble.problem,
     };
@@ -194,16 +201,20 @@ fn run_launch(
         }
         network.exchange(&ran, &mut touched);
         write_back(&mut network, buffers, options.cpu);
-        if network.totals().1 > options.max_units {
+        let max_units = options
+            .stop_after
+            .map_or(options.max_units, |n| n.min(options.max_units));
+        if network.totals().1 > max_units {
             return Err(Fault::Budget {
                 launch: launch.clone(),
-                max_units: options.max_units,
+                max_units,
+                running: network.running(&see(program, flat, buffers, options, last_point)),
             });
         }
     }
     network.verdict(&see(program, flat, buffers, options, last_point))?;
-    let (mut counters, _) = network.totals();
-    counters.n_rounds = n_rounds;
+    let (mut counters, n_units) = network.totals();
+    (counters.n_rounds, counters.n_units) = (n_rounds, n_units);
     Ok(counters)
 }
 

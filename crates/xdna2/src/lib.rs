@@ -3,12 +3,14 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`compile`] | plans and their programs from a cache, or lowered and put there |
 //! | [`device`] | the virtual NPU2 as a device: verified, run, timed |
 //! | [`fidelity`] | predictions beside published measurements |
 //! | [`functional`] | functional simulation: bytes move, tile kernels compute, deadlocks are found |
 //! | [`lower`] | from an op graph to programs, calls and host steps: placement, grouping, slots |
 //! | [`machine`] | facts about the NPU as data, with their sources; variants and overrides |
 //! | [`mapping`] | kernels laid onto the array: builders, references, legal shapes and tilings |
+//! | [`predict`] | what a model costs: a plan's passes as times, bytes and counts |
 //! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
 //! | [`program`] | tile programs: programs, launches, channels, stages, herds; builder, text form, stitching |
 //! | [`tile`] | tile kernels: dimensions, operands, cost and numerics of what a core computes in one call |
@@ -16,12 +18,14 @@
 //! | [`verify`](mod@verify) | the mapping linter: every rule of the hardware by code, with limit, finding and remedy |
 #![forbid(unsafe_code)]
 
+pub mod compile;
 pub mod device;
 pub mod fidelity;
 pub mod functional;
 pub mod lower;
 pub mod machine;
 pub mod mapping;
+pub mod predict;
 pub mod profile;
 pub mod program;
 pub mod tile;

@@ -32,7 +32,8 @@
 //!
 //! # Layouts (seed 000 B4)
 //! - GEMM takes B as `[k, n]`, so its weights are transposed when they are loaded
-//!   ([`WeightLayout::Transposed`]); GEMV takes W as `[n, k]`, as checkpoints store it.
+//!   ([`WeightLayout::Transposed`]); GEMV takes W as `[n, k]`, as checkpoints store it, and so does
+//!   the GEMM of [`Feature::OneCopy`].
 //! - Heads stay in a token's row: what leaves the K projection is `[n_tokens, n_kv_heads,
 //!   head_dim]` without a move, and so does flash attention read it. The cache's head-major copy
 //!   is the host's ([`HostStep::AppendKv`]).
@@ -45,17 +46,22 @@
 //!
 //! [`RopeStyle::Interleaved`]: millrace_model::graph::RopeStyle::Interleaved
 
+mod alias;
 mod assemble;
 mod check;
 mod error;
 mod feature;
 mod group;
+mod inspect;
+mod joined;
 mod kernel;
 mod layout;
 mod name;
 mod plan;
+mod store;
 mod tiling;
 
+pub use alias::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
 pub use error::LowerError;
 pub use feature::{Feature, Features};
 pub use layout::{TableRows, WeightLayout, rope_table};
@@ -71,6 +77,7 @@ use group::{Group, Item};
 use kernel::Kernels;
 use millrace_model::graph::{Graph, ValueId};
 use std::collections::{HashMap, HashSet};
+pub(crate) use tiling::seed as reference_tilings;
 
 /// Why attention shares a program with nothing: the rule's text in placements.
 pub const ATTENTION_ALONE: &str = "attention is a program of its own: its cascade takes so many \
@@ -240,9 +247,13 @@ impl Planner<'_> {
             None => self.add_program(&wired)?,
         };
         let step = self.plan.steps.len();
-        let mut first = 0;
+        let mut first = 0_usize;
         for (i, (node, kernels)) in group.members.iter().enumerate() {
-            let launches = first..first + kernels.len();
+            // One without a kernel is computed by the kernel before it.
+            let launches = match kernels.len() {
+                0 => first.saturating_sub(1)..first,
+                n => first..first + n,
+            };
             first = launches.end;
             let reason = match i.checked_sub(1).map(|before| group.members[before].0) {
                 None => group.reason.clone(),

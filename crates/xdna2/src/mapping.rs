@@ -4,24 +4,32 @@
 //! | mapping | computes | shape |
 //! |---|---|---|
 //! | `gemm-f32`, `gemm-fused-cast`, `gemm-drain`, `gemm-direct`, `gemm-direct-f32` | `C = A · B` on 8 × 4 cores | `MxKxN` |
+//! | `gemm-drain-bt`, `gemm-direct-bt` | the same with B as `[N, K]` | `MxKxN` |
+//! | `gemm-stream`, `gemm-stream-bt` | several products of one A, no pause between tiles | `MxKxN0+N1+…` |
 //! | `gemm-megatile` | `C = A · B` in megatiles of seed 002 §3.1.2 | `MxKxN` |
 //! | `gemv` | `y = W · x` on 8 × 1 cores | `MxK` |
+//! | `gemv-stream` | several `y = W · x` of one x, W straight to the cores | `M0+M1+…xK` |
 //! | `rmsnorm`, `layernorm` | per row | `ROWSxCOLS` |
 //! | `rope` | half-split rotation per row | `ROWSxHEAD_DIM` |
 //! | `silu-mul`, `gelu-mul`, `gelu`, `add` | per element | `N` |
 //! | `add-2d`, `add-flat` | residual add per row, the second to a flat slot | `ROWSxCOLS` |
 //! | `flash-attention` | causal or full attention with grouped heads | `2048 32q/8kv d64 causal` |
+//! | `cached-attention` | new tokens over the keys of a cache, from a position known at run time | `1x4096 32q/8kv d64` |
 //!
 //! A [`Mapping`] is a row of [`TABLE`]; its names, shapes and tilings are what the command line
 //! takes. Builders refuse what cannot be built ([`BuildError`]) and leave the machine's limits to
 //! the verifier, save those that decide which tilings are worth listing.
 
 mod attention;
+mod cached_attention;
 mod compare;
 mod data;
 mod elementwise;
 mod gemm;
+mod gemm_stream;
 mod gemv;
+mod gemv_stream;
+pub(crate) mod joined;
 mod megatile;
 mod parts;
 mod rowwise;
@@ -29,7 +37,7 @@ mod streaming;
 
 pub use compare::{Comparison, Difference, compare};
 
-use crate::{Machine, Program};
+use crate::{Machine, Profile, Program};
 use std::fmt;
 
 /// Ordered names with numbers: a problem's dimensions, or the tile sizes of a mapping.
@@ -255,8 +263,13 @@ pub const TABLE: &[&dyn Mapping] = &[
     &gemm::DRAIN,
     &gemm::DIRECT,
     &gemm::DIRECT_F32,
+    &gemm::DRAIN_BT,
+    &gemm::DIRECT_BT,
+    &gemm_stream::PLAIN,
+    &gemm_stream::BT,
     &megatile::Megatile,
     &gemv::Gemv,
+    &gemv_stream::GemvStream,
     &rowwise::RMSNORM,
     &rowwise::LAYERNORM,
     &rowwise::ROPE,
@@ -267,11 +280,26 @@ pub const TABLE: &[&dyn Mapping] = &[
     &elementwise::ADD_2D,
     &elementwise::ADD_FLAT,
     &attention::Attention,
+    &cached_attention::CachedAttention,
 ];
 
 /// The mapping of that name.
 pub fn find(name: &str) -> Option<&'static dyn Mapping> {
     TABLE.iter().copied().find(|m| m.name() == name)
+}
+
+/// Legal tilings of a mapping that streams, by their estimated time under a profile; of the others
+/// none.
+pub(crate) fn ranked(
+    name: &str,
+    shape: &Shape,
+    machine: &Machine,
+    profile: &Profile,
+) -> Vec<Tiling> {
+    match name {
+        "gemv-stream" => gemv_stream::ranked(shape, machine, profile),
+        _ => gemm_stream::ranked(name, shape, machine, profile),
+    }
 }
 
 /// Largest dimension of a shape: the bytes of two multiplied stay far from overflow.

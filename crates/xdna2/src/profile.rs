@@ -165,6 +165,10 @@ const BUILTIN: &[(&str, &str)] = &[
         include_str!("../data/profiles/air-strix-2026.toml"),
     ),
     (
+        "air-strix-registry-2026",
+        include_str!("../data/profiles/air-strix-registry-2026.toml"),
+    ),
+    (
         "air-krackan-2026",
         include_str!("../data/profiles/air-krackan-2026.toml"),
     ),

@@ -13,6 +13,7 @@
 //! | A | bf16 | `[k/8][m/8][8 m][8 k]` |
 //! | B | bf16 | `[n/8][k/8][8 k][8 n]` |
 //! | C | f32 | `[n/8][m/8][8 m][8 n]` |
+//! | Bᵀ | bf16 | `[k/8][n/8][8 n][8 k]` |
 //!
 //! So the C of one product, rounded to bf16, is the A of the next, as flash attention needs.
 //!
@@ -22,6 +23,7 @@
 //! Results are the same bits on every machine.
 
 mod attention;
+mod cached;
 mod elementwise;
 mod math;
 mod matmul;
@@ -147,7 +149,10 @@ const fn row(
     }
 }
 
+const MATMUL_BT_F32: &str = "C += A·B, the 8 × 8 blocks of B transposed in registers; [m, n, k]; A, Bᵀ bf16 → C f32 (in and out), blocked";
 const MATMUL_F32: &str = "C += A·B; [m, n, k]; A, B bf16 → C f32 (in and out), blocked";
+
+const ATTEND: &str = "one tile of keys and values into the state, keys beyond a query or out of its window masked; [tq, tk, d, group, span]; Q, block [2, tk, d], at [4] → P (scratch), state (in and out); scalars k0, k1 (modulo span), q0, window; constant scale";
 
 /// Every tile kernel.
 pub const TABLE: &[TileKernel] = &[
@@ -206,6 +211,22 @@ pub const TABLE: &[TileKernel] = &[
         matmul::check_f32,
         matmul::work_f32,
         matmul::run_f32,
+    ),
+    row(
+        "matmul_bt_bf16_f32.peano",
+        MATMUL_BT_F32,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        matmul::run_bt_f32,
+    ),
+    row(
+        "matmul_bt_bf16_f32.direct",
+        MATMUL_BT_F32,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        matmul::run_bt_f32,
     ),
     row(
         "matmul_bf16_bf16.direct",
@@ -336,6 +357,14 @@ pub const TABLE: &[TileKernel] = &[
         elementwise::gelu,
     ),
     row(
+        "fa_take_bf16",
+        "queries first .. of a block of more; [tq, total, d]; block [total, d] → Q; scalar first",
+        (1, 1),
+        attention::check_take,
+        attention::work_take,
+        attention::take,
+    ),
+    row(
         "fa_init_bf16",
         "empty state; [tq, dv]; → state",
         (0, 1),
@@ -398,5 +427,61 @@ pub const TABLE: &[TileKernel] = &[
         attention::check_finish,
         attention::work_finish,
         attention::finish,
+    ),
+    row(
+        "ca_take_bf16",
+        "queries first .. and the position out of a block that holds them in the places of keys and of values; [tq, tk, d]; block [2, tk, d] → Q (in and out), at [4]; scalar first",
+        (1, 2),
+        cached::check_take,
+        cached::work_take,
+        cached::take,
+    ),
+    row(
+        "ca_init_f32",
+        "empty f32 state; [tq, d]; → state",
+        (0, 1),
+        cached::check_init,
+        cached::work_init,
+        cached::init,
+    ),
+    row(
+        "ca_attend_bf16.decode",
+        ATTEND,
+        (3, 2),
+        cached::check_attend,
+        cached::work_attend,
+        cached::attend,
+    ),
+    row(
+        "ca_attend_bf16.chunk",
+        ATTEND,
+        (3, 2),
+        cached::check_attend,
+        cached::work_attend,
+        cached::attend,
+    ),
+    row(
+        "ca_send_f32",
+        "one slice of a state; [tq, d]; state → slice; scalar slice",
+        (1, 1),
+        cached::check_send,
+        cached::work_slice,
+        cached::send,
+    ),
+    row(
+        "ca_join_f32",
+        "joins a slice's state into the state; [tq, d]; slice → state (in and out); scalar slice; constant scale",
+        (1, 1),
+        cached::check_join,
+        cached::work_slice,
+        cached::join,
+    ),
+    row(
+        "ca_finish_bf16",
+        "y = O / sum of the first rows, row-major; [rows, tq, d]; state → y [rows, d]",
+        (1, 1),
+        cached::check_finish,
+        cached::work_finish,
+        cached::finish,
     ),
 ];

@@ -49,6 +49,19 @@ impl From<millrace_runtime::npu::NpuError> for Failure {
     }
 }
 
+impl From<millrace_xdna2::compile::CompileError> for Failure {
+    fn from(error: millrace_xdna2::compile::CompileError) -> Failure {
+        use millrace_xdna2::compile::CompileError;
+        match &error {
+            CompileError::Lower(_) => Failure::new(
+                Exit::BadInput,
+                format!("this model cannot run on the NPU: {error}"),
+            ),
+            CompileError::Container { .. } => Failure::new(Exit::Failed, error.to_string()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

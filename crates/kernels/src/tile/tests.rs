@@ -40,19 +40,42 @@ impl Random {
 fn check(shape: MatmulShape, a: &[bf16], b: &[bf16], c: &[f32]) {
     let mut expected = c.to_vec();
     matmul_bf16_reference(shape, a, b, &mut expected);
+    let bt = transpose(shape, b);
+    let mut found = c.to_vec();
+    matmul_bt_bf16_reference(shape, a, &bt, &mut found);
+    compare(&found, &expected, shape, Level::Scalar);
     for cpu in cpus() {
         let mut found = c.to_vec();
         matmul_bf16(&cpu, shape, a, b, &mut found);
+        compare(&found, &expected, shape, cpu.level());
+        let mut found = c.to_vec();
+        matmul_bt_bf16(&cpu, shape, a, &bt, &mut found);
         compare(&found, &expected, shape, cpu.level());
         // Whichever of the two ways this processor prefers.
         #[cfg(target_arch = "x86_64")]
         if cpu.level() == Level::Avx512Bf16 && x86::dot_pairs_follow_the_rule() {
             let mut found = c.to_vec();
             // SAFETY: a `Cpu` proves its level; the lengths are the shape's.
-            unsafe { x86::matmul_pairs(shape, a, b, &mut found) };
+            unsafe { x86::matmul_pairs::<false>(shape, a, b, &mut found) };
+            compare(&found, &expected, shape, cpu.level());
+            let mut found = c.to_vec();
+            // SAFETY: as above.
+            unsafe { x86::matmul_pairs::<true>(shape, a, &bt, &mut found) };
             compare(&found, &expected, shape, cpu.level());
         }
     }
+}
+
+/// The transpose of B, in its blocks.
+fn transpose(shape: MatmulShape, b: &[bf16]) -> Vec<bf16> {
+    let (k_blocks, col_blocks) = (shape.k / BLOCK, shape.n / BLOCK);
+    let mut bt = vec![bf16::ZERO; b.len()];
+    for (at, &b) in b.iter().enumerate() {
+        let (block, row, col) = (at / BLOCK_ELEMENTS, at / BLOCK % BLOCK, at % BLOCK);
+        let (col_block, k_block) = (block / k_blocks, block % k_blocks);
+        bt[(k_block * col_blocks + col_block) * BLOCK_ELEMENTS + col * BLOCK + row] = b;
+    }
+    bt
 }
 
 fn compare(found: &[f32], expected: &[f32], shape: MatmulShape, level: Level) {

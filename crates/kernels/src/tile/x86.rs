@@ -2,7 +2,9 @@
 
 mod fused;
 
-use super::{BLOCK, BLOCK_ELEMENTS, MatmulShape, matmul_bf16_reference, portable};
+use super::{
+    BLOCK, BLOCK_ELEMENTS, MatmulShape, matmul_bf16_reference, matmul_bt_bf16_reference, portable,
+};
 use half::bf16;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
@@ -18,8 +20,8 @@ pub(super) unsafe fn matmul_tame_avx2(shape: MatmulShape, a: &[bf16], b: &[bf16]
 
 /// # Safety
 /// The CPU must have AVX-512 F, BW, DQ and VL, and BF16 where `has_pairs`; the slices have the
-/// lengths of the shape.
-pub(super) unsafe fn matmul_avx512(
+/// lengths of the shape. With `BT`, `b` is B's transpose, here and below.
+pub(super) unsafe fn matmul_avx512<const BT: bool>(
     has_pairs: bool,
     shape: MatmulShape,
     a: &[bf16],
@@ -30,9 +32,11 @@ pub(super) unsafe fn matmul_avx512(
     // SAFETY: forwarded.
     unsafe {
         if !(pairs && dot_pairs_are_faster()) && are_tame(a, b) {
-            fused::matmul(shape, a, b, c);
+            fused::matmul::<BT>(shape, a, b, c);
         } else if pairs {
-            matmul_pairs(shape, a, b, c);
+            matmul_pairs::<BT>(shape, a, b, c);
+        } else if BT {
+            matmul_bt_bf16_reference(shape, a, b, c);
         } else {
             matmul_bf16_reference(shape, a, b, c);
         }
@@ -69,11 +73,11 @@ fn dot_pairs_are_faster() -> bool {
             (0..12).map(|_| once()).min().unwrap_or_default()
         };
         // SAFETY: the caller's CPU has both; the lengths are the shape's.
-        let pairs = least(&mut |c| unsafe { matmul_pairs(shape, &ones, &ones, c) });
+        let pairs = least(&mut |c| unsafe { matmul_pairs::<false>(shape, &ones, &ones, c) });
         // SAFETY: as above.
         let fused = least(&mut |c| unsafe {
             if are_tame(&ones, &ones) {
-                fused::matmul(shape, &ones, &ones, c);
+                fused::matmul::<false>(shape, &ones, &ones, c);
             }
         });
         pairs < fused
@@ -110,7 +114,12 @@ const GROUP: usize = 4;
 /// # Safety
 /// The CPU must have AVX-512 F, BW, VL and BF16, and the slices the lengths of the shape.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-pub(super) unsafe fn matmul_pairs(shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut [f32]) {
+pub(super) unsafe fn matmul_pairs<const BT: bool>(
+    shape: MatmulShape,
+    a: &[bf16],
+    b: &[bf16],
+    c: &mut [f32],
+) {
     PANEL.with_borrow_mut(|panel| {
         let col_blocks = shape.n / BLOCK;
         for first in (0..col_blocks).step_by(GROUP) {
@@ -118,10 +127,10 @@ pub(super) unsafe fn matmul_pairs(shape: MatmulShape, a: &[bf16], b: &[bf16], c:
             // SAFETY: forwarded; blocks `first .. first + n_blocks` exist.
             unsafe {
                 match n_blocks {
-                    4 => group::<2, 4>(shape, first, a, b, c, panel),
-                    3 => group::<2, 3>(shape, first, a, b, c, panel),
-                    2 => group::<1, 2>(shape, first, a, b, c, panel),
-                    _ => group::<1, 1>(shape, first, a, b, c, panel),
+                    4 => group::<BT, 2, 4>(shape, first, a, b, c, panel),
+                    3 => group::<BT, 2, 3>(shape, first, a, b, c, panel),
+                    2 => group::<BT, 1, 2>(shape, first, a, b, c, panel),
+                    _ => group::<BT, 1, 1>(shape, first, a, b, c, panel),
                 }
             }
         }
@@ -133,7 +142,7 @@ pub(super) unsafe fn matmul_pairs(shape: MatmulShape, a: &[bf16], b: &[bf16], c:
 /// # Safety
 /// As [`matmul_pairs`], and the column blocks exist.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-unsafe fn group<const R: usize, const N: usize>(
+unsafe fn group<const BT: bool, const R: usize, const N: usize>(
     shape: MatmulShape,
     first: usize,
     a: &[bf16],
@@ -147,7 +156,11 @@ unsafe fn group<const R: usize, const N: usize>(
     // rows and columns, A for every block of `k` and rows; the panel has just been given `R` lines
     // for every pair.
     unsafe {
-        pack::<R, N>(first, k_blocks, b, panel);
+        if BT {
+            pack_transposed::<R, N>(first, [k_blocks, shape.n / BLOCK], b, panel);
+        } else {
+            pack::<R, N>(first, k_blocks, b, panel);
+        }
         for row_block in 0..row_blocks {
             let a = a.as_ptr().add(row_block * BLOCK_ELEMENTS);
             let c: [*mut f32; N] = std::array::from_fn(|block| {
@@ -191,6 +204,49 @@ unsafe fn pack<const R: usize, const N: usize>(
                     };
                     _mm_store_si128(to, low);
                     _mm_store_si128(to.add(1), high);
+                }
+            }
+        }
+    }
+}
+
+/// [`pack`] from blocks of eight columns of eight `k`: a pair is 32 bits.
+///
+/// # Safety
+/// As [`pack`].
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn pack_transposed<const R: usize, const N: usize>(
+    first: usize,
+    [k_blocks, col_blocks]: [usize; 2],
+    b: &[bf16],
+    panel: &mut [Line],
+) {
+    // Pairs 0 and 1, then 2 and 3, of eight columns with four pairs each.
+    let early = _mm512_set_epi32(29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
+    let late = _mm512_add_epi32(early, _mm512_set1_epi32(2));
+    for i in 0..k_blocks {
+        for r in 0..R {
+            let pairs = |block: usize| {
+                if block >= N {
+                    return [_mm512_setzero_si512(); 2];
+                }
+                // SAFETY: the block exists; it has two registers of elements.
+                unsafe {
+                    let at = b
+                        .as_ptr()
+                        .add((i * col_blocks + first + block) * BLOCK_ELEMENTS);
+                    let low = _mm512_loadu_si512(at.cast());
+                    let high = _mm512_loadu_si512(at.add(BLOCK_ELEMENTS / 2).cast());
+                    [early, late].map(|pairs| _mm512_permutex2var_epi32(low, pairs, high))
+                }
+            };
+            let (low, high) = (pairs(2 * r), pairs(2 * r + 1));
+            for (half, (low, high)) in low.into_iter().zip(high).enumerate() {
+                // SAFETY: the panel has `R` lines for every pair.
+                unsafe {
+                    let line = panel.as_mut_ptr().add((i * 4 + half * 2) * R + r);
+                    *line = _mm512_shuffle_i64x2::<0b0100_0100>(low, high);
+                    *line.add(R) = _mm512_shuffle_i64x2::<0b1110_1110>(low, high);
                 }
             }
         }
@@ -316,7 +372,7 @@ pub(super) fn dot_pairs_follow_the_rule() -> bool {
             let (shape, a, b, c) = probe(round);
             let (mut found, mut expected) = (c.clone(), c);
             // SAFETY: the features have been detected; the lengths are the shape's.
-            unsafe { matmul_pairs(shape, &a, &b, &mut found) };
+            unsafe { matmul_pairs::<false>(shape, &a, &b, &mut found) };
             matmul_bf16_reference(shape, &a, &b, &mut expected);
             found
                 .iter()

@@ -1,10 +1,12 @@
 //! Buffer sets: one buffer a slot, and what moves around a call.
 
 use super::CacheError;
+use super::shared::{Names, Shared};
 use crate::{
     Buffer, Completion, Container, ContentHash, Device, DeviceError, Direction, LoadedProgram,
     Role, Slot, Traffic,
 };
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// A set behind its `bo_key`; `None` until it could be allocated.
@@ -26,6 +28,8 @@ pub(super) struct BufferSet {
     program: ContentHash,
     name: String,
     buffers: Vec<Arc<Buffer>>,
+    /// By slot: whether it is static.
+    statics: Vec<bool>,
     /// By slot: whether a static slot has its content.
     written: Vec<bool>,
     /// Bytes of the buffers that were allocated for this set.
@@ -35,42 +39,118 @@ pub(super) struct BufferSet {
 /// Fills a static slot, by number, in place.
 pub type Fill<'a, E> = dyn FnMut(usize, &mut [u8]) -> Result<(), E> + 'a;
 
-/// A buffer with content that a static slot, by number, can take instead of one of its own.
-pub(super) type Share<'a> = &'a dyn Fn(usize) -> Option<Arc<Buffer>>;
+/// What the host does with a slot at a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move<'a> {
+    /// Nothing. Not for `input` slots.
+    None,
+    /// An `input` slot finds what another program, or an earlier call, left in its buffer.
+    Keep,
+    /// Writes it before the program runs: an `input` slot; a `static` one that is still empty.
+    Write(&'a [u8]),
+    /// Reads these bytes of it after the program ran.
+    Read(Range<u64>),
+}
+
+impl<'a> Move<'a> {
+    /// What roles ask for: data is written, outputs are read.
+    ///
+    /// # Errors
+    /// [`CacheError::Arguments`] for other than one entry a slot.
+    pub(super) fn by_role(
+        container: &Container,
+        inputs: &[Option<&'a [u8]>],
+    ) -> Result<Vec<Move<'a>>, CacheError> {
+        let slots = container.slots();
+        check_count(container, inputs.len())?;
+        let by_role = slots.iter().zip(inputs).map(|(slot, data)| match data {
+            Some(data) => Move::Write(data),
+            None if slot.role == Role::Output => Move::Read(0..slot.size_bytes().unwrap_or(0)),
+            None => Move::None,
+        });
+        Ok(by_role.collect())
+    }
+}
+
+fn check_count(container: &Container, found: usize) -> Result<(), CacheError> {
+    let expected = container.slots().len();
+    if found == expected {
+        return Ok(());
+    }
+    Err(CacheError::Arguments {
+        program: container.name().to_owned(),
+        expected,
+        found,
+    })
+}
 
 impl BufferSet {
     pub(super) fn alloc(
         device: &dyn Device,
         container: &Container,
-        share: Share<'_>,
-    ) -> Result<BufferSet, DeviceError> {
+        name: Names<'_>,
+        shared: &Shared,
+    ) -> Result<BufferSet, CacheError> {
         let slots = container.slots();
-        let size = |slot: &Slot| slot.size_bytes().unwrap_or(u64::MAX);
         let mut set = BufferSet {
             program: container.content_hash(),
             name: container.name().to_owned(),
             buffers: Vec::with_capacity(slots.len()),
+            statics: slots.iter().map(|s| s.role == Role::Static).collect(),
             written: Vec::with_capacity(slots.len()),
             allocated_bytes: 0,
         };
         for (number, slot) in slots.iter().enumerate() {
-            // Two slots of a program are two buffers, even where their content is the same.
-            let fits = |buffer: &Arc<Buffer>| {
-                buffer.size_bytes() == size(slot)
-                    && !set.buffers.iter().any(|other| Arc::ptr_eq(other, buffer))
-            };
-            let is_static = slot.role == Role::Static;
-            let shared = is_static.then(|| share(number)).flatten().filter(fits);
-            set.written.push(shared.is_some());
-            set.buffers.push(match shared {
-                Some(buffer) => buffer,
-                None => {
-                    set.allocated_bytes += size(slot);
-                    device.alloc(size(slot), slot.role.into())?
+            let (buffer, is_written) = match (name(number), slot.role) {
+                (Some(name), Role::Static) => {
+                    let found = shared.find(&name).filter(|b| set.can_bind(b, slot));
+                    let is_written = found.is_some();
+                    (
+                        found.map_or_else(|| set.make(device, slot), Ok)?,
+                        is_written,
+                    )
                 }
-            });
+                (Some(name), _) => (set.named(device, slot, name, shared)?, false),
+                (None, _) => (set.make(device, slot)?, false),
+            };
+            set.written.push(is_written);
+            set.buffers.push(buffer);
         }
         Ok(set)
+    }
+
+    fn make(&mut self, device: &dyn Device, slot: &Slot) -> Result<Arc<Buffer>, DeviceError> {
+        let size_bytes = slot.size_bytes().unwrap_or(u64::MAX);
+        let buffer = device.alloc(size_bytes, slot.role.into())?;
+        self.allocated_bytes += size_bytes;
+        Ok(buffer)
+    }
+
+    /// The buffer of a name for a slot that is not static.
+    fn named(
+        &mut self,
+        device: &dyn Device,
+        slot: &Slot,
+        name: String,
+        shared: &Shared,
+    ) -> Result<Arc<Buffer>, CacheError> {
+        let buffer = shared.find_or_make(&name, || self.make(device, slot))?;
+        if self.can_bind(&buffer, slot) {
+            return Ok(buffer);
+        }
+        Err(CacheError::Shared {
+            name,
+            program: self.name.clone(),
+            slot: slot.name.clone(),
+            expected_bytes: slot.size_bytes().unwrap_or(u64::MAX),
+            found_bytes: buffer.size_bytes(),
+        })
+    }
+
+    /// Two slots of a program are two buffers, even where their content is the same.
+    fn can_bind(&self, buffer: &Arc<Buffer>, slot: &Slot) -> bool {
+        slot.size_bytes() == Some(buffer.size_bytes())
+            && !self.buffers.iter().any(|other| Arc::ptr_eq(other, buffer))
     }
 
     pub(super) fn belongs_to(&self, container: &Container, bo_key: &str) -> Result<(), CacheError> {
@@ -84,6 +164,14 @@ impl BufferSet {
         })
     }
 
+    pub(super) fn buffers(&self) -> &[Arc<Buffer>] {
+        &self.buffers
+    }
+
+    pub(super) fn statics(&self) -> impl Iterator<Item = bool> {
+        self.statics.iter().copied()
+    }
+
     pub(super) fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes
     }
@@ -94,54 +182,54 @@ impl BufferSet {
         total
     }
 
-    /// Checks the data before any of it is written; input slots need some only `for_run`.
+    /// Checks what is asked for before anything moves; input slots need data only `for_run`.
     pub(super) fn check(
         &self,
         container: &Container,
-        inputs: &[Option<&[u8]>],
+        moves: &[Move<'_>],
         for_run: bool,
     ) -> Result<(), CacheError> {
-        let program = || container.name().to_owned();
-        let slots = container.slots();
-        if inputs.len() != slots.len() {
-            return Err(CacheError::Arguments {
-                program: program(),
-                expected: slots.len(),
-                found: inputs.len(),
-            });
-        }
-        for (number, (slot, data)) in slots.iter().zip(inputs).enumerate() {
+        check_count(container, moves.len())?;
+        for (number, (slot, wanted)) in container.slots().iter().zip(moves).enumerate() {
+            let program = || container.name().to_owned();
+            let size_bytes = self.buffers[number].size_bytes();
             let needed = match slot.role {
                 Role::Static => !self.written[number],
-                Role::Input => for_run,
+                Role::Input => for_run && *wanted != Move::Keep,
                 Role::Intermediate | Role::Output => false,
             };
-            let wanted = matches!(slot.role, Role::Static | Role::Input);
-            let (slot_name, role) = (slot.name.clone(), slot.role);
-            match data {
-                None if needed => {
-                    return Err(CacheError::Missing {
-                        program: program(),
-                        slot: slot_name,
-                        role,
-                    });
-                }
-                Some(_) if !wanted => {
+            match wanted {
+                Move::Write(_) if !matches!(slot.role, Role::Static | Role::Input) => {
                     return Err(CacheError::Unwanted {
                         program: program(),
-                        slot: slot_name,
-                        role,
+                        slot: slot.name.clone(),
+                        role: slot.role,
                     });
                 }
-                Some(data) if data.len() as u64 != self.buffers[number].size_bytes() => {
+                Move::Write(data) if data.len() as u64 != size_bytes => {
                     return Err(CacheError::Size {
                         program: program(),
-                        slot: slot_name,
-                        expected_bytes: self.buffers[number].size_bytes(),
+                        slot: slot.name.clone(),
+                        expected_bytes: size_bytes,
                         found_bytes: data.len() as u64,
                     });
                 }
-                _ => {}
+                Move::Write(_) => {}
+                _ if needed => {
+                    return Err(CacheError::Missing {
+                        program: program(),
+                        slot: slot.name.clone(),
+                        role: slot.role,
+                    });
+                }
+                Move::Read(range) if range.start > range.end || range.end > size_bytes => {
+                    return Err(CacheError::Device(DeviceError::Range {
+                        offset: range.start,
+                        len: range.end.saturating_sub(range.start),
+                        size_bytes,
+                    }));
+                }
+                Move::None | Move::Keep | Move::Read(_) => {}
             }
         }
         Ok(())
@@ -150,10 +238,10 @@ impl BufferSet {
     pub(super) fn write_static(
         &mut self,
         container: &Container,
-        inputs: &[Option<&[u8]>],
+        moves: &[Move<'_>],
     ) -> Result<(), DeviceError> {
-        for (number, (slot, data)) in container.slots().iter().zip(inputs).enumerate() {
-            if let Some(data) = data
+        for (number, (slot, wanted)) in container.slots().iter().zip(moves).enumerate() {
+            if let Move::Write(data) = wanted
                 && slot.role == Role::Static
                 && !self.written[number]
             {
@@ -162,6 +250,15 @@ impl BufferSet {
             }
         }
         Ok(())
+    }
+
+    /// Has static slots count as without content.
+    pub(super) fn empty(&mut self, slots: &[usize]) {
+        for &slot in slots {
+            if let Some(written) = self.written.get_mut(slot) {
+                *written = false;
+            }
+        }
     }
 
     /// Has every static slot without content filled in place; tells of each buffer filled.
@@ -193,31 +290,30 @@ impl BufferSet {
         self.buffers[number].sync(Direction::ToDevice)
     }
 
-    /// The five steps of one call, after the data was checked.
+    /// The five steps of one call, after what is asked for was checked.
     pub(super) fn run(
         &mut self,
         device: &dyn Device,
         program: &Arc<dyn LoadedProgram>,
         container: &Container,
-        inputs: &[Option<&[u8]>],
+        moves: &[Move<'_>],
         mut output: impl FnMut(usize, &[u8]),
     ) -> Result<Call, CacheError> {
         let before = self.traffic();
-        self.write_static(container, inputs)?;
-        let slots = || container.slots().iter().enumerate();
-        for ((number, slot), data) in slots().zip(inputs) {
-            if let Some(data) = data
-                && slot.role == Role::Input
-            {
+        self.write_static(container, moves)?;
+        for (number, (slot, wanted)) in container.slots().iter().zip(moves).enumerate() {
+            if let (Move::Write(data), Role::Input) = (wanted, slot.role) {
                 self.write(number, data)?;
             }
         }
         let fence = device.submit(program, &self.buffers)?;
         let completion = device.wait(fence)?;
-        for (number, _) in slots().filter(|(_, slot)| slot.role == Role::Output) {
-            let buffer = &self.buffers[number];
-            buffer.sync(Direction::FromDevice)?;
-            buffer.read_with(|bytes| output(number, bytes))?;
+        for (number, wanted) in moves.iter().enumerate() {
+            if let Move::Read(range) = wanted {
+                let buffer = &self.buffers[number];
+                buffer.sync_range(Direction::FromDevice, range.clone())?;
+                buffer.read_range_with(range.clone(), |bytes| output(number, bytes))?;
+            }
         }
         Ok(Call {
             outputs: Vec::new(),

@@ -1,7 +1,7 @@
 //! Checks of buffers.
 
 use super::{Factory, ensure, text};
-use crate::{DeviceError, Direction, Traffic, Usage};
+use crate::{DeviceError, Direction, Held, Traffic, Usage};
 
 pub(super) fn alloc(factory: Factory<'_>) -> Result<(), String> {
     let subject = factory();
@@ -102,4 +102,56 @@ pub(super) fn accounting(factory: Factory<'_>) -> Result<(), String> {
     ensure(found == expected, || {
         "a refused access was counted".to_owned()
     })
+}
+
+/// Devices with more memory are not filled.
+const FILL_AT_MOST_BYTES: u64 = 64 << 20;
+
+/// Buffers together keep within the memory, and what is dropped can be had again.
+pub(super) fn memory(factory: Factory<'_>) -> Result<(), String> {
+    let device = factory().device;
+    let info = device.info();
+    let total = info.memory_bytes;
+    let mut buffers = vec![text(device.alloc(10, Usage::DeviceOnly))?];
+    let refused = if total > FILL_AT_MOST_BYTES {
+        device.alloc(total, Usage::DeviceOnly)
+    } else {
+        let size = total.div_ceil(4).min(info.max_buffer_bytes);
+        let most = total.div_ceil(size);
+        let mut next = device.alloc(size, Usage::DeviceOnly);
+        while let Ok(buffer) = next {
+            buffers.push(buffer);
+            ensure(buffers.len() as u64 <= most, || {
+                format!("it gives {most} buffers of {size} bytes beside another")
+            })?;
+            next = device.alloc(size, Usage::DeviceOnly);
+        }
+        next
+    };
+    let held_bytes = buffers.iter().map(|buffer| buffer.size_bytes()).sum();
+    let expected = Held {
+        n_programs: 0,
+        n_buffers: buffers.len() as u64,
+        buffer_bytes: held_bytes,
+    };
+    let found = device.held();
+    ensure(found == expected, || {
+        format!("it says it holds {found:?}, not {expected:?}")
+    })?;
+    match refused {
+        Err(DeviceError::BufferTooLarge { .. }) if total > info.max_buffer_bytes => {}
+        Err(DeviceError::OutOfMemory {
+            available_bytes, ..
+        }) => ensure(available_bytes == total - held_bytes, || {
+            format!("it says {available_bytes} bytes are left of {total}, {held_bytes} held")
+        })?,
+        Err(other) => return Err(format!("a buffer that does not fit: {other}")),
+        Ok(_) => return Err("it gives a buffer that does not fit".to_owned()),
+    }
+    drop(buffers);
+    let found = device.held();
+    ensure(found == Held::default(), || {
+        format!("it still holds {found:?}")
+    })?;
+    text(device.alloc(10, Usage::DeviceOnly)).map(|_| ())
 }

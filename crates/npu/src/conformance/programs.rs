@@ -1,7 +1,7 @@
 //! Checks of programs: loading, submitting, waiting.
 
 use super::{Factory, Ready, Sample, Subject, ensure, text};
-use crate::{Container, DeviceError, Direction, Role, Usage};
+use crate::{Container, DeviceError, Direction, Held, Role, Usage};
 
 fn each(
     factory: Factory<'_>,
@@ -263,4 +263,50 @@ pub(super) fn fault(factory: Factory<'_>) -> Result<(), String> {
     let ready = Ready::new(device, first(&subject)?)?;
     ready.run(device)?;
     ready.check_outputs()
+}
+
+/// What is dropped is given back, after runs that end well and badly, and after refusals.
+pub(super) fn held(factory: Factory<'_>) -> Result<(), String> {
+    let subject = factory();
+    let device = &*subject.device;
+    ensure(device.held() == Held::default(), || {
+        "a fresh device holds something".to_owned()
+    })?;
+    for sample in subject.samples.iter().chain(&subject.faulty) {
+        let ready = Ready::new(device, sample)?;
+        let expected = Held {
+            n_programs: 1,
+            n_buffers: ready.buffers.len() as u64,
+            buffer_bytes: ready.buffers.iter().map(|b| b.size_bytes()).sum(),
+        };
+        let found = device.held();
+        ensure(found == expected, || {
+            format!("it says it holds {found:?}, not {expected:?}")
+        })?;
+        let good = &sample.container;
+        let bad = Container::new(
+            good.target(),
+            good.name(),
+            good.slots().to_vec(),
+            vec![0xff; 9],
+        );
+        let bad = bad.map_err(|error| error.to_string())?;
+        for _ in 0..3 {
+            // A faulty sample may fail.
+            let _ = ready.run(device);
+            let refused = device.load(&bad).is_err() && device.alloc(0, Usage::DeviceOnly).is_err();
+            ensure(refused, || {
+                "it takes a wrong payload or an empty buffer".to_owned()
+            })?;
+        }
+        ensure(device.held() == expected, || {
+            "runs and refusals changed what it holds".to_owned()
+        })?;
+        drop(ready);
+        let found = device.held();
+        ensure(found == Held::default(), || {
+            format!("it still holds {found:?}")
+        })?;
+    }
+    Ok(())
 }

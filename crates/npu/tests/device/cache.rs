@@ -1,7 +1,7 @@
 //! The program cache: what moves around a call, and what survives on disk.
 use crate::ram_device::{Defect, RamDevice, program, sample};
 use millrace_npu::{
-    CacheError, Container, ContentHash, DeviceError, Notice, ProgramCache, Traffic,
+    CacheError, Container, ContentHash, DeviceError, Move, Notice, ProgramCache, Traffic,
 };
 use std::convert::Infallible;
 use std::fs;
@@ -91,14 +91,127 @@ fn weights_can_be_written_ahead() {
         (64, 0)
     );
     let mut seen = Vec::new();
-    let inputs = [s.inputs[0].as_deref(), None, None, None];
+    let x = s.inputs[0].as_deref().unwrap();
+    let moves = [Move::Write(x), Move::None, Move::None, Move::Read(0..64)];
     let call = cache
-        .load_and_run_with(&s.container, "k", &inputs, |slot, bytes| {
+        .run_moving(&s.container, "k", &moves, |slot, bytes| {
             seen.push((slot, bytes.to_vec()));
         })
         .unwrap();
     assert_eq!(call.traffic.to_device_bytes, 64);
     assert_eq!(seen, [(3, s.outputs[3].clone().unwrap())]);
+}
+
+/// A value stays in one buffer between two programs: the second finds what the first wrote, and the
+/// host moves the bytes that it asked for.
+#[test]
+fn a_value_passes_between_programs_without_the_host() {
+    let cache = ProgramCache::new(device());
+    let s = sample("p", 8, 3);
+    let (x, w) = (s.inputs[0].as_deref().unwrap(), s.inputs[1].as_deref());
+    let shared = |from: usize, name: &'static str| {
+        move |slot: usize| (slot == from).then(|| name.to_owned())
+    };
+    let preload = |bo_key: &str, name: &dyn Fn(usize) -> Option<String>| {
+        let mut fill = |_: usize, bytes: &mut [u8]| -> Result<(), CacheError> {
+            bytes.copy_from_slice(w.unwrap());
+            Ok(())
+        };
+        cache.preload_with(&s.container, bo_key, name, &mut fill)
+    };
+    preload("first", &shared(3, "y")).unwrap();
+    preload("second", &shared(0, "y")).unwrap();
+    assert_eq!(cache.stats().allocated_bytes, 8 * (4 + 3));
+    assert_eq!(cache.memory().static_bytes, 16);
+    assert_eq!(cache.memory().other_bytes, 5 * 8);
+    let moved = |written_bytes, read_bytes| Traffic {
+        written_bytes,
+        to_device_bytes: written_bytes,
+        from_device_bytes: read_bytes,
+        read_bytes,
+    };
+    let moves = [Move::Write(x), Move::None, Move::None, Move::None];
+    let call = cache.run_moving(&s.container, "first", &moves, |_, _| {
+        panic!("nothing is read")
+    });
+    assert_eq!(call.unwrap().traffic, moved(8, 0));
+    let moves = [Move::Keep, Move::None, Move::None, Move::Read(2..5)];
+    let mut seen = Vec::new();
+    let call = cache.run_moving(&s.container, "second", &moves, |slot, bytes| {
+        seen.push((slot, bytes.to_vec()));
+    });
+    assert_eq!(call.unwrap().traffic, moved(0, 3));
+    let twice = |at: usize| {
+        let y = x[at].wrapping_mul(3).wrapping_add(w.unwrap()[at]);
+        y.wrapping_mul(3).wrapping_add(w.unwrap()[at])
+    };
+    assert_eq!(seen, [(3, (2..5).map(twice).collect::<Vec<u8>>())]);
+    // What is not said to be there must be given, and what is read must exist.
+    let run = |moves: &[Move<'_>]| cache.run_moving(&s.container, "second", moves, |_, _| {});
+    let forgotten = run(&[Move::None, Move::None, Move::None, Move::None]);
+    assert!(matches!(forgotten, Err(CacheError::Missing { slot, .. }) if slot == "x"));
+    let beyond = run(&[Move::Keep, Move::None, Move::None, Move::Read(2..9)]);
+    assert!(matches!(
+        beyond,
+        Err(CacheError::Device(DeviceError::Range { .. }))
+    ));
+    // Two slots of a program cannot be one buffer, nor can one of another size.
+    let both = preload("both", &|_| Some("z".to_owned()));
+    assert!(matches!(both, Err(CacheError::Shared { .. })), "{both:?}");
+    let large = sample("large", 9, 3);
+    let other = cache.preload_with(&large.container, "large", &shared(0, "y"), &mut |_, _| {
+        Ok::<(), CacheError>(())
+    });
+    assert!(matches!(
+        other,
+        Err(CacheError::Shared {
+            expected_bytes: 9,
+            found_bytes: 8,
+            ..
+        })
+    ));
+    // Nothing of what failed stays, and a shared buffer goes with the last set that has it.
+    assert!(cache.forget("first") && cache.forget("second"));
+    assert!(!cache.forget("both") && !cache.forget("large"));
+    assert_eq!(cache.device().held().n_buffers, 0);
+}
+
+/// Static slots get new content in place, for all sets that share it.
+#[test]
+fn tables_are_filled_anew() {
+    let cache = ProgramCache::new(device());
+    let s = sample("p", 4, 1);
+    let name = |slot: usize| (slot == 1).then(|| "table".to_owned());
+    let fill = |byte: u8| {
+        move |_: usize, bytes: &mut [u8]| -> Result<(), CacheError> {
+            bytes.fill(byte);
+            Ok(())
+        }
+    };
+    for bo_key in ["a", "b"] {
+        cache
+            .preload_with(&s.container, bo_key, &name, &mut fill(1))
+            .unwrap();
+    }
+    let y = || {
+        let inputs: [Option<&[u8]>; 4] = [Some(&[0; 4]), None, None, None];
+        cache
+            .load_and_run(&s.container, "b", &inputs)
+            .unwrap()
+            .outputs[3]
+            .clone()
+    };
+    assert_eq!(y(), [1; 4]);
+    let traffic = cache.refill(&s.container, "a", &[1], &mut fill(7)).unwrap();
+    assert_eq!((traffic.written_bytes, traffic.to_device_bytes), (4, 4));
+    assert_eq!(y(), [7; 4]);
+    let failed = cache.refill(&s.container, "b", &[1], &mut |_, _| {
+        Err(CacheError::Device(DeviceError::EmptyBuffer))
+    });
+    assert!(failed.is_err());
+    let inputs: [Option<&[u8]>; 4] = [Some(&[0; 4]), None, None, None];
+    let empty = cache.load_and_run(&s.container, "b", &inputs);
+    assert!(matches!(empty, Err(CacheError::Missing { slot, .. }) if slot == "w"));
 }
 
 /// Programs of several prompt lengths hold one copy of the weights they share.
@@ -107,7 +220,7 @@ fn filled_slots_of_the_same_content_share_a_buffer() {
     let cache = ProgramCache::new(device());
     let s = sample("p", 100, 3);
     let (x, w) = (s.inputs[0].as_deref(), s.inputs[1].as_deref().unwrap());
-    let content = |_: usize| Some("w".to_owned());
+    let content = |slot: usize| (slot == 1).then(|| "w".to_owned());
     let n_filled = std::cell::Cell::new(0);
     let preload = |bo_key: &str, content: &dyn Fn(usize) -> Option<String>, fails: bool| {
         let mut fill = |slot: usize, bytes: &mut [u8]| {
@@ -147,6 +260,30 @@ fn filled_slots_of_the_same_content_share_a_buffer() {
         preload("p_L0", &content, false).unwrap(),
         Traffic::default()
     );
+}
+
+/// A look shows what the device has, moves no byte of the host's view and counts as nothing.
+#[test]
+fn a_peek_leaves_no_trace() {
+    let cache = ProgramCache::new(device());
+    let s = sample("p", 100, 3);
+    let inputs: Vec<Option<&[u8]>> = s.inputs.iter().map(Option::as_deref).collect();
+    assert!(matches!(
+        cache.peek("k", 0),
+        Err(CacheError::NoSlot { n_slots: 0, .. })
+    ));
+    cache.load_and_run(&s.container, "k", &inputs).unwrap();
+    let before = cache.stats();
+    for slot in [0, 1, 3] {
+        let expected = s.inputs[slot].as_ref().or(s.outputs[slot].as_ref());
+        assert_eq!(Some(&cache.peek("k", slot).unwrap()), expected);
+    }
+    assert_eq!(cache.peek("k", 2).unwrap().len(), 100);
+    assert_eq!(cache.stats(), before);
+    assert!(matches!(
+        cache.peek("k", 4),
+        Err(CacheError::NoSlot { n_slots: 4, .. })
+    ));
 }
 
 #[test]

@@ -24,6 +24,9 @@ fn every_defect_is_found() {
         (Defect::OtherProvenance, "run"),
         (Defect::HugeBuffers, "alloc"),
         (Defect::DirtyBuffers, "alloc"),
+        (Defect::KeepsPrograms, "held"),
+        (Defect::ForgetsBuffers, "held"),
+        (Defect::LiesAboutMemory, "memory"),
     ];
     for (defect, check) in defects {
         let failures = run(&|| subject(defect));

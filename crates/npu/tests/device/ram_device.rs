@@ -2,10 +2,11 @@
 
 use millrace_npu::conformance::{Sample, Subject};
 use millrace_npu::device::{check_bindings, unique_number};
+use millrace_npu::held::{Held, Holdings, Lease};
 use millrace_npu::ram::RamBuffer;
 use millrace_npu::{
-    Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Element, Fence, LoadedProgram,
-    Provenance, Role, Slot, Usage,
+    Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Element, ErrorPlace, Fence,
+    LoadedProgram, Provenance, Role, Slot, Usage,
 };
 use std::any::Any;
 use std::collections::HashMap;
@@ -33,6 +34,9 @@ pub(crate) enum Defect {
     OtherProvenance,
     HugeBuffers,
     DirtyBuffers,
+    KeepsPrograms,
+    ForgetsBuffers,
+    LiesAboutMemory,
 }
 
 struct Program {
@@ -41,6 +45,7 @@ struct Program {
     slots: Vec<Slot>,
     /// `None` is a program that faults.
     factor: Option<u8>,
+    _lease: Lease,
 }
 
 impl LoadedProgram for Program {
@@ -69,6 +74,7 @@ pub(crate) struct RamDevice {
     number: u64,
     info: DeviceInfo,
     defect: Defect,
+    holdings: Arc<Holdings>,
     next: AtomicU64,
     jobs: Sender<Job>,
     results: Mutex<HashMap<u64, Receiver<Outcome>>>,
@@ -81,7 +87,10 @@ impl RamDevice {
         std::thread::spawn(move || {
             for job in queue {
                 let outcome = execute(&job, number, defect);
-                let _ = job.reply.send(outcome);
+                let reply = job.reply.clone();
+                // Who waited finds that program and buffers were let go.
+                drop(job);
+                let _ = reply.send(outcome);
             }
         });
         let provenance = Provenance::Measured("nothing".into());
@@ -96,6 +105,7 @@ impl RamDevice {
                 provenance,
             },
             defect,
+            holdings: Holdings::new(MEMORY_BYTES),
             next: AtomicU64::new(0),
             jobs,
             results: Mutex::default(),
@@ -109,7 +119,7 @@ fn execute(job: &Job, owner: u64, defect: Defect) -> Outcome {
     let Some(mut factor) = program.factor else {
         if defect != Defect::HidesFaults {
             return Err(DeviceError::Fault {
-                program: program.name.clone(),
+                place: Box::new(ErrorPlace::of(&program.name)),
                 reason: "it was asked to".into(),
             });
         }
@@ -167,12 +177,25 @@ impl Device for RamDevice {
         &self.info
     }
 
+    fn held(&self) -> Held {
+        self.holdings.held()
+    }
+
     fn alloc(&self, size_bytes: u64, usage: Usage) -> Result<Arc<Buffer>, DeviceError> {
         let size = match self.defect {
             Defect::HugeBuffers => size_bytes.min(MEMORY_BYTES),
             _ => size_bytes,
         };
+        let lease = match self.defect {
+            Defect::LiesAboutMemory => Holdings::new(MEMORY_BYTES).buffer(size)?,
+            _ => self.holdings.buffer(size)?,
+        };
         let buffer = RamBuffer::alloc(self.number, size, usage, MEMORY_BYTES)?;
+        if self.defect == Defect::ForgetsBuffers {
+            std::mem::forget(lease);
+            return Ok(Arc::new(buffer));
+        }
+        let buffer = buffer.leased(lease);
         if self.defect == Defect::DirtyBuffers {
             RamBuffer::of(&buffer, self.number)?.device_mut()[0] = 1;
         }
@@ -198,7 +221,12 @@ impl Device for RamDevice {
                 });
             }
         };
+        let lease = self.holdings.program();
+        if self.defect == Defect::KeepsPrograms {
+            std::mem::forget(self.holdings.program());
+        }
         Ok(Arc::new(Program {
+            _lease: lease,
             owner: self.number,
             name: container.name().into(),
             slots: container.slots().to_vec(),

@@ -10,10 +10,12 @@ use millrace_model::graph::{self, Graph, Node, Op, Rope, ValueId, WeightId};
 use millrace_xdna2::lower::WeightLayout;
 use std::ops::Range;
 
-/// The host's copies of a graph's values, bf16 `[n_rows, width]` each.
+/// The host's copies of a graph's values, bf16 `[n_rows, width]` each. Memory of dropped ones serves
+/// those that come later.
 pub(super) struct Values {
     widths: Vec<usize>,
     rows: Vec<Vec<bf16>>,
+    spare: Vec<Vec<bf16>>,
 }
 
 impl Values {
@@ -21,6 +23,7 @@ impl Values {
         Values {
             widths: graph.values.iter().map(|value| value.width).collect(),
             rows: vec![Vec::new(); graph.values.len()],
+            spare: Vec::new(),
         }
     }
 
@@ -33,14 +36,27 @@ impl Values {
         self.widths.get(value.0).copied().unwrap_or(0)
     }
 
-    /// Takes a value's memory, as `n_rows` rows of anything.
+    /// Takes memory for a value, as `n_rows` rows of anything.
     pub(super) fn take(&mut self, value: ValueId, n_rows: usize) -> Vec<bf16> {
-        let mut rows = self
-            .rows
-            .get_mut(value.0)
-            .map(std::mem::take)
-            .unwrap_or_default();
-        rows.resize(n_rows * self.width(value), bf16::ZERO);
+        let n_elems = n_rows * self.width(value);
+        self.drop(value);
+        let fitting = self.spare.iter().enumerate();
+        let fitting = fitting.filter(|(_, spare)| spare.capacity() >= n_elems);
+        let best = fitting.min_by_key(|(_, spare)| spare.capacity());
+        let best = best.map(|(index, _)| index);
+        let mut rows = match best {
+            Some(index) => self.spare.swap_remove(index),
+            // The smallest gives way, so that there are never more than are in use at once.
+            None => {
+                let smallest = self.spare.iter().enumerate();
+                let smallest = smallest.min_by_key(|(_, spare)| spare.capacity());
+                if let Some(index) = smallest.map(|(index, _)| index) {
+                    self.spare.swap_remove(index);
+                }
+                Vec::with_capacity(n_elems)
+            }
+        };
+        rows.resize(n_elems, bf16::ZERO);
         rows
     }
 
@@ -51,8 +67,15 @@ impl Values {
         }
     }
 
+    /// Forgets a value.
+    pub(super) fn drop(&mut self, value: ValueId) {
+        let rows = self.rows.get_mut(value.0).map(std::mem::take);
+        self.spare.extend(rows.filter(|rows| rows.capacity() > 0));
+    }
+
     fn write_f32(&mut self, value: ValueId, x: &[f32]) {
-        let mut rows = self.take(value, 0);
+        let n_rows = x.len() / self.width(value).max(1);
+        let mut rows = self.take(value, n_rows);
         rows.resize(x.len(), bf16::ZERO);
         rows.convert_from_f32_slice(x);
         self.put(value, rows);
@@ -70,6 +93,9 @@ impl Values {
         Ok(rows.to_f32_vec())
     }
 }
+
+/// Tokens that are embedded together: their f32 rows stay in the caches.
+const EMBED_ROWS: usize = 64;
 
 fn wrong(node: &Node, problem: &str) -> NpuError {
     NpuError::plan(format!("host step `{}`", node.label), problem)
@@ -95,9 +121,18 @@ impl Host<'_> {
             return Err(wrong(node, "no embedding"));
         };
         let table = self.matrix(table)?;
-        let mut out = vec![0.0; tokens.len() * table.k()];
-        kernels::embed(self.cpu, &table, tokens, scale, &mut out)?;
-        values.write_f32(node.output, &out);
+        let mut out = values.take(node.output, tokens.len());
+        if out.len() != tokens.len() * table.k() {
+            return Err(wrong(node, "a table of another width"));
+        }
+        let mut block = vec![0.0; EMBED_ROWS.min(tokens.len()) * table.k()];
+        let blocks = out.chunks_mut(block.len().max(1));
+        for (tokens, out) in tokens.chunks(EMBED_ROWS).zip(blocks) {
+            let block = &mut block[..out.len()];
+            kernels::embed(self.cpu, &table, tokens, scale, block)?;
+            out.convert_from_f32_slice(block);
+        }
+        values.put(node.output, out);
         Ok(())
     }
 
@@ -117,16 +152,16 @@ impl Host<'_> {
         else {
             return Err(wrong(node, "no norm"));
         };
-        let x = values.f32(node, 0)?;
+        let x = node.inputs.first().map_or(&[][..], |x| values.get(*x));
         let width = values.width(node.output);
         let elems = rows.map_or(0..x.len(), |rows| rows.start * width..rows.end * width);
-        let x = x
-            .get(elems)
-            .ok_or_else(|| wrong(node, "the input has too few rows"))?;
+        let x = x.get(elems).filter(|x| !x.is_empty());
+        let x = x.ok_or_else(|| wrong(node, "the input has too few rows"))?;
+        let x = x.to_f32_vec();
         let mut out = vec![0.0; x.len()];
         kernels::rms_norm(
             self.cpu,
-            x,
+            &x,
             group,
             &self.vectors[weight.0],
             eps,

@@ -1,17 +1,17 @@
 //! What the sessions of a model share: plans, programs, weights on the device.
 
 use super::NpuError;
+use super::prepared::Prepared;
 use super::weights;
 use crate::EngineOptions;
 use crate::exec::decode_vectors;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level};
-use millrace_npu::cache::CacheStats;
-use millrace_npu::{Container, Device, ProgramCache, Provenance, Role, Traffic};
+use millrace_npu::cache::{CacheStats, Memory};
+use millrace_npu::{Container, Device, ProgramCache, Provenance, Traffic};
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, Plan, PlannedProgram,
-    rope_table,
+    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, rope_table,
 };
 use millrace_xdna2::{Machine, Profile};
 use std::collections::HashMap;
@@ -77,71 +77,13 @@ pub struct NpuModel {
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) decode: Arc<Prepared>,
     prefill: Mutex<HashMap<(u64, AttentionOn), Arc<Prepared>>>,
-    /// One pass at a time: the RoPE tables of prefill sets hold for one position.
+    /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
+    tables: Mutex<HashMap<String, usize>>,
+    /// One pass at a time: plans share registers, and RoPE tables hold for one position.
     turn: Mutex<()>,
     loaded: Mutex<Traffic>,
     n_ctx: usize,
     pad: u32,
-}
-
-/// A plan with its programs packed, its buffer sets named and their static slots filled.
-pub(super) struct Prepared {
-    pub(super) plan: Plan,
-    /// By program.
-    containers: Vec<Arc<Container>>,
-    /// By call, in order.
-    keys: Vec<String>,
-    /// Position of the first token in the static RoPE tables; `None` before they are filled.
-    first: Mutex<Option<usize>>,
-}
-
-impl Prepared {
-    fn new(plan: Plan, key: impl Fn(&Call, &Container) -> String) -> Result<Prepared, NpuError> {
-        let pack = |planned: &PlannedProgram| {
-            let packed = planned.program.to_container().map(Arc::new);
-            packed.map_err(|error| NpuError::Container {
-                program: planned.program.name.clone(),
-                error,
-            })
-        };
-        let containers = plan
-            .programs
-            .iter()
-            .map(pack)
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut keys = Vec::new();
-        for call in plan.calls() {
-            let container = containers.get(call.program);
-            let container =
-                container.ok_or_else(|| NpuError::plan(&call.set, "no such program"))?;
-            if container.slots().len() != call.bindings.len() {
-                return Err(NpuError::plan(&call.set, "not one binding a slot"));
-            }
-            keys.push(key(call, container));
-        }
-        Ok(Prepared {
-            plan,
-            containers,
-            keys,
-            first: Mutex::new(None),
-        })
-    }
-
-    /// A call's program; `call` is one of this plan's.
-    pub(super) fn container(&self, call: &Call) -> &Container {
-        &self.containers[call.program]
-    }
-
-    /// Key of the buffer set of call number `index`.
-    pub(super) fn key(&self, index: usize) -> &str {
-        &self.keys[index]
-    }
-
-    /// Whether a call of that set name runs that very program.
-    fn holds(&self, set: &str, container: &Container) -> bool {
-        let same = |call: &Call| self.container(call).content_hash() == container.content_hash();
-        self.plan.calls().any(|call| call.set == set && same(call))
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -187,13 +129,16 @@ impl NpuModel {
                 expected: "between 1 and 2^22",
             }));
         }
+        let alias = options.features.has(Feature::Alias);
+        let decode = Prepared::new(plan, graph, alias, |call, _| call.set.clone())?;
         let end_token = model.tokenizer().ok().and_then(|tokenizer| tokenizer.eos());
         let npu = NpuModel {
             cpu: options.cpu()?,
             cache: ProgramCache::new(device),
             vectors: decode_vectors(&model, &model.model().graph)?,
-            decode: Arc::new(Prepared::new(plan, |call, _| call.set.clone())?),
+            decode: Arc::new(decode),
             prefill: Mutex::default(),
+            tables: Mutex::default(),
             turn: Mutex::new(()),
             loaded: Mutex::default(),
             n_ctx,
@@ -235,6 +180,11 @@ impl NpuModel {
     /// The device's name.
     pub fn device_name(&self) -> &str {
         &self.cache.device().info().name
+    }
+
+    /// Bytes of buffers on the device.
+    pub fn memory(&self) -> Memory {
+        self.cache.memory()
     }
 
     /// Programs, buffers and traffic so far.
@@ -279,19 +229,21 @@ impl NpuModel {
             None => {
                 let mut options = self.options.plan(n_tokens);
                 options.attention = attention;
-                let plan = lower::prefill(&self.model.model().graph, &self.machine, &options)?;
+                let graph = &self.model.model().graph;
+                let plan = lower::prefill(graph, &self.machine, &options)?;
+                let alias = self.features().has(Feature::Alias);
                 let suffix = match attention {
                     AttentionOn::Device => "",
                     AttentionOn::Host => "+",
                 };
                 let key = |call: &Call, container: &Container| {
-                    // The head is decode's.
-                    match self.decode.holds(&call.set, container) {
+                    // The head is decode's, buffers included, where those hold nothing else.
+                    match !alias && self.decode.holds(&call.set, container) {
                         true => call.set.clone(),
                         false => format!("{}@{n_tokens}{suffix}", call.set),
                     }
                 };
-                let prepared = Arc::new(Prepared::new(plan, key)?);
+                let prepared = Arc::new(Prepared::new(plan, graph, alias, key)?);
                 plans.insert((n_tokens, attention), prepared.clone());
                 prepared
             }
@@ -301,48 +253,44 @@ impl NpuModel {
         Ok(prepared)
     }
 
-    /// Fills static slots. Tables of other positions need new content: their sets are made anew,
-    /// with the same weights.
+    /// Makes a plan's buffers and fills static slots: once, and tables again for other positions.
     fn fill(&self, prepared: &Prepared, first: usize) -> Result<(), NpuError> {
-        let mut held = lock(&prepared.first);
-        if *held == Some(first) {
-            return Ok(());
-        }
-        let moved = held.is_some();
-        *held = None;
+        let mut filled = lock(&prepared.filled);
+        let mut tables = lock(&self.tables);
         for (index, call) in prepared.plan.calls().enumerate() {
-            let container = prepared.container(call);
-            let is_static = |slot: usize| container.slots()[slot].role == Role::Static;
-            let has_table = (call.bindings.iter().enumerate())
-                .any(|(slot, b)| matches!(b, Binding::RopeTable { .. }) && is_static(slot));
-            if moved {
-                if !has_table {
-                    continue;
+            let (container, key) = (prepared.container(call), prepared.key(index));
+            let name = |slot: usize| prepared.buffer_name(index, slot).map(str::to_owned);
+            let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
+                self.fill_slot(call, slot, first, bytes)?;
+                if let (Binding::RopeTable { .. }, Some(name)) = (&call.bindings[slot], name(slot))
+                {
+                    tables.insert(name, first);
                 }
-                self.cache.forget(prepared.key(index));
-            }
-            let content = |slot: usize| match &call.bindings[slot] {
-                Binding::Weight { weight, layout } => {
-                    Some(format!("weight {} {layout:?}", weight.0))
-                }
-                // Later positions come and go.
-                Binding::RopeTable { rope, rows } if first == 0 => {
-                    Some(format!("rope {} {rows:?}", rope.0))
-                }
-                _ => None,
+                Ok(())
             };
+            if !*filled {
+                let traffic = self.cache.preload_with(container, key, &name, &mut fill)?;
+                *lock(&self.loaded) += traffic;
+            }
+            let other = |(slot, name): (usize, &str)| {
+                (tables.get(name) != Some(&first)).then(|| (slot, name.to_owned()))
+            };
+            let moved: Vec<(usize, String)> = prepared.tables(index).filter_map(other).collect();
+            if moved.is_empty() {
+                continue;
+            }
+            let slots: Vec<usize> = moved.iter().map(|(slot, _)| *slot).collect();
+            moved.iter().for_each(|(_, name)| _ = tables.remove(name));
             let mut fill = |slot: usize, bytes: &mut [u8]| self.fill_slot(call, slot, first, bytes);
-            let key = prepared.key(index);
-            let traffic = self
-                .cache
-                .preload_with(container, key, &content, &mut fill)?;
-            *lock(&self.loaded) += traffic;
+            *lock(&self.loaded) += self.cache.refill(container, key, &slots, &mut fill)?;
+            tables.extend(moved.into_iter().map(|(_, name)| (name, first)));
         }
-        *held = Some(first);
+        *filled = true;
         Ok(())
     }
 
-    fn fill_slot(
+    /// What a static slot holds, from the checkpoint.
+    pub(super) fn fill_slot(
         &self,
         call: &Call,
         slot: usize,

@@ -4,12 +4,15 @@ use super::NpuError;
 use super::attention::HeadMajorCache;
 use super::counters::{PhaseCounters, ns};
 use super::host::{Host, Values};
-use super::model::{NpuModel, Prepared};
+use super::model::NpuModel;
+use super::observe::{Observation, Observer};
+use super::prepared::Prepared;
 use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
 use millrace_model::graph::{Node, Op, ValueId};
-use millrace_npu::Role;
-use millrace_xdna2::lower::{Binding, Call, HostStep, Step, rope_table};
+use millrace_npu::{Move, Role};
+use millrace_xdna2::lower::{Binding, Call, HostMove, HostStep, Rows, SlotUse, Step, rope_table};
+use std::ops::Range;
 use std::time::Instant;
 
 /// A pass about to run.
@@ -25,6 +28,7 @@ pub(super) struct Pass<'a> {
     pub(super) values: &'a mut Values,
     pub(super) cache: &'a mut HeadMajorCache,
     pub(super) counters: &'a mut PhaseCounters,
+    pub(super) observer: Option<&'a mut Observer>,
 }
 
 impl Pass<'_> {
@@ -34,10 +38,11 @@ impl Pass<'_> {
         let prepared = self.prepared;
         let _hot = self.npu.cpu.pool().enter();
         let mut call_index = 0;
-        for step in &prepared.plan.steps {
+        for (index, step) in prepared.plan.steps.iter().enumerate() {
             match step {
                 Step::Call(call) => {
                     self.call(call, call_index)?;
+                    self.observe(call, call_index);
                     call_index += 1;
                 }
                 Step::Host(step) => {
@@ -45,6 +50,9 @@ impl Pass<'_> {
                     self.host(*step)?;
                     self.counters.host_ns += ns(start.elapsed());
                 }
+            }
+            for value in prepared.spent(index) {
+                self.values.drop(*value);
             }
         }
         self.counters.n_passes += 1;
@@ -57,35 +65,64 @@ impl Pass<'_> {
         self.prepared.plan.n_rows(value) as usize
     }
 
+    /// Bytes of a slot that the host reads, and how many rows that is.
+    fn rows_read(&self, binding: &Binding, size_bytes: u64, rows: Rows) -> (Range<u64>, usize) {
+        let n_rows = match binding {
+            Binding::Value(value) => self.n_rows(*value),
+            _ => 1,
+        };
+        let bytes = rows.bytes(size_bytes, n_rows as u64, self.n_real as u64);
+        let n_rows = match rows {
+            Rows::Last => 1,
+            Rows::Real => self.n_real.min(n_rows),
+            Rows::All => n_rows,
+        };
+        (bytes, n_rows)
+    }
+
     fn call(&mut self, call: &Call, index: usize) -> Result<(), NpuError> {
         let start = Instant::now();
         let container = self.prepared.container(call);
-        let role = |slot: usize| container.slots()[slot].role;
-        let made = self.made_inputs(call)?;
+        let uses = self.prepared.uses(index);
+        let made = self.made_inputs(call, uses)?;
         // Outputs leave their place, so that inputs can be lent beside them.
         let mut outputs: Vec<(ValueId, Vec<bf16>)> = Vec::new();
-        for (slot, binding) in call.bindings.iter().enumerate() {
-            if let Binding::Value(value) | Binding::Part { value, .. } = binding
-                && role(slot) == Role::Output
-                && !outputs.iter().any(|(other, _)| other == value)
-            {
-                outputs.push((*value, self.values.take(*value, self.n_rows(*value))));
+        let mut reads: Vec<Range<u64>> = vec![0..0; uses.len()];
+        for (slot, (binding, used)) in call.bindings.iter().zip(uses).enumerate() {
+            let (Binding::Value(value) | Binding::Part { value, .. }, HostMove::Read(rows)) =
+                (binding, used.host)
+            else {
+                continue;
+            };
+            let size_bytes = container.slots()[slot].size_bytes().unwrap_or(0);
+            let (bytes, n_rows) = self.rows_read(binding, size_bytes, rows);
+            reads[slot] = bytes;
+            if !outputs.iter().any(|(other, _)| other == value) {
+                outputs.push((*value, self.values.take(*value, n_rows)));
             }
         }
-        let inputs: Vec<Option<&[u8]>> = (call.bindings.iter().zip(&made).enumerate())
-            .map(|(slot, (binding, made))| match (role(slot), binding) {
-                (Role::Input, Binding::Value(value)) => Some(cast_slice(self.values.get(*value))),
-                (Role::Input, _) => made.as_deref().map(cast_slice),
-                _ => None,
-            })
+        let slots = container.slots().iter().zip(uses).zip(reads);
+        let moves: Vec<Move<'_>> = slots
+            .zip(call.bindings.iter().zip(&made))
+            .map(
+                |(((slot, used), read), (binding, made))| match (used.host, binding, made) {
+                    (HostMove::Write, Binding::Value(value), _) => {
+                        Move::Write(cast_slice(self.values.get(*value)))
+                    }
+                    (HostMove::Write, _, Some(made)) => Move::Write(cast_slice(made)),
+                    (HostMove::Read(_), ..) => Move::Read(read),
+                    _ if slot.role == Role::Input => Move::Keep,
+                    _ => Move::None,
+                },
+            )
             .collect();
         let mut misfit = None;
         let before = ns(start.elapsed());
         let called = Instant::now();
-        let result = self.npu.cache.load_and_run_with(
+        let result = self.npu.cache.run_moving(
             container,
             self.prepared.key(index),
-            &inputs,
+            &moves,
             |slot, bytes| {
                 if !read_output(&call.bindings[slot], bytes, &mut outputs) {
                     misfit = Some(slot);
@@ -115,13 +152,30 @@ impl Pass<'_> {
         }
     }
 
+    fn observe(&mut self, call: &Call, index: usize) {
+        if let Some(observer) = &mut self.observer {
+            observer(&Observation {
+                plan: &self.prepared.plan,
+                call,
+                key: self.prepared.key(index),
+                cache: &self.npu.cache,
+                first: self.first,
+                n_real: self.n_real,
+            });
+        }
+    }
+
     /// Inputs that are no value as it lies: tables of one position, parts of a row.
-    fn made_inputs(&self, call: &Call) -> Result<Vec<Option<Vec<bf16>>>, NpuError> {
+    fn made_inputs(
+        &self,
+        call: &Call,
+        uses: &[SlotUse],
+    ) -> Result<Vec<Option<Vec<bf16>>>, NpuError> {
         let slots = self.prepared.container(call).slots();
         let mut made = Vec::with_capacity(slots.len());
-        for (slot, binding) in slots.iter().zip(&call.bindings) {
+        for ((slot, used), binding) in slots.iter().zip(uses).zip(&call.bindings) {
             made.push(match binding {
-                _ if slot.role != Role::Input => None,
+                _ if used.host != HostMove::Write => None,
                 Binding::RopeTable { rope, rows } => {
                     let rope = &self.npu.model.model().graph.ropes[rope.0];
                     Some(rope_table(rope, *rows, self.first))
@@ -157,10 +211,14 @@ impl Pass<'_> {
             HostStep::AppendKv { layer, k, v } => self.append(layer, k, v),
             HostStep::Attention { node: n } => self.attention(node(n)?),
             HostStep::FinalNorm { node: n } => {
-                // Of a value that has one row already, that one.
+                // Where the host has a single row, that one.
                 let node = node(n)?;
-                let single = node.inputs.iter().any(|x| self.n_rows(*x) == 1);
-                let row = if single { 0 } else { self.n_real - 1 };
+                let width = self.values.width(node.output);
+                let single = |x: &ValueId| self.values.get(*x).len() == width;
+                let row = match node.inputs.iter().any(single) {
+                    true => 0,
+                    false => self.n_real - 1,
+                };
                 host.norm(node, Some(row..row + 1), self.values)
             }
             HostStep::Norm { node: n } => host.norm(node(n)?, None, self.values),

@@ -5,6 +5,7 @@ use super::attention::HeadMajorCache;
 use super::counters::Counters;
 use super::host::Values;
 use super::model::NpuModel;
+use super::observe::Observer;
 use super::pass::Pass;
 use crate::Error;
 use half::slice::HalfFloatSliceExt;
@@ -20,6 +21,7 @@ pub struct NpuSession {
     values: Values,
     logits: Vec<f32>,
     counters: Counters,
+    observer: Option<Observer>,
 }
 
 impl NpuSession {
@@ -32,6 +34,7 @@ impl NpuSession {
             values: Values::new(graph),
             logits: Vec::new(),
             counters: Counters::default(),
+            observer: None,
             npu: npu.clone(),
         }
     }
@@ -54,6 +57,12 @@ impl NpuSession {
     /// What was done so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Has `observer` called after every dispatch that ends well, or nothing. It sees what the device
+    /// holds and changes no bit of it.
+    pub fn observe(&mut self, observer: Option<Observer>) {
+        self.observer = observer;
     }
 
     /// Cuts the sequence back to its first `len` tokens.
@@ -98,6 +107,7 @@ impl NpuSession {
             values: &mut self.values,
             cache: &mut self.cache,
             counters: &mut self.counters.prefill,
+            observer: self.observer.as_mut(),
         }
         .run()?;
         self.commit(tokens)
@@ -120,6 +130,7 @@ impl NpuSession {
             values: &mut self.values,
             cache: &mut self.cache,
             counters: &mut self.counters.decode,
+            observer: self.observer.as_mut(),
         }
         .run()?;
         self.commit(&[token])?;

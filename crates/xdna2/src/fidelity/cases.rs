@@ -122,6 +122,9 @@ pub(super) fn case(measured: &Measured) -> Result<Case, String> {
 
 const AIR: &str = "air-strix-2026";
 
+/// Of the registry's compiler-generated GEMMs.
+const REGISTRY: &str = "air-strix-registry-2026";
+
 fn new(group: &'static str, mapping: &'static str, shape: &str, tiling: String) -> Case {
     Case {
         group,
@@ -161,7 +164,14 @@ fn gemm(measured: &Measured) -> Option<Case> {
     let [tm, kl2, tk, tn, cols, rows] = tile;
     let tiling =
         format!("tile_m={tm},tile_k_l2={kl2},tile_k_l1={tk},tile_n={tn},cols={cols},rows={rows}");
-    Some(new(group, mapping, &shape, tiling))
+    let profile = match mapping {
+        "gemm-direct" | "gemm-direct-f32" => REGISTRY,
+        _ => AIR,
+    };
+    Some(Case {
+        profile,
+        ..new(group, mapping, &shape, tiling)
+    })
 }
 
 /// The sweeps in the registry's text: one tile size varied, the others those of the table.

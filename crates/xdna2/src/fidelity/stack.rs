@@ -1,7 +1,10 @@
-//! The stitched bf16 stack of seed 000, predicted from its kernels: each launch is simulated on its
-//! own, a program is the call plus its launches plus loading their cores, and the host's part is
-//! added (npu2_machine b3, form 10).
+//! The stitched bf16 stack of seed 000 and its successor, with the host's part (npu2_machine b3, form
+//! 10). There are two [`Build`]s of it: the seed's own programs are those that mode reference lowers
+//! to; of the later one each launch is simulated on its own, and a program is the call plus its
+//! launches plus loading their cores.
 
+use super::lowered::Lowered;
+use crate::lower::{self, Phase};
 use crate::mapping;
 use crate::timing::geometry::{Extra, Geometry};
 use crate::{Machine, Profile, timing};
@@ -17,6 +20,51 @@ pub(super) enum Program {
     LmHead,
     RmsGemvRope,
     OGemvFfn,
+    /// What stood for the head of a prompt before: GEMMs of all rows. In no plan.
+    LmHeadOfAllRows,
+}
+
+impl Program {
+    /// Its name in a plan.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Program::RmsGemmsRope => "rms_gemms_rope",
+            Program::FlashAttention => "flash_attn",
+            Program::OFfn => "o_ffn",
+            Program::LmHead => "lm_head_gemv",
+            Program::RmsGemvRope => "rms_gemv_rope",
+            Program::OGemvFfn => "o_gemv_ffn",
+            Program::LmHeadOfAllRows => "lm_head_gemm",
+        }
+    }
+
+    fn phase(self) -> Phase {
+        match self {
+            Program::RmsGemmsRope
+            | Program::FlashAttention
+            | Program::OFfn
+            | Program::LmHeadOfAllRows => Phase::Prefill,
+            Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => Phase::Decode,
+        }
+    }
+}
+
+/// Whose programs were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Build {
+    /// Seed 000's: compiler-generated GEMMs with bf16 sums. Mode reference.
+    Seed,
+    /// Its successor's, from June 2026 on: GEMMs by the kernel registry's methods (f32 sums).
+    Registry,
+}
+
+/// What ran.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) build: Build,
+    pub(super) model: &'static Geometry,
+    /// Tokens of the prompt.
+    pub(super) length: u64,
 }
 
 /// A kernel and its shape.
@@ -34,7 +82,9 @@ struct Kernel {
 pub(super) struct Stack<'a> {
     machine: &'a Machine,
     profile: &'a Profile,
-    memo: RefCell<HashMap<Part, Result<Kernel, String>>>,
+    kernels: RefCell<HashMap<(Phase, Part), Result<Kernel, String>>>,
+    /// By model and length.
+    lowered: RefCell<HashMap<(&'static str, u64), Result<Lowered, String>>>,
 }
 
 /// Rows of a partition of the LM head.
@@ -49,19 +99,35 @@ impl<'a> Stack<'a> {
         Stack {
             machine,
             profile,
-            memo: RefCell::default(),
+            kernels: RefCell::default(),
+            lowered: RefCell::default(),
         }
     }
 
     /// The NPU's run of a program, in nanoseconds.
-    pub(super) fn run_ns(
-        &self,
-        g: &Geometry,
-        length: u64,
-        program: Program,
-    ) -> Result<f64, String> {
-        let kernels = (parts(g, length, program).into_iter())
-            .map(|part| self.kernel(part))
+    pub(super) fn run_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+        match (work.build, program) {
+            (_, Program::LmHeadOfAllRows) | (Build::Registry, _) => {
+                self.assembled_ns(work, program)
+            }
+            (Build::Seed, _) => self.lowered(work)?.run_ns(program),
+        }
+    }
+
+    fn lowered(&self, work: &Work) -> Result<Lowered, String> {
+        let key = (work.model.name, work.length);
+        if let Some(known) = self.lowered.borrow().get(&key) {
+            return known.clone();
+        }
+        let lowered = Lowered::new(key.0, key.1, self.machine, self.profile);
+        self.lowered.borrow_mut().insert(key, lowered.clone());
+        lowered
+    }
+
+    /// The call, its launches and the loading of their cores.
+    fn assembled_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+        let kernels = (parts(work.model, work.length, program).into_iter())
+            .map(|part| self.kernel(program.phase(), part))
             .collect::<Result<Vec<_>, _>>()?;
         let dispatch = &self.profile.dispatch;
         let herds: usize = kernels.iter().map(|k| k.herds).sum();
@@ -74,13 +140,16 @@ impl<'a> Stack<'a> {
         Ok(dispatch.call_ns + kernels.iter().map(launch_ns).sum::<f64>())
     }
 
-    /// Writing what a call of a prompt's program reads, in nanoseconds.
-    pub(super) fn write_ns(&self, g: &Geometry, length: u64, program: Program) -> f64 {
+    /// Writing a call's buffers of a prompt's program, in nanoseconds. Attention's include its output,
+    /// which the published runtime fills with zeros before every call: 20 MB at 2,048 tokens, as
+    /// mlir-air's `PROFILE.html` says.
+    pub(super) fn write_ns(&self, work: &Work, program: Program) -> f64 {
+        let (g, length) = (work.model, work.length);
         let (x, q) = (length * g.d_model, length * g.n_heads * g.head_dim);
         let kv = 2 * length * g.n_kv_heads * g.head_dim;
         let elements = match program {
-            Program::RmsGemmsRope => x,
-            Program::FlashAttention => q + kv,
+            Program::RmsGemmsRope | Program::LmHeadOfAllRows => x,
+            Program::FlashAttention => q + kv + q,
             Program::OFfn => q + x,
             Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => g.d_model,
         };
@@ -89,24 +158,19 @@ impl<'a> Stack<'a> {
 
     /// A call of a program: of a prompt's, with its buffers written and synced; of a token's, which
     /// moves a few KB, without.
-    pub(super) fn call_ns(
-        &self,
-        g: &Geometry,
-        length: u64,
-        program: Program,
-    ) -> Result<f64, String> {
+    pub(super) fn call_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
         let host = &self.profile.host;
-        let run_ns = self.run_ns(g, length, program)?;
+        let run_ns = self.run_ns(work, program)?;
         Ok(match program {
             Program::RmsGemvRope | Program::OGemvFfn => host.call_ns + run_ns,
-            _ => host.call_ns + self.write_ns(g, length, program) + run_ns + host.read_ns,
+            _ => host.call_ns + self.write_ns(work, program) + run_ns + host.read_ns,
         })
     }
 
     /// Sum over a prompt's calls: three a layer and the LM head.
     pub(super) fn prompt_ns(
         &self,
-        g: &Geometry,
+        work: &Work,
         of: impl Fn(Program) -> Result<f64, String>,
     ) -> Result<f64, String> {
         let layer = [
@@ -115,52 +179,62 @@ impl<'a> Stack<'a> {
             Program::OFfn,
         ];
         let layer_ns: f64 = layer.map(&of).into_iter().sum::<Result<f64, String>>()?;
-        Ok(g.n_layers as f64 * layer_ns + of(Program::LmHead)?)
+        Ok(work.model.n_layers as f64 * layer_ns + of(Program::LmHead)?)
     }
 
     /// A layer of a prompt with the host's work between its calls.
-    pub(super) fn layer_ns(&self, g: &Geometry, length: u64) -> Result<f64, String> {
+    pub(super) fn layer_ns(&self, work: &Work) -> Result<f64, String> {
         let layer = [
             Program::RmsGemmsRope,
             Program::FlashAttention,
             Program::OFfn,
         ];
-        let calls = layer.map(|program| self.call_ns(g, length, program));
+        let calls = layer.map(|program| self.call_ns(work, program));
         let calls_ns: f64 = calls.into_iter().sum::<Result<f64, String>>()?;
         Ok(calls_ns + self.profile.host.prompt_layer_ns)
     }
 
     /// A prompt from text to its first token.
-    pub(super) fn ttft_ns(&self, g: &Geometry, length: u64) -> Result<f64, String> {
-        let calls_ns = self.prompt_ns(g, |program| self.call_ns(g, length, program))?;
+    pub(super) fn ttft_ns(&self, work: &Work) -> Result<f64, String> {
+        let calls_ns = self.prompt_ns(work, |program| self.call_ns(work, program))?;
         let host = &self.profile.host;
-        Ok(calls_ns + g.n_layers as f64 * host.prompt_layer_ns + host.prompt_ns)
+        Ok(calls_ns + work.model.n_layers as f64 * host.prompt_layer_ns + host.prompt_ns)
     }
 
     /// A token at a short context, attention on the CPU.
-    pub(super) fn token_ns(&self, g: &Geometry) -> Result<f64, String> {
+    pub(super) fn token_ns(&self, work: &Work) -> Result<f64, String> {
         let host = &self.profile.host;
-        let call = |program| Ok::<f64, String>(self.run_ns(g, 1, program)? + host.call_ns);
+        let call = |program| Ok::<f64, String>(self.run_ns(work, program)? + host.call_ns);
+        let more = (token_calls(work.model) - 2) as f64;
+        let more_ns = more * (self.profile.dispatch.call_ns + host.call_ns);
         let layer_ns = call(Program::RmsGemvRope)? + call(Program::OGemvFfn)? + host.token_layer_ns;
-        Ok(g.n_layers as f64 * layer_ns + call(Program::LmHead)?)
+        let layer_ns = layer_ns + more_ns;
+        Ok(work.model.n_layers as f64 * layer_ns + call(Program::LmHead)?)
     }
 
-    fn kernel(&self, part: Part) -> Result<Kernel, String> {
-        if let Some(known) = self.memo.borrow().get(&part) {
+    fn kernel(&self, phase: Phase, part: Part) -> Result<Kernel, String> {
+        let key = (phase, part);
+        if let Some(known) = self.kernels.borrow().get(&key) {
             return known.clone();
         }
-        let kernel = self
-            .simulate(&part)
-            .map_err(|e| format!("{} {}: {e}", part.0, part.1));
-        self.memo.borrow_mut().insert(part, kernel.clone());
+        let (name, shape) = &key.1;
+        let kernel = self.simulate(phase, &key.1);
+        let kernel = kernel.map_err(|e| format!("{name} {shape}: {e}"));
+        self.kernels.borrow_mut().insert(key, kernel.clone());
         kernel
     }
 
-    fn simulate(&self, (name, shape): &Part) -> Result<Kernel, String> {
+    /// In the tiling that the stack has, where it is not the mapping's own.
+    fn simulate(&self, phase: Phase, (name, shape): &Part) -> Result<Kernel, String> {
         let mapping = mapping::find(name).ok_or("no such mapping")?;
         let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
-        let tiling = mapping.default_tiling(&shape, self.machine);
-        let program = (mapping.build(&shape, &tiling, self.machine)).map_err(|e| e.to_string())?;
+        let default = mapping.default_tiling(&shape, self.machine);
+        let build = |tiling| mapping.build(&shape, tiling, self.machine);
+        let stack = lower::reference_tilings(phase, name, &shape, &default);
+        let program = match stack.iter().find_map(|tiling| build(tiling).ok()) {
+            Some(program) => program,
+            None => build(&default).map_err(|e| e.to_string())?,
+        };
         let herds = program.launches.iter().map(|l| l.herds.len()).sum();
         let timing = timing::predict(&program, self.machine, self.profile);
         let timing = timing.map_err(|e| e.to_string())?;
@@ -170,6 +244,14 @@ impl<'a> Stack<'a> {
             cores: timing.launches.iter().map(|l| l.cores.len()).sum(),
         })
     }
+}
+
+/// Programs of a layer of a token. Of models whose feed-forward is no whole number of 512 or whose
+/// width is 2,560 and more, mlir-air's stack leaves what follows attention in four programs (the README
+/// of its `llms`, "ELF/layer").
+fn token_calls(g: &Geometry) -> u64 {
+    let joined = g.d_model < 2560 && g.d_ff.is_multiple_of(512);
+    if joined { 2 } else { 5 }
 }
 
 /// The kernels of a program for a prompt of that length; those of a token do not depend on it.
@@ -191,9 +273,11 @@ fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
         }
         Program::FlashAttention => {
             let (h, kv, hd) = (g.n_heads, g.n_kv_heads, g.head_dim);
+            // Heads of 64 stay in a token's row; for those of 128 the host brings each head together.
+            let layout = if hd == 64 { " seq-first" } else { "" };
             vec![(
                 "flash-attention",
-                format!("{length} {h}q/{kv}kv d{hd} causal"),
+                format!("{length} {h}q/{kv}kv d{hd} causal{layout}"),
             )]
         }
         Program::OFfn => vec![
@@ -217,6 +301,10 @@ fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
             ("add", d.to_string()),
         ],
         Program::LmHead => vec![gemv(HEAD_ROWS, d); g.vocab.div_ceil(HEAD_ROWS) as usize],
+        Program::LmHeadOfAllRows => {
+            let part = ("gemm-direct", format!("{length}x{d}x{HEAD_ROWS}"));
+            vec![part; g.vocab.div_ceil(HEAD_ROWS) as usize]
+        }
     }
 }
 

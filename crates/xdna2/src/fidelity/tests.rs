@@ -53,6 +53,26 @@ fn models_attain_their_bounds() {
     assert!(report.pass());
 }
 
+/// What is asked of mode reference: a prompt and a token within 10 %, each program within 20 %, from the
+/// programs that run.
+#[test]
+fn the_stack_of_the_seed_is_predicted_from_its_lowered_programs() {
+    let report = report(Kind::Models);
+    let seed = |row: &&Row| row.bottleneck.starts_with("lowered programs");
+    let rows: Vec<&Row> = report.rows.iter().filter(seed).collect();
+    assert!(rows.len() >= 20, "{} rows", rows.len());
+    for row in rows {
+        assert_eq!(row.measured.model, "Llama-3.2-1B", "{}", row.measured.id);
+        let whole = [models::PROMPTS, models::TOKENS].contains(&row.group.as_str());
+        let limit = if whole { 10.0 } else { 20.0 };
+        let (id, error) = (&row.measured.id, row.error_percent);
+        assert!(
+            error.abs() <= limit,
+            "{id}: {error:+.1} %, {limit} is allowed"
+        );
+    }
+}
+
 #[test]
 fn a_report_without_rows_does_not_pass() {
     let machine = Machine::npu2();

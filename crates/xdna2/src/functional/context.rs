@@ -1,5 +1,6 @@
 //! What all actors of a launch see.
 
+use super::fault::Site;
 use super::motion::Plan;
 use crate::program::{Env, Flat, Launch, Pattern};
 use millrace_kernels::Cpu;
@@ -22,8 +23,18 @@ pub(super) struct Context<'a> {
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) place: String,
+    pub(super) site: Site,
     pub(super) point: Option<Vec<u32>>,
     pub(super) problem: String,
+}
+
+/// A core of the launch as a place on the array.
+pub(super) fn core_site(flat: &Flat<'_>, core: usize) -> Site {
+    let core = &flat.cores[core];
+    Site {
+        core: Some((core.col, core.row)),
+        slot: None,
+    }
 }
 
 /// Number of grid points; saturates.

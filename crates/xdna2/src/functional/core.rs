@@ -2,7 +2,7 @@
 
 use super::block::{Block, Parcel};
 use super::code::{Code, Signature, Step};
-use super::context::{Context, QUANTUM, Trouble, coordinates, elements, n_points, plan};
+use super::context::{Context, QUANTUM, Trouble, coordinates, core_site, elements, n_points, plan};
 use super::counters::Tally;
 use super::ends::{Receiver, Sender};
 use super::fault::Waiting;
@@ -90,6 +90,7 @@ impl<'p> Core<'p> {
     pub(super) fn trouble(&self, problem: String, ctx: &Context<'_>) -> Trouble {
         Trouble {
             place: format!("core {}", ctx.flat.core_name(self.number)),
+            site: core_site(ctx.flat, self.number),
             point: Some(self.grid.clone()),
             problem,
         }
@@ -332,6 +333,10 @@ impl<'p> Core<'p> {
             }
             _ => "waits".to_owned(),
         };
-        Some(Waiting { who, what })
+        Some(Waiting {
+            who,
+            site: core_site(ctx.flat, self.number),
+            what,
+        })
     }
 }

@@ -26,6 +26,8 @@ pub struct LaunchCounters {
     pub work: Work,
     /// Rounds of the simulation.
     pub n_rounds: u64,
+    /// Units of work, as [`Options::max_units`](super::Options::max_units) counts them.
+    pub n_units: u64,
 }
 
 impl Counters {
@@ -50,6 +52,7 @@ impl LaunchCounters {
         self.work.elements = self.work.elements.saturating_add(other.work.elements);
         self.work.bytes = self.work.bytes.saturating_add(other.work.bytes);
         self.n_rounds += other.n_rounds;
+        self.n_units = self.n_units.saturating_add(other.n_units);
     }
 }
 

@@ -3,6 +3,15 @@
 use crate::program::FlatError;
 use std::fmt;
 
+/// The core or the slot that something is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Column and row on the array.
+    pub core: Option<(u32, u32)>,
+    /// Index among the program's slots.
+    pub slot: Option<usize>,
+}
+
 /// Why a program did not run to its end. Slots that the program writes are then undefined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,6 +26,8 @@ pub enum Fault {
         launch: String,
         /// The core, stage, transfer or channel.
         place: String,
+        /// That place, where it is a core or moves a slot.
+        site: Site,
         /// The grid point, where one was running.
         point: Option<Vec<u32>>,
         /// What, with limits and what was found.
@@ -42,6 +53,8 @@ pub enum Fault {
         launch: String,
         /// The limit.
         max_units: u64,
+        /// Everyone who had not ended.
+        running: Vec<Waiting>,
     },
 }
 
@@ -50,8 +63,55 @@ pub enum Fault {
 pub struct Waiting {
     /// The core, stage end or transfer.
     pub who: String,
+    /// That party, where it is a core or moves a slot.
+    pub site: Site,
     /// What it waits for: channel with index, and how many blocks have passed.
     pub what: String,
+}
+
+/// Parties named in a message; a launch may have hundreds.
+const MAX_NAMED: usize = 32;
+
+impl Fault {
+    /// The launch's name; `None` where none had begun.
+    pub fn launch(&self) -> Option<&str> {
+        match self {
+            Fault::Flat(error) => Some(&error.launch),
+            Fault::Buffers(_) => None,
+            Fault::Cannot { launch, .. }
+            | Fault::Deadlock { launch, .. }
+            | Fault::Leftover { launch, .. }
+            | Fault::Budget { launch, .. } => Some(launch),
+        }
+    }
+
+    /// The first core and the first slot that it is about.
+    pub fn site(&self) -> Site {
+        let parties = match self {
+            Fault::Flat(_) | Fault::Buffers(_) => &[][..],
+            Fault::Cannot { site, .. } => return *site,
+            Fault::Deadlock { waiting, .. } => waiting,
+            Fault::Leftover { left, .. } => left,
+            Fault::Budget { running, .. } => running,
+        };
+        Site {
+            core: parties.iter().find_map(|party| party.site.core),
+            slot: parties.iter().find_map(|party| party.site.slot),
+        }
+    }
+
+    /// What happened, without the launch's name.
+    pub fn reason(&self) -> String {
+        let text = self.to_string();
+        let launch = self.launch().map(|launch| format!("launch `{launch}`"));
+        match launch.and_then(|launch| text.strip_prefix(&launch)) {
+            None => text,
+            Some(rest) => match rest.strip_prefix(", ") {
+                Some(rest) => rest.to_owned(),
+                None => format!("it{rest}"),
+            },
+        }
+    }
 }
 
 impl fmt::Display for Waiting {
@@ -70,6 +130,7 @@ impl fmt::Display for Fault {
                 place,
                 point,
                 problem,
+                ..
             } => {
                 write!(f, "launch `{launch}`, {place}")?;
                 if let Some(point) = point
@@ -87,19 +148,29 @@ impl fmt::Display for Fault {
                 write!(f, "launch `{launch}` ended with blocks left over")?;
                 list(f, left)
             }
-            Fault::Budget { launch, max_units } => write!(
-                f,
-                "launch `{launch}` did not end within {max_units} units of work; raise the limit if it is a long program"
-            ),
+            Fault::Budget {
+                launch,
+                max_units,
+                running,
+            } => {
+                write!(
+                    f,
+                    "launch `{launch}` did not end within {max_units} units of work; raise the limit if it is a long program"
+                )?;
+                list(f, running)
+            }
         }
     }
 }
 
 fn list(f: &mut fmt::Formatter<'_>, parties: &[Waiting]) -> fmt::Result {
-    for (i, party) in parties.iter().enumerate() {
+    for (i, party) in parties.iter().take(MAX_NAMED).enumerate() {
         write!(f, "{} {party}", if i == 0 { ":" } else { ";" })?;
     }
-    Ok(())
+    match parties.len().saturating_sub(MAX_NAMED) {
+        0 => Ok(()),
+        more => write!(f, "; and {more} more"),
+    }
 }
 
 impl std::error::Error for Fault {}

@@ -1,11 +1,11 @@
 //! The actors of a launch, and the rounds in which they run.
 
 use super::code::Code;
-use super::context::{Context, Trouble, elements, plan};
+use super::context::{Context, Trouble, core_site, elements, plan};
 use super::core::Core;
 use super::counters::{LaunchCounters, Tally};
 use super::ends::{Receiver, Sender, max_in_flight};
-use super::fault::{Fault, Waiting};
+use super::fault::{Fault, Site, Waiting};
 use super::shim::Shim;
 use super::stage::Stage;
 use crate::program::{Env, Flat, FlatChannel, Herd, Link, Port};
@@ -193,6 +193,18 @@ impl<'p> Network<'p> {
         }
     }
 
+    /// Everyone who has not ended, in the middle of a run.
+    pub(super) fn running(&mut self, ctx: &Context<'_>) -> Vec<Waiting> {
+        let actors = self.actors.iter_mut().map(own);
+        let parties = actors.flat_map(|actor| actor.waiting(ctx));
+        parties
+            .map(|party| Waiting {
+                what: "had not ended".to_owned(),
+                ..party
+            })
+            .collect()
+    }
+
     /// When nobody can go on: whether all is done, and how not.
     pub(super) fn verdict(&mut self, ctx: &Context<'_>) -> Result<(), Fault> {
         let launch = ctx.flat.launch.name.clone();
@@ -203,20 +215,23 @@ impl<'p> Network<'p> {
         }
         let mut left = Vec::new();
         for actor in &actors {
-            let (who, n) = match &actor.kind {
+            let (who, site, n) = match &actor.kind {
                 Kind::Stage(stage) => {
                     let name = ctx.flat.stage_name(stage.number);
-                    (format!("stage `{name}`"), stage.n_blocks())
+                    let who = format!("stage `{name}`");
+                    (who, Site::default(), stage.n_blocks())
                 }
                 Kind::Core(core) => {
                     let name = ctx.flat.core_name(core.number);
-                    (format!("core {name}"), core.n_held())
+                    let site = core_site(ctx.flat, core.number);
+                    (format!("core {name}"), site, core.n_held())
                 }
                 Kind::Reader(_) | Kind::Writer(_) => continue,
             };
             if n > 0 {
                 left.push(Waiting {
                     who,
+                    site,
                     what: format!("holds {n} blocks"),
                 });
             }
@@ -229,6 +244,7 @@ impl<'p> Network<'p> {
             for (channel, n) in outboxes.chain(inboxes).filter(|&(_, n)| n > 0) {
                 left.push(Waiting {
                     who: format!("channel `{}`", ctx.flat.channel_name(channel)),
+                    site: Site::default(),
                     what: format!("holds {n} blocks"),
                 });
             }
@@ -255,6 +271,7 @@ impl<'p> Network<'p> {
 fn compile(herd: &Herd) -> Result<Code<'_>, Trouble> {
     Code::new(herd).map_err(|problem| Trouble {
         place: format!("herd {}", herd.name),
+        site: Site::default(),
         point: None,
         problem,
     })
@@ -322,6 +339,7 @@ fn connect<'p>(
         if let Some(problem) = problem {
             return Err(Trouble {
                 place: format!("channel {}", flat.channel_name(id)),
+                site: Site::default(),
                 point: None,
                 problem,
             });

@@ -2,7 +2,7 @@
 
 use super::context::{Context, QUANTUM, Trouble, coordinates, move_units, n_points, plan};
 use super::ends::{Receiver, Sender, max_in_flight};
-use super::fault::Waiting;
+use super::fault::{Site, Waiting};
 use super::motion::Plan;
 use crate::program::{Affine, Env, Flat};
 use std::ops::Range;
@@ -148,6 +148,7 @@ impl Shim {
         };
         let trouble = |problem| Trouble {
             place: self.name(number, ctx),
+            site: self.site(number, ctx),
             point: Some(self.grid.clone()),
             problem,
         };
@@ -187,6 +188,16 @@ impl Shim {
             .iter()
             .position(|decl| std::ptr::eq(decl, ctx.flat.transfers[transfer].decl));
         format!("transfer {}{index:?}", number.unwrap_or(transfer))
+    }
+
+    /// The slot that a transfer moves.
+    fn site(&self, transfer: usize, ctx: &Context<'_>) -> Site {
+        let arg = ctx.flat.transfers[transfer].decl.arg;
+        let slot = ctx.flat.launch.args.get(arg).copied();
+        Site {
+            core: None,
+            slot: slot.filter(|&slot| slot < ctx.slots.len()),
+        }
     }
 
     /// Sends what there is room for.
@@ -276,6 +287,10 @@ impl Shim {
         let Some(task) = &self.task else {
             return Some(Waiting {
                 who: format!("the shim's end of `{channel}`"),
+                site: match self.transfers.first() {
+                    Some(&transfer) => self.site(transfer, ctx),
+                    None => Site::default(),
+                },
                 what: format!(
                     "waits for all transfers of grid point {:?} to end",
                     coordinates(ctx.flat.launch, self.point.saturating_sub(1))
@@ -290,6 +305,7 @@ impl Shim {
         };
         Some(Waiting {
             who: format!("{} at {:?}", self.name(task.transfer, ctx), self.grid),
+            site: self.site(task.transfer, ctx),
             what: format!("{wait} ({moved} of {total} blocks done)"),
         })
     }

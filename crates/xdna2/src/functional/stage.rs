@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::context::{Context, QUANTUM, Trouble, coordinates, elements, move_units, plan};
 use super::ends::{Receiver, Sender, max_in_flight};
-use super::fault::Waiting;
+use super::fault::{Site, Waiting};
 use super::motion::{Plan, cover};
 use crate::program::{Env, Flat, FlatEnd, Pattern, Var};
 use std::collections::VecDeque;
@@ -104,6 +104,7 @@ impl End {
                     ctx.flat.stage_name(stage.number),
                     ctx.flat.channel_name(end.channel)
                 ),
+                site: Site::default(),
                 point: Some(grid.clone()),
                 problem,
             })?;
@@ -112,6 +113,7 @@ impl End {
         }
         self.plan.as_ref().ok_or_else(|| Trouble {
             place: ctx.flat.stage_name(stage.number),
+            site: Site::default(),
             point: None,
             problem: "no plan".to_owned(),
         })
@@ -403,6 +405,7 @@ impl Stage {
                 let total = end.plan.as_ref().map_or(0, Plan::n_blocks);
                 waiting.push(Waiting {
                     who: format!("stage `{name}`, block {}", end.at),
+                    site: Site::default(),
                     what: format!(
                         "waits for a block of `{channel}` to fill it ({} of {total} came)",
                         end.moved
@@ -417,6 +420,7 @@ impl Stage {
                 let channel = ctx.flat.channel_name(flat_end.channel);
                 waiting.push(Waiting {
                     who: format!("stage `{name}`, block {}", end.oldest()),
+                    site: Site::default(),
                     what: format!(
                         "waits for room in `{channel}` to drain it ({} blocks sent)",
                         to.n_gone()

@@ -59,9 +59,10 @@ impl<'g> Wired<'g> {
             .iter()
             .flat_map(|(m, ks)| ks.iter().map(move |k| (*m, k)))
         {
-            let output = kernels.graph.nodes[member].output;
+            // What the kernel computes comes from its node, or from one after it that it computes too.
+            let later = &kernels.graph.nodes[member..];
             let is_output = |arg: &Arg| match arg {
-                Arg::Value(value) => *value == output,
+                Arg::Value(value) => later.iter().any(|node| node.output == *value),
                 Arg::Part { .. } => true,
                 Arg::Weight(..) | Arg::Table(..) => false,
             };

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
 use crate::program::{Op as CoreOp, Program};
-use crate::{Machine, verify};
+use crate::{Machine, Profile, verify};
 use millrace_model::graph::{Activation, Attention, Graph, Node, Op, RopeId, ValueId, WeightId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// A mapping built for a shape.
@@ -43,14 +43,26 @@ pub(super) struct Kernel {
     pub(super) args: Vec<Arg>,
 }
 
+impl Kernel {
+    /// Whether it computes several nodes.
+    pub(super) fn is_joined(&self) -> bool {
+        let is_weight = |arg: &&Arg| matches!(arg, Arg::Weight(..));
+        self.args.iter().filter(is_weight).count() > 1
+    }
+}
+
 /// Finds kernels; each problem is built once.
 pub(super) struct Kernels<'a> {
     pub(super) graph: &'a Graph,
     machine: &'a Machine,
-    options: &'a Options,
+    /// What fast tilings are fast under.
+    profile: Option<Profile>,
+    pub(super) options: &'a Options,
     pub(super) phase: Phase,
     /// Projections to put in half-split order.
     pub(super) half_split: HashMap<usize, usize>,
+    /// Nodes that the kernel of an earlier one computes too.
+    pub(super) computed: HashSet<usize>,
     built: HashMap<String, Result<Rc<Built>, String>>,
 }
 
@@ -78,9 +90,11 @@ impl<'a> Kernels<'a> {
         Ok(Kernels {
             graph,
             machine,
+            profile: Profile::builtin(Profile::DEFAULT),
             options,
             phase,
             half_split: check::half_split(graph)?,
+            computed: HashSet::new(),
             built: HashMap::new(),
         })
     }
@@ -101,7 +115,8 @@ impl<'a> Kernels<'a> {
         self.graph.logits == Some(node.output)
     }
 
-    /// The node's kernels, or the rule that leaves it to the host.
+    /// The node's kernels, or the rule that leaves it to the host. None at all where an earlier
+    /// node's kernel computes this one too.
     pub(super) fn offer(&mut self, number: usize) -> Result<Vec<Kernel>, String> {
         let graph = self.graph;
         let node = &graph.nodes[number];
@@ -127,7 +142,11 @@ impl<'a> Kernels<'a> {
                 return Err("no tile program adds a bias to a projection".to_owned());
             }
             Op::Linear { weight, .. } if self.is_head(node) => return self.head(node, *weight),
-            Op::Linear { weight, .. } => self.linear(number, *weight)?,
+            Op::Linear { .. } if self.computed.contains(&number) => return Ok(Vec::new()),
+            Op::Linear { weight, .. } => match self.joined(number) {
+                Some(kernel) => kernel,
+                None => self.linear(number, *weight)?,
+            },
             Op::Rope { rope, head_dim } => self.rope(node, *rope, *head_dim)?,
             Op::Attention(attention) => self.attention(node, attention)?,
             Op::Glu { activation } => {
@@ -167,11 +186,19 @@ impl<'a> Kernels<'a> {
         );
         match self.phase {
             Phase::Prefill => {
-                let name = match self.options.features.has(Feature::FloatSums) {
-                    false => "gemm-direct",
-                    true => "gemm-drain",
+                let has = |feature| self.options.features.has(feature);
+                let name = match (has(Feature::FloatSums), has(Feature::OneCopy)) {
+                    (false, false) => "gemm-direct",
+                    (true, false) => "gemm-drain",
+                    (false, true) => "gemm-direct-bt",
+                    (true, true) => "gemm-drain-bt",
                 };
-                let w = Arg::Weight(weight, WeightLayout::Transposed { half_split });
+                let layout = if has(Feature::OneCopy) {
+                    WeightLayout::AsStored { half_split }
+                } else {
+                    WeightLayout::Transposed { half_split }
+                };
+                let w = Arg::Weight(weight, layout);
                 let shape = Named::new(&[("m", self.n_tokens()), ("k", k), ("n", n)]);
                 self.kernel(node, name, shape, None, vec![x, w, y])
             }
@@ -189,8 +216,7 @@ impl<'a> Kernels<'a> {
         let share = vocab.div_ceil(LM_HEAD_PARTITIONS);
         let whole = share.next_multiple_of(PARTITION_ROWS);
         let padded_to = whole.min(share.next_power_of_two().max(2));
-        let mut kernels = Vec::new();
-        for part in 0..LM_HEAD_PARTITIONS {
+        let part = |part: usize| {
             let start = (part * padded_to).min(vocab);
             let len = padded_to.min(vocab - start);
             let layout = WeightLayout::Rows {
@@ -199,14 +225,18 @@ impl<'a> Kernels<'a> {
                 padded_to,
             };
             let value = node.output;
-            let args = vec![
-                Arg::Weight(weight, layout),
-                Arg::Value(node.inputs[0]),
-                Arg::Part { value, start, len },
-            ];
+            [Arg::Weight(weight, layout), Arg::Part { value, start, len }]
+        };
+        let parts: Vec<[Arg; 2]> = (0..LM_HEAD_PARTITIONS).map(part).collect();
+        if let Some(joined) = self.joined_head(node, &parts, padded_to, k) {
+            return Ok(vec![joined]);
+        }
+        let mut kernels = Vec::new();
+        for (i, [weight, logits]) in parts.into_iter().enumerate() {
+            let args = vec![weight, Arg::Value(node.inputs[0]), logits];
             let shape = Named::new(&[("m", dim(padded_to)), ("k", dim(k))]);
             let mut kernel = self.kernel(node, "gemv", shape, None, args)?;
-            kernel.name = format!("{}_p{part}", node.label);
+            kernel.name = format!("{}_p{i}", node.label);
             kernels.push(kernel);
         }
         Ok(kernels)
@@ -298,7 +328,7 @@ impl<'a> Kernels<'a> {
         self.kernel(node, mapping, Named::new(dims), None, args)
     }
 
-    fn kernel(
+    pub(super) fn kernel(
         &mut self,
         node: &Node,
         mapping: &'static str,
@@ -347,6 +377,12 @@ impl<'a> Kernels<'a> {
                 key: key.to_owned(),
             }))
         };
+        if let Some(profile) = self.profile.as_ref().filter(|_| name.contains("-stream")) {
+            let ranked = mapping::ranked(name, shape, self.machine, profile);
+            let best = ranked.into_iter().take(MAX_TRIES);
+            let found = best.map(attempt).find_map(Result::ok);
+            return found.ok_or_else(|| format!("{name} {shape} fits no tiling"));
+        }
         let default = mapping.default_tiling(shape, self.machine);
         let fast = self.options.features.has(Feature::FastTilings);
         let preferred = tiling::preferred(fast, self.phase, name, shape, &default);

@@ -2,9 +2,10 @@
 
 use half::bf16;
 use millrace_model::graph::Rope;
+use serde::{Deserialize, Serialize};
 
 /// How a weight lies in its slot, bf16.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum WeightLayout {
     /// `[n, k]`, as checkpoints store matrices: W of a GEMV.
     AsStored {
@@ -114,7 +115,7 @@ fn interleaved(row: usize, head_dim: usize) -> usize {
 
 /// Rows of a RoPE table: each token's row once for each of its heads, as heads are rows to the
 /// rotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TableRows {
     /// Positions, consecutive.
     pub n_tokens: usize,

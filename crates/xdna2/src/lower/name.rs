@@ -4,7 +4,7 @@ use super::Phase;
 use super::assemble::is_norm;
 use super::group::Group;
 use super::kernel::{Arg, Kernel, Kernels};
-use millrace_model::graph::{Op, ValueId};
+use millrace_model::graph::{Node, Op, ValueId};
 
 /// A launch in a program's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,17 @@ pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<
     match arg {
         Arg::Value(value) => self::value(*value, group, kernels),
         Arg::Part { .. } => format!("{}_logits", kernel.name),
+        Arg::Weight(weight, _) if kernel.is_joined() => {
+            let graph = kernels.graph;
+            let mut nodes = group
+                .members
+                .iter()
+                .map(|&(number, _)| &graph.nodes[number]);
+            let takes =
+                |node: &&Node| matches!(node.op, Op::Linear { weight: w, .. } if w == *weight);
+            let label = nodes.find(takes).map_or(&*kernel.name, |node| node.label);
+            format!("{label}_w")
+        }
         Arg::Weight(..) => format!("{}_w", kernel.name),
         Arg::Table(..) => format!("{}_lut", kernel.name),
     }

@@ -1,15 +1,17 @@
 //! The result of lowering.
 
+use super::store::MappingName;
 use super::{TableRows, WeightLayout};
 use crate::Program;
 use crate::mapping::{Shape, Tiling};
 use millrace_model::graph::{Graph, Op, RopeId, ValueId, WeightId};
 use millrace_npu::Role;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What a plan computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Many tokens at once; logits of one of them.
     Prefill,
@@ -22,7 +24,7 @@ pub enum Phase {
 /// Values cross between steps as the host's copies, bf16 `[n_rows, width]` row-major: a call's
 /// `input` slots are written from them and its `output` slots read to them. [`Plan::edges`] tells
 /// which of these copies the host itself never looks at.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Prefill or decode.
     pub phase: Phase,
@@ -39,21 +41,24 @@ pub struct Plan {
 }
 
 /// A program and what its launches are.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedProgram {
-    /// What the device runs.
+    /// What the device runs. Written without it: [`compile`](crate::compile) keeps programs by
+    /// themselves.
+    #[serde(with = "super::store::by_name")]
     pub program: Program,
     /// Logical launches, in order: one a kernel, as seed 000 counts them.
     pub launches: Vec<LogicalLaunch>,
 }
 
 /// A kernel within a program.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogicalLaunch {
     /// The node's label; with its number for a part of the head (`lm_head_p3`).
     pub name: String,
     /// The mapping.
-    pub mapping: &'static str,
+    #[serde(deserialize_with = "super::store::mapping")]
+    pub mapping: MappingName,
     /// The problem.
     pub shape: Shape,
     /// How it is tiled.
@@ -65,7 +70,7 @@ pub struct LogicalLaunch {
 }
 
 /// One step of a plan.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
     /// A dispatch.
     Call(Call),
@@ -74,7 +79,7 @@ pub enum Step {
 }
 
 /// A dispatch of a program on a buffer set.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// Index in [`Plan::programs`].
     pub program: usize,
@@ -87,7 +92,7 @@ pub struct Call {
 }
 
 /// What a slot holds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Binding {
     /// A weight in bf16, arranged as the layout says; quantised ones are decoded. `static`.
     Weight {
@@ -122,7 +127,7 @@ pub enum Binding {
 
 /// Work of the host between calls. Values are bf16 as everywhere in a plan; `node` is an index in
 /// the graph's nodes and says operands and parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostStep {
     /// Rows of the embedding table.
     Embed {
@@ -179,7 +184,7 @@ pub enum HostStep {
 }
 
 /// Where a node runs, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placement {
     /// Index in the graph's nodes.
     pub node: usize,
@@ -190,7 +195,7 @@ pub struct Placement {
 }
 
 /// Where a node runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Place {
     /// On the array.
     Device(Device),
@@ -199,7 +204,7 @@ pub enum Place {
 }
 
 /// Where on the array.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Index in [`Plan::steps`].
     pub step: usize,
@@ -270,6 +275,14 @@ impl Plan {
             1
         } else {
             self.n_tokens
+        }
+    }
+
+    /// Rows of what a slot is bound to.
+    pub(super) fn rows_bound(&self, binding: &Binding) -> u64 {
+        match binding {
+            Binding::Value(value) => self.n_rows(*value),
+            _ => 1,
         }
     }
 

@@ -1,19 +1,27 @@
 //! Flash attention as a cascade: grouped-query, causal or full (seed 000 B2.6).
 //!
-//! A launch iteration treats `unroll` heads, `q_tiles · tile_kv` queries of each, and one chunk of
+//! A launch iteration treats `unroll` heads, `q_tiles · tile_q` queries of each, and one chunk of
 //! `tile_dv` value columns. A column of cores owns one head's tile of queries; its rows are the
 //! cascade's stages. Stage `s` treats the tiles of keys `s, s + stages, …` with a running maximum,
 //! sum and output of its own; then the states are joined down the cascade, from the top row to row
 //! 0, which divides and sends the result. K and V stream anew for every iteration and scores are
 //! recomputed for every chunk of values, because L1 holds no more.
 //!
-//! A core has two incoming DMA channels for Q, K and V. So Q comes first on K's stream, broadcast
-//! along the row like K, and a core keeps the tile of its own column; hence tiles of queries and
-//! keys have the same size. A stream of keys and one of values for each stage of each head take all
-//! 16 shim channels.
+//! A core has two incoming DMA channels for Q, K and V. So Q comes first on K's stream in blocks of
+//! the size of K's, broadcast along the row like K, and a core keeps the tile of its own column: a
+//! whole block, or in short prompts a part of one. A stream of keys and one of values for each stage
+//! of each head take all 16 shim channels.
+//!
+//! # Bits do not depend on length (seed 000 A6)
+//! A query's result depends on its own keys, on `tile_kv`, on how tiles are dealt, and on `tile_dk`,
+//! where scores are rounded. The default tiling has the same ones at every length that is at most a
+//! tile or a whole number of tiles. What a longer plan adds changes no bit: a tile of masked keys has
+//! the weight 2^−∞ = 0 and leaves maximum, sum and output as they are, and joining the state of a
+//! stage without keys, with a maximum below all others, adds zeros. Only the sign of a zero could
+//! tell; the last division gives +0.
 
 mod cores;
-mod reference;
+pub(super) mod reference;
 mod shape;
 
 use super::data::Random;
@@ -71,7 +79,7 @@ impl Plan {
     }
 
     fn state_elements(&self) -> u64 {
-        self.tile_kv * (self.tile_dv + 2)
+        self.tile_q * (self.tile_dv + 2)
     }
 
     fn add_channels(&self, launch: &mut Launch, head: u64) {
@@ -127,7 +135,7 @@ impl Plan {
 
     fn result_channels(&self, head: u64) -> [Channel; 2] {
         let bf16 = Element::Bf16;
-        let (tile, dv) = (self.tile_kv, self.tile_dv);
+        let (tile, dv) = (self.tile_q, self.tile_dv);
         let values_tile = [dv / 8, tile / 8, 8, 8];
         let own_col = || i(0, 1) + int(self.col0(head));
         let name = |part: &str| format!("{part}{head}");
@@ -172,19 +180,20 @@ impl Plan {
         let index = || vec![i(0, 1)];
         let whole = |n: u64| pattern(constant(0), &[(n, 1)]);
         // Row-major in the memory tile, 8 × 8 blocks by column on the stream.
-        let blocked = |width: u64| pattern(constant(0), &[(width / 8, 8), (tile, width), (8, 1)]);
+        let blocked =
+            |rows: u64, width: u64| pattern(constant(0), &[(width / 8, 8), (rows, width), (8, 1)]);
         let name = |part: &str| format!("{part}{head}_l2");
         let keys = [
             end(base + KEYS_IN, index(), whole(tile * d)),
-            end(base + KEYS, index(), blocked(d)),
+            end(base + KEYS, index(), blocked(tile, d)),
         ];
         let values = [
             end(base + VALUES_IN, index(), whole(tile * dv)),
-            end(base + VALUES, index(), blocked(dv)),
+            end(base + VALUES, index(), blocked(tile, dv)),
         ];
         let result = [
-            end(base + self.y(), index(), blocked(dv)),
-            end(base + self.y_out(), index(), whole(tile * dv)),
+            end(base + self.y(), index(), blocked(self.tile_q, dv)),
+            end(base + self.y_out(), index(), whole(self.tile_q * dv)),
         ];
         let col = self.stage_col(head);
         let own_col = i(0, 1) + int(self.col0(head));
@@ -199,7 +208,8 @@ impl Plan {
         let mut values = stage(&name("values"), self.stages, col, bf16, &[tile, dv], values);
         keys.copies = 2;
         values.copies = 2;
-        let result = stage(&name("y"), self.q_tiles, own_col, bf16, &[tile, dv], result);
+        let y_block = [self.tile_q, dv];
+        let result = stage(&name("y"), self.q_tiles, own_col, bf16, &y_block, result);
         launch.stages.extend([keys, values, result]);
     }
 
@@ -207,25 +217,29 @@ impl Plan {
         let base = head as usize * self.bundles();
         let (tile, d) = (self.tile_kv, self.head_dim);
         let (q, kv) = (self.q_layout(), self.kv_layout());
-        let per_stage = self.n_keys / (tile * self.stages);
         let chunk = int(self.tile_dv);
+        let first_query = self
+            .q_head(head)
+            .plus(Var::Grid(0), int(self.iteration_q() * q.row));
         // Every stage gets all queries of the head's iteration.
-        let queries = pattern(
-            self.q_head(head)
-                .plus(Var::Grid(0), int(self.tile_q() * q.row)),
-            &[(self.tile_q(), q.row), (d, 1)],
-        );
-        let first_key = self.kv_head(head).plus(Var::Index(0), int(tile * kv.row));
+        let queries = pattern(first_query.clone(), &[(self.iteration_q(), q.row), (d, 1)]);
         let step = self.stages * tile * kv.row;
-        let keys = [(per_stage, step), (tile, kv.row), (d, 1)];
-        let values = [(per_stage, step), (tile, kv.row), (self.tile_dv, 1)];
-        let first_value = first_key.clone().plus(Var::Grid(3), chunk);
+        let mut kv_tasks = Vec::new();
+        // Stages `from ..` of so many tiles each.
+        for (from, count, tiles) in self.shares() {
+            let first_key = (self.kv_head(head) + int(from * tile * kv.row))
+                .plus(Var::Index(0), int(tile * kv.row));
+            let keys = [(tiles, step), (tile, kv.row), (d, 1)];
+            let values = [(tiles, step), (tile, kv.row), (self.tile_dv, 1)];
+            let first_value = first_key.clone().plus(Var::Grid(3), chunk);
+            kv_tasks.push((1, KEYS_IN, from, count, pattern(first_key, &keys)));
+            kv_tasks.push((2, VALUES_IN, from, count, pattern(first_value, &values)));
+        }
         let result = pattern(
-            self.q_head(head)
-                .plus(Var::Grid(0), int(self.tile_q() * q.row))
+            first_query
                 .plus(Var::Grid(3), chunk)
-                .plus(Var::Index(0), int(tile * q.row)),
-            &[(tile, q.row), (self.tile_dv, 1)],
+                .plus(Var::Index(0), int(self.tile_q * q.row)),
+            &[(self.tile_q, q.row), (self.tile_dv, 1)],
         );
         let transfer = |count: u64, arg: usize, channel: usize, pattern: Pattern| Transfer {
             dims: vec![small(count)],
@@ -235,12 +249,26 @@ impl Plan {
             index: vec![i(0, 1)],
             pattern,
         };
-        launch.transfers.extend([
-            transfer(self.stages, 0, KEYS_IN, queries),
-            transfer(self.stages, 1, KEYS_IN, pattern(first_key, &keys)),
-            transfer(self.stages, 2, VALUES_IN, pattern(first_value, &values)),
-            transfer(self.q_tiles, 3, self.y_out(), result),
-        ]);
+        launch
+            .transfers
+            .push(transfer(self.stages, 0, KEYS_IN, queries));
+        for (arg, channel, from, count, walk) in kv_tasks {
+            let index = vec![i(0, 1) + int(from)];
+            launch.transfers.push(Transfer {
+                index,
+                ..transfer(count, arg, channel, walk)
+            });
+        }
+        launch
+            .transfers
+            .push(transfer(self.q_tiles, 3, self.y_out(), result));
+    }
+
+    /// Runs of stages with as many tiles of keys: the first, how many, their tiles.
+    fn shares(&self) -> Vec<(u64, u64, u64)> {
+        let (each, more) = self.dealing();
+        let shares = [(0, more, each + 1), (more, self.stages - more, each)];
+        shares.into_iter().filter(|share| share.1 > 0).collect()
     }
 
     /// Channels of a head: a single stage has no cascade.

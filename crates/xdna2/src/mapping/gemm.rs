@@ -9,12 +9,17 @@
 //!
 //! Cores see A as `[k/8][m/8][8][8]`, B as `[k-chunk][n/8][k/8][8][8]`, C as `[n/8][m/8][8][8]`;
 //! the memory tiles' access patterns make and undo these layouts.
+//!
+//! The mappings named `-bt` take B as checkpoints store it, `[n, k]`, so that prefill and decode
+//! read one copy of a weight. Memory tiles then hold `[tile_n, tile_k_l2]` and hand it on as A's, in
+//! `[k/8][n/8][8 n][8 k]`; cores transpose the blocks in registers (mlir-aie's `mm.cc` with
+//! `b_col_maj`). Sums are the same bits.
 
 mod launch;
 mod reference;
 mod tiling;
 
-pub(super) use reference::accumulate;
+pub(super) use reference::{accumulate, transposed};
 
 use super::data::Random;
 use super::parts::{Checks, slot};
@@ -42,6 +47,8 @@ pub(super) struct Gemm {
     name: &'static str,
     summary: &'static str,
     path: Path,
+    /// B is `[n, k]` in DDR.
+    bt: bool,
 }
 
 /// `C` in f32.
@@ -49,6 +56,7 @@ pub(super) const F32: Gemm = Gemm {
     name: "gemm-f32",
     summary: "C[M,N] = A[M,K] B[K,N], bf16 in, f32 out; MxKxN",
     path: Path::F32,
+    bt: false,
 };
 
 /// `C` in bf16, cast by a second launch.
@@ -56,6 +64,7 @@ pub(super) const FUSED_CAST: Gemm = Gemm {
     name: "gemm-fused-cast",
     summary: "C = A B, bf16 in and out, f32 scratch in DDR and a cast launch; MxKxN",
     path: Path::FusedCast,
+    bt: false,
 };
 
 /// `C` in bf16, cast in the cores.
@@ -63,6 +72,7 @@ pub(super) const DRAIN: Gemm = Gemm {
     name: "gemm-drain",
     summary: "C = A B, bf16 in and out, cast once in the cores; MxKxN",
     path: Path::Drain,
+    bt: false,
 };
 
 /// `C` in bf16, truncated after every L2 tile of k.
@@ -70,6 +80,7 @@ pub(super) const DIRECT: Gemm = Gemm {
     name: "gemm-direct",
     summary: "C = A B, bf16 in and out, sums truncated to bf16 once an L2 tile; MxKxN",
     path: Path::Direct,
+    bt: false,
 };
 
 /// `C` in f32, compiler-generated inner loops.
@@ -77,6 +88,23 @@ pub(super) const DIRECT_F32: Gemm = Gemm {
     name: "gemm-direct-f32",
     summary: "C = A B, bf16 in, f32 out, compiler-generated inner loops; MxKxN",
     path: Path::DirectF32,
+    bt: false,
+};
+
+/// [`DRAIN`] with B as `[n, k]`.
+pub(super) const DRAIN_BT: Gemm = Gemm {
+    name: "gemm-drain-bt",
+    summary: "C = A Bt, Bt[N,K] as checkpoints store it, cast once in the cores; MxKxN",
+    path: Path::Drain,
+    bt: true,
+};
+
+/// [`DIRECT`] with B as `[n, k]`.
+pub(super) const DIRECT_BT: Gemm = Gemm {
+    name: "gemm-direct-bt",
+    summary: "C = A Bt, Bt[N,K], sums truncated to bf16 once an L2 tile; MxKxN",
+    path: Path::Direct,
+    bt: true,
 };
 
 /// Shape and tiling as plain numbers.
@@ -137,9 +165,12 @@ impl Gemm {
     }
 
     fn kernel(&self) -> &'static str {
-        match self.path {
-            Path::Direct | Path::DirectF32 => "matmul_bf16_f32.direct",
-            Path::F32 | Path::FusedCast | Path::Drain => "matmul_bf16_f32.peano",
+        let is_generated = matches!(self.path, Path::Direct | Path::DirectF32);
+        match (self.bt, is_generated) {
+            (false, false) => "matmul_bf16_f32.peano",
+            (false, true) => "matmul_bf16_f32.direct",
+            (true, false) => "matmul_bt_bf16_f32.peano",
+            (true, true) => "matmul_bt_bf16_f32.direct",
         }
     }
 }
@@ -179,10 +210,12 @@ impl Mapping for Gemm {
         }
         let (bf16, f32) = (Element::Bf16, Element::F32);
         let c = |name, element, role| slot(name, element, &[p.m, p.n], role);
-        let mut slots = vec![
-            slot("a", bf16, &[p.m, p.k], Role::Input),
-            slot("b", bf16, &[p.k, p.n], Role::Static),
-        ];
+        let b = if self.bt {
+            slot("b", bf16, &[p.n, p.k], Role::Static)
+        } else {
+            slot("b", bf16, &[p.k, p.n], Role::Static)
+        };
+        let mut slots = vec![slot("a", bf16, &[p.m, p.k], Role::Input), b];
         let mut launches = vec![self.gemm_launch(&p, machine)];
         if self.path == Path::FusedCast {
             slots.push(c("c_f32", f32, Role::Intermediate));

@@ -1,15 +1,20 @@
 //! bf16 GEMV on one row of cores, the decode projection of MLIR-AIR (seed 000 B2.3).
 //!
 //! A launch iteration computes `cols · tile_m` rows of W. Each column's memory tile holds a panel
-//! `[tile_m, K]`, single-buffered, and hands it on in blocks of `m_input` rows; the vector goes from
-//! one shim to all cores and bypasses L2. The panels of all columns together keep within 512 KiB,
+//! `[tile_m, K]`, `l2_copies` times, and hands it on in blocks of `m_input` rows; the vector goes from
+//! one shim to all cores and bypasses L2. One copy of the panels of all columns keeps within 512 KiB,
 //! the software's budget, which caps `tile_m` at 8 for K = 2048 and at 2 for K = 8192.
+//!
+//! `l1_depth = 2` is ping-pong for both operands of a core, which K = 8192 has no room for.
+//!
+//! With `streamed = 1` an iteration's results are not awaited before the next one's panels are
+//! fetched: their tasks are queued behind each other.
 
 use super::data::{Random, bf16_bytes, floats};
 use super::parts::{
     Checks, at, block, call, call_with, constant, core, deep, divisors, end, free, g, get, herd, i,
-    int, largest_divisor, launch, new, pattern, put, repeat, slot, stage, stream, transfer, upto,
-    x,
+    int, largest_divisor, launch, new, pattern, put, repeat, slot, small, stage, stream, transfer,
+    upto, x,
 };
 use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
@@ -22,7 +27,7 @@ use millrace_npu::{Element, Role};
 pub(super) struct Gemv;
 
 /// Lanes of the vector unit's partial sums (`mv.cc`: 64 bf16 products a step).
-const LANES: u64 = 64;
+pub(super) const LANES: u64 = 64;
 
 /// MLIR-AIR's budget for all panels and outputs of an iteration (`GEMV_bf16.md`).
 const PANELS_BYTES: u64 = 512 << 10;
@@ -36,6 +41,8 @@ struct Plan {
     m_input: u64,
     cols: u64,
     l1_depth: u64,
+    l2_copies: u64,
+    streamed: u64,
 }
 
 // Channels of the launch, in this order.
@@ -54,6 +61,8 @@ impl Plan {
             m_input: tiling.get("m_input"),
             cols: tiling.get("cols"),
             l1_depth: tiling.get("l1_depth"),
+            l2_copies: tiling.get("l2_copies"),
+            streamed: tiling.get("streamed"),
         }
     }
 
@@ -63,11 +72,13 @@ impl Plan {
             ("m_input", self.m_input),
             ("cols", self.cols),
             ("l1_depth", self.l1_depth),
+            ("l2_copies", self.l2_copies),
+            ("streamed", self.streamed),
         ])
     }
 
     fn l1_bytes(&self) -> u64 {
-        2 * (self.l1_depth * self.m_input * self.k + self.k + 2 * self.tile_m)
+        2 * (self.l1_depth * (self.m_input + 1) * self.k + 2 * self.tile_m)
     }
 
     fn check(&self, machine: &Machine) -> Result<(), BuildError> {
@@ -85,8 +96,13 @@ impl Plan {
                 self.tile_m
             )
         })?;
-        checks.ensure((1..=2).contains(&self.l1_depth), Rule::Range, || {
-            format!("l1_depth = {}; it is 1, or 2 for ping-pong", self.l1_depth)
+        for (name, value) in [("l1_depth", self.l1_depth), ("l2_copies", self.l2_copies)] {
+            checks.ensure((1..=2).contains(&value), Rule::Range, || {
+                format!("{name} = {value}; it is 1, or 2 for ping-pong")
+            })?;
+        }
+        checks.ensure(self.streamed <= 1, Rule::Range, || {
+            format!("streamed = {}; it is 0 or 1", self.streamed)
         })?;
         let panels = 2 * self.cols * self.tile_m * (self.k + 1);
         checks.ensure(panels <= PANELS_BYTES, Rule::L2, || {
@@ -135,7 +151,10 @@ impl Plan {
                 memory(),
             ),
             deep(w, self.l1_depth),
-            deep(stream("x", &[], bf16, &[self.k], x_from, all), 1),
+            deep(
+                stream("x", &[], bf16, &[self.k], x_from, all),
+                self.l1_depth,
+            ),
             stream("y", &cols, bf16, &[self.tile_m], here(), memory()),
             stream("y_out", &cols, bf16, &[self.tile_m], memory(), shim()),
         ]
@@ -152,8 +171,10 @@ impl Plan {
         let w_block = [self.tile_m, self.k];
         let w = ends(W_IN, W, panel);
         let y = ends(Y, Y_OUT, self.tile_m);
+        let mut w = stage("w_l2", self.cols, i(0, 1), bf16, &w_block, w);
+        w.copies = small(self.l2_copies);
         vec![
-            stage("w_l2", self.cols, i(0, 1), bf16, &w_block, w),
+            w,
             stage("y_l2", self.cols, i(0, 1), bf16, &[self.tile_m], y),
         ]
     }
@@ -222,13 +243,16 @@ impl Mapping for Gemv {
                 m_input: 2,
                 cols: 1,
                 l1_depth: 1,
+                l2_copies: 1,
+                streamed: 0,
                 ..Plan::new(shape, &Named::new(&[]))
             }
             .tiling(),
         )
     }
 
-    /// Widest herd first, then tall tiles, then few calls.
+    /// Widest herd first, then tall tiles, then few calls; after all that await their results, those
+    /// that do not.
     fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         let mut tilings = Vec::new();
         let m = shape.get("m");
@@ -244,6 +268,8 @@ impl Mapping for Gemv {
                             m_input,
                             cols,
                             l1_depth,
+                            l2_copies: 1,
+                            streamed: 0,
                         };
                         let tiling = plan.tiling();
                         if plan.check(machine).is_ok() && !tilings.contains(&tiling) {
@@ -253,6 +279,12 @@ impl Mapping for Gemv {
                 }
             }
         }
+        let streamed = |copies| {
+            let with = move |t: &Tiling| t.clone().with("l2_copies", copies).with("streamed", 1);
+            tilings.iter().map(with)
+        };
+        let streamed: Vec<Tiling> = streamed(2).chain(streamed(1)).collect();
+        tilings.extend(streamed);
         tilings
     }
 
@@ -269,12 +301,16 @@ impl Mapping for Gemv {
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
         let grid = [p.m / (p.cols * p.tile_m)];
+        let order = match p.streamed {
+            0 => Order::Sequential,
+            _ => Order::Streamed,
+        };
         let gemv = Launch {
             channels: p.channels(),
             stages: p.stages(),
             transfers: p.transfers(),
             herds: vec![herd("cores", p.cols, 1, Vec::new(), p.body())],
-            ..launch("gemv", &[0, 1, 2], &grid, Order::Sequential)
+            ..launch("gemv", &[0, 1, 2], &grid, order)
         };
         let bf16 = Element::Bf16;
         Ok(Program {
@@ -296,31 +332,13 @@ impl Mapping for Gemv {
         vec![w, x, vec![0; 2 * m as usize]]
     }
 
-    /// Each row in 64 partial sums (k mod 64), k ascending, then the sums added in halves.
     fn reference(
         &self,
         shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let (w, x) = (floats(&slots[0]), floats(&slots[1]));
-        let dot = |row: &[f32]| {
-            let mut sums = [0.0_f32; LANES as usize];
-            for (w, x) in row.chunks_exact(sums.len()).zip(x.chunks_exact(sums.len())) {
-                for ((sum, w), x) in sums.iter_mut().zip(w).zip(x) {
-                    *sum += w * x;
-                }
-            }
-            let mut width = sums.len() / 2;
-            while width > 0 {
-                for lane in 0..width {
-                    sums[lane] += sums[lane + width];
-                }
-                width /= 2;
-            }
-            sums[0]
-        };
-        let y: Vec<f32> = w.chunks_exact(shape.get("k") as usize).map(dot).collect();
+        let y = product(&slots[0], &slots[1], shape.get("k") as usize);
         vec![(2, bf16_bytes(&y))]
     }
 
@@ -335,4 +353,27 @@ impl Mapping for Gemv {
             ddr_bytes: 2 * (m * k + k + m),
         }
     }
+}
+
+/// `W · x` of bf16 bytes: each row in 64 partial sums (k mod 64), k ascending, then the sums added in
+/// halves.
+pub(super) fn product(w: &[u8], x: &[u8], k: usize) -> Vec<f32> {
+    let (w, x) = (floats(w), floats(x));
+    let dot = |row: &[f32]| {
+        let mut sums = [0.0_f32; LANES as usize];
+        for (w, x) in row.chunks_exact(sums.len()).zip(x.chunks_exact(sums.len())) {
+            for ((sum, w), x) in sums.iter_mut().zip(w).zip(x) {
+                *sum += w * x;
+            }
+        }
+        let mut width = sums.len() / 2;
+        while width > 0 {
+            for lane in 0..width {
+                sums[lane] += sums[lane + width];
+            }
+            width /= 2;
+        }
+        sums[0]
+    };
+    w.chunks_exact(k).map(dot).collect()
 }

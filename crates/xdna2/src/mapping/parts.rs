@@ -301,7 +301,7 @@ impl Checks {
     /// No number so large that products of a few overflow, and no dimension of zero. Flags may be 0.
     pub(super) fn bounded(self, shape: &Shape, tiling: &Tiling) -> Result<(), BuildError> {
         for (name, value) in shape.iter() {
-            let flag = matches!(name, "causal" | "seq_first");
+            let flag = matches!(name, "causal" | "seq_first" | "window");
             let least = u64::from(!flag);
             let ok = (least..=DIM_MAX).contains(&value);
             self.ensure(ok, Rule::Range, || {

@@ -28,6 +28,16 @@ fn state_elements(tq: u64, dv: u64) -> u64 {
     tq * dv + 2 * tq
 }
 
+pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, total, d] = shape.dims(["tq", "total", "d"])?;
+    multiple_of_8(&["tq", "total", "d"], &[tq, total, d])?;
+    if tq > total {
+        return Err(format!("tq = {tq} must be at most total = {total}"));
+    }
+    shape.extras(1, 0)?;
+    shape.operands(&[("block", Bf16, total * d), ("Q", Bf16, tq * d)])
+}
+
 pub(super) fn check_init(shape: &Shape<'_>) -> Result<(), String> {
     let [tq, dv] = shape.dims(["tq", "dv"])?;
     multiple_of_8(&["tq", "dv"], &[tq, dv])?;
@@ -95,6 +105,11 @@ pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
+pub(super) fn work_take(dims: &[u32], _: &[i64]) -> Work {
+    let (tq, d) = (dim(dims, 0), dim(dims, 2));
+    work(&[], &[tq, d], &[&[tq, d, 4]])
+}
+
 pub(super) fn work_init(dims: &[u32], _: &[i64]) -> Work {
     let (tq, dv) = (dim(dims, 0), dim(dims, 1));
     work(&[], &[tq, dv], &[&[tq, dv, 2], &[tq, 4]])
@@ -148,18 +163,30 @@ fn query_of(i: usize, tq: usize) -> usize {
 }
 
 /// log₂e times the scale, as the kernels compile it in.
-fn exponent_scale(constants: &[u32]) -> f32 {
+pub(super) fn exponent_scale(constants: &[u32]) -> f32 {
     let scale = f64::from(f32::from_bits(constants[0]));
     widen(round((scale * std::f64::consts::LOG2_E) as f32))
 }
 
 /// `max(a − b, lowest)` in bf16: the difference of −∞ and a maximum stays a number.
-fn difference(a: bf16, b: bf16) -> bf16 {
+pub(super) fn difference(a: bf16, b: bf16) -> bf16 {
     let difference = round(widen(a) - widen(b));
     if difference < LOWEST {
         LOWEST
     } else {
         difference
+    }
+}
+
+/// The first query is drawn into range and to whole vectors, as addresses are on the hardware.
+pub(super) fn take(call: &mut Call<'_>) {
+    let (tq, total) = (call.dims[0] as usize, call.dims[1] as usize);
+    let first = usize::try_from(call.scalars[0]).unwrap_or(0);
+    let first = first.min(total - tq) / 8 * 8;
+    let blocks = bf16s(call.inputs[0]).chunks_exact(8 * total);
+    let parts = bf16s_mut(call.outputs[0]).chunks_exact_mut(8 * tq);
+    for (part, block) in parts.zip(blocks) {
+        part.copy_from_slice(&block[8 * first..][..8 * tq]);
     }
 }
 
@@ -205,7 +232,7 @@ fn add_scores(call: &mut Call<'_>, mut sums: Vec<f32>) {
 
 /// K `[d/8][tk/8][8 key][8 d]` as B `[tk/8][d/8][8 d][8 key]`: the transposition inside a block is
 /// the vector unit's, because DMA moves no less than four bytes.
-fn keys_as_b(k: &[bf16], tk: usize, d: usize) -> Vec<bf16> {
+pub(super) fn keys_as_b(k: &[bf16], tk: usize, d: usize) -> Vec<bf16> {
     let mut b = vec![bf16::ZERO; k.len()];
     let (key_blocks, d_blocks) = (tk / 8, d / 8);
     for (at, block) in k.chunks_exact(64).enumerate() {
@@ -253,7 +280,7 @@ fn row(s: &[bf16], query: usize, tq: usize, tk: usize) -> impl Iterator<Item = &
 }
 
 /// Lanes added in halves: 4 apart, 2, 1.
-fn halves(lanes: &mut [f32; 8]) -> f32 {
+pub(super) fn halves(lanes: &mut [f32; 8]) -> f32 {
     for width in [4, 2, 1] {
         for i in 0..width {
             lanes[i] += lanes[i + width];
@@ -312,6 +339,7 @@ pub(super) fn finish(call: &mut Call<'_>) {
     let (o, _, sum) = split(bf16s(call.inputs[0]), tq);
     let inverses: Vec<bf16> = sum.iter().map(|&sum| round(1.0 / widen(sum))).collect();
     for (i, (y, &o)) in bf16s_mut(call.outputs[0]).iter_mut().zip(o).enumerate() {
-        *y = mul(o, inverses[query_of(i, tq)]);
+        // Onto a zero accumulator, which makes zeros positive.
+        *y = round(widen(o) * widen(inverses[query_of(i, tq)]) + 0.0);
     }
 }

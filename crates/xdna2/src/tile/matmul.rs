@@ -8,7 +8,7 @@
 use super::math::{bf16s, bf16s_mut, f32s_mut, round, truncate, widen};
 use super::shape::{dim, multiple_of_8, work};
 use super::{Call, Shape, Work};
-use millrace_kernels::tile::{MatmulShape, matmul_bf16, matvec_bf16};
+use millrace_kernels::tile::{MatmulShape, matmul_bf16, matmul_bt_bf16, matvec_bf16};
 use millrace_npu::Element::{self, Bf16, F32};
 
 fn check(shape: &Shape<'_>, c: Element) -> Result<(), String> {
@@ -57,6 +57,13 @@ pub(super) fn run_f32(call: &mut Call<'_>) {
     let shape = matmul_shape(call.dims[0], call.dims[1], call.dims[2]);
     let (a, b) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     matmul_bf16(call.cpu, shape, a, b, f32s_mut(call.outputs[0]));
+}
+
+/// [`run_f32`] with the transpose of B.
+pub(super) fn run_bt_f32(call: &mut Call<'_>) {
+    let shape = matmul_shape(call.dims[0], call.dims[1], call.dims[2]);
+    let (a, bt) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
+    matmul_bt_bf16(call.cpu, shape, a, bt, f32s_mut(call.outputs[0]));
 }
 
 pub(super) fn run_bf16(call: &mut Call<'_>) {

@@ -59,6 +59,8 @@ pub(super) struct Engine<'n, 'p> {
     ddr_version: u64,
     points: Vec<Vec<u32>>,
     open: Vec<Open>,
+    /// Until when the command processor starts channels of a streamed launch.
+    starting_until: f64,
     /// Points that have begun.
     released: usize,
     finished: usize,
@@ -102,6 +104,7 @@ impl<'n, 'p> Engine<'n, 'p> {
             ddr_version: 0,
             open: vec![Open::default(); points.len()],
             points,
+            starting_until: 0.0,
             released: 0,
             finished: 0,
             try_send: Vec::new(),
@@ -206,11 +209,19 @@ impl<'n, 'p> Engine<'n, 'p> {
 
     fn start_task(&mut self, channel: usize) {
         let state = &mut self.channels[channel];
-        if !state.started && !state.starting && !state.tasks.is_empty() {
-            state.starting = true;
-            let at = self.now + self.net.profile.shim.task_ns;
-            self.schedule(at, Kind::TaskReady(channel));
+        if state.started || state.starting || state.tasks.is_empty() {
+            return;
         }
+        state.starting = true;
+        let task_ns = self.net.profile.shim.task_ns;
+        let mut at = self.now + task_ns;
+        if self.net.flat.launch.order == Order::Streamed {
+            // One channel after another: nothing brings them back into step, where the end of each
+            // point of a sequential launch does.
+            at = at.max(self.starting_until + task_ns);
+            self.starting_until = at;
+        }
+        self.schedule(at, Kind::TaskReady(channel));
     }
 
     /// Notes the end of a grid point, and has the next one of a sequential launch begin.

@@ -2,6 +2,7 @@
 //! compute what their kernels do.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod alias;
 mod numbers;
 
 use millrace_format::{Checkpoint, Source};

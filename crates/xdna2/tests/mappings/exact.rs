@@ -1,7 +1,9 @@
 //! Results equal the references at small, odd and minimal shapes.
 
-use crate::{GEMMS, case, check};
+use crate::{GEMMS, build, case, check};
+use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::Machine;
+use millrace_xdna2::functional::{self, Options};
 
 #[test]
 fn gemm_on_every_output_path() {
@@ -95,6 +97,12 @@ fn gemv() {
     check("gemv", "48x8192", "tile_m=2,m_input=2");
     check("gemv", "2x64", "");
     check("gemv", "26x64", "l1_depth=2");
+    check("gemv", "256x192", "tile_m=8,m_input=4,streamed=1");
+    check(
+        "gemv",
+        "96x64",
+        "cols=3,tile_m=4,m_input=2,l1_depth=2,l2_copies=2,streamed=1",
+    );
 }
 
 #[test]
@@ -138,21 +146,38 @@ fn attention() {
         ("64 4q/2kv d16 causal", "tile_kv=16"),
         ("64 4q/2kv d16 full", "tile_kv=16"),
         // Heads of a group share keys; three heads a group.
-        ("64 6q/2kv d16 causal", "tile_kv=8"),
+        ("64 6q/2kv d16 causal", "tile_kv=8,tile_q=8"),
         ("64 4q/1kv d16 causal", "tile_kv=16"),
         ("64 2q/2kv d16 causal seq-first", "tile_kv=16"),
         // Chunks of the head dimension and of values.
-        ("32 2q/1kv d32 causal", "tile_kv=8,tile_dk=8,tile_dv=16"),
+        (
+            "32 2q/1kv d32 causal",
+            "tile_kv=8,tile_q=8,tile_dk=8,tile_dv=16",
+        ),
         // Other lengths, one stage, one head.
         (
             "32x64 1q/1kv d8 full",
-            "tile_kv=8,unroll=1,stages=2,q_tiles=4",
+            "tile_kv=8,tile_q=8,unroll=1,stages=2,q_tiles=4",
         ),
         (
             "16 3q/1kv d8 causal",
-            "tile_kv=8,unroll=1,stages=1,q_tiles=2",
+            "tile_kv=8,tile_q=8,unroll=1,stages=1,q_tiles=2",
         ),
         ("8 1q/1kv d8 causal", ""),
+        // Tiles of queries smaller than those of keys: a part of a block, one of several blocks.
+        ("64 2q/1kv d16 causal", "unroll=1,q_tiles=8,tile_q=8"),
+        (
+            "128 2q/1kv d16 causal",
+            "unroll=1,q_tiles=8,tile_q=16,tile_dk=8",
+        ),
+        // Fewer tiles of keys than stages, and more with a rest.
+        ("128 4q/2kv d16 causal", ""),
+        ("192 2q/1kv d16 causal", "unroll=2,q_tiles=1,tile_q=64"),
+        ("96 2q/1kv d16 causal", "tile_kv=16,tile_q=16,q_tiles=2"),
+        (
+            "112 2q/1kv d16 full",
+            "tile_kv=16,tile_q=16,q_tiles=1,stages=4",
+        ),
     ] {
         check("flash-attention", shape, tiling);
     }
@@ -170,4 +195,50 @@ fn causal_skipping_changes_no_bit() {
     let skip = "tile_kv=16,causal_skip=1";
     check("flash-attention", "128 4q/2kv d16 causal", skip);
     check("flash-attention", "256 2q/1kv d64 causal", "causal_skip=1");
+}
+
+/// Results of the first `n` tokens, `row` bytes each, of a prompt of `length` tokens.
+fn first_rows(length: usize, tiling: &str, n: usize) -> Vec<u8> {
+    const KV_ROW: usize = 2 * 2 * 64;
+    const Q_ROW: usize = 2 * KV_ROW;
+    let shape = |length: usize| format!("{length} 4q/2kv d64 causal seq-first");
+    let (mapping, long, _) = case("flash-attention", &shape(512), "");
+    let (_, shape, tiling) = case("flash-attention", &shape(length), tiling);
+    let program = build(mapping, &shape, &tiling, &Machine::npu2());
+    // The prompt, followed by whatever comes in the longest plan.
+    let mut slots = mapping.inputs(&long, 7);
+    for (slot, row) in slots.iter_mut().zip([Q_ROW, KV_ROW, KV_ROW, Q_ROW]) {
+        slot.truncate(length * row);
+    }
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    slots[3].truncate(n * Q_ROW);
+    slots.swap_remove(3)
+}
+
+/// Seed 000 A6: plans of any length give the same bits, whatever their tiles of queries are, and
+/// whether masked tiles are skipped or computed.
+#[test]
+fn attention_bits_do_not_depend_on_length() {
+    for n in [24, 64, 128] {
+        let expected = first_rows(512, "", n);
+        for length in [24, 64, 128, 192, 256, 512] {
+            if length < n {
+                continue;
+            }
+            for tiling in ["", "causal_skip=1"] {
+                assert!(first_rows(length, tiling, n) == expected, "{n} of {length}");
+            }
+        }
+        let one_head = "causal_skip=1,unroll=1,q_tiles=8";
+        for (length, tile_q) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
+            if length >= n {
+                let tiling = format!("{one_head},tile_q={tile_q}");
+                assert!(
+                    first_rows(length, &tiling, n) == expected,
+                    "{n} of {length}"
+                );
+            }
+        }
+    }
 }

@@ -54,6 +54,16 @@ fn other_kernels_of_llama_3_2_1b_and_gemma_3_4b() {
         "causal_skip=1",
     );
     fits("flash-attention", "2048 8q/4kv d256 causal", "");
+    for (heads, max_tokens) in [("32q/8kv d64", 131_072), ("8q/4kv d256", 32_768)] {
+        for n_keys in [512, 4096, 32_768] {
+            for new in [1, 64, 2048] {
+                if new <= n_keys {
+                    let shape = format!("{new}x{n_keys} {heads} of {max_tokens}");
+                    fits("cached-attention", &shape, "");
+                }
+            }
+        }
+    }
     for lm_head in ["16384x2048", "128256x2048", "262144x2560"] {
         fits("gemv", lm_head, "");
     }
@@ -114,7 +124,13 @@ fn published_megatiles() {
 #[test]
 fn programs_read_back_from_text() {
     for mapping in TABLE {
-        let shapes = ["4096", "64x128", "64x64x64", "64 4q/2kv d16 causal"];
+        let shapes = [
+            "4096",
+            "64x128",
+            "64x64x64",
+            "64 4q/2kv d16 causal",
+            "1x512 4q/2kv d16",
+        ];
         let shape = shapes.iter().find(|text| mapping.parse_shape(text).is_ok());
         let (mapping, shape, tiling) = case(mapping.name(), shape.unwrap(), "");
         let program = build(mapping, &shape, &tiling, &Machine::npu2());

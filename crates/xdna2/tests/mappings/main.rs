@@ -2,8 +2,10 @@
 //! with its scalar reference; at the shapes of real models built and verified.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod cached;
 mod exact;
 mod fits;
+mod products;
 mod refused;
 mod strides;
 mod traffic;
@@ -14,12 +16,14 @@ use millrace_xdna2::mapping::{self, Mapping, Shape, Tiling};
 use millrace_xdna2::verify::verify;
 use millrace_xdna2::{Machine, Program};
 
-const GEMMS: [&str; 5] = [
+const GEMMS: [&str; 7] = [
     "gemm-f32",
     "gemm-fused-cast",
     "gemm-drain",
     "gemm-direct",
     "gemm-direct-f32",
+    "gemm-drain-bt",
+    "gemm-direct-bt",
 ];
 
 fn find(name: &str) -> &'static dyn Mapping {
@@ -46,6 +50,13 @@ fn build(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, machine: &Machin
         panic!("{} is refused:\n{}", what(), refusals.join("\n"));
     }
     program
+}
+
+/// Builds, verifies and runs on these slots.
+fn execute(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, slots: &mut Vec<Vec<u8>>) {
+    let program = build(mapping, shape, tiling, &Machine::npu2());
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    functional::run(&program, slots, &Options::new(&cpu)).unwrap();
 }
 
 /// Runs a program on the mapping's inputs; what differs from the reference, if anything.

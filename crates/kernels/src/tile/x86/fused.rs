@@ -19,7 +19,12 @@ thread_local! {
 /// # Safety
 /// The CPU must have AVX-512 F, BW, DQ and VL, and the slices the lengths of the shape.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn matmul(shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut [f32]) {
+pub(super) unsafe fn matmul<const BT: bool>(
+    shape: MatmulShape,
+    a: &[bf16],
+    b: &[bf16],
+    c: &mut [f32],
+) {
     SCRATCH.with_borrow_mut(|(wide_a, panel)| {
         wide_a.clear();
         wide_a.extend(a.as_chunks::<16>().0.iter().map(|a| {
@@ -31,10 +36,10 @@ pub(super) unsafe fn matmul(shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut 
             // SAFETY: forwarded; the column blocks exist, A has been widened.
             unsafe {
                 match col_blocks - first {
-                    1 => group::<1, 1>(shape, first, wide_a, b, c, panel),
-                    2 => group::<1, 2>(shape, first, wide_a, b, c, panel),
-                    3 => group::<2, 3>(shape, first, wide_a, b, c, panel),
-                    _ => group::<2, 4>(shape, first, wide_a, b, c, panel),
+                    1 => group::<BT, 1, 1>(shape, first, wide_a, b, c, panel),
+                    2 => group::<BT, 1, 2>(shape, first, wide_a, b, c, panel),
+                    3 => group::<BT, 2, 3>(shape, first, wide_a, b, c, panel),
+                    _ => group::<BT, 2, 4>(shape, first, wide_a, b, c, panel),
                 }
             }
         }
@@ -73,7 +78,7 @@ fn widen(x: __m256i) -> __m512 {
 /// # Safety
 /// As [`matmul`], and the column blocks exist; `a` is all of A.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn group<const R: usize, const N: usize>(
+unsafe fn group<const BT: bool, const R: usize, const N: usize>(
     shape: MatmulShape,
     first: usize,
     a: &[__m512],
@@ -86,17 +91,10 @@ unsafe fn group<const R: usize, const N: usize>(
     // of rows and columns, A for every block of `k` and rows.
     unsafe {
         panel.resize(shape.k * R, _mm512_setzero_ps());
-        let block: [*const bf16; N] =
-            std::array::from_fn(|block| b.as_ptr().add((first + block) * shape.k * BLOCK));
-        for i in 0..shape.k {
-            for r in 0..R {
-                let low = _mm_loadu_si128(block[2 * r].add(i * BLOCK).cast());
-                let high = match block.get(2 * r + 1) {
-                    Some(block) => _mm_loadu_si128(block.add(i * BLOCK).cast()),
-                    None => _mm_setzero_si128(),
-                };
-                *panel.get_unchecked_mut(i * R + r) = widen(_mm256_set_m128i(high, low));
-            }
+        if BT {
+            unpack_transposed::<R, N>(shape, first, b, panel);
+        } else {
+            unpack::<R, N>(shape, first, b, panel);
         }
         for row_block in 0..row_blocks {
             let a = a.as_ptr().cast::<f32>().add(row_block * BLOCK_ELEMENTS);
@@ -112,6 +110,103 @@ unsafe fn group<const R: usize, const N: usize>(
                 }
             }
             tile::<R, N>(k_blocks, a, row_blocks * BLOCK_ELEMENTS, panel, c);
+        }
+    }
+}
+
+/// Rows of `k` of `N` column blocks as f32.
+///
+/// # Safety
+/// The column blocks exist, the panel has `R` registers for every `k`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn unpack<const R: usize, const N: usize>(
+    shape: MatmulShape,
+    first: usize,
+    b: &[bf16],
+    panel: &mut [__m512],
+) {
+    // SAFETY: a column block has `k` rows of eight elements.
+    unsafe {
+        let block: [*const bf16; N] =
+            std::array::from_fn(|block| b.as_ptr().add((first + block) * shape.k * BLOCK));
+        for i in 0..shape.k {
+            for r in 0..R {
+                let low = _mm_loadu_si128(block[2 * r].add(i * BLOCK).cast());
+                let high = match block.get(2 * r + 1) {
+                    Some(block) => _mm_loadu_si128(block.add(i * BLOCK).cast()),
+                    None => _mm_setzero_si128(),
+                };
+                *panel.get_unchecked_mut(i * R + r) = widen(_mm256_set_m128i(high, low));
+            }
+        }
+    }
+}
+
+/// Elements of a transposed block, rows of `k` 0 to 3 and 4 to 7, in the order that
+/// [`unpack_transposed`] wants: pairs of rows, of each pair half the columns, then the others.
+const TRANSPOSED: [[u16; BLOCK_ELEMENTS / 2]; 2] = {
+    let mut order = [[0; BLOCK_ELEMENTS / 2]; 2];
+    let mut at = 0;
+    while at < BLOCK_ELEMENTS / 2 {
+        let (pair, half, odd, col) = (at / 16, at / 8 % 2, at / 4 % 2, at % 4);
+        let from = (half * 4 + col) * BLOCK + pair * 2 + odd;
+        order[0][at] = from as u16;
+        order[1][at] = from as u16 + 4;
+        at += 1;
+    }
+    order
+};
+
+/// [`unpack`] from blocks of eight columns of eight `k`.
+///
+/// # Safety
+/// As [`unpack`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn unpack_transposed<const R: usize, const N: usize>(
+    shape: MatmulShape,
+    first: usize,
+    b: &[bf16],
+    panel: &mut [__m512],
+) {
+    let col_blocks = shape.n / BLOCK;
+    let [early, late] = TRANSPOSED.map(|order| {
+        // SAFETY: an array of the register's size.
+        unsafe { _mm512_loadu_si512(order.as_ptr().cast()) }
+    });
+    for i in 0..shape.k / BLOCK {
+        for r in 0..R {
+            let rows = |block: usize| {
+                if block >= N {
+                    return [_mm512_setzero_si512(); 2];
+                }
+                // SAFETY: the block exists; it has two registers of elements.
+                unsafe {
+                    let at = b
+                        .as_ptr()
+                        .add((i * col_blocks + first + block) * BLOCK_ELEMENTS);
+                    let low = _mm512_loadu_si512(at.cast());
+                    let high = _mm512_loadu_si512(at.add(BLOCK_ELEMENTS / 2).cast());
+                    [early, late].map(|rows| _mm512_permutex2var_epi16(low, rows, high))
+                }
+            };
+            let (low, high) = (rows(2 * r), rows(2 * r + 1));
+            for (half, (low, high)) in low.into_iter().zip(high).enumerate() {
+                let zero = _mm512_setzero_si512();
+                let rows = [
+                    _mm512_shuffle_i64x2::<0b0100_0100>(low, high),
+                    _mm512_shuffle_i64x2::<0b1110_1110>(low, high),
+                ];
+                for (pair, rows) in rows.into_iter().enumerate() {
+                    // An element becomes the upper half of a lane.
+                    let (even, odd) = (
+                        _mm512_unpacklo_epi16(zero, rows),
+                        _mm512_unpackhi_epi16(zero, rows),
+                    );
+                    let k = i * BLOCK + half * 4 + pair * 2;
+                    panel[k * R + r] = _mm512_castsi512_ps(even);
+                    panel[(k + 1) * R + r] = _mm512_castsi512_ps(odd);
+                }
+            }
         }
     }
 }

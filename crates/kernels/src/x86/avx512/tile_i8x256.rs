@@ -88,6 +88,7 @@ unsafe fn tile_of<const T: usize, const P: usize, const SUB: usize, const BITS: 
         let x: [*const X256; T] =
             std::array::from_fn(|i| args.x.add((t + i) * args.x_stride).cast());
         for b in 0..args.k / 256 {
+            fetch_next::<T>(args, t, b);
             let unit: [*const u8; P] = std::array::from_fn(|p| {
                 args.panels
                     .add(p * args.panel_stride + b * layout.unit_bytes())
@@ -114,6 +115,21 @@ unsafe fn tile_of<const T: usize, const P: usize, const SUB: usize, const BITS: 
                     }
                 }
             }
+        }
+    }
+}
+
+/// Fetches superblock `b` of the tokens after the tile's `T` from `t`: a token's records are too short a
+/// stream, and too far from the next one's, for the CPU to see what comes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn fetch_next<const T: usize>(args: &TileArgs, t: usize, b: usize) {
+    let left = args.m - t - T;
+    for i in 0..T.min(left) {
+        let record = args.x.wrapping_add((t + T + i) * args.x_stride);
+        let record = record.cast::<X256>().wrapping_add(b).cast::<i8>();
+        for line in 0..size_of::<X256>() / LINE_BYTES {
+            _mm_prefetch::<_MM_HINT_T0>(record.wrapping_add(line * LINE_BYTES));
         }
     }
 }

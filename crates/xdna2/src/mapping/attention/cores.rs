@@ -18,9 +18,9 @@ impl Plan {
     /// The cores of one of an iteration's heads.
     pub(super) fn herd(&self, head: u64) -> Herd {
         let bf16 = Element::Bf16;
-        let (tile, dv) = (self.tile_kv, self.tile_dv);
+        let (tile, dv) = (self.tile_q, self.tile_dv);
         let mut locals = vec![
-            local("s", bf16, &[tile, tile]),
+            local("s", bf16, &[tile, self.tile_kv]),
             local("r", bf16, &[tile]),
             local("state", bf16, &[self.state_elements()]),
         ];
@@ -32,8 +32,12 @@ impl Plan {
             call("fa_init_bf16", &[tile, dv], &[STATE]),
             self.keep_q(base),
         ];
-        let per_stage = self.n_keys / (tile * self.stages);
-        body.push(repeat(per_stage, self.tile_of_keys(base)));
+        let (each, more) = self.dealing();
+        let tile_of_keys = self.tile_of_keys(base);
+        body.push(match more {
+            0 => repeat(each, tile_of_keys),
+            _ => repeat(each + 1, vec![self.if_dealt(tile_of_keys)]),
+        });
         body.extend(self.join(base));
         Herd {
             name: format!("head{head}"),
@@ -46,34 +50,62 @@ impl Plan {
         }
     }
 
-    /// Takes all tiles of queries off the stream and keeps the column's own.
+    /// Where the stage has a tile of keys in this round of the deal.
+    fn if_dealt(&self, then: Vec<Op>) -> Op {
+        let n_tiles = self.n_keys / self.tile_kv;
+        Op::If {
+            value: y().plus(Var::Loop(0), int(self.stages)) + -int(n_tiles),
+            condition: Condition::Negative,
+            then,
+            otherwise: Vec::new(),
+        }
+    }
+
+    /// Takes all blocks of queries off the stream and keeps the column's own tile.
     fn keep_q(&self, base: usize) -> Op {
-        let size = [self.tile_kv * self.tile_dk];
         let mut body = Vec::new();
         for chunk in 0..self.dk_chunks() {
             let to = Operand::Local(FIRST_Q + chunk as usize);
             body.push(get(base + KEYS, vec![y()], 0));
-            body.push(Op::If {
-                value: x().plus(Var::Loop(0), -1),
-                condition: Condition::Zero,
-                then: vec![call("copy_bf16", &size, &[block(0), to])],
-                otherwise: Vec::new(),
-            });
+            body.push(self.if_own(to));
             body.push(free(0));
         }
-        repeat(self.q_tiles, body)
+        repeat(self.q_blocks(), body)
+    }
+
+    /// Copies the column's tile out of a block that holds it.
+    fn if_own(&self, to: Operand) -> Op {
+        let (tile, block_q) = (self.tile_q, self.tile_kv);
+        let only_if = |value: Affine, condition: Condition, then: Op| Op::If {
+            value,
+            condition,
+            then: vec![then],
+            otherwise: Vec::new(),
+        };
+        if tile == block_q {
+            let copy = call("copy_bf16", &[tile * self.tile_dk], &[block(0), to]);
+            return only_if(x().plus(Var::Loop(0), -1), Condition::Zero, copy);
+        }
+        // First query of the tile within the block.
+        let first = Affine::of(Var::X, int(tile)).plus(Var::Loop(0), -int(block_q));
+        let dims = [tile, block_q, self.tile_dk];
+        let scalars = vec![first.clone()];
+        let take = call_with("fa_take_bf16", &dims, &[block(0), to], scalars, Vec::new());
+        let begins = only_if(first.clone() + -int(block_q), Condition::Negative, take);
+        only_if(first, Condition::NotNegative, begins)
     }
 
     /// First query of the core's tile less the first key of its current tile of keys.
     fn lead(&self) -> (Affine, Affine) {
+        let query = Affine::of(Var::Grid(0), int(self.iteration_q()));
+        let query = query.plus(Var::X, int(self.tile_q));
         let tile = int(self.tile_kv);
-        let query = Affine::of(Var::Grid(0), int(self.tile_q())).plus(Var::X, tile);
         let key = Affine::of(Var::Loop(0), tile * int(self.stages)).plus(Var::Y, tile);
         (query, key)
     }
 
     fn tile_of_keys(&self, base: usize) -> Vec<Op> {
-        let (tile, dv) = (self.tile_kv, self.tile_dv);
+        let (queries, keys, dv) = (self.tile_q, self.tile_kv, self.tile_dv);
         let (query, key) = self.lead();
         // Without a mask every query comes after every key.
         let query_or_last = if self.causal {
@@ -91,13 +123,13 @@ impl Plan {
             let q = Operand::Local(FIRST_Q + chunk as usize);
             body.push(get(base + KEYS, vec![y()], 0));
             let scalars = vec![query_or_last.clone(), key.clone()];
-            let dims = [tile, tile, self.tile_dk];
+            let dims = [queries, keys, self.tile_dk];
             let scores = call_with(kernel, &dims, &[q, block(0), S], scalars, Vec::new());
             body.extend(self.unless_masked(vec![scores]));
             body.push(free(0));
         }
         let scale = vec![self.scale()];
-        let dims = [tile, tile, dv];
+        let dims = [queries, keys, dv];
         let softmax = call_with("fa_softmax_bf16", &dims, &[S, STATE, R], Vec::new(), scale);
         body.extend(self.unless_masked(vec![softmax]));
         body.push(get(base + VALUES, vec![y()], 1));
@@ -107,8 +139,9 @@ impl Plan {
         body
     }
 
-    /// With causal skipping, only where some key is not beyond every query. Blocks are taken all
-    /// the same: their broadcast serves other columns.
+    /// With causal skipping, only where some key is not beyond every query: tiles of keys begin where
+    /// tiles of queries do, so that is where the first key is not beyond the first query. Blocks are
+    /// taken all the same: their broadcast serves other columns.
     fn unless_masked(&self, then: Vec<Op>) -> Vec<Op> {
         if !self.causal_skip {
             return then;
@@ -128,7 +161,7 @@ impl Plan {
 
     /// Joins the states down the cascade and sends the result from row 0.
     fn join(&self, base: usize) -> Vec<Op> {
-        let dims = [self.tile_kv, self.tile_dv];
+        let dims = [self.tile_q, self.tile_dv];
         let scale = || vec![self.scale()];
         let finish = vec![
             new(base + self.y(), vec![x()], 1),

@@ -30,7 +30,8 @@ pub(super) fn run(p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
             let last_key = if p.causal { query } else { p.n_keys };
             let state = cascade(p, &q[at..at + d], last_key, &keys, &values);
             let inverse = round(1.0 / state.sum);
-            state.o.into_iter().map(move |o| o * inverse)
+            // A zero is positive.
+            state.o.into_iter().map(move |o| o * inverse + 0.0)
         };
         (0..p.n_queries).flat_map(of_query).collect()
     };
@@ -44,25 +45,25 @@ pub(super) fn run(p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
     bf16_bytes(&y)
 }
 
-/// log₂e/√d as the kernels compile it in.
-fn exponent_scale(p: &Plan) -> f32 {
-    round((f64::from(p.scale()) * std::f64::consts::LOG2_E) as f32)
+/// A scale times log₂e as the kernels compile it in.
+pub(in crate::mapping) fn exponent_scale(scale: f32) -> f32 {
+    round((f64::from(scale) * std::f64::consts::LOG2_E) as f32)
 }
 
-fn exp2(x: f32) -> f32 {
+pub(in crate::mapping) fn exp2(x: f32) -> f32 {
     round(f64::from(x).exp2() as f32)
 }
 
 /// The most negative bf16: where maxima begin and differences end.
-const LOWEST: f32 = f32::from_bits(0xff7f_0000);
+pub(in crate::mapping) const LOWEST: f32 = f32::from_bits(0xff7f_0000);
 
-fn difference(a: f32, b: f32) -> f32 {
+pub(in crate::mapping) fn difference(a: f32, b: f32) -> f32 {
     round(a - b).max(LOWEST)
 }
 
 /// All stages' states, joined from the last stage to the first.
 fn cascade(p: &Plan, q: &[f32], last_key: u64, keys: &[Vec<f32>], values: &[Vec<f32>]) -> State {
-    let scale = exponent_scale(p);
+    let scale = exponent_scale(p.scale());
     let tile = p.tile_kv as usize;
     let stage_state = |stage: u64| {
         let mut state = State {
@@ -99,7 +100,7 @@ fn cascade(p: &Plan, q: &[f32], last_key: u64, keys: &[Vec<f32>], values: &[Vec<
 }
 
 /// Sum of products in pairs, the odd one first, begun with `sum`.
-fn dot(sum: f32, pairs: impl Iterator<Item = [(f32, f32); 2]>) -> f32 {
+pub(in crate::mapping) fn dot(sum: f32, pairs: impl Iterator<Item = [(f32, f32); 2]>) -> f32 {
     pairs.fold(sum, |sum, [even, odd]| {
         (sum + odd.0 * odd.1) + even.0 * even.1
     })

@@ -15,13 +15,18 @@ pub(super) struct Plan {
     pub(super) head_dim: u64,
     pub(super) causal: bool,
     seq_first: bool,
-    /// Queries, and keys, of a core's tile.
+    /// Queries of a core's tile.
+    pub(super) tile_q: u64,
+    /// Keys of a tile.
     pub(super) tile_kv: u64,
     /// Elements of the head dimension that a block of K has.
     pub(super) tile_dk: u64,
     /// Columns of V and of the output that an iteration treats.
     pub(super) tile_dv: u64,
     pub(super) q_tiles: u64,
+    /// Stages that tiles of keys are dealt to.
+    dealt: u64,
+    /// Those of them that get any: a stage without keys adds nothing and has no cores.
     pub(super) stages: u64,
     /// Heads of an iteration.
     pub(super) unroll: u64,
@@ -37,19 +42,23 @@ pub(super) struct Layout {
 
 impl Plan {
     pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
+        let (n_keys, tile_kv) = (shape.get("n_keys"), tiling.get("tile_kv"));
+        let dealt = tiling.get("stages");
         Plan {
             n_queries: shape.get("n_queries"),
-            n_keys: shape.get("n_keys"),
+            n_keys,
             n_heads: shape.get("n_heads"),
             n_kv_heads: shape.get("n_kv_heads"),
             head_dim: shape.get("head_dim"),
             causal: shape.get("causal") == 1,
             seq_first: shape.get("seq_first") == 1,
-            tile_kv: tiling.get("tile_kv"),
+            tile_q: tiling.get("tile_q"),
+            tile_kv,
             tile_dk: tiling.get("tile_dk"),
             tile_dv: tiling.get("tile_dv"),
             q_tiles: tiling.get("q_tiles"),
-            stages: tiling.get("stages"),
+            dealt,
+            stages: dealt.min(n_keys.div_ceil(tile_kv.max(1))),
             unroll: tiling.get("unroll"),
             causal_skip: tiling.get("causal_skip") == 1,
             l1_depth: tiling.get("l1_depth"),
@@ -58,11 +67,12 @@ impl Plan {
 
     fn tiling(&self) -> Tiling {
         Named::new(&[
+            ("tile_q", self.tile_q),
             ("tile_kv", self.tile_kv),
             ("tile_dk", self.tile_dk),
             ("tile_dv", self.tile_dv),
             ("q_tiles", self.q_tiles),
-            ("stages", self.stages),
+            ("stages", self.dealt),
             ("unroll", self.unroll),
             ("causal_skip", u64::from(self.causal_skip)),
             ("l1_depth", self.l1_depth),
@@ -70,8 +80,23 @@ impl Plan {
     }
 
     /// Queries of an iteration.
-    pub(super) fn tile_q(&self) -> u64 {
-        self.q_tiles * self.tile_kv
+    pub(super) fn iteration_q(&self) -> u64 {
+        self.q_tiles * self.tile_q
+    }
+
+    /// Blocks of K's stream that they take.
+    pub(super) fn q_blocks(&self) -> u64 {
+        self.iteration_q() / self.tile_kv
+    }
+
+    /// Tiles of keys that every stage has, and how many stages have one more.
+    pub(super) fn dealing(&self) -> (u64, u64) {
+        let tiles = self.n_keys / self.tile_kv;
+        (tiles / self.stages, tiles % self.stages)
+    }
+
+    fn n_cores(&self) -> u64 {
+        self.unroll * self.q_tiles * self.stages
     }
 
     pub(super) fn dk_chunks(&self) -> u64 {
@@ -100,7 +125,7 @@ impl Plan {
             (self.n_kv_heads, self.group() / self.unroll)
         };
         let chunks = self.head_dim / self.tile_dv;
-        [self.n_queries / self.tile_q(), kv, group, chunks]
+        [self.n_queries / self.iteration_q(), kv, group, chunks]
     }
 
     fn layout(&self, heads: u64, rows: u64) -> Layout {
@@ -161,10 +186,10 @@ impl Plan {
     }
 
     fn l1_bytes(&self) -> u64 {
-        let tile = self.tile_kv;
-        let state = tile * (self.tile_dv + 2);
-        let streams = self.l1_depth * tile * (self.tile_dk + self.tile_dv);
-        let kept = tile * (self.head_dim + tile + 1);
+        let (queries, keys) = (self.tile_q, self.tile_kv);
+        let state = queries * (self.tile_dv + 2);
+        let streams = self.l1_depth * keys * (self.tile_dk + self.tile_dv);
+        let kept = queries * (self.head_dim + keys + 1);
         // Own state, that from above, and that for the row below (in row 0 the result).
         2 * (streams + kept + 3 * state)
     }
@@ -180,6 +205,7 @@ impl Plan {
         }
         let edge = ("the matrix unit's edge", 8);
         for (name, size) in [
+            ("tile_q", self.tile_q),
             ("tile_kv", self.tile_kv),
             ("tile_dk", self.tile_dk),
             ("tile_dv", self.tile_dv),
@@ -217,14 +243,11 @@ impl Plan {
                 self.unroll
             )
         })?;
-        checks.divides(
-            ("queries", self.n_queries),
-            ("q_tiles * tile_kv", self.tile_q()),
-        )?;
-        checks.divides(
-            ("keys", self.n_keys),
-            ("stages * tile_kv", self.stages * self.tile_kv),
-        )?;
+        let iteration = ("q_tiles * tile_q", self.iteration_q());
+        checks.divides(("queries", self.n_queries), iteration)?;
+        checks.divides(("tile_kv", self.tile_kv), ("tile_q", self.tile_q))?;
+        checks.divides(iteration, ("tile_kv", self.tile_kv))?;
+        checks.divides(("keys", self.n_keys), ("tile_kv", self.tile_kv))?;
         checks.divides(("head_dim", self.head_dim), ("tile_dk", self.tile_dk))?;
         checks.divides(("head_dim", self.head_dim), ("tile_dv", self.tile_dv))?;
         let square = self.n_queries == self.n_keys;
@@ -284,75 +307,136 @@ pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
     ]))
 }
 
-/// Plans from the production configuration downwards: 64 × 64 tiles of two heads on all cores, for
-/// head dimensions beyond 128 one head in 32 × 32 tiles.
-fn candidates(shape: &Shape, machine: &Machine) -> Vec<Plan> {
-    let d = shape.get("head_dim");
-    let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
-    let (tile_max, unrolls) = if d > 128 { (32, [1, 2]) } else { (64, [2, 1]) };
-    let down = |n: u64, limit: u64| divisors(n).into_iter().rev().filter(move |&x| x <= limit);
-    let mut plans = Vec::new();
-    for tile_kv in down(shape.get("n_keys"), tile_max) {
-        for unroll in unrolls {
-            for stages in (1..=rows).rev().filter(|s| s.is_power_of_two()) {
-                for q_tiles in (1..=cols / unroll).rev().filter(|q| q.is_power_of_two()) {
-                    for tile_dv in down(d, if d > 128 { 128 } else { 64 }) {
-                        for tile_dk in down(d, 128) {
-                            let tiling = Named::new(&[
-                                ("tile_kv", tile_kv),
-                                ("tile_dk", tile_dk),
-                                ("tile_dv", tile_dv),
-                                ("q_tiles", q_tiles),
-                                ("stages", stages),
-                                ("unroll", unroll),
-                                ("causal_skip", 0),
-                                ("l1_depth", 1),
-                            ]);
-                            let plan = Plan::new(shape, &tiling);
-                            if plan.check(machine).is_ok() {
-                                plans.push(plan);
-                            }
-                        }
+/// What decides the bits of a query's result: tiles of keys, their deal, and where sums over the head
+/// dimension are rounded. Tiles of queries, columns and heads at once only say who computes it.
+#[derive(Clone, Copy)]
+struct Numerics {
+    tile_kv: u64,
+    tile_dk: u64,
+    tile_dv: u64,
+    stages: u64,
+}
+
+fn down(n: u64, limit: u64) -> impl Iterator<Item = u64> {
+    divisors(n).into_iter().rev().filter(move |&x| x <= limit)
+}
+
+/// Largest tiles, for head dimensions beyond 128 of 32 × 32.
+fn tile_max(head_dim: u64) -> u64 {
+    if head_dim > 128 { 32 } else { 64 }
+}
+
+/// Numerics from the production configuration downwards, for `n_keys` keys.
+fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<Numerics> {
+    let mut found = Vec::new();
+    let max_dv = if head_dim > 128 { 128 } else { 64 };
+    for tile_kv in down(n_keys, tile_max(head_dim)) {
+        for stages in (1..=u64::from(machine.rows)).rev() {
+            for tile_dv in down(head_dim, max_dv) {
+                for tile_dk in down(head_dim, 128) {
+                    let sizes = [tile_kv, tile_dk, tile_dv];
+                    if stages.is_power_of_two() && sizes.iter().all(|s| s.is_multiple_of(8)) {
+                        found.push(Numerics {
+                            tile_kv,
+                            tile_dk,
+                            tile_dv,
+                            stages,
+                        });
                     }
                 }
             }
         }
     }
-    plans
+    found
 }
 
-/// The first candidate that fits.
+/// The numerics of every length: those of the largest tiles that fit with as many queries as keys.
+/// Fewer keys than that are one smaller tile, whose sums are those of a large one with a masked
+/// rest.
+fn canonical(shape: &Shape, machine: &Machine) -> Option<Numerics> {
+    let (d, n_keys) = (shape.get("head_dim"), shape.get("n_keys"));
+    let fits = |n: &Numerics| {
+        let plan = n.plan(shape, n.tile_kv, (1, 1));
+        plan.l1_bytes() <= machine.core.data_bytes - machine.stack_bytes
+    };
+    let largest = numerics(d, tile_max(d), machine).into_iter().find(fits)?;
+    Some(Numerics {
+        tile_kv: largest.tile_kv.min(n_keys),
+        ..largest
+    })
+}
+
+impl Numerics {
+    /// With tiles of so many queries, on so many columns, for so many heads.
+    fn plan(self, shape: &Shape, tile_q: u64, (q_tiles, unroll): (u64, u64)) -> Plan {
+        let tiling = Named::new(&[
+            ("tile_q", tile_q),
+            ("tile_kv", self.tile_kv),
+            ("tile_dk", self.tile_dk),
+            ("tile_dv", self.tile_dv),
+            ("q_tiles", q_tiles),
+            ("stages", self.stages),
+            ("unroll", unroll),
+            ("causal_skip", 0),
+            ("l1_depth", 1),
+        ]);
+        Plan::new(shape, &tiling)
+    }
+
+    /// Legal plans with two heads before such with one, wide ones first; for head dimensions beyond
+    /// 128 with one head first.
+    fn plans(self, shape: &Shape, machine: &Machine) -> Vec<Plan> {
+        let cols = u64::from(machine.cols);
+        let unrolls = match shape.get("head_dim") {
+            129.. => [1, 2],
+            _ => [2, 1],
+        };
+        let mut plans = Vec::new();
+        for unroll in unrolls {
+            for q_tiles in (1..=cols / unroll).rev().filter(|q| q.is_power_of_two()) {
+                let tile_q = self.tile_kv.min(shape.get("n_queries") / q_tiles);
+                let plan = self.plan(shape, tile_q, (q_tiles, unroll));
+                if plan.check(machine).is_ok() {
+                    plans.push(plan);
+                }
+            }
+        }
+        plans
+    }
+}
+
+fn busiest(plans: &[Plan]) -> Option<&Plan> {
+    let most = plans.iter().map(Plan::n_cores).max();
+    plans.iter().find(|p| Some(p.n_cores()) == most)
+}
+
+/// On the most cores, with the numerics that every length has. A length of which those tiles are no
+/// whole number gets smaller ones.
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
-    let plans = candidates(shape, machine);
-    let busiest = plans.iter().map(|p| p.unroll * p.q_tiles * p.stages).max();
-    let best = plans
-        .iter()
-        .find(|p| Some(p.unroll * p.q_tiles * p.stages) == busiest);
-    best.map_or_else(
-        || {
-            Named::new(&[
-                ("tile_kv", 8),
-                ("tile_dk", 8),
-                ("tile_dv", 8),
-                ("q_tiles", 1),
-                ("stages", 1),
-                ("unroll", 1),
-                ("causal_skip", 0),
-                ("l1_depth", 1),
-            ])
-        },
-        Plan::tiling,
-    )
+    let best = |n: Numerics| busiest(&n.plans(shape, machine)).copied();
+    let others = || numerics(shape.get("head_dim"), shape.get("n_keys"), machine);
+    let plan = canonical(shape, machine)
+        .and_then(best)
+        .or_else(|| others().into_iter().find_map(best));
+    let least = Numerics {
+        tile_kv: 8,
+        tile_dk: 8,
+        tile_dv: 8,
+        stages: 1,
+    };
+    let plan = plan.unwrap_or_else(|| least.plan(shape, 8, (1, 1)));
+    plan.tiling()
 }
 
-/// Candidates on at least half as many cores as the default, without and with causal skipping.
+/// All on at least half as many cores as the default, without and with causal skipping.
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
-    let plans = candidates(shape, machine);
-    let cores = |p: &Plan| p.unroll * p.q_tiles * p.stages;
-    let busiest = plans.iter().map(cores).max().unwrap_or(0);
+    let all = numerics(shape.get("head_dim"), shape.get("n_keys"), machine);
+    let plans = all.into_iter().flat_map(|n| n.plans(shape, machine));
+    let plans: Vec<Plan> = plans.collect();
+    let most = busiest(&plans).map_or(0, Plan::n_cores);
     let mut tilings = Vec::new();
     for plan in plans {
-        if 2 * cores(&plan) < busiest || plan.tile_dk < 16 || plan.tile_dv < 16 {
+        if 2 * plan.n_cores() < most || plan.tile_dk < 16 || plan.tile_dv < 16 {
             continue;
         }
         tilings.push(plan.tiling());
@@ -360,7 +444,7 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
             tilings.push(plan.tiling().with("causal_skip", 1));
         }
     }
-    if tilings.is_empty() && busiest > 0 {
+    if tilings.is_empty() && most > 0 {
         tilings.push(default(shape, machine));
     }
     tilings

@@ -63,7 +63,7 @@ impl Gemm {
         let mut launch = launch("gemm", &[0, 1, 2], &grid, Order::Sequential);
         launch.channels = self.channels(p, machine);
         launch.stages = self.stages(p, machine);
-        launch.transfers = transfers(p);
+        launch.transfers = self.transfers(p);
         let locals = if self.keeps_sums() {
             vec![local("sums", Element::F32, &[p.tm, p.tn])]
         } else {
@@ -79,7 +79,11 @@ impl Gemm {
         let (cols, rows) = (p.cols, p.rows);
         let c = self.c_element();
         let a_tile = [p.tk / 8, p.tm / 8, 8, 8];
-        let b_tile = [p.tn / 8, p.tk / 8, 8, 8];
+        let (b_panel, b_tile) = if self.bt {
+            ([p.tn, p.kl2], [p.tk / 8, p.tn / 8, 8, 8])
+        } else {
+            ([p.kl2, p.tn], [p.tn / 8, p.tk / 8, 8, 8])
+        };
         let c_tile = [p.tn / 8 / p.chunks, p.tm / 8, 8, 8];
         let shim = |col: &Affine| Place::Shim(col.clone());
         let memory = |col: &Affine| Place::Memory(col.clone());
@@ -106,7 +110,7 @@ impl Gemm {
                 "b_in",
                 &[rows],
                 bf16,
-                &[p.kl2, p.tn],
+                &b_panel,
                 shim(&b_col),
                 memory(&b_col),
             ),
@@ -128,8 +132,13 @@ impl Gemm {
         let a_fill = end(A_IN, vec![i(0, 1)], pattern(zero(), &[(tm * kl2, 1)]));
         let a_drain = pattern(zero(), &[(kl2 / 8, 8), (tm, kl2), (8, 1)]);
         let b_fill = end(B_IN, vec![i(0, 1)], pattern(zero(), &[(kl2 * tn, 1)]));
-        let b_drain = [(kl2 / tk, tk * tn), (tn / 8, 8), (tk, tn), (8, 1)];
-        let b_drain = pattern(zero(), &b_drain);
+        let (b_block, b_drain) = if self.bt {
+            let drain = [(kl2 / 8, 8), (tn, kl2), (8, 1)];
+            ([tn, kl2], pattern(zero(), &drain))
+        } else {
+            let drain = [(kl2 / tk, tk * tn), (tn / 8, 8), (tk, tn), (8, 1)];
+            ([kl2, tn], pattern(zero(), &drain))
+        };
         let c_fill = StageEnd {
             each: small(p.rows),
             channel: C,
@@ -147,12 +156,44 @@ impl Gemm {
         let b_ends = [b_fill, end(B, vec![i(0, 1)], b_drain)];
         let c_ends = [c_fill, end(C_OUT, vec![i(0, 1)], c_drain)];
         let mut a = stage("a_l2", p.cols, i(0, 1), bf16, &[tm, kl2], a_ends);
-        let mut b = stage("b_l2", p.rows, b_col, bf16, &[kl2, tn], b_ends);
+        let mut b = stage("b_l2", p.rows, b_col, bf16, &b_block, b_ends);
         let c_block = [p.rows, tm, tn];
         let c = stage("c_l2", p.cols, i(0, 1), self.c_element(), &c_block, c_ends);
         a.copies = small(p.l2_copies);
         b.copies = small(p.l2_copies);
         vec![a, b, c]
+    }
+
+    /// Shim tasks of one launch iteration: one a stream.
+    fn transfers(&self, p: &Plan) -> Vec<Transfer> {
+        let (m_step, n_step) = (p.cols * p.tm, p.rows * p.tn);
+        let a_at = g(0, m_step * p.k).plus(Var::Index(0), int(p.tm * p.k));
+        let c_at = g(0, m_step * p.n)
+            .plus(Var::Grid(1), int(n_step))
+            .plus(Var::Index(0), int(p.tm * p.n));
+        let a = pattern(a_at, &[(p.k / p.kl2, p.kl2), (p.tm, p.k), (p.kl2, 1)]);
+        let b = self.b_walk(p);
+        let c = pattern(c_at, &[(p.tm, p.n), (p.rows, p.tn), (p.tn, 1)]);
+        vec![
+            transfer(p.cols, 0, A_IN, a),
+            transfer(p.rows, 1, B_IN, b),
+            transfer(p.cols, 2, C_OUT, c),
+        ]
+    }
+
+    /// What a row of cores reads of B.
+    fn b_walk(&self, p: &Plan) -> Pattern {
+        let n_step = p.rows * p.tn;
+        if self.bt {
+            let at = g(1, n_step * p.k).plus(Var::Index(0), int(p.tn * p.k));
+            return pattern(at, &[(p.k / p.kl2, p.kl2), (p.tn, p.k), (p.kl2, 1)]);
+        }
+        let at = g(1, n_step).plus(Var::Index(0), int(p.tn));
+        // The first two dimensions could be joined. MLIR-AIR keeps one a block, so `tile_k_l2 * n` has
+        // to fit a stride: the ceiling its registry reports for wide N.
+        let dims =
+            [(p.k / p.kl2, p.kl2 * p.n), (p.kl2, p.n), (p.tn, 1)].map(|(s, d)| (int(s), int(d)));
+        Pattern::new(at, &dims[usize::from(p.k == p.kl2)..])
     }
 }
 
@@ -179,26 +220,4 @@ fn drain(p: &Plan) -> Vec<Op> {
     } else {
         vec![repeat(p.chunks, body)]
     }
-}
-
-/// Shim tasks of one launch iteration: one a stream.
-fn transfers(p: &Plan) -> Vec<Transfer> {
-    let (m_step, n_step) = (p.cols * p.tm, p.rows * p.tn);
-    let a_at = g(0, m_step * p.k).plus(Var::Index(0), int(p.tm * p.k));
-    let b_at = g(1, n_step).plus(Var::Index(0), int(p.tn));
-    let c_at = g(0, m_step * p.n)
-        .plus(Var::Grid(1), int(n_step))
-        .plus(Var::Index(0), int(p.tm * p.n));
-    let a = pattern(a_at, &[(p.k / p.kl2, p.kl2), (p.tm, p.k), (p.kl2, 1)]);
-    // The first two dimensions could be joined. MLIR-AIR keeps one a block, so `tile_k_l2 * n` has
-    // to fit a stride: the ceiling its registry reports for wide N.
-    let b_dims =
-        [(p.k / p.kl2, p.kl2 * p.n), (p.kl2, p.n), (p.tn, 1)].map(|(s, d)| (int(s), int(d)));
-    let b = Pattern::new(b_at, &b_dims[usize::from(p.k == p.kl2)..]);
-    let c = pattern(c_at, &[(p.tm, p.n), (p.rows, p.tn), (p.tn, 1)]);
-    vec![
-        transfer(p.cols, 0, A_IN, a),
-        transfer(p.rows, 1, B_IN, b),
-        transfer(p.cols, 2, C_OUT, c),
-    ]
 }

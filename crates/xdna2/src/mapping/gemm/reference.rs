@@ -6,8 +6,11 @@ use std::ops::Range;
 
 /// C as the slots hold it after a run.
 pub(super) fn run(gemm: &Gemm, p: &Plan, slots: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
-    let (a, b) = (floats(&slots[0]), floats(&slots[1]));
+    let (a, mut b) = (floats(&slots[0]), floats(&slots[1]));
     let (n, kl2) = (p.n as usize, p.kl2 as usize);
+    if gemm.bt {
+        b = transposed(&b, p.k as usize);
+    }
     let mut c = vec![0.0; p.m as usize * n];
     for first in (0..p.k as usize).step_by(kl2) {
         accumulate(&mut c, &a, &b, [p.k as usize, n], first..first + kl2);
@@ -21,6 +24,12 @@ pub(super) fn run(gemm: &Gemm, p: &Plan, slots: &[Vec<u8>]) -> Vec<(usize, Vec<u
         Path::FusedCast => vec![(2, f32_bytes(&c)), (3, bf16_bytes(&c))],
         Path::Drain | Path::Direct => vec![(2, bf16_bytes(&c))],
     }
+}
+
+/// The transpose of a matrix with rows of `k`.
+pub(in crate::mapping) fn transposed(bt: &[f32], k: usize) -> Vec<f32> {
+    let columns = (0..k).map(|row| bt.iter().skip(row).step_by(k));
+    columns.flatten().copied().collect()
 }
 
 /// `C += A · B` over a range of k of A `[_, k]` and B `[k, n]`. Each sum takes k in ascending pairs,

@@ -59,7 +59,9 @@ pub(super) fn check(gemm: &Gemm, p: &Plan, machine: &Machine) -> Result<(), Buil
     }
     checks.l1(l1_bytes(gemm, p), machine)?;
     checks.l2(l2_bytes(gemm, p, machine), machine)?;
-    if p.k > p.kl2 {
+    if gemm.bt {
+        checks.stride("a row of B's transpose", 2 * p.k, machine)?;
+    } else if p.k > p.kl2 {
         checks.stride("tile_k_l2 * n", 2 * p.kl2 * p.n, machine)?;
     }
     checks.stride("a row of A", 2 * p.k, machine)?;

@@ -1,0 +1,128 @@
+//! `millrace compile`: plans and programs ahead of time, and what they are.
+
+mod report;
+
+use crate::exit::{Failure, Outcome};
+use crate::interrupt;
+use crate::npu_cache;
+use crate::output::Ui;
+use crate::plan_args::{self, PlanArgs, Request};
+use crate::progress::Progress;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::graph::Graph;
+use millrace_npu::ProgramCache;
+use millrace_xdna2::Machine;
+use millrace_xdna2::compile::{self, CompileError, Compiled};
+use millrace_xdna2::device::VirtualDevice;
+use report::Report;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace compile demo                                   every plan of a model, into the cache
+  millrace compile --geometry llama-3.2-1b                 the same for a shape, without files
+  millrace compile --geometry llama-3.2-1b --mode reference --list   launches and slots of each program
+  millrace compile model.gguf --prompt-tokens 30,5000      what those prompts need, chunk by chunk
+  millrace compile demo --set cols=4 --out programs        for a machine that does not exist
+
+What is compiled is kept in ~/.cache/millrace/npu (MILLRACE_NPU_CACHE names another folder, or none if
+empty), where `run --device xdna2` finds it. A change of model, machine, options or of millrace
+itself makes other programs; the folder may be deleted at any time.";
+
+/// Compile a model's programs ahead of time, and list them
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Prompt lengths to compile for [default: every length that prompts are padded to]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=MAX_PROMPT))]
+    prompt_tokens: Vec<u64>,
+    /// Keep programs in this folder instead of the cache's
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    out: Option<PathBuf>,
+    /// List launches and slots of every program
+    #[arg(long)]
+    list: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Longest prompt: no model's context is longer.
+const MAX_PROMPT: u64 = 1 << 22;
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let planned = args.plan.read(ui)?;
+    let (machine, profile) = args.plan.npu.machine()?;
+    let features = args.plan.npu.features();
+    let requests = plan_args::requests(features, &args.prompt_tokens);
+    let one_thread = CpuOptions {
+        n_threads: Some(1),
+        level: None,
+    };
+    // Nothing runs on it: it says for which target programs are kept.
+    let cpu = Cpu::new(one_thread).map_err(millrace_runtime::Error::from)?;
+    let device = Arc::new(VirtualDevice::new(machine.clone(), profile, cpu));
+    let dir = args.out.clone().or_else(npu_cache::default_dir);
+    let cache = match &dir {
+        Some(dir) => npu_cache::open(device, dir, ui)?,
+        None => ProgramCache::new(device),
+    };
+    let start = Instant::now();
+    let plans = compile_all(&cache, planned.graph(), &machine, &requests, ui)?;
+    let elapsed = start.elapsed();
+    Report {
+        planned: &planned,
+        machine: &machine,
+        features,
+        dir: dir.as_deref(),
+        plans: &plans,
+        elapsed,
+    }
+    .print(args.list, args.json)
+}
+
+/// Every plan in the order of the requests, as many at once as there are processors.
+fn compile_all(
+    cache: &ProgramCache,
+    graph: &Graph,
+    machine: &Machine,
+    requests: &[Request],
+    ui: Ui,
+) -> Outcome<Vec<(Request, Compiled)>> {
+    let progress = Progress::steps(ui, requests.len() as u64);
+    progress.message("compiling");
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Result<Compiled, CompileError>>>> =
+        Mutex::new(requests.iter().map(|_| None).collect());
+    let work = || {
+        // The longest first: they take longest.
+        while let Some(index) = requests.len().checked_sub(1 + next.fetch_add(1, Relaxed)) {
+            if interrupt::is_raised() {
+                return;
+            }
+            let Request { phase, options } = &requests[index];
+            let compiled = compile::compile(cache, graph, machine, *phase, options);
+            done.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(compiled);
+            progress.advance(1);
+        }
+    };
+    let n_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 1..n_threads.min(requests.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut plans = Vec::new();
+    for (request, compiled) in requests.iter().zip(done) {
+        let compiled = compiled.ok_or_else(Failure::interrupted)?;
+        plans.push((*request, compiled?));
+    }
+    Ok(plans)
+}

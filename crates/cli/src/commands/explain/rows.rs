@@ -1,0 +1,108 @@
+//! A row an op, equal layers folded.
+
+use super::Case;
+use millrace_xdna2::lower::{Place, Placement};
+
+/// Where an op runs, the same in one layer or several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// First and last layer; none for ops outside of blocks.
+    pub(super) layers: Option<(usize, usize)>,
+    /// The op's label.
+    pub(super) op: &'static str,
+    /// Program, and its launches: first, number of them, and how many the program has.
+    pub(super) program: Option<(String, usize, usize, usize)>,
+    /// Why.
+    pub(super) reason: String,
+}
+
+impl Row {
+    fn of(case: &Case<'_>, placement: &Placement) -> Row {
+        let node = &case.planned.graph().nodes[placement.node];
+        let program = match &placement.place {
+            Place::Host => None,
+            Place::Device(device) => {
+                let planned = &case.plan.programs[device.program];
+                let launches = &device.launches;
+                let name = planned.program.name.clone();
+                Some((name, launches.start, launches.len(), planned.launches.len()))
+            }
+        };
+        Row {
+            layers: node.layer.map(|layer| (layer, layer)),
+            op: node.label,
+            program,
+            reason: placement.reason.clone(),
+        }
+    }
+
+    /// `array` or `CPU`.
+    pub(super) fn device(&self) -> &'static str {
+        match self.program {
+            Some(_) => "array",
+            None => "CPU",
+        }
+    }
+
+    /// `0–15`.
+    pub(super) fn layers_text(&self) -> String {
+        match self.layers {
+            None => "–".to_owned(),
+            Some((first, last)) if first == last => first.to_string(),
+            Some((first, last)) => format!("{first}–{last}"),
+        }
+    }
+
+    /// `2–8 of 8`, counted from 0.
+    pub(super) fn launch_text(&self) -> String {
+        match &self.program {
+            None => String::new(),
+            Some((_, first, 1, of)) => format!("{first} of {of}"),
+            Some((_, first, n, of)) => format!("{first}–{} of {of}", first + n - 1),
+        }
+    }
+
+    fn same(&self, other: &Row) -> bool {
+        let Row {
+            layers: _,
+            op,
+            program,
+            reason,
+        } = self;
+        *op == other.op && *program == other.program && *reason == other.reason
+    }
+}
+
+/// Every op of a plan in the graph's order, layers that are alike as one.
+pub(super) fn folded(case: &Case<'_>) -> Vec<Row> {
+    let mut blocks: Vec<Vec<Row>> = Vec::new();
+    for placement in &case.plan.placement {
+        let row = Row::of(case, placement);
+        match blocks.last_mut() {
+            Some(block) if block[0].layers == row.layers => block.push(row),
+            _ => blocks.push(vec![row]),
+        }
+    }
+    let mut folded: Vec<Vec<Row>> = Vec::new();
+    for block in blocks {
+        match folded.last_mut() {
+            Some(last) if is_next(last, &block) => {
+                for row in last.iter_mut() {
+                    row.layers = row.layers.zip(block[0].layers).map(|(l, n)| (l.0, n.1));
+                }
+            }
+            _ => folded.push(block),
+        }
+    }
+    folded.into_iter().flatten().collect()
+}
+
+/// Whether a layer runs as the ones before it did.
+fn is_next(before: &[Row], block: &[Row]) -> bool {
+    let consecutive = match (before[0].layers, block[0].layers) {
+        (Some((_, last)), Some((first, _))) => last + 1 == first,
+        _ => false,
+    };
+    let alike = before.iter().zip(block).all(|(a, b)| a.same(b));
+    consecutive && before.len() == block.len() && alike
+}

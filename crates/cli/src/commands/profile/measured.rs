@@ -1,0 +1,76 @@
+//! The same prompt on the virtual device: what this computer measured, which is not an NPU's time.
+
+use super::Args;
+use super::subject::Subject;
+use crate::exit::Outcome;
+use crate::npu_stats;
+use crate::output::Ui;
+use millrace_runtime::npu::NpuSession;
+use millrace_xdna2::predict::Work;
+use serde::Serialize;
+use serde_json::Value;
+use std::time::Instant;
+
+/// Tokens of a prompt that is run, if nothing else is said.
+pub(super) const PROMPT_TOKENS: u64 = 32;
+
+/// What a run on the virtual device took here.
+#[derive(Serialize)]
+pub(super) struct Measured {
+    /// Making plans and buffers, decoding weights into them.
+    pub(super) load_s: f64,
+    /// The prompt, simulation included.
+    pub(super) prompt_s: f64,
+    /// All tokens, simulation included.
+    pub(super) tokens_s: f64,
+    pub(super) n_tokens: u64,
+    /// The session's counters.
+    pub(super) counters: Value,
+}
+
+/// Runs the prompt and writes tokens greedily, unless only times are wanted.
+pub(super) fn run(
+    args: &Args,
+    subject: &Subject,
+    work: &Work,
+    ui: Ui,
+) -> Outcome<Option<Measured>> {
+    let Subject::Files(model) = subject else {
+        return Ok(None);
+    };
+    if subject.only_predicted(args) {
+        return Ok(None);
+    }
+    let vocab_size = model.model().config.vocab_size as u64;
+    let prompt = match &args.prompt {
+        Some(text) => subject.encode(text)?,
+        // Which tokens changes no time.
+        None => (0..work.prompt_tokens)
+            .map(|i| (i * 7919 % vocab_size) as u32)
+            .collect(),
+    };
+    let n_ctx = prompt.len() + args.n_tokens as usize;
+    let start = Instant::now();
+    let npu = args.npu.load(model, &args.cpu, Some(n_ctx), ui)?;
+    let load_s = start.elapsed().as_secs_f64();
+    let mut session = NpuSession::new(&npu);
+    let start = Instant::now();
+    let mut token = likeliest(session.prefill(&prompt)?);
+    let prompt_s = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    for _ in 0..args.n_tokens {
+        token = likeliest(session.decode(token)?);
+    }
+    Ok(Some(Measured {
+        load_s,
+        prompt_s,
+        tokens_s: start.elapsed().as_secs_f64(),
+        n_tokens: args.n_tokens,
+        counters: npu_stats::json(&session),
+    }))
+}
+
+fn likeliest(logits: &[f32]) -> u32 {
+    let best = (logits.iter().enumerate()).max_by(|a, b| a.1.total_cmp(b.1));
+    best.map_or(0, |(token, _)| token as u32)
+}

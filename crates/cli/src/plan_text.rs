@@ -1,0 +1,234 @@
+//! Plans in words: slots, herds, index sets. What `compile` and `explain` print alike.
+
+use crate::output::{Align, Table, bytes};
+use millrace_model::graph::Graph;
+use millrace_npu::{Role, Slot};
+use millrace_xdna2::Program;
+use millrace_xdna2::lower::{
+    Binding, IndexSets, LogicalLaunch, Plan, PlannedProgram, WeightLayout,
+};
+use serde_json::{Value, json};
+
+/// Columns and rows of each herd of some launches of a program, each size once.
+pub(crate) fn herds(program: &Program, launches: std::ops::Range<usize>) -> Vec<(u32, u32)> {
+    let launches = program.launches.get(launches).unwrap_or_default();
+    let mut found = Vec::new();
+    for herd in launches.iter().flat_map(|launch| &launch.herds) {
+        let size = (herd.cols, herd.rows);
+        if !found.contains(&size) {
+            found.push(size);
+        }
+    }
+    found
+}
+
+/// `8×4, 1×1`.
+pub(crate) fn herds_text(herds: &[(u32, u32)]) -> String {
+    let each = herds.iter().map(|(cols, rows)| format!("{cols}×{rows}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The compute tiles that a launch takes at once: its herds lie beside each other.
+pub(crate) fn n_tiles(program: &Program, physical: std::ops::Range<usize>) -> u32 {
+    let launches = program.launches.get(physical).unwrap_or_default();
+    let of = |launch: &millrace_xdna2::program::Launch| -> u32 {
+        launch.herds.iter().map(|herd| herd.cols * herd.rows).sum()
+    };
+    launches.iter().map(of).max().unwrap_or(0)
+}
+
+/// Bytes of a program's slots: weights and tables, and all others.
+pub(crate) fn slot_bytes(program: &Program) -> (u64, u64) {
+    let of = |slots: &mut dyn Iterator<Item = &Slot>| slots.filter_map(Slot::size_bytes).sum();
+    let is_static = |slot: &&Slot| slot.role == Role::Static;
+    (
+        of(&mut program.slots.iter().filter(is_static)),
+        of(&mut program.slots.iter().filter(|slot| !is_static(slot))),
+    )
+}
+
+/// `static {1, 3}  input {0}  intermediate {2, 4}  output {4}`, as seed 000 B6 counts: outputs are
+/// intermediate too.
+pub(crate) fn sets_text(program: &Program) -> String {
+    let sets = IndexSets::of(program);
+    let named = [
+        ("static", &sets.statics),
+        ("input", &sets.input),
+        ("intermediate", &sets.intermediate),
+        ("output", &sets.output),
+    ];
+    let one = |(name, slots): (&str, &Vec<usize>)| {
+        let slots: Vec<String> = slots.iter().map(ToString::to_string).collect();
+        format!("{name} {{{}}}", slots.join(", "))
+    };
+    named.map(one).join("  ")
+}
+
+/// What a slot holds in a call: the weight's name in the checkpoint, a table, a value.
+pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
+    let label = |value: &millrace_model::graph::ValueId| {
+        let mut nodes = graph.nodes.iter();
+        nodes
+            .find(|node| node.output == *value)
+            .map_or("?", |node| node.label)
+    };
+    match binding {
+        Binding::Weight { weight, .. } => {
+            let name = graph
+                .weights
+                .get(weight.0)
+                .map(|weight| weight.name.clone());
+            name.unwrap_or_default()
+        }
+        Binding::RopeTable { rows, .. } => {
+            format!(
+                "cosines and sines, {} tokens × {} heads",
+                rows.n_tokens, rows.n_heads
+            )
+        }
+        Binding::Value(value) => format!("value of {}", label(value)),
+        Binding::Part { value, start, len } => {
+            format!("{} {start}..{}", label(value), start + len)
+        }
+        Binding::Scratch => "between launches".to_owned(),
+    }
+}
+
+/// How a weight is arranged in its slot: seed 000 B4.
+pub(crate) fn layout(binding: &Binding) -> String {
+    let Binding::Weight { layout, .. } = binding else {
+        return String::new();
+    };
+    let order = |text: &str, half_split: &Option<usize>| match half_split {
+        Some(head_dim) => format!("{text}, heads of {head_dim} half-split"),
+        None => text.to_owned(),
+    };
+    match layout {
+        WeightLayout::AsStored { half_split } => order("as stored [n, k]", half_split),
+        WeightLayout::Transposed { half_split } => order("transposed [k, n]", half_split),
+        WeightLayout::Rows {
+            start,
+            len,
+            padded_to,
+        } if padded_to == len => format!("rows {start}..{}", start + len),
+        WeightLayout::Rows {
+            start,
+            len,
+            padded_to,
+        } => format!("rows {start}..{}, then zeros to {padded_to}", start + len),
+        WeightLayout::Vector { offset } if *offset != 0.0 => format!("plus {offset}"),
+        WeightLayout::Vector { .. } => String::new(),
+    }
+}
+
+/// `[2048, 512] bf16`.
+pub(crate) fn shape(slot: &Slot) -> String {
+    format!("{:?} {}", slot.shape, slot.element.name())
+}
+
+/// The slots of a program with what its first call binds to them.
+pub(crate) fn slot_table(plan: &Plan, program: usize, graph: &Graph) -> Table {
+    let mut table = Table::new(&[
+        ("slot", Align::Right),
+        ("name", Align::Left),
+        ("role", Align::Left),
+        ("shape", Align::Left),
+        ("size", Align::Right),
+        ("holds in its first call", Align::Left),
+        ("layout", Align::Left),
+    ]);
+    let first = plan.calls().find(|call| call.program == program);
+    let slots = plan
+        .programs
+        .get(program)
+        .map_or(&[][..], |p| &p.program.slots[..]);
+    for (number, slot) in slots.iter().enumerate() {
+        let binding = first.and_then(|call| call.bindings.get(number));
+        table.row(vec![
+            number.to_string(),
+            slot.name.clone(),
+            slot.role.name().to_owned(),
+            shape(slot),
+            bytes(slot.size_bytes().unwrap_or(0)),
+            binding.map_or_else(String::new, |b| holds(b, graph)),
+            binding.map_or_else(String::new, layout),
+        ]);
+    }
+    table
+}
+
+/// The same as JSON.
+pub(crate) fn slots_json(plan: &Plan, program: usize, graph: &Graph) -> Vec<Value> {
+    let first = plan.calls().find(|call| call.program == program);
+    let slots = plan
+        .programs
+        .get(program)
+        .map_or(&[][..], |p| &p.program.slots[..]);
+    let row = |(number, slot): (usize, &Slot)| {
+        let binding = first.and_then(|call| call.bindings.get(number));
+        json!({
+            "slot": number,
+            "name": slot.name,
+            "role": slot.role.name(),
+            "element": slot.element.name(),
+            "shape": slot.shape,
+            "size_bytes": slot.size_bytes(),
+            "holds": binding.map(|b| holds(b, graph)),
+            "layout": binding.map(layout).filter(|text| !text.is_empty()),
+        })
+    };
+    slots.iter().enumerate().map(row).collect()
+}
+
+/// The logical launches of a program.
+pub(crate) fn launch_table(planned: &PlannedProgram) -> Table {
+    let mut table = Table::new(&[
+        ("launch", Align::Right),
+        ("name", Align::Left),
+        ("kernel", Align::Left),
+        ("shape", Align::Left),
+        ("tiling", Align::Left),
+        ("physical", Align::Right),
+        ("herds", Align::Left),
+        ("tiles", Align::Right),
+        ("slots", Align::Left),
+    ]);
+    for (number, launch) in planned.launches.iter().enumerate() {
+        let program = &planned.program;
+        table.row(vec![
+            number.to_string(),
+            launch.name.clone(),
+            launch.mapping.to_owned(),
+            launch.shape.to_string(),
+            launch.tiling.to_string(),
+            launch.physical.len().to_string(),
+            herds_text(&herds(program, launch.physical.clone())),
+            n_tiles(program, launch.physical.clone()).to_string(),
+            slot_list(launch),
+        ]);
+    }
+    table
+}
+
+fn slot_list(launch: &LogicalLaunch) -> String {
+    let slots: Vec<String> = launch.slots.iter().map(ToString::to_string).collect();
+    slots.join(" ")
+}
+
+/// The same as JSON.
+pub(crate) fn launches_json(planned: &PlannedProgram) -> Vec<Value> {
+    let row = |launch: &LogicalLaunch| {
+        let program = &planned.program;
+        json!({
+            "name": launch.name,
+            "kernel": launch.mapping,
+            "shape": launch.shape,
+            "tiling": launch.tiling,
+            "n_physical": launch.physical.len(),
+            "herds": herds(program, launch.physical.clone()),
+            "n_tiles": n_tiles(program, launch.physical.clone()),
+            "slots": launch.slots,
+        })
+    };
+    planned.launches.iter().map(row).collect()
+}

@@ -1,0 +1,41 @@
+//! Buffers that sets share by name.
+
+use super::lock;
+use crate::Buffer;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+/// Says what a slot, by number, shares with slots of other sets; nothing for one of its own.
+pub(super) type Names<'a> = &'a dyn Fn(usize) -> Option<String>;
+
+/// By name: filled static buffers, and others from their first use on. Sets keep them alive.
+#[derive(Default)]
+pub(super) struct Shared(Mutex<HashMap<String, Weak<Buffer>>>);
+
+impl Shared {
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Buffer>> {
+        lock(&self.0).get(name).and_then(Weak::upgrade)
+    }
+
+    /// Gives a buffer a name that no living one has.
+    pub(super) fn insert(&self, name: String, buffer: &Arc<Buffer>) {
+        let mut names = lock(&self.0);
+        names.retain(|_, buffer| buffer.strong_count() > 0);
+        names.entry(name).or_insert_with(|| Arc::downgrade(buffer));
+    }
+
+    /// The buffer of a name, made if need be; whoever asks at once gets the same.
+    pub(super) fn find_or_make<E>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<Arc<Buffer>, E>,
+    ) -> Result<Arc<Buffer>, E> {
+        let mut names = lock(&self.0);
+        if let Some(buffer) = names.get(name).and_then(Weak::upgrade) {
+            return Ok(buffer);
+        }
+        let buffer = make()?;
+        names.insert(name.to_owned(), Arc::downgrade(&buffer));
+        Ok(buffer)
+    }
+}

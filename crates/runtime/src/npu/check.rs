@@ -1,0 +1,388 @@
+//! The numerics bisect: every op of a pass by itself, on the device's own operands.
+//!
+//! End results tell that a device is wrong, not where: an error in one op is in everything after it.
+//! So after every dispatch each of its ops is computed again on the host in f64, from the very bytes
+//! the device had in the op's slots (intermediate ones too), and the device's result must lie within
+//! the tolerance that the op's rounding points allow ([`rule`] states the formulas). An op that
+//! passes is right whatever its operands were; the first that fails is the defect. Bytes that are
+//! only moved must not change at all: weights and tables from the checkpoint into their slots,
+//! values from the call that gave them to the call that takes them.
+
+mod rule;
+
+use super::{NpuError, NpuModel, Observation, Observer};
+use half::bf16;
+use millrace_model::graph::{Graph, Node, ValueId};
+use millrace_npu::Role;
+use millrace_xdna2::lower::{Binding, LogicalLaunch, Phase, Step};
+use rule::Rule;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Looks at every dispatch of a session until something is wrong.
+pub struct OpCheck {
+    state: Arc<Mutex<State>>,
+}
+
+/// What was looked at so far.
+#[derive(Clone, Debug, Default)]
+pub struct CheckSummary {
+    /// Ops of the device that were computed again, over all passes.
+    pub n_ops: u64,
+    /// Slots whose bytes were compared with where they came from.
+    pub n_moved: u64,
+    /// By op: the largest error so far, as a share of its tolerance.
+    pub worst: BTreeMap<&'static str, f64>,
+    /// Ops that have no rule, and so were not looked at.
+    pub unchecked: BTreeMap<&'static str, String>,
+    /// The first thing that is wrong.
+    pub finding: Option<Finding>,
+}
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Prefill or decode.
+    pub phase: Phase,
+    /// Position of the pass's first token.
+    pub first: usize,
+    /// The dispatch within the pass, from 0.
+    pub call: usize,
+    /// The program.
+    pub program: String,
+    /// Its buffer set.
+    pub set: String,
+    /// The launch that writes the slot; none where bytes were only moved.
+    pub launch: Option<String>,
+    /// The slot's number in the program.
+    pub slot: usize,
+    /// Its name.
+    pub slot_name: String,
+    /// The op: that of the launch, or the one that gave a value that was moved.
+    pub op: Option<&'static str>,
+    /// Its number in the graph.
+    pub node: Option<usize>,
+    /// Its layer.
+    pub layer: Option<usize>,
+    /// What should not be so.
+    pub what: Wrong,
+}
+
+/// How bytes are wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wrong {
+    /// An op's result is too far from what its operands give.
+    Op {
+        /// The worst element's row: a token of the pass.
+        row: usize,
+        /// Its column.
+        col: usize,
+        /// What the op gives in f64.
+        expected: f64,
+        /// What the device has.
+        found: f64,
+        /// How far they may be apart.
+        tolerance: f64,
+        /// Elements beyond their tolerance.
+        n_wrong: u64,
+        /// Elements compared.
+        n_elements: u64,
+    },
+    /// A weight or table is not what the checkpoint gives.
+    Static {
+        /// The first byte that differs.
+        at: usize,
+        /// Bytes that differ.
+        n_wrong: usize,
+    },
+    /// A value arrives otherwise than it was given.
+    Value {
+        /// The first byte that differs.
+        at: usize,
+        /// Bytes that differ.
+        n_wrong: usize,
+    },
+}
+
+#[derive(Default)]
+struct State {
+    summary: CheckSummary,
+    /// What calls of this pass gave.
+    given: HashMap<ValueId, Vec<u8>>,
+    /// Buffer sets whose static slots were looked at, with the position their tables hold for.
+    static_seen: HashSet<(String, usize)>,
+    /// Calls of this pass so far.
+    n_calls: usize,
+    failed: Option<NpuError>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OpCheck {
+    /// A check of the model's sessions, and what to [observe](super::NpuSession::observe) one with.
+    pub fn new(npu: &Arc<NpuModel>) -> (OpCheck, Observer) {
+        let state = Arc::new(Mutex::new(State::default()));
+        let (shared, npu) = (state.clone(), npu.clone());
+        let observer = Box::new(move |seen: &Observation<'_>| {
+            let mut state = lock(&shared);
+            if state.summary.finding.is_some() || state.failed.is_some() {
+                return;
+            }
+            let look = Look { npu: &npu, seen };
+            if let Err(error) = look.call(&mut state) {
+                state.failed = Some(error);
+            }
+        });
+        (OpCheck { state }, observer)
+    }
+
+    /// What was found so far.
+    ///
+    /// # Errors
+    /// Where slots could not be looked at.
+    pub fn summary(&self) -> Result<CheckSummary, NpuError> {
+        let mut state = lock(&self.state);
+        match state.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(state.summary.clone()),
+        }
+    }
+}
+
+/// One dispatch.
+struct Look<'a> {
+    npu: &'a NpuModel,
+    seen: &'a Observation<'a>,
+}
+
+impl Look<'_> {
+    fn call(&self, state: &mut State) -> Result<(), NpuError> {
+        let (plan, call) = (self.seen.plan, self.seen.call);
+        let steps = plan.steps.iter();
+        let position = steps.enumerate().filter_map(|(step, s)| match s {
+            Step::Call(c) => Some((step, c)),
+            Step::Host(_) => None,
+        });
+        let found = position.enumerate().find(|(_, (_, c))| c.set == call.set);
+        let Some((index, (step, _))) = found else {
+            return Err(NpuError::plan(&call.set, "no call of its plan"));
+        };
+        if index == 0 {
+            state.given.clear();
+        }
+        state.n_calls = index;
+        self.moved(state)?;
+        let graph = self.graph();
+        let values = plan.slot_values(step, graph);
+        for (number, range) in plan.nodes_at(step) {
+            let launches = plan.programs[call.program].launches.get(range);
+            let node = graph.nodes.get(number);
+            let (Some(launches), Some(node)) = (launches, node) else {
+                return Err(NpuError::plan(&call.set, "a node beyond the graph"));
+            };
+            state.summary.n_ops += 1;
+            for launch in launches {
+                if state.summary.finding.is_none() {
+                    self.op(number, node, launch, &values, state)?;
+                }
+            }
+        }
+        self.keep_given(state)
+    }
+
+    fn graph(&self) -> &Graph {
+        &self.npu.model().model().graph
+    }
+
+    fn bytes(&self, slot: usize) -> Result<Vec<u8>, NpuError> {
+        Ok(self.seen.cache.peek(self.seen.key, slot)?)
+    }
+
+    fn values(&self, slot: usize) -> Result<Vec<bf16>, NpuError> {
+        let bytes = self.bytes(slot)?;
+        let of = |pair: &[u8]| bf16::from_le_bytes([pair[0], pair[1]]);
+        Ok(bytes.chunks_exact(2).map(of).collect())
+    }
+
+    /// Rows of a value that are no padding.
+    fn n_rows(&self, value: ValueId) -> usize {
+        let n_rows = self.seen.plan.n_rows(value) as usize;
+        n_rows.min(self.seen.n_real)
+    }
+
+    /// Bytes that the program found: weights, tables, and values of earlier calls.
+    fn moved(&self, state: &mut State) -> Result<(), NpuError> {
+        let (call, first) = (self.seen.call, self.seen.first);
+        let program = &self.seen.plan.programs[call.program].program;
+        let statics = state.static_seen.insert((self.seen.key.to_owned(), first));
+        for (slot, binding) in call.bindings.iter().enumerate() {
+            let role = program.slots[slot].role;
+            match binding {
+                Binding::Weight { .. } | Binding::RopeTable { .. } if role == Role::Static => {
+                    if !statics {
+                        continue;
+                    }
+                    let found = self.bytes(slot)?;
+                    let mut expected = vec![0; found.len()];
+                    self.npu.fill_slot(call, slot, first, &mut expected)?;
+                    let wrong = |(at, n_wrong)| Wrong::Static { at, n_wrong };
+                    state.summary.n_moved += 1;
+                    let what = differs(&expected, &found).map(wrong);
+                    self.report(slot, None, None, what, state);
+                }
+                Binding::Value(value) if role == Role::Input => {
+                    let Some(given) = state.given.get(value) else {
+                        continue;
+                    };
+                    let width = self.graph().values[value.0].width;
+                    let n_bytes = 2 * width * self.n_rows(*value);
+                    let found = self.bytes(slot)?;
+                    let rows = given.get(..n_bytes).zip(found.get(..n_bytes));
+                    let wrong = |(at, n_wrong)| Wrong::Value { at, n_wrong };
+                    let differs = rows.map(|(given, found)| differs(given, found));
+                    // A slot too small for its value differs from its end on.
+                    let what = differs.unwrap_or(Some((found.len(), n_bytes))).map(wrong);
+                    state.summary.n_moved += 1;
+                    let node = self.graph().nodes.iter().position(|n| n.output == *value);
+                    self.report(slot, None, node, what, state);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what this call gave, for the calls that take it.
+    fn keep_given(&self, state: &mut State) -> Result<(), NpuError> {
+        let call = self.seen.call;
+        let program = &self.seen.plan.programs[call.program].program;
+        for (slot, binding) in call.bindings.iter().enumerate() {
+            if let Binding::Value(value) = binding
+                && program.slots[slot].role == Role::Output
+            {
+                state.given.insert(*value, self.bytes(slot)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// One launch of an op.
+    fn op(
+        &self,
+        number: usize,
+        node: &Node,
+        launch: &LogicalLaunch,
+        values: &[Option<ValueId>],
+        state: &mut State,
+    ) -> Result<(), NpuError> {
+        let result = launch.result();
+        let Some(slot) = result else {
+            return Err(NpuError::plan(&launch.name, "a launch without slots"));
+        };
+        let rule = match self.rule(node, launch, values)? {
+            Ok(rule) => rule,
+            Err(reason) => {
+                state.summary.unchecked.insert(node.label, reason);
+                return Ok(());
+            }
+        };
+        let n_cols = match &self.seen.call.bindings[slot] {
+            Binding::Part { len, .. } => *len,
+            _ => self.graph().values[node.output.0].width,
+        };
+        let n_rows = self.n_rows(node.output);
+        let found = self.values(slot)?;
+        if found.len() < n_rows * n_cols {
+            return Err(NpuError::plan(&launch.name, "a result of another size"));
+        }
+        let (worst, n_wrong) = rule.compare(&self.npu.cpu, n_rows, n_cols, &found);
+        let share = state.summary.worst.entry(node.label).or_default();
+        *share = share.max(worst.share);
+        let what = (n_wrong > 0).then_some(Wrong::Op {
+            row: worst.row,
+            col: worst.col,
+            expected: worst.expected,
+            found: worst.found,
+            tolerance: worst.tolerance,
+            n_wrong,
+            n_elements: (n_rows * n_cols) as u64,
+        });
+        self.report(slot, Some(launch), Some(number), what, state);
+        Ok(())
+    }
+
+    /// The op on what its slots hold; the reason why it cannot be looked at.
+    fn rule(
+        &self,
+        node: &Node,
+        launch: &LogicalLaunch,
+        values: &[Option<ValueId>],
+    ) -> Result<Result<Rule, String>, NpuError> {
+        let slots = || launch.slots.iter().copied();
+        let holds = |value: &ValueId| slots().find(|s| values.get(*s) == Some(&Some(*value)));
+        let bindings = &self.seen.call.bindings;
+        let parameter = slots().find(|s| {
+            matches!(
+                bindings[*s],
+                Binding::Weight { .. } | Binding::RopeTable { .. }
+            )
+        });
+        let mut operands = Vec::new();
+        for input in &node.inputs {
+            let Some(slot) = holds(input) else {
+                return Ok(Err(format!("`{}` takes other operands", launch.mapping)));
+            };
+            operands.push(self.values(slot)?);
+        }
+        let binding = parameter.map(|slot| &bindings[slot]);
+        let parameter = match parameter {
+            Some(slot) => self.values(slot)?,
+            None => Vec::new(),
+        };
+        let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
+        let widths: Vec<usize> = widths.collect();
+        let n_rows = self.n_rows(node.output);
+        Ok(Rule::new(
+            node, launch, binding, operands, parameter, &widths, n_rows,
+        ))
+    }
+
+    fn report(
+        &self,
+        slot: usize,
+        launch: Option<&LogicalLaunch>,
+        node: Option<usize>,
+        what: Option<Wrong>,
+        state: &mut State,
+    ) {
+        let (Some(what), None) = (what, &state.summary.finding) else {
+            return;
+        };
+        let (plan, call) = (self.seen.plan, self.seen.call);
+        let program = &plan.programs[call.program].program;
+        let op = node.and_then(|node| self.graph().nodes.get(node));
+        state.summary.finding = Some(Finding {
+            phase: plan.phase,
+            first: self.seen.first,
+            call: state.n_calls,
+            program: program.name.clone(),
+            set: self.seen.key.to_owned(),
+            launch: launch.map(|launch| launch.name.clone()),
+            slot,
+            slot_name: program.slots[slot].name.clone(),
+            op: op.map(|node| node.label),
+            node,
+            layer: op.and_then(|node| node.layer),
+            what,
+        });
+    }
+}
+
+/// The first byte that differs, and how many do.
+fn differs(expected: &[u8], found: &[u8]) -> Option<(usize, usize)> {
+    let mut wrong = (expected.iter().zip(found).enumerate()).filter(|(_, (a, b))| a != b);
+    let first = wrong.next()?.0;
+    Some((first, 1 + wrong.count()))
+}

@@ -1,0 +1,387 @@
+//! What an op gives in f64, and how far a device may be from it.
+//!
+//! With u = 2⁻⁸ (half a unit in the last place of bf16, to nearest), v = 2⁻²⁴ (of f32), y the exact
+//! result and A the same sum over absolute values:
+//!
+//! | op | tolerance | rounding points |
+//! |---|---|---|
+//! | projection | u·∣y∣ + λ·√k·v·A | one rounding of an f32 sum of k products |
+//! | … truncating every K elements | 2u·Σ∣s∣ + λ·√k·v·A | s: the sum after each K elements |
+//! | norm | (u + (λ·√n + 8)·v)·∣y∣ | one rounding; a mean of n squares in f32 |
+//! | rotation | u·∣y∣ + 4v·(∣a·cos∣ + ∣b·sin∣) | one rounding |
+//! | add | u·∣y∣ | one rounding |
+//! | SwiGLU | (½∣t∣ + 3σ)·u·∣gate·up∣ | tanh t, 1 + t, and two products: each rounded; σ = ½(1 + t) |
+//! | GeGLU (tanh) | ½∣x·up∣·((1 − t²)·7u·∣i∣ + u·∣t∣ + 3u·(1 + t)) | seven in tanh's argument i, then as above |
+//! | attention | see [`Attention`] | scores, probabilities, maxima, sums and output in bf16 |
+//!
+//! √k with λ = 8 instead of k is the probabilistic bound of Higham and Mary (SIAM J. Sci. Comput.
+//! 41(5), 2019): beyond it lies one element in 10¹³, where k itself would let a wrong element pass.
+//! Products of first-order terms are covered by a factor of 1 + 32u.
+
+mod attention;
+
+use attention::Attention;
+use half::bf16;
+use millrace_kernels::Cpu;
+use millrace_model::graph::{Activation, Node, Op};
+use millrace_xdna2::lower::{Binding, LogicalLaunch, WeightLayout};
+use std::ops::Range;
+
+/// Half a unit in the last place of bf16, relative.
+const U: f64 = 1.0 / 256.0;
+/// The same of f32.
+const V: f64 = 1.0 / 16_777_216.0;
+const LAMBDA: f64 = 8.0;
+const SECOND_ORDER: f64 = 1.0 + 32.0 * U;
+/// Below it bf16 has no normal numbers, and hardware may flush them.
+const TINY: f64 = 2.4e-38;
+
+/// Columns of a projection that are computed together.
+const COLUMNS: usize = 256;
+
+/// An op and its operands.
+pub(super) enum Rule {
+    Linear {
+        x: Vec<bf16>,
+        w: Vec<bf16>,
+        k: usize,
+        /// Elements between two rows of the stored matrix.
+        stride: usize,
+        transposed: bool,
+        /// Elements after which sums are truncated to bf16.
+        truncated_every: Option<usize>,
+    },
+    Norm {
+        x: Vec<bf16>,
+        weight: Vec<bf16>,
+        eps: f64,
+    },
+    Rope {
+        x: Vec<bf16>,
+        table: Vec<bf16>,
+        head_dim: usize,
+    },
+    Glu {
+        activation: Activation,
+        gate: Vec<bf16>,
+        up: Vec<bf16>,
+    },
+    Add {
+        a: Vec<bf16>,
+        b: Vec<bf16>,
+    },
+    Attention(Attention),
+}
+
+/// The element that is farthest out, by its tolerance.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Worst {
+    pub(super) share: f64,
+    pub(super) row: usize,
+    pub(super) col: usize,
+    pub(super) expected: f64,
+    pub(super) found: f64,
+    pub(super) tolerance: f64,
+    n_wrong: u64,
+}
+
+/// An element's exact value and tolerance.
+#[derive(Clone, Copy)]
+struct Exact {
+    y: f64,
+    tolerance: f64,
+}
+
+fn f(x: bf16) -> f64 {
+    x.to_f64()
+}
+
+impl Rule {
+    /// The rule of an op, or why there is none.
+    pub(super) fn new(
+        node: &Node,
+        launch: &LogicalLaunch,
+        parameter: Option<&Binding>,
+        operands: Vec<Vec<bf16>>,
+        weights: Vec<bf16>,
+        widths: &[usize],
+        n_rows: usize,
+    ) -> Result<Rule, String> {
+        let enough = operands
+            .iter()
+            .zip(widths)
+            .all(|(x, width)| x.len() >= n_rows * width);
+        if !enough {
+            return Err("an operand has fewer rows than the result".to_owned());
+        }
+        let mut operands = operands.into_iter();
+        let mut next = || operands.next().unwrap_or_default();
+        let unknown = || Err(format!("no rule for `{}`", launch.mapping));
+        match (&node.op, parameter) {
+            (Op::Linear { bias: None, .. }, Some(Binding::Weight { layout, .. })) => {
+                linear(launch, layout, next(), weights, widths[0])
+            }
+            (Op::RmsNorm { eps, group, .. }, _) if weights.len() == *group => Ok(Rule::Norm {
+                x: next(),
+                weight: weights,
+                eps: f64::from(*eps),
+            }),
+            (Op::Rope { head_dim, .. }, _) if weights.len() >= n_rows * widths[0] => {
+                Ok(Rule::Rope {
+                    x: next(),
+                    table: weights,
+                    head_dim: *head_dim,
+                })
+            }
+            (Op::Glu { activation }, _) => Ok(Rule::Glu {
+                activation: *activation,
+                gate: next(),
+                up: next(),
+            }),
+            (Op::Add, _) => Ok(Rule::Add {
+                a: next(),
+                b: next(),
+            }),
+            (Op::Attention(a), _) if launch.mapping == "flash-attention" => Ok(Rule::Attention(
+                Attention::new(a, launch, [next(), next(), next()]),
+            )),
+            _ => unknown(),
+        }
+    }
+
+    /// The worst of `found: [n_rows, n_cols]`, and how many are beyond their tolerance.
+    pub(super) fn compare(
+        &self,
+        cpu: &Cpu,
+        n_rows: usize,
+        n_cols: usize,
+        found: &[bf16],
+    ) -> (Worst, u64) {
+        let piece = self.piece(n_cols).clamp(1, n_cols.max(1));
+        let pieces = n_cols.div_ceil(piece);
+        let mut worst = vec![Worst::default(); n_rows * pieces];
+        cpu.pool().run_pieces(&mut worst, 1, &|index, worst| {
+            let (row, start) = (index / pieces, index % pieces * piece);
+            let cols = start..n_cols.min(start + piece);
+            let exact = self.exact(row, n_cols, cols.clone());
+            for (col, exact) in cols.zip(exact) {
+                worst[0].take(row, col, exact, f(found[row * n_cols + col]));
+            }
+        });
+        let n_wrong = worst.iter().map(|w| w.n_wrong).sum();
+        let worst = worst
+            .into_iter()
+            .reduce(|a, b| if b.share > a.share { b } else { a });
+        (worst.unwrap_or_default(), n_wrong)
+    }
+
+    /// Columns to compute together.
+    fn piece(&self, n_cols: usize) -> usize {
+        match self {
+            Rule::Linear { .. } => COLUMNS,
+            Rule::Norm { weight, .. } => weight.len(),
+            Rule::Rope { head_dim, .. } => *head_dim,
+            Rule::Glu { .. } | Rule::Add { .. } => n_cols,
+            Rule::Attention(attention) => attention.head_dim,
+        }
+    }
+
+    /// Some columns of a row of the result.
+    fn exact(&self, row: usize, n_cols: usize, cols: Range<usize>) -> Vec<Exact> {
+        let at = row * n_cols + cols.start..row * n_cols + cols.end;
+        let mut exact = match self {
+            Rule::Linear { x, k, .. } => self.products(&x[row * k..][..*k], cols),
+            Rule::Norm { x, weight, eps } => norm(&x[at], weight, *eps),
+            Rule::Rope { x, table, .. } => rope(&x[at.clone()], &table[at]),
+            Rule::Glu {
+                activation,
+                gate,
+                up,
+            } => pairs(&gate[at.clone()], &up[at], |gate, up| match activation {
+                Activation::Silu => swiglu(gate, up),
+                Activation::GeluTanh => geglu(gate, up),
+            }),
+            Rule::Add { a, b } => pairs(&a[at.clone()], &b[at], |a, b| Exact {
+                y: a + b,
+                tolerance: U * (a + b).abs(),
+            }),
+            Rule::Attention(attention) => attention.head(row, cols.start / attention.head_dim),
+        };
+        for e in &mut exact {
+            e.tolerance = e.tolerance * SECOND_ORDER + TINY;
+        }
+        exact
+    }
+
+    /// Columns of `x · W`.
+    fn products(&self, x: &[bf16], cols: Range<usize>) -> Vec<Exact> {
+        let Rule::Linear {
+            w,
+            k,
+            stride,
+            transposed,
+            truncated_every,
+            ..
+        } = self
+        else {
+            return Vec::new();
+        };
+        let n = cols.len();
+        let (mut sums, mut sizes, mut partial) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+        let every = truncated_every.unwrap_or(*k).max(1);
+        for start in (0..*k).step_by(every) {
+            let part = start..(start + every).min(*k);
+            if *transposed {
+                for i in part {
+                    let x = f(x[i]);
+                    let w = &w[i * stride..][cols.clone()];
+                    for ((sum, size), w) in sums.iter_mut().zip(&mut sizes).zip(w) {
+                        let product = x * f(*w);
+                        *sum += product;
+                        *size += product.abs();
+                    }
+                }
+            } else {
+                for ((sum, size), row) in sums.iter_mut().zip(&mut sizes).zip(cols.clone()) {
+                    let w = &w[row * stride..][part.clone()];
+                    let (products, absolute) = dot(&x[part.clone()], w);
+                    *sum += products;
+                    *size += absolute;
+                }
+            }
+            if truncated_every.is_some() {
+                let partial = partial.iter_mut().zip(&sums);
+                partial.for_each(|(partial, sum): (&mut f64, &f64)| *partial += sum.abs());
+            }
+        }
+        let float = LAMBDA * (*k as f64).sqrt() * V;
+        let of = |i: usize| {
+            let rounding = match truncated_every {
+                Some(_) => 2.0 * U * partial[i],
+                None => U * f64::abs(sums[i]),
+            };
+            Exact {
+                y: sums[i],
+                tolerance: rounding + float * sizes[i],
+            }
+        };
+        (0..n).map(of).collect()
+    }
+}
+
+fn linear(
+    launch: &LogicalLaunch,
+    layout: &WeightLayout,
+    x: Vec<bf16>,
+    w: Vec<bf16>,
+    k: usize,
+) -> Result<Rule, String> {
+    let transposed = matches!(layout, WeightLayout::Transposed { .. });
+    let k = k.max(1);
+    if !w.len().is_multiple_of(k) {
+        return Err("a weight of another size".to_owned());
+    }
+    let truncated = launch.mapping.starts_with("gemm-direct");
+    Ok(Rule::Linear {
+        stride: if transposed { w.len() / k } else { k },
+        x,
+        w,
+        k,
+        transposed,
+        truncated_every: truncated.then(|| launch.tiling.get("tile_k_l2") as usize),
+    })
+}
+
+/// Sum of products, and of their absolute values, in eight sums each.
+fn dot(a: &[bf16], b: &[bf16]) -> (f64, f64) {
+    let (mut sums, mut sizes) = ([0.0; 8], [0.0; 8]);
+    for (a, b) in a.chunks(8).zip(b.chunks(8)) {
+        for (((sum, size), a), b) in sums.iter_mut().zip(&mut sizes).zip(a).zip(b) {
+            let product = f(*a) * f(*b);
+            *sum += product;
+            *size += f64::abs(product);
+        }
+    }
+    (sums.iter().sum(), sizes.iter().sum())
+}
+
+fn norm(x: &[bf16], weight: &[bf16], eps: f64) -> Vec<Exact> {
+    let n = x.len() as f64;
+    let mean = x.iter().map(|x| f(*x) * f(*x)).sum::<f64>() / n;
+    let inverse = 1.0 / (mean + eps).sqrt();
+    let relative = U + (LAMBDA * n.sqrt() + 8.0) * V;
+    pairs(x, weight, |x, weight| {
+        let y = x * inverse * weight;
+        Exact {
+            y,
+            tolerance: relative * y.abs(),
+        }
+    })
+}
+
+/// A head and its row of cosines and sines.
+fn rope(x: &[bf16], table: &[bf16]) -> Vec<Exact> {
+    let half = x.len() / 2;
+    let of = |i: usize| {
+        let (cos, sin) = (f(table[i % half]), f(table[half + i % half]));
+        let other = f(x[(i + half) % x.len()]);
+        let sign = if i < half { -1.0 } else { 1.0 };
+        let (a, b) = (f(x[i]) * cos, sign * other * sin);
+        Exact {
+            y: a + b,
+            tolerance: U * (a + b).abs() + 4.0 * V * (a.abs() + b.abs()),
+        }
+    };
+    (0..x.len()).map(of).collect()
+}
+
+fn pairs(a: &[bf16], b: &[bf16], of: impl Fn(f64, f64) -> Exact) -> Vec<Exact> {
+    a.iter().zip(b).map(|(a, b)| of(f(*a), f(*b))).collect()
+}
+
+fn swiglu(gate: f64, up: f64) -> Exact {
+    let t = (gate / 2.0).tanh();
+    let sigmoid = 0.5 * (1.0 + t);
+    Exact {
+        y: gate * sigmoid * up,
+        tolerance: (0.5 * t.abs() + 3.0 * sigmoid) * U * (gate * up).abs(),
+    }
+}
+
+fn geglu(x: f64, up: f64) -> Exact {
+    const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+    let argument = SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x);
+    let t = argument.tanh();
+    let shape = (1.0 - t * t) * 7.0 * U * argument.abs() + U * t.abs() + 3.0 * U * (1.0 + t);
+    Exact {
+        y: 0.5 * x * (1.0 + t) * up,
+        tolerance: 0.5 * (x * up).abs() * shape,
+    }
+}
+
+impl Worst {
+    fn take(&mut self, row: usize, col: usize, exact: Exact, found: f64) {
+        let Exact { y, tolerance } = exact;
+        let error = (found - y).abs();
+        let share = match error.is_nan() {
+            // No number is as wrong as can be, unless that is what the op gives.
+            true if y.is_nan() => 0.0,
+            true => f64::INFINITY,
+            false => error / tolerance,
+        };
+        if share > 1.0 {
+            self.n_wrong += 1;
+        }
+        if share >= self.share {
+            *self = Worst {
+                share,
+                row,
+                col,
+                expected: y,
+                found,
+                tolerance,
+                n_wrong: self.n_wrong,
+            };
+        }
+    }
+}

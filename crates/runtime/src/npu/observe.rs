@@ -1,0 +1,26 @@
+//! A look at a pass while it runs.
+
+use millrace_npu::ProgramCache;
+use millrace_xdna2::lower::{Call, Plan};
+
+/// What is called after every dispatch of a session.
+pub type Observer = Box<dyn FnMut(&Observation<'_>) + Send>;
+
+/// A pass right after a dispatch, before the next step: every slot of the call, `intermediate` ones
+/// too, is as the program left it, and [`ProgramCache::peek`] shows it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Observation<'a> {
+    /// The plan that runs.
+    pub plan: &'a Plan,
+    /// The call that ended, one of the plan's.
+    pub call: &'a Call,
+    /// Key of its buffer set.
+    pub key: &'a str,
+    /// Where that set is.
+    pub cache: &'a ProgramCache,
+    /// Position of the pass's first token.
+    pub first: usize,
+    /// Tokens that are no padding.
+    pub n_real: usize,
+}

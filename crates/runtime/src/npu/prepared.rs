@@ -1,0 +1,138 @@
+//! A plan ready to run.
+
+use super::NpuError;
+use millrace_model::graph::{Graph, ValueId};
+use millrace_npu::Container;
+use millrace_xdna2::lower::{
+    Binding, BufferKind, Buffers, Call, HostMove, Plan, PlannedProgram, SlotUse, Step,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// A plan with its programs packed, its buffers assigned and its buffer sets named.
+pub(super) struct Prepared {
+    pub(super) plan: Plan,
+    buffers: Buffers,
+    /// By program.
+    containers: Vec<Arc<Container>>,
+    /// By call, in order.
+    keys: Vec<String>,
+    /// By step: values whose host copies nobody looks at afterwards.
+    spent: Vec<Vec<ValueId>>,
+    /// Whether its static slots have content.
+    pub(super) filled: Mutex<bool>,
+}
+
+impl Prepared {
+    /// `alias` as for [`Buffers::of`]; `key` names the buffer set of a call of that program.
+    pub(super) fn new(
+        plan: Plan,
+        graph: &Graph,
+        alias: bool,
+        key: impl Fn(&Call, &Container) -> String,
+    ) -> Result<Prepared, NpuError> {
+        let pack = |planned: &PlannedProgram| {
+            let packed = planned.program.to_container().map(Arc::new);
+            packed.map_err(|error| NpuError::Container {
+                program: planned.program.name.clone(),
+                error,
+            })
+        };
+        let programs = plan.programs.iter();
+        let containers = programs.map(pack).collect::<Result<Vec<_>, _>>()?;
+        let mut keys = Vec::new();
+        for call in plan.calls() {
+            let container = containers.get(call.program);
+            let container =
+                container.ok_or_else(|| NpuError::plan(&call.set, "no such program"))?;
+            if container.slots().len() != call.bindings.len() {
+                return Err(NpuError::plan(&call.set, "not one binding a slot"));
+            }
+            keys.push(key(call, container));
+        }
+        let buffers = Buffers::of(&plan, graph, alias);
+        Ok(Prepared {
+            spent: spent(&plan, graph, &buffers),
+            plan,
+            buffers,
+            containers,
+            keys,
+            filled: Mutex::new(false),
+        })
+    }
+
+    /// A call's program; `call` is one of this plan's.
+    pub(super) fn container(&self, call: &Call) -> &Container {
+        &self.containers[call.program]
+    }
+
+    /// Key of the buffer set of call number `index`.
+    pub(super) fn key(&self, index: usize) -> &str {
+        &self.keys[index]
+    }
+
+    /// The slots of call number `index`: their buffers, and what the host does with them.
+    pub(super) fn uses(&self, index: usize) -> &[SlotUse] {
+        &self.buffers.calls[index]
+    }
+
+    /// What slots of other sets know a slot's buffer by.
+    pub(super) fn buffer_name(&self, index: usize, slot: usize) -> Option<&str> {
+        let used = self.uses(index).get(slot)?;
+        self.buffers.buffers[used.buffer].name.as_deref()
+    }
+
+    /// Static tables of call number `index`, which hold for one position of the first token: slots and
+    /// names.
+    pub(super) fn tables(&self, index: usize) -> impl Iterator<Item = (usize, &str)> {
+        let uses = self.uses(index).iter().enumerate();
+        uses.filter_map(|(slot, used)| {
+            let buffer = &self.buffers.buffers[used.buffer];
+            match buffer.kind {
+                BufferKind::Static(Binding::RopeTable { .. }) => {
+                    Some((slot, buffer.name.as_deref()?))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Values whose host copies are of no use after step number `step`.
+    pub(super) fn spent(&self, step: usize) -> &[ValueId] {
+        &self.spent[step]
+    }
+
+    /// Whether a call of that set name runs that very program.
+    pub(super) fn holds(&self, set: &str, container: &Container) -> bool {
+        let same = |call: &Call| self.container(call).content_hash() == container.content_hash();
+        self.plan.calls().any(|call| call.set == set && same(call))
+    }
+}
+
+/// By step, the values that the host touches there for the last time; logits are the caller's.
+fn spent(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Vec<Vec<ValueId>> {
+    let mut last: HashMap<ValueId, usize> = HashMap::new();
+    let mut uses = buffers.calls.iter();
+    for (index, step) in plan.steps.iter().enumerate() {
+        match step {
+            Step::Host(step) => last.extend(step.reads(graph).into_iter().map(|v| (v, index))),
+            Step::Call(call) => {
+                let uses = uses.next().map(Vec::as_slice).unwrap_or_default();
+                for (binding, used) in call.bindings.iter().zip(uses) {
+                    if let Binding::Value(value) | Binding::Part { value, .. } = binding
+                        && used.host != HostMove::None
+                    {
+                        last.insert(*value, index);
+                    }
+                }
+            }
+        }
+    }
+    let mut spent = vec![Vec::new(); plan.steps.len()];
+    for (value, step) in last {
+        if graph.logits != Some(value) {
+            spent[step].push(value);
+        }
+    }
+    spent
+}

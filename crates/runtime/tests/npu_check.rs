@@ -1,0 +1,149 @@
+//! The numerics bisect: an honest device passes op by op, a corrupted slot is found and named.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_npu::Role;
+use millrace_runtime::LoadedModel;
+use millrace_runtime::npu::{
+    CheckSummary, Features, Finding, Mode, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
+};
+use millrace_xdna2::device::{Injection, VirtualDevice};
+use millrace_xdna2::lower::{self, Options, Phase, Plan};
+use millrace_xdna2::{Machine, Profile};
+use std::path::Path;
+use std::sync::Arc;
+
+const N_PADDED: u64 = 64;
+
+fn demo() -> Arc<LoadedModel> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
+    Arc::new(LoadedModel::open(&path).unwrap())
+}
+
+struct Bench {
+    device: Arc<VirtualDevice>,
+    npu: Arc<NpuModel>,
+}
+
+impl Bench {
+    fn new(model: &Arc<LoadedModel>, mode: Mode) -> Bench {
+        let cpu = Cpu::new(CpuOptions::default()).unwrap();
+        let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+        let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu));
+        let options = NpuOptions {
+            features: Features::of(mode),
+            prefill_tokens: Some(N_PADDED),
+            ..NpuOptions::default()
+        };
+        let npu = NpuModel::on(model.clone(), Machine::npu2(), device.clone(), options);
+        let npu = Arc::new(npu.unwrap());
+        Bench { device, npu }
+    }
+
+    /// A prompt, and a token after it.
+    fn checked(&self) -> CheckSummary {
+        let mut session = NpuSession::new(&self.npu);
+        let (check, observer) = OpCheck::new(&self.npu);
+        session.observe(Some(observer));
+        session.prefill(&[1, 300, 25, 7, 900, 31]).unwrap();
+        session.decode(55).unwrap();
+        check.summary().unwrap()
+    }
+}
+
+#[test]
+fn an_honest_device_has_nothing_wrong() {
+    let model = demo();
+    let graph = &model.model().graph;
+    for mode in [Mode::Best, Mode::Reference] {
+        let bench = Bench::new(&model, mode);
+        let found = bench.checked();
+        assert_eq!(found.finding, None, "{mode:?}");
+        let options = Options::new(mode, N_PADDED);
+        let plans = [
+            lower::prefill(graph, &Machine::npu2(), &options).unwrap(),
+            lower::decode(graph, &Machine::npu2(), &options).unwrap(),
+        ];
+        let on_device = |plan: &Plan| plan.calls().map(|call| call.nodes.len()).sum::<usize>();
+        let n_ops: usize = plans.iter().map(on_device).sum();
+        assert_eq!(found.n_ops, n_ops as u64);
+        assert!(found.n_moved > 0 && found.unchecked.is_empty(), "{found:?}");
+        // A tolerance that nothing comes near would let an error pass.
+        assert!(found.worst["attn_q"] > 0.05 && found.worst["ffn_residual"] > 0.3);
+    }
+}
+
+impl Bench {
+    /// What is found when a slot of every run of a program is wrong afterwards.
+    fn corrupted(&self, program: &str, slot: &str) -> Finding {
+        self.device.inject(Injection::Corrupt {
+            program: program.to_owned(),
+            slot: slot.to_owned(),
+        });
+        let found = self.checked().finding;
+        self.device.clear_injections();
+        let found = found.unwrap_or_else(|| panic!("{program} {slot}: not found"));
+        assert_eq!(found.phase, Phase::Prefill);
+        assert_eq!(
+            (&*found.program, &*found.slot_name),
+            (program, slot),
+            "{found:?}"
+        );
+        found
+    }
+}
+
+/// Every slot that a program writes, wrong, one after the other.
+#[test]
+fn a_corrupted_result_is_named() {
+    let model = demo();
+    let graph = &model.model().graph;
+    for mode in [Mode::Best, Mode::Reference] {
+        let bench = Bench::new(&model, mode);
+        let plan = lower::prefill(graph, &Machine::npu2(), &Options::new(mode, N_PADDED)).unwrap();
+        for planned in &plan.programs {
+            let name = &planned.program.name;
+            let written = |role| matches!(role, Role::Intermediate | Role::Output);
+            let slots = planned.program.slots.iter().enumerate();
+            for (number, slot) in slots.filter(|(_, slot)| written(slot.role)) {
+                let found = bench.corrupted(name, &slot.name);
+                assert_eq!(found.slot, number);
+                let Wrong::Op {
+                    expected,
+                    found: value,
+                    tolerance,
+                    n_wrong,
+                    ..
+                } = found.what
+                else {
+                    panic!("{found:?}");
+                };
+                assert!((expected - value).abs() > tolerance && n_wrong > 0);
+                let launch = planned.launches.iter().find(|l| l.result() == Some(number));
+                assert_eq!(found.launch.as_ref(), launch.map(|l| &l.name));
+                let first = plan.calls().find(|c| plan.programs[c.program] == *planned);
+                assert!(first.unwrap().nodes.contains(&found.node.unwrap()));
+            }
+        }
+        assert_eq!(bench.checked().finding, None);
+    }
+}
+
+/// What is only moved: a weight in its slot, a value on its way from call to call.
+#[test]
+fn bytes_that_change_on_the_way_are_named() {
+    let model = demo();
+    for mode in [Mode::Best, Mode::Reference] {
+        let found = Bench::new(&model, mode).corrupted("flash_attn", "attn_q_rope");
+        assert_eq!((found.op, found.layer), (Some("attn_q_rope"), Some(0)));
+        assert!(
+            matches!(found.what, Wrong::Value { at: 0, .. }),
+            "{found:?}"
+        );
+        let found = Bench::new(&model, mode).corrupted("rms_gemms_rope", "attn_q_w");
+        assert!(
+            matches!(found.what, Wrong::Static { at: 0, .. }),
+            "{found:?}"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! Projections of one input as one launch: q, k and v, gate and up, the parts of the head. The array
+//! is configured once for all of them, and no pause lies between.
+
+use super::kernel::{Arg, Kernel, Kernels};
+use super::{Feature, Phase, WeightLayout};
+use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
+use millrace_model::graph::{Node, Op, WeightId};
+
+impl Kernels<'_> {
+    /// One kernel for a projection and those that follow it and read the same input, if tilings are
+    /// to be fast and a mapping takes them. The others then have no kernel of their own.
+    pub(super) fn joined(&mut self, number: usize) -> Option<Kernel> {
+        let features = self.options.features;
+        let streams = self.phase == Phase::Decode || features.has(Feature::FloatSums);
+        if !features.has(Feature::FastTilings) || !streams {
+            return None;
+        }
+        let graph = self.graph;
+        let first = &graph.nodes[number];
+        let k = graph.weights[weight(first)?.0].k;
+        let along = |&at: &usize| {
+            let node = &graph.nodes[at];
+            node.inputs == first.inputs
+                && node.layer == first.layer
+                && !self.is_head(node)
+                && weight(node).is_some_and(|w| graph.weights[w.0].k == k)
+        };
+        let all = number..graph.nodes.len();
+        let nodes: Vec<usize> = all.take_while(along).take(MAX_PARTS).collect();
+        let n_parts: Vec<u64> = nodes
+            .iter()
+            .filter_map(|&at| weight(&graph.nodes[at]))
+            .map(|w| graph.weights[w.0].n as u64)
+            .collect();
+        let (name, shape) = match (self.phase, features.has(Feature::OneCopy)) {
+            (Phase::Decode, _) => (
+                "gemv-stream",
+                shape(&[("k", k as u64)], GEMV_PARTS, &n_parts),
+            ),
+            (Phase::Prefill, one_copy) => {
+                let dims = [("m", self.n_tokens()), ("k", k as u64)];
+                let name = if one_copy {
+                    "gemm-stream-bt"
+                } else {
+                    "gemm-stream"
+                };
+                (name, shape(&dims, GEMM_PARTS, &n_parts))
+            }
+        };
+        let mut args = vec![Arg::Value(first.inputs[0])];
+        for &at in &nodes {
+            let half_split = self.half_split.get(&at).copied();
+            let layout = if name == "gemm-stream" {
+                WeightLayout::Transposed { half_split }
+            } else {
+                WeightLayout::AsStored { half_split }
+            };
+            args.push(Arg::Weight(weight(&graph.nodes[at])?, layout));
+        }
+        args.extend(nodes.iter().map(|&at| Arg::Value(graph.nodes[at].output)));
+        let mut kernel = self.kernel(first, name, shape, None, args).ok()?;
+        let labels: Vec<&str> = nodes.iter().map(|&at| graph.nodes[at].label).collect();
+        kernel.name = labels.join("_");
+        self.computed.extend(nodes.into_iter().skip(1));
+        Some(kernel)
+    }
+
+    /// The head's parts as one launch, under the same condition.
+    pub(super) fn joined_head(
+        &mut self,
+        node: &Node,
+        parts: &[[Arg; 2]],
+        padded_to: usize,
+        k: usize,
+    ) -> Option<Kernel> {
+        if !self.options.features.has(Feature::FastTilings) {
+            return None;
+        }
+        let rows = vec![padded_to as u64; parts.len()];
+        let shape = shape(&[("k", k as u64)], GEMV_PARTS, &rows);
+        let mut args = vec![Arg::Value(node.inputs[0])];
+        args.extend(parts.iter().map(|[weight, _]| weight.clone()));
+        args.extend(parts.iter().map(|[_, part]| part.clone()));
+        self.kernel(node, "gemv-stream", shape, None, args).ok()
+    }
+}
+
+/// The weight of a projection without bias.
+fn weight(node: &Node) -> Option<WeightId> {
+    match node.op {
+        Op::Linear { weight, bias: None } => Some(weight),
+        _ => None,
+    }
+}

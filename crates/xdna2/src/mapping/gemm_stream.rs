@@ -1,0 +1,257 @@
+//! bf16 GEMMs of one A on up to 8 × 4 cores without a pause, the prefill projection of mode best.
+//!
+//! What it adds to [`gemm`](super::gemm), whose drained GEMM it otherwise is (f32 sums, one cast in
+//! the cores, C gathered in L2):
+//!
+//! - Tasks of the next tile are queued behind those of this one, so that reading and computing go on
+//!   while C leaves.
+//! - Several products of one A, `[m, k] · [k, n0]`, `[k, n1]`, …, are one launch: the array is
+//!   configured once.
+//! - Columns of the array may take N instead of M (`n_over_cols`): each column then reads weights of
+//!   its own, eight streams where there were four, which a short prompt needs, as it is bound by
+//!   them.
+//! - A may stay in L2 for all of N (`hold_a`).
+//!
+//! B is `[k, n]`, or `[n, k]` as checkpoints store it in the mapping named `-bt`.
+
+mod launch;
+mod tiling;
+
+use super::data::{Random, bf16_bytes, floats};
+use super::gemm::{accumulate, transposed};
+use super::joined::{self, GEMM_PARTS};
+use super::parts::{Checks, slot};
+use super::{BuildError, DIM_MAX, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
+use crate::{Machine, Program};
+use millrace_npu::{Element, Role};
+
+pub(super) use tiling::ranked;
+
+/// The GEMM; `bt` with B as `[n, k]`.
+pub(super) struct GemmStream {
+    name: &'static str,
+    summary: &'static str,
+    bt: bool,
+}
+
+/// B as `[k, n]`.
+pub(super) const PLAIN: GemmStream = GemmStream {
+    name: "gemm-stream",
+    summary: "C0 = A B0, C1 = A B1, ..., bf16 in and out, no pause between tiles; MxKxN0+N1+...",
+    bt: false,
+};
+
+/// B as `[n, k]`.
+pub(super) const BT: GemmStream = GemmStream {
+    name: "gemm-stream-bt",
+    summary: "the same with Bt[N,K] as checkpoints store it; MxKxN0+N1+...",
+    bt: true,
+};
+
+/// Shape and tiling as plain numbers.
+#[derive(Clone, Debug)]
+struct Plan {
+    m: u64,
+    k: u64,
+    /// Columns of each product.
+    n: Vec<u64>,
+    tm: u64,
+    kl2: u64,
+    tk: u64,
+    tn: u64,
+    cols: u64,
+    rows: u64,
+    n_over_cols: bool,
+    hold_a: bool,
+    l1_depth: u64,
+    l2_copies: u64,
+    /// Pieces in which a core sends its tile of C.
+    chunks: u64,
+    bt: bool,
+}
+
+impl Plan {
+    fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> Plan {
+        Plan {
+            m: shape.get("m"),
+            k: shape.get("k"),
+            n: joined::sizes(shape, GEMM_PARTS),
+            tm: tiling.get("tile_m"),
+            kl2: tiling.get("tile_k_l2"),
+            tk: tiling.get("tile_k_l1"),
+            tn: tiling.get("tile_n"),
+            cols: tiling.get("cols"),
+            rows: tiling.get("rows"),
+            n_over_cols: tiling.get("n_over_cols") > 0,
+            hold_a: tiling.get("hold_a") > 0,
+            l1_depth: tiling.get("l1_depth"),
+            l2_copies: tiling.get("l2_copies"),
+            chunks: tiling.get("drain_chunks"),
+            bt: gemm.bt,
+        }
+    }
+
+    /// Streams of A, each a tile's rows.
+    fn a_streams(&self) -> u64 {
+        if self.n_over_cols {
+            self.rows
+        } else {
+            self.cols
+        }
+    }
+
+    /// Streams of B, each a tile's columns.
+    fn b_streams(&self) -> u64 {
+        if self.n_over_cols {
+            self.cols
+        } else {
+            self.rows
+        }
+    }
+
+    /// Rows of C that the array computes at once.
+    fn m_step(&self) -> u64 {
+        self.a_streams() * self.tm
+    }
+
+    /// Columns of C that the array computes at once.
+    fn n_step(&self) -> u64 {
+        self.b_streams() * self.tn
+    }
+
+    /// Steps over the columns of all products.
+    fn n_tiles(&self) -> u64 {
+        self.n.iter().map(|n| n / self.n_step()).sum()
+    }
+
+    /// Blocks of A on a memory tile.
+    fn a_copies(&self) -> u64 {
+        if self.hold_a && self.m == self.m_step() {
+            1
+        } else {
+            self.l2_copies
+        }
+    }
+
+    /// Distance of the memory tiles that feed rows: spread over the array, since a shim has two
+    /// reading channels and the column's own stream takes one.
+    fn spread(&self, machine: &Machine) -> u64 {
+        (u64::from(machine.cols) / self.rows).max(1)
+    }
+}
+
+impl Mapping for GemmStream {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+
+    fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
+        let form = "MxKxN0+N1+...";
+        let parts: Vec<&str> = text.trim().split(['x', 'X', '×']).collect();
+        let size = |text: &str| text.trim().parse().ok();
+        let dims = match parts[..] {
+            [m, k, n] => size(m).zip(size(k)).map(|(m, k)| (m, k, n)),
+            _ => None,
+        };
+        match dims {
+            Some((m, k, n)) if [m, k].iter().all(|d| (1..=DIM_MAX).contains(d)) => {
+                let parts = joined::parse(text, n, GEMM_PARTS, form)?;
+                let dims = [("m", m), ("k", k)].into_iter().chain(parts);
+                Ok(Named(dims.collect()))
+            }
+            _ => {
+                let expected = format!("the shape is {form}, whole numbers from 1 to {DIM_MAX}");
+                Err(ShapeError::new(text, &expected))
+            }
+        }
+    }
+
+    fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
+        let tilings = self.tilings(shape, machine);
+        let least = || tiling::least(self, shape);
+        tilings.into_iter().next().unwrap_or_else(least)
+    }
+
+    fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        tiling::all(self, shape, machine)
+    }
+
+    fn build(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        machine: &Machine,
+    ) -> Result<Program, BuildError> {
+        let p = Plan::new(self, shape, tiling);
+        Checks { mapping: self.name }.bounded(shape, tiling)?;
+        tiling::check(self, &p, machine)?;
+        let bf16 = Element::Bf16;
+        let columns = || p.n.iter().enumerate();
+        let b = |(i, &n)| {
+            let shape = if self.bt { [n, p.k] } else { [p.k, n] };
+            slot(&format!("b{i}"), bf16, &shape, Role::Static)
+        };
+        let c = |(i, &n)| slot(&format!("c{i}"), bf16, &[p.m, n], Role::Output);
+        let mut slots = vec![slot("a", bf16, &[p.m, p.k], Role::Input)];
+        slots.extend(columns().map(b));
+        slots.extend(columns().map(c));
+        Ok(Program {
+            name: self.name.replace('-', "_"),
+            slots,
+            launches: vec![p.launch(machine)],
+        })
+    }
+
+    fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
+        let (m, k, n) = (
+            shape.get("m"),
+            shape.get("k"),
+            joined::sizes(shape, GEMM_PARTS),
+        );
+        let mut random = Random::new(seed);
+        let mut slots = vec![random.bf16_bytes(m * k, 1.0)];
+        slots.extend(n.iter().map(|n| random.bf16_bytes(k * n, 1.0)));
+        slots.extend(n.iter().map(|n| vec![0; 2 * (m * n) as usize]));
+        slots
+    }
+
+    /// Sums stay in f32 over all of K; one rounding.
+    fn reference(
+        &self,
+        shape: &Shape,
+        _tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        let (m, k) = (shape.get("m") as usize, shape.get("k") as usize);
+        let n = joined::sizes(shape, GEMM_PARTS);
+        let a = floats(&slots[0]);
+        let product = |part: usize| {
+            let columns = n[part] as usize;
+            let mut b = floats(&slots[1 + part]);
+            if self.bt {
+                b = transposed(&b, k);
+            }
+            let mut c = vec![0.0; m * columns];
+            accumulate(&mut c, &a, &b, [k, columns], 0..k);
+            (1 + n.len() + part, bf16_bytes(&c))
+        };
+        (0..n.len()).map(product).collect()
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::Exact
+    }
+
+    fn work(&self, shape: &Shape) -> Work {
+        let (m, k) = (shape.get("m"), shape.get("k"));
+        let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
+        Work {
+            flops: 2 * m * k * n,
+            ddr_bytes: 2 * (m * k + k * n + m * n),
+        }
+    }
+}

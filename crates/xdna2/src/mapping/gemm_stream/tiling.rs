@@ -1,0 +1,287 @@
+//! Which tilings are legal, and which are fast.
+
+use super::{GEMM_PARTS, GemmStream, Plan};
+use crate::mapping::parts::{Checks, divisors};
+use crate::mapping::{BuildError, Mapping, Named, Rule, Shape, Tiling};
+use crate::{Machine, Profile};
+
+impl Plan {
+    fn l1_bytes(&self) -> u64 {
+        let inputs = self.l1_depth * 2 * self.tk * (self.tm + self.tn);
+        let tile = self.tm * self.tn;
+        inputs + 4 * tile + 2 * tile / self.chunks
+    }
+
+    /// Bytes of the fullest memory tile: the one that holds A, B and C.
+    fn l2_bytes(&self) -> u64 {
+        let depth = if self.hold_a { self.k } else { self.kl2 };
+        let a = self.a_copies() * 2 * self.tm * depth;
+        let b = self.l2_copies * 2 * self.kl2 * self.tn;
+        a + b + 2 * self.rows * self.tm * self.tn
+    }
+
+    fn tiling(&self) -> Tiling {
+        Named::new(&[
+            ("tile_m", self.tm),
+            ("tile_k_l2", self.kl2),
+            ("tile_k_l1", self.tk),
+            ("tile_n", self.tn),
+            ("cols", self.cols),
+            ("rows", self.rows),
+            ("n_over_cols", u64::from(self.n_over_cols)),
+            ("hold_a", u64::from(self.hold_a)),
+            ("l1_depth", self.l1_depth),
+            ("l2_copies", self.l2_copies),
+            ("drain_chunks", self.chunks),
+        ])
+    }
+}
+
+/// Refuses what the builder cannot lay out or the machine cannot hold.
+pub(super) fn check(gemm: &GemmStream, p: &Plan, machine: &Machine) -> Result<(), BuildError> {
+    let checks = Checks { mapping: gemm.name };
+    checks.herd(p.cols, p.rows, machine)?;
+    checks.ensure(p.rows <= u64::from(machine.cols), Rule::Herd, || {
+        let cols = machine.cols;
+        format!(
+            "{} rows need as many memory tiles; the array has {cols}",
+            p.rows
+        )
+    })?;
+    for (name, size) in [("tile_m", p.tm), ("tile_n", p.tn), ("tile_k_l1", p.tk)] {
+        checks.divides((name, size), ("the matrix unit's edge", 8))?;
+    }
+    checks.divides(("m", p.m), ("a step over M", p.m_step()))?;
+    for (name, &n) in GEMM_PARTS.iter().zip(&p.n) {
+        checks.divides((name, n), ("a step over N", p.n_step()))?;
+    }
+    checks.divides(("k", p.k), ("tile_k_l2", p.kl2))?;
+    checks.divides(("tile_k_l2", p.kl2), ("tile_k_l1", p.tk))?;
+    checks.divides(("tile_n / 8", p.tn / 8), ("drain_chunks", p.chunks))?;
+    for (name, value) in [("l1_depth", p.l1_depth), ("l2_copies", p.l2_copies)] {
+        checks.ensure((1..=2).contains(&value), Rule::Range, || {
+            format!("{name} = {value}; it is 1, or 2 for ping-pong")
+        })?;
+    }
+    let (n_tiles, limit) = (p.n_tiles(), u64::from(machine.repeat_max));
+    checks.ensure(!p.hold_a || n_tiles <= limit, Rule::Repeat, || {
+        format!("A is sent {n_tiles} times from L2, a repeat is at most {limit}; set hold_a=0")
+    })?;
+    checks.l1(p.l1_bytes(), machine)?;
+    checks.l2(p.l2_bytes(), machine)?;
+    checks.stride("a row of A", 2 * p.k, machine)?;
+    for &n in &p.n {
+        checks.stride("a row of C", 2 * n, machine)?;
+        if !p.bt {
+            checks.stride("tile_k_l2 rows of B", 2 * p.kl2 * n, machine)?;
+        }
+    }
+    Ok(())
+}
+
+/// The least tiles on one core.
+pub(super) fn least(gemm: &GemmStream, shape: &Shape) -> Tiling {
+    let plan = Plan {
+        tm: 8,
+        kl2: 8,
+        tk: 8,
+        tn: 8,
+        cols: 1,
+        rows: 1,
+        l1_depth: 2,
+        l2_copies: 2,
+        chunks: 1,
+        ..Plan::new(gemm, shape, &Named::new(&[]))
+    };
+    plan.tiling()
+}
+
+/// Legal plans: on herds of whole columns or rows, the largest first, with the fewest pieces of C
+/// that fit L1.
+fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Plan> {
+    let base = Plan::new(gemm, shape, &Named::new(&[]));
+    let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
+    let herds = divisors_down(cols).flat_map(|c| divisors_down(rows).map(move |r| (c, r)));
+    let odd_herd = (1..=cols)
+        .rev()
+        .flat_map(|c| (1..=rows).rev().map(move |r| (c, r)));
+    let mut found = Vec::new();
+    let mut seen = Vec::new();
+    for (cols, rows) in herds.chain(odd_herd) {
+        if seen.contains(&(cols, rows)) {
+            continue;
+        }
+        seen.push((cols, rows));
+        // Odd herds only where nothing else fits.
+        if seen.len() > 12 && !found.is_empty() {
+            break;
+        }
+        for n_over_cols in [false, true] {
+            let herd = Plan {
+                cols,
+                rows,
+                n_over_cols,
+                ..base.clone()
+            };
+            tiles(gemm, &herd, machine, &mut found);
+        }
+    }
+    found
+}
+
+fn divisors_down(n: u64) -> impl Iterator<Item = u64> + Clone {
+    divisors(n).into_iter().rev()
+}
+
+/// Legal plans of a herd.
+fn tiles(gemm: &GemmStream, herd: &Plan, machine: &Machine, found: &mut Vec<Plan>) {
+    let sizes = |limits: &[u64], total: u64, streams: u64| -> Vec<u64> {
+        let share = total / streams;
+        let fits = |&&s: &&u64| total.is_multiple_of(streams) && share.is_multiple_of(s);
+        limits.iter().filter(fits).copied().collect()
+    };
+    let n = herd.n.iter().copied().fold(0, gcd);
+    let tall = sizes(
+        &[128, 64, 56, 48, 40, 32, 24, 16, 8],
+        herd.m,
+        herd.a_streams(),
+    );
+    let wide = sizes(
+        &[256, 192, 128, 96, 80, 64, 56, 48, 40, 32, 24, 16, 8],
+        n,
+        herd.b_streams(),
+    );
+    let mut depths: Vec<u64> = [2048, 1024, 512, 256, 128, 64, 56, 48, 40, 32, 24, 16, 8]
+        .into_iter()
+        .filter(|&d| herd.k.is_multiple_of(d))
+        .collect();
+    if herd.k <= 4096 && !depths.contains(&herd.k) {
+        depths.insert(0, herd.k);
+    }
+    for &tm in &tall {
+        for &tn in &wide {
+            for (hold_a, &kl2) in [true, false]
+                .into_iter()
+                .flat_map(|hold| depths.iter().take(4).map(move |d| (hold, d)))
+            {
+                let plan = Plan {
+                    tm,
+                    tn,
+                    kl2,
+                    hold_a,
+                    l1_depth: 2,
+                    l2_copies: 2,
+                    ..herd.clone()
+                };
+                found.extend(in_pieces(gemm, plan, machine));
+            }
+        }
+    }
+}
+
+/// The plan with the deepest blocks and the fewest pieces of C that are legal.
+fn in_pieces(gemm: &GemmStream, plan: Plan, machine: &Machine) -> Option<Plan> {
+    let depth = |limit: u64| {
+        (1..=limit / 8)
+            .rev()
+            .map(|d| 8 * d)
+            .find(|d| plan.kl2.is_multiple_of(*d))
+    };
+    let depths = [64, 32].into_iter().filter_map(depth);
+    let mut tries = depths.flat_map(|tk| [1, 2, 4, 8].map(|chunks| (tk, chunks)));
+    tries.find_map(|(tk, chunks)| {
+        let plan = Plan {
+            tk,
+            chunks,
+            ..plan.clone()
+        };
+        check(gemm, &plan, machine).is_ok().then_some(plan)
+    })
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Legal tilings, the largest tiles on the widest herd first.
+pub(super) fn all(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+    let mut plans = plans(gemm, shape, machine);
+    let work = |p: &Plan| (p.cols * p.rows * p.tm * p.tn, p.hold_a, p.kl2);
+    plans.sort_by_key(|p| std::cmp::Reverse(work(p)));
+    plans.iter().map(Plan::tiling).collect()
+}
+
+/// Legal tilings by their estimated time, least first, the loading of cores included.
+pub(in crate::mapping) fn ranked(
+    name: &str,
+    shape: &Shape,
+    machine: &Machine,
+    profile: &Profile,
+) -> Vec<Tiling> {
+    let Some(gemm) = [super::PLAIN, super::BT]
+        .into_iter()
+        .find(|g| g.name() == name)
+    else {
+        return Vec::new();
+    };
+    let plans = plans(&gemm, shape, machine);
+    let mut timed: Vec<(f64, &Plan)> = plans
+        .iter()
+        .map(|p| (estimate_ns(p, machine, profile), p))
+        .collect();
+    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    timed.into_iter().map(|(_, p)| p.tiling()).collect()
+}
+
+/// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
+/// panels, the last tile of C, and the loading of cores. [`timing`](crate::timing) simulates it.
+fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
+    let f = |value: u64| value as f64;
+    let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();
+    let macs_per_cycle = rate("matmul_bf16_f32.peano").macs_per_cycle.max(1.0);
+    let per_element =
+        rate("cast_f32_bf16").cycles_per_element + rate("zero_f32").cycles_per_element;
+    let n: u64 = p.n.iter().sum();
+    let n_cores = f(p.cols * p.rows);
+    let cycle_ns = 1e9 / machine.clock_hz;
+    let c = f(p.m * n) / n_cores;
+    let core_ns = c * (f(p.k) / macs_per_cycle + per_element) * cycle_ns;
+    let cost = |burst: u64| 1.0 / profile.burst_efficiency(f(burst));
+    let row = |rows_long: u64| {
+        if rows_long == p.k {
+            u64::MAX >> 12
+        } else {
+            2 * rows_long
+        }
+    };
+    let a_bytes = f(2 * p.m * p.k) * if p.hold_a { 1.0 } else { f(p.n_tiles()) };
+    let b_bytes = f(2 * p.k * n * (p.m / p.m_step()));
+    let c_bytes = f(2 * p.m * n);
+    let a_cost = cost(if p.hold_a { u64::MAX >> 12 } else { row(p.kl2) });
+    let b_cost = cost(if p.bt { row(p.kl2) } else { 2 * p.tn });
+    let read = a_bytes * a_cost + b_bytes * b_cost;
+    let port = profile.shim.port_gb_per_s;
+    let stream = machine.stream_bytes_per_s() / 1e9;
+    // Every core sees all of A's and B's tiles that its C needs.
+    let to_cores = f(p.m / p.m_step() * p.n_tiles() * 2 * p.k);
+    // A column's shim may read both.
+    let (a, b) = (a_bytes / f(p.a_streams()), b_bytes / f(p.b_streams()));
+    let steady_ns = [
+        core_ns,
+        read / profile.ddr.read_gb_per_s,
+        (read + c_bytes) / profile.ddr.total_gb_per_s,
+        a / port,
+        b / port,
+        (a + b) / profile.shim.column_read_gb_per_s,
+        c_bytes / f(p.cols) / port,
+        to_cores * f(p.tm.max(p.tn)) / stream,
+    ];
+    let panels = f(2 * p.a_streams() * p.tm * if p.hold_a { p.k } else { p.kl2 })
+        + f(2 * p.b_streams() * p.tn * p.kl2);
+    let tile = f(p.tm * p.tn);
+    let last_ns = tile * per_element * cycle_ns + tile * f(2 * p.rows) / port;
+    steady_ns.into_iter().fold(0.0, f64::max)
+        + panels / profile.ddr.read_gb_per_s
+        + last_ns
+        + n_cores * profile.dispatch.core_load_ns
+}

@@ -1,0 +1,346 @@
+//! bf16 GEMVs of one vector whose weights stream from DDR into the cores, the decode projection of
+//! mode best.
+//!
+//! A core takes a row of W at a time, straight from its column's shim: nothing waits for a panel in
+//! L2 to be filled, or for the results of a grid point. A column may have two such streams, as its
+//! shim has two channels; a core computes several times faster than both deliver, so it serves
+//! both, and half the array's columns use all of the DDR's bandwidth. Fewer cores are loaded sooner.
+//!
+//! The vector comes down a column's first stream, before the weights. A stream takes a share of the
+//! rows of every product, one product after the other, and its core sends the results in blocks of
+//! `tile_m` rows.
+//!
+//! [`Gemv`](super::gemv) is the published kernel.
+
+use super::data::{Random, bf16_bytes};
+use super::joined::{self, GEMV_PARTS};
+use super::parts::{
+    Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
+    launch, local, new, pattern, put, repeat, slot, small, stream, x,
+};
+use super::{
+    BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, gemv,
+};
+use crate::program::{Affine, Channel, Launch, Op, Operand, Order, Place, Transfer, Var};
+use crate::{Machine, Profile, Program};
+use millrace_npu::{Element, Role};
+
+/// The GEMV.
+pub(super) struct GemvStream;
+
+/// Shape and tiling as plain numbers.
+struct Plan {
+    /// Rows of each product.
+    rows: Vec<u64>,
+    k: u64,
+    tile_m: u64,
+    cols: u64,
+    streams: u64,
+    l1_depth: u64,
+}
+
+// Channels of the launch, in this order.
+const W: usize = 0;
+const Y: usize = 1;
+
+impl Plan {
+    fn new(shape: &Shape, tiling: &Tiling) -> Plan {
+        Plan {
+            rows: joined::sizes(shape, GEMV_PARTS),
+            k: shape.get("k"),
+            tile_m: tiling.get("tile_m"),
+            cols: tiling.get("cols"),
+            streams: tiling.get("streams"),
+            l1_depth: tiling.get("l1_depth"),
+        }
+    }
+
+    fn tiling(&self) -> Tiling {
+        Named::new(&[
+            ("tile_m", self.tile_m),
+            ("cols", self.cols),
+            ("streams", self.streams),
+            ("l1_depth", self.l1_depth),
+        ])
+    }
+
+    fn check(&self, machine: &Machine) -> Result<(), BuildError> {
+        let checks = Checks {
+            mapping: GemvStream.name(),
+        };
+        checks.herd(self.cols, 1, machine)?;
+        checks.divides(("k", self.k), ("the vector unit's lanes", gemv::LANES))?;
+        let channels = u64::from(machine.shim.mm2s.min(machine.core.s2mm));
+        let ok = (1..=channels).contains(&self.streams);
+        checks.ensure(ok, Rule::Streams, || {
+            format!(
+                "streams = {}; a shim reads by {channels} channels",
+                self.streams
+            )
+        })?;
+        let step = self.cols * self.streams * self.tile_m;
+        for (name, &rows) in GEMV_PARTS.iter().zip(&self.rows) {
+            checks.divides((name, rows), ("cols * streams * tile_m", step))?;
+        }
+        checks.ensure(self.tile_m.is_multiple_of(2), Rule::Granularity, || {
+            format!(
+                "tile_m = {}: its bf16 results end within an address unit of 4 bytes; take an even \
+                 tile_m",
+                self.tile_m
+            )
+        })?;
+        checks.ensure((1..=2).contains(&self.l1_depth), Rule::Range, || {
+            format!("l1_depth = {}; it is 1, or 2 for ping-pong", self.l1_depth)
+        })?;
+        let rows = self.streams * self.l1_depth + 1;
+        checks.l1(
+            2 * (rows * self.k + 2 * self.streams * self.tile_m),
+            machine,
+        )
+    }
+
+    /// Rows of a product that a stream takes.
+    fn share(&self, rows: u64) -> u64 {
+        rows / (self.cols * self.streams)
+    }
+
+    fn channels(&self) -> Vec<Channel> {
+        let bf16 = Element::Bf16;
+        let dims = [self.cols, self.streams];
+        let here = || core(at(i(0, 1)), at(constant(0)));
+        let shim = || Place::Shim(i(0, 1));
+        let w = stream("w", &dims, bf16, &[1, self.k], shim(), here());
+        vec![
+            deep(w, self.l1_depth),
+            stream("y", &dims, bf16, &[self.tile_m], here(), shim()),
+        ]
+    }
+
+    fn transfers(&self) -> Vec<Transfer> {
+        let task =
+            |dims: &[u64], arg: usize, channel: usize, index: Vec<Affine>, pattern| Transfer {
+                dims: dims.iter().map(|&d| small(d)).collect(),
+                loops: Vec::new(),
+                arg,
+                channel,
+                index,
+                pattern,
+            };
+        let n = self.rows.len();
+        let vector = pattern(constant(0), &[(self.k, 1)]);
+        let mut transfers = vec![task(&[self.cols], 0, W, vec![i(0, 1), constant(0)], vector)];
+        let dims = [self.cols, self.streams];
+        let shares = |channel: usize, first_arg: usize, unit: u64| {
+            self.rows.iter().enumerate().map(move |(part, &rows)| {
+                let share = self.share(rows) * unit;
+                let at = i(0, self.streams * share).plus(Var::Index(1), int(share));
+                let index = vec![i(0, 1), i(1, 1)];
+                let walk = pattern(at, &[(share, 1)]);
+                task(&dims, first_arg + part, channel, index, walk)
+            })
+        };
+        transfers.extend(shares(W, 1, self.k));
+        transfers.extend(shares(Y, 1 + n, 1));
+        transfers
+    }
+
+    fn body(&self) -> Vec<Op> {
+        let vector = Operand::Local(0);
+        // Block names: 0 a row of W, then a block of results for each stream.
+        let result = |stream: u64| 1 + stream as u8;
+        let streams = 0..self.streams;
+        let of = |channel_stream: u64| vec![x(), constant(channel_stream)];
+        let row = |stream: u64| {
+            let operands = [block(0), vector, block(result(stream))];
+            let dims = [1, self.k, self.tile_m];
+            let first = vec![Affine::of(Var::Loop(1), 1)];
+            let matvec = "matvec_part_bf16_bf16";
+            [
+                get(W, of(stream), 0),
+                call_with(matvec, &dims, &operands, first, Vec::new()),
+                free(0),
+            ]
+        };
+        let rows = repeat(self.tile_m, streams.clone().flat_map(row).collect());
+        let tile = (streams.clone().map(|s| new(Y, of(s), result(s))))
+            .chain([rows])
+            .chain(streams.map(|s| put(result(s))));
+        let n_tiles = self.rows.iter().map(|&m| self.share(m) / self.tile_m).sum();
+        vec![
+            get(W, of(0), 0),
+            call("copy_bf16", &[self.k], &[block(0), vector]),
+            free(0),
+            repeat(n_tiles, tile.collect()),
+        ]
+    }
+}
+
+impl Mapping for GemvStream {
+    fn name(&self) -> &'static str {
+        "gemv-stream"
+    }
+
+    fn summary(&self) -> &'static str {
+        "y0 = W0 x, y1 = W1 x, ..., bf16, W from DDR to the cores; M0+M1+...xK"
+    }
+
+    fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
+        let form = "M0+M1+...xK";
+        let parts: Vec<&str> = text.trim().split(['x', 'X', '×']).collect();
+        let (rows, k) = match parts[..] {
+            [rows, k] => (rows, k.trim().parse().unwrap_or(0)),
+            _ => (text, 0),
+        };
+        let mut pairs = joined::parse(text, rows, GEMV_PARTS, form)?;
+        if !(1..=DIM_MAX).contains(&k) {
+            return Err(ShapeError::new(text, &format!("the shape is {form}")));
+        }
+        pairs.push(("k", k));
+        Ok(Named(pairs))
+    }
+
+    fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
+        let least = || {
+            let plan = Plan {
+                tile_m: 2,
+                cols: 1,
+                streams: 1,
+                l1_depth: 1,
+                ..Plan::new(shape, &Named::new(&[]))
+            };
+            plan.tiling()
+        };
+        let tilings = self.tilings(shape, machine);
+        tilings.into_iter().next().unwrap_or_else(least)
+    }
+
+    /// Half the columns with two streams first, then all with one, then fewer; results in blocks of
+    /// about 64 rows.
+    fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        let cols = u64::from(machine.cols);
+        let herds = [(cols / 2, 2), (cols, 1), (cols, 2)];
+        let fewer = (1..cols).rev().flat_map(|c| [(c, 2), (c, 1)]);
+        let mut tilings = Vec::new();
+        let rows = joined::sizes(shape, GEMV_PARTS);
+        for (cols, streams) in herds.into_iter().chain(fewer).filter(|h| h.0 > 0) {
+            let shares = rows.iter().map(|m| m / (cols * streams));
+            let common = shares.fold(0, gcd);
+            for l1_depth in [2, 1] {
+                let tiles = divisors(common).into_iter().rev().filter(|&t| t <= 64);
+                for tile_m in tiles.take(3) {
+                    let plan = Plan {
+                        tile_m,
+                        cols,
+                        streams,
+                        l1_depth,
+                        ..Plan::new(shape, &Named::new(&[]))
+                    };
+                    let tiling = plan.tiling();
+                    if plan.check(machine).is_ok() && !tilings.contains(&tiling) {
+                        tilings.push(tiling);
+                    }
+                }
+            }
+        }
+        tilings
+    }
+
+    fn build(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        machine: &Machine,
+    ) -> Result<Program, BuildError> {
+        let p = Plan::new(shape, tiling);
+        let checks = Checks {
+            mapping: self.name(),
+        };
+        checks.bounded(shape, tiling)?;
+        p.check(machine)?;
+        let n = p.rows.len();
+        let args: Vec<usize> = (0..1 + 2 * n).collect();
+        let vector = local("x", Element::Bf16, &[p.k]);
+        let gemv = Launch {
+            channels: p.channels(),
+            transfers: p.transfers(),
+            herds: vec![herd("cores", p.cols, 1, vec![vector], p.body())],
+            ..launch("gemv", &args, &[], Order::Streamed)
+        };
+        let bf16 = Element::Bf16;
+        let rows = || p.rows.iter().enumerate();
+        let w = |(i, &m)| slot(&format!("w{i}"), bf16, &[m, p.k], Role::Static);
+        let y = |(i, &m)| slot(&format!("y{i}"), bf16, &[m], Role::Output);
+        let mut slots = vec![slot("x", bf16, &[p.k], Role::Input)];
+        slots.extend(rows().map(w));
+        slots.extend(rows().map(y));
+        Ok(Program {
+            name: "gemv_stream".to_owned(),
+            slots,
+            launches: vec![gemv],
+        })
+    }
+
+    fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
+        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape.get("k"));
+        let mut random = Random::new(seed);
+        let mut slots = vec![random.bf16_bytes(k, 1.0)];
+        slots.extend(rows.iter().map(|m| random.bf16_bytes(m * k, 1.0)));
+        slots.extend(rows.iter().map(|&m| vec![0; 2 * m as usize]));
+        slots
+    }
+
+    fn reference(
+        &self,
+        shape: &Shape,
+        _tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        let n = joined::sizes(shape, GEMV_PARTS).len();
+        let product = |part: usize| {
+            let y = gemv::product(&slots[1 + part], &slots[0], shape.get("k") as usize);
+            (1 + n + part, bf16_bytes(&y))
+        };
+        (0..n).map(product).collect()
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::Exact
+    }
+
+    fn work(&self, shape: &Shape) -> Work {
+        let (m, k) = (
+            joined::sizes(shape, GEMV_PARTS).iter().sum::<u64>(),
+            shape.get("k"),
+        );
+        Work {
+            flops: 2 * m * k,
+            ddr_bytes: 2 * (m * k + k + m),
+        }
+    }
+}
+
+/// Legal tilings by their estimated time, least first, the loading of cores included. In steady
+/// state DDR, shims or cores bound it.
+pub(super) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec<Tiling> {
+    let f = |value: u64| value as f64;
+    let macs_per_cycle = profile
+        .kernel("matvec_part_bf16_bf16")
+        .map_or(1.0, |c| c.macs_per_cycle.max(1.0));
+    let estimate_ns = |tiling: &Tiling| {
+        let p = Plan::new(shape, tiling);
+        let macs = f(p.k * p.rows.iter().sum::<u64>());
+        let (cols, shim) = (f(p.cols), &profile.shim);
+        let column = (f(p.streams) * shim.port_gb_per_s).min(shim.column_read_gb_per_s);
+        let rate = profile.ddr.read_gb_per_s.min(cols * column);
+        let core_ns = macs / cols / macs_per_cycle / machine.clock_hz * 1e9;
+        core_ns.max(2.0 * macs / rate) + cols * profile.dispatch.core_load_ns
+    };
+    let tilings = GemvStream.tilings(shape, machine);
+    let mut timed: Vec<(f64, Tiling)> = tilings.into_iter().map(|t| (estimate_ns(&t), t)).collect();
+    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    timed.into_iter().map(|(_, tiling)| tiling).collect()
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,273 @@
+//! What a model costs on the array: a pass of a [`Plan`] as times, bytes and counts.
+//!
+//! Device times are those of [`timing`] for the plan's own stitched programs: the same as
+//! [`timing::predict`] gives for each, with equal launches simulated once. The host's part depends on
+//! whose host it is ([`HostKind`]):
+//!
+//! | part | [`Published`](HostKind::Published), the Python of seed 000 | [`Own`](HostKind::Own), this repository's |
+//! |---|---|---|
+//! | call | `host.call_ns` a dispatch | the same |
+//! | buffer write | what crosses, by `host.write_gb_per_s`; nothing in a token, whose few KB are not seen | the same, a token's too |
+//! | buffer read | `host.read_ns` a call of a prompt: cache lines are invalidated, a view is returned | the same, and what crosses is copied by `host.write_gb_per_s` |
+//! | a layer of a prompt | `host.prompt_layer_ns` at its cache step: Python and moving K and V | bytes of K and V |
+//! | a prompt | `host.prompt_ns` at the embedding: tokenising, embedding, last norm | bytes of the rows |
+//! | a layer of a token | `host.token_layer_ns` at its attention: a short context, norm, Python | bytes of the cached keys and values |
+//!
+//! *Bytes* of a host step are those of its operands: every row reads its weights and every query its
+//! cached keys and values anew, by `host.write_gb_per_s`, the rate at which one thread was seen to
+//! copy. That is assumed and nobody has measured it: one thread, no reuse between rows, nothing
+//! overlapped with the array. Tokenising and sampling are not in the own host's time. A call's
+//! constants are those of the published stack for both, because they are the driver's for the most part.
+//!
+//! # Memory bandwidth utilisation
+//! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of seed 002, taken over a whole pass: the
+//! bytes of static slots (weights and tables, each call's once) over the pass's time and the peak of
+//! the machine's DDR (`ddr.bytes_per_s`). What the array reads in fact is more, because a tiled product
+//! reads its operands several times: `ddr_utilization` is that, `ddr_read_bytes` over the array's time
+//! and the attainable rate of the profile (`ddr.read_gb_per_s`).
+//!
+//! Every figure is modelled; [`Prediction::provenance`] says by which profile and how far kernels were
+//! off. Whole passes are further off: `docs/fidelity-models.md`.
+
+mod device;
+mod host;
+mod memory;
+mod pass;
+mod trace;
+
+pub use device::{CoreCost, LaunchCost, ProgramCost, Timer};
+pub use host::HostKind;
+pub use memory::Memory;
+pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
+pub use trace::trace;
+
+use crate::lower::{self, AttentionOn, Feature, Features, LowerError, Options, Plan};
+use crate::timing::TimingError;
+use crate::{Machine, Profile, Program};
+use millrace_model::graph::Graph;
+use millrace_npu::Provenance;
+use serde::Serialize;
+
+/// Tokens that a prompt is padded to without [`Feature::Buckets`] (seed 000 A5).
+pub const REFERENCE_TOKENS: u64 = 2048;
+
+/// What to predict: a prompt, then one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What is better than the published stack.
+    pub features: Features,
+    /// Whose host works between the calls.
+    pub host: HostKind,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Tokens in the cache when the token is computed.
+    pub context: u64,
+}
+
+impl Work {
+    /// A prompt and the token after it; the host is the published one without any feature.
+    pub fn new(features: Features, prompt_tokens: u64) -> Work {
+        Work {
+            features,
+            host: HostKind::of(features),
+            prompt_tokens,
+            context: prompt_tokens,
+        }
+    }
+
+    /// The prompt's chunks.
+    pub fn chunks(&self) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        let mut first = 0;
+        while first < self.prompt_tokens {
+            let left = self.prompt_tokens - first;
+            let n_padded = match self.features.has(Feature::Buckets) {
+                true => lower::bucket(left),
+                false => REFERENCE_TOKENS,
+            };
+            let n_tokens = left.min(n_padded);
+            chunks.push(Chunk {
+                first,
+                n_tokens,
+                n_padded,
+            });
+            first += n_tokens;
+        }
+        chunks
+    }
+}
+
+/// A part of a prompt, computed in one pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Chunk {
+    /// Position of its first token: tokens in the cache before it.
+    pub first: u64,
+    /// Tokens that are no padding.
+    pub n_tokens: u64,
+    /// Tokens of the plan.
+    pub n_padded: u64,
+}
+
+/// What a model costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prediction {
+    /// The features that are in.
+    pub features: Vec<&'static str>,
+    /// Whose host it is.
+    pub host: HostKind,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Tokens in the cache when the token is computed.
+    pub context: u64,
+    /// The prompt's passes, chunk by chunk.
+    pub prefill: Vec<PassCost>,
+    /// One token's.
+    pub token: PassCost,
+    /// From the prompt to its logits: time to the first token, without sampling.
+    pub ttft_ns: f64,
+    /// Prompt tokens in a second.
+    pub prompt_tokens_per_s: f64,
+    /// Of the token's time.
+    pub tokens_per_s: f64,
+    /// Buffers and cache.
+    pub memory: Memory,
+    /// Where the times come from.
+    pub provenance: Provenance,
+}
+
+/// Why nothing can be predicted.
+#[derive(Debug, thiserror::Error)]
+pub enum PredictError {
+    /// There is no plan.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// A program has no time.
+    #[error(transparent)]
+    Timing(#[from] TimingError),
+    /// A prompt of no length, or one of which nobody would wait for the end.
+    #[error("a prompt of {0} tokens: 1 to {MAX_PROMPT} can be predicted")]
+    Prompt(u64),
+}
+
+/// Longest prompt.
+pub const MAX_PROMPT: u64 = 1 << 20;
+
+/// Predicts a prompt and a token.
+///
+/// # Errors
+/// See [`PredictError`].
+pub fn model(
+    graph: &Graph,
+    timer: &mut Timer<'_>,
+    work: &Work,
+) -> Result<Prediction, PredictError> {
+    if !(1..=MAX_PROMPT).contains(&work.prompt_tokens) {
+        return Err(PredictError::Prompt(work.prompt_tokens));
+    }
+    let plans = Plans::new(graph, timer.machine(), work)?;
+    let programs = plans.all().flat_map(|plan| &plan.programs);
+    timer.prime(&programs.map(|p| &p.program).collect::<Vec<_>>())?;
+    let mut prefill: Vec<PassCost> = Vec::new();
+    for (chunk, plan) in &plans.prefill {
+        prefill.push(pass::cost(&plans.plans[*plan], graph, timer, work, *chunk)?);
+    }
+    let last = Chunk {
+        first: work.context,
+        n_tokens: 1,
+        n_padded: 1,
+    };
+    let token = pass::cost(&plans.decode, graph, timer, work, last)?;
+    let ttft_ns: f64 = prefill.iter().map(|p| p.totals.total_ns).sum();
+    Ok(Prediction {
+        features: work.features.iter().map(Feature::name).collect(),
+        host: work.host,
+        prompt_tokens: work.prompt_tokens,
+        context: work.context,
+        ttft_ns,
+        prompt_tokens_per_s: work.prompt_tokens as f64 * 1e9 / ttft_ns,
+        tokens_per_s: 1e9 / token.totals.total_ns,
+        memory: memory::of(&plans, graph, work),
+        provenance: provenance(timer.profile()),
+        prefill,
+        token,
+    })
+}
+
+/// The distinct programs of a prompt and a token, by name: the first of each.
+///
+/// # Errors
+/// There is no plan.
+pub fn programs(
+    graph: &Graph,
+    machine: &Machine,
+    work: &Work,
+) -> Result<Vec<Program>, PredictError> {
+    let plans = Plans::new(graph, machine, work)?;
+    let mut programs: Vec<Program> = Vec::new();
+    for planned in plans.all().flat_map(|plan| &plan.programs) {
+        if !programs.iter().any(|p| p.name == planned.program.name) {
+            programs.push(planned.program.clone());
+        }
+    }
+    Ok(programs)
+}
+
+/// `modelled(profile, ±error)`.
+pub fn provenance(profile: &Profile) -> Provenance {
+    Provenance::Modelled {
+        profile: profile.name.clone(),
+        error: Some(profile.error_percent / 100.0),
+    }
+}
+
+/// The plans of a prompt and a token; chunks that are equal share one.
+pub(crate) struct Plans {
+    pub(crate) plans: Vec<Plan>,
+    /// Chunks with the index of their plan.
+    pub(crate) prefill: Vec<(Chunk, usize)>,
+    pub(crate) decode: Plan,
+}
+
+impl Plans {
+    fn new(graph: &Graph, machine: &Machine, work: &Work) -> Result<Plans, LowerError> {
+        let mut known: Vec<Options> = Vec::new();
+        let mut plans = Vec::new();
+        let mut prefill = Vec::new();
+        for chunk in work.chunks() {
+            let options = Options {
+                features: work.features,
+                n_tokens: chunk.n_padded,
+                // Attention on the array sees the keys of its own chunk.
+                attention: match chunk.first {
+                    0 => AttentionOn::Device,
+                    _ => AttentionOn::Host,
+                },
+            };
+            let plan = match known.iter().position(|o| *o == options) {
+                Some(plan) => plan,
+                None => {
+                    plans.push(lower::prefill(graph, machine, &options)?);
+                    known.push(options);
+                    plans.len() - 1
+                }
+            };
+            prefill.push((chunk, plan));
+        }
+        let options = Options {
+            features: work.features,
+            n_tokens: 1,
+            attention: AttentionOn::Device,
+        };
+        let decode = lower::decode(graph, machine, &options)?;
+        Ok(Plans {
+            plans,
+            prefill,
+            decode,
+        })
+    }
+
+    /// Each plan once.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Plan> {
+        self.plans.iter().chain([&self.decode])
+    }
+}

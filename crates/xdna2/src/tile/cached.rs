@@ -1,0 +1,333 @@
+//! The parts of attention over a cache: a few queries against any number of keys, whose first
+//! position is known when the program runs.
+//!
+//! Queries come in *slices* of eight, the rows of the matrix unit. A state is f32: over the
+//! thousands of tiles of a long cache, sums in bf16 would stop to grow.
+//!
+//! | operand | meaning | order of dimensions |
+//! |---|---|---|
+//! | block | a tile of keys and one of values, `[2, tk, d]` bf16 | `[2][d/8][tk/8][8][8 d]` |
+//! | Q | `[tq, d]` bf16 | `[tq/8][d/8][8 query][8 d]` |
+//! | P | `[tq, tk]` bf16 | `[tq/8][tk/8][8 query][8 key]` |
+//! | at | position of the first query in base 256, lowest digit first | `[4]` bf16 |
+//! | state | of each slice O `[8, d]`, then maximum `[8]`, then sum `[8]`, f32 | `[tq/8]` × (`[d/8][8][8]`, `[8]`, `[8]`) |
+//!
+//! Row `r` of Q belongs to token `q0 + r / group`: the heads that share keys are neighbours. Rounding
+//! points are those of flash attention for scores and probabilities (bf16); maxima are bf16 values,
+//! sums and outputs stay f32.
+
+use super::attention::{difference, exponent_scale, halves, keys_as_b};
+use super::math::{Exp2, LOWEST, bf16s, bf16s_mut, f32s, f32s_mut, round, widen};
+use super::matmul::matmul_shape;
+use super::shape::{dim, multiple_of_8, work};
+use super::{Call, Shape, Work};
+use half::bf16;
+use millrace_kernels::tile::matmul_bf16;
+use millrace_npu::Element::{Bf16, F32};
+
+/// Queries of a slice.
+const SLICE: usize = 8;
+
+/// Digits of a position.
+const DIGITS: usize = 4;
+
+/// Elements of a slice's state.
+fn slice_elements(d: u64) -> u64 {
+    SLICE as u64 * (d + 2)
+}
+
+fn state_elements(tq: u64, d: u64) -> u64 {
+    tq / SLICE as u64 * slice_elements(d)
+}
+
+pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, tk, d] = shape.dims(["tq", "tk", "d"])?;
+    multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
+    shape.extras(1, 0)?;
+    shape.operands(&[
+        ("block", Bf16, 2 * tk * d),
+        ("Q", Bf16, tq * d),
+        ("at", Bf16, DIGITS as u64),
+    ])
+}
+
+pub(super) fn check_init(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, d] = shape.dims(["tq", "d"])?;
+    multiple_of_8(&["tq", "d"], &[tq, d])?;
+    shape.extras(0, 0)?;
+    shape.operands(&[("state", F32, state_elements(tq, d))])
+}
+
+pub(super) fn check_attend(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, tk, d, _, _] = shape.dims(["tq", "tk", "d", "group", "span"])?;
+    multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
+    shape.extras(4, 1)?;
+    shape.operands(&[
+        ("Q", Bf16, tq * d),
+        ("block", Bf16, 2 * tk * d),
+        ("at", Bf16, DIGITS as u64),
+        ("P", Bf16, tq * tk),
+        ("state", F32, state_elements(tq, d)),
+    ])
+}
+
+pub(super) fn check_send(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, d] = shape.dims(["tq", "d"])?;
+    multiple_of_8(&["tq", "d"], &[tq, d])?;
+    shape.extras(1, 0)?;
+    shape.operands(&[
+        ("state", F32, state_elements(tq, d)),
+        ("slice", F32, slice_elements(d)),
+    ])
+}
+
+pub(super) fn check_join(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, d] = shape.dims(["tq", "d"])?;
+    multiple_of_8(&["tq", "d"], &[tq, d])?;
+    shape.extras(1, 1)?;
+    shape.operands(&[
+        ("slice", F32, slice_elements(d)),
+        ("state", F32, state_elements(tq, d)),
+    ])
+}
+
+pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
+    let [rows, tq, d] = shape.dims(["rows", "tq", "d"])?;
+    multiple_of_8(&["tq", "d"], &[tq, d])?;
+    if rows > tq {
+        return Err(format!("rows = {rows} must be at most tq = {tq}"));
+    }
+    shape.extras(0, 0)?;
+    shape.operands(&[("state", F32, state_elements(tq, d)), ("y", Bf16, rows * d)])
+}
+
+pub(super) fn work_take(dims: &[u32], _: &[i64]) -> Work {
+    let (tq, d) = (dim(dims, 0), dim(dims, 2));
+    work(&[], &[tq, d], &[&[tq, d, 4]])
+}
+
+pub(super) fn work_init(dims: &[u32], _: &[i64]) -> Work {
+    let (tq, d) = (dim(dims, 0), dim(dims, 1));
+    work(&[], &[tq, d], &[&[tq, d, 4], &[tq, 8]])
+}
+
+pub(super) fn work_attend(dims: &[u32], _: &[i64]) -> Work {
+    let [tq, tk, d] = [0, 1, 2].map(|i| dim(dims, i));
+    work(
+        &[2, tq, tk, d],
+        &[tq, tk],
+        &[&[tq, d, 2], &[tk, d, 4], &[tq, tk, 4], &[tq, d, 8]],
+    )
+}
+
+pub(super) fn work_slice(dims: &[u32], _: &[i64]) -> Work {
+    let d = dim(dims, 1);
+    work(&[], &[SLICE as u64, d], &[&[SLICE as u64, d, 12]])
+}
+
+pub(super) fn work_finish(dims: &[u32], _: &[i64]) -> Work {
+    let (rows, d) = (dim(dims, 0), dim(dims, 2));
+    work(&[], &[rows, d], &[&[rows, d, 6], &[rows, 4]])
+}
+
+/// O, maximum and sum of a slice.
+fn split(slice: &[f32]) -> (&[f32], &[f32], &[f32]) {
+    let (o, rest) = slice.split_at(slice.len() - 2 * SLICE);
+    let (max, sum) = rest.split_at(SLICE);
+    (o, max, sum)
+}
+
+fn split_mut(slice: &mut [f32]) -> (&mut [f32], &mut [f32], &mut [f32]) {
+    let (o, rest) = slice.split_at_mut(slice.len() - 2 * SLICE);
+    let (max, sum) = rest.split_at_mut(SLICE);
+    (o, max, sum)
+}
+
+/// Query, within its slice, of element `i` of O or P.
+fn query_of(i: usize) -> usize {
+    i / 8 % SLICE
+}
+
+/// A block of the stream's size that holds queries in the place of keys and the position in the
+/// place of values. The scalar, drawn into range, is the first query that it gives.
+pub(super) fn take(call: &mut Call<'_>) {
+    let [tq, tk, d] = [0, 1, 2].map(|i| call.dims[i] as usize);
+    let block = bf16s(call.inputs[0]);
+    let [q, at] = &mut call.outputs[..] else {
+        return;
+    };
+    let q = bf16s_mut(q);
+    let n = tk.min(tq);
+    let first = usize::try_from(call.scalars[0]).unwrap_or(0);
+    let first = first.min(tq - n) / SLICE;
+    for slice in 0..n / SLICE {
+        for d_block in 0..d / 8 {
+            let from = (d_block * (tk / SLICE) + slice) * 64;
+            let to = ((first + slice) * (d / 8) + d_block) * 64;
+            q[to..to + 64].copy_from_slice(&block[from..from + 64]);
+        }
+    }
+    bf16s_mut(at).copy_from_slice(&block[tk * d..][..DIGITS]);
+}
+
+pub(super) fn init(call: &mut Call<'_>) {
+    let d = call.dims[1] as usize;
+    for slice in f32s_mut(call.outputs[0]).chunks_exact_mut(SLICE * (d + 2)) {
+        let (o, max, sum) = split_mut(slice);
+        o.fill(0.0);
+        max.fill(widen(LOWEST));
+        sum.fill(0.0);
+    }
+}
+
+/// The position that digits spell.
+fn position(at: &[bf16]) -> i64 {
+    let digits = at.iter().rev();
+    // Digits that are none, as in memory that nobody wrote, give some position.
+    digits.fold(0_i64, |position, digit| {
+        position
+            .wrapping_mul(256)
+            .wrapping_add(widen(*digit) as i64)
+    })
+}
+
+/// Which keys each row sees.
+struct Mask {
+    /// Of the tile's first key.
+    key: i64,
+    /// Of the tile's first token.
+    token: i64,
+    group: usize,
+    /// Keys that a query sees at most; 0 for all.
+    window: i64,
+}
+
+impl Mask {
+    fn of(call: &Call<'_>) -> Mask {
+        let [k0, part, q0, window] = [0, 1, 2, 3].map(|i| call.scalars[i]);
+        let span = i64::from(call.dims[4]);
+        let position = position(bf16s(call.inputs[2]));
+        Mask {
+            key: k0.saturating_add(part.rem_euclid(span)),
+            token: position.saturating_add(q0),
+            group: call.dims[3] as usize,
+            window,
+        }
+    }
+
+    fn sees(&self, row: usize, key: usize) -> bool {
+        let query = self.token.saturating_add((row / self.group) as i64);
+        let key = self.key.saturating_add(key as i64);
+        key <= query && (self.window <= 0 || key > query.saturating_sub(self.window))
+    }
+}
+
+pub(super) fn attend(call: &mut Call<'_>) {
+    let [tk, d] = [1, 2].map(|i| call.dims[i]);
+    let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
+    let mask = Mask::of(call);
+    let q = bf16s(call.inputs[0]);
+    let (keys, values) = bf16s(call.inputs[1]).split_at((tk * d) as usize);
+    let by_key = keys_as_b(keys, tk as usize, d as usize);
+    let [p, state] = &mut call.outputs[..] else {
+        return;
+    };
+    let (p, state) = (bf16s_mut(p), f32s_mut(state));
+    let slices = (q.chunks_exact(SLICE * d as usize))
+        .zip(p.chunks_exact_mut(SLICE * tk as usize))
+        .zip(state.chunks_exact_mut(SLICE * (d as usize + 2)));
+    let mut scores = vec![0.0; SLICE * tk as usize];
+    for (slice, ((q, p), state)) in slices.enumerate() {
+        scores.fill(0.0);
+        let shape = matmul_shape(SLICE as u32, tk, d);
+        matmul_bf16(call.cpu, shape, q, &by_key, &mut scores);
+        for (i, (p, &score)) in p.iter_mut().zip(&scores).enumerate() {
+            let (row, key) = (slice * SLICE + query_of(i), i / 64 * 8 + i % 8);
+            *p = match mask.sees(row, key) {
+                true => round(score),
+                false => bf16::NEG_INFINITY,
+            };
+        }
+        let (o, max, sum) = split_mut(state);
+        let rescale = softmax(p, max, sum, &exp2, scale);
+        for (i, o) in o.iter_mut().enumerate() {
+            *o *= rescale[query_of(i)];
+        }
+        matmul_bf16(call.cpu, matmul_shape(SLICE as u32, d, tk), p, values, o);
+    }
+}
+
+/// Scores to probabilities, maxima and sums brought up to date; what older values are multiplied by.
+fn softmax(
+    p: &mut [bf16],
+    max: &mut [f32],
+    sum: &mut [f32],
+    exp2: &Exp2,
+    scale: f32,
+) -> [f32; SLICE] {
+    let mut rescale = [0.0; SLICE];
+    for (query, rescale) in rescale.iter_mut().enumerate() {
+        let row = |i: &usize| query_of(*i) == query;
+        let older = round(max[query]);
+        let newest = (0..p.len())
+            .filter(row)
+            .fold(older, |max, i| if p[i] > max { p[i] } else { max });
+        *rescale = widen(exp2.of(scale * widen(difference(older, newest))));
+        max[query] = widen(newest);
+        let mut lanes = [0.0_f32; 8];
+        for i in (0..p.len()).filter(row) {
+            p[i] = exp2.of(scale * widen(difference(p[i], newest)));
+            lanes[i % 8] += widen(p[i]);
+        }
+        sum[query] = sum[query] * *rescale + halves(&mut lanes);
+    }
+    rescale
+}
+
+/// The slice that a scalar names, drawn into range.
+fn slice_range(call: &Call<'_>) -> std::ops::Range<usize> {
+    let n = SLICE * (call.dims[1] as usize + 2);
+    let slices = call.dims[0] as usize / SLICE;
+    let slice = usize::try_from(call.scalars[0])
+        .unwrap_or(0)
+        .min(slices - 1);
+    slice * n..(slice + 1) * n
+}
+
+pub(super) fn send(call: &mut Call<'_>) {
+    let range = slice_range(call);
+    f32s_mut(call.outputs[0]).copy_from_slice(&f32s(call.inputs[0])[range]);
+}
+
+pub(super) fn join(call: &mut Call<'_>) {
+    let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
+    let range = slice_range(call);
+    let (a_o, a_max, a_sum) = split(f32s(call.inputs[0]));
+    let (o, max, sum) = split_mut(&mut f32s_mut(call.outputs[0])[range]);
+    let mut factors = [(0.0, 0.0); SLICE];
+    for (query, factors) in factors.iter_mut().enumerate() {
+        let (a, b) = (round(a_max[query]), round(max[query]));
+        let newest = if b > a { b } else { a };
+        let factor = |older| widen(exp2.of(scale * widen(difference(older, newest))));
+        *factors = (factor(a), factor(b));
+        max[query] = widen(newest);
+        sum[query] = a_sum[query] * factors.0 + sum[query] * factors.1;
+    }
+    for (i, (o, a)) in o.iter_mut().zip(a_o).enumerate() {
+        let (of_a, of_b) = factors[query_of(i)];
+        *o = a * of_a + *o * of_b;
+    }
+}
+
+pub(super) fn finish(call: &mut Call<'_>) {
+    let d = call.dims[2] as usize;
+    let state = f32s(call.inputs[0]);
+    for (row, y) in bf16s_mut(call.outputs[0]).chunks_exact_mut(d).enumerate() {
+        let slice = &state[row / SLICE * SLICE * (d + 2)..][..SLICE * (d + 2)];
+        let (o, _, sum) = split(slice);
+        let inverse = 1.0 / sum[row % SLICE];
+        for (i, y) in y.iter_mut().enumerate() {
+            *y = round(o[i / 8 * 64 + row % SLICE * 8 + i % 8] * inverse);
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! Buffers of plans: what each slot finds when its call runs, in random plans and real ones, and what
+//! crosses in a pass of Llama-3.2-1B.
+
+use crate::{MODES, graph, llama_1b};
+use millrace_model::graph::{Graph, Node, Op, Value, ValueId, WeightId};
+use millrace_npu::{Element, Role, Slot};
+use millrace_xdna2::lower::{
+    self, AttentionOn, Binding, BufferKind, Buffers, Call, Feature, Features, HostMove, HostStep,
+    Mode, Options, Phase, Plan, PlannedProgram, Rows, Step, WeightLayout,
+};
+use millrace_xdna2::{Machine, Program};
+use std::collections::{HashMap, HashSet};
+
+/// What a buffer holds, symbolically.
+#[derive(Clone, Debug, PartialEq)]
+enum Tag {
+    Nothing,
+    Static,
+    Bound(Binding),
+}
+
+/// Runs a plan on names instead of numbers: every slot must find what it is bound to, every host step
+/// the rows that it computes with.
+struct Run<'a> {
+    plan: &'a Plan,
+    graph: &'a Graph,
+    buffers: &'a Buffers,
+    device: Vec<Tag>,
+    host: HashMap<ValueId, Rows>,
+}
+
+fn simulate(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Result<(), String> {
+    let tag = |b: &lower::PlannedBuffer| match b.kind {
+        BufferKind::Static(_) => Tag::Static,
+        _ => Tag::Nothing,
+    };
+    let mut run = Run {
+        plan,
+        graph,
+        buffers,
+        device: buffers.buffers.iter().map(tag).collect(),
+        host: HashMap::new(),
+    };
+    let mut calls = 0;
+    for step in &plan.steps {
+        match step {
+            Step::Host(step) => run.host(*step)?,
+            Step::Call(call) => {
+                run.call(call, calls)?;
+                calls += 1;
+            }
+        }
+    }
+    run.has(graph.logits, Rows::All, "the caller")
+}
+
+impl Run<'_> {
+    fn has(&self, value: Option<ValueId>, rows: Rows, who: &str) -> Result<(), String> {
+        let Some(value) = value else { return Ok(()) };
+        let held = self.host.get(&value);
+        match held {
+            Some(held) if *held >= rows => Ok(()),
+            _ => Err(format!(
+                "{who} needs {rows:?} of {value:?}, the host has {held:?}"
+            )),
+        }
+    }
+
+    fn host(&mut self, step: HostStep) -> Result<(), String> {
+        let (rows, node) = match step {
+            HostStep::AppendKv { .. } => (Rows::Real, None),
+            HostStep::Attention { node } => (Rows::Real, Some(node)),
+            HostStep::FinalNorm { node } => (Rows::Last, Some(node)),
+            HostStep::Embed { node }
+            | HostStep::Norm { node }
+            | HostStep::Linear { node, .. }
+            | HostStep::Rope { node }
+            | HostStep::Glu { node }
+            | HostStep::Add { node } => (Rows::All, Some(node)),
+        };
+        for value in step.reads(self.graph) {
+            self.has(Some(value), rows, &format!("{step:?}"))?;
+        }
+        if let Some(node) = node {
+            self.host.insert(self.graph.nodes[node].output, Rows::All);
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call, index: usize) -> Result<(), String> {
+        let slots = &self.plan.programs[call.program].program.slots;
+        let uses = &self.buffers.calls[index];
+        let distinct: HashSet<usize> = uses.iter().map(|u| u.buffer).collect();
+        if distinct.len() != slots.len() || uses.len() != slots.len() {
+            return Err(format!(
+                "{}: {} slots in {distinct:?}",
+                call.set,
+                slots.len()
+            ));
+        }
+        for ((slot, binding), used) in slots.iter().zip(&call.bindings).zip(uses) {
+            let place = format!("{} {}", call.set, slot.name);
+            let buffer = &self.buffers.buffers[used.buffer];
+            if Some(buffer.size_bytes) != slot.size_bytes() {
+                return Err(format!("{place}: a buffer of {} bytes", buffer.size_bytes));
+            }
+            let is_static = matches!(buffer.kind, BufferKind::Static(_));
+            if is_static != (slot.role == Role::Static) {
+                return Err(format!("{place}: {:?}", buffer.kind));
+            }
+            match (slot.role, used.host) {
+                (Role::Static, HostMove::None) => {
+                    if buffer.kind != BufferKind::Static(binding.clone()) {
+                        return Err(format!("{place}: {:?}", buffer.kind));
+                    }
+                }
+                (Role::Input, HostMove::Write) => {
+                    if let Binding::Value(value) | Binding::Part { value, .. } = binding {
+                        self.has(Some(*value), Rows::All, &place)?;
+                    }
+                    self.device[used.buffer] = Tag::Bound(binding.clone());
+                }
+                (Role::Input, HostMove::None) => {
+                    let found = &self.device[used.buffer];
+                    if *found != Tag::Bound(binding.clone()) {
+                        return Err(format!("{place}: {found:?} for {binding:?}"));
+                    }
+                }
+                (Role::Intermediate, HostMove::None) | (Role::Output, _) => {}
+                (role, host) => return Err(format!("{place}: {role:?} {host:?}")),
+            }
+        }
+        for ((slot, binding), used) in slots.iter().zip(&call.bindings).zip(uses) {
+            match slot.role {
+                Role::Output => self.device[used.buffer] = Tag::Bound(binding.clone()),
+                Role::Intermediate => self.device[used.buffer] = Tag::Nothing,
+                Role::Static | Role::Input => {}
+            }
+            match (used.host, binding) {
+                (HostMove::Read(rows), Binding::Value(value) | Binding::Part { value, .. }) => {
+                    self.host.insert(*value, rows);
+                }
+                (HostMove::Read(_), other) => return Err(format!("{other:?} is read")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the buffers of a plan, with and without aliasing.
+fn check(plan: &Plan, graph: &Graph) {
+    for alias in [false, true] {
+        let buffers = Buffers::of(plan, graph, alias);
+        let result = simulate(plan, graph, &buffers);
+        result.unwrap_or_else(|problem| panic!("alias {alias}: {problem}"));
+        assert_eq!(buffers, Buffers::of(plan, graph, alias));
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+const N_TOKENS: u64 = 4;
+
+/// A plan of calls and host steps on random values: old ones are read again late, some are never read,
+/// sizes are few so that buffers are reused.
+fn random_plan(random: &mut Random) -> (Plan, Graph) {
+    let mut graph = Graph::default();
+    let mut plan = Plan {
+        phase: Phase::Prefill,
+        n_tokens: N_TOKENS,
+        programs: Vec::new(),
+        steps: Vec::new(),
+        placement: Vec::new(),
+        single_row: Vec::new(),
+    };
+    fn value(graph: &mut Graph, random: &mut Random) -> ValueId {
+        let width = 1 + random.below(2);
+        graph.values.push(Value { width });
+        ValueId(graph.values.len() - 1)
+    }
+    fn host(graph: &mut Graph, inputs: Vec<ValueId>, output: ValueId) -> usize {
+        graph.nodes.push(Node {
+            op: Op::Add,
+            inputs,
+            output,
+            layer: None,
+            label: "host",
+        });
+        graph.nodes.len() - 1
+    }
+    let first = value(&mut graph, random);
+    let node = host(&mut graph, Vec::new(), first);
+    plan.steps.push(Step::Host(HostStep::Embed { node }));
+    for index in 0..2 + random.below(12) {
+        let mut known: Vec<ValueId> = (0..graph.values.len()).map(ValueId).collect();
+        if random.one_in(4) {
+            let inputs = vec![known[random.below(known.len())]];
+            let output = value(&mut graph, random);
+            let node = host(&mut graph, inputs.clone(), output);
+            plan.steps.push(Step::Host(match random.below(3) {
+                0 => HostStep::Add { node },
+                1 => HostStep::FinalNorm { node },
+                _ => HostStep::AppendKv {
+                    layer: 0,
+                    k: inputs[0],
+                    v: inputs[0],
+                },
+            }));
+            // A cache is no value.
+            if let Some(Step::Host(HostStep::AppendKv { .. })) = plan.steps.last() {
+                let node = host(&mut graph, Vec::new(), output);
+                plan.steps.push(Step::Host(HostStep::Embed { node }));
+            }
+            continue;
+        }
+        let (mut slots, mut bindings) = (Vec::new(), Vec::new());
+        let mut add = |role: Role, binding: Binding, width: usize| {
+            slots.push(Slot {
+                name: format!("s{}", slots.len()),
+                element: Element::Bf16,
+                shape: vec![N_TOKENS, width as u64],
+                role,
+            });
+            bindings.push(binding);
+        };
+        for _ in 0..1 + random.below(3) {
+            if known.is_empty() {
+                break;
+            }
+            let input = known.swap_remove(random.below(known.len()));
+            add(
+                Role::Input,
+                Binding::Value(input),
+                graph.values[input.0].width,
+            );
+        }
+        for _ in 0..random.below(3) {
+            add(Role::Intermediate, Binding::Scratch, 1 + random.below(2));
+        }
+        for _ in 0..random.below(3) {
+            let weight = WeightId(random.below(3));
+            let layout = WeightLayout::AsStored { half_split: None };
+            add(Role::Static, Binding::Weight { weight, layout }, 1);
+        }
+        for _ in 0..1 + random.below(2) {
+            let output = value(&mut graph, random);
+            add(
+                Role::Output,
+                Binding::Value(output),
+                graph.values[output.0].width,
+            );
+        }
+        plan.steps.push(Step::Call(Call {
+            program: plan.programs.len(),
+            set: format!("set {index}"),
+            bindings,
+            nodes: Vec::new(),
+        }));
+        plan.programs.push(PlannedProgram {
+            program: Program {
+                name: format!("p{index}"),
+                slots,
+                launches: Vec::new(),
+            },
+            launches: Vec::new(),
+        });
+    }
+    graph.logits = Some(ValueId(random.below(graph.values.len())));
+    (plan, graph)
+}
+
+/// The fewest buffers of each size: as many as are in use at once at some call.
+fn most_at_once(plan: &Plan, buffers: &Buffers) -> HashMap<u64, usize> {
+    // Slots with the same register and nothing written between them are one life.
+    let mut lives: Vec<(usize, usize, usize)> = Vec::new();
+    let mut current: HashMap<usize, usize> = HashMap::new();
+    for (index, (call, uses)) in plan.calls().zip(&buffers.calls).enumerate() {
+        let slots = &plan.programs[call.program].program.slots;
+        for (slot, used) in slots.iter().zip(uses) {
+            match (slot.role, used.host) {
+                (Role::Static, _) => {}
+                (Role::Input, HostMove::None) => lives[current[&used.buffer]].2 = index,
+                _ => {
+                    current.insert(used.buffer, lives.len());
+                    lives.push((used.buffer, index, index));
+                }
+            }
+        }
+    }
+    let mut most = HashMap::new();
+    for index in 0..buffers.calls.len() {
+        let mut now: HashMap<u64, usize> = HashMap::new();
+        let alive = lives.iter().filter(|(_, a, b)| (*a..=*b).contains(&index));
+        alive.for_each(|(b, ..)| *now.entry(buffers.buffers[*b].size_bytes).or_default() += 1);
+        for (size, n) in now {
+            let most = most.entry(size).or_insert(0);
+            *most = n.max(*most);
+        }
+    }
+    most
+}
+
+#[test]
+fn slots_of_random_plans_find_what_they_should() {
+    let mut random = Random(7);
+    for _ in 0..2000 {
+        let (plan, graph) = random_plan(&mut random);
+        check(&plan, &graph);
+        let buffers = Buffers::of(&plan, &graph, true);
+        let mut made: HashMap<u64, usize> = HashMap::new();
+        for buffer in &buffers.buffers {
+            if !matches!(buffer.kind, BufferKind::Static(_)) {
+                *made.entry(buffer.size_bytes).or_default() += 1;
+            }
+        }
+        assert_eq!(made, most_at_once(&plan, &buffers));
+    }
+}
+
+/// The check above finds a value overwritten too early, a forgotten write and a forgotten read.
+#[test]
+fn the_simulation_finds_mistakes() {
+    let graph = graph("llama-tiny", Some(2));
+    let options = Options::new(Mode::Reference, 64);
+    let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
+    let good = Buffers::of(&plan, &graph, true);
+    assert_eq!(simulate(&plan, &graph, &good), Ok(()));
+    let calls: Vec<&Call> = plan.calls().collect();
+    let slot = |call: usize, name: &str| {
+        let slots = &plan.programs[calls[call].program].program.slots;
+        slots.iter().position(|s| s.name == name).unwrap()
+    };
+    // Attention writes where the residual waits for the second half of the block.
+    let mut wrong = good.clone();
+    let residual = good.calls[2][slot(2, "x_residual")].buffer;
+    let out = plan.programs[calls[1].program].program.slots.len() - 1;
+    wrong.calls[1][out].buffer = residual;
+    assert!(simulate(&plan, &graph, &wrong).is_err());
+    let mut wrong = good.clone();
+    assert_eq!(wrong.calls[0][0].host, HostMove::Write);
+    wrong.calls[0][0].host = HostMove::None;
+    assert!(simulate(&plan, &graph, &wrong).is_err());
+    let mut wrong = good.clone();
+    let read = |used: &lower::SlotUse| matches!(used.host, HostMove::Read(_));
+    let k = wrong.calls[0].iter().position(read);
+    wrong.calls[0][k.unwrap()].host = HostMove::None;
+    assert!(simulate(&plan, &graph, &wrong).is_err());
+}
+
+/// Every geometry, phase, mode and place of attention.
+#[test]
+fn slots_of_real_plans_find_what_they_should() {
+    for name in [
+        "llama-tiny",
+        "gemma-tiny",
+        "qwen-tiny",
+        "llama-3.2-1b",
+        "gemma-3-1b",
+    ] {
+        let graph = graph(name, Some(3));
+        for mode in MODES {
+            for attention in [AttentionOn::Device, AttentionOn::Host] {
+                let options = Options {
+                    attention,
+                    ..Options::new(mode, 64)
+                };
+                check(
+                    &lower::prefill(&graph, &Machine::npu2(), &options).unwrap(),
+                    &graph,
+                );
+            }
+            let options = Options::new(mode, 64);
+            check(
+                &lower::decode(&graph, &Machine::npu2(), &options).unwrap(),
+                &graph,
+            );
+        }
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes (written, read) by call, of a pass of Llama-3.2-1B.
+fn crossing(plan: &Plan, graph: &Graph, alias: bool, n_real: u64) -> Vec<(String, u64, u64)> {
+    let buffers = Buffers::of(plan, graph, alias);
+    let calls = plan.calls().enumerate();
+    calls
+        .map(|(index, call)| {
+            let moved = buffers.traffic(plan, index, n_real);
+            assert_eq!(moved.written_bytes, moved.to_device_bytes);
+            assert_eq!(moved.read_bytes, moved.from_device_bytes);
+            (call.set.clone(), moved.written_bytes, moved.read_bytes)
+        })
+        .collect()
+}
+
+/// Seed 000 B5: q, k and v cross to the host and back for attention, 192 MB each way in a pass; what
+/// attention gives does so for the second half of the block, 128 MB each way; 640 MB together. B6: of
+/// the first program only slot 0 is written, and its outputs are read.
+#[test]
+fn a_reference_prefill_moves_what_the_seed_says() {
+    let graph = llama_1b();
+    let options = Options::new(Mode::Reference, 2048);
+    let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
+    let crossed = crossing(&plan, &graph, false, 7);
+    assert_eq!(crossed.len(), 49);
+    for (layer, calls) in crossed.chunks_exact(3).take(16).enumerate() {
+        let expected = [
+            (
+                format!("rms_gemms_rope_L{layer}"),
+                8 * MIB,
+                (8 + 2 + 2) * MIB,
+            ),
+            (format!("flash_attn_L{layer}"), (8 + 2 + 2) * MIB, 8 * MIB),
+            (format!("o_ffn_L{layer}"), (8 + 8) * MIB, 8 * MIB),
+        ];
+        assert_eq!(calls, expected);
+    }
+    assert_eq!(
+        crossed[48],
+        ("lm_head_gemv".to_owned(), 4096, 2 * 8 * 16_384)
+    );
+    let between = |calls: &[(String, u64, u64)]| calls[0].2 + calls[1].1 + calls[1].2 + 8 * MIB;
+    let brokered: u64 = crossed.chunks_exact(3).map(between).sum();
+    assert_eq!(brokered, 2 * (192 + 128) * MIB);
+}
+
+/// A token's call of the seed's B9: what is written and read is kilobytes.
+#[test]
+fn a_reference_token_moves_kilobytes() {
+    let graph = llama_1b();
+    let options = Options::new(Mode::Reference, 2048);
+    let plan = lower::decode(&graph, &Machine::npu2(), &options).unwrap();
+    let crossed = crossing(&plan, &graph, false, 1);
+    assert_eq!(crossed.len(), 33);
+    // x and two rows of tables; q, k and v. Attention and residual; the block's output.
+    let (d, kv) = (2 * 2048, 2 * 512);
+    for calls in crossed.chunks_exact(2).take(16) {
+        assert_eq!((calls[0].1, calls[0].2), (d + d + kv, d + 2 * kv));
+        assert_eq!((calls[1].1, calls[1].2), (2 * d, d));
+    }
+    // With values in common buffers: the embedding, the tables once, attention; q, k and v, the last
+    // block's output, logits.
+    let crossed = crossing(&plan, &graph, true, 1);
+    let total = |of: fn(&(String, u64, u64)) -> u64| crossed.iter().map(of).sum::<u64>();
+    assert_eq!(total(|c| c.1), d + d + kv + 16 * d + d);
+    assert_eq!(total(|c| c.2), 16 * (d + 2 * kv) + d + 2 * 8 * 16_384);
+}
+
+/// Seed 000 D2: at most 150 MB remain of 640. The host writes the embeddings and reads keys and values
+/// for its cache, the row before the head, and logits.
+#[test]
+fn a_prefill_with_aliases_moves_what_the_host_computes_with() {
+    let graph = llama_1b();
+    let head = (4096, 2 * 8 * 16_384);
+    for merged in [false, true] {
+        let mut options = Options::new(Mode::Best, 2048);
+        if !merged {
+            options.features = options.features.without(Feature::MergedBlocks);
+        }
+        let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
+        let total = |n_real: u64| {
+            let crossed = crossing(&plan, &graph, true, n_real);
+            crossed.iter().fold((0, 0), |(w, r), c| (w + c.1, r + c.2))
+        };
+        let kv = |n_tokens: u64| 16 * 2 * n_tokens * 2 * 512;
+        assert_eq!(total(2048), (8 * MIB + head.0, kv(2048) + 4096 + head.1));
+        assert!(total(2048).0 + total(2048).1 < 80 * MIB);
+        // Rows of padding are not read.
+        assert_eq!(total(10), (8 * MIB + head.0, kv(10) + 4096 + head.1));
+    }
+}
+
+/// All layers share registers: their number does not grow with the model.
+#[test]
+fn layers_share_registers() {
+    let of = |n_layers: usize, features: Features| {
+        let graph = graph("llama-3.2-1b", Some(n_layers));
+        let options = Options {
+            features,
+            ..Options::new(Mode::Best, 256)
+        };
+        let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
+        let buffers = Buffers::of(&plan, &graph, features.has(Feature::Alias));
+        (buffers.static_bytes(), buffers.other_bytes())
+    };
+    let best = Features::of(Mode::Best);
+    assert_eq!(of(3, best).1, of(6, best).1);
+    assert!(of(3, best).0 < of(6, best).0);
+    let without = best.without(Feature::Alias);
+    assert!(of(6, without).1 > 4 * of(6, best).1);
+    assert_eq!(of(6, without).0, of(6, best).0);
+}

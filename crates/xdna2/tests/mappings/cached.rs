@@ -1,0 +1,148 @@
+//! Attention over a cache: every grouping, odd positions, windows, and bits that depend on neither
+//! length.
+
+use crate::{build, case, check, refused};
+use half::bf16;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_xdna2::Machine;
+use millrace_xdna2::functional::{self, Options};
+use millrace_xdna2::mapping::Rule;
+
+const NAME: &str = "cached-attention";
+
+/// The slot with a position.
+fn at(position: u32, n_bytes: usize) -> Vec<u8> {
+    let mut bytes = vec![0; n_bytes];
+    for (to, digit) in bytes.chunks_exact_mut(2).zip(position.to_le_bytes()) {
+        to.copy_from_slice(&bf16::from_f32(digit.into()).to_le_bytes());
+    }
+    bytes
+}
+
+/// The result on these slots, compared with the reference.
+fn run_on(shape: &str, overrides: &str, mut slots: Vec<Vec<u8>>) -> Vec<u8> {
+    let (mapping, shape, tiling) = case(NAME, shape, overrides);
+    let program = build(mapping, &shape, &tiling, &Machine::npu2());
+    let expected = mapping.reference(&shape, &tiling, &slots).swap_remove(0);
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    assert!(slots[expected.0] == expected.1, "{shape}");
+    slots.swap_remove(4)
+}
+
+/// The same on seeded data at a position.
+fn run_at(shape: &str, overrides: &str, position: u32) -> Vec<u8> {
+    let (mapping, parsed, _) = case(NAME, shape, overrides);
+    let mut slots = mapping.inputs(&parsed, 11);
+    slots[3] = at(position, slots[3].len());
+    run_on(shape, overrides, slots)
+}
+
+#[test]
+fn every_grouping_of_one_token() {
+    for group in [1, 2, 3, 4, 5, 8, 16] {
+        for d in [16, 64] {
+            for kv_heads in [1, 2, 8] {
+                let unit = match kv_heads {
+                    8 => 1,
+                    _ => 8,
+                };
+                let tile = match group {
+                    3 => 24,
+                    5 => 40,
+                    _ => 16,
+                };
+                let n_keys = 4 * unit * tile;
+                let heads = group * kv_heads;
+                check(NAME, &format!("1x{n_keys} {heads}q/{kv_heads}kv d{d}"), "");
+            }
+        }
+    }
+    for d in [128, 256] {
+        check(NAME, &format!("1x512 8q/4kv d{d} of 700"), "");
+        check(NAME, &format!("1x128 32q/8kv d{d}"), "");
+    }
+}
+
+#[test]
+fn chunks_of_a_prompt() {
+    for (shape, tiling) in [
+        ("64x512 4q/1kv d64", "heads=1,spread=1"),
+        ("16x512 4q/2kv d16 of 600", ""),
+        ("32x256 8q/8kv d64", ""),
+        ("48x768 6q/2kv d16", ""),
+        ("8x448 7q/1kv d16", "heads=1,spread=2"),
+        ("24x256 2q/1kv d128", "heads=1,spread=1,tile_tokens=8"),
+        ("16x256 4q/2kv d256", "heads=2,spread=1"),
+        (
+            "16x128 2q/1kv d16",
+            "heads=1,spread=1,tile_tokens=2,tile_kv=16",
+        ),
+    ] {
+        check(NAME, shape, tiling);
+    }
+}
+
+#[test]
+fn any_position_of_a_token() {
+    for position in [0, 1, 15, 16, 63, 64, 200, 255] {
+        run_at("1x256 8q/2kv d64 of 300", "heads=2,spread=2", position);
+    }
+    run_at("1x1024 2q/1kv d16", "", 1023);
+    // Only the rows that a query sees matter, and a window hides old ones.
+    let all = run_at("1x256 8q/2kv d64", "heads=2,spread=2", 200);
+    let window = |keys: u32| {
+        let shape = format!("1x256 8q/2kv d64 window {keys}");
+        run_at(&shape, "heads=2,spread=2", 200)
+    };
+    assert!(all == window(201) && all != window(200));
+    window(1);
+    window(17);
+}
+
+/// The number of keys read and the number of queries at once change no bit.
+#[test]
+fn bits_do_not_depend_on_lengths() {
+    const ROW: usize = 2 * 4 * 64;
+    let shape = |new: usize, keys: usize| format!("{new}x{keys} 4q/2kv d64 of 512");
+    let tiling = "heads=2,spread=1";
+    let (mapping, long, _) = case(NAME, &shape(32, 512), tiling);
+    let slots = mapping.inputs(&long, 11);
+    let run = |new: usize, keys: usize, position: u32| {
+        let mut slots = slots.clone();
+        slots[0].truncate(new * ROW);
+        slots[3] = at(position, slots[3].len());
+        slots[4].truncate(new * ROW);
+        run_on(&shape(new, keys), tiling, slots)
+    };
+    let all = run(32, 512, 40);
+    for (new, keys) in [(32, 128), (16, 256), (8, 128)] {
+        assert!(run(new, keys, 40) == all[..new * ROW], "{new} {keys}");
+    }
+    let token = run(1, 512, 63);
+    assert!(run(1, 64, 63) == token && run(1, 256, 63) == token);
+    assert!(run(1, 512, 62) != token);
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_by_name() {
+    for (shape, tiling, rule) in [
+        ("1x100 8q/8kv d64", "", Rule::Divides),
+        ("1x128 8q/8kv d64 of 100", "", Rule::Range),
+        ("1x128 9q/2kv d64", "", Rule::Divides),
+        ("1x128 8q/8kv d60", "", Rule::Divides),
+        ("1x128 8q/8kv d64", "spread=2", Rule::Herd),
+        ("1x128 8q/8kv d64", "rows=0", Rule::Herd),
+        ("1x128 8q/8kv d64", "tile_kv=12", Rule::Divides),
+        ("1x128 8q/8kv d64", "tile_kv=0", Rule::Divides),
+        (
+            "32x128 8q/8kv d64",
+            "tile_tokens=24,tile_kv=16",
+            Rule::Divides,
+        ),
+        ("256x256 8q/8kv d64", "tile_tokens=256", Rule::L1),
+        ("256x128 8q/8kv d64", "", Rule::Range),
+    ] {
+        assert_eq!(refused(NAME, shape, tiling), rule, "{shape} {tiling}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Products whose weights lie as checkpoints store them, and several of them in one launch.
+
+use crate::{case, check, execute, find, refused};
+use millrace_xdna2::mapping::Rule;
+
+/// With equal tiling, B given as `[n, k]` changes no bit, at the edges of f32 neither.
+#[test]
+fn gemm_of_the_transpose_gives_the_same_bits() {
+    for (name, of_transpose) in [
+        ("gemm-drain", "gemm-drain-bt"),
+        ("gemm-direct", "gemm-direct-bt"),
+    ] {
+        let (mapping, shape, tiling) = case(name, "64x96x144", "tile_n=24,tile_k_l2=32");
+        let other = find(of_transpose);
+        let [m, k, n] = ["m", "k", "n"].map(|d| shape.get(d) as usize);
+        let mut slots = mapping.inputs(&shape, 3);
+        // Large, tiny and not finite ones among them.
+        for (at, b) in slots[1].chunks_exact_mut(2).enumerate().step_by(11) {
+            let odd = [0x7f7f_u16, 0x0080, 0x0001, 0xff80, 0x7fc1][at % 5];
+            b.copy_from_slice(&odd.to_le_bytes());
+        }
+        let element = |row: usize, col: usize| [0, 1].map(|i| slots[1][2 * (row * n + col) + i]);
+        let columns = (0..n).flat_map(|col| (0..k).map(move |row| (row, col)));
+        let bt = columns.flat_map(|(row, col)| element(row, col)).collect();
+        let mut of_bt = vec![slots[0].clone(), bt, vec![0; 2 * m * n]];
+        execute(mapping, &shape, &tiling, &mut slots);
+        execute(other, &shape, &tiling, &mut of_bt);
+        assert!(slots[2] == of_bt[2], "{name}");
+    }
+}
+
+#[test]
+fn gemv_streams_several_products() {
+    check("gemv-stream", "64x128", "");
+    check("gemv-stream", "256+64+64x192", "");
+    check("gemv-stream", "48x64", "cols=3,streams=1,tile_m=4");
+    check(
+        "gemv-stream",
+        "32+16x8192",
+        "cols=4,streams=2,tile_m=2,l1_depth=1",
+    );
+    check("gemv-stream", "2x64", "");
+    check("gemv-stream", "26x64", "l1_depth=2");
+    check("gemv-stream", "16+32+16+16+48+16+16+16x64", "");
+    let rules = [
+        ("64x100", "", Rule::Divides),
+        ("24+20x64", "cols=2,streams=2,tile_m=2", Rule::Divides),
+        ("64x64", "cols=4,streams=1,tile_m=1", Rule::Granularity),
+        ("64x64", "streams=3", Rule::Streams),
+        ("64x64", "cols=9", Rule::Herd),
+        ("64x16384", "cols=4,streams=2,tile_m=2", Rule::L1),
+    ];
+    for (shape, tiling, rule) in rules {
+        assert_eq!(
+            refused("gemv-stream", shape, tiling),
+            rule,
+            "{shape} {tiling}"
+        );
+    }
+}
+
+#[test]
+fn gemm_streams_several_products() {
+    for name in ["gemm-stream", "gemm-stream-bt"] {
+        check(name, "8x8x8", "");
+        check(name, "64x96x128+64+64", "");
+        check(name, "256x128x512", "");
+        let tiles = "tile_m=16,tile_n=16,tile_k_l2=32,tile_k_l1=16,cols=2,rows=2";
+        for more in [
+            "",
+            ",n_over_cols=1",
+            ",drain_chunks=2",
+            ",l1_depth=1,l2_copies=1",
+        ] {
+            for hold_a in [0, 1] {
+                let tiling = format!("{tiles},hold_a={hold_a}{more}");
+                check(name, "96x64x64+96", &tiling);
+            }
+        }
+        // Odd numbers of tiles, odd herds, eight products.
+        check(
+            name,
+            "48x56x120",
+            "tile_m=16,tile_n=40,tile_k_l2=56,tile_k_l1=8,cols=3,rows=3",
+        );
+        check(
+            name,
+            "24x40x24+24+48+24+24+24+72+24",
+            "tile_n=8,cols=3,rows=1",
+        );
+        let rules = [
+            ("64x64x64", "cols=9", Rule::Herd),
+            ("60x64x64", "tile_m=12,cols=1", Rule::Divides),
+            (
+                "64x64x64+40",
+                "tile_n=16,rows=4,n_over_cols=0",
+                Rule::Divides,
+            ),
+            (
+                "64x64x8192",
+                "tile_n=8,rows=1,n_over_cols=0,hold_a=1",
+                Rule::Repeat,
+            ),
+            (
+                "512x512x512",
+                "tile_m=128,tile_n=128,cols=4,rows=4",
+                Rule::L1,
+            ),
+        ];
+        for (shape, tiling, rule) in rules {
+            assert_eq!(refused(name, shape, tiling), rule, "{shape} {tiling}");
+        }
+    }
+}
+
+/// Joined, streamed and held, the bits are those of the drained GEMM.
+#[test]
+fn streamed_products_are_the_drained_ones() {
+    let (drain, shape, tiling) = case("gemm-drain-bt", "64x96x128", "");
+    let (streamed, joined, other) = case("gemm-stream-bt", "64x96x128+64", "");
+    let mut slots = drain.inputs(&shape, 5);
+    let second = slots[1][..2 * 96 * 64].to_vec();
+    let empty = |n: usize| vec![0; 2 * 64 * n];
+    let mut both = vec![
+        slots[0].clone(),
+        slots[1].clone(),
+        second,
+        empty(128),
+        empty(64),
+    ];
+    execute(drain, &shape, &tiling, &mut slots);
+    execute(streamed, &joined, &other, &mut both);
+    assert!(slots[2] == both[3]);
+    // The second product is the first's leading columns.
+    let rows = both[3].chunks(256).zip(both[4].chunks(128));
+    assert!(rows.into_iter().all(|(whole, part)| &whole[..128] == part));
+}
