@@ -20,7 +20,7 @@ pub(crate) enum Exit {
     Usage = 2,
     /// An input file is damaged, or is not something this program runs.
     BadInput = 3,
-    /// Reading or writing failed: disk full, no permission.
+    /// Reading or writing failed: disk full, no permission. Or a device did: gone, no pinned memory.
     Io = 4,
     /// A model, file or repository does not exist, or the network could not bring it.
     NotFound = 5,
@@ -35,7 +35,7 @@ Exit codes:
   1    the work ran and the answer is no (a check failed, the hardware would refuse a program)
   2    the command cannot be run as given (unknown flag, empty prompt, prompt longer than the context)
   3    an input file is damaged or not supported
-  4    reading or writing failed (disk full, no permission)
+  4    reading or writing failed (disk full, no permission), or a device is gone or gets no memory
   5    not found, or the network could not bring it
   130  stopped by Ctrl-C";
 

@@ -25,6 +25,13 @@ pub(crate) fn line(session: &NpuSession) -> String {
     }
     let moved = a_prompt(prefill.traffic.written_bytes + prefill.traffic.read_bytes);
     parts.push(format!("prompt moved {}", bytes(moved)));
+    let memory = session.model().memory();
+    parts.push(format!(
+        "memory {} of weights, {} of activations, {} of KV",
+        bytes(memory.static_bytes),
+        bytes(memory.other_bytes),
+        bytes(session.kv_bytes())
+    ));
     let provenance = session.model().provenance();
     format!(
         "{provenance}: {}; host steps not included",
@@ -46,13 +53,17 @@ fn time(ns: u64) -> String {
 pub(crate) fn json(session: &NpuSession) -> Value {
     let counters = session.counters();
     let npu = session.model();
+    let memory = npu.memory();
     json!({
         "device": npu.device_name(),
         "times_are": npu.provenance().to_string(),
         "prefill": phase(&counters.prefill),
         "decode": phase(&counters.decode),
-        "kv_bytes": session.kv_bytes(),
-        "buffer_bytes": npu.cache_stats().allocated_bytes,
+        "memory_bytes": {
+            "weights": memory.static_bytes,
+            "activations": memory.other_bytes,
+            "kv": session.kv_bytes(),
+        },
     })
 }
 

@@ -5,7 +5,7 @@ use millrace_model::graph::Graph;
 use millrace_npu::{Role, Slot};
 use millrace_xdna2::Program;
 use millrace_xdna2::lower::{
-    Binding, IndexSets, LogicalLaunch, Plan, PlannedProgram, WeightLayout,
+    Binding, CachePart, IndexSets, LogicalLaunch, Plan, PlannedProgram, WeightLayout,
 };
 use serde_json::{Value, json};
 
@@ -90,6 +90,11 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
         Binding::Part { value, start, len } => {
             format!("{} {start}..{}", label(value), start + len)
         }
+        Binding::Cache { layer, of } => match of {
+            CachePart::Keys => format!("cached keys of layer {layer}"),
+            CachePart::Values => format!("cached values of layer {layer}"),
+        },
+        Binding::Position => "position of the first token".to_owned(),
         Binding::Scratch => "between launches".to_owned(),
     }
 }

@@ -1,6 +1,7 @@
 //! One view of a model's files, whatever their format.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::mmap::{Advice, Mapping};
@@ -226,6 +227,21 @@ impl Checkpoint {
             if let Buffer::Mapped(mapping) = buffer {
                 mapping.advise(advice);
             }
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Gives back memory that reading these bytes of a tensor took, for those who copied them
+    /// elsewhere. They can be read again. Only a hint.
+    pub fn release(&self, tensor: &str, bytes: Range<usize>) {
+        let Some(info) = self.index.get(tensor).map(|&i| &self.tensors[i]) else {
+            return;
+        };
+        if let Buffer::Mapped(mapping) = &self.buffers[info.file] {
+            let start = info.offset as usize; // Readers checked that it lies inside the bytes.
+            let end = start + bytes.end.min(info.size_bytes);
+            mapping.release(start + bytes.start..end);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Read-only memory mappings of model files: the only unsafe code of the crate.
 
 use std::fs::{self, File};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 use crate::Error;
@@ -60,6 +60,26 @@ impl Mapping {
         }
         #[cfg(not(unix))]
         let _ = advice;
+    }
+}
+
+impl Mapping {
+    /// Gives the memory of a range's pages back; who reads them again gets them from the file. A
+    /// hint: failure changes nothing.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if range.start < range.end && range.end <= self.map.len() {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: the range lies within the mapping, which is shared, read-only and of a file:
+            // the kernel forgets where its pages are and faults the same bytes in again at the next
+            // read. Nothing was ever written to them that could be lost.
+            let _ = unsafe {
+                self.map
+                    .unchecked_advise_range(advice, range.start, range.end - range.start)
+            };
+        }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 

@@ -374,6 +374,13 @@ impl ProgramCache {
         set.is_some_and(|set| lock(&set).is_some())
     }
 
+    /// Lets go of every program and buffer, after a device was lost: the next calls load,
+    /// allocate and write everything anew. Compiled programs stay.
+    pub fn reset(&self) {
+        lock(&self.sets).clear();
+        lock(&self.loaded).clear();
+    }
+
     /// Works on the set of a `bo_key`, made if need be; calls with the same key follow each other.
     fn with_set<T>(
         &self,

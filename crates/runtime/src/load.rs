@@ -1,5 +1,6 @@
 //! A checkpoint ready to run: its graph, tokenizer, chat template and sampling defaults.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -62,6 +63,12 @@ impl LoadedModel {
         tensor
             .expect("the model was built from this checkpoint's tensors")
             .bytes
+    }
+
+    /// Gives back memory that reading these bytes of a weight took; they can be read again.
+    pub(crate) fn release_weight(&self, weight: WeightId, bytes: Range<usize>) {
+        let name = &self.model.graph.weights[weight.0].name;
+        self.checkpoint.release(name, bytes);
     }
 
     /// The tokenizer; built at the first call.

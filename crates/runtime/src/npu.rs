@@ -8,8 +8,10 @@
 //! What crosses between steps is bf16 `[n_rows, width]`, as the slots say; host steps compute in
 //! f32 within a step. Prompts are padded to the length of a plan with the end token. Attention is
 //! causal and everything else goes by rows, so what the padding holds changes no bit at a real position
-//! (seed 000 A6); its keys and values are not kept. Plans of different lengths may differ in the last
-//! bits: flash attention deals its keys to the cascade's stages by the plan's length.
+//! (seed 000 A6); its keys and values are not kept. Nor does the plan's length: flash attention has the
+//! same tiles of keys and the same deal of them at every bucket and at every length of whole tiles, so
+//! a padded prompt and an unpadded one have the same bits. Later chunks see the cache, on the host or
+//! by a mapping of its own, whose order of sums is another one.
 
 mod attention;
 mod check;

@@ -26,6 +26,7 @@
 //! [`Link::Neighbour`]: crate::program::Link::Neighbour
 //! [`Order::Sequential`]: crate::program::Order::Sequential
 
+mod actor;
 mod block;
 mod call;
 mod code;
@@ -39,14 +40,16 @@ mod motion;
 mod network;
 mod shim;
 mod stage;
+mod wire;
 
 pub use counters::{Counters, LaunchCounters};
 pub use fault::{Fault, Site, Waiting};
 
 use crate::program::{Flat, Order, Program};
+use actor::{Actor, Kind};
 use context::{Context, Trouble};
 use millrace_kernels::Cpu;
-use network::{Actor, Kind, Network, own};
+use network::{Network, own};
 use std::sync::{Mutex, PoisonError};
 
 /// How to run.
@@ -64,6 +67,12 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
+    /// Most units that the launch at hand may take.
+    fn max_units(&self) -> u64 {
+        self.stop_after
+            .map_or(self.max_units, |n| n.min(self.max_units))
+    }
+
     /// Limits that no program for a real array reaches.
     pub fn new(cpu: &'a Cpu) -> Options<'a> {
         Options {
@@ -121,7 +130,7 @@ fn check_buffers(program: &Program, buffers: &[Vec<u8>]) -> Result<(), Fault> {
 fn see<'a>(
     program: &'a Program,
     flat: &'a Flat<'a>,
-    ddr: &'a [Vec<u8>],
+    ddr: &'a [&'a [u8]],
     options: &Options<'a>,
     last_point: u64,
 ) -> Context<'a> {
@@ -131,7 +140,45 @@ fn see<'a>(
         ddr,
         cpu: options.cpu,
         last_point,
+        max_units: options.max_units(),
     }
+}
+
+/// The slots of a launch: those that it writes, and those that stay as they are and can be lent.
+struct Ddr<'a> {
+    lent: Vec<Option<&'a [u8]>>,
+    written: Vec<Option<&'a mut [u8]>>,
+}
+
+impl<'a> Ddr<'a> {
+    fn new(flat: &Flat<'_>, buffers: &'a mut [Vec<u8>]) -> Ddr<'a> {
+        let mut is_written = vec![false; buffers.len()];
+        for transfer in flat.transfers.iter().filter(|transfer| !transfer.reads) {
+            let slot = flat.launch.args.get(transfer.decl.arg);
+            if let Some(is_written) = slot.and_then(|&slot| is_written.get_mut(slot)) {
+                *is_written = true;
+            }
+        }
+        let (mut lent, mut written) = (Vec::new(), Vec::new());
+        for (buffer, is_written) in buffers.iter_mut().zip(is_written) {
+            if is_written {
+                lent.push(None);
+                written.push(Some(&mut buffer[..]));
+            } else {
+                lent.push(Some(&buffer[..]));
+                written.push(None);
+            }
+        }
+        Ddr { lent, written }
+    }
+}
+
+/// The bytes of every slot at this moment.
+fn now<'s>(lent: &[Option<&'s [u8]>], written: &'s [Option<&mut [u8]>]) -> Vec<&'s [u8]> {
+    let slots = lent.iter().zip(written);
+    slots
+        .map(|(lent, written)| (*lent).or(written.as_deref()).unwrap_or_default())
+        .collect()
 }
 
 fn run_launch(
@@ -166,18 +213,14 @@ fn run_launch(
         point: trouble.point,
         problem: trouble.problem,
     };
-    let mut network = Network::new(flat).map_err(cannot)?;
+    let Ddr { lent, mut written } = Ddr::new(flat, buffers);
+    let mut network = Network::new(flat, &lent).map_err(cannot)?;
     let mut n_rounds = 0;
-    let (mut ran, mut touched) = (Vec::new(), Vec::new());
+    let mut ran = Vec::new();
     loop {
         ran.clear();
-        // Shims first and stages last, by their numbers: what takes long begins first, so the
-        // threads end together.
-        for (i, actor) in network.actors.iter_mut().enumerate().rev() {
-            if own(actor).is_runnable {
-                ran.push(i);
-            }
-        }
+        let clusters = network.clusters.iter_mut().enumerate();
+        ran.extend(clusters.filter_map(|(i, cluster)| own(cluster).is_runnable().then_some(i)));
         if ran.is_empty() {
             if sequential && network.is_past(last_point) && last_point < u64::MAX - 1 {
                 last_point += 1;
@@ -189,42 +232,41 @@ fn run_launch(
             break;
         }
         n_rounds += 1;
-        one_round(
-            &network,
-            &ran,
-            &see(program, flat, buffers, options, last_point),
-        );
+        let slots = now(&lent, &written);
+        let ctx = see(program, flat, &slots, options, last_point);
+        one_round(&network, &ran, &ctx);
         for &i in &ran {
-            if let Some(trouble) = own(&mut network.actors[i]).trouble.take() {
+            if let Some(trouble) = own(&mut network.clusters[i]).trouble.take() {
                 return Err(cannot(trouble));
             }
         }
-        network.exchange(&ran, &mut touched);
-        write_back(&mut network, buffers, options.cpu);
-        let max_units = options
-            .stop_after
-            .map_or(options.max_units, |n| n.min(options.max_units));
-        if network.totals().1 > max_units {
+        network.exchange(&ran);
+        write_back(&mut network, &mut written, options.cpu);
+        let max_units = options.max_units();
+        if network.spent() > max_units {
+            let slots = now(&lent, &written);
             return Err(Fault::Budget {
                 launch: launch.clone(),
                 max_units,
-                running: network.running(&see(program, flat, buffers, options, last_point)),
+                running: network.running(&see(program, flat, &slots, options, last_point)),
             });
         }
     }
-    network.verdict(&see(program, flat, buffers, options, last_point))?;
-    let (mut counters, n_units) = network.totals();
-    (counters.n_rounds, counters.n_units) = (n_rounds, n_units);
-    Ok(counters)
+    let slots = now(&lent, &written);
+    network.verdict(&see(program, flat, &slots, options, last_point))?;
+    Ok(LaunchCounters {
+        n_rounds,
+        ..network.totals()
+    })
 }
 
-/// Runs the actors that can go on, on all threads.
+/// Runs the clusters that can go on, on all threads.
 fn one_round(network: &Network<'_>, ran: &[usize], ctx: &Context<'_>) {
     ctx.cpu.pool().run(ran.len(), &|i| {
-        let mut actor = network.actors[ran[i]]
+        let mut cluster = network.clusters[ran[i]]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        actor.step(ctx);
+        cluster.step(ctx);
     });
 }
 
@@ -235,42 +277,39 @@ struct Write<'a, 'p> {
     base: usize,
 }
 
-/// Writes what has arrived at the shims to DDR: in parallel where the targets do not overlap, else
-/// in order.
-fn write_back(network: &mut Network<'_>, buffers: &mut [Vec<u8>], cpu: &Cpu) {
-    let mut writers: Vec<(usize, std::ops::Range<usize>, &mut Actor<'_>)> = network
-        .actors
-        .iter_mut()
-        .map(own)
-        .filter_map(|actor| {
-            let Kind::Writer(shim) = &actor.kind else {
-                return None;
-            };
-            let (slot, range) = shim.target(actor.receivers.first()?)?;
-            Some((slot, range, actor))
-        })
-        .collect();
-    if writers.is_empty() {
-        return;
+/// Bytes that are not worth handing to other threads.
+const FEW_BYTES: usize = 64 << 10;
+
+/// Writes what has arrived at the shims to DDR: in parallel where the targets do not overlap and
+/// there is much, else in order.
+fn write_back(network: &mut Network<'_>, slots: &mut [Option<&mut [u8]>], cpu: &Cpu) {
+    let mut writers: Vec<(usize, std::ops::Range<usize>, &mut Actor<'_>)> = Vec::new();
+    let mut n_bytes = 0;
+    for actor in network.clusters.iter_mut().flat_map(|c| &mut own(c).actors) {
+        if let Kind::Writer(shim) = &actor.kind
+            && let Some(from) = actor.receivers.first()
+            && let Some((slot, range)) = shim.target(from)
+        {
+            n_bytes += from.inbox.iter().map(|p| p.block.len()).sum::<usize>();
+            writers.push((slot, range, actor));
+        }
     }
     writers.sort_by_key(|(slot, range, _)| (*slot, range.start));
     let disjoint = writers
         .windows(2)
         .all(|w| w[0].0 != w[1].0 || w[0].1.end <= w[1].1.start);
-    if !disjoint {
+    if !disjoint || n_bytes <= FEW_BYTES {
         for (slot, _, actor) in writers {
-            write(Write {
-                actor,
-                to: &mut buffers[slot],
-                base: 0,
-            });
+            if let Some(to) = slots.get_mut(slot).and_then(Option::as_deref_mut) {
+                write(Write { actor, to, base: 0 });
+            }
         }
         return;
     }
     let mut jobs = Vec::with_capacity(writers.len());
     let mut writers = writers.into_iter().peekable();
-    for (number, buffer) in buffers.iter_mut().enumerate() {
-        let (mut rest, mut base) = (&mut buffer[..], 0);
+    for (number, buffer) in slots.iter_mut().enumerate() {
+        let (mut rest, mut base) = (buffer.as_deref_mut().unwrap_or_default(), 0);
         while let Some((_, range, actor)) = writers.next_if(|(slot, _, _)| *slot == number) {
             let (to, after) = rest.split_at_mut(range.end - base);
             jobs.push(Mutex::new(Some(Write {

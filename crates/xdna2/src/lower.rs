@@ -48,6 +48,7 @@
 
 mod alias;
 mod assemble;
+mod cached;
 mod check;
 mod error;
 mod feature;
@@ -62,11 +63,12 @@ mod store;
 mod tiling;
 
 pub use alias::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
+pub use cached::{AttentionTimes, attention_times, cache_rows, key_bucket, position_slot};
 pub use error::LowerError;
 pub use feature::{Feature, Features};
 pub use layout::{TableRows, WeightLayout, rope_table};
 pub use plan::{
-    Binding, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place, Placement,
+    Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place, Placement,
     Plan, PlannedProgram, Step,
 };
 
@@ -104,13 +106,20 @@ pub enum Mode {
     Best,
 }
 
-/// Who computes attention in a prefill. In decode it is always the host: flash attention takes as
-/// many queries as keys.
+/// Who computes attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionOn {
     /// The array where the mapping takes the shape, the host otherwise. Keys are those of this
-    /// plan's tokens, so it serves the first chunk of a prompt.
+    /// plan's tokens, so it serves the first chunk of a prompt; in decode it is the host.
     Device,
+    /// For any chunk, and in decode: the array over the cache with [`Feature::CachedAttention`] in
+    /// layers where that is faster ([`attention_times`]), the host otherwise.
+    Cached {
+        /// Keys that a pass reads at least, its own among them: a [`key_bucket`].
+        n_keys: u64,
+        /// Rows of the cache: [`cache_rows`].
+        max_tokens: u64,
+    },
     /// The host, on the whole cache: any chunk of a prompt.
     Host,
 }
@@ -122,7 +131,7 @@ pub struct Options {
     pub features: Features,
     /// Tokens of a prefill; shorter prompts are padded to it. Decode takes one at a time.
     pub n_tokens: u64,
-    /// Who computes attention in a prefill.
+    /// Who computes attention.
     pub attention: AttentionOn,
 }
 

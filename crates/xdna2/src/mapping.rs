@@ -35,6 +35,7 @@ mod parts;
 mod rowwise;
 mod streaming;
 
+pub(crate) use cached_attention::{n_keys_unit, position_digits};
 pub use compare::{Comparison, Difference, compare};
 
 use crate::{Machine, Profile, Program};

@@ -230,6 +230,16 @@ pub(crate) struct Plans {
 
 impl Plans {
     fn new(graph: &Graph, machine: &Machine, work: &Work) -> Result<Plans, LowerError> {
+        let passes = work.chunks().into_iter().map(|c| c.first + c.n_padded);
+        let n_ctx = passes.fold(work.context + 1, u64::max);
+        let max_tokens = lower::cache_rows(graph, machine, lower::key_bucket(n_ctx));
+        let cached = |n_keys| match work.features.has(Feature::CachedAttention) {
+            true => AttentionOn::Cached {
+                n_keys: lower::key_bucket(n_keys),
+                max_tokens,
+            },
+            false => AttentionOn::Host,
+        };
         let mut known: Vec<Options> = Vec::new();
         let mut plans = Vec::new();
         let mut prefill = Vec::new();
@@ -237,10 +247,10 @@ impl Plans {
             let options = Options {
                 features: work.features,
                 n_tokens: chunk.n_padded,
-                // Attention on the array sees the keys of its own chunk.
+                // Flash attention sees the keys of its own chunk.
                 attention: match chunk.first {
                     0 => AttentionOn::Device,
-                    _ => AttentionOn::Host,
+                    first => cached(first + chunk.n_padded),
                 },
             };
             let plan = match known.iter().position(|o| *o == options) {
@@ -256,7 +266,7 @@ impl Plans {
         let options = Options {
             features: work.features,
             n_tokens: 1,
-            attention: AttentionOn::Device,
+            attention: cached(work.context + 1),
         };
         let decode = lower::decode(graph, machine, &options)?;
         Ok(Plans {

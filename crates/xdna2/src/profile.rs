@@ -81,8 +81,20 @@ pub struct Dispatch {
     /// Loading one core's program, in a dispatch of more than one herd: it is then an ELF that
     /// configures the array anew for every launch. The cores of a single herd stay loaded.
     pub core_load_ns: f64,
+    /// What a launch of such a dispatch costs at least, however few its cores.
+    pub launch_ns: f64,
     /// A grid point of a sequential launch: its tokens are awaited and its tasks issued.
     pub point_ns: f64,
+}
+
+impl Dispatch {
+    /// Configuring the array for a launch on so many cores, in a dispatch of so many herds.
+    pub fn load_ns(&self, n_cores: usize, n_herds: usize) -> f64 {
+        match n_herds {
+            0 | 1 => 0.0,
+            _ => (n_cores as f64 * self.core_load_ns).max(self.launch_ns),
+        }
+    }
 }
 
 /// Cores.

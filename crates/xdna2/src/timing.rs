@@ -13,7 +13,7 @@
 //! | stage | a fill takes a free block, a drain a full one, in order |
 //! | core | one instruction stream; calls take [`Cycles::of`](crate::profile::Cycles::of) their work |
 //! | grid point | sequential launches await the last write, then pay the point's cost |
-//! | dispatch | the call, and loading the cores where a dispatch has more than one herd |
+//! | dispatch | the call, and configuring every launch where a dispatch has more than one herd |
 //!
 //! The closed forms of [`closed`] agree with it in steady state (tested).
 
@@ -250,9 +250,7 @@ pub fn predict_with(
     let mut total_ns = 0.0;
     for (number, launch) in program.launches.iter().enumerate() {
         let flat = Flat::new(launch)?;
-        if n_herds > 1 {
-            dispatch_ns += flat.cores.len() as f64 * profile.dispatch.core_load_ns;
-        }
+        dispatch_ns += profile.dispatch.load_ns(flat.cores.len(), n_herds);
         let spans_left = options.trace_spans.saturating_sub(trace.len());
         let options = Options {
             trace_spans: spans_left,

@@ -1,6 +1,7 @@
 //! Which exit code each library's errors mean.
 
 use super::{Exit, Failure};
+use millrace_npu::DeviceError;
 
 impl From<millrace_format::Error> for Failure {
     fn from(error: millrace_format::Error) -> Failure {
@@ -43,9 +44,26 @@ impl From<millrace_runtime::npu::NpuError> for Failure {
         match error {
             NpuError::Runtime(error) => error.into(),
             NpuError::Lower(_) => Failure::new(Exit::BadInput, error.to_string()),
-            // The device tried and could not.
-            _ => Failure::new(Exit::Failed, error.to_string()),
+            _ => Failure::new(
+                error.device().map_or(Exit::Failed, of_device),
+                error.to_string(),
+            ),
         }
+    }
+}
+
+/// What a device's error means.
+fn of_device(error: &DeviceError) -> Exit {
+    match error {
+        // More was asked for than the device has, as with a cache beyond the memory.
+        DeviceError::OutOfMemory { .. } | DeviceError::BufferTooLarge { .. } => Exit::Usage,
+        // The system, not the program.
+        DeviceError::NotPinned { .. }
+        | DeviceError::Lost { .. }
+        | DeviceError::Stale { .. }
+        | DeviceError::Driver(_) => Exit::Io,
+        // The device tried and could not.
+        _ => Exit::Failed,
     }
 }
 
@@ -65,6 +83,40 @@ impl From<millrace_xdna2::compile::CompileError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_fail_by_what_was_asked_by_the_system_or_by_the_program() {
+        use millrace_npu::{CacheError, ErrorPlace};
+        let of = |error: DeviceError| {
+            let error = millrace_runtime::npu::NpuError::Call {
+                call: 1,
+                n_calls: 2,
+                set: "L0".into(),
+                error: CacheError::Alloc {
+                    program: "p".into(),
+                    slot: "w".into(),
+                    error,
+                },
+            };
+            Failure::from(error).exit
+        };
+        let out_of_memory = DeviceError::OutOfMemory {
+            asked_bytes: 2,
+            available_bytes: 1,
+        };
+        assert_eq!(of(out_of_memory), Exit::Usage);
+        let lost = DeviceError::Lost {
+            device: "npu".into(),
+            place: None,
+        };
+        assert_eq!(of(lost), Exit::Io);
+        let timeout = DeviceError::Timeout {
+            place: Box::new(ErrorPlace::of("p")),
+            after_ns: 1,
+            reason: String::new(),
+        };
+        assert_eq!(of(timeout), Exit::Failed);
+    }
 
     #[test]
     fn what_was_asked_and_what_was_read_differ() {

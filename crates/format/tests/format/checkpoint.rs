@@ -255,3 +255,31 @@ fn embedded_bytes() {
     let error = Checkpoint::from_static("demo", b"GGUF").unwrap_err();
     is_error(&error, "Truncated", &["demo", "truncated"]);
 }
+
+/// Pages that were read and released leave memory, and hold the same bytes when they are read again.
+#[cfg(target_os = "linux")]
+#[test]
+fn released_pages_leave_memory_and_come_back() {
+    const LEN: usize = 1 << 20;
+    let dir = TempDir::new().unwrap();
+    let content: Vec<u8> = (0..4 * LEN).map(|i| (i % 251) as u8).collect();
+    let header = format!("{{{}}}", f32_entry("t", LEN, 0));
+    write(dir.path(), "m.safetensors", safetensors(&header, &content));
+    let path = dir.path().join("m.safetensors");
+    let model = Checkpoint::open(&path).unwrap();
+    let bytes = model.require("t").unwrap().bytes;
+    let resident_kib = || -> usize {
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let ours = maps.split(path.to_str().unwrap()).nth(1).unwrap();
+        let rss = ours.lines().find_map(|l| l.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches("kB").trim().parse().unwrap()
+    };
+    assert!(bytes == content);
+    assert!(resident_kib() >= 4 * LEN / 1024);
+    model.release("t", 2 * LEN..4 * LEN);
+    assert!((2 * LEN / 1024..3 * LEN / 1024).contains(&resident_kib()));
+    model.release("t", 0..usize::MAX);
+    assert!(resident_kib() < LEN / 1024);
+    model.release("no such tensor", 0..1);
+    assert!(bytes == content);
+}

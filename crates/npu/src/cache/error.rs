@@ -55,6 +55,16 @@ pub enum CacheError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device gives no buffer for a slot.
+    #[error("slot `{slot}` of program `{program}`: {error}")]
+    Alloc {
+        /// The program.
+        program: String,
+        /// The slot.
+        slot: String,
+        /// Why.
+        error: DeviceError,
+    },
     /// The wrong number of arguments.
     #[error("program `{program}` has {expected} slots, {found} arguments are given")]
     Arguments {
@@ -134,4 +144,14 @@ pub enum CacheError {
         /// Slots of the set; 0 where nothing was allocated.
         n_slots: usize,
     },
+}
+
+impl CacheError {
+    /// What the device says; `None` where it was not asked.
+    pub fn device(&self) -> Option<&DeviceError> {
+        match self {
+            CacheError::Device(error) | CacheError::Alloc { error, .. } => Some(error),
+            _ => None,
+        }
+    }
 }

@@ -119,9 +119,14 @@ impl BufferSet {
         Ok(set)
     }
 
-    fn make(&mut self, device: &dyn Device, slot: &Slot) -> Result<Arc<Buffer>, DeviceError> {
+    fn make(&mut self, device: &dyn Device, slot: &Slot) -> Result<Arc<Buffer>, CacheError> {
         let size_bytes = slot.size_bytes().unwrap_or(u64::MAX);
-        let buffer = device.alloc(size_bytes, slot.role.into())?;
+        let buffer = device.alloc(size_bytes, slot.role.into());
+        let buffer = buffer.map_err(|error| CacheError::Alloc {
+            program: self.name.clone(),
+            slot: slot.name.clone(),
+            error,
+        })?;
         self.allocated_bytes += size_bytes;
         Ok(buffer)
     }

@@ -14,8 +14,8 @@ use super::{NpuError, NpuModel, Observation, Observer};
 use half::bf16;
 use millrace_model::graph::{Graph, Node, ValueId};
 use millrace_npu::Role;
-use millrace_xdna2::lower::{Binding, LogicalLaunch, Phase, Step};
-use rule::Rule;
+use millrace_xdna2::lower::{Binding, CachePart, LogicalLaunch, Phase, Step};
+use rule::{Operation, Rule};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -176,16 +176,19 @@ impl Look<'_> {
         self.moved(state)?;
         let graph = self.graph();
         let values = plan.slot_values(step, graph);
-        for (number, range) in plan.nodes_at(step) {
-            let launches = plan.programs[call.program].launches.get(range);
-            let node = graph.nodes.get(number);
-            let (Some(launches), Some(node)) = (launches, node) else {
-                return Err(NpuError::plan(&call.set, "a node beyond the graph"));
+        let mut seen = HashSet::new();
+        for (launch, nodes) in plan.launches_at(step) {
+            let Some(launch) = plan.programs[call.program].launches.get(launch) else {
+                return Err(NpuError::plan(&call.set, "a launch beyond its program"));
             };
-            state.summary.n_ops += 1;
-            for launch in launches {
+            for part in 0..launch.results().len() {
+                // Parts of the head are all one node's.
+                let number = nodes[part.min(nodes.len() - 1)];
+                if seen.insert(number) {
+                    state.summary.n_ops += 1;
+                }
                 if state.summary.finding.is_none() {
-                    self.op(number, node, launch, &values, state)?;
+                    self.op(number, launch, part, &values, state)?;
                 }
             }
         }
@@ -268,20 +271,23 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// One launch of an op.
+    /// A result of a launch.
     fn op(
         &self,
         number: usize,
-        node: &Node,
         launch: &LogicalLaunch,
+        part: usize,
         values: &[Option<ValueId>],
         state: &mut State,
     ) -> Result<(), NpuError> {
-        let result = launch.result();
-        let Some(slot) = result else {
-            return Err(NpuError::plan(&launch.name, "a launch without slots"));
+        let (node, slot) = (self.graph().nodes.get(number), launch.results().get(part));
+        let (Some(node), Some(&slot)) = (node, slot) else {
+            return Err(NpuError::plan(
+                &launch.name,
+                "a launch without a node or slots",
+            ));
         };
-        let rule = match self.rule(node, launch, values)? {
+        let rule = match self.rule(node, launch, part, values)? {
             Ok(rule) => rule,
             Err(reason) => {
                 state.summary.unchecked.insert(node.label, reason);
@@ -318,35 +324,43 @@ impl Look<'_> {
         &self,
         node: &Node,
         launch: &LogicalLaunch,
+        part: usize,
         values: &[Option<ValueId>],
     ) -> Result<Result<Rule, String>, NpuError> {
-        let slots = || launch.slots.iter().copied();
-        let holds = |value: &ValueId| slots().find(|s| values.get(*s) == Some(&Some(*value)));
         let bindings = &self.seen.call.bindings;
-        let parameter = slots().find(|s| {
-            matches!(
-                bindings[*s],
-                Binding::Weight { .. } | Binding::RopeTable { .. }
-            )
-        });
+        let slots = || launch.slots.iter().copied();
         let mut operands = Vec::new();
-        for input in &node.inputs {
-            let Some(slot) = holds(input) else {
+        for (input, value) in node.inputs.iter().enumerate() {
+            let cached = |slot: &usize| match (&bindings[*slot], input) {
+                (Binding::Cache { of, .. }, 1) => *of == CachePart::Keys,
+                (Binding::Cache { of, .. }, 2) => *of == CachePart::Values,
+                _ => false,
+            };
+            let holds = |slot: &usize| values.get(*slot) == Some(&Some(*value));
+            let Some(slot) = slots().find(cached).or_else(|| slots().find(holds)) else {
                 return Ok(Err(format!("`{}` takes other operands", launch.mapping)));
             };
             operands.push(self.values(slot)?);
         }
-        let binding = parameter.map(|slot| &bindings[slot]);
-        let parameter = match parameter {
-            Some(slot) => self.values(slot)?,
-            None => Vec::new(),
+        let is_parameter = |slot: &usize| {
+            matches!(
+                bindings[*slot],
+                Binding::Weight { .. } | Binding::RopeTable { .. }
+            )
         };
+        let parameter = slots().filter(is_parameter).nth(part);
+        let weights = parameter.map(|slot| self.values(slot)).transpose()?;
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
-        let widths: Vec<usize> = widths.collect();
-        let n_rows = self.n_rows(node.output);
-        Ok(Rule::new(
-            node, launch, binding, operands, parameter, &widths, n_rows,
-        ))
+        Ok(Rule::new(&Operation {
+            node,
+            launch,
+            parameter: parameter.map(|slot| &bindings[slot]),
+            operands,
+            weights: weights.unwrap_or_default(),
+            widths: widths.collect(),
+            n_rows: self.n_rows(node.output),
+            first: self.seen.first,
+        }))
     }
 
     fn report(

@@ -1,6 +1,7 @@
 //! What can go wrong on the way through an NPU.
 
-use millrace_npu::{CacheError, ContainerError};
+use millrace_npu::{CacheError, ContainerError, DeviceError};
+use millrace_xdna2::compile::CompileError;
 use millrace_xdna2::lower::LowerError;
 
 /// Why a model does not load, or a pass does not end.
@@ -48,10 +49,27 @@ pub enum NpuError {
 }
 
 impl NpuError {
+    /// What the device says; `None` where it was not asked.
+    pub fn device(&self) -> Option<&DeviceError> {
+        match self {
+            NpuError::Cache(error) | NpuError::Call { error, .. } => error.device(),
+            _ => None,
+        }
+    }
+
     pub(super) fn plan(place: impl Into<String>, problem: impl Into<String>) -> NpuError {
         NpuError::Plan {
             place: place.into(),
             problem: problem.into(),
+        }
+    }
+}
+
+impl From<CompileError> for NpuError {
+    fn from(error: CompileError) -> NpuError {
+        match error {
+            CompileError::Lower(error) => NpuError::Lower(error),
+            CompileError::Container { program, error } => NpuError::Container { program, error },
         }
     }
 }

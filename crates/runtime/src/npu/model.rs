@@ -9,12 +9,14 @@ use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_npu::cache::{CacheStats, Memory};
 use millrace_npu::{Container, Device, ProgramCache, Provenance, Traffic};
+use millrace_xdna2::compile::compile;
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, rope_table,
+    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, Phase, rope_table,
 };
 use millrace_xdna2::{Machine, Profile};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Tokens that a prefill is padded to without [`Feature::Buckets`] (seed 000 A5).
@@ -32,6 +34,9 @@ pub struct NpuOptions {
     pub n_threads: Option<usize>,
     /// Forces an instruction-set level; `None` takes the best.
     pub level: Option<Level>,
+    /// Folder where compiled programs are kept from one run to the next, shared with others;
+    /// where it cannot be made, and with `None`, they are kept in memory.
+    pub programs: Option<PathBuf>,
     /// Tokens that every prefill is padded to; `None` takes the least of [`lower::BUCKETS`]
     /// that fits with [`Feature::Buckets`], and 2,048 without. Longer prompts go in chunks.
     pub prefill_tokens: Option<u64>,
@@ -44,6 +49,7 @@ impl Default for NpuOptions {
             n_ctx: None,
             n_threads: None,
             level: None,
+            programs: None,
             prefill_tokens: None,
         }
     }
@@ -65,6 +71,13 @@ impl NpuOptions {
             level: self.level,
         })?)
     }
+}
+
+/// Where programs are kept.
+fn programs(device: Arc<dyn Device>, options: &NpuOptions) -> ProgramCache {
+    let folder = options.programs.as_ref();
+    let kept = folder.and_then(|dir| ProgramCache::with_directory(device.clone(), dir).ok());
+    kept.unwrap_or_else(|| ProgramCache::new(device))
 }
 
 /// A model on a device.
@@ -118,7 +131,8 @@ impl NpuModel {
         options: NpuOptions,
     ) -> Result<NpuModel, NpuError> {
         let graph = &model.model().graph;
-        let plan = lower::decode(graph, &machine, &options.plan(1))?;
+        let cache = programs(device, &options);
+        let decode = compile(&cache, graph, &machine, Phase::Decode, &options.plan(1))?;
         let config = &model.model().config;
         let default_ctx = config.context_length.min(EngineOptions::DEFAULT_MAX_CTX);
         let n_ctx = options.n_ctx.unwrap_or(default_ctx);
@@ -130,11 +144,11 @@ impl NpuModel {
             }));
         }
         let alias = options.features.has(Feature::Alias);
-        let decode = Prepared::new(plan, graph, alias, |call, _| call.set.clone())?;
+        let decode = Prepared::new(decode, graph, alias, |call, _| call.set.clone())?;
         let end_token = model.tokenizer().ok().and_then(|tokenizer| tokenizer.eos());
         let npu = NpuModel {
             cpu: options.cpu()?,
-            cache: ProgramCache::new(device),
+            cache,
             vectors: decode_vectors(&model, &model.model().graph)?,
             decode: Arc::new(decode),
             prefill: Mutex::default(),
@@ -197,6 +211,22 @@ impl NpuModel {
         *lock(&self.loaded)
     }
 
+    /// Loads programs and fills buffers anew, after the device was lost and is back
+    /// ([`DeviceError::is_loss`](millrace_npu::DeviceError::is_loss)). Sessions keep what they
+    /// have, which is the host's, and go on from their last complete step.
+    ///
+    /// # Errors
+    /// What the device says; it may be called again.
+    pub fn reload(&self) -> Result<(), NpuError> {
+        let _turn = self.turn();
+        self.cache.reset();
+        lock(&self.tables).clear();
+        for prepared in lock(&self.prefill).values().chain([&self.decode]) {
+            *lock(&prepared.filled) = false;
+        }
+        self.fill(&self.decode, 0)
+    }
+
     /// The token that pads prompts.
     pub(super) fn pad(&self) -> u32 {
         self.pad
@@ -230,11 +260,13 @@ impl NpuModel {
                 let mut options = self.options.plan(n_tokens);
                 options.attention = attention;
                 let graph = &self.model.model().graph;
-                let plan = lower::prefill(graph, &self.machine, &options)?;
+                let machine = &self.machine;
+                let compiled = compile(&self.cache, graph, machine, Phase::Prefill, &options)?;
                 let alias = self.features().has(Feature::Alias);
                 let suffix = match attention {
-                    AttentionOn::Device => "",
-                    AttentionOn::Host => "+",
+                    AttentionOn::Device => String::new(),
+                    AttentionOn::Host => "+".to_owned(),
+                    AttentionOn::Cached { n_keys, .. } => format!("+{n_keys}"),
                 };
                 let key = |call: &Call, container: &Container| {
                     // The head is decode's, buffers included, where those hold nothing else.
@@ -243,7 +275,7 @@ impl NpuModel {
                         false => format!("{}@{n_tokens}{suffix}", call.set),
                     }
                 };
-                let prepared = Arc::new(Prepared::new(plan, graph, alias, key)?);
+                let prepared = Arc::new(Prepared::new(compiled, graph, alias, key)?);
                 plans.insert((n_tokens, attention), prepared.clone());
                 prepared
             }

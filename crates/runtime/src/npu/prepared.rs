@@ -3,9 +3,8 @@
 use super::NpuError;
 use millrace_model::graph::{Graph, ValueId};
 use millrace_npu::Container;
-use millrace_xdna2::lower::{
-    Binding, BufferKind, Buffers, Call, HostMove, Plan, PlannedProgram, SlotUse, Step,
-};
+use millrace_xdna2::compile::Compiled;
+use millrace_xdna2::lower::{Binding, BufferKind, Buffers, Call, HostMove, Plan, SlotUse, Step};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -26,20 +25,14 @@ pub(super) struct Prepared {
 impl Prepared {
     /// `alias` as for [`Buffers::of`]; `key` names the buffer set of a call of that program.
     pub(super) fn new(
-        plan: Plan,
+        compiled: Compiled,
         graph: &Graph,
         alias: bool,
         key: impl Fn(&Call, &Container) -> String,
     ) -> Result<Prepared, NpuError> {
-        let pack = |planned: &PlannedProgram| {
-            let packed = planned.program.to_container().map(Arc::new);
-            packed.map_err(|error| NpuError::Container {
-                program: planned.program.name.clone(),
-                error,
-            })
-        };
-        let programs = plan.programs.iter();
-        let containers = programs.map(pack).collect::<Result<Vec<_>, _>>()?;
+        let Compiled {
+            plan, containers, ..
+        } = compiled;
         let mut keys = Vec::new();
         for call in plan.calls() {
             let container = containers.get(call.program);

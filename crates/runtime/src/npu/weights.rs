@@ -30,7 +30,8 @@ pub(super) fn as_bf16(
     Ok(())
 }
 
-/// Writes a weight as its slot wants it. Nothing of the matrix is held besides a few rows a thread.
+/// Writes a weight as its slot wants it. Nothing of the matrix is held besides a few rows a thread; the
+/// pages of the file that it was read from are given back.
 pub(super) fn fill(
     cpu: &Cpu,
     model: &LoadedModel,
@@ -69,6 +70,12 @@ pub(super) fn fill(
             keep(source.rows(i * BLOCK_ROWS, out))
         });
     }
+    let rows = match *layout {
+        WeightLayout::Rows { start, len, .. } => start..start + len,
+        _ => 0..spec.n,
+    };
+    let row_bytes = source.bytes.len() / spec.n.max(1);
+    model.release_weight(weight, rows.start * row_bytes..rows.end * row_bytes);
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(failed?)
 }

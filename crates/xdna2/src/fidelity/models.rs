@@ -164,9 +164,6 @@ fn outlier(id: &str) -> Option<&'static str> {
             "30 % slower in the program than the registry's own attention at that shape; half of it is the \
              layout's short bursts, of the rest no cause is known"
         }
-        "N0190" => {
-            "a later program after attention, of three fused launches, which no mapping here builds"
-        }
         "N1068" => {
             "exact at 131k, and the other models of PR 1993 at 1k are within 13 %; a builder of its own"
         }

@@ -70,12 +70,12 @@ pub(super) struct Work {
 /// A kernel and its shape.
 type Part = (&'static str, String);
 
-/// A simulated kernel: time of its launches, their herds and cores.
-#[derive(Clone, Copy, Debug)]
+/// A simulated kernel: time of its launches, their herds, and the cores of each.
+#[derive(Clone, Debug)]
 struct Kernel {
     ns: f64,
     herds: usize,
-    cores: usize,
+    cores: Vec<usize>,
 }
 
 /// Simulates kernels under one profile, each once.
@@ -131,13 +131,9 @@ impl<'a> Stack<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let dispatch = &self.profile.dispatch;
         let herds: usize = kernels.iter().map(|k| k.herds).sum();
-        let load_ns = if herds > 1 {
-            dispatch.core_load_ns
-        } else {
-            0.0
-        };
-        let launch_ns = |k: &Kernel| k.ns + k.cores as f64 * load_ns;
-        Ok(dispatch.call_ns + kernels.iter().map(launch_ns).sum::<f64>())
+        let load_ns = |&cores: &usize| dispatch.load_ns(cores, herds);
+        let launches_ns = |k: &Kernel| k.ns + k.cores.iter().map(load_ns).sum::<f64>();
+        Ok(dispatch.call_ns + kernels.iter().map(launches_ns).sum::<f64>())
     }
 
     /// Writing a call's buffers of a prompt's program, in nanoseconds. Attention's include its output,
@@ -241,7 +237,7 @@ impl<'a> Stack<'a> {
         Ok(Kernel {
             ns: timing.total_ns - timing.dispatch_ns,
             herds,
-            cores: timing.launches.iter().map(|l| l.cores.len()).sum(),
+            cores: timing.launches.iter().map(|l| l.cores.len()).collect(),
         })
     }
 }

@@ -1,9 +1,13 @@
 //! Buffers that hold blocks, local arrays and stages' contents.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Buffers begin at a cache line, so that vector loads do not straddle two.
 const ALIGN_BYTES: usize = 64;
+
+/// Lent parts begin at multiples of this; allocators give large buffers no less.
+const LENT_ALIGN_BYTES: usize = 16;
 
 /// Byte of memory that nobody has written: makes not-a-number of bf16 and of f32.
 const POISON: u8 = 0xff;
@@ -26,6 +30,13 @@ impl Block {
             words,
             len,
         }
+    }
+
+    /// A buffer with that content.
+    pub(super) fn copy_of(bytes: &[u8]) -> Block {
+        let mut block = Block::new(bytes.len());
+        block.bytes_mut().copy_from_slice(bytes);
+        block
     }
 
     /// A buffer of poison.
@@ -55,10 +66,59 @@ impl Block {
     }
 }
 
+/// What a block holds: a buffer of its own, or a part of a slot that nobody writes while the launch
+/// runs, lent by DDR instead of copied.
+#[derive(Clone, Debug)]
+pub(super) enum Content<'p> {
+    Own(Arc<Block>),
+    Lent(&'p [u8]),
+}
+
+impl<'p> Content<'p> {
+    pub(super) fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Content::Own(block) => block.bytes(),
+            Content::Lent(bytes) => bytes,
+        }
+    }
+
+    /// A part of it without a copy, where it is lent and the part aligned.
+    pub(super) fn lent(&self, part: Range<usize>) -> Option<Content<'p>> {
+        match self {
+            Content::Own(_) => None,
+            Content::Lent(bytes) => lend(bytes, part).map(Content::Lent),
+        }
+    }
+
+    /// The buffer, to be written; a copy where others read it.
+    pub(super) fn own_mut(&mut self) -> &mut Block {
+        if let Content::Lent(bytes) = self {
+            *self = Content::Own(Arc::new(Block::copy_of(bytes)));
+        }
+        match self {
+            Content::Own(block) => Arc::make_mut(block),
+            Content::Lent(_) => unreachable!("it was copied"),
+        }
+    }
+}
+
+/// A part of DDR that kernels can read in place: aligned for every element and vector load that
+/// they know.
+pub(super) fn lend(bytes: &[u8], part: Range<usize>) -> Option<&[u8]> {
+    let part = bytes.get(part)?;
+    (part.as_ptr() as usize)
+        .is_multiple_of(LENT_ALIGN_BYTES)
+        .then_some(part)
+}
+
 /// A block on its way, shared by the sinks of a broadcast.
 #[derive(Clone, Debug)]
-pub(super) struct Parcel {
-    pub(super) block: Arc<Block>,
+pub(super) struct Parcel<'p> {
+    pub(super) block: Content<'p>,
     /// Number of the grid point it belongs to.
     pub(super) point: u64,
 }

@@ -1,6 +1,6 @@
 //! A core's calls of tile kernels: operands found, checked and lent.
 
-use super::block::Block;
+use super::block::{Block, Content};
 use super::code::{CallStep, Signature};
 use super::context::{Context, Trouble};
 use super::core::{Core, Held};
@@ -11,13 +11,13 @@ use crate::tile::{Call, Shape};
 use millrace_npu::Element;
 use std::sync::Arc;
 
-impl Core<'_> {
+impl<'p> Core<'p> {
     /// Element type of an operand.
     fn element(
         &self,
         operand: Operand,
-        senders: &[Sender],
-        receivers: &[Receiver],
+        senders: &[Sender<'p>],
+        receivers: &[Receiver<'p>],
         ctx: &Context<'_>,
     ) -> Option<(Element, usize)> {
         let of_channel = |channel: usize| ctx.flat.channels[channel].decl.element;
@@ -39,8 +39,8 @@ impl Core<'_> {
     pub(super) fn call(
         &mut self,
         call: &CallStep<'_>,
-        senders: &[Sender],
-        receivers: &[Receiver],
+        senders: &[Sender<'p>],
+        receivers: &[Receiver<'p>],
         ctx: &Context<'_>,
         tally: &mut Tally,
     ) -> Result<(), Trouble> {
@@ -94,7 +94,7 @@ impl Core<'_> {
         // An operand both read and written is read as it was before the call.
         let copies: Vec<(Operand, Block)> = (inputs.iter())
             .filter(|input| outputs.contains(input))
-            .map(|input| (*input, self.content(*input).clone()))
+            .map(|input| (*input, Block::copy_of(self.content(*input))))
             .collect();
         let mut lent: Vec<Block> = outputs.iter().map(|output| self.lend(*output)).collect();
         (call.kernel.run)(&mut Call {
@@ -103,8 +103,7 @@ impl Core<'_> {
             inputs: (inputs.iter())
                 .map(|input| {
                     let copy = copies.iter().find(|(operand, _)| operand == input);
-                    copy.map_or_else(|| self.content(*input), |(_, copy)| copy)
-                        .bytes()
+                    copy.map_or_else(|| self.content(*input), |(_, copy)| copy.bytes())
                 })
                 .collect(),
             outputs: lent.iter_mut().map(Block::bytes_mut).collect(),
@@ -117,13 +116,13 @@ impl Core<'_> {
         Ok(())
     }
 
-    /// The buffer of an operand that has one.
-    fn content(&self, operand: Operand) -> &Block {
+    /// The bytes of an operand that has some.
+    fn content(&self, operand: Operand) -> &[u8] {
         match operand {
-            Operand::Local(local) => &self.locals[local],
+            Operand::Local(local) => self.locals[local].bytes(),
             Operand::Block(block) => match &self.held[usize::from(block)] {
-                Held::Taken(_, parcel) => &parcel.block,
-                Held::New(_, block) => block,
+                Held::Taken(_, parcel) => parcel.block.bytes(),
+                Held::New(_, block) => block.bytes(),
                 Held::Nothing => unreachable!("operands were looked up before"),
             },
         }
@@ -135,7 +134,7 @@ impl Core<'_> {
         match operand {
             Operand::Local(local) => std::mem::take(&mut self.locals[local]),
             Operand::Block(block) => match &mut self.held[usize::from(block)] {
-                Held::Taken(_, parcel) => std::mem::take(Arc::make_mut(&mut parcel.block)),
+                Held::Taken(_, parcel) => std::mem::take(parcel.block.own_mut()),
                 Held::New(_, block) => std::mem::take(block),
                 Held::Nothing => Block::default(),
             },
@@ -146,7 +145,7 @@ impl Core<'_> {
         match operand {
             Operand::Local(local) => self.locals[local] = content,
             Operand::Block(block) => match &mut self.held[usize::from(block)] {
-                Held::Taken(_, parcel) => parcel.block = Arc::new(content),
+                Held::Taken(_, parcel) => parcel.block = Content::Own(Arc::new(content)),
                 Held::New(_, block) => *block = content,
                 Held::Nothing => {}
             },

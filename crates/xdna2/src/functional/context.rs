@@ -13,10 +13,12 @@ pub(super) const QUANTUM: u64 = 1 << 22;
 pub(super) struct Context<'a> {
     pub(super) flat: &'a Flat<'a>,
     pub(super) slots: &'a [Slot],
-    pub(super) ddr: &'a [Vec<u8>],
+    pub(super) ddr: &'a [&'a [u8]],
     pub(super) cpu: &'a Cpu,
     /// Last grid point whose shim tasks may begin.
     pub(super) last_point: u64,
+    /// Units that the launch may take.
+    pub(super) max_units: u64,
 }
 
 /// A problem and where it is; the network adds the launch.
@@ -26,6 +28,18 @@ pub(super) struct Trouble {
     pub(super) site: Site,
     pub(super) point: Option<Vec<u32>>,
     pub(super) problem: String,
+}
+
+impl Trouble {
+    /// At neither core nor slot, nor any grid point.
+    pub(super) fn at(place: String, problem: impl Into<String>) -> Trouble {
+        Trouble {
+            place,
+            site: Site::default(),
+            point: None,
+            problem: problem.into(),
+        }
+    }
 }
 
 /// A core of the launch as a place on the array.

@@ -19,7 +19,7 @@ pub(super) struct Core<'p> {
     next: usize,
     loops: Vec<i64>,
     counts: Vec<i64>,
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<Held<'p>>,
     pub(super) locals: Vec<Block>,
     /// Operands that each call was last found to accept.
     pub(super) accepted: Vec<Signature>,
@@ -28,11 +28,11 @@ pub(super) struct Core<'p> {
 
 /// What a block name stands for.
 #[derive(Default)]
-pub(super) enum Held {
+pub(super) enum Held<'p> {
     #[default]
     Nothing,
     /// A block of the receiver at this position.
-    Taken(usize, Parcel),
+    Taken(usize, Parcel<'p>),
     /// A block for the sender at this position.
     New(usize, Block),
 }
@@ -99,8 +99,8 @@ impl<'p> Core<'p> {
     /// Runs until it blocks, ends, or has spent the round's units. Returns whether it can go on.
     pub(super) fn step(
         &mut self,
-        senders: &mut [Sender],
-        receivers: &mut [Receiver],
+        senders: &mut [Sender<'p>],
+        receivers: &mut [Receiver<'p>],
         ctx: &Context<'_>,
         tally: &mut Tally,
     ) -> Result<bool, Trouble> {
@@ -129,8 +129,8 @@ impl<'p> Core<'p> {
     fn run(
         &mut self,
         step: &Step<'_>,
-        senders: &mut [Sender],
-        receivers: &mut [Receiver],
+        senders: &mut [Sender<'p>],
+        receivers: &mut [Receiver<'p>],
         ctx: &Context<'_>,
         tally: &mut Tally,
     ) -> Result<Outcome, Trouble> {
@@ -205,7 +205,7 @@ impl<'p> Core<'p> {
         &mut self,
         named: (usize, &[Affine]),
         block: u8,
-        receivers: &mut [Receiver],
+        receivers: &mut [Receiver<'p>],
         ctx: &Context<'_>,
     ) -> Result<Outcome, Trouble> {
         let channel = self.channel(named, ctx)?;
@@ -226,7 +226,7 @@ impl<'p> Core<'p> {
         &mut self,
         named: (usize, &[Affine]),
         block: u8,
-        senders: &mut [Sender],
+        senders: &mut [Sender<'p>],
         ctx: &Context<'_>,
     ) -> Result<Outcome, Trouble> {
         let channel = self.channel(named, ctx)?;
@@ -249,7 +249,7 @@ impl<'p> Core<'p> {
     fn free(
         &mut self,
         block: u8,
-        receivers: &mut [Receiver],
+        receivers: &mut [Receiver<'p>],
         ctx: &Context<'_>,
     ) -> Result<(), Trouble> {
         match std::mem::take(&mut self.held[usize::from(block)]) {
@@ -263,7 +263,12 @@ impl<'p> Core<'p> {
         }
     }
 
-    fn put(&mut self, block: u8, senders: &mut [Sender], ctx: &Context<'_>) -> Result<(), Trouble> {
+    fn put(
+        &mut self,
+        block: u8,
+        senders: &mut [Sender<'p>],
+        ctx: &Context<'_>,
+    ) -> Result<(), Trouble> {
         let Held::New(at, mut buffer) = std::mem::take(&mut self.held[usize::from(block)]) else {
             return Err(self.trouble(format!("b{block} names no block that `new` gave"), ctx));
         };
@@ -291,15 +296,15 @@ impl<'p> Core<'p> {
             buffer = ordered;
         }
         senders[at].held -= 1;
-        senders[at].send(Arc::new(buffer), self.point);
+        senders[at].send_own(buffer, self.point);
         Ok(())
     }
 
     /// What it waits for.
     pub(super) fn waiting(
         &self,
-        senders: &[Sender],
-        receivers: &[Receiver],
+        senders: &[Sender<'_>],
+        receivers: &[Receiver<'_>],
         ctx: &Context<'_>,
     ) -> Option<Waiting> {
         if self.done {

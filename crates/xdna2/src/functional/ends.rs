@@ -1,7 +1,7 @@
 //! The two ends of a channel, each owned by one actor, so that actors run in parallel without
 //! sharing. Blocks and room travel between them at the end of a round.
 
-use super::block::{Block, Parcel};
+use super::block::{Block, Content, Parcel};
 use super::motion::Plan;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) fn max_in_flight(block_bytes: u64) -> usize {
 
 /// Where blocks begin.
 #[derive(Debug)]
-pub(super) struct Sender {
+pub(super) struct Sender<'p> {
     pub(super) channel: usize,
     pub(super) block_bytes: usize,
     /// Buffers of a core's end. A DMA engine has none: it reads its own memory when the sink has
@@ -32,7 +32,7 @@ pub(super) struct Sender {
     /// Blocks a DMA engine may make before the sinks have room, to save the host a round. They are
     /// copies of what its memory still holds: they count as sent when there is room.
     pub(super) ahead: usize,
-    pub(super) outbox: VecDeque<Parcel>,
+    pub(super) outbox: VecDeque<Parcel<'p>>,
     /// Blocks sent so far, with those made ahead.
     pub(super) sent: u64,
     /// How sinks that are cores store the stream, unless in order.
@@ -40,8 +40,8 @@ pub(super) struct Sender {
     pub(super) spare: Vec<Block>,
 }
 
-impl Sender {
-    pub(super) fn new(channel: usize, block_bytes: usize, buffers: Option<usize>) -> Sender {
+impl<'p> Sender<'p> {
+    pub(super) fn new(channel: usize, block_bytes: usize, buffers: Option<usize>) -> Sender<'p> {
         Sender {
             channel,
             block_bytes,
@@ -83,7 +83,7 @@ impl Sender {
     }
 
     /// Sends a block whose content is in stream order.
-    pub(super) fn send(&mut self, block: Arc<Block>, point: u64) {
+    pub(super) fn send(&mut self, block: Content<'p>, point: u64) {
         let block = match &self.reorder {
             None => block,
             Some(plan) => {
@@ -91,16 +91,22 @@ impl Sender {
                 stored.poison();
                 plan.scatter(0, stored.bytes_mut(), 0, block.bytes());
                 self.recycle(block);
-                Arc::new(stored)
+                Content::Own(Arc::new(stored))
             }
         };
         self.outbox.push_back(Parcel { block, point });
         self.sent += 1;
     }
 
+    /// Sends a buffer whose content is in stream order.
+    pub(super) fn send_own(&mut self, block: Block, point: u64) {
+        self.send(Content::Own(Arc::new(block)), point);
+    }
+
     /// Takes a buffer back once nobody else reads it.
-    pub(super) fn recycle(&mut self, block: Arc<Block>) {
-        if let Ok(block) = Arc::try_unwrap(block)
+    pub(super) fn recycle(&mut self, block: Content<'_>) {
+        if let Content::Own(block) = block
+            && let Ok(block) = Arc::try_unwrap(block)
             && block.len() == self.block_bytes
         {
             self.spare.push(block);
@@ -110,23 +116,23 @@ impl Sender {
 
 /// Where blocks end.
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(super) struct Receiver<'p> {
     pub(super) channel: usize,
     /// Buffers of a core's end.
     pub(super) buffers: Option<usize>,
     /// Blocks that a DMA engine is ready to take.
     pub(super) demand: usize,
-    pub(super) inbox: VecDeque<Parcel>,
+    pub(super) inbox: VecDeque<Parcel<'p>>,
     /// Blocks that `get` took and `free` has not given back.
     pub(super) borrowed: usize,
     /// Blocks received so far.
     pub(super) received: u64,
     /// Blocks done with, for the sender to use again.
-    pub(super) freed: Vec<Arc<Block>>,
+    pub(super) freed: Vec<Content<'p>>,
 }
 
-impl Receiver {
-    pub(super) fn new(channel: usize, buffers: Option<usize>) -> Receiver {
+impl<'p> Receiver<'p> {
+    pub(super) fn new(channel: usize, buffers: Option<usize>) -> Receiver<'p> {
         Receiver {
             channel,
             buffers,

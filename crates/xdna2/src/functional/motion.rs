@@ -81,6 +81,16 @@ impl Plan {
         self.n_blocks == 1 && self.range == (0..buffer_bytes) && self.is_contiguous()
     }
 
+    /// The bytes of the buffer that block `number` is, where they lie in order and together.
+    pub(super) fn contiguous(&self, number: i64) -> Option<Range<usize>> {
+        let nest = self.nest.as_ref()?;
+        if nest.rows.0 != 1 || !nest.middle.is_empty() {
+            return None;
+        }
+        let start = nest.start(self.walk.offset, number) as usize * self.element_bytes;
+        Some(start..start + nest.run_bytes)
+    }
+
     fn is_contiguous(&self) -> bool {
         matches!(self.walk.dims[..], [] | [(_, 1)])
     }
@@ -168,12 +178,7 @@ impl Plan {
 
     /// Calls `f` with the first byte of every row of a block.
     fn each_row(&self, nest: &Nest, number: i64, base: usize, mut f: impl FnMut(usize)) {
-        let mut at = self.walk.offset;
-        let mut rest = number;
-        for &(size, stride) in nest.outer.iter().rev() {
-            at += rest % size * stride;
-            rest /= size;
-        }
+        let mut at = nest.start(self.walk.offset, number);
         let byte = |at: i64| (at as usize * self.element_bytes).wrapping_sub(base);
         let mut counters = vec![0; nest.middle.len()];
         loop {
@@ -204,6 +209,18 @@ impl Plan {
             );
             step(&mut counters, dims, &mut at);
         }
+    }
+}
+
+impl Nest {
+    /// Index of the first element of a block of the walk that begins at `offset`.
+    fn start(&self, offset: i64, number: i64) -> i64 {
+        let (mut at, mut rest) = (offset, number);
+        for &(size, stride) in self.outer.iter().rev() {
+            at += rest % size * stride;
+            rest /= size;
+        }
+        at
     }
 }
 

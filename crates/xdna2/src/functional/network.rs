@@ -1,124 +1,93 @@
-//! The actors of a launch, and the rounds in which they run.
+//! The network of a launch's actors, and the rounds in which they run.
 
+use super::actor::{Actor, Kind};
 use super::code::Code;
-use super::context::{Context, Trouble, core_site, elements, plan};
+use super::context::{Context, QUANTUM, Trouble, core_site};
 use super::core::Core;
-use super::counters::{LaunchCounters, Tally};
-use super::ends::{Receiver, Sender, max_in_flight};
+use super::counters::LaunchCounters;
 use super::fault::{Fault, Site, Waiting};
-use super::shim::Shim;
 use super::stage::Stage;
-use crate::program::{Env, Flat, FlatChannel, Herd, Link, Port};
+use super::wire::{Actors, At, Lent, Wire, compile, connect};
+use crate::program::Flat;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One party, with the ends of its channels.
-pub(super) struct Actor<'p> {
-    pub(super) kind: Kind<'p>,
-    pub(super) senders: Vec<Sender>,
-    pub(super) receivers: Vec<Receiver>,
-    pub(super) tally: Tally,
+/// Actors that one thread runs together in a round, with the wires among them: at most one core,
+/// and what feeds and drains it alone. Blocks cross these wires at once, so that a block goes
+/// from DDR through a memory tile and a core and back in one round.
+#[derive(Default)]
+pub(super) struct Cluster<'p> {
+    pub(super) actors: Vec<Actor<'p>>,
+    wires: Vec<Wire>,
+    /// By actor: its wires among `wires`.
+    wires_of: Vec<Vec<usize>>,
     pub(super) trouble: Option<Trouble>,
-    /// Whether something has changed since it last blocked.
-    pub(super) is_runnable: bool,
 }
 
-/// What an actor is.
-pub(super) enum Kind<'p> {
-    Reader(Shim),
-    Writer(Shim),
-    Stage(Stage),
-    Core(Core<'p>),
+struct Inside<'a, 'p>(&'a mut [Actor<'p>]);
+
+impl<'p> Actors<'p> for Inside<'_, 'p> {
+    fn actor(&mut self, at: At) -> &mut Actor<'p> {
+        &mut self.0[at.actor]
+    }
 }
 
-/// A channel's ends as (actor, position among its senders or receivers).
-struct Wire {
-    from: (usize, usize),
-    to: Vec<(usize, usize)>,
-    /// Whether both ends use the same buffers.
-    is_shared: bool,
+impl<'p> Actors<'p> for [Mutex<Cluster<'p>>] {
+    fn actor(&mut self, at: At) -> &mut Actor<'p> {
+        &mut own(&mut self[at.cluster]).actors[at.actor]
+    }
+}
+
+impl Cluster<'_> {
+    pub(super) fn is_runnable(&self) -> bool {
+        self.actors.iter().any(|actor| actor.is_runnable)
+    }
+
+    /// Runs until all actors wait for others, or the round's units are spent.
+    pub(super) fn step(&mut self, ctx: &Context<'_>) {
+        let (mut spent, mut ran) = (0, true);
+        while ran && spent <= QUANTUM.min(ctx.max_units) {
+            ran = false;
+            for i in 0..self.actors.len() {
+                let actor = &mut self.actors[i];
+                if !actor.is_runnable {
+                    continue;
+                }
+                ran = true;
+                let before = actor.tally.spent;
+                actor.step(ctx);
+                spent += actor.tally.spent - before;
+                if let Some(trouble) = actor.trouble.take() {
+                    self.trouble = Some(trouble);
+                    return;
+                }
+                for &wire in &self.wires_of[i] {
+                    self.wires[wire].deliver(&mut Inside(&mut self.actors));
+                }
+            }
+        }
+    }
 }
 
 /// A launch at work.
 pub(super) struct Network<'p> {
-    pub(super) actors: Vec<Mutex<Actor<'p>>>,
+    pub(super) clusters: Vec<Mutex<Cluster<'p>>>,
+    /// Between clusters.
     wires: Vec<Wire>,
-    /// Wires of each actor.
+    /// By cluster: its wires among `wires`.
     wires_of: Vec<Vec<usize>>,
+    /// Of [`exchange`](Network::exchange).
+    touched: Vec<bool>,
 }
 
-impl Actor<'_> {
-    fn new(kind: Kind<'_>) -> Actor<'_> {
-        Actor {
-            kind,
-            senders: Vec::new(),
-            receivers: Vec::new(),
-            tally: Tally::default(),
-            trouble: None,
-            is_runnable: true,
-        }
-    }
-
-    /// Runs until it blocks. Writes to DDR come later in the round.
-    pub(super) fn step(&mut self, ctx: &Context<'_>) {
-        let before = self.tally.spent;
-        self.tally.spent = 0;
-        let (senders, receivers) = (&mut self.senders[..], &mut self.receivers[..]);
-        let tally = &mut self.tally;
-        let result =
-            match &mut self.kind {
-                Kind::Reader(shim) => match senders {
-                    [to] => shim.read(to, ctx, &mut tally.spent).map(|bytes| {
-                        tally.counters.ddr_read_bytes += bytes;
-                    }),
-                    _ => Ok(()),
-                },
-                Kind::Writer(shim) => match receivers {
-                    [from] => shim.prepare(from, ctx, &mut tally.spent),
-                    _ => Ok(()),
-                },
-                Kind::Stage(stage) => stage.step(senders, receivers, ctx, &mut tally.spent).map(
-                    |(filled, drained)| {
-                        tally.counters.l2_filled_bytes += filled;
-                        tally.counters.l2_drained_bytes += drained;
-                    },
-                ),
-                Kind::Core(core) => core.step(senders, receivers, ctx, tally).map(|_| ()),
-            };
-        self.is_runnable = self.tally.spent > super::context::QUANTUM;
-        self.tally.spent = self.tally.spent.saturating_add(before);
-        self.trouble = result.err();
-    }
-
-    fn waiting(&self, ctx: &Context<'_>) -> Vec<Waiting> {
-        match &self.kind {
-            Kind::Reader(shim) => shim.waiting(true, ctx).into_iter().collect(),
-            Kind::Writer(shim) => shim.waiting(false, ctx).into_iter().collect(),
-            Kind::Stage(stage) => stage.waiting(&self.senders, ctx),
-            Kind::Core(core) => core
-                .waiting(&self.senders, &self.receivers, ctx)
-                .into_iter()
-                .collect(),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        match &self.kind {
-            Kind::Reader(shim) | Kind::Writer(shim) => shim.is_done(),
-            Kind::Stage(_) => true,
-            Kind::Core(core) => core.is_done(),
-        }
-    }
-}
-
-/// The actor behind a lock that nobody holds.
-pub(super) fn own<'a, 'p>(actor: &'a mut Mutex<Actor<'p>>) -> &'a mut Actor<'p> {
-    actor.get_mut().unwrap_or_else(PoisonError::into_inner)
+/// The cluster behind a lock that nobody holds.
+pub(super) fn own<'a, 'p>(cluster: &'a mut Mutex<Cluster<'p>>) -> &'a mut Cluster<'p> {
+    cluster.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'p> Network<'p> {
-    /// The actors of a launch: stages, cores, then shims by channel.
-    pub(super) fn new(flat: &'p Flat<'p>) -> Result<Network<'p>, Trouble> {
+    /// The actors of a launch.
+    pub(super) fn new(flat: &'p Flat<'p>, lent: Lent<'p>) -> Result<Network<'p>, Trouble> {
         let mut actors: Vec<Actor<'p>> = Vec::new();
         for number in 0..flat.stages.len() {
             actors.push(Actor::new(Kind::Stage(Stage::new(number, flat))));
@@ -135,58 +104,100 @@ impl<'p> Network<'p> {
             };
             actors.push(Actor::new(Kind::Core(Core::new(number, code, flat))));
         }
-        let mut network = Network {
-            actors: Vec::new(),
-            wires: Vec::new(),
-            wires_of: Vec::new(),
-        };
+        let mut wires = Vec::with_capacity(flat.channels.len());
         for (id, channel) in flat.channels.iter().enumerate() {
-            let wire = connect(id, channel, &mut actors, flat)?;
-            network.wires.push(wire);
+            wires.push(connect(id, channel, &mut actors, (flat, lent))?);
         }
-        network.wires_of = vec![Vec::new(); actors.len()];
-        for (id, wire) in network.wires.iter().enumerate() {
-            network.wires_of[wire.from.0].push(id);
-            for to in &wire.to {
-                network.wires_of[to.0].push(id);
-            }
-        }
-        network.actors = actors.into_iter().map(Mutex::new).collect();
-        Ok(network)
+        Ok(Network::clustered(actors, wires))
     }
 
-    /// Delivers blocks and room over the wires of the actors that ran. Whoever gets something
-    /// becomes runnable.
-    pub(super) fn exchange(&mut self, ran: &[usize], touched: &mut Vec<bool>) {
-        touched.clear();
-        touched.resize(self.wires.len(), false);
-        for &actor in ran {
-            for &wire in &self.wires_of[actor] {
-                touched[wire] = true;
+    /// Puts actors into clusters: those with cores first, as they take longest, then by number.
+    fn clustered(actors: Vec<Actor<'p>>, wires: Vec<Wire>) -> Network<'p> {
+        let root = join(&actors, &wires);
+        let mut roots: Vec<usize> = (0..actors.len()).filter(|&i| root[i] == i).collect();
+        let is_core = |i: usize| matches!(actors[i].kind, Kind::Core(_));
+        let has_core: Vec<bool> = (roots.iter())
+            .map(|&r| (0..actors.len()).any(|i| root[i] == r && is_core(i)))
+            .collect();
+        let order: HashMap<usize, bool> = roots.iter().copied().zip(has_core).collect();
+        roots.sort_by_key(|r| (!order[r], *r));
+        let cluster_of: HashMap<usize, usize> =
+            roots.iter().enumerate().map(|(n, &r)| (r, n)).collect();
+        let mut clusters: Vec<Cluster<'p>> = Vec::new();
+        clusters.resize_with(roots.len(), Cluster::default);
+        let mut at = Vec::with_capacity(actors.len());
+        for (i, actor) in actors.into_iter().enumerate() {
+            let cluster = cluster_of[&root[i]];
+            at.push((cluster, clusters[cluster].actors.len()));
+            clusters[cluster].actors.push(actor);
+            clusters[cluster].wires_of.push(Vec::new());
+        }
+        let mut network = Network {
+            wires: Vec::new(),
+            wires_of: vec![Vec::new(); clusters.len()],
+            touched: Vec::new(),
+            clusters: Vec::new(),
+        };
+        for mut wire in wires {
+            for end in std::iter::once(&mut wire.from).chain(&mut wire.to) {
+                (end.cluster, end.actor) = at[end.actor];
+            }
+            network.add(wire, &mut clusters);
+        }
+        network.clusters = clusters.into_iter().map(Mutex::new).collect();
+        network
+    }
+
+    fn add(&mut self, wire: Wire, clusters: &mut [Cluster<'p>]) {
+        let home = wire.from.cluster;
+        let ends = std::iter::once(&wire.from).chain(&wire.to);
+        if wire.to.iter().all(|to| to.cluster == home) {
+            let cluster = &mut clusters[home];
+            for end in ends {
+                cluster.wires_of[end.actor].push(cluster.wires.len());
+            }
+            cluster.wires.push(wire);
+        } else {
+            for end in ends {
+                self.wires_of[end.cluster].push(self.wires.len());
+            }
+            self.wires.push(wire);
+        }
+    }
+
+    /// Delivers blocks and room over the wires of the clusters that ran.
+    pub(super) fn exchange(&mut self, ran: &[usize]) {
+        self.touched.clear();
+        self.touched.resize(self.wires.len(), false);
+        for &cluster in ran {
+            for &wire in &self.wires_of[cluster] {
+                self.touched[wire] = true;
             }
         }
-        for (wire, _) in self
-            .wires
-            .iter()
-            .zip(touched)
-            .filter(|(_, touched)| **touched)
-        {
-            deliver(wire, &mut self.actors);
+        for (wire, _) in self.wires.iter().zip(&self.touched).filter(|(_, t)| **t) {
+            wire.deliver(&mut self.clusters[..]);
         }
+    }
+
+    fn actors(&mut self) -> Vec<&mut Actor<'p>> {
+        let clusters = self.clusters.iter_mut().map(own);
+        clusters.flat_map(|cluster| &mut cluster.actors).collect()
     }
 
     /// Whether every shim task up to that grid point has ended.
     pub(super) fn is_past(&mut self, point: u64) -> bool {
-        self.actors.iter_mut().all(|actor| match &own(actor).kind {
-            Kind::Reader(shim) | Kind::Writer(shim) => shim.is_past(point),
-            Kind::Stage(_) | Kind::Core(_) => true,
+        let mut clusters = self.clusters.iter_mut().map(own);
+        clusters.all(|cluster| {
+            cluster.actors.iter().all(|actor| match &actor.kind {
+                Kind::Reader(shim) | Kind::Writer(shim) => shim.is_past(point),
+                Kind::Stage(_) | Kind::Core(_) => true,
+            })
         })
     }
 
     /// Lets the shims look for work again.
     pub(super) fn wake_shims(&mut self) {
-        for actor in &mut self.actors {
-            let actor = own(actor);
+        for actor in self.clusters.iter_mut().flat_map(|c| &mut own(c).actors) {
             if matches!(actor.kind, Kind::Reader(_) | Kind::Writer(_)) {
                 actor.is_runnable = true;
             }
@@ -195,8 +206,7 @@ impl<'p> Network<'p> {
 
     /// Everyone who has not ended, in the middle of a run.
     pub(super) fn running(&mut self, ctx: &Context<'_>) -> Vec<Waiting> {
-        let actors = self.actors.iter_mut().map(own);
-        let parties = actors.flat_map(|actor| actor.waiting(ctx));
+        let parties = self.actors().into_iter().flat_map(|a| a.waiting(ctx));
         parties
             .map(|party| Waiting {
                 what: "had not ended".to_owned(),
@@ -208,7 +218,7 @@ impl<'p> Network<'p> {
     /// When nobody can go on: whether all is done, and how not.
     pub(super) fn verdict(&mut self, ctx: &Context<'_>) -> Result<(), Fault> {
         let launch = ctx.flat.launch.name.clone();
-        let actors: Vec<&mut Actor<'_>> = self.actors.iter_mut().map(own).collect();
+        let actors = self.actors();
         if !actors.iter().all(|actor| actor.is_done()) {
             let waiting = actors.iter().flat_map(|actor| actor.waiting(ctx)).collect();
             return Err(Fault::Deadlock { launch, waiting });
@@ -255,183 +265,43 @@ impl<'p> Network<'p> {
         Err(Fault::Leftover { launch, left })
     }
 
-    /// Counters of all actors, and their units.
-    pub(super) fn totals(&mut self) -> (LaunchCounters, u64) {
-        let mut counters = LaunchCounters::default();
-        let mut spent = 0_u64;
-        for actor in &mut self.actors {
-            let tally = &own(actor).tally;
-            counters.add(&tally.counters);
-            spent = spent.saturating_add(tally.spent);
-        }
-        (counters, spent)
+    /// Units that all actors have spent.
+    pub(super) fn spent(&mut self) -> u64 {
+        let actors = self.clusters.iter_mut().flat_map(|c| &own(c).actors);
+        actors.fold(0, |sum, actor| sum.saturating_add(actor.tally.spent))
     }
-}
 
-fn compile(herd: &Herd) -> Result<Code<'_>, Trouble> {
-    Code::new(herd).map_err(|problem| Trouble {
-        place: format!("herd {}", herd.name),
-        site: Site::default(),
-        point: None,
-        problem,
-    })
-}
-
-/// The actor of a port; shims get one of their own for each channel.
-fn actor_of<'p>(
-    port: Port,
-    id: usize,
-    reads: bool,
-    actors: &mut Vec<Actor<'p>>,
-    flat: &'p Flat<'p>,
-) -> usize {
-    match port {
-        Port::Memory { stage, .. } => stage,
-        Port::Core { core } => flat.stages.len() + core,
-        Port::Shim { .. } => {
-            let transfers = (flat.transfers.iter().enumerate())
-                .filter(|(_, transfer)| transfer.channel == id)
-                .map(|(number, _)| number)
-                .collect();
-            let shim = Shim::new(id, transfers, flat);
-            actors.push(Actor::new(if reads {
-                Kind::Reader(shim)
-            } else {
-                Kind::Writer(shim)
-            }));
-            actors.len() - 1
-        }
-    }
-}
-
-/// Makes the ends of a channel.
-fn connect<'p>(
-    id: usize,
-    channel: &FlatChannel<'p>,
-    actors: &mut Vec<Actor<'p>>,
-    flat: &'p Flat<'p>,
-) -> Result<Wire, Trouble> {
-    let decl = channel.decl;
-    let buffers = |port: Port| matches!(port, Port::Core { .. }).then_some(decl.depth as usize);
-    let mut sender = Sender::new(id, decl.block_bytes() as usize, buffers(channel.from));
-    let to_cores = (channel.to.iter()).all(|port| matches!(port, Port::Core { .. }));
-    if to_cores && matches!(channel.from, Port::Memory { .. }) {
-        sender.ahead = (decl.depth as usize).min(max_in_flight(decl.block_bytes()));
-    }
-    if let Some(pattern) = &decl.to_pattern {
-        let env = Env {
-            index: &channel.index,
-            ..Env::default()
+    /// Counters of all actors.
+    pub(super) fn totals(&mut self) -> LaunchCounters {
+        let mut counters = LaunchCounters {
+            n_units: self.spent(),
+            ..LaunchCounters::default()
         };
-        let n = elements(&decl.block).unwrap_or(u64::MAX);
-        let made = plan(pattern, &env, flat, id, (decl.element.size_bytes(), n));
-        let problem = match made {
-            Ok(plan) if plan.n_blocks() == 1 => {
-                sender.reorder = Some(plan);
-                None
-            }
-            Ok(plan) => Some(format!(
-                "the receiving pattern visits {} blocks, not one",
-                plan.n_blocks()
-            )),
-            Err(problem) => Some(problem),
-        };
-        if let Some(problem) = problem {
-            return Err(Trouble {
-                place: format!("channel {}", flat.channel_name(id)),
-                site: Site::default(),
-                point: None,
-                problem,
-            });
+        for actor in self.actors() {
+            counters.add(&actor.tally.counters);
+        }
+        counters
+    }
+}
+
+/// By actor: the least of its cluster. A channel with one sink joins its ends unless that would
+/// put two cores together, which are to run on two threads.
+fn join(actors: &[Actor<'_>], wires: &[Wire]) -> Vec<usize> {
+    let mut root: Vec<usize> = (0..actors.len()).collect();
+    let mut has_core: Vec<bool> = (actors.iter())
+        .map(|actor| matches!(actor.kind, Kind::Core(_)))
+        .collect();
+    for wire in wires {
+        let [to] = &wire.to[..] else { continue };
+        let (a, b) = (root[wire.from.actor], root[to.actor]);
+        if a == b || (has_core[a] && has_core[b]) {
+            continue;
+        }
+        let (low, high) = (a.min(b), a.max(b));
+        has_core[low] |= has_core[high];
+        for root in root.iter_mut().filter(|root| **root == high) {
+            *root = low;
         }
     }
-    let from = actor_of(channel.from, id, true, actors, flat);
-    let from = (from, place(&mut actors[from].senders, sender, channel.from));
-    let mut to = Vec::with_capacity(channel.to.len());
-    for &port in &channel.to {
-        let actor = actor_of(port, id, false, actors, flat);
-        let receiver = Receiver::new(id, buffers(port));
-        to.push((actor, place(&mut actors[actor].receivers, receiver, port)));
-    }
-    Ok(Wire {
-        from,
-        to,
-        is_shared: decl.link == Link::Neighbour,
-    })
-}
-
-/// Adds an end. A stage's ends stand in the order of its fills and drains.
-fn place<E: Placed>(ends: &mut Vec<E>, end: E, port: Port) -> usize {
-    let Port::Memory { end: position, .. } = port else {
-        ends.push(end);
-        return ends.len() - 1;
-    };
-    while ends.len() <= position {
-        ends.push(E::nobody());
-    }
-    ends[position] = end;
-    position
-}
-
-trait Placed {
-    /// An end to be replaced.
-    fn nobody() -> Self;
-}
-
-impl Placed for Sender {
-    fn nobody() -> Sender {
-        Sender::new(usize::MAX, 0, None)
-    }
-}
-
-impl Placed for Receiver {
-    fn nobody() -> Receiver {
-        Receiver::new(usize::MAX, None)
-    }
-}
-
-/// Moves blocks from the outbox while every sink has room, and tells the source how much more.
-fn deliver(wire: &Wire, actors: &mut [Mutex<Actor<'_>>]) {
-    let room_of = |actors: &mut [Mutex<Actor<'_>>]| {
-        let rooms = wire
-            .to
-            .iter()
-            .map(|&(actor, end)| own(&mut actors[actor]).receivers[end].room());
-        rooms.min().unwrap_or(0)
-    };
-    let room = room_of(actors);
-    let sender = &mut own(&mut actors[wire.from.0]).senders[wire.from.1];
-    // With buffers of both ends in common, what is sent is already there.
-    let n = if wire.is_shared {
-        sender.outbox.len()
-    } else {
-        sender.outbox.len().min(room)
-    };
-    let parcels: Vec<_> = sender.outbox.drain(..n).collect();
-    if !parcels.is_empty() {
-        for &(actor, end) in &wire.to {
-            let actor = own(&mut actors[actor]);
-            actor.receivers[end].inbox.extend(parcels.iter().cloned());
-            actor.is_runnable = true;
-        }
-    }
-    drop(parcels);
-    let (mut freed, mut beyond) = (Vec::new(), 0);
-    for &(actor, end) in &wire.to {
-        let receiver = &mut own(&mut actors[actor]).receivers[end];
-        freed.append(&mut receiver.freed);
-        beyond = beyond.max(receiver.holds());
-    }
-    let room = room_of(actors);
-    let actor = own(&mut actors[wire.from.0]);
-    let sender = &mut actor.senders[wire.from.1];
-    let had_room = sender.has_room();
-    for block in freed {
-        sender.recycle(block);
-    }
-    sender.beyond = if wire.is_shared { beyond } else { 0 };
-    sender.room = room;
-    if sender.has_room() && (!had_room || n > 0) {
-        actor.is_runnable = true;
-    }
+    root
 }

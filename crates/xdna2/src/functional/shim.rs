@@ -1,17 +1,19 @@
 //! A shim DMA channel: the tasks of its transfers, one after the other.
 
+use super::block::{Content, lend};
 use super::context::{Context, QUANTUM, Trouble, coordinates, move_units, n_points, plan};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
 use super::motion::Plan;
 use crate::program::{Affine, Env, Flat};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// A shim DMA channel.
 #[derive(Debug)]
-pub(super) struct Shim {
+pub(super) struct Shim<'p> {
     pub(super) channel: usize,
+    /// Slots that nobody writes while the launch runs.
+    lent: &'p [Option<&'p [u8]>],
     /// Indices of its transfers, in order.
     transfers: Vec<usize>,
     point: u64,
@@ -78,10 +80,16 @@ impl Loops {
     }
 }
 
-impl Shim {
-    pub(super) fn new(channel: usize, transfers: Vec<usize>, flat: &Flat<'_>) -> Shim {
+impl<'p> Shim<'p> {
+    pub(super) fn new(
+        channel: usize,
+        transfers: Vec<usize>,
+        flat: &Flat<'_>,
+        lent: &'p [Option<&'p [u8]>],
+    ) -> Shim<'p> {
         Shim {
             channel,
+            lent,
             transfers,
             point: 0,
             grid: coordinates(flat.launch, 0),
@@ -203,7 +211,7 @@ impl Shim {
     /// Sends what there is room for.
     pub(super) fn read(
         &mut self,
-        to: &mut Sender,
+        to: &mut Sender<'p>,
         ctx: &Context<'_>,
         spent: &mut u64,
     ) -> Result<u64, Trouble> {
@@ -219,12 +227,19 @@ impl Shim {
                 if !to.has_room() || *spent > QUANTUM {
                     return Ok(bytes);
                 }
-                let mut block = to.buffer();
-                task.plan
-                    .gather(task.moved, &ctx.ddr[task.slot], 0, block.bytes_mut());
-                *spent += move_units(block.len());
-                bytes += block.len() as u64;
-                to.send(Arc::new(block), self.point);
+                *spent += move_units(to.block_bytes);
+                bytes += to.block_bytes as u64;
+                let slot = self.lent.get(task.slot).copied().flatten();
+                let part = slot.and_then(|slot| lend(slot, task.plan.contiguous(task.moved)?));
+                match part {
+                    Some(part) => to.send(Content::Lent(part), self.point),
+                    None => {
+                        let mut block = to.buffer();
+                        let from = ctx.ddr[task.slot];
+                        task.plan.gather(task.moved, from, 0, block.bytes_mut());
+                        to.send_own(block, self.point);
+                    }
+                }
                 task.moved += 1;
             }
             self.task = None;
@@ -234,7 +249,7 @@ impl Shim {
     /// Before a round's writes: finds a task and says what it can take.
     pub(super) fn prepare(
         &mut self,
-        from: &mut Receiver,
+        from: &mut Receiver<'_>,
         ctx: &Context<'_>,
         spent: &mut u64,
     ) -> Result<(), Trouble> {
@@ -248,7 +263,7 @@ impl Shim {
     }
 
     /// The slot and its bytes that the blocks in the inbox will be written to.
-    pub(super) fn target(&self, from: &Receiver) -> Option<(usize, Range<usize>)> {
+    pub(super) fn target(&self, from: &Receiver<'_>) -> Option<(usize, Range<usize>)> {
         let task = self.task.as_ref().filter(|_| !from.inbox.is_empty())?;
         Some((task.slot, task.plan.range()))
     }
@@ -256,7 +271,7 @@ impl Shim {
     /// Writes the blocks in the inbox to `to`, which begins at byte `base` of the slot.
     pub(super) fn write(
         &mut self,
-        from: &mut Receiver,
+        from: &mut Receiver<'_>,
         to: &mut [u8],
         base: usize,
         spent: &mut u64,

@@ -1,6 +1,6 @@
 //! A stage: blocks of L2 that are filled together, drained together, and free again.
 
-use super::block::Block;
+use super::block::{Block, Content};
 use super::context::{Context, QUANTUM, Trouble, coordinates, elements, move_units, plan};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A stage.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct Stage<'p> {
     /// Index in the launch's flat stages.
     pub(super) number: usize,
     n_elements: u64,
@@ -19,7 +19,7 @@ pub(super) struct Stage {
     copies: u64,
     /// Number of the oldest block in `blocks`.
     oldest: u64,
-    blocks: VecDeque<Stored>,
+    blocks: VecDeque<Stored<'p>>,
     fills: Vec<End>,
     drains: Vec<End>,
     /// Whether the fills write every element, for the plans they had when it was found out.
@@ -29,9 +29,9 @@ pub(super) struct Stage {
 
 /// A block in the memory tile.
 #[derive(Debug)]
-struct Stored {
+struct Stored<'p> {
     point: u64,
-    content: Arc<Block>,
+    content: Content<'p>,
     /// Whether the content is the channel's block itself.
     is_shared: bool,
     /// Ends that have filled it.
@@ -111,12 +111,8 @@ impl End {
             self.plan = Some(made);
             self.point = Some(point);
         }
-        self.plan.as_ref().ok_or_else(|| Trouble {
-            place: ctx.flat.stage_name(stage.number),
-            site: Site::default(),
-            point: None,
-            problem: "no plan".to_owned(),
-        })
+        let name = || ctx.flat.stage_name(stage.number);
+        (self.plan.as_ref()).ok_or_else(|| Trouble::at(name(), "no plan"))
     }
 }
 
@@ -128,8 +124,8 @@ struct Geometry {
     n_elements: u64,
 }
 
-impl Stage {
-    pub(super) fn new(number: usize, flat: &Flat<'_>) -> Stage {
+impl<'p> Stage<'p> {
+    pub(super) fn new(number: usize, flat: &Flat<'_>) -> Stage<'p> {
         let flat = &flat.stages[number];
         Stage {
             number,
@@ -160,8 +156,8 @@ impl Stage {
     /// Moves what can be moved. Returns bytes filled and drained.
     pub(super) fn step(
         &mut self,
-        senders: &mut [Sender],
-        receivers: &mut [Receiver],
+        senders: &mut [Sender<'p>],
+        receivers: &mut [Receiver<'p>],
         ctx: &Context<'_>,
         spent: &mut u64,
     ) -> Result<(u64, u64), Trouble> {
@@ -199,7 +195,7 @@ impl Stage {
     fn fill(
         &mut self,
         i: usize,
-        from: &mut Receiver,
+        from: &mut Receiver<'p>,
         ctx: &Context<'_>,
         spent: &mut u64,
         bytes: &mut u64,
@@ -241,7 +237,14 @@ impl Stage {
     }
 
     /// Puts one channel block into the stage block `at`, which may be its first.
-    fn store(&mut self, i: usize, at: usize, point: u64, block: Arc<Block>, from: &mut Receiver) {
+    fn store(
+        &mut self,
+        i: usize,
+        at: usize,
+        point: u64,
+        block: Content<'p>,
+        from: &mut Receiver<'p>,
+    ) {
         let whole_bytes = self.block_bytes();
         let end = &self.fills[i];
         let Some(plan) = &end.plan else { return };
@@ -249,9 +252,9 @@ impl Stage {
             let alone = self.fills.len() == 1 && plan.is_whole(whole_bytes);
             let content = if alone {
                 // The stage block is the channel block: shared, not copied.
-                Arc::clone(&block)
+                block.clone()
             } else {
-                Arc::new(self.empty_block())
+                Content::Own(Arc::new(self.empty_block()))
             };
             self.blocks.push_back(Stored {
                 point,
@@ -267,7 +270,7 @@ impl Stage {
         let end = &self.fills[i];
         let Some(plan) = &end.plan else { return };
         // Nobody else has it before it is full.
-        let content = Arc::make_mut(&mut self.blocks[at].content);
+        let content = self.blocks[at].content.own_mut();
         plan.scatter(end.moved, content.bytes_mut(), 0, block.bytes());
         from.freed.push(block);
     }
@@ -297,7 +300,7 @@ impl Stage {
     fn drain(
         &mut self,
         i: usize,
-        to: &mut Sender,
+        to: &mut Sender<'p>,
         ctx: &Context<'_>,
         spent: &mut u64,
         bytes: &mut u64,
@@ -321,12 +324,15 @@ impl Stage {
                 }
                 *spent += move_units(to.block_bytes);
                 *bytes += to.block_bytes as u64;
+                let part = |part| stored.content.lent(part);
                 if plan.is_whole(stored.content.len()) {
-                    to.send(Arc::clone(&stored.content), stored.point);
+                    to.send(stored.content.clone(), stored.point);
+                } else if let Some(part) = plan.contiguous(moved % n).and_then(part) {
+                    to.send(part, stored.point);
                 } else {
                     let mut block = to.buffer();
                     plan.gather(moved % n, stored.content.bytes(), 0, block.bytes_mut());
-                    to.send(Arc::new(block), stored.point);
+                    to.send_own(block, stored.point);
                 }
                 end.moved += 1;
             }
@@ -342,7 +348,7 @@ impl Stage {
     }
 
     /// Notes the drains whose channel blocks of a stage block have all gone.
-    fn settle(&mut self, senders: &[Sender]) {
+    fn settle(&mut self, senders: &[Sender<'_>]) {
         for (end, to) in self.drains.iter_mut().zip(senders) {
             let n_gone = to.n_gone();
             while end.unsettled.front().is_some_and(|&sent| sent <= n_gone) {
@@ -354,7 +360,7 @@ impl Stage {
     }
 
     /// Frees the blocks that every drain has sent.
-    fn retire(&mut self, receivers: &mut [Receiver]) -> bool {
+    fn retire(&mut self, receivers: &mut [Receiver<'p>]) -> bool {
         let mut progress = false;
         while let Some(stored) = self.blocks.front()
             && stored.n_filled == self.fills.len()
@@ -365,7 +371,11 @@ impl Stage {
             };
             match receivers {
                 [from] if stored.is_shared => from.freed.push(stored.content),
-                _ => self.spare.extend(Arc::try_unwrap(stored.content)),
+                _ => {
+                    if let Content::Own(block) = stored.content {
+                        self.spare.extend(Arc::try_unwrap(block));
+                    }
+                }
             }
             self.oldest += 1;
             progress = true;
@@ -394,7 +404,7 @@ impl Stage {
     }
 
     /// Ends that wait in the middle of something.
-    pub(super) fn waiting(&self, senders: &[Sender], ctx: &Context<'_>) -> Vec<Waiting> {
+    pub(super) fn waiting(&self, senders: &[Sender<'_>], ctx: &Context<'_>) -> Vec<Waiting> {
         let flat = &ctx.flat.stages[self.number];
         let name = ctx.flat.stage_name(self.number);
         let mut waiting = Vec::new();

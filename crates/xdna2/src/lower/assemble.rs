@@ -64,7 +64,7 @@ impl<'g> Wired<'g> {
             let is_output = |arg: &Arg| match arg {
                 Arg::Value(value) => later.iter().any(|node| node.output == *value),
                 Arg::Part { .. } => true,
-                Arg::Weight(..) | Arg::Table(..) => false,
+                Arg::Weight(..) | Arg::Table(..) | Arg::Cache(..) | Arg::Position => false,
             };
             let is_value = |arg: &Arg| matches!(arg, Arg::Value(_) | Arg::Part { .. });
             let inputs = kernel.args.iter().filter(|a| is_value(a) && !is_output(a));
@@ -104,7 +104,8 @@ impl<'g> Wired<'g> {
             name
         };
         let role = match arg {
-            Arg::Weight(..) => Role::Static,
+            Arg::Weight(..) | Arg::Cache(..) => Role::Static,
+            Arg::Position => Role::Input,
             Arg::Table(..) if kernels.phase == Phase::Prefill => Role::Static,
             Arg::Table(..) => Role::Input,
             Arg::Part { .. } => Role::Output,
@@ -127,6 +128,8 @@ impl<'g> Wired<'g> {
             Arg::Part { value, start, len } => Binding::Part { value, start, len },
             Arg::Weight(weight, layout) => Binding::Weight { weight, layout },
             Arg::Table(rope, rows) => Binding::RopeTable { rope, rows },
+            Arg::Cache(layer, of) => Binding::Cache { layer, of },
+            Arg::Position => Binding::Position,
         };
         self.wires.iter().map(binding).collect()
     }

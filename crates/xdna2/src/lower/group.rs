@@ -88,7 +88,10 @@ impl Cutter {
             self.cause = WITHIN_BLOCK.to_owned();
         }
         let reason = match alone {
-            Some(Alone::Attention) => ATTENTION_ALONE,
+            Some(Alone::Attention) => kernels
+                .reasons
+                .get(&number)
+                .map_or(ATTENTION_ALONE, String::as_str),
             Some(Alone::Head) => HEAD_ALONE,
             None => &self.cause,
         };

@@ -1,6 +1,7 @@
 //! Looking into a plan: which node a launch computes, which value a slot holds.
 
-use super::{Binding, Call, LogicalLaunch, Place, Plan, Step};
+use super::{Binding, Call, Device, LogicalLaunch, Place, Plan, Step};
+use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS};
 use millrace_model::graph::{Graph, ValueId};
 use std::ops::Range;
 
@@ -13,18 +14,25 @@ impl Plan {
         }
     }
 
-    /// Nodes that a call computes, in order, each with its logical launches.
-    pub fn nodes_at(&self, step: usize) -> Vec<(usize, Range<usize>)> {
+    /// Launches of a call in order, by their index in the program, each with the nodes it computes.
+    /// Several products of one input may be one launch.
+    pub fn launches_at(&self, step: usize) -> Vec<(usize, Vec<usize>)> {
         let placed = self.placement.iter();
         let here = placed.filter_map(|placement| match &placement.place {
-            Place::Device(device) if device.step == step => {
-                Some((placement.node, device.launches.clone()))
-            }
+            Place::Device(device) if device.step == step => Some((device, placement.node)),
             _ => None,
         });
-        let mut nodes: Vec<_> = here.collect();
-        nodes.sort_by_key(|(_, launches)| launches.start);
-        nodes
+        let mut launches: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (device, node) in here {
+            for launch in device.computed_by() {
+                match launches.iter_mut().find(|(known, _)| *known == launch) {
+                    Some((_, nodes)) => nodes.push(node),
+                    None => launches.push((launch, vec![node])),
+                }
+            }
+        }
+        launches.sort();
+        launches
     }
 
     /// The value that each slot of a call holds after it, whole: intermediate ones too, which no
@@ -39,24 +47,39 @@ impl Plan {
         });
         let mut values: Vec<Option<ValueId>> = bound.collect();
         let launches = (self.programs.get(call.program)).map_or(&[][..], |p| &p.launches[..]);
-        for (node, range) in self.nodes_at(step) {
-            let (Some(node), [launch]) =
-                (graph.nodes.get(node), launches.get(range).unwrap_or(&[]))
-            else {
+        for (launch, nodes) in self.launches_at(step) {
+            let results = launches.get(launch).map_or(&[][..], LogicalLaunch::results);
+            if results.len() != nodes.len() {
                 continue;
-            };
-            let result = launch.result().and_then(|slot| values.get_mut(slot));
-            if let Some(value @ None) = result {
-                *value = Some(node.output);
+            }
+            for (slot, node) in results.iter().zip(nodes) {
+                let node = graph.nodes.get(node);
+                if let (Some(value @ None), Some(node)) = (values.get_mut(*slot), node) {
+                    *value = Some(node.output);
+                }
             }
         }
         values
     }
 }
 
+impl Device {
+    /// The launches that compute the node: its own, or where it has none, the one before, which
+    /// computes it beside another node.
+    pub fn computed_by(&self) -> Range<usize> {
+        match self.launches.is_empty() {
+            true => self.launches.start.saturating_sub(1)..self.launches.start,
+            false => self.launches.clone(),
+        }
+    }
+}
+
 impl LogicalLaunch {
-    /// The slot that it writes: mappings list theirs last.
-    pub fn result(&self) -> Option<usize> {
-        self.slots.last().copied()
+    /// The slots that it writes: mappings list theirs last, one a product.
+    pub fn results(&self) -> &[usize] {
+        let part = |name: &str| GEMM_PARTS.contains(&name) || GEMV_PARTS.contains(&name);
+        let n_parts = self.shape.iter().filter(|(name, _)| part(name)).count();
+        let n_results = n_parts.max(1).min(self.slots.len());
+        &self.slots[self.slots.len() - n_results..]
     }
 }

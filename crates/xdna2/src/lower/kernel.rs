@@ -1,7 +1,7 @@
 //! Which kernel computes a node, in which tiling.
 
 use super::{
-    AttentionOn, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, TableRows, WeightLayout,
+    AttentionOn, AttentionTimes, CachePart, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, TableRows, WeightLayout,
     check, tiling,
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
@@ -33,6 +33,8 @@ pub(super) enum Arg {
     },
     Weight(WeightId, WeightLayout),
     Table(RopeId, TableRows),
+    Cache(usize, CachePart),
+    Position,
 }
 
 /// A kernel and its operands, in the mapping's order.
@@ -54,9 +56,13 @@ impl Kernel {
 /// Finds kernels; each problem is built once.
 pub(super) struct Kernels<'a> {
     pub(super) graph: &'a Graph,
-    machine: &'a Machine,
+    pub(super) machine: &'a Machine,
     /// What fast tilings are fast under.
-    profile: Option<Profile>,
+    pub(super) profile: Option<Profile>,
+    /// Of attention over the cache, by the kernel's key.
+    pub(super) times: Vec<(String, AttentionTimes)>,
+    /// Why a node has a program of its own, where that is known.
+    pub(super) reasons: HashMap<usize, String>,
     pub(super) options: &'a Options,
     pub(super) phase: Phase,
     /// Projections to put in half-split order.
@@ -91,6 +97,8 @@ impl<'a> Kernels<'a> {
             graph,
             machine,
             profile: Profile::builtin(Profile::DEFAULT),
+            times: Vec::new(),
+            reasons: HashMap::new(),
             options,
             phase,
             half_split: check::half_split(graph)?,
@@ -148,7 +156,7 @@ impl<'a> Kernels<'a> {
                 None => self.linear(number, *weight)?,
             },
             Op::Rope { rope, head_dim } => self.rope(node, *rope, *head_dim)?,
-            Op::Attention(attention) => self.attention(node, attention)?,
+            Op::Attention(attention) => self.attention(number, attention)?,
             Op::Glu { activation } => {
                 let name = match activation {
                     Activation::Silu => "silu-mul",
@@ -263,31 +271,36 @@ impl<'a> Kernels<'a> {
         self.kernel(node, "rope", shape, None, args)
     }
 
-    fn attention(&mut self, node: &Node, a: &Attention) -> Result<Kernel, String> {
-        if self.phase == Phase::Decode {
+    fn attention(&mut self, number: usize, a: &Attention) -> Result<Kernel, String> {
+        let node = &self.graph.nodes[number];
+        let on = self.options.attention;
+        if self.phase == Phase::Decode && !matches!(on, AttentionOn::Cached { .. }) {
             return Err(
                 "a single query over a growing cache is the host's: flash attention takes \
                         as many queries as keys (seed 000 B9)"
                     .to_owned(),
             );
         }
-        if self.options.attention == AttentionOn::Host {
+        if on == AttentionOn::Host {
             return Err(
                 "attention was asked for on the host: its queries see the cache, not only \
                         the keys of this chunk"
                     .to_owned(),
             );
         }
-        if let Some(window) = a.window.filter(|&w| dim(w) < self.n_tokens()) {
-            return Err(format!(
-                "a window of {window} keys: the array's mask is causal or full"
-            ));
-        }
         let scale = 1.0 / (a.head_dim as f32).sqrt();
         if (a.scale - scale).abs() > 1e-6 * scale {
             return Err(format!(
                 "scores are scaled by {}, the array's kernel scales by 1/sqrt({})",
                 a.scale, a.head_dim
+            ));
+        }
+        if let AttentionOn::Cached { n_keys, max_tokens } = on {
+            return self.cached_attention(number, a, (n_keys, max_tokens));
+        }
+        if let Some(window) = a.window.filter(|&w| dim(w) < self.n_tokens()) {
+            return Err(format!(
+                "a window of {window} keys: the array's mask is causal or full"
             ));
         }
         let shape = Named::new(&[

@@ -1,6 +1,6 @@
 //! Names of programs and slots.
 
-use super::Phase;
+use super::{CachePart, Phase};
 use super::assemble::is_norm;
 use super::group::Group;
 use super::kernel::{Arg, Kernel, Kernels};
@@ -13,6 +13,7 @@ enum Kind {
     Linear,
     Rope,
     Attention,
+    CachedAttention,
     Glu,
     Add,
     Head,
@@ -37,19 +38,21 @@ const RUNS: &[(&[Kind], &str, &str)] = &[
 /// A group's name from its launches: the seed's where it has one, else the kinds of its launches,
 /// repeated ones once.
 pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
-    let kind = |number: usize| {
-        let node = &kernels.graph.nodes[number];
+    let kind = |(number, members): &(usize, Vec<Kernel>)| {
+        let node = &kernels.graph.nodes[*number];
+        let over_cache = |k: &Kernel| k.args.contains(&Arg::Position);
         match node.op {
             _ if kernels.is_head(node) => Kind::Head,
             Op::RmsNorm { .. } => Kind::Norm,
             Op::Embed { .. } | Op::Linear { .. } => Kind::Linear,
             Op::Rope { .. } => Kind::Rope,
+            Op::Attention(_) if members.iter().any(over_cache) => Kind::CachedAttention,
             Op::Attention(_) => Kind::Attention,
             Op::Glu { .. } => Kind::Glu,
             Op::Add => Kind::Add,
         }
     };
-    let kinds: Vec<Kind> = group.members.iter().map(|&(n, _)| kind(n)).collect();
+    let kinds: Vec<Kind> = group.members.iter().map(kind).collect();
     let prefill = kernels.phase == Phase::Prefill;
     let mut words: Vec<&str> = Vec::new();
     let mut rest = &kinds[..];
@@ -79,6 +82,7 @@ fn word(kind: Kind, prefill: bool) -> &'static str {
         Kind::Linear => "gemv",
         Kind::Rope => "rope",
         Kind::Attention => "flash_attn",
+        Kind::CachedAttention => "cached_attn",
         Kind::Glu => "glu",
         Kind::Add => "add",
         Kind::Head => "lm_head_gemv",
@@ -104,6 +108,9 @@ pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<
         }
         Arg::Weight(..) => format!("{}_w", kernel.name),
         Arg::Table(..) => format!("{}_lut", kernel.name),
+        Arg::Cache(_, CachePart::Keys) => "k_cache".to_owned(),
+        Arg::Cache(_, CachePart::Values) => "v_cache".to_owned(),
+        Arg::Position => "position".to_owned(),
     }
 }
 

@@ -121,8 +121,28 @@ pub enum Binding {
         /// How many.
         len: usize,
     },
+    /// A layer's cached keys or values, `[n_kv_heads, max_tokens, head_dim]` (seed 000 A4): the
+    /// sequence's own, which gets its new rows before the call ([`HostStep::AppendKv`]) and is never
+    /// written as a whole. Rows that were never written are zeros. `static`.
+    Cache {
+        /// The cache's layer.
+        layer: usize,
+        /// Which of its two arrays.
+        of: CachePart,
+    },
+    /// Position of the pass's first token ([`position_slot`](super::position_slot)). `input`.
+    Position,
     /// Overwritten by the program, of no interest afterwards. `intermediate`.
     Scratch,
+}
+
+/// One of the two arrays of a layer's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CachePart {
+    /// Rotated keys.
+    Keys,
+    /// Values.
+    Values,
 }
 
 /// Work of the host between calls. Values are bf16 as everywhere in a plan; `node` is an index in

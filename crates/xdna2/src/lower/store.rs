@@ -3,7 +3,7 @@
 use super::{Binding, Call, HostStep, Place, Plan, Step};
 use crate::mapping::{self, Named};
 use crate::program::Program;
-use millrace_model::graph::{Graph, ValueId};
+use millrace_model::graph::{Graph, Node, Op, ValueId};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -161,7 +161,11 @@ impl Plan {
                     let width = graph.values.get(value.0).map_or(0, |v| v.width);
                     start.checked_add(*len).is_some_and(|end| end <= width)
                 }
-                Binding::Scratch => true,
+                Binding::Cache { layer, .. } => {
+                    let attends = |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
+                    graph.nodes.iter().any(attends)
+                }
+                Binding::Position | Binding::Scratch => true,
             };
             if !fits {
                 return Err(format!("{set}: {binding:?}"));

@@ -182,11 +182,7 @@ impl<'a> Timer<'a> {
     pub fn program(&mut self, planned: &PlannedProgram) -> Result<ProgramCost, TimingError> {
         let program = &planned.program;
         let n_herds: usize = program.launches.iter().map(|l| l.herds.len()).sum();
-        // As timing: the cores of a single herd stay loaded.
-        let core_load_ns = match n_herds {
-            0 | 1 => 0.0,
-            _ => self.profile.dispatch.core_load_ns,
-        };
+        let dispatch = self.profile.dispatch;
         let mut launches = Vec::new();
         for logical in &planned.launches {
             let mut cost = LaunchCost {
@@ -212,7 +208,7 @@ impl<'a> Timer<'a> {
             {
                 let timing = self.launch(launch)?;
                 cost.ns += timing.ns;
-                cost.load_ns += timing.cores.len() as f64 * core_load_ns;
+                cost.load_ns += dispatch.load_ns(timing.cores.len(), n_herds);
                 cost.ddr_read_bytes += timing.ddr_read_bytes;
                 cost.ddr_write_bytes += timing.ddr_write_bytes;
                 if timing.ns >= longest {

@@ -61,6 +61,8 @@ pub(super) fn of(plans: &Plans, graph: &Graph, work: &Work) -> Memory {
                             .or_default()
                             .add(is_part, buffer.size_bytes);
                     }
+                    // Counted below.
+                    BufferKind::Static(Binding::Cache { .. }) => {}
                     BufferKind::Static(_) => memory.table_bytes += buffer.size_bytes,
                     BufferKind::Values | BufferKind::Scratch => {
                         memory.value_bytes += buffer.size_bytes;

@@ -93,6 +93,11 @@ const KEYS: &[(&str, Field, (f64, f64))] = &[
         (0.0, 1e12),
     ),
     (
+        "dispatch.launch_ns",
+        |p| &mut p.dispatch.launch_ns,
+        (0.0, 1e12),
+    ),
+    (
         "dispatch.point_ns",
         |p| &mut p.dispatch.point_ns,
         (0.0, 1e9),

@@ -180,9 +180,11 @@ fn several_herds_load_their_cores() {
     let (machine, profile) = setup();
     let fused = program("gemm-fused-cast", "512x512x512", "");
     let timing = predict(&fused, &machine, &profile).expect("runs");
-    let cores: usize = timing.launches.iter().map(|l| l.cores.len()).sum();
-    let loads = cores as f64 * profile.dispatch.core_load_ns;
-    assert_eq!(timing.dispatch_ns, profile.dispatch.call_ns + loads);
+    let cores: Vec<usize> = timing.launches.iter().map(|l| l.cores.len()).collect();
+    assert_eq!(cores, [32, 8]);
+    let dispatch = &profile.dispatch;
+    let loads = 32.0 * dispatch.core_load_ns + dispatch.launch_ns;
+    assert_eq!(timing.dispatch_ns, dispatch.call_ns + loads);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod alias;
+mod cached;
 mod numbers;
 
 use millrace_format::{Checkpoint, Source};

@@ -105,15 +105,15 @@ fn any_position_of_a_token() {
 fn bits_do_not_depend_on_lengths() {
     const ROW: usize = 2 * 4 * 64;
     let shape = |new: usize, keys: usize| format!("{new}x{keys} 4q/2kv d64 of 512");
-    let tiling = "heads=2,spread=1";
-    let (mapping, long, _) = case(NAME, &shape(32, 512), tiling);
+    let (mapping, long, _) = case(NAME, &shape(32, 512), "");
     let slots = mapping.inputs(&long, 11);
     let run = |new: usize, keys: usize, position: u32| {
         let mut slots = slots.clone();
         slots[0].truncate(new * ROW);
         slots[3] = at(position, slots[3].len());
         slots[4].truncate(new * ROW);
-        run_on(&shape(new, keys), tiling, slots)
+        let tiling = format!("heads=2,spread=1,tile_tokens={new}");
+        run_on(&shape(new, keys), &tiling, slots)
     };
     let all = run(32, 512, 40);
     for (new, keys) in [(32, 128), (16, 256), (8, 128)] {

@@ -43,12 +43,13 @@ pub(super) fn print(case: &Case<'_>, name: &str, out: &mut Out) -> Outcome {
         let Place::Device(device) = &placement.place else {
             continue;
         };
-        if shown.contains(&(device.program, device.launches.start)) {
+        let launches = device.computed_by();
+        if shown.contains(&(device.program, launches.start)) {
             continue;
         }
-        shown.push((device.program, device.launches.start));
+        shown.push((device.program, launches.start));
         let planned = &case.plan.programs[device.program];
-        for launch in &planned.launches[device.launches.clone()] {
+        for launch in &planned.launches[launches] {
             print_launch(case, device.step, &planned.program, launch, out)?;
         }
     }
@@ -140,7 +141,7 @@ pub(super) fn json(case: &Case<'_>, name: &str) -> Value {
         let mut op = op_json(case, placement);
         if let Place::Device(device) = &placement.place {
             let planned = &case.plan.programs[device.program];
-            let launches = &planned.launches[device.launches.clone()];
+            let launches = &planned.launches[device.computed_by()];
             op["kernels"] = launches
                 .iter()
                 .map(|l| launch_json(&planned.program, l))

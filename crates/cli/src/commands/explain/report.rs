@@ -113,7 +113,7 @@ pub(super) fn op_json(case: &Case<'_>, placement: &Placement) -> Value {
             (
                 "array",
                 Some(&planned.program.name),
-                Some([device.launches.start, device.launches.end]),
+                Some([device.computed_by().start, device.computed_by().end]),
                 call.map(|call| &call.set),
             )
         }

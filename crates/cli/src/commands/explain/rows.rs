@@ -23,7 +23,7 @@ impl Row {
             Place::Host => None,
             Place::Device(device) => {
                 let planned = &case.plan.programs[device.program];
-                let launches = &device.launches;
+                let launches = device.computed_by();
                 let name = planned.program.name.clone();
                 Some((name, launches.start, launches.len(), planned.launches.len()))
             }

@@ -7,7 +7,7 @@ use super::tables::{self, count, lines, ms, whole};
 use crate::exit::Outcome;
 use millrace_runtime::npu::{Features, Mode};
 use millrace_xdna2::fidelity::{self, Measured};
-use millrace_xdna2::predict::{PassCost, Prediction, Timer, Totals, Work};
+use millrace_xdna2::predict::{CallCost, PassCost, Prediction, Timer, Totals, Work};
 use std::fmt::Write;
 
 /// Both modes.
@@ -80,9 +80,15 @@ impl Modes {
     }
 
     /// `| what | published | row | reference | error | best |`.
-    fn row(&self, out: &mut String, what: &str, id: &str, of: impl Fn(&Prediction) -> f64) {
+    fn row(
+        &self,
+        out: &mut String,
+        what: &str,
+        (id, scale): (&str, f64),
+        of: impl Fn(&Prediction) -> f64,
+    ) {
         let (reference, best) = (of(&self.reference), of(&self.best));
-        let (value, error) = match self.value(id) {
+        let (value, error) = match self.value(id).map(|value| value * scale) {
             Some(value) => (
                 ms(value),
                 format!("{:+.1} %", 100.0 * (reference / value - 1.0)),
@@ -113,12 +119,8 @@ fn totals(out: &mut String, modes: &Modes) {
         "| | published | row | reference | error | best |\n|---|---:|---|---:|---:|---:|\n",
     );
     let ns = 1e-6;
-    modes.row(
-        out,
-        "prompt to first token, ms (published 1.27 s)",
-        "N0135 × 1000",
-        |p| p.ttft_ns * ns,
-    );
+    let ttft = "prompt to first token, ms";
+    modes.row(out, ttft, ("N0135", 1e3), |p| p.ttft_ns * ns);
     for (what, id, of) in [
         (
             "its calls, ms",
@@ -129,13 +131,13 @@ fn totals(out: &mut String, modes: &Modes) {
         ("their BO writes, ms", "N0173", |t| t.write_ns),
         ("their BO reads, ms", "N0175", |t| t.read_ns),
     ] {
-        modes.row(out, what, id, |p| prompt(p, of) * ns);
+        modes.row(out, what, (id, 1.0), |p| prompt(p, of) * ns);
     }
-    modes.row(out, "a token, ms", "N0136", |p| {
+    modes.row(out, "a token, ms", ("N0136", 1.0), |p| {
         p.token.totals.total_ns * ns
     });
-    modes.row(out, "tokens/s", "N0186", |p| p.tokens_per_s);
-    modes.row(out, "host steps of a token, ms", "N0185", |p| {
+    modes.row(out, "tokens/s", ("N0186", 1.0), |p| p.tokens_per_s);
+    modes.row(out, "host steps of a token, ms", ("N0185", 1.0), |p| {
         p.token.totals.host_ns * ns
     });
     let calls = |p: &Prediction| {
@@ -269,12 +271,26 @@ fn bytes(out: &mut String, modes: &Modes) {
     let mb = |bytes: f64| whole(bytes / 1e6);
     let mib = |bytes: f64| whole(bytes / 1_048_576.0);
     let [reference, best] = modes.both().map(|(_, p)| p);
-    let between = |p: &Prediction| mib(prompt(p, |t| t.crossing.relayed_bytes as f64));
+    // What attention's calls take and give, each down and up.
+    let between = |p: &Prediction| {
+        let calls = p.prefill.iter().flat_map(|pass| {
+            let is_attention = |program: usize| pass.programs[program].name.starts_with("flash");
+            pass.calls().filter(move |call| is_attention(call.program))
+        });
+        let moved = |call: &CallCost| call.crossing.written_bytes + call.crossing.read_bytes;
+        mib(2.0 * calls.map(moved).sum::<u64>() as f64)
+    };
+    let relayed = |p: &Prediction| mib(prompt(p, |t| t.crossing.relayed_bytes as f64));
     for (what, published, cells) in [
         (
-            "a prompt's values between programs, by the host, MiB; published without the block's input",
+            "Q, K, V and attention's output of a prompt between programs, down and up, MiB",
             "640 (B5)",
             [between(reference), between(best)],
+        ),
+        (
+            "the same with the block's input, MiB",
+            "–",
+            [relayed(reference), relayed(best)],
         ),
         (
             "a prompt's buffer writes, MB",
@@ -298,7 +314,7 @@ fn bytes(out: &mut String, modes: &Modes) {
         ),
         (
             "weights in buffers, MB",
-            "\\~1,000 (B7, no second copies, no head)",
+            "about 1,000 (B7: one copy, no head)",
             [reference, best].map(|p| mb(p.memory.weight_bytes as f64)),
         ),
         (

@@ -126,16 +126,20 @@
       ctx.strokeRect(from + 1, y + 1, Math.max(1, to - from - 2), LANE - 2);
       ctx.lineWidth = 1;
     }
-    if (to - from > 34) {
-      ctx.save();
-      ctx.beginPath();
-      ctx.rect(from, y, to - from - 4, LANE);
-      ctx.clip();
+    const text = to - from > 30 ? fitted(span.name, to - from - 10) : "";
+    if (text) {
       ctx.fillStyle = span.colour === "--overhead" ? css("--ink") : "#fff";
       ctx.textAlign = "left";
-      ctx.fillText(span.name, from + 5, y + LANE / 2 + 1);
-      ctx.restore();
+      ctx.fillText(text, from + 5, y + LANE / 2 + 1);
     }
+  };
+
+  // As much of a name as there is room for.
+  const fitted = (name, room) => {
+    if (ctx.measureText(name).width <= room) return name;
+    let n = name.length - 1;
+    while (n > 2 && ctx.measureText(name.slice(0, n) + "…").width > room) n--;
+    return n > 2 ? name.slice(0, n) + "…" : "";
   };
 
   const heatmap = (width) => {

@@ -6,7 +6,7 @@ use super::measured::Measured;
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Paint, Table, bytes, rate};
 use millrace_runtime::npu::Feature;
-use millrace_xdna2::predict::{LaunchCost, Memory, PassCost, Prediction, Totals};
+use millrace_xdna2::predict::{LaunchCost, Memory, PassCost, Prediction, ProgramCost, Totals};
 use std::collections::BTreeMap;
 
 const LEFT: Align = Align::Left;
@@ -312,7 +312,8 @@ fn launches(prediction: &Prediction, out: &mut Out) -> Outcome {
     table.print(out)
 }
 
-/// Cells of the table of launches: each program once, neighbours of equal work in one row.
+/// Cells of the table of launches: neighbours of equal work in one row, and each program once. One
+/// whose launches are all among another's only says so.
 pub(super) fn launch_rows(prediction: &Prediction) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut shown: Vec<(&str, u64)> = Vec::new();
@@ -323,9 +324,12 @@ pub(super) fn launch_rows(prediction: &Prediction) -> Vec<Vec<String>> {
                 continue;
             }
             shown.push(key);
-            let same = |a: &LaunchCost, b: &LaunchCost| {
-                (a.mapping, &a.shape, &a.tiling) == (b.mapping, &b.shape, &b.tiling)
-            };
+            if let Some(whole) = pass.programs.iter().find(|other| is_part(program, other)) {
+                let mut row = vec![program.name.clone(), format!("as in {}", whole.name)];
+                row.resize(11, String::new());
+                rows.push(row);
+                continue;
+            }
             for (number, equal) in program.launches.chunk_by(same).enumerate() {
                 let first = if number == 0 {
                     program.name.as_str()
@@ -337,6 +341,33 @@ pub(super) fn launch_rows(prediction: &Prediction) -> Vec<Vec<String>> {
         }
     }
     rows
+}
+
+fn same(a: &LaunchCost, b: &LaunchCost) -> bool {
+    (a.mapping, &a.shape, &a.tiling) == (b.mapping, &b.shape, &b.tiling)
+}
+
+/// Whether a program's launches are a stretch of a longer program's.
+fn is_part(program: &ProgramCost, other: &ProgramCost) -> bool {
+    let n = program.launches.len();
+    let equal = |stretch: &[LaunchCost]| {
+        stretch
+            .iter()
+            .zip(&program.launches)
+            .all(|(a, b)| same(a, b))
+    };
+    n > 1 && n < other.launches.len() && other.launches.windows(n).any(equal)
+}
+
+/// Sizes that repeat, once.
+fn short_shape(shape: &str) -> String {
+    let sizes: Vec<&str> = shape.split('x').collect();
+    let short = |equal: &[&str]| match equal.len() {
+        0..3 => equal.join("x"),
+        n => format!("({} {n} times)", equal[0]),
+    };
+    let parts: Vec<String> = sizes.chunk_by(|a, b| a == b).map(short).collect();
+    parts.join("x")
 }
 
 fn launch_cells(program: &str, equal: &[LaunchCost]) -> Vec<String> {
@@ -352,7 +383,7 @@ fn launch_cells(program: &str, equal: &[LaunchCost]) -> Vec<String> {
         program.to_owned(),
         name,
         launch.mapping.to_owned(),
-        launch.shape.clone(),
+        short_shape(&launch.shape),
         ms(launch.ns / 1e6),
         ms(launch.load_ns / 1e6),
         launch.cores.len().to_string(),
@@ -503,6 +534,8 @@ mod tests {
         assert_eq!(count(2048), "2,048");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(ms(1270.4), "1,270");
+        assert_eq!(short_shape("2048x16x16x16"), "2048x(16 3 times)");
+        assert_eq!(short_shape("64x64x2"), "64x64x2");
         assert_eq!(ms(0.0704), "0.070");
         assert_eq!(bound("core (0, 3) of `mm`", 0.876), "core 88 %");
         assert_eq!(bound("DDR reads", 1.0), "DDR reads 100 %");

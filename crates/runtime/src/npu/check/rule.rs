@@ -39,7 +39,25 @@ const TINY: f64 = 2.4e-38;
 /// Columns of a projection that are computed together.
 const COLUMNS: usize = 256;
 
-/// An op and its operands.
+/// An op as a device computed it.
+pub(super) struct Operation<'a> {
+    pub(super) node: &'a Node,
+    pub(super) launch: &'a LogicalLaunch,
+    /// What the slot of the weight or table holds.
+    pub(super) parameter: Option<&'a Binding>,
+    /// By the node's inputs, row-major; cached keys and values head-major.
+    pub(super) operands: Vec<Vec<bf16>>,
+    /// The weight's or table's slot.
+    pub(super) weights: Vec<bf16>,
+    /// Widths of the inputs.
+    pub(super) widths: Vec<usize>,
+    /// Rows of the result that are no padding.
+    pub(super) n_rows: usize,
+    /// Position of the first row.
+    pub(super) first: usize,
+}
+
+/// A formula with its operands.
 pub(super) enum Rule {
     Linear {
         x: Vec<bf16>,
@@ -98,54 +116,41 @@ fn f(x: bf16) -> f64 {
 
 impl Rule {
     /// The rule of an op, or why there is none.
-    pub(super) fn new(
-        node: &Node,
-        launch: &LogicalLaunch,
-        parameter: Option<&Binding>,
-        operands: Vec<Vec<bf16>>,
-        weights: Vec<bf16>,
-        widths: &[usize],
-        n_rows: usize,
-    ) -> Result<Rule, String> {
-        let enough = operands
-            .iter()
-            .zip(widths)
-            .all(|(x, width)| x.len() >= n_rows * width);
-        if !enough {
+    pub(super) fn new(op: &Operation<'_>) -> Result<Rule, String> {
+        let (n_rows, widths, weights) = (op.n_rows, &op.widths, &op.weights);
+        let from_cache = op.launch.mapping == "cached-attention";
+        let rows = op.operands.iter().zip(widths);
+        if !from_cache && !rows.clone().all(|(x, width)| x.len() >= n_rows * width) {
             return Err("an operand has fewer rows than the result".to_owned());
         }
-        let mut operands = operands.into_iter();
-        let mut next = || operands.next().unwrap_or_default();
-        let unknown = || Err(format!("no rule for `{}`", launch.mapping));
-        match (&node.op, parameter) {
+        let operand = |i: usize| op.operands.get(i).cloned().unwrap_or_default();
+        match (&op.node.op, op.parameter) {
             (Op::Linear { bias: None, .. }, Some(Binding::Weight { layout, .. })) => {
-                linear(launch, layout, next(), weights, widths[0])
+                linear(op.launch, layout, operand(0), weights.clone(), widths[0])
             }
             (Op::RmsNorm { eps, group, .. }, _) if weights.len() == *group => Ok(Rule::Norm {
-                x: next(),
-                weight: weights,
+                x: operand(0),
+                weight: weights.clone(),
                 eps: f64::from(*eps),
             }),
             (Op::Rope { head_dim, .. }, _) if weights.len() >= n_rows * widths[0] => {
                 Ok(Rule::Rope {
-                    x: next(),
-                    table: weights,
+                    x: operand(0),
+                    table: weights.clone(),
                     head_dim: *head_dim,
                 })
             }
             (Op::Glu { activation }, _) => Ok(Rule::Glu {
                 activation: *activation,
-                gate: next(),
-                up: next(),
+                gate: operand(0),
+                up: operand(1),
             }),
             (Op::Add, _) => Ok(Rule::Add {
-                a: next(),
-                b: next(),
+                a: operand(0),
+                b: operand(1),
             }),
-            (Op::Attention(a), _) if launch.mapping == "flash-attention" => Ok(Rule::Attention(
-                Attention::new(a, launch, [next(), next(), next()]),
-            )),
-            _ => unknown(),
+            (Op::Attention(a), _) => Attention::new(a, op).map(Rule::Attention),
+            _ => Err(format!("no rule for `{}`", op.launch.mapping)),
         }
     }
 

@@ -1,11 +1,10 @@
-//! Flash attention's rounding points.
+//! Attention's rounding points.
 
-use super::{Exact, LAMBDA, U, V, f};
+use super::{Exact, LAMBDA, Operation, U, V, f};
 use half::bf16;
 use millrace_model::graph;
-use millrace_xdna2::lower::LogicalLaunch;
 
-/// Causal attention of the plan's tokens, over keys of the same tokens.
+/// Causal attention over keys of the same tokens, or over a cache.
 ///
 /// Of a query with scores s, maximum m, p = exp(scale·(s − m)), L = Σp, M = Σp·∣v∣:
 ///
@@ -30,30 +29,58 @@ pub(in super::super) struct Attention {
     q: Vec<bf16>,
     k: Vec<bf16>,
     v: Vec<bf16>,
+    /// Position of the first query; key 0 is at position 0.
+    first: usize,
+    window: Option<usize>,
+    /// Elements from a key to the next, and from a head to the next.
+    key_stride: usize,
+    head_stride: usize,
 }
 
 impl Attention {
-    pub(super) fn new(
-        attention: &graph::Attention,
-        launch: &LogicalLaunch,
-        [q, k, v]: [Vec<bf16>; 3],
-    ) -> Attention {
-        let size = |name: &str| launch.tiling.get(name).max(1);
-        let stages = size("stages");
-        let tiles = launch.shape.get("n_keys").div_ceil(size("tile_kv"));
-        let n_steps = tiles.div_ceil(stages) + stages;
-        let n_parts = (attention.head_dim as u64).div_ceil(size("tile_dk"));
-        Attention {
-            head_dim: attention.head_dim,
-            n_heads: attention.n_heads,
-            n_kv_heads: attention.n_kv_heads,
-            scale: f64::from(attention.scale),
-            n_steps: n_steps as f64,
-            n_parts: n_parts as f64,
-            q,
-            k,
-            v,
+    pub(super) fn new(a: &graph::Attention, op: &Operation<'_>) -> Result<Attention, String> {
+        let (shape, tiling) = (&op.launch.shape, &op.launch.tiling);
+        let size = |name: &str| tiling.get(name).max(1);
+        let tiles = shape.get("n_keys").div_ceil(size("tile_kv"));
+        let (n_steps, key_stride, head_stride) = match op.launch.mapping {
+            "flash-attention" if op.first == 0 => {
+                let steps = tiles.div_ceil(size("stages")) + size("stages");
+                (steps, a.n_kv_heads * a.head_dim, a.head_dim)
+            }
+            "cached-attention" => {
+                let parts = size("rows") * size("spread");
+                let rows = shape.get("max_tokens") as usize;
+                (tiles.div_ceil(parts) + parts, a.head_dim, rows * a.head_dim)
+            }
+            other => return Err(format!("no rule for `{other}`")),
+        };
+        let n_keys = op.first + op.n_rows;
+        let last_key = n_keys.saturating_sub(1) * key_stride;
+        let needed = (a.n_kv_heads - 1) * head_stride + last_key + a.head_dim;
+        let [q, k, v] = &op.operands[..] else {
+            return Err("attention takes q, k and v".to_owned());
+        };
+        if k.len() < needed || v.len() < needed {
+            return Err("the cache has fewer keys than there are positions".to_owned());
         }
+        Ok(Attention {
+            head_dim: a.head_dim,
+            n_heads: a.n_heads,
+            n_kv_heads: a.n_kv_heads,
+            scale: f64::from(a.scale),
+            n_steps: n_steps as f64,
+            n_parts: match tiling.get("tile_dk") {
+                0 => 1.0,
+                part => (a.head_dim as u64).div_ceil(part) as f64,
+            },
+            q: q.clone(),
+            k: k.clone(),
+            v: v.clone(),
+            first: op.first,
+            window: a.window,
+            key_stride,
+            head_stride,
+        })
     }
 
     /// A head of a token.
@@ -62,12 +89,14 @@ impl Attention {
         let kv_head = head / (self.n_heads / self.n_kv_heads);
         let q = &self.q[(row * self.n_heads + head) * d..][..d];
         let of = |rows: &[bf16], key: usize| -> Vec<f64> {
-            let at = (key * self.n_kv_heads + kv_head) * d;
+            let at = key * self.key_stride + kv_head * self.head_stride;
             rows[at..at + d].iter().map(|x| f(*x)).collect()
         };
         let float = LAMBDA * (d as f64).sqrt() * V;
-        let mut scores = Vec::with_capacity(row + 1);
-        for key in 0..=row {
+        let position = self.first + row;
+        let oldest = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let mut scores = Vec::with_capacity(position + 1 - oldest);
+        for key in oldest..=position {
             let (mut sum, mut size) = (0.0, 0.0);
             for (q, k) in q.iter().zip(of(&self.k, key)) {
                 sum += f(*q) * k;
@@ -85,7 +114,8 @@ impl Attention {
             );
         let (mut sum, mut sum_off) = (0.0, 0.0);
         let (mut y, mut size, mut off) = (vec![0.0; d], vec![0.0; d], vec![0.0; d]);
-        for (key, (score, score_off)) in scores.into_iter().enumerate() {
+        let n_keys = scores.len() as f64;
+        for (key, (score, score_off)) in (oldest..).zip(scores) {
             let p = (self.scale * (score - max)).exp();
             let exponent = self.scale * (score_off + max_off + 2.0 * U * (max - score));
             let p_off = p * exponent.exp_m1();
@@ -97,7 +127,7 @@ impl Attention {
                 off[i] += p_off * v.abs();
             }
         }
-        let steps = (3.0 * self.n_steps + 1.0) * U + LAMBDA * ((row + 1) as f64).sqrt() * V;
+        let steps = (3.0 * self.n_steps + 1.0) * U + LAMBDA * n_keys.sqrt() * V;
         let one = |i: usize| {
             let value = y[i] / sum;
             let off = off[i] + value.abs() * sum_off + steps * (size[i] + value.abs() * sum);

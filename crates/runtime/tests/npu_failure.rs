@@ -1,0 +1,292 @@
+//! Failures of the device: what each says, what is left, and that nothing leaks.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_npu::{Device, DeviceError, ErrorPlace, Held};
+use millrace_runtime::LoadedModel;
+use millrace_runtime::npu::{Features, Mode, NpuError, NpuModel, NpuOptions, NpuSession};
+use millrace_xdna2::device::{Injection, VirtualDevice};
+use millrace_xdna2::{Machine, Profile};
+use std::path::Path;
+use std::sync::Arc;
+
+const PROMPT: [u32; 5] = [3, 141, 59, 26, 535];
+
+fn demo() -> Arc<LoadedModel> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
+    Arc::new(LoadedModel::open(&path).unwrap())
+}
+
+fn device() -> Arc<VirtualDevice> {
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu))
+}
+
+fn on(
+    model: &Arc<LoadedModel>,
+    device: &Arc<VirtualDevice>,
+    mode: Mode,
+) -> Result<Arc<NpuModel>, NpuError> {
+    let options = NpuOptions {
+        features: Features::of(mode),
+        prefill_tokens: Some(32),
+        ..NpuOptions::default()
+    };
+    NpuModel::on(model.clone(), Machine::npu2(), device.clone(), options).map(Arc::new)
+}
+
+/// A model whose plans are made, what it computes undisturbed, and its device.
+struct Setup {
+    device: Arc<VirtualDevice>,
+    npu: Arc<NpuModel>,
+    after_prompt: Vec<f32>,
+    after_token: Vec<f32>,
+    /// Calls of a prompt and of a token.
+    n_calls: [u64; 2],
+    held: Held,
+}
+
+impl Setup {
+    fn new(mode: Mode) -> Setup {
+        let (model, device) = (demo(), device());
+        let npu = on(&model, &device, mode).unwrap();
+        let mut session = NpuSession::new(&npu);
+        let after_prompt = session.prefill(&PROMPT).unwrap().to_vec();
+        let after_token = session.decode(7).unwrap().to_vec();
+        let counters = session.counters();
+        Setup {
+            n_calls: [counters.prefill.n_dispatches, counters.decode.n_dispatches],
+            held: device.held(),
+            device,
+            npu,
+            after_prompt,
+            after_token,
+        }
+    }
+
+    /// A failed prompt, then the same again; after that a failed token, then the same again.
+    fn disturb(&self, phase: usize, call: u64, injection: &Injection) -> NpuError {
+        let mut session = NpuSession::new(&self.npu);
+        if phase == 1 {
+            session.prefill(&PROMPT).unwrap();
+        }
+        self.device.inject_after(call, injection.clone());
+        let failed = match phase {
+            0 => session.prefill(&PROMPT).err(),
+            _ => session.decode(7).err(),
+        };
+        let error = failed.unwrap_or_else(|| panic!("{injection:?} at call {call}: no error"));
+        if error.device().is_some_and(DeviceError::is_loss) {
+            self.recover(&mut session, phase);
+        }
+        let n_tokens = [0, PROMPT.len()][phase];
+        assert_eq!(session.tokens().len(), n_tokens, "{error}");
+        if phase == 0 {
+            assert!(
+                session.prefill(&PROMPT).unwrap() == self.after_prompt,
+                "{error}"
+            );
+        }
+        assert!(session.decode(7).unwrap() == self.after_token, "{error}");
+        assert_eq!(self.device.held(), self.held, "{error}");
+        error
+    }
+
+    /// A lost device: calls fail until it is back and the model loaded again.
+    fn recover(&self, session: &mut NpuSession, phase: usize) {
+        let mut again = || match phase {
+            0 => session.prefill(&PROMPT).unwrap_err(),
+            _ => session.decode(7).unwrap_err(),
+        };
+        let lost = again();
+        assert!(
+            matches!(lost.device(), Some(DeviceError::Lost { .. })),
+            "{lost}"
+        );
+        assert!(self.npu.reload().is_err());
+        self.device.revive();
+        let lost = again();
+        assert!(lost.device().is_some_and(DeviceError::is_loss), "{lost}");
+        self.npu.reload().unwrap();
+        // The plan of the prompt is filled when it is next asked for.
+        NpuSession::new(&self.npu).prefill(&PROMPT).unwrap();
+    }
+}
+
+fn place(error: &NpuError) -> &ErrorPlace {
+    let place = error.device().and_then(DeviceError::place);
+    place.unwrap_or_else(|| panic!("no place: {error}"))
+}
+
+/// Every kind of failed submission, at the first, a middle and the last call of either phase.
+#[test]
+fn a_failed_call_says_where_and_can_be_repeated() {
+    for mode in [Mode::Best, Mode::Reference] {
+        let setup = Setup::new(mode);
+        for (phase, n_calls) in setup.n_calls.into_iter().enumerate() {
+            for call in [0, n_calls / 2, n_calls - 1] {
+                let kinds = [
+                    Injection::Timeout,
+                    Injection::StopAfter(500),
+                    Injection::Lose,
+                ];
+                for (kind, injection) in kinds.iter().enumerate() {
+                    let error = setup.disturb(phase, call, injection);
+                    let text = error.to_string();
+                    assert!(
+                        text.starts_with(&format!("call {} of {n_calls} (`", call + 1)),
+                        "{text}"
+                    );
+                    let kinds = [
+                        matches!(error.device(), Some(DeviceError::Timeout { .. })),
+                        matches!(error.device(), Some(DeviceError::Fault { .. })),
+                        matches!(error.device(), Some(DeviceError::Lost { .. })),
+                    ];
+                    assert!(kinds[kind], "{text}");
+                    let place = place(&error);
+                    assert!(!place.program.is_empty() && text.contains(&place.program));
+                    assert!(place.launch.is_some(), "{text}");
+                    assert!(place.core.is_some() && text.contains(", core ("), "{text}");
+                    assert!(place.slot.is_some() && text.contains(", slot `"), "{text}");
+                }
+            }
+        }
+    }
+}
+
+/// Allocations and loads fail while a plan is set up: what was begun is dropped, and the same call
+/// goes on from there.
+#[test]
+fn refused_buffers_and_programs_leave_nothing_behind() {
+    let model = demo();
+    let whole = {
+        let device = device();
+        let npu = on(&model, &device, Mode::Best).unwrap();
+        let loaded = device.held();
+        let logits = NpuSession::new(&npu).prefill(&PROMPT).unwrap().to_vec();
+        (loaded, device.held(), logits)
+    };
+    let (loaded, prepared, logits) = whole;
+    for injection in [Injection::NotPinned, Injection::RefuseLoad] {
+        let device = device();
+        for n_passed in [0, 1] {
+            device.inject_after(n_passed, injection.clone());
+            let error = on(&model, &device, Mode::Best).err().unwrap();
+            check_refusal(&error, &injection);
+            assert_eq!(device.held(), Held::default(), "{error}");
+        }
+        let npu = on(&model, &device, Mode::Best).unwrap();
+        assert_eq!(device.held(), loaded);
+        let mut session = NpuSession::new(&npu);
+        for n_passed in [0, 1] {
+            device.inject_after(n_passed, injection.clone());
+            let error = session.prefill(&PROMPT).unwrap_err();
+            check_refusal(&error, &injection);
+            assert!(session.tokens().is_empty());
+        }
+        assert!(session.prefill(&PROMPT).unwrap() == logits);
+        assert_eq!(device.held(), prepared);
+        drop((session, npu));
+        assert_eq!(device.held(), Held::default());
+    }
+}
+
+fn check_refusal(error: &NpuError, injection: &Injection) {
+    let text = error.to_string();
+    match injection {
+        Injection::NotPinned => {
+            assert!(
+                matches!(error.device(), Some(DeviceError::NotPinned { .. })),
+                "{text}"
+            );
+            assert!(
+                text.contains("slot `") && text.contains("of program `"),
+                "{text}"
+            );
+        }
+        _ => {
+            assert!(
+                matches!(error.device(), Some(DeviceError::Refused { .. })),
+                "{text}"
+            );
+            assert!(text.contains("is refused: no hardware context"), "{text}");
+        }
+    }
+}
+
+/// A model that is larger than the device's memory.
+#[test]
+fn too_little_memory_is_said_in_bytes() {
+    let (model, whole) = (demo(), device());
+    let npu = on(&model, &whole, Mode::Best).unwrap();
+    let needed = whole.held().buffer_bytes;
+    drop(npu);
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    let small = VirtualDevice::new(Machine::npu2(), profile, cpu).with_memory(needed - 1);
+    let small = Arc::new(small);
+    let error = on(&model, &small, Mode::Best).err().unwrap();
+    let Some(DeviceError::OutOfMemory {
+        asked_bytes,
+        available_bytes,
+    }) = error.device()
+    else {
+        panic!("{error}");
+    };
+    assert!(
+        asked_bytes > available_bytes && *available_bytes < needed,
+        "{error}"
+    );
+    assert_eq!(small.held(), Held::default());
+}
+
+/// A model on the device a second time, after the first was lost with it.
+#[test]
+fn a_fresh_model_works_on_a_device_that_came_back() {
+    let (model, device) = (demo(), device());
+    let old = on(&model, &device, Mode::Best).unwrap();
+    let mut session = NpuSession::new(&old);
+    let expected = session.prefill(&PROMPT).unwrap().to_vec();
+    device.lose();
+    assert!(on(&model, &device, Mode::Best).is_err());
+    device.revive();
+    let stale = session.decode(7).unwrap_err().to_string();
+    assert!(
+        stale.contains("from before is lost. Load the model on it again"),
+        "{stale}"
+    );
+    let new = on(&model, &device, Mode::Best).unwrap();
+    assert!(NpuSession::new(&new).prefill(&PROMPT).unwrap() == expected);
+}
+
+/// A thousand passes that fail at one call after the other, in every way: nothing is left of them.
+#[test]
+fn a_thousand_failures_leak_nothing() {
+    let setup = Setup::new(Mode::Best);
+    let mut session = NpuSession::new(&setup.npu);
+    session.prefill(&PROMPT).unwrap();
+    let n_calls = setup.n_calls[1];
+    for run in 0..1000 {
+        let injection = match run % 8 {
+            0 => Injection::Timeout,
+            1 => Injection::StopAfter(run * 37),
+            _ => Injection::StopAfter(run % 256),
+        };
+        setup.device.inject_after(run % n_calls, injection);
+        let failed = session.decode(7).is_err();
+        // A long leash lets a short program end.
+        assert!(failed || run % 8 == 1, "run {run}");
+        if !failed {
+            session.truncate(PROMPT.len());
+        }
+        assert_eq!(setup.device.held(), setup.held, "run {run}");
+        assert_eq!(session.tokens().len(), PROMPT.len());
+    }
+    setup.device.clear_injections();
+    assert!(session.decode(7).unwrap() == setup.after_token);
+    // And a few that take all with them.
+    for _ in 0..10 {
+        setup.disturb(1, 0, &Injection::Lose);
+    }
+}

@@ -1,0 +1,91 @@
+//! Seed 000 A6: what a prompt's real positions compute has the same bits at every length that it is
+//! padded to, its own length among them.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_runtime::LoadedModel;
+use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
+use millrace_xdna2::{Machine, Profile};
+use std::path::Path;
+use std::sync::Arc;
+
+fn demo() -> Arc<LoadedModel> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
+    Arc::new(LoadedModel::open(&path).unwrap())
+}
+
+/// Some tokens, and different ones by salt.
+fn noise(n: u32, salt: u32) -> Vec<u32> {
+    (0..n).map(|i| (i * 41 + salt) % 2048).collect()
+}
+
+/// Logits of the prompt's last token, then of two tokens decoded after it: those read every layer's
+/// keys and values at every position of the prompt.
+fn logits(model: &Arc<LoadedModel>, mode: Mode, n_padded: u64, prompt: &[u32]) -> [Vec<f32>; 3] {
+    let options = NpuOptions {
+        features: Features::of(mode),
+        prefill_tokens: Some(n_padded),
+        ..NpuOptions::default()
+    };
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    let npu = NpuModel::load(model.clone(), Machine::npu2(), profile, options);
+    let npu = Arc::new(npu.unwrap_or_else(|error| panic!("{error}")));
+    let mut session = NpuSession::new(&npu);
+    let last = session.prefill(prompt).unwrap().to_vec();
+    let [first, second] = [900, 901].map(|token| session.decode(token).unwrap().to_vec());
+    [last, first, second]
+}
+
+/// The same prompt at its own length and padded to others; another prompt differs.
+fn check(mode: Mode, n_tokens: u32, lengths: &[u64]) {
+    let model = demo();
+    let prompt = noise(n_tokens, 3);
+    let own = logits(&model, mode, u64::from(n_tokens), &prompt);
+    for &n_padded in lengths {
+        let padded = logits(&model, mode, n_padded, &prompt);
+        for (step, (padded, own)) in padded.iter().zip(&own).enumerate() {
+            let differ = padded
+                .iter()
+                .zip(own)
+                .filter(|(a, b)| a.to_bits() != b.to_bits());
+            assert_eq!(
+                differ.count(),
+                0,
+                "{mode:?}: {n_tokens} in {n_padded}, step {step}"
+            );
+        }
+    }
+    let other = logits(&model, mode, lengths[0], &noise(n_tokens, 4));
+    assert!(other != own, "{mode:?}: the prompt makes no difference");
+}
+
+#[test]
+fn mode_best_has_the_same_bits_at_every_length() {
+    check(Mode::Best, 64, &[128, 256, 512, 2048]);
+    check(Mode::Best, 192, &[256, 1024]);
+}
+
+#[test]
+fn mode_reference_has_the_same_bits_at_every_length() {
+    check(Mode::Reference, 64, &[128, 256, 512, 2048]);
+    check(Mode::Reference, 192, &[256, 1024]);
+}
+
+/// Real prompts are no whole number of anything: buckets agree on those.
+#[test]
+fn buckets_agree_on_a_prompt_of_any_length() {
+    let model = demo();
+    for mode in [Mode::Best, Mode::Reference] {
+        for n_tokens in [1, 39] {
+            let prompt = noise(n_tokens, 5);
+            let short = logits(&model, mode, 64, &prompt);
+            assert!(
+                logits(&model, mode, 128, &prompt) == short,
+                "{mode:?} {n_tokens}"
+            );
+            assert!(
+                logits(&model, mode, 512, &prompt) == short,
+                "{mode:?} {n_tokens}"
+            );
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Attention over the cache: where it runs, why, and on what.
+
+use crate::{graph, graph_from, llama_1b, program};
+use millrace_format::Source;
+use millrace_model::graph::{Graph, Op};
+use millrace_xdna2::lower::{
+    self, AttentionOn, Binding, CachePart, Feature, Features, HostStep, Mode, Options, Place, Plan,
+    Step, attention_times, cache_rows, key_bucket,
+};
+use millrace_xdna2::{Machine, Profile, verify};
+
+fn options(n_tokens: u64, n_keys: u64, max_tokens: u64) -> Options {
+    Options {
+        attention: AttentionOn::Cached { n_keys, max_tokens },
+        ..Options::new(Mode::Best, n_tokens)
+    }
+}
+
+fn decode(graph: &Graph, n_keys: u64, max_tokens: u64) -> Plan {
+    let options = options(1, n_keys, max_tokens);
+    lower::decode(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Of every attention node: whether it is on the array, and why.
+fn attention<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(bool, &'p str)> {
+    let attends = |node: usize| matches!(graph.nodes[node].op, Op::Attention(_));
+    let placed = plan.placement.iter().filter(|p| attends(p.node));
+    placed
+        .map(|p| (p.place != Place::Host, p.reason.as_str()))
+        .collect()
+}
+
+#[test]
+fn the_array_attends_where_it_is_faster_and_says_so() {
+    let graph = llama_1b();
+    let long = decode(&graph, 8192, 8192);
+    let placed = attention(&graph, &long);
+    assert_eq!(placed.len(), 16);
+    for (on_array, reason) in placed {
+        assert!(on_array, "{reason}");
+        assert!(reason.contains("on the array") && reason.contains("on the host"));
+        assert!(reason.contains("8192 keys"), "{reason}");
+    }
+    assert!(verify(&program(&long, "cached_attn").program, &Machine::npu2()).is_ok());
+    let appended = |step: &&Step| matches!(step, Step::Host(HostStep::AppendKv { .. }));
+    assert_eq!(long.steps.iter().filter(appended).count(), 16);
+    let attends = |step: &&Step| matches!(step, Step::Host(HostStep::Attention { .. }));
+    assert_eq!(long.steps.iter().filter(attends).count(), 0);
+    // A dispatch takes longer than a copy of what few keys have.
+    let short = decode(&graph, 512, 8192);
+    for (on_array, reason) in attention(&graph, &short) {
+        assert!(!on_array && reason.contains("faster here"), "{reason}");
+    }
+    assert_eq!(short.calls().count() + 16, long.calls().count());
+}
+
+#[test]
+fn slots_are_the_caches_of_their_layer() {
+    let graph = llama_1b();
+    let plan = decode(&graph, 8192, 16_384);
+    let calls = plan
+        .calls()
+        .filter(|call| call.set.starts_with("cached_attn"));
+    for (layer, call) in calls.enumerate() {
+        let cache = |of| Binding::Cache { layer, of };
+        let slots = &plan.programs[call.program].program.slots;
+        let at = |binding: &Binding| call.bindings.iter().position(|b| b == binding).unwrap();
+        for of in [CachePart::Keys, CachePart::Values] {
+            assert_eq!(slots[at(&cache(of))].shape, [8, 16_384, 64]);
+        }
+        assert!(slots[at(&Binding::Position)].n_elements().unwrap() >= 4);
+    }
+}
+
+#[test]
+fn without_the_feature_the_host_attends() {
+    let graph = llama_1b();
+    let features = Features::of(Mode::Best).without(Feature::CachedAttention);
+    let options = Options {
+        features,
+        ..options(1, 8192, 8192)
+    };
+    let plan = lower::decode(&graph, &Machine::npu2(), &options).unwrap();
+    for (on_array, reason) in attention(&graph, &plan) {
+        assert!(!on_array && reason.contains("cached-attention"), "{reason}");
+    }
+    let plain = lower::decode(
+        &graph,
+        &Machine::npu2(),
+        &Options {
+            attention: AttentionOn::Device,
+            ..options
+        },
+    )
+    .unwrap();
+    assert_eq!(plain.steps, plan.steps);
+}
+
+#[test]
+fn a_later_chunk_of_a_prompt_sees_the_cache() {
+    let graph = graph("llama-3.2-1b", Some(1));
+    let lower = |n_tokens, n_keys, max_tokens| {
+        let options = options(n_tokens, n_keys, max_tokens);
+        lower::prefill(&graph, &Machine::npu2(), &options).unwrap()
+    };
+    for (n_tokens, n_keys) in [(64, 2048), (512, 1024), (2048, 4096)] {
+        let plan = lower(n_tokens, n_keys, 8192);
+        let (on_array, reason) = attention(&graph, &plan)[0];
+        assert_eq!(
+            (on_array, reason.contains("on the host")),
+            (true, true),
+            "{reason}"
+        );
+    }
+    // A bucket holds its own tokens at least; a cache that is too small is the host's.
+    assert!(
+        attention(&graph, &lower(512, 64, 8192))[0]
+            .1
+            .contains("512 keys")
+    );
+    let plan = lower(64, 4096, 2048);
+    let (on_array, reason) = attention(&graph, &plan)[0];
+    assert!(!on_array && reason.contains("a cache of 2048"), "{reason}");
+}
+
+#[test]
+fn every_geometry_has_times_and_programs() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    for geometry in millrace_model::synth::Geometry::all() {
+        let graph = graph_from(geometry.name(), Some(7), Source::HuggingFace);
+        let max_tokens = cache_rows(&graph, &machine, 5000);
+        assert!(max_tokens >= 5000 && max_tokens < 5000 + 8192);
+        for node in &graph.nodes {
+            let Op::Attention(a) = &node.op else { continue };
+            let n_keys = key_bucket(4000);
+            let times = |n_tokens| {
+                let times = attention_times(a, n_tokens, (n_keys, max_tokens), &machine, &profile);
+                times.unwrap_or_else(|e| panic!("{}: {e}", geometry.name()))
+            };
+            // The array reads all keys, the host those of the window.
+            assert!(times(1).host_ns > 0.0 && times(1).array_ns > 100_000.0);
+            assert!(times(64).host_ns > times(1).host_ns);
+        }
+        for n_keys in [512, 4000] {
+            let plan = decode(&graph, key_bucket(n_keys), max_tokens);
+            for planned in &plan.programs {
+                assert!(verify(&planned.program, &machine).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What passes cost: the seed's counts, sums of parts, agreement with the timing of whole programs.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_format::Source;
+use millrace_model::Model;
+use millrace_model::graph::Graph;
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::Geometry;
+use millrace_npu::trace::check_chrome;
+use millrace_xdna2::lower::{Feature, Features, Mode};
+use millrace_xdna2::predict::{self, HostKind, PassCost, PredictError, Prediction, Timer, Work};
+use millrace_xdna2::{Machine, Profile, timing};
+
+const MIB: u64 = 1 << 20;
+
+fn graph(name: &str) -> Graph {
+    let geometry = Geometry::named(name).unwrap();
+    let recipe = Recipe::parse("bf16").unwrap();
+    let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace);
+    model.unwrap().graph
+}
+
+/// The machine and the profile that all tests predict with.
+struct Box2026 {
+    machine: Machine,
+    profile: Profile,
+}
+
+impl Box2026 {
+    fn new() -> Box2026 {
+        Box2026 {
+            machine: Machine::npu2(),
+            profile: Profile::builtin(Profile::DEFAULT).unwrap(),
+        }
+    }
+
+    fn predict(&self, graph: &Graph, work: &Work) -> Prediction {
+        let mut timer = Timer::new(&self.machine, &self.profile);
+        predict::model(graph, &mut timer, work).unwrap_or_else(|e| panic!("{e}"))
+    }
+}
+
+fn best() -> Features {
+    Features::of(Mode::Best)
+}
+
+/// Seed 000 B1, B5 and B6 for a prompt of 2,048 tokens.
+#[test]
+fn the_published_stack_has_its_counts() {
+    let graph = graph("llama-3.2-1b");
+    let found = Box2026::new().predict(&graph, &Work::new(Features::NONE, 30));
+    assert_eq!(found.host, HostKind::Published);
+    let [prompt] = &found.prefill[..] else {
+        panic!("{} passes", found.prefill.len())
+    };
+    assert_eq!((prompt.chunk.n_tokens, prompt.chunk.n_padded), (30, 2048));
+    assert_eq!(
+        (prompt.totals.n_calls, found.token.totals.n_calls),
+        (49, 33)
+    );
+    assert_eq!(prompt.totals.n_launches, 16 * (6 + 1 + 8) + 8);
+    // Q, K, V to attention and its output to the next program: 20 MiB a layer, down and up.
+    let attention = prompt
+        .calls()
+        .filter(|call| call.set.starts_with("flash_attn"));
+    let bytes: u64 = attention
+        .map(|call| call.crossing.written_bytes + call.crossing.read_bytes)
+        .sum();
+    assert_eq!(2 * bytes, 640 * MIB);
+    // With the block's input, which is read once and written twice; the first comes from the host and
+    // of the last only the read is the host's own.
+    assert_eq!(
+        prompt.totals.crossing.relayed_bytes,
+        640 * MIB + 15 * (8 + 8 + 8) * MIB
+    );
+    // N0173's 604 MB: x twice, Q, K, V, attention's output; and the head's row.
+    assert_eq!(prompt.totals.crossing.written_bytes, 16 * 36 * MIB + 4096);
+    let programs: Vec<(&str, u64)> = (prompt.programs.iter())
+        .map(|p| (p.name.as_str(), p.calls))
+        .collect();
+    let expected = [
+        ("rms_gemms_rope", 16),
+        ("flash_attn", 16),
+        ("o_ffn", 16),
+        ("lm_head_gemv", 1),
+    ];
+    assert_eq!(programs, expected);
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+fn sums_hold(pass: &PassCost) {
+    let t = &pass.totals;
+    let parts = [t.call_ns, t.write_ns, t.run_ns, t.read_ns, t.host_ns];
+    assert!(close(t.total_ns, parts.iter().sum()), "{t:?}");
+    assert!(
+        close(t.run_ns, t.dispatch_ns + t.load_ns + t.launches_ns),
+        "{t:?}"
+    );
+    let mut now_ns = 0.0;
+    for step in &pass.steps {
+        assert!(close(step.start_ns(), now_ns), "{step:?}");
+        now_ns += step.ns();
+    }
+    assert!(close(now_ns, t.total_ns));
+    for call in pass.calls() {
+        let parts = [call.call_ns, call.write_ns, call.run_ns, call.read_ns];
+        assert!(close(call.ns, parts.iter().sum()), "{call:?}");
+        assert!(close(call.run_ns, pass.programs[call.program].run_ns));
+    }
+    let calls: u64 = pass.programs.iter().map(|p| p.calls).sum();
+    assert_eq!(calls, t.n_calls);
+    for launch in pass.programs.iter().flat_map(|p| &p.launches) {
+        assert!(launch.ns > 0.0 && !launch.cores.is_empty(), "{launch:?}");
+        assert!(
+            (0.0..=1.0 + 1e-9).contains(&launch.utilization),
+            "{launch:?}"
+        );
+        let shares = launch.cores.iter().map(|core| core.busy + core.stalled);
+        assert!(shares.fold(0.0, f64::max) < 1.001, "{launch:?}");
+    }
+    for share in [t.u_mem_rd, t.ddr_utilization, t.core_utilization] {
+        assert!((0.0..=1.001).contains(&share), "{t:?}");
+    }
+}
+
+#[test]
+fn sums_are_those_of_their_parts() {
+    let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
+    let mut works = vec![Work::new(Features::NONE, 7), Work::new(best(), 2048 + 130)];
+    works.extend(Feature::ALL.map(|feature| Work::new(best().without(feature), 100)));
+    for work in works {
+        let found = box_2026.predict(&small, &work);
+        found
+            .prefill
+            .iter()
+            .chain([&found.token])
+            .for_each(sums_hold);
+        let prompt: f64 = found.prefill.iter().map(|p| p.totals.total_ns).sum();
+        assert!(close(found.ttft_ns, prompt));
+        let tokens: u64 = found.prefill.iter().map(|p| p.chunk.n_tokens).sum();
+        assert_eq!(tokens, work.prompt_tokens);
+        let m = &found.memory;
+        let parts = m.weight_bytes + m.table_bytes + m.value_bytes + m.cache_bytes;
+        assert_eq!(m.total_bytes, parts);
+        assert!(m.second_copy_bytes < m.weight_bytes);
+    }
+}
+
+/// A launch is simulated once, whatever its name; the sum is what timing says of the program.
+#[test]
+fn programs_take_what_timing_says() {
+    let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
+    for features in [Features::NONE, best()] {
+        let work = Work::new(features, 60);
+        let found = box_2026.predict(&small, &work);
+        let programs = predict::programs(&small, &box_2026.machine, &work).unwrap();
+        assert!(programs.len() > 4);
+        for program in programs {
+            let whole = timing::predict(&program, &box_2026.machine, &box_2026.profile).unwrap();
+            let passes = || found.prefill.iter().chain([&found.token]);
+            let mut costs = passes().flat_map(|pass| &pass.programs);
+            let cost = costs.find(|cost| cost.name == program.name).unwrap();
+            assert!(close(cost.run_ns, whole.total_ns), "{}", program.name);
+            assert!(close(cost.dispatch_ns + cost.load_ns, whole.dispatch_ns));
+        }
+    }
+}
+
+#[test]
+fn our_best_is_better_and_more_costs_more() {
+    let (graph, box_2026) = (graph("llama-3.2-1b"), Box2026::new());
+    let published = box_2026.predict(&graph, &Work::new(Features::NONE, 30));
+    let short = box_2026.predict(&graph, &Work::new(best(), 30));
+    assert!(10.0 * short.ttft_ns < published.ttft_ns);
+    assert!(short.tokens_per_s > published.tokens_per_s);
+    assert!(short.memory.total_bytes < published.memory.total_bytes);
+    let long = box_2026.predict(&graph, &Work::new(best(), 2048));
+    assert!(long.ttft_ns < published.ttft_ns);
+    assert!(
+        long.tokens_per_s < short.tokens_per_s,
+        "a longer cache is slower"
+    );
+    let moved = |p: &Prediction| {
+        let crossing = &p.prefill[0].totals.crossing;
+        crossing.written_bytes + crossing.read_bytes
+    };
+    assert!(moved(&long) <= 150_000_000, "{} bytes cross", moved(&long));
+    let without = Work::new(best().without(Feature::Alias), 2048);
+    assert!(moved(&box_2026.predict(&graph, &without)) > 5 * moved(&long));
+    let mut faster = Box2026::new();
+    faster.profile.set("ddr.read_gb_per_s=110").unwrap();
+    faster.profile.set("ddr.total_gb_per_s=170").unwrap();
+    let fast = faster.predict(&graph, &Work::new(best(), 2048));
+    assert!(fast.ttft_ns < long.ttft_ns && fast.tokens_per_s > long.tokens_per_s);
+}
+
+#[test]
+fn a_prompt_of_no_length_is_refused() {
+    let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
+    let mut timer = Timer::new(&box_2026.machine, &box_2026.profile);
+    for prompt_tokens in [0, predict::MAX_PROMPT + 1] {
+        let found = predict::model(&small, &mut timer, &Work::new(best(), prompt_tokens));
+        assert!(matches!(found, Err(PredictError::Prompt(n)) if n == prompt_tokens));
+    }
+}
+
+#[test]
+fn a_trace_of_a_prompt_and_a_token_opens() {
+    let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
+    for features in [Features::NONE, best()] {
+        let work = Work::new(features, 60);
+        let found = box_2026.predict(&small, &work);
+        let options = timing::Options {
+            trace_spans: 2_000,
+            ..timing::Options::default()
+        };
+        let programs = predict::programs(&small, &box_2026.machine, &work).unwrap();
+        let time = |program: &_| {
+            timing::predict_with(program, &box_2026.machine, &box_2026.profile, &options).unwrap()
+        };
+        let detail: Vec<timing::Timing> = programs.iter().map(time).collect();
+        for detail in [&detail[..], &[]] {
+            let trace = predict::trace("a model", &found, detail);
+            let summary = check_chrome(&trace.to_chrome().unwrap()).unwrap();
+            let end_ns = found.ttft_ns + found.token.totals.total_ns;
+            assert!((summary.end_us * 1e3 - end_ns).abs() < 2.0);
+            let groups = summary.groups();
+            assert!(groups.contains("host") && groups.contains("NPU"));
+            assert_eq!(groups.contains("cores"), !detail.is_empty());
+            let calls = found.prefill[0].totals.n_calls + found.token.totals.n_calls;
+            assert!(summary.events as u64 > 3 * calls);
+        }
+    }
+}
