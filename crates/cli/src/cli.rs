@@ -24,7 +24,8 @@ const ENVIRONMENT: &str = "\
 Environment:
   MILLRACE_THREADS    as --threads
   MILLRACE_CPU_LEVEL  as --cpu-level
-  MILLRACE_NPU_CACHE  see `millrace compile --help`
+  MILLRACE_NPU_CACHE  folder of compiled NPU programs; see `millrace compile --help`
+  MILLRACE_PYTHON     Python of `verify --reference hf`
   HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE   see `millrace pull --help`
   NO_COLOR            no colours";
 
@@ -101,6 +102,7 @@ subcommands! {
     Explain => explain,
     Profile => profile,
     Verify => verify,
+    Diagnose => diagnose,
     Perplexity => perplexity,
     Tokenize => tokenize,
     Logits => logits,

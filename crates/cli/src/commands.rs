@@ -6,6 +6,7 @@ pub(crate) mod chat;
 pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod devices;
+pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fidelity;

@@ -2,10 +2,13 @@
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
+use crate::npu_cache;
 use crate::output::Ui;
 use crate::progress::Progress;
+use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{Feature, Features, Mode, NpuModel, NpuOptions};
+use millrace_xdna2::device::{Injection, VirtualDevice};
 use millrace_xdna2::{Machine, Profile};
 use std::path::Path;
 use std::sync::Arc;
@@ -108,17 +111,67 @@ impl NpuModelArgs {
         n_ctx: Option<usize>,
         ui: Ui,
     ) -> Outcome<Arc<NpuModel>> {
+        self.load_with(model, cpu, n_ctx, None, ui)
+    }
+
+    /// The same with a slot that the device gets wrong.
+    pub(crate) fn load_with(
+        &self,
+        model: &Arc<LoadedModel>,
+        cpu: &CpuArgs,
+        n_ctx: Option<usize>,
+        corrupt: Option<&CorruptSlot>,
+        ui: Ui,
+    ) -> Outcome<Arc<NpuModel>> {
         let (machine, profile) = self.machine.read()?;
         let options = NpuOptions {
             features: self.features(),
+            programs: npu_cache::default_dir(),
             n_ctx,
             n_threads: cpu.threads,
             level: cpu.cpu_level,
             ..NpuOptions::default()
         };
         let _progress = Progress::spinner(ui, "preparing programs and weights");
-        let npu = NpuModel::load(model.clone(), machine, profile, options)?;
+        let host = CpuOptions {
+            n_threads: cpu.threads,
+            level: cpu.cpu_level,
+        };
+        let host = Cpu::new(host).map_err(millrace_runtime::Error::from)?;
+        let device = VirtualDevice::new(machine.clone(), profile, host);
+        if let Some(CorruptSlot { program, slot }) = corrupt {
+            device.inject(Injection::Corrupt {
+                program: program.clone(),
+                slot: slot.clone(),
+            });
+        }
+        let npu = NpuModel::on(model.clone(), machine, Arc::new(device), options)?;
         Ok(Arc::new(npu))
+    }
+}
+
+/// A slot to be made wrong, as `PROGRAM:SLOT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CorruptSlot {
+    /// The program's name.
+    pub(crate) program: String,
+    /// The slot's name.
+    pub(crate) slot: String,
+}
+
+impl std::str::FromStr for CorruptSlot {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CorruptSlot, String> {
+        let parts = text
+            .split_once(':')
+            .filter(|(program, slot)| !program.is_empty() && !slot.is_empty());
+        let (program, slot) =
+            parts.ok_or("write PROGRAM:SLOT; `millrace explain` lists both with their names")?;
+        Ok(CorruptSlot {
+            program: program.to_owned(),
+            slot: slot.to_owned(),
+        })
     }
 }
 

@@ -28,9 +28,9 @@ pub(crate) fn line(session: &NpuSession) -> String {
     let memory = session.model().memory();
     parts.push(format!(
         "memory {} of weights, {} of activations, {} of KV",
-        bytes(memory.static_bytes),
-        bytes(memory.other_bytes),
-        bytes(session.kv_bytes())
+        bytes(memory.weight_bytes),
+        bytes(memory.activation_bytes),
+        bytes(session.kv_bytes() + memory.kv_bytes)
     ));
     let provenance = session.model().provenance();
     format!(
@@ -60,9 +60,10 @@ pub(crate) fn json(session: &NpuSession) -> Value {
         "prefill": phase(&counters.prefill),
         "decode": phase(&counters.decode),
         "memory_bytes": {
-            "weights": memory.static_bytes,
-            "activations": memory.other_bytes,
-            "kv": session.kv_bytes(),
+            "weights": memory.weight_bytes,
+            "activations": memory.activation_bytes,
+            "kv_of_session": session.kv_bytes(),
+            "kv_on_device": memory.kv_bytes,
         },
     })
 }

@@ -54,6 +54,15 @@ pub trait BufferObject: Send + Sync {
     /// Where the object cannot be mapped.
     fn map_mut(&self, access: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceError>;
 
+    /// Copies bytes, which lie within the object, into the host's view.
+    ///
+    /// # Errors
+    /// Where the object cannot be mapped.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let start = offset as usize;
+        self.map_mut(&mut |view| view[start..start + bytes.len()].copy_from_slice(bytes))
+    }
+
     /// Makes one side's bytes in the range visible to the other. The range lies within the object.
     ///
     /// # Errors
@@ -175,9 +184,7 @@ impl Buffer {
     /// Where they do not fit, or the buffer cannot be mapped.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let range = self.range(offset, bytes.len() as u64)?;
-        self.object.map_mut(&mut |view| {
-            view[range.start as usize..range.end as usize].copy_from_slice(bytes);
-        })?;
+        self.object.write(range.start, bytes)?;
         self.written.fetch_add(bytes.len() as u64, Relaxed);
         Ok(())
     }

@@ -284,6 +284,25 @@ impl ProgramCache {
         })
     }
 
+    /// Writes pieces of a slot, each at its offset in bytes, and syncs these alone: what a KV cache
+    /// gained. Sets that share the buffer see them.
+    ///
+    /// # Errors
+    /// [`CacheError::NoSlot`], pieces beyond the buffer, and what the device says.
+    pub fn write_parts(
+        &self,
+        container: &Container,
+        bo_key: &str,
+        slot: usize,
+        parts: &[(u64, &[u8])],
+    ) -> Result<Traffic, CacheError> {
+        self.with_set(container, bo_key, |set| {
+            let before = set.traffic();
+            set.write_parts(bo_key, slot, parts)?;
+            Ok(set.traffic() - before)
+        })
+    }
+
     /// Runs a program on the buffers of a `bo_key`. `inputs` has an entry a slot: data for
     /// `input` slots; data for `static` slots, which is used only until it was written once; none
     /// for the others.

@@ -14,6 +14,7 @@
 //! by a mapping of its own, whose order of sums is another one.
 
 mod attention;
+mod cached;
 mod check;
 mod counters;
 mod error;
@@ -31,6 +32,6 @@ pub use counters::{Counters, PhaseCounters};
 pub use error::NpuError;
 pub use generate::generate;
 pub use millrace_xdna2::lower::{Feature, Features, Mode};
-pub use model::{NpuModel, NpuOptions};
+pub use model::{NpuMemory, NpuModel, NpuOptions};
 pub use observe::{Observation, Observer};
 pub use session::NpuSession;

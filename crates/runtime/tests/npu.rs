@@ -282,18 +282,22 @@ fn memory_holds_weights_once_and_registers() {
         ..mode(Mode::Best)
     };
     let npu = load(&model, options());
+    // A token's plan brings the weights; a prompt's finds them there.
+    let at_first = npu.memory();
     logits_of(&npu, &noise(100, 1));
     let long = npu.memory();
+    let config = &model.model().config;
+    let tables = |n_tokens: u64| 2 * n_tokens * (config.q_width() + config.kv_width()) as u64;
+    assert_eq!(long.weight_bytes, at_first.weight_bytes + tables(128));
+    let allocated = npu.cache_stats().allocated_bytes;
     assert_eq!(
-        npu.cache_stats().allocated_bytes,
-        long.static_bytes + long.other_bytes
+        allocated,
+        long.weight_bytes + long.activation_bytes + long.kv_bytes
     );
     // A shorter prompt needs its own small registers and tables; a second session nothing.
     logits_of(&npu, &noise(10, 1));
     let both = npu.memory();
-    let config = &model.model().config;
-    let tables = 2 * 64 * (config.q_width() + config.kv_width()) as u64;
-    assert_eq!(both.static_bytes, long.static_bytes + tables);
+    assert_eq!(both.weight_bytes, long.weight_bytes + tables(64));
     logits_of(&npu, &noise(90, 2));
     assert_eq!(npu.memory(), both);
     let apart = load(
@@ -304,7 +308,8 @@ fn memory_holds_weights_once_and_registers() {
         },
     );
     logits_of(&apart, &noise(100, 1));
-    assert!(apart.memory().other_bytes > long.other_bytes * config.n_layers as u64 / 2 * 3 / 2);
+    assert!(apart.memory().activation_bytes > long.activation_bytes);
+    assert_eq!(apart.memory().weight_bytes, long.weight_bytes);
 }
 
 /// Buckets share one copy of the weights.

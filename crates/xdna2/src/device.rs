@@ -81,7 +81,7 @@ impl LoadedProgram for Loaded {
 /// Where a fault is.
 fn place_of(program: &Program, fault: &Fault) -> ErrorPlace {
     let site = fault.site();
-    let slot = site.slot.and_then(|slot| program.slots.get(slot));
+    let slot = site.slot.and_then(|slot| program.slots.get(slot as usize));
     ErrorPlace {
         program: program.name.clone(),
         launch: fault.launch().map(str::to_owned),
@@ -285,7 +285,7 @@ impl VirtualDevice {
                 duration_ns: loaded.duration_ns,
                 provenance: self.info.provenance.clone(),
                 trace: None,
-                energy: None,
+                energy: self.profile.energy(loaded.duration_ns),
             }),
         }
     }

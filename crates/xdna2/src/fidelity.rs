@@ -172,7 +172,7 @@ const MODEL_GROUPS: &[(&str, Option<Bound>)] = &[
         Some(bound(Some(6.0), Some(15.0), Some(20.0))),
     ),
     (models::PROMPTS, Some(bound(Some(10.0), None, None))),
-    (models::TOKENS, Some(bound(Some(10.0), Some(15.0), None))),
+    (models::TOKENS, Some(bound(Some(5.0), Some(12.0), None))),
     (models::BUFFERS, Some(bound(None, None, Some(10.0)))),
 ];
 

@@ -30,6 +30,9 @@
 //! v from there (B8's table of reads, and `out[8]` in B9); so 8 is an output here. In decode the
 //! RoPE tables hold one position's row and change with every token: they are inputs.
 //!
+//! With [`Feature::FastTilings`] projections of one input are one launch, so the first program has
+//! four, and the head's has one.
+//!
 //! # Layouts (seed 000 B4)
 //! - GEMM takes B as `[k, n]`, so its weights are transposed when they are loaded
 //!   ([`WeightLayout::Transposed`]); GEMV takes W as `[n, k]`, as checkpoints store it, and so does
@@ -48,7 +51,7 @@
 
 mod alias;
 mod assemble;
-mod cached;
+mod attention;
 mod check;
 mod error;
 mod feature;
@@ -63,7 +66,7 @@ mod store;
 mod tiling;
 
 pub use alias::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
-pub use cached::{AttentionTimes, attention_times, cache_rows, key_bucket, position_slot};
+pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket, position_slot};
 pub use error::LowerError;
 pub use feature::{Feature, Features};
 pub use layout::{TableRows, WeightLayout, rope_table};

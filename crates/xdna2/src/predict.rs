@@ -7,7 +7,7 @@
 //! | part | [`Published`](HostKind::Published), the Python of seed 000 | [`Own`](HostKind::Own), this repository's |
 //! |---|---|---|
 //! | call | `host.call_ns` a dispatch | the same |
-//! | buffer write | what crosses, by `host.write_gb_per_s`; nothing in a token, whose few KB are not seen | the same, a token's too |
+//! | buffer write | what crosses and attention's output, zeroed, by `host.write_gb_per_s`; nothing in a token, whose few KB are not seen | what crosses, a token's too |
 //! | buffer read | `host.read_ns` a call of a prompt: cache lines are invalidated, a view is returned | the same, and what crosses is copied by `host.write_gb_per_s` |
 //! | a layer of a prompt | `host.prompt_layer_ns` at its cache step: Python and moving K and V | bytes of K and V |
 //! | a prompt | `host.prompt_ns` at the embedding: tokenising, embedding, last norm | bytes of the rows |

@@ -9,9 +9,11 @@
 
 mod models;
 mod parse;
+mod power;
 
 pub use models::{Decode, Host, Prefill};
 pub use parse::ProfileError;
+pub use power::Power;
 
 use std::collections::BTreeMap;
 
@@ -38,6 +40,8 @@ pub struct Profile {
     pub prefill: Prefill,
     /// The host's part in a stitched stack.
     pub host: Host,
+    /// Powers while the array works.
+    pub power: Power,
     /// Cycles of kernel objects by name.
     pub kernels: BTreeMap<String, Cycles>,
     /// Every constant with its origin, in the file's order.

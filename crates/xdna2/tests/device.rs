@@ -144,10 +144,25 @@ fn injected_failures_say_where_and_the_device_goes_on() {
     // More units than the program takes.
     device.inject(Injection::StopAfter(u64::MAX));
     ready.run(&device).unwrap();
+    // The default profile states no power.
+    assert_eq!(ready.run(&device).unwrap().energy, None);
     // One buffer for two slots.
     let twice = vec![ready.buffers[0].clone(); ready.buffers.len()];
     let sizes = device.submit(&ready.program, &twice).unwrap_err();
     assert!(matches!(sizes, DeviceError::BindingSize { .. }), "{sizes}");
+}
+
+#[test]
+fn energy_is_the_profiles_power_over_the_programs_time() {
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    let profile = Profile::builtin("paper-kraken").unwrap();
+    let device = VirtualDevice::new(Machine::npu2(), profile.clone(), cpu);
+    let completion = Ready::new(&device, &sample("add", "4096")).run(&device);
+    let completion = completion.unwrap();
+    let energy = completion.energy.unwrap();
+    let expected = profile.power.npu_w * completion.duration_ns as f64 * 1e-9;
+    assert_eq!(energy.joules("npu"), Some(expected));
+    assert!(energy.to_string().contains("(modelled)"));
 }
 
 #[test]

@@ -58,6 +58,13 @@ fn a_missing_block_is_a_deadlock_that_names_who_waits() {
         }}"
     ));
     let message = fault.to_string();
+    assert_eq!(fault.launch(), Some("t"));
+    let site = fault.site();
+    assert_eq!((site.core, site.slot), (Some((0, 0)), Some(1)));
+    assert!(
+        fault.reason().starts_with("it is deadlocked: "),
+        "{message}"
+    );
     let Fault::Deadlock { waiting, .. } = fault else {
         panic!("{message}");
     };

@@ -1,5 +1,6 @@
 //! `millrace profile`: what a model costs on an NPU, predicted; what it moves and where the time goes.
 
+mod cells;
 mod document;
 mod features;
 mod html;

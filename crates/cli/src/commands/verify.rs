@@ -1,6 +1,7 @@
 //! `millrace verify`: a device beside a reference, token by token.
 
 mod gate;
+mod hf;
 mod prompts;
 mod reference;
 mod report;
@@ -10,7 +11,7 @@ use crate::engine_args::CpuArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
-use crate::npu_args::NpuModelArgs;
+use crate::npu_args::{CorruptSlot, NpuModelArgs};
 use crate::output::Ui;
 use crate::progress::Progress;
 use gate::Verdict;
@@ -29,6 +30,7 @@ Examples:
   millrace verify demo --device xdna2 --mode reference     the published stack's programs
   millrace verify demo --device xdna2 --save ref.json      writes what it was compared with
   millrace verify demo --device xdna2 --reference ref.json compares with a file
+  millrace verify folder --device xdna2 --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
 
 Both sides write greedily from the same prompt. Where they first choose different tokens, each side's
 token must be among the other's five likeliest: rounding moves a first choice, only a mistake moves a
@@ -45,8 +47,8 @@ pub(crate) struct Args {
     device: String,
     #[command(flatten)]
     npu: NpuModelArgs,
-    /// What to compare with: `cpu`, or a file that --save wrote
-    #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
+    /// What to compare with: `cpu`, `hf` (Hugging Face transformers in bf16), or a file that --save wrote
+    #[arg(long, value_name = "cpu|hf|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
     /// Tokens to write for each prompt
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
@@ -57,6 +59,9 @@ pub(crate) struct Args {
     /// Write the reference to a file, to compare with it later
     #[arg(long, value_name = "FILE.json", value_hint = clap::ValueHint::FilePath)]
     save: Option<PathBuf>,
+    /// Make a slot of a program wrong after each of its runs, to see the check fail
+    #[arg(long, value_name = "PROGRAM:SLOT")]
+    corrupt: Option<CorruptSlot>,
     #[command(flatten)]
     cpu: CpuArgs,
     /// Print as JSON
@@ -68,6 +73,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let reference = match args.reference.as_str() {
         "cpu" => by_cpu(args, &model, ui)?,
+        "hf" => {
+            let path = Path::new(&args.model.model);
+            hf::run(&model, path, args.prompts.texts(), args.tokens as usize, ui)?
+        }
         path => Reference::read(Path::new(path), &model)?,
     };
     if let Some(path) = &args.save {
@@ -76,7 +85,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let n_tokens = args.tokens as usize;
     let longest = |case: &Case| case.prompt.len() + n_tokens.min(case.steps.len());
     let n_ctx = reference.cases.iter().map(longest).max().unwrap_or(1);
-    let npu = args.npu.load(&model, &args.cpu, Some(n_ctx), ui)?;
+    let corrupt = args.corrupt.as_ref();
+    let npu = args
+        .npu
+        .load_with(&model, &args.cpu, Some(n_ctx), corrupt, ui)?;
     let mut session = NpuSession::new(&npu);
     let progress = Progress::steps(ui, reference.cases.len() as u64);
     progress.message("checking prompts");

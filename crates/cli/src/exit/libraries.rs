@@ -95,7 +95,7 @@ mod tests {
                 error: CacheError::Alloc {
                     program: "p".into(),
                     slot: "w".into(),
-                    error,
+                    error: Box::new(error),
                 },
             };
             Failure::from(error).exit

@@ -7,6 +7,8 @@ mod hwbench;
 mod models;
 mod npu;
 mod numbers;
+mod plans;
+mod profile;
 mod pull;
 mod run;
 mod text;

@@ -67,7 +67,7 @@ fn the_json_has_its_fields() {
     assert_eq!(
         keys(pass),
         [
-            "phase", "first", "n_tokens", "n_padded", "programs", "steps", "totals"
+            "phase", "first", "n_tokens", "n_padded", "programs", "steps", "totals", "energy"
         ]
     );
     assert_eq!(
@@ -245,6 +245,35 @@ fn well_formed(page: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("not closed: {open:?}")),
     }
+}
+
+/// Powers are some profiles' own.
+#[test]
+fn energy_is_told_where_the_profile_has_powers() {
+    let of = |profile: &str| {
+        let home = tempdir().expect("a folder");
+        let arguments = [&SHAPE[..], &["--set", profile]].concat();
+        run(home.path(), &arguments).expect(OK).stdout
+    };
+    let text = of("profile.power.npu_w=2");
+    assert!(text.contains("energy while the array runs: npu"), "{text}");
+    assert!(!of("profile.host.call_ns=70000").contains("energy"));
+}
+
+/// The report in `docs`; when what it says changes, write it anew as it says.
+#[test]
+fn the_report_is_current() {
+    let home = tempdir().expect("a folder");
+    let arguments = ["profile", "--geometry", "llama-3.2-1b", "--markdown"];
+    let page = run(home.path(), &arguments).expect(OK).stdout;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/profile-llama-3.2-1b.md");
+    let report = fs::read_to_string(&path).expect("the report");
+    assert!(
+        page == report,
+        "write {} anew: cargo run --release -- {} > docs/profile-llama-3.2-1b.md",
+        path.display(),
+        arguments.join(" ")
+    );
 }
 
 #[test]

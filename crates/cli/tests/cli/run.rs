@@ -13,7 +13,7 @@ pub(crate) const NOT_FOUND: i32 = 5;
 pub(crate) const INTERRUPTED: i32 = 130;
 
 /// Variables that change what the binary does; a test sets its own.
-const CLEARED: [&str; 14] = [
+const CLEARED: [&str; 16] = [
     "HF_TOKEN",
     "HF_TOKEN_PATH",
     "HF_HOME",
@@ -24,6 +24,8 @@ const CLEARED: [&str; 14] = [
     "XDG_CACHE_HOME",
     "MILLRACE_THREADS",
     "MILLRACE_CPU_LEVEL",
+    "MILLRACE_NPU_CACHE",
+    "MILLRACE_PYTHON",
     "NO_COLOR",
     "http_proxy",
     "https_proxy",

@@ -106,3 +106,62 @@ fn run_writes_on_the_npu_and_says_that_times_are_modelled() {
     assert_eq!(report["npu"]["decode"]["n_dispatches"], 5 * 5);
     run(home, &[&on_npu[..], &["-c", "8"]].concat()).expect_error(USAGE, &["context"]);
 }
+
+/// What transformers wrote in bf16, committed: for the demo, and for random models that are made here.
+#[test]
+fn devices_pass_beside_transformers() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let references = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/npu_reference");
+    for model in ["llama-tiny", "qwen-tiny", "gemma-tiny"] {
+        run(home, &["synth", model, model, "--type", "BF16"]).expect(OK);
+        let file = references.join(format!("{model}.json"));
+        let file = file.to_str().expect("UTF-8");
+        let arguments = [
+            "verify",
+            model,
+            "--reference",
+            file,
+            "--tokens",
+            "8",
+            "--json",
+        ];
+        let report = run(home, &arguments).expect(OK).json();
+        let source = report["reference"].as_str().unwrap_or_default();
+        assert!(source.starts_with("transformers"), "{source}");
+        assert_eq!(report["prompts"].as_array().map(Vec::len), Some(8));
+        assert_eq!(report["passes"], true);
+    }
+}
+
+/// A gate that lets a wrong device through checks nothing.
+#[test]
+fn a_wrong_device_fails() {
+    let home = tempdir().expect("a folder");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/npu_reference/demo.json");
+    let file = file.to_str().expect("UTF-8");
+    let arguments = ["verify", "demo", "--reference", file, "--tokens", "4"];
+    let wrong = [&arguments[..], &["--corrupt", "flash_attn:attn"]].concat();
+    let found = run(home.path(), &wrong);
+    assert_eq!(found.code, FAILED, "{}\n{}", found.stdout, found.stderr);
+    assert!(found.stdout.contains("FAIL"), "{}", found.stdout);
+}
+
+#[test]
+fn transformers_that_are_not_here_say_what_to_install() {
+    let home = tempdir().expect("a folder");
+    fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf"),
+        home.path().join("m.gguf"),
+    )
+    .expect("copied");
+    let mut command = millrace(home.path());
+    command.args(["verify", "m.gguf", "--reference", "hf"]);
+    let found = finish(command.env("MILLRACE_PYTHON", "no-such-python"));
+    found.expect_error(
+        NOT_FOUND,
+        &["no-such-python", "pip install", "transformers"],
+    );
+    let built_in = run(home.path(), &["verify", MODEL, "--reference", "hf"]);
+    built_in.expect_error(USAGE, &["files", "GGUF"]);
+}

@@ -63,7 +63,7 @@ pub enum CacheError {
         /// The slot.
         slot: String,
         /// Why.
-        error: DeviceError,
+        error: Box<DeviceError>,
     },
     /// The wrong number of arguments.
     #[error("program `{program}` has {expected} slots, {found} arguments are given")]
@@ -120,13 +120,12 @@ pub enum CacheError {
     },
     /// A buffer that a slot was to have by its name, and cannot.
     #[error(
-        "buffer `{name}` has {found_bytes} bytes or is bound to `{program}` already; slot `{slot}` has {expected_bytes}"
+        "slot `{slot}` of {expected_bytes} bytes cannot have buffer `{name}`: it has \
+        {found_bytes} bytes, or another slot of the program has it"
     )]
     Shared {
         /// What the buffer is called.
         name: String,
-        /// The program.
-        program: String,
         /// The slot that should have it.
         slot: String,
         /// The slot's size.
@@ -150,7 +149,8 @@ impl CacheError {
     /// What the device says; `None` where it was not asked.
     pub fn device(&self) -> Option<&DeviceError> {
         match self {
-            CacheError::Device(error) | CacheError::Alloc { error, .. } => Some(error),
+            CacheError::Device(error) => Some(error),
+            CacheError::Alloc { error, .. } => Some(error),
             _ => None,
         }
     }

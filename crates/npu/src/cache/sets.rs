@@ -125,7 +125,7 @@ impl BufferSet {
         let buffer = buffer.map_err(|error| CacheError::Alloc {
             program: self.name.clone(),
             slot: slot.name.clone(),
-            error,
+            error: Box::new(error),
         })?;
         self.allocated_bytes += size_bytes;
         Ok(buffer)
@@ -145,7 +145,6 @@ impl BufferSet {
         }
         Err(CacheError::Shared {
             name,
-            program: self.name.clone(),
             slot: slot.name.clone(),
             expected_bytes: slot.size_bytes().unwrap_or(u64::MAX),
             found_bytes: buffer.size_bytes(),
@@ -171,6 +170,26 @@ impl BufferSet {
 
     pub(super) fn buffers(&self) -> &[Arc<Buffer>] {
         &self.buffers
+    }
+
+    /// Writes pieces of a slot, each at its offset, and syncs them alone.
+    pub(super) fn write_parts(
+        &self,
+        bo_key: &str,
+        slot: usize,
+        parts: &[(u64, &[u8])],
+    ) -> Result<(), CacheError> {
+        let buffer = self.buffers.get(slot).ok_or_else(|| CacheError::NoSlot {
+            bo_key: bo_key.to_owned(),
+            slot,
+            n_slots: self.buffers.len(),
+        })?;
+        for &(offset, bytes) in parts {
+            buffer.write(offset, bytes)?;
+            let range = offset..offset.saturating_add(bytes.len() as u64);
+            buffer.sync_range(Direction::ToDevice, range)?;
+        }
+        Ok(())
     }
 
     pub(super) fn statics(&self) -> impl Iterator<Item = bool> {

@@ -157,8 +157,8 @@ pub enum DeviceError {
     },
     /// The device has disappeared.
     #[error(
-        "{device} is gone{}; its programs and buffers went with it. When it is back, load the \
-         model on it again",
+        "{device} is gone{}; programs and buffers went with it and must be loaded again when it \
+         is back",
         while_running(place)
     )]
     Lost {
@@ -168,9 +168,7 @@ pub enum DeviceError {
         place: Option<Box<ErrorPlace>>,
     },
     /// A program or buffer from before the device disappeared.
-    #[error(
-        "{device} was gone and is back; {what} from before is lost. Load the model on it again"
-    )]
+    #[error("{device} was gone and is back; {what} from before is lost and must be loaded again")]
     Stale {
         /// The device's name.
         device: String,

@@ -3,11 +3,14 @@
 use half::bf16;
 use millrace_kernels::Cpu;
 use millrace_model::graph::{Attention, Graph, Op};
+use millrace_xdna2::lower::CachePart;
+use std::ops::Range;
 
-/// Keys and values of all layers: bf16 `[n_kv_heads, max_tokens, head_dim]` each.
+/// Keys and values of all layers: bf16 `[n_kv_heads, n_rows, head_dim]` each.
 pub(super) struct HeadMajorCache {
     layers: Vec<Layer>,
     max_tokens: usize,
+    n_rows: usize,
 }
 
 /// Bits of bf16 numbers; zeroed pages cost no memory until they are written.
@@ -17,15 +20,19 @@ struct Layer {
     head_dim: usize,
     k: Vec<u16>,
     v: Vec<u16>,
+    /// Rows that the device has too.
+    on_device: usize,
 }
 
 impl HeadMajorCache {
-    /// A cache for a graph's attention layers.
-    pub(super) fn new(graph: &Graph, max_tokens: usize) -> HeadMajorCache {
+    /// A cache of `max_tokens` tokens for a graph's attention layers, in arrays of `n_rows` rows, no
+    /// fewer.
+    pub(super) fn new(graph: &Graph, max_tokens: usize, n_rows: usize) -> HeadMajorCache {
+        let n_rows = n_rows.max(max_tokens);
         let mut layers = Vec::new();
         for node in &graph.nodes {
             let Op::Attention(a) = &node.op else { continue };
-            let n_elems = a.n_kv_heads * max_tokens * a.head_dim;
+            let n_elems = a.n_kv_heads * n_rows * a.head_dim;
             if layers.len() <= a.layer {
                 layers.resize(a.layer + 1, Layer::default());
             }
@@ -34,9 +41,14 @@ impl HeadMajorCache {
                 head_dim: a.head_dim,
                 k: vec![0; n_elems],
                 v: vec![0; n_elems],
+                on_device: 0,
             };
         }
-        HeadMajorCache { layers, max_tokens }
+        HeadMajorCache {
+            layers,
+            max_tokens,
+            n_rows,
+        }
     }
 
     /// Tokens it holds at most.
@@ -59,17 +71,57 @@ impl HeadMajorCache {
     /// Writes keys and values `[n_tokens, n_kv_heads, head_dim]` at positions `first ..`, which must
     /// lie within the cache.
     pub(super) fn append(&mut self, layer: usize, first: usize, k: &[bf16], v: &[bf16]) {
-        let max_tokens = self.max_tokens;
+        let n_rows = self.n_rows;
         let layer = &mut self.layers[layer];
+        layer.on_device = layer.on_device.min(first);
         let (n_heads, head_dim) = (layer.n_kv_heads, layer.head_dim);
         for (cache, rows) in [(&mut layer.k, k), (&mut layer.v, v)] {
             for (i, head) in rows.chunks_exact(head_dim).enumerate() {
                 let (token, kv_head) = (i / n_heads, i % n_heads);
-                let at = (kv_head * max_tokens + first + token) * head_dim;
+                let at = (kv_head * n_rows + first + token) * head_dim;
                 let to = cache[at..at + head_dim].iter_mut();
                 to.zip(head).for_each(|(to, x)| *to = x.to_bits());
             }
         }
+    }
+
+    /// Rows of a layer that the device has too.
+    pub(super) fn rows_on_device(&self, layer: usize) -> usize {
+        self.layers.get(layer).map_or(0, |layer| layer.on_device)
+    }
+
+    /// The device has a layer's rows up to `n_rows`.
+    pub(super) fn set_on_device(&mut self, layer: usize, n_rows: usize) {
+        if let Some(layer) = self.layers.get_mut(layer) {
+            layer.on_device = n_rows;
+        }
+    }
+
+    /// The device has nothing of this cache.
+    pub(super) fn forget_device(&mut self) {
+        self.layers.iter_mut().for_each(|layer| layer.on_device = 0);
+    }
+
+    /// Those rows of one of a layer's arrays: a piece a head, with its offset in bytes.
+    pub(super) fn parts(
+        &self,
+        layer: usize,
+        of: CachePart,
+        rows: Range<usize>,
+    ) -> Vec<(u64, &[u8])> {
+        let Some(layer) = self.layers.get(layer) else {
+            return Vec::new();
+        };
+        let array = match of {
+            CachePart::Keys => &layer.k,
+            CachePart::Values => &layer.v,
+        };
+        let heads = (0..layer.n_kv_heads).filter_map(|head| {
+            let at = |row: usize| (head * self.n_rows + row) * layer.head_dim;
+            let piece = array.get(at(rows.start)..at(rows.end))?;
+            Some((2 * at(rows.start) as u64, bytemuck::cast_slice(piece)))
+        });
+        heads.collect()
     }
 
     /// Causal grouped-query attention of `q: [n_tokens, n_heads, head_dim]`, whose first token is at
@@ -92,7 +144,7 @@ impl HeadMajorCache {
             let oldest = attention
                 .window
                 .map_or(0, |w| (position + 1).saturating_sub(w));
-            let at = kv_head * self.max_tokens * head_dim;
+            let at = kv_head * self.n_rows * head_dim;
             let keys = at + oldest * head_dim..at + (position + 1) * head_dim;
             let q = &q[index * head_dim..][..head_dim];
             head(
@@ -174,7 +226,7 @@ mod tests {
                 }],
                 ..Graph::default()
             };
-            let mut cache = HeadMajorCache::new(&graph, 9);
+            let mut cache = HeadMajorCache::new(&graph, 9, 11);
             let noise = |i: usize, salt: usize| {
                 bf(((i * 7919 + salt * 104_729) % 997) as f32 / 500.0 - 1.0)
             };

@@ -1,14 +1,15 @@
 //! What the sessions of a model share: plans, programs, weights on the device.
 
 use super::NpuError;
+use super::cached::Cached;
 use super::prepared::Prepared;
 use super::weights;
 use crate::EngineOptions;
 use crate::exec::decode_vectors;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level};
-use millrace_npu::cache::{CacheStats, Memory};
-use millrace_npu::{Container, Device, ProgramCache, Provenance, Traffic};
+use millrace_npu::cache::CacheStats;
+use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Traffic};
 use millrace_xdna2::compile::compile;
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{
@@ -80,6 +81,17 @@ fn programs(device: Arc<dyn Device>, options: &NpuOptions) -> ProgramCache {
     kept.unwrap_or_else(|| ProgramCache::new(device))
 }
 
+/// Bytes of a model's buffers on its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NpuMemory {
+    /// Weights and tables.
+    pub weight_bytes: u64,
+    /// Values and scratch of all plans in use.
+    pub activation_bytes: u64,
+    /// Copies of keys and values, where programs read them.
+    pub kv_bytes: u64,
+}
+
 /// A model on a device.
 pub struct NpuModel {
     pub(super) model: Arc<LoadedModel>,
@@ -90,8 +102,11 @@ pub struct NpuModel {
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) decode: Arc<Prepared>,
     prefill: Mutex<HashMap<(u64, AttentionOn), Arc<Prepared>>>,
+    pub(super) cached: Cached,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
+    /// Bytes of the device's copies of caches, by the names of their buffers.
+    kv_buffers: Mutex<HashMap<String, u64>>,
     /// One pass at a time: plans share registers, and RoPE tables hold for one position.
     turn: Mutex<()>,
     loaded: Mutex<Traffic>,
@@ -99,7 +114,8 @@ pub struct NpuModel {
     pad: u32,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks; what a panic left behind a lock is still whole here.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -152,7 +168,9 @@ impl NpuModel {
             vectors: decode_vectors(&model, &model.model().graph)?,
             decode: Arc::new(decode),
             prefill: Mutex::default(),
+            cached: Cached::default(),
             tables: Mutex::default(),
+            kv_buffers: Mutex::default(),
             turn: Mutex::new(()),
             loaded: Mutex::default(),
             n_ctx,
@@ -197,8 +215,14 @@ impl NpuModel {
     }
 
     /// Bytes of buffers on the device.
-    pub fn memory(&self) -> Memory {
-        self.cache.memory()
+    pub fn memory(&self) -> NpuMemory {
+        let buffers = self.cache.memory();
+        let kv_bytes: u64 = lock(&self.kv_buffers).values().sum();
+        NpuMemory {
+            weight_bytes: buffers.static_bytes.saturating_sub(kv_bytes),
+            activation_bytes: buffers.other_bytes,
+            kv_bytes,
+        }
     }
 
     /// Programs, buffers and traffic so far.
@@ -211,20 +235,27 @@ impl NpuModel {
         *lock(&self.loaded)
     }
 
-    /// Loads programs and fills buffers anew, after the device was lost and is back
-    /// ([`DeviceError::is_loss`](millrace_npu::DeviceError::is_loss)). Sessions keep what they
-    /// have, which is the host's, and go on from their last complete step.
-    ///
-    /// # Errors
-    /// What the device says; it may be called again.
-    pub fn reload(&self) -> Result<(), NpuError> {
-        let _turn = self.turn();
-        self.cache.reset();
-        lock(&self.tables).clear();
-        for prepared in lock(&self.prefill).values().chain([&self.decode]) {
-            *lock(&prepared.filled) = false;
+    /// The plan of a token, its weights on the device.
+    pub(super) fn decode(&self) -> Result<&Arc<Prepared>, NpuError> {
+        if !*lock(&self.decode.filled) {
+            self.fill(&self.decode, 0)?;
         }
-        self.fill(&self.decode, 0)
+        Ok(&self.decode)
+    }
+
+    /// Passes a result on. Where it says that the device was lost, programs and buffers are let go,
+    /// so that the next call makes them anew.
+    pub(super) fn settle<T>(&self, result: Result<T, NpuError>) -> Result<T, NpuError> {
+        let error = result.as_ref().err().and_then(NpuError::device);
+        if error.is_some_and(DeviceError::is_loss) {
+            self.cache.reset();
+            lock(&self.tables).clear();
+            self.cached.reset();
+            for prepared in lock(&self.prefill).values().chain([&self.decode]) {
+                *lock(&prepared.filled) = false;
+            }
+        }
+        result
     }
 
     /// The token that pads prompts.
@@ -246,12 +277,21 @@ impl NpuModel {
         }
     }
 
-    /// The plan of a chunk whose first token is at position `first`. Attention on the array sees
-    /// this chunk's keys only.
-    pub(super) fn prefill(&self, n_tokens: u64, first: usize) -> Result<Arc<Prepared>, NpuError> {
+    /// Options of a plan of so many tokens.
+    pub(super) fn plan_options(&self, n_tokens: u64) -> Options {
+        self.options.plan(n_tokens)
+    }
+
+    /// The plan of a chunk whose first token is at position `first` and of which `n_real` tokens are no
+    /// padding. Flash attention sees this chunk's keys only.
+    pub(super) fn prefill(
+        &self,
+        n_tokens: u64,
+        (first, n_real): (usize, usize),
+    ) -> Result<Arc<Prepared>, NpuError> {
         let attention = match first {
             0 => AttentionOn::Device,
-            _ => AttentionOn::Host,
+            _ => self.attention_on(n_tokens, first + n_real),
         };
         let mut plans = lock(&self.prefill);
         let prepared = match plans.get(&(n_tokens, attention)) {
@@ -286,7 +326,7 @@ impl NpuModel {
     }
 
     /// Makes a plan's buffers and fills static slots: once, and tables again for other positions.
-    fn fill(&self, prepared: &Prepared, first: usize) -> Result<(), NpuError> {
+    pub(super) fn fill(&self, prepared: &Prepared, first: usize) -> Result<(), NpuError> {
         let mut filled = lock(&prepared.filled);
         let mut tables = lock(&self.tables);
         for (index, call) in prepared.plan.calls().enumerate() {
@@ -294,9 +334,12 @@ impl NpuModel {
             let name = |slot: usize| prepared.buffer_name(index, slot).map(str::to_owned);
             let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
                 self.fill_slot(call, slot, first, bytes)?;
-                if let (Binding::RopeTable { .. }, Some(name)) = (&call.bindings[slot], name(slot))
-                {
-                    tables.insert(name, first);
+                match (&call.bindings[slot], name(slot)) {
+                    (Binding::RopeTable { .. }, Some(name)) => _ = tables.insert(name, first),
+                    (Binding::Cache { .. }, Some(name)) => {
+                        lock(&self.kv_buffers).insert(name, bytes.len() as u64);
+                    }
+                    _ => {}
                 }
                 Ok(())
             };
@@ -342,6 +385,11 @@ impl NpuModel {
                     ));
                 }
                 out.copy_from_slice(&table);
+                Ok(())
+            }
+            // Rows come as they are made.
+            Binding::Cache { .. } => {
+                out.fill(half::bf16::ZERO);
                 Ok(())
             }
             _ => Err(NpuError::plan(

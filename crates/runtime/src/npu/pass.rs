@@ -11,7 +11,9 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
 use millrace_model::graph::{Node, Op, ValueId};
 use millrace_npu::{Move, Role};
-use millrace_xdna2::lower::{Binding, Call, HostMove, HostStep, Rows, SlotUse, Step, rope_table};
+use millrace_xdna2::lower::{
+    Binding, Call, HostMove, HostStep, Rows, SlotUse, Step, position_slot, rope_table,
+};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -25,6 +27,8 @@ pub(super) struct Pass<'a> {
     pub(super) n_real: usize,
     /// Position of the first.
     pub(super) first: usize,
+    /// Number of the session.
+    pub(super) session: u64,
     pub(super) values: &'a mut Values,
     pub(super) cache: &'a mut HeadMajorCache,
     pub(super) counters: &'a mut PhaseCounters,
@@ -37,6 +41,9 @@ impl Pass<'_> {
     pub(super) fn run(&mut self) -> Result<(), NpuError> {
         let prepared = self.prepared;
         let _hot = self.npu.cpu.pool().enter();
+        if prepared.reads_cache() {
+            self.npu.own_cache(self.session, self.cache);
+        }
         let mut call_index = 0;
         for (index, step) in prepared.plan.steps.iter().enumerate() {
             match step {
@@ -180,6 +187,12 @@ impl Pass<'_> {
                     let rope = &self.npu.model.model().graph.ropes[rope.0];
                     Some(rope_table(rope, *rows, self.first))
                 }
+                Binding::Position => {
+                    let n_elems = slot.n_elements().unwrap_or(0) as usize;
+                    let first = u32::try_from(self.first);
+                    let first = first.map_err(|_| NpuError::plan(&call.set, "a position"))?;
+                    Some(position_slot(first, n_elems))
+                }
                 Binding::Part { value, start, len } => {
                     let n_elems = slot.n_elements().unwrap_or(0) as usize;
                     let part = self.values.get(*value).get(*start..start + len);
@@ -239,6 +252,11 @@ impl Pass<'_> {
         match (rows(k), rows(v)) {
             (Some(k), Some(v)) if width > 0 => {
                 self.cache.append(layer, self.first, k, v);
+                let n_rows = self.first + self.n_real;
+                let synced = self
+                    .npu
+                    .sync_cache(self.prepared, self.cache, layer, n_rows);
+                self.counters.traffic += synced?;
                 Ok(())
             }
             _ => Err(NpuError::plan(

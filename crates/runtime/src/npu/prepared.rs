@@ -4,7 +4,9 @@ use super::NpuError;
 use millrace_model::graph::{Graph, ValueId};
 use millrace_npu::Container;
 use millrace_xdna2::compile::Compiled;
-use millrace_xdna2::lower::{Binding, BufferKind, Buffers, Call, HostMove, Plan, SlotUse, Step};
+use millrace_xdna2::lower::{
+    Binding, BufferKind, Buffers, CachePart, Call, HostMove, Plan, SlotUse, Step,
+};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -18,6 +20,8 @@ pub(super) struct Prepared {
     keys: Vec<String>,
     /// By step: values whose host copies nobody looks at afterwards.
     spent: Vec<Vec<ValueId>>,
+    /// By layer and part of its cache, a call and its slot that have it.
+    caches: HashMap<(usize, CachePart), (usize, usize)>,
     /// Whether its static slots have content.
     pub(super) filled: Mutex<bool>,
 }
@@ -46,6 +50,7 @@ impl Prepared {
         let buffers = Buffers::of(&plan, graph, alias);
         Ok(Prepared {
             spent: spent(&plan, graph, &buffers),
+            caches: caches(&plan),
             plan,
             buffers,
             containers,
@@ -67,6 +72,16 @@ impl Prepared {
     /// The slots of call number `index`: their buffers, and what the host does with them.
     pub(super) fn uses(&self, index: usize) -> &[SlotUse] {
         &self.buffers.calls[index]
+    }
+
+    /// Whether a program reads the device's copy of the cache.
+    pub(super) fn reads_cache(&self) -> bool {
+        !self.caches.is_empty()
+    }
+
+    /// Call and slot that have that part of a layer's cache on the device.
+    pub(super) fn cache_slot(&self, layer: usize, of: CachePart) -> Option<(usize, usize)> {
+        self.caches.get(&(layer, of)).copied()
     }
 
     /// What slots of other sets know a slot's buffer by.
@@ -100,6 +115,19 @@ impl Prepared {
         let same = |call: &Call| self.container(call).content_hash() == container.content_hash();
         self.plan.calls().any(|call| call.set == set && same(call))
     }
+}
+
+/// Slots that hold a layer's cache.
+fn caches(plan: &Plan) -> HashMap<(usize, CachePart), (usize, usize)> {
+    let mut caches = HashMap::new();
+    for (index, call) in plan.calls().enumerate() {
+        for (slot, binding) in call.bindings.iter().enumerate() {
+            if let Binding::Cache { layer, of } = binding {
+                caches.insert((*layer, *of), (index, slot));
+            }
+        }
+    }
+    caches
 }
 
 /// By step, the values that the host touches there for the last time; logits are the caller's.

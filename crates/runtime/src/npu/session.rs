@@ -10,12 +10,20 @@ use super::pass::Pass;
 use crate::Error;
 use half::slice::HalfFloatSliceExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of the next session.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A sequence: tokens whose keys and values are cached, and what a pass needs.
 ///
-/// After an error it is where the last complete step left it: the same call may be made again.
+/// After an error it is where the last complete step left it: the same call may be made again. What
+/// it holds is the host's, so this is so even where the device was lost: once it is back, the next
+/// call loads the model again, which takes as long as it did at first.
 pub struct NpuSession {
     npu: Arc<NpuModel>,
+    /// Tells it from others.
+    id: u64,
     cache: HeadMajorCache,
     tokens: Vec<u32>,
     values: Values,
@@ -29,7 +37,8 @@ impl NpuSession {
     pub fn new(npu: &Arc<NpuModel>) -> NpuSession {
         let graph = &npu.model.model().graph;
         NpuSession {
-            cache: HeadMajorCache::new(graph, npu.n_ctx()),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            cache: HeadMajorCache::new(graph, npu.n_ctx(), npu.cache_rows()),
             tokens: Vec::new(),
             values: Values::new(graph),
             logits: Vec::new(),
@@ -85,7 +94,8 @@ impl NpuSession {
                 .len()
                 .min(usize::try_from(n_padded).unwrap_or(usize::MAX));
             let (chunk, after) = rest.split_at(len);
-            self.chunk(chunk, n_padded)?;
+            let done = self.chunk(chunk, n_padded);
+            self.npu.settle(done)?;
             rest = after;
         }
         Ok(&self.logits)
@@ -95,7 +105,7 @@ impl NpuSession {
         let npu = self.npu.clone();
         let _turn = npu.turn();
         let first = self.tokens.len();
-        let prepared = npu.prefill(n_padded, first)?;
+        let prepared = npu.prefill(n_padded, (first, tokens.len()))?;
         let mut padded = tokens.to_vec();
         padded.resize(n_padded as usize, npu.pad());
         Pass {
@@ -104,6 +114,7 @@ impl NpuSession {
             tokens: &padded,
             n_real: tokens.len(),
             first,
+            session: self.id,
             values: &mut self.values,
             cache: &mut self.cache,
             counters: &mut self.counters.prefill,
@@ -119,22 +130,30 @@ impl NpuSession {
     /// As [`prefill`](NpuSession::prefill).
     pub fn decode(&mut self, token: u32) -> Result<&[f32], NpuError> {
         self.check(&[token])?;
+        let done = self.token(token);
+        self.npu.settle(done)?;
+        Ok(&self.logits)
+    }
+
+    fn token(&mut self, token: u32) -> Result<(), NpuError> {
         let npu = self.npu.clone();
         let _turn = npu.turn();
+        let first = self.tokens.len();
+        let prepared = npu.decode_at(first)?;
         Pass {
             npu: &npu,
-            prepared: &npu.decode,
+            prepared: &prepared,
             tokens: &[token],
             n_real: 1,
-            first: self.tokens.len(),
+            first,
+            session: self.id,
             values: &mut self.values,
             cache: &mut self.cache,
             counters: &mut self.counters.decode,
             observer: self.observer.as_mut(),
         }
         .run()?;
-        self.commit(&[token])?;
-        Ok(&self.logits)
+        self.commit(&[token])
     }
 
     /// The pass is complete: its logits are read, and its tokens count.

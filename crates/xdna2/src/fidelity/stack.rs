@@ -70,6 +70,9 @@ pub(super) struct Work {
 /// A kernel and its shape.
 type Part = (&'static str, String);
 
+/// What was computed, or why it could not be.
+type Memo<K, V> = RefCell<HashMap<K, Result<V, String>>>;
+
 /// A simulated kernel: time of its launches, their herds, and the cores of each.
 #[derive(Clone, Debug)]
 struct Kernel {
@@ -82,9 +85,9 @@ struct Kernel {
 pub(super) struct Stack<'a> {
     machine: &'a Machine,
     profile: &'a Profile,
-    kernels: RefCell<HashMap<(Phase, Part), Result<Kernel, String>>>,
+    kernels: Memo<(Phase, Part), Kernel>,
     /// By model and length.
-    lowered: RefCell<HashMap<(&'static str, u64), Result<Lowered, String>>>,
+    lowered: Memo<(&'static str, u64), Lowered>,
 }
 
 /// Rows of a partition of the LM head.

@@ -187,8 +187,20 @@ impl<'p> Core<'p> {
         ctx: &Context<'_>,
     ) -> Result<usize, Trouble> {
         let env = self.env(ctx);
-        let values: Vec<i64> = index.iter().map(|index| index.at(&env)).collect();
-        ctx.flat.channel_id(bundle, &values).ok_or_else(|| {
+        // At every block: without memory of its own for the few dimensions that bundles have.
+        let (mut few, many): ([i64; 4], Vec<i64>);
+        let values = if index.len() <= 4 {
+            few = [0; 4];
+            let few = &mut few[..index.len()];
+            for (value, index) in few.iter_mut().zip(index) {
+                *value = index.at(&env);
+            }
+            few
+        } else {
+            many = index.iter().map(|index| index.at(&env)).collect();
+            &many[..]
+        };
+        ctx.flat.channel_id(bundle, values).ok_or_else(|| {
             let name = (ctx.flat.launch.channels.get(bundle)).map_or("?", |c| &c.name);
             self.trouble(format!("channel `{name}` has no index {values:?}"), ctx)
         })

@@ -6,10 +6,10 @@ use std::fmt;
 /// The core or the slot that something is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Column and row on the array.
+    /// Column and row on the array; of a transfer, the first core that it serves.
     pub core: Option<(u32, u32)>,
     /// Index among the program's slots.
-    pub slot: Option<usize>,
+    pub slot: Option<u32>,
 }
 
 /// Why a program did not run to its end. Slots that the program writes are then undefined.

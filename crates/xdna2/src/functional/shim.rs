@@ -1,11 +1,13 @@
 //! A shim DMA channel: the tasks of its transfers, one after the other.
 
 use super::block::{Content, lend};
-use super::context::{Context, QUANTUM, Trouble, coordinates, move_units, n_points, plan};
+use super::context::{
+    Context, QUANTUM, Trouble, coordinates, core_site, move_units, n_points, plan,
+};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
 use super::motion::Plan;
-use crate::program::{Affine, Env, Flat};
+use crate::program::{Affine, Env, Flat, Port};
 use std::ops::Range;
 
 /// A shim DMA channel.
@@ -78,6 +80,32 @@ impl Loops {
         }
         None
     }
+}
+
+/// Stages that a core is looked for behind.
+const MAX_STAGES: u32 = 4;
+
+/// The first core that a channel's blocks go to, or come from, through stages if need be.
+fn served(flat: &Flat<'_>, channel: usize, forwards: bool, max_stages: u32) -> Option<usize> {
+    let channel = &flat.channels[channel];
+    let ports = match forwards {
+        true => &channel.to[..],
+        false => std::slice::from_ref(&channel.from),
+    };
+    ports.iter().find_map(|port| match *port {
+        Port::Core { core } => Some(core),
+        Port::Memory { stage, .. } if max_stages > 0 => {
+            let stage = &flat.stages[stage];
+            let ends = if forwards {
+                &stage.drains
+            } else {
+                &stage.fills
+            };
+            let mut ends = ends.iter();
+            ends.find_map(|end| served(flat, end.channel, forwards, max_stages - 1))
+        }
+        _ => None,
+    })
 }
 
 impl<'p> Shim<'p> {
@@ -198,13 +226,16 @@ impl<'p> Shim<'p> {
         format!("transfer {}{index:?}", number.unwrap_or(transfer))
     }
 
-    /// The slot that a transfer moves.
+    /// The slot that a transfer moves, and the first core that it serves.
     fn site(&self, transfer: usize, ctx: &Context<'_>) -> Site {
-        let arg = ctx.flat.transfers[transfer].decl.arg;
-        let slot = ctx.flat.launch.args.get(arg).copied();
+        let flat = ctx.flat;
+        let slot = flat.launch.args.get(flat.transfers[transfer].decl.arg);
+        let reads = flat.transfers[transfer].reads;
+        let core = served(flat, self.channel, reads, MAX_STAGES);
         Site {
-            core: None,
-            slot: slot.filter(|&slot| slot < ctx.slots.len()),
+            core: core.and_then(|core| core_site(flat, core).core),
+            slot: (slot.copied().filter(|&slot| slot < ctx.slots.len()))
+                .and_then(|slot| u32::try_from(slot).ok()),
         }
     }
 

@@ -288,7 +288,9 @@ impl Wanted {
         match self.0.get(value) {
             _ if !alias => HostMove::Read(Rows::All),
             None => HostMove::None,
-            Some(rows) if n_rows > 1 && size_bytes(slot) % n_rows == 0 => HostMove::Read(*rows),
+            Some(rows) if n_rows > 1 && size_bytes(slot).is_multiple_of(n_rows) => {
+                HostMove::Read(*rows)
+            }
             Some(_) => HostMove::Read(Rows::All),
         }
     }

@@ -9,7 +9,8 @@ use std::str::FromStr;
 pub enum Feature {
     /// Prefill GEMMs keep f32 sums to the end instead of rounding partial ones to bf16.
     FloatSums,
-    /// Tilings that the timing model finds fastest, where the seed has fixed ones.
+    /// Tilings that the timing model finds fastest, where the seed has fixed ones, and weights that
+    /// stream without a pause: projections of one input, and the head's parts, are one launch.
     FastTilings,
     /// Prompts are padded to a bucket instead of 2,048 tokens.
     Buckets,

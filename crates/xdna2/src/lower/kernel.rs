@@ -1,13 +1,13 @@
 //! Which kernel computes a node, in which tiling.
 
 use super::{
-    AttentionOn, AttentionTimes, CachePart, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, TableRows, WeightLayout,
-    check, tiling,
+    AttentionTimes, CachePart, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, TableRows,
+    WeightLayout, check, tiling,
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
 use crate::program::{Op as CoreOp, Program};
 use crate::{Machine, Profile, verify};
-use millrace_model::graph::{Activation, Attention, Graph, Node, Op, RopeId, ValueId, WeightId};
+use millrace_model::graph::{Activation, Graph, Node, Op, RopeId, ValueId, WeightId};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -271,52 +271,6 @@ impl<'a> Kernels<'a> {
         self.kernel(node, "rope", shape, None, args)
     }
 
-    fn attention(&mut self, number: usize, a: &Attention) -> Result<Kernel, String> {
-        let node = &self.graph.nodes[number];
-        let on = self.options.attention;
-        if self.phase == Phase::Decode && !matches!(on, AttentionOn::Cached { .. }) {
-            return Err(
-                "a single query over a growing cache is the host's: flash attention takes \
-                        as many queries as keys (seed 000 B9)"
-                    .to_owned(),
-            );
-        }
-        if on == AttentionOn::Host {
-            return Err(
-                "attention was asked for on the host: its queries see the cache, not only \
-                        the keys of this chunk"
-                    .to_owned(),
-            );
-        }
-        let scale = 1.0 / (a.head_dim as f32).sqrt();
-        if (a.scale - scale).abs() > 1e-6 * scale {
-            return Err(format!(
-                "scores are scaled by {}, the array's kernel scales by 1/sqrt({})",
-                a.scale, a.head_dim
-            ));
-        }
-        if let AttentionOn::Cached { n_keys, max_tokens } = on {
-            return self.cached_attention(number, a, (n_keys, max_tokens));
-        }
-        if let Some(window) = a.window.filter(|&w| dim(w) < self.n_tokens()) {
-            return Err(format!(
-                "a window of {window} keys: the array's mask is causal or full"
-            ));
-        }
-        let shape = Named::new(&[
-            ("n_queries", self.n_tokens()),
-            ("n_keys", self.n_tokens()),
-            ("n_heads", dim(a.n_heads)),
-            ("n_kv_heads", dim(a.n_kv_heads)),
-            ("head_dim", dim(a.head_dim)),
-            ("causal", 1),
-            ("seq_first", 1),
-        ]);
-        let values = node.inputs.iter().chain([&node.output]);
-        let args = values.map(|&v| Arg::Value(v)).collect();
-        self.kernel(node, "flash-attention", shape, None, args)
-    }
-
     fn add(&mut self, node: &Node) -> Result<Kernel, String> {
         let cols = dim(self.width(node.output));
         match self.phase {
@@ -390,11 +344,14 @@ impl<'a> Kernels<'a> {
                 key: key.to_owned(),
             }))
         };
-        if let Some(profile) = self.profile.as_ref().filter(|_| name.contains("-stream")) {
-            let ranked = mapping::ranked(name, shape, self.machine, profile);
-            let best = ranked.into_iter().take(MAX_TRIES);
-            let found = best.map(attempt).find_map(Result::ok);
-            return found.ok_or_else(|| format!("{name} {shape} fits no tiling"));
+        // Mappings that only fast tilings use estimate their times themselves.
+        let ranked = match &self.profile {
+            Some(profile) => mapping::ranked(name, shape, self.machine, profile),
+            None => Vec::new(),
+        };
+        let mut best = ranked.into_iter().take(MAX_TRIES);
+        if let Some(built) = best.find_map(|t| attempt(t).ok()) {
+            return Ok(built);
         }
         let default = mapping.default_tiling(shape, self.machine);
         let fast = self.options.features.has(Feature::FastTilings);

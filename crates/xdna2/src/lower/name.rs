@@ -1,9 +1,9 @@
 //! Names of programs and slots.
 
-use super::{CachePart, Phase};
 use super::assemble::is_norm;
 use super::group::Group;
 use super::kernel::{Arg, Kernel, Kernels};
+use super::{CachePart, Phase};
 use millrace_model::graph::{Node, Op, ValueId};
 
 /// A launch in a program's name.

@@ -162,7 +162,8 @@ impl Plan {
                     start.checked_add(*len).is_some_and(|end| end <= width)
                 }
                 Binding::Cache { layer, .. } => {
-                    let attends = |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
+                    let attends =
+                        |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
                     graph.nodes.iter().any(attends)
                 }
                 Binding::Position | Binding::Scratch => true,

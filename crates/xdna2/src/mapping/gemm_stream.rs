@@ -21,7 +21,9 @@ use super::data::{Random, bf16_bytes, floats};
 use super::gemm::{accumulate, transposed};
 use super::joined::{self, GEMM_PARTS};
 use super::parts::{Checks, slot};
-use super::{BuildError, DIM_MAX, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{
+    BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
+};
 use crate::{Machine, Program};
 use millrace_npu::{Element, Role};
 
@@ -187,7 +189,14 @@ impl Mapping for GemmStream {
         machine: &Machine,
     ) -> Result<Program, BuildError> {
         let p = Plan::new(self, shape, tiling);
-        Checks { mapping: self.name }.bounded(shape, tiling)?;
+        let checks = Checks { mapping: self.name };
+        checks.bounded(shape, tiling)?;
+        for flag in ["n_over_cols", "hold_a"] {
+            let value = tiling.get(flag);
+            checks.ensure(value <= 1, Rule::Range, || {
+                format!("{flag} = {value}; it is 0 or 1")
+            })?;
+        }
         tiling::check(self, &p, machine)?;
         let bf16 = Element::Bf16;
         let columns = || p.n.iter().enumerate();

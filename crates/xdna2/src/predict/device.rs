@@ -38,7 +38,7 @@ pub struct ProgramCost {
 /// Bytes of a program's slots by role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlotBytes {
-    /// Weights and tables.
+    /// Weights, tables, a sequence's cache.
     pub r#static: u64,
     /// Written by the host, or by a call before.
     pub input: u64,
@@ -182,56 +182,9 @@ impl<'a> Timer<'a> {
     pub fn program(&mut self, planned: &PlannedProgram) -> Result<ProgramCost, TimingError> {
         let program = &planned.program;
         let n_herds: usize = program.launches.iter().map(|l| l.herds.len()).sum();
-        let dispatch = self.profile.dispatch;
         let mut launches = Vec::new();
         for logical in &planned.launches {
-            let mut cost = LaunchCost {
-                name: logical.name.clone(),
-                mapping: logical.mapping,
-                shape: shape_text(logical),
-                tiling: logical.tiling.to_string(),
-                physical: logical.physical.len() as u64,
-                ns: 0.0,
-                load_ns: 0.0,
-                bottleneck: Bottleneck::default(),
-                ddr_read_bytes: 0.0,
-                ddr_write_bytes: 0.0,
-                cores: Vec::new(),
-                utilization: 0.0,
-            };
-            let mut longest = 0.0;
-            let mut busy: Vec<CoreCounters> = Vec::new();
-            for launch in program
-                .launches
-                .get(logical.physical.clone())
-                .unwrap_or(&[])
-            {
-                let timing = self.launch(launch)?;
-                cost.ns += timing.ns;
-                cost.load_ns += dispatch.load_ns(timing.cores.len(), n_herds);
-                cost.ddr_read_bytes += timing.ddr_read_bytes;
-                cost.ddr_write_bytes += timing.ddr_write_bytes;
-                if timing.ns >= longest {
-                    longest = timing.ns;
-                    cost.bottleneck = timing.bottleneck.clone();
-                }
-                timing
-                    .cores
-                    .iter()
-                    .for_each(|core| add_core(&mut busy, core));
-            }
-            let share = |ns: f64| if cost.ns > 0.0 { ns / cost.ns } else { 0.0 };
-            cost.cores = (busy.iter())
-                .map(|core| CoreCost {
-                    col: core.col,
-                    row: core.row,
-                    busy: share(core.busy_ns),
-                    stalled: share(core.stall_in_ns + core.stall_out_ns),
-                })
-                .collect();
-            let all = f64::from(self.machine.n_cores().max(1));
-            cost.utilization = cost.cores.iter().map(|core| core.busy).sum::<f64>() / all;
-            launches.push(cost);
+            launches.push(self.logical(program, logical, n_herds)?);
         }
         let load_ns = launches.iter().map(|l| l.load_ns).sum();
         let dispatch_ns = self.profile.dispatch.call_ns;
@@ -245,6 +198,57 @@ impl<'a> Timer<'a> {
             launches,
             slots: SlotBytes::of(program),
         })
+    }
+
+    /// A kernel of a program that has so many herds.
+    fn logical(
+        &mut self,
+        program: &Program,
+        logical: &LogicalLaunch,
+        n_herds: usize,
+    ) -> Result<LaunchCost, TimingError> {
+        let mut cost = LaunchCost {
+            name: logical.name.clone(),
+            mapping: logical.mapping,
+            shape: shape_text(logical),
+            tiling: logical.tiling.to_string(),
+            physical: logical.physical.len() as u64,
+            ns: 0.0,
+            load_ns: 0.0,
+            bottleneck: Bottleneck::default(),
+            ddr_read_bytes: 0.0,
+            ddr_write_bytes: 0.0,
+            cores: Vec::new(),
+            utilization: 0.0,
+        };
+        let dispatch = self.profile.dispatch;
+        let mut longest = 0.0;
+        let mut busy: Vec<CoreCounters> = Vec::new();
+        let physical = program.launches.get(logical.physical.clone());
+        for launch in physical.unwrap_or(&[]) {
+            let timing = self.launch(launch)?;
+            cost.ns += timing.ns;
+            cost.load_ns += dispatch.load_ns(timing.cores.len(), n_herds);
+            cost.ddr_read_bytes += timing.ddr_read_bytes;
+            cost.ddr_write_bytes += timing.ddr_write_bytes;
+            if timing.ns >= longest {
+                longest = timing.ns;
+                cost.bottleneck = timing.bottleneck.clone();
+            }
+            let cores = timing.cores.iter();
+            cores.for_each(|core| add_core(&mut busy, core));
+        }
+        let share = |ns: f64| if cost.ns > 0.0 { ns / cost.ns } else { 0.0 };
+        let core = |core: &CoreCounters| CoreCost {
+            col: core.col,
+            row: core.row,
+            busy: share(core.busy_ns),
+            stalled: share(core.stall_in_ns + core.stall_out_ns),
+        };
+        cost.cores = busy.iter().map(core).collect();
+        let all = f64::from(self.machine.n_cores().max(1));
+        cost.utilization = cost.cores.iter().map(|core| core.busy).sum::<f64>() / all;
+        Ok(cost)
     }
 }
 

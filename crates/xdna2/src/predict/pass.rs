@@ -3,9 +3,12 @@
 use super::device::{ProgramCost, Timer};
 use super::host::Host;
 use super::{Chunk, Work};
-use crate::lower::{Buffers, Call, Edge, End, Feature, HostMove, HostStep, Phase, Plan, Step};
+use crate::lower::{
+    Binding, Buffers, Call, Edge, End, Feature, HostMove, HostStep, Phase, Plan, Step,
+};
 use crate::timing::TimingError;
 use millrace_model::graph::Graph;
+use millrace_npu::{Energy, Role};
 use serde::Serialize;
 
 /// What a pass costs.
@@ -22,6 +25,8 @@ pub struct PassCost {
     pub steps: Vec<StepCost>,
     /// Sums over the steps.
     pub totals: Totals,
+    /// Energy while the array runs, where the profile states powers. Rails are never added.
+    pub energy: Option<Energy>,
 }
 
 /// A step.
@@ -58,6 +63,8 @@ pub struct CallCost {
     /// Bytes that cross.
     #[serde(flatten)]
     pub crossing: Crossing,
+    /// Bytes of its weights and tables.
+    pub static_bytes: u64,
 }
 
 /// Bytes of a call's slots that the host writes before it and reads after it.
@@ -117,7 +124,7 @@ pub struct Totals {
     /// Bytes that cross.
     #[serde(flatten)]
     pub crossing: Crossing,
-    /// Bytes of static slots: weights and tables, each call's once.
+    /// Bytes of weights and tables, each call's once.
     pub static_bytes: u64,
     /// Bytes that the array reads from DDR.
     pub ddr_read_bytes: f64,
@@ -158,7 +165,7 @@ pub(super) fn cost(
         let cost = match step {
             Step::Call(call) => {
                 let crossing = crossings.next().unwrap_or_default();
-                let part = host.call(crossing);
+                let part = host.call(call, crossing);
                 let program = programs.get_mut(call.program);
                 let run_ns = program.map_or(0.0, |program| {
                     program.calls += 1;
@@ -176,6 +183,7 @@ pub(super) fn cost(
                     run_ns,
                     read_ns: part.read_ns,
                     crossing,
+                    static_bytes: static_bytes(plan, call),
                 })
             }
             Step::Host(step) => StepCost::Host(HostCost {
@@ -195,6 +203,7 @@ pub(super) fn cost(
             Phase::Prefill => "prefill",
             Phase::Decode => "decode",
         },
+        energy: timer.profile().energy(totals.run_ns.round() as u64),
         chunk,
         programs,
         steps,
@@ -252,12 +261,12 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], timer: &Timer<'_>) -> To
                 t.run_ns += call.run_ns;
                 t.read_ns += call.read_ns;
                 t.crossing.add(call.crossing);
+                t.static_bytes += call.static_bytes;
                 let Some(program) = programs.get(call.program) else {
                     continue;
                 };
                 t.dispatch_ns += program.dispatch_ns;
                 t.load_ns += program.load_ns;
-                t.static_bytes += program.slots.r#static;
                 t.n_launches += program.launches.len() as u64;
                 for launch in &program.launches {
                     t.launches_ns += launch.ns;
@@ -304,6 +313,19 @@ fn crossings(plan: &Plan, graph: &Graph, alias: bool, n_real: u64) -> Vec<Crossi
         }
     };
     calls.enumerate().map(crossing).collect()
+}
+
+/// Bytes of the static slots but a sequence's cache.
+fn static_bytes(plan: &Plan, call: &Call) -> u64 {
+    let slots = plan
+        .programs
+        .get(call.program)
+        .map(|p| &p.program.slots[..]);
+    let slots = slots.unwrap_or_default().iter().zip(&call.bindings);
+    let counted = slots.filter(|(slot, binding)| {
+        slot.role == Role::Static && !matches!(binding, Binding::Cache { .. })
+    });
+    counted.filter_map(|(slot, _)| slot.size_bytes()).sum()
 }
 
 /// Bytes that a call's slots take part in passing from call to call through the host: a value is read

@@ -97,10 +97,13 @@ pub(super) const OPTIONAL: &[(&str, Field, (f64, f64))] = &[
     ),
     ("host.prompt_ns", |p| &mut p.host.prompt_ns, TIME),
     ("host.token_layer_ns", |p| &mut p.host.token_layer_ns, TIME),
+    ("power.npu_w", |p| &mut p.power.npu_w, WATTS),
+    ("power.package_w", |p| &mut p.power.package_w, WATTS),
 ];
 
 const RATE: (f64, f64) = (1e-3, 1e6);
 const TIME: (f64, f64) = (0.0, 1e12);
+const WATTS: (f64, f64) = (0.0, 1e4);
 
 impl Profile {
     /// Ids of the rows of whole models that constants of this file's sections are fitted on.

@@ -267,17 +267,18 @@ fn softmax(
 ) -> [f32; SLICE] {
     let mut rescale = [0.0; SLICE];
     for (query, rescale) in rescale.iter_mut().enumerate() {
-        let row = |i: &usize| query_of(*i) == query;
         let older = round(max[query]);
-        let newest = (0..p.len())
-            .filter(row)
-            .fold(older, |max, i| if p[i] > max { p[i] } else { max });
+        let blocks = p.chunks_exact(64);
+        let scores = blocks.flat_map(|block| &block[query * 8..][..8]);
+        let newest = scores.fold(older, |max, &p| if p > max { p } else { max });
         *rescale = widen(exp2.of(scale * widen(difference(older, newest))));
         max[query] = widen(newest);
         let mut lanes = [0.0_f32; 8];
-        for i in (0..p.len()).filter(row) {
-            p[i] = exp2.of(scale * widen(difference(p[i], newest)));
-            lanes[i % 8] += widen(p[i]);
+        for block in p.chunks_exact_mut(64) {
+            for (lane, p) in lanes.iter_mut().zip(&mut block[query * 8..][..8]) {
+                *p = exp2.of(scale * widen(difference(*p, newest)));
+                *lane += widen(*p);
+            }
         }
         sum[query] = sum[query] * *rescale + halves(&mut lanes);
     }

@@ -2,6 +2,8 @@
 //! table against itself. (Bit for bit, every kernel is compared with a scalar reference of its own
 //! in `tests/mappings.rs`.)
 
+mod cached;
+
 use super::math::{Exp2, Tanh, round, truncate, widen};
 use super::*;
 use half::bf16;

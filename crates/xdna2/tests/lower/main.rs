@@ -21,9 +21,12 @@ use std::path::Path;
 
 const MODES: [Mode; 2] = [Mode::Reference, Mode::Best];
 
-/// A mode's options with a program for every half of a block, as the seed has them.
+/// A mode's options with a program for every half of a block and a launch for every projection, as
+/// the seed has them.
 fn plain(mode: Mode, n_tokens: u64) -> Options {
-    let features = Features::of(mode).without(Feature::MergedBlocks);
+    let features = Features::of(mode)
+        .without(Feature::MergedBlocks)
+        .without(Feature::FastTilings);
     Options {
         features,
         ..Options::new(mode, n_tokens)
@@ -284,7 +287,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
     assert!(reason(&graph, asked, "attn").contains("asked for"));
     // 67 tokens are no whole number of tiles.
     let odd = plain(Mode::Best, 67);
-    assert!(reason(&graph, odd, "attn_q").contains("gemm-drain: divides"));
+    assert!(reason(&graph, odd, "attn_q").contains("gemm-drain-bt: divides"));
     assert!(reason(&graph, odd, "attn").contains("flash-attention: divides"));
     let Op::Attention(attention) = &mut graph.nodes[7].op else {
         panic!("{:?}", graph.nodes[7]);
@@ -316,6 +319,7 @@ fn every_geometry_lowers_to_programs_the_verifier_accepts() {
             let graph = graph_from(geometry.name(), Some(2), source);
             let plans = [
                 prefill(&graph, plain(Mode::Best, 256)),
+                prefill(&graph, Options::new(Mode::Best, 256)),
                 prefill(&graph, plain(Mode::Reference, 256)),
                 decode(&graph, Mode::Best),
                 decode(&graph, Mode::Reference),
@@ -369,6 +373,65 @@ fn blocks_can_share_a_dispatch() {
             .iter()
             .all(|p| verify(&p.program, &Machine::npu2()).is_ok())
     );
+}
+
+/// Prefill and decode read the same copy of a weight, and projections of one input share a launch.
+#[test]
+fn projections_of_one_input_share_a_launch() {
+    let graph = llama_1b();
+    let features = Features::of(Mode::Best).without(Feature::MergedBlocks);
+    let options = Options {
+        features,
+        ..Options::new(Mode::Best, 64)
+    };
+    let plans = [
+        prefill(&graph, options),
+        lower::decode(&graph, &Machine::npu2(), &options).unwrap(),
+    ];
+    for plan in &plans {
+        let of_attention = plan
+            .programs
+            .iter()
+            .find(|p| p.program.name.starts_with("rms_"));
+        let launches = &of_attention.unwrap().launches;
+        let names: Vec<&str> = launches.iter().map(|l| l.name.as_str()).collect();
+        let joined = "attn_q_attn_k_attn_v";
+        assert_eq!(names, ["attn_norm", joined, "attn_q_rope", "attn_k_rope"]);
+        assert_eq!(of_attention.unwrap().program.slots.len(), 13);
+        // Every node of a joined launch is placed there.
+        let device = |label: &str| {
+            let node = graph.nodes.iter().position(|n| n.label == label).unwrap();
+            match &plan.placement[node].place {
+                Place::Device(device) => device.clone(),
+                Place::Host => panic!("{label}"),
+            }
+        };
+        for label in ["attn_q", "attn_k", "attn_v"] {
+            assert_eq!(device(label).launches, 1..2);
+        }
+        assert_eq!(device("ffn_gate"), device("ffn_up"));
+        let head = &plan.programs.last().unwrap().launches;
+        assert_eq!((head.len(), head[0].mapping), (1, "gemv-stream"));
+    }
+    let weights = |plan: &Plan| -> Vec<Binding> {
+        let all = plan.calls().flat_map(|call| call.bindings.clone());
+        all.filter(|b| matches!(b, Binding::Weight { .. }))
+            .collect()
+    };
+    assert_eq!(weights(&plans[0]), weights(&plans[1]));
+    // Without it B is [k, n].
+    let options = Options {
+        features: features.without(Feature::OneCopy),
+        ..options
+    };
+    let two_copies = weights(&prefill(&graph, options));
+    assert!(two_copies.iter().any(|b| matches!(
+        b,
+        Binding::Weight {
+            layout: WeightLayout::Transposed { .. },
+            ..
+        }
+    )));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::Machine;
 use millrace_xdna2::functional::{self, Options};
 use millrace_xdna2::mapping::Rule;
+use millrace_xdna2::{Profile, timing};
 
 const NAME: &str = "cached-attention";
 
@@ -144,5 +145,31 @@ fn what_cannot_be_built_is_refused_by_name() {
         ("256x128 8q/8kv d64", "", Rule::Range),
     ] {
         assert_eq!(refused(NAME, shape, tiling), rule, "{shape} {tiling}");
+    }
+}
+
+/// Decode reads each byte of the cache once, and long caches at nearly the rate that DDR has.
+#[test]
+fn a_long_cache_is_read_once_and_near_the_rate_of_ddr() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    for (heads, kv_heads, d, n_keys) in [(32, 8, 64, 8192), (32, 8, 128, 8192), (8, 4, 256, 16_384)]
+    {
+        let shape = format!("1x{n_keys} {heads}q/{kv_heads}kv d{d}");
+        let (mapping, shape, tiling) = case(NAME, &shape, "");
+        let program = build(mapping, &shape, &tiling, &machine);
+        let timing = timing::predict(&program, &machine, &profile).unwrap();
+        let launch = &timing.launches[0];
+        let bytes = mapping.work(&shape).ddr_bytes as f64;
+        let read = launch.ddr_read_bytes + launch.ddr_write_bytes;
+        assert!(
+            read >= bytes && read < 1.05 * bytes,
+            "{shape}: {read} of {bytes}"
+        );
+        let rate = bytes / launch.ns;
+        assert!(
+            rate > 0.9 * profile.ddr.read_gb_per_s,
+            "{shape}: {rate} GB/s"
+        );
     }
 }

@@ -86,7 +86,7 @@ fn gemm_streams_several_products() {
         check(
             name,
             "24x40x24+24+48+24+24+24+72+24",
-            "tile_n=8,cols=3,rows=1",
+            "tile_m=8,tile_n=8,cols=3,rows=1",
         );
         let rules = [
             ("64x64x64", "cols=9", Rule::Herd),

@@ -1,8 +1,8 @@
 //! One page for a browser, without anything from elsewhere: tables made here, the timeline drawn by
 //! the page's own script from the same JSON that `--json` prints.
 
+use super::cells::{self, Line, count, ms};
 use super::document::Document;
-use super::tables::{self, Line, count, ms};
 use crate::exit::{Failure, Outcome};
 use crate::output::bytes;
 use millrace_xdna2::predict::{PassCost, Totals};
@@ -102,12 +102,12 @@ fn header(document: &Document) -> String {
             format!("to the first token of {}", count(p.prompt_tokens)),
         ),
         (
-            tables::rate_text(p.tokens_per_s),
+            cells::rate_text(p.tokens_per_s),
             "tok/s",
             format!("with {} cached", count(p.context)),
         ),
         (
-            tables::rate_text(p.prompt_tokens_per_s),
+            cells::rate_text(p.prompt_tokens_per_s),
             "tok/s",
             "of the prompt".to_owned(),
         ),
@@ -157,7 +157,7 @@ fn passes(document: &Document) -> Vec<(String, &PassCost)> {
     let shown = |number: &usize| *number == 0 || number + 1 == n;
     let mut passes: Vec<(String, &PassCost)> = (p.prefill.iter().enumerate())
         .filter(|(number, _)| shown(number))
-        .map(|(number, pass)| (tables::title(pass, number, n), pass))
+        .map(|(number, pass)| (cells::title(pass, number, n), pass))
         .collect();
     passes.push((format!("A token, {} cached", count(p.context)), &p.token));
     passes
@@ -174,7 +174,7 @@ fn bar(out: &mut String, title: &str, pass: &PassCost) {
         escaped(title),
         ms(t.total_ns / 1e6)
     );
-    let parts = || tables::parts(t).into_iter().zip(CLASSES);
+    let parts = || cells::parts(t).into_iter().zip(CLASSES);
     for ((name, ns), class) in parts().filter(|((_, ns), _)| *ns > 0.0) {
         let percent = 100.0 * ns / t.total_ns;
         let _ = writeln!(
@@ -246,7 +246,7 @@ fn tables(document: &Document) -> String {
             1,
         );
         for [name, before, after, ratio] in
-            tables::compared(&unchanged.prediction, &document.prediction)
+            cells::compared(&unchanged.prediction, &document.prediction)
         {
             grid.row("", &[name, before, after, ratio]);
         }
@@ -269,7 +269,7 @@ fn tables(document: &Document) -> String {
             "what it is",
         ];
         let mut grid = Grid::new("What each improvement buys", &headings, 1);
-        tables::without_cells(rows)
+        cells::without_cells(rows)
             .iter()
             .for_each(|cells| grid.row("", cells));
         grid.end(&mut out);
@@ -277,7 +277,7 @@ fn tables(document: &Document) -> String {
     let memory = &document.prediction.memory;
     let title = format!("Memory, {} tokens cached", count(memory.n_cached));
     let mut grid = Grid::new(&title, &["", "bytes"], 1);
-    for (name, n) in tables::memory_rows(memory) {
+    for (name, n) in cells::memory_rows(memory) {
         grid.row("", &[name.to_owned(), bytes(n)]);
     }
     grid.end(&mut out);
@@ -313,7 +313,7 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
     ];
     let mut grid = Grid::new(title, &headings, 1);
     let total = pass.totals.total_ns / 1e6;
-    for line in tables::lines(pass) {
+    for line in cells::lines(pass) {
         grid.row("", &program_cells(&line, total));
     }
     let t = &pass.totals;
@@ -328,6 +328,13 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
     sum.extend([t.crossing.written_bytes, t.crossing.read_bytes].map(|b| ms(b as f64 / 1e6)));
     grid.row("sum", &sum);
     grid.end(out);
+    if let Some(energy) = &pass.energy {
+        let energy = escaped(&energy.to_string());
+        let _ = writeln!(
+            out,
+            "<p class=\"note\">Energy while the array runs: {energy}.</p>"
+        );
+    }
     out.push_str("<p class=\"note\">BO write, NPU run, BO read and call are milliseconds of one call; in the last line, of all.</p>\n");
 }
 
@@ -367,7 +374,7 @@ fn launches(out: &mut String, document: &Document) {
         "bound by",
     ];
     let mut grid = Grid::new("Launches", &headings, 4);
-    for cells in tables::launch_rows(&document.prediction) {
+    for cells in cells::launch_rows(&document.prediction) {
         let class = if cells[0].is_empty() { "" } else { "first" };
         grid.row(class, &cells);
     }

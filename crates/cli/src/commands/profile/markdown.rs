@@ -1,13 +1,15 @@
 //! The page of `docs`: what was published of Llama-3.2-1B beside both modes' predictions.
 
+use super::cells::{self, count, lines, ms, whole};
 use super::features;
 use super::predict;
 use super::subject::Subject;
-use super::tables::{self, count, lines, ms, whole};
 use crate::exit::Outcome;
 use millrace_runtime::npu::{Features, Mode};
 use millrace_xdna2::fidelity::{self, Measured};
-use millrace_xdna2::predict::{CallCost, PassCost, Prediction, Timer, Totals, Work};
+use millrace_xdna2::predict::{
+    CallCost, PassCost, Prediction, REFERENCE_TOKENS, Timer, Totals, Work,
+};
 use std::fmt::Write;
 
 /// Both modes.
@@ -101,10 +103,6 @@ impl Modes {
             ms(reference),
             ms(best)
         );
-    }
-
-    fn both(&self) -> [(&'static str, &Prediction); 2] {
-        [("reference", &self.reference), ("best", &self.best)]
     }
 }
 
@@ -248,7 +246,7 @@ fn parts(out: &mut String, modes: &Modes) {
     for number in 0..7 {
         let mut cells = Vec::new();
         for t in &columns {
-            let (name, ns) = tables::parts(t)[number];
+            let (name, ns) = cells::parts(t)[number];
             if cells.is_empty() {
                 cells.push(name.to_owned());
             }
@@ -266,74 +264,73 @@ fn parts(out: &mut String, modes: &Modes) {
     );
 }
 
+/// A figure of a prediction as text, with what was published of it.
+type ByteRow = (&'static str, &'static str, fn(&Prediction) -> String);
+
+const BYTES: [ByteRow; 10] = [
+    (
+        "Q, K, V and attention's output of a prompt between programs, down and up, MiB",
+        "640 (B5)",
+        |p| mib(2 * around_attention(p)),
+    ),
+    ("the same with the block's input, MiB", "–", |p| {
+        mib(of_prompt(p, |t| t.crossing.relayed_bytes))
+    }),
+    (
+        "a prompt's buffer writes, MB",
+        "604, and 134 of zeros (N0173)",
+        |p| mb(of_prompt(p, |t| t.crossing.written_bytes)),
+    ),
+    ("a prompt's buffer reads, MB", "–", |p| {
+        mb(of_prompt(p, |t| t.crossing.read_bytes))
+    }),
+    ("read from DDR by the array in a prompt, GB", "–", |p| {
+        ms(prompt(p, |t| t.ddr_read_bytes) / 1e9)
+    }),
+    ("read from DDR by the array in a token, GB", "–", |p| {
+        ms(p.token.totals.ddr_read_bytes / 1e9)
+    }),
+    (
+        "weights in buffers, MB",
+        "about 1,000 (B7: a prompt's weights in part)",
+        |p| mb(p.memory.weight_bytes),
+    ),
+    ("of those second copies, MB", "–", |p| {
+        mb(p.memory.second_copy_bytes)
+    }),
+    ("other buffers, MB", "–", |p| {
+        mb(p.memory.value_bytes + p.memory.table_bytes)
+    }),
+    ("keys and values, MB", "–", |p| mb(p.memory.cache_bytes)),
+];
+
+fn mb(bytes: u64) -> String {
+    whole(bytes as f64 / 1e6)
+}
+
+fn mib(bytes: u64) -> String {
+    whole(bytes as f64 / 1_048_576.0)
+}
+
+fn of_prompt(prediction: &Prediction, of: impl Fn(&Totals) -> u64) -> u64 {
+    prediction.prefill.iter().map(|pass| of(&pass.totals)).sum()
+}
+
+/// What attention's calls take and give.
+fn around_attention(prediction: &Prediction) -> u64 {
+    let calls = prediction.prefill.iter().flat_map(|pass| {
+        let is_attention = |program: usize| pass.programs[program].name.starts_with("flash");
+        pass.calls().filter(move |call| is_attention(call.program))
+    });
+    let moved = |call: &CallCost| call.crossing.written_bytes + call.crossing.read_bytes;
+    calls.map(moved).sum()
+}
+
 fn bytes(out: &mut String, modes: &Modes) {
     out.push_str("## Bytes\n\n| | published | reference | best |\n|---|---:|---:|---:|\n");
-    let mb = |bytes: f64| whole(bytes / 1e6);
-    let mib = |bytes: f64| whole(bytes / 1_048_576.0);
-    let [reference, best] = modes.both().map(|(_, p)| p);
-    // What attention's calls take and give, each down and up.
-    let between = |p: &Prediction| {
-        let calls = p.prefill.iter().flat_map(|pass| {
-            let is_attention = |program: usize| pass.programs[program].name.starts_with("flash");
-            pass.calls().filter(move |call| is_attention(call.program))
-        });
-        let moved = |call: &CallCost| call.crossing.written_bytes + call.crossing.read_bytes;
-        mib(2.0 * calls.map(moved).sum::<u64>() as f64)
-    };
-    let relayed = |p: &Prediction| mib(prompt(p, |t| t.crossing.relayed_bytes as f64));
-    for (what, published, cells) in [
-        (
-            "Q, K, V and attention's output of a prompt between programs, down and up, MiB",
-            "640 (B5)",
-            [between(reference), between(best)],
-        ),
-        (
-            "the same with the block's input, MiB",
-            "–",
-            [relayed(reference), relayed(best)],
-        ),
-        (
-            "a prompt's buffer writes, MB",
-            "604 (N0173)",
-            [reference, best].map(|p| mb(prompt(p, |t| t.crossing.written_bytes as f64))),
-        ),
-        (
-            "a prompt's buffer reads, MB",
-            "–",
-            [reference, best].map(|p| mb(prompt(p, |t| t.crossing.read_bytes as f64))),
-        ),
-        (
-            "read from DDR by the array in a prompt, GB",
-            "–",
-            [reference, best].map(|p| ms(prompt(p, |t| t.ddr_read_bytes) / 1e9)),
-        ),
-        (
-            "read from DDR by the array in a token, GB",
-            "–",
-            [reference, best].map(|p| ms(p.token.totals.ddr_read_bytes / 1e9)),
-        ),
-        (
-            "weights in buffers, MB",
-            "about 1,000 (B7: one copy, no head)",
-            [reference, best].map(|p| mb(p.memory.weight_bytes as f64)),
-        ),
-        (
-            "of those second copies, MB",
-            "–",
-            [reference, best].map(|p| mb(p.memory.second_copy_bytes as f64)),
-        ),
-        (
-            "other buffers, MB",
-            "–",
-            [reference, best].map(|p| mb((p.memory.value_bytes + p.memory.table_bytes) as f64)),
-        ),
-        (
-            "keys and values, MB",
-            "–",
-            [reference, best].map(|p| mb(p.memory.cache_bytes as f64)),
-        ),
-    ] {
-        let _ = writeln!(out, "| {what} | {published} | {} |", cells.join(" | "));
+    for (what, published, of) in BYTES {
+        let [reference, best] = [&modes.reference, &modes.best].map(of);
+        let _ = writeln!(out, "| {what} | {published} | {reference} | {best} |");
     }
     out.push('\n');
 }
@@ -353,18 +350,23 @@ fn lengths(out: &mut String, subject: &Subject, timer: &mut Timer<'_>) -> Outcom
                 &Work::new(Features::of(mode), prompt_tokens),
             )
         };
-        let (reference, best) = (of(Mode::Reference)?, of(Mode::Best)?);
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {:.1} × | {} | {} | {:.1} |",
-            count(prompt_tokens),
-            ms(reference.ttft_ns / 1e6),
-            ms(best.ttft_ns / 1e6),
-            reference.ttft_ns / best.ttft_ns,
-            ms(reference.token.totals.total_ns / 1e6),
-            ms(best.token.totals.total_ns / 1e6),
-            best.tokens_per_s
-        );
+        let best = of(Mode::Best)?;
+        let mut cells = vec![count(prompt_tokens)];
+        let best_cells = [ms(best.ttft_ns / 1e6), ms(best.token.totals.total_ns / 1e6)];
+        // The published stack takes no more at once.
+        if prompt_tokens <= REFERENCE_TOKENS {
+            let reference = of(Mode::Reference)?;
+            let [ttft, token] = best_cells;
+            cells.extend([ms(reference.ttft_ns / 1e6), ttft]);
+            cells.push(format!("{:.1} ×", reference.ttft_ns / best.ttft_ns));
+            cells.extend([ms(reference.token.totals.total_ns / 1e6), token]);
+        } else {
+            let [ttft, token] = best_cells;
+            let none = "–".to_owned();
+            cells.extend([none.clone(), ttft, none.clone(), none, token]);
+        }
+        cells.push(format!("{:.1}", best.tokens_per_s));
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
     out.push('\n');
     Ok(())
@@ -394,8 +396,8 @@ fn bought(
         "| | first token ms | | of 30 tokens | | a token ms | | moved MB | dispatches | memory MB | what it is |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
     );
-    let short = tables::without_cells(&short);
-    for (cells, short) in tables::without_cells(&long).iter().zip(short) {
+    let short = cells::without_cells(&short);
+    for (cells, short) in cells::without_cells(&long).iter().zip(short) {
         let [
             name,
             ttft,
@@ -431,7 +433,7 @@ fn launches(out: &mut String, mode: &str, prediction: &Prediction) {
         "| program | launch | mapping | shape | ms | load | cores | busy % | read GB/s | write GB/s | bound by |\n\
          |---|---|---|---|---:|---:|---:|---:|---:|---:|---|\n",
     );
-    for cells in tables::launch_rows(prediction) {
+    for cells in cells::launch_rows(prediction) {
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
     out.push('\n');

@@ -188,7 +188,7 @@
     for (const core of cores) {
       const div = cells.get(`${core.col},${core.row}`);
       if (!div) continue;
-      div.className = "core hot";
+      div.className = core.busy > 0.7 ? "core hot bright" : "core hot";
       div.style.background = heat(core.busy);
       div.textContent = core.busy >= 0.0095 ? Math.round(100 * core.busy) : "<1";
     }

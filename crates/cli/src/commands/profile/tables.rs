@@ -1,13 +1,13 @@
 //! The tables, as text.
 
+use super::cells::{self, FIGURES, count, lines, ms, title};
 use super::document::Document;
-use super::features::{self, Row};
+use super::features::Row;
 use super::measured::Measured;
 use crate::exit::Outcome;
-use crate::output::{Align, Out, Paint, Table, bytes, rate};
+use crate::output::{Align, Out, Paint, Table, bytes};
 use millrace_runtime::npu::Feature;
-use millrace_xdna2::predict::{LaunchCost, Memory, PassCost, Prediction, ProgramCost, Totals};
-use std::collections::BTreeMap;
+use millrace_xdna2::predict::{Memory, PassCost, Prediction, Totals};
 
 const LEFT: Align = Align::Left;
 const RIGHT: Align = Align::Right;
@@ -58,41 +58,6 @@ fn heading(document: &Document, out: &mut Out) -> Outcome {
     ))
 }
 
-/// A figure with how to show it.
-type Figure = (&'static str, fn(&Prediction) -> f64, fn(f64) -> String);
-
-const FIGURES: [Figure; 9] = [
-    ("time to first token, ms", |p| p.ttft_ns / 1e6, ms),
-    ("prompt, tokens/s", |p| p.prompt_tokens_per_s, rate),
-    ("a token, ms", |p| p.token.totals.total_ns / 1e6, ms),
-    ("tokens/s", |p| p.tokens_per_s, rate),
-    (
-        "dispatches of the prompt",
-        |p| of_prompt(p, |t| t.n_calls as f64),
-        whole,
-    ),
-    (
-        "dispatches of a token",
-        |p| p.token.totals.n_calls as f64,
-        whole,
-    ),
-    ("prompt moves, MB", |p| of_prompt(p, moved) / 1e6, ms),
-    (
-        "U_mem^rd of a token, %",
-        |p| 100.0 * p.token.totals.u_mem_rd,
-        ms,
-    ),
-    ("memory, MB", |p| p.memory.total_bytes as f64 / 1e6, whole),
-];
-
-fn moved(totals: &Totals) -> f64 {
-    (totals.crossing.written_bytes + totals.crossing.read_bytes) as f64
-}
-
-fn of_prompt(prediction: &Prediction, of: impl Fn(&Totals) -> f64) -> f64 {
-    prediction.prefill.iter().map(|pass| of(&pass.totals)).sum()
-}
-
 /// One column, or two and their ratio.
 fn totals(document: &Document, out: &mut Out) -> Outcome {
     out.line("")?;
@@ -112,104 +77,10 @@ fn totals(document: &Document, out: &mut Out) -> Outcome {
         ("changed", RIGHT),
         ("", RIGHT),
     ]);
-    for cells in compared(&unchanged.prediction, prediction) {
+    for cells in cells::compared(&unchanged.prediction, prediction) {
         table.row(cells.to_vec());
     }
     table.print(out)
-}
-
-/// Figures before and after a change of the machine, and their ratio.
-pub(super) fn compared(before: &Prediction, after: &Prediction) -> Vec<[String; 4]> {
-    let prompt = count(after.prompt_tokens);
-    let mut rows = vec![[
-        "prompt, tokens".to_owned(),
-        prompt.clone(),
-        prompt,
-        String::new(),
-    ]];
-    for (name, of, show) in FIGURES {
-        let (before, after) = (of(before), of(after));
-        let ratio = match before > 0.0 {
-            true => format!("× {:.2}", after / before),
-            false => String::new(),
-        };
-        rows.push([name.to_owned(), show(before), show(after), ratio]);
-    }
-    rows
-}
-
-pub(super) fn title(pass: &PassCost, number: usize, n_passes: usize) -> String {
-    let chunk = &pass.chunk;
-    let padded = match chunk.n_padded > chunk.n_tokens {
-        true => format!(", padded to {}", count(chunk.n_padded)),
-        false => String::new(),
-    };
-    let part = match n_passes {
-        1 => String::new(),
-        n => format!(
-            ", chunk {} of {n}, {} cached",
-            number + 1,
-            count(chunk.first)
-        ),
-    };
-    format!("The prompt: {} tokens{padded}{part}", count(chunk.n_tokens))
-}
-
-/// A line of a pass: a program's calls or the host's steps of one kind, in milliseconds over the pass.
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) calls: u64,
-    pub(super) launches: u64,
-    /// BO write, NPU run, BO read, the call.
-    pub(super) parts: [f64; 4],
-    pub(super) total: f64,
-    /// Written and read.
-    pub(super) bytes: [u64; 2],
-    pub(super) is_host: bool,
-}
-
-/// Programs in order, then the host's steps by kind.
-pub(super) fn lines(pass: &PassCost) -> Vec<Line> {
-    let mut lines: Vec<Line> = (pass.programs.iter())
-        .map(|program| Line {
-            name: program.name.clone(),
-            calls: 0,
-            launches: program.launches.len() as u64,
-            parts: [0.0; 4],
-            total: 0.0,
-            bytes: [0; 2],
-            is_host: false,
-        })
-        .collect();
-    for call in pass.calls() {
-        let Some(line) = lines.get_mut(call.program) else {
-            continue;
-        };
-        line.calls += 1;
-        let parts = [call.write_ns, call.run_ns, call.read_ns, call.call_ns];
-        for (sum, part) in line.parts.iter_mut().zip(parts) {
-            *sum += part / 1e6;
-        }
-        line.total += call.ns / 1e6;
-        line.bytes[0] += call.crossing.written_bytes;
-        line.bytes[1] += call.crossing.read_bytes;
-    }
-    let mut host: BTreeMap<&str, (u64, f64)> = BTreeMap::new();
-    for step in pass.host_steps() {
-        let sums = host.entry(step.name).or_default();
-        sums.0 += 1;
-        sums.1 += step.ns / 1e6;
-    }
-    lines.extend(host.into_iter().map(|(name, (calls, total))| Line {
-        name: name.to_owned(),
-        calls,
-        launches: 0,
-        parts: [0.0; 4],
-        total,
-        bytes: [0; 2],
-        is_host: true,
-    }));
-    lines
 }
 
 fn print_pass(pass: &PassCost, title: &str, out: &mut Out) -> Outcome {
@@ -250,7 +121,11 @@ fn print_pass(pass: &PassCost, title: &str, out: &mut Out) -> Outcome {
     }
     table.print(out)?;
     out.line(format!("  {}", where_it_goes(&pass.totals)))?;
-    out.line(format!("  {}", ddr(&pass.totals)))
+    out.line(format!("  {}", ddr(&pass.totals)))?;
+    match &pass.energy {
+        Some(energy) => out.line(format!("  energy while the array runs: {energy}")),
+        None => Ok(()),
+    }
 }
 
 /// `where it goes: launches 941.6 ms (81 %), loads …`.
@@ -259,21 +134,11 @@ fn where_it_goes(t: &Totals) -> String {
         let percent = 100.0 * ns / t.total_ns;
         (ns > 0.0).then(|| format!("{name} {} ms ({percent:.1} %)", ms(ns / 1e6)))
     };
-    let parts = parts(t).into_iter().filter_map(part).collect::<Vec<_>>();
+    let parts = cells::parts(t)
+        .into_iter()
+        .filter_map(part)
+        .collect::<Vec<_>>();
     format!("{} ms: {}", ms(t.total_ns / 1e6), parts.join(", "))
-}
-
-/// The parts of a pass's time.
-pub(super) fn parts(t: &Totals) -> [(&'static str, f64); 7] {
-    [
-        ("launches at work", t.launches_ns),
-        ("loading cores", t.load_ns),
-        ("dispatch", t.dispatch_ns),
-        ("calls on the host", t.call_ns),
-        ("BO write", t.write_ns),
-        ("BO read", t.read_ns),
-        ("host steps", t.host_ns),
-    ]
 }
 
 fn ddr(t: &Totals) -> String {
@@ -306,122 +171,19 @@ fn launches(prediction: &Prediction, out: &mut Out) -> Outcome {
         ("write GB/s", RIGHT),
         ("bound by", LEFT),
     ]);
-    for cells in launch_rows(prediction) {
+    for cells in cells::launch_rows(prediction) {
         table.row(cells);
     }
     table.print(out)
 }
 
-/// Cells of the table of launches: neighbours of equal work in one row, and each program once. One
-/// whose launches are all among another's only says so.
-pub(super) fn launch_rows(prediction: &Prediction) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    let mut shown: Vec<(&str, u64)> = Vec::new();
-    for pass in prediction.prefill.iter().chain([&prediction.token]) {
-        for program in &pass.programs {
-            let key = (program.name.as_str(), program.run_ns.to_bits());
-            if shown.contains(&key) {
-                continue;
-            }
-            shown.push(key);
-            if let Some(whole) = pass.programs.iter().find(|other| is_part(program, other)) {
-                let mut row = vec![program.name.clone(), format!("as in {}", whole.name)];
-                row.resize(11, String::new());
-                rows.push(row);
-                continue;
-            }
-            for (number, equal) in program.launches.chunk_by(same).enumerate() {
-                let first = if number == 0 {
-                    program.name.as_str()
-                } else {
-                    ""
-                };
-                rows.push(launch_cells(first, equal));
-            }
-        }
-    }
-    rows
-}
-
-fn same(a: &LaunchCost, b: &LaunchCost) -> bool {
-    (a.mapping, &a.shape, &a.tiling) == (b.mapping, &b.shape, &b.tiling)
-}
-
-/// Whether a program's launches are a stretch of a longer program's.
-fn is_part(program: &ProgramCost, other: &ProgramCost) -> bool {
-    let n = program.launches.len();
-    let equal = |stretch: &[LaunchCost]| {
-        stretch
-            .iter()
-            .zip(&program.launches)
-            .all(|(a, b)| same(a, b))
-    };
-    n > 1 && n < other.launches.len() && other.launches.windows(n).any(equal)
-}
-
-/// Sizes that repeat, once.
-fn short_shape(shape: &str) -> String {
-    let sizes: Vec<&str> = shape.split('x').collect();
-    let short = |equal: &[&str]| match equal.len() {
-        0..3 => equal.join("x"),
-        n => format!("({} {n} times)", equal[0]),
-    };
-    let parts: Vec<String> = sizes.chunk_by(|a, b| a == b).map(short).collect();
-    parts.join("x")
-}
-
-fn launch_cells(program: &str, equal: &[LaunchCost]) -> Vec<String> {
-    let (Some(launch), Some(last)) = (equal.first(), equal.last()) else {
-        return Vec::new();
-    };
-    let name = match equal.len() {
-        1 => launch.name.clone(),
-        n => format!("{} … {} ({n})", launch.name, last.name),
-    };
-    let gb_per_s = |bytes: f64| format!("{:.1}", bytes / launch.ns.max(1e-9));
-    vec![
-        program.to_owned(),
-        name,
-        launch.mapping.to_owned(),
-        short_shape(&launch.shape),
-        ms(launch.ns / 1e6),
-        ms(launch.load_ns / 1e6),
-        launch.cores.len().to_string(),
-        format!("{:.0}", 100.0 * launch.utilization),
-        gb_per_s(launch.ddr_read_bytes),
-        gb_per_s(launch.ddr_write_bytes),
-        bound(&launch.bottleneck.resource, launch.bottleneck.utilization),
-    ]
-}
-
-/// The resource without its coordinates, and how busy it is.
-pub(super) fn bound(resource: &str, utilization: f64) -> String {
-    let short = match resource.split_once(" (") {
-        Some((kind, _)) => kind,
-        None => resource.split(',').next().unwrap_or(resource),
-    };
-    let short = short.split(" `").next().unwrap_or(short);
-    format!("{short} {:.0} %", 100.0 * utilization)
-}
-
 fn memory(memory: &Memory, out: &mut Out) -> Outcome {
     out.line("")?;
     out.line(Paint::Bold.stdout("Memory"))?;
-    for (name, n) in memory_rows(memory) {
+    for (name, n) in cells::memory_rows(memory) {
         out.line(format!("  {name:<24} {:>10}", bytes(n)))?;
     }
     out.line(format!("  for {} tokens cached", count(memory.n_cached)))
-}
-
-pub(super) fn memory_rows(memory: &Memory) -> [(&'static str, u64); 6] {
-    [
-        ("weights in buffers", memory.weight_bytes),
-        ("of those, second copies", memory.second_copy_bytes),
-        ("RoPE tables", memory.table_bytes),
-        ("values", memory.value_bytes),
-        ("keys and values", memory.cache_bytes),
-        ("together", memory.total_bytes),
-    ]
 }
 
 fn without(rows: &[Row], out: &mut Out) -> Outcome {
@@ -438,35 +200,10 @@ fn without(rows: &[Row], out: &mut Out) -> Outcome {
         ("memory MB", RIGHT),
         ("what it is", LEFT),
     ]);
-    for cells in without_cells(rows) {
+    for cells in cells::without_cells(rows) {
         table.row(cells);
     }
     table.print(out)
-}
-
-/// Cells of the table of features; the first row is what the others are compared with.
-pub(super) fn without_cells(rows: &[Row]) -> Vec<Vec<String>> {
-    let all = rows.first();
-    let cells = |row: &Row| {
-        let slower = |of: fn(&Row) -> f64| match all.map(of) {
-            Some(base) if base > 0.0 => format!("{:+.1} %", 100.0 * (of(row) / base - 1.0)),
-            _ => String::new(),
-        };
-        let name = row.name.strip_prefix("without ");
-        let feature = name.and_then(|name| name.parse::<Feature>().ok());
-        vec![
-            row.name.clone(),
-            ms(row.ttft_ns / 1e6),
-            slower(|r| r.ttft_ns),
-            ms(row.token_ns / 1e6),
-            slower(|r| r.token_ns),
-            ms(row.moved_bytes as f64 / 1e6),
-            format!("{} + {}", row.prompt_dispatches, row.token_dispatches),
-            whole(row.memory_bytes as f64 / 1e6),
-            feature.map_or("", features::summary).to_owned(),
-        ]
-    };
-    rows.iter().map(cells).collect()
 }
 
 fn print_measured(measured: &Measured, out: &mut Out) -> Outcome {
@@ -491,57 +228,4 @@ fn print_measured(measured: &Measured, out: &mut Out) -> Outcome {
         ))?;
     }
     Ok(())
-}
-
-/// A number with three or four digits that carry meaning.
-pub(super) fn ms(value: f64) -> String {
-    match value {
-        v if v >= 1000.0 => whole(v),
-        v if v >= 100.0 => format!("{v:.1}"),
-        v if v >= 10.0 => format!("{v:.2}"),
-        v => format!("{v:.3}"),
-    }
-}
-
-pub(super) fn whole(value: f64) -> String {
-    count(value.round() as u64)
-}
-
-pub(super) fn rate_text(value: f64) -> String {
-    rate(value)
-}
-
-/// `2,048`.
-pub(super) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_grouped_and_rounded() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(2048), "2,048");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(ms(1270.4), "1,270");
-        assert_eq!(short_shape("2048x16x16x16"), "2048x(16 3 times)");
-        assert_eq!(short_shape("64x64x2"), "64x64x2");
-        assert_eq!(ms(0.0704), "0.070");
-        assert_eq!(bound("core (0, 3) of `mm`", 0.876), "core 88 %");
-        assert_eq!(bound("DDR reads", 1.0), "DDR reads 100 %");
-        assert_eq!(
-            bound("shim channel `w` (DDR at shim 0 -> memory tile 0)", 0.5),
-            "shim channel 50 %"
-        );
-    }
 }

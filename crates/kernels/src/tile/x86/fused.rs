@@ -250,9 +250,9 @@ unsafe fn tile<const R: usize, const N: usize>(
             }
             lines = lines.add(BLOCK * R);
         }
-        let has_nan = has_nan(&sums);
+        let may_have_nan = may_have_nan(&sums);
         // One may have hidden small elements.
-        if has_nan && has_small(&c) {
+        if may_have_nan && has_small(&c) {
             return tile_by_element::<R, N>(k_blocks, a, a_step, panel, c);
         }
         for (row, sums) in sums.iter().enumerate() {
@@ -260,7 +260,7 @@ unsafe fn tile<const R: usize, const N: usize>(
                 super::store_row::<N>(&c, r, row, sum);
             }
         }
-        if has_nan {
+        if may_have_nan {
             make_canonical(&c);
         }
     }
@@ -286,17 +286,21 @@ fn may_have_small<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
     _mm512_cmp_ps_mask::<_CMP_NGE_UQ>(least, bound) != 0
 }
 
-/// Whether an element is not a number.
+/// Whether an element may not be a number: infinite ones count too.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn has_nan<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
-    let mut ordered = u16::MAX;
-    for pair in sums.chunks_exact(2) {
-        for (&a, &b) in pair[0].iter().zip(&pair[1]) {
-            ordered = _mm512_mask_cmp_ps_mask::<_CMP_ORD_Q>(ordered, a, b);
-        }
+fn may_have_nan<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
+    // Zero times what is finite is zero. Independent sums, and no chain of masks.
+    let zero = _mm512_setzero_ps();
+    let mut found = [zero; 4];
+    for (i, &sum) in sums.as_flattened().iter().enumerate() {
+        found[i % 4] = _mm512_fmadd_ps(sum, zero, found[i % 4]);
     }
-    ordered != u16::MAX
+    let (low, high) = (
+        _mm512_add_ps(found[0], found[1]),
+        _mm512_add_ps(found[2], found[3]),
+    );
+    _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(low, high) != 0
 }
 
 /// Whether an element of C is not zero and too small to be tame.

@@ -84,7 +84,7 @@ impl Plan {
         self.q_tiles * self.tile_q
     }
 
-    /// Blocks of K's stream that they take.
+    /// Blocks of K's stream they take.
     pub(super) fn q_blocks(&self) -> u64 {
         self.iteration_q() / self.tile_kv
     }
@@ -351,8 +351,7 @@ fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<Numerics> {
 }
 
 /// The numerics of every length: those of the largest tiles that fit with as many queries as keys.
-/// Fewer keys than that are one smaller tile, whose sums are those of a large one with a masked
-/// rest.
+/// Fewer keys are one smaller tile, whose sums are those of a large one with the rest masked.
 fn canonical(shape: &Shape, machine: &Machine) -> Option<Numerics> {
     let (d, n_keys) = (shape.get("head_dim"), shape.get("n_keys"));
     let fits = |n: &Numerics| {

@@ -230,8 +230,17 @@ pub(in crate::mapping) fn ranked(
         .map(|p| (estimate_ns(p, machine, profile), p))
         .collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Of those that are as good as the best the one with the largest tiles: the estimate is no
+    // better than that, and larger tiles are fewer calls.
+    let best = timed.first().map_or(0.0, |t| t.0);
+    let n_equal = timed.partition_point(|t| t.0 <= best * EQUAL);
+    let size = |p: &Plan| p.tm * p.tn * p.tk * p.cols * p.rows;
+    timed[..n_equal].sort_by_key(|t| std::cmp::Reverse(size(t.1)));
     timed.into_iter().map(|(_, p)| p.tiling()).collect()
 }
+
+/// Estimates that count as equal: within 2 %.
+const EQUAL: f64 = 1.02;
 
 /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
 /// panels, the last tile of C, and the loading of cores. [`timing`](crate::timing) simulates it.

@@ -1,7 +1,7 @@
-//! Attention over a cache: its lengths, and whether the array or the host is faster.
+//! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
 use super::kernel::{Arg, Kernel, Kernels};
-use super::{CachePart, Feature};
+use super::{AttentionOn, CachePart, Feature, Phase};
 use crate::mapping::{self, Named, Shape};
 use crate::timing::{self, TimingError};
 use crate::{Machine, Profile, Program};
@@ -178,8 +178,55 @@ fn fitted(
 }
 
 impl Kernels<'_> {
+    /// Attention of a pass by itself, or over the cache.
+    pub(super) fn attention(&mut self, number: usize, a: &Attention) -> Result<Kernel, String> {
+        let node = &self.graph.nodes[number];
+        let on = self.options.attention;
+        if self.phase == Phase::Decode && !matches!(on, AttentionOn::Cached { .. }) {
+            return Err(
+                "a single query over a growing cache is the host's: flash attention takes \
+                        as many queries as keys (seed 000 B9)"
+                    .to_owned(),
+            );
+        }
+        if on == AttentionOn::Host {
+            return Err(
+                "attention was asked for on the host: its queries see the cache, not only \
+                        the keys of this chunk"
+                    .to_owned(),
+            );
+        }
+        let scale = 1.0 / (a.head_dim as f32).sqrt();
+        if (a.scale - scale).abs() > 1e-6 * scale {
+            return Err(format!(
+                "scores are scaled by {}, the array's kernel scales by 1/sqrt({})",
+                a.scale, a.head_dim
+            ));
+        }
+        if let AttentionOn::Cached { n_keys, max_tokens } = on {
+            return self.cached_attention(number, a, (n_keys, max_tokens));
+        }
+        if let Some(window) = a.window.filter(|&w| (w as u64) < self.n_tokens()) {
+            return Err(format!(
+                "a window of {window} keys: the array's mask is causal or full"
+            ));
+        }
+        let shape = Named::new(&[
+            ("n_queries", self.n_tokens()),
+            ("n_keys", self.n_tokens()),
+            ("n_heads", a.n_heads as u64),
+            ("n_kv_heads", a.n_kv_heads as u64),
+            ("head_dim", a.head_dim as u64),
+            ("causal", 1),
+            ("seq_first", 1),
+        ]);
+        let values = node.inputs.iter().chain([&node.output]);
+        let args = values.map(|&v| Arg::Value(v)).collect();
+        self.kernel(node, "flash-attention", shape, None, args)
+    }
+
     /// Attention over the cache, if the array takes it and is faster.
-    pub(super) fn cached_attention(
+    fn cached_attention(
         &mut self,
         number: usize,
         a: &Attention,
@@ -239,7 +286,8 @@ mod tests {
         for n_keys in [1, 512, 513, 768, 769, 1025, 4096, 100_000, u64::MAX] {
             let bucket = key_bucket(n_keys);
             assert!(bucket >= n_keys);
-            assert!(n_keys < 512 || n_keys > 1 << 62 || bucket <= n_keys + n_keys / 2);
+            let bounded = (512..=1 << 62).contains(&n_keys);
+            assert!(!bounded || bucket <= n_keys + n_keys / 2);
         }
         assert_eq!([1, 600, 900, 1025].map(key_bucket), [512, 768, 1024, 1536]);
     }

@@ -1,0 +1,131 @@
+//! `millrace diagnose`: how far a device is from f32, layer by layer; and which op is wrong.
+
+mod bisect;
+mod layers;
+mod reference;
+mod report;
+
+use crate::engine_args::CpuArgs;
+use crate::exit::{Failure, Outcome};
+use crate::model_arg::ModelArgs;
+use crate::npu_args::{CorruptSlot, NpuModelArgs};
+use crate::output::Ui;
+use crate::progress::Progress;
+use millrace_runtime::npu::{NpuModel, NpuSession};
+use millrace_runtime::{LoadedModel, sampling::argmax};
+use millrace_text::EncodeOptions;
+use reference::States;
+use std::path::Path;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace diagnose demo --device xdna2                        cosine of every layer beside the CPU in f32
+  millrace diagnose model.gguf \"Once upon a time\" --mode reference --json
+  millrace diagnose folder --reference hidden.safetensors       beside states that tools/npu/reference_hf.py wrote
+  millrace diagnose demo --bisect                              every op by itself: which is the first that is wrong
+  millrace diagnose demo --bisect --corrupt flash_attn:attn    makes one wrong, to see that it is found
+
+The table is for reading: rounding alone moves hidden states, and the exit code is 0 whatever it says.
+--bisect takes each op's operands from the device itself, so that an op answers for its own result
+only; the exit code is 1 if one lies beyond what its rounding allows. Seed 000 C calls the table
+`make diagnosis`.";
+
+/// Compare a device with f32, layer by layer, or find the op that is wrong
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The prompt
+    #[arg(
+        value_name = "PROMPT",
+        default_value = "Once upon a time, there was a little girl who lived near the woods. One day she"
+    )]
+    prompt: String,
+    /// The device
+    #[arg(long, value_name = "NAME", default_value = "xdna2", value_parser = ["xdna2"])]
+    device: String,
+    #[command(flatten)]
+    npu: NpuModelArgs,
+    /// What to compare with: `cpu`, or safetensors with `tokens` and `hidden.0`, `hidden.1`, …
+    #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
+    reference: String,
+    /// Compute every op of the device again from its own operands, and name the first that is wrong
+    #[arg(long, conflicts_with = "reference")]
+    bisect: bool,
+    /// Make a slot of a program wrong after each of its runs, to see that it is found
+    #[arg(long, value_name = "PROGRAM:SLOT")]
+    corrupt: Option<CorruptSlot>,
+    #[command(flatten)]
+    cpu: CpuArgs,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tokens that the bisect goes on with after the prompt: decode has programs of its own.
+const N_DECODED: usize = 1;
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let model = args.model.load(ui)?;
+    let file = match args.reference.as_str() {
+        "cpu" => None,
+        path => Some(States::read(Path::new(path), &model)?),
+    };
+    let prompt = match file.as_ref().and_then(|states| states.tokens.clone()) {
+        Some(tokens) => tokens,
+        None => encode(&model, &args.prompt)?,
+    };
+    let n_ctx = Some(prompt.len() + N_DECODED);
+    let corrupt = args.corrupt.as_ref();
+    let npu = args.npu.load_with(&model, &args.cpu, n_ctx, corrupt, ui)?;
+    if args.bisect {
+        return bisect::run(&npu, &prompt, args.json, ui);
+    }
+    let expected = match file {
+        Some(states) => states,
+        None => {
+            let _progress = Progress::spinner(ui, "running the reference");
+            States::by_cpu(&model, &args.cpu, &prompt)?
+        }
+    };
+    let found = on_device(&npu, &prompt, ui)?;
+    let rows = layers::compare(&model, &expected, &found)?;
+    report::print(args.json, &model, &npu, &expected, &rows)
+}
+
+fn encode(model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
+    let options = EncodeOptions {
+        add_special: true,
+        parse_special: true,
+    };
+    let tokens = model.tokenizer()?.encode(text, options);
+    if tokens.is_empty() {
+        return Err(Failure::usage(
+            "the prompt is empty: give at least one token",
+        ));
+    }
+    Ok(tokens)
+}
+
+/// What the device computes for the prompt.
+fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> Outcome<States> {
+    let mut session = NpuSession::new(npu);
+    let (capture, observer) = layers::Capture::new(npu);
+    session.observe(Some(observer));
+    let _progress = Progress::spinner(ui, "running the device");
+    let logits = session.prefill(prompt)?.to_vec();
+    session.observe(None);
+    Ok(States {
+        source: npu.device_name().to_owned(),
+        tokens: None,
+        hidden: capture.take()?,
+        logits: Some(logits),
+    })
+}
+
+/// The likeliest token.
+fn best(states: &States) -> Option<u32> {
+    states.logits.as_deref().map(argmax)
+}

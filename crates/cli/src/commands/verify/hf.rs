@@ -1,0 +1,92 @@
+//! `--reference hf`: what transformers chooses, through the script in `tools/`.
+
+use super::prompts;
+use super::reference::{Case, Reference};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::Ui;
+use crate::progress::Progress;
+use millrace_runtime::LoadedModel;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SCRIPT: &str = include_str!("../../../../../tools/npu/reference_hf.py");
+
+/// The variable that names another Python.
+const VARIABLE: &str = "MILLRACE_PYTHON";
+
+/// Runs the model's files through transformers in bf16.
+pub(super) fn run(
+    model: &LoadedModel,
+    path: &Path,
+    texts: &[&str],
+    n_tokens: usize,
+    ui: Ui,
+) -> Outcome<Reference> {
+    if !path.exists() {
+        return Err(
+            Failure::usage("`--reference hf` reads the model's own files")
+                .hint("name a Hugging Face folder or a GGUF file as the model"),
+        );
+    }
+    let python = std::env::var(VARIABLE).unwrap_or_else(|_| "python3".to_owned());
+    check_python(&python)?;
+    let io = |error| Failure::io("cannot make a temporary folder", &error);
+    let folder = tempfile::tempdir().map_err(io)?;
+    let file = |name: &str| folder.path().join(name);
+    let (script, asked, answer) = (file("hf.py"), file("prompts.json"), file("reference.json"));
+    std::fs::write(&script, SCRIPT).map_err(io)?;
+    let tokenizer = model.tokenizer()?;
+    let case = |text: &&str| Case {
+        text: (*text).to_owned(),
+        prompt: prompts::encode(&tokenizer, text),
+        steps: Vec::new(),
+    };
+    let prompts = Reference {
+        model: model.name().to_owned(),
+        source: String::new(),
+        cases: texts.iter().map(case).collect(),
+    };
+    prompts.write(&asked)?;
+    let progress = Progress::spinner(ui, "running transformers");
+    let done = Command::new(&python)
+        .arg(&script)
+        .arg(path)
+        .arg("--prompts")
+        .arg(&asked)
+        .arg("--out")
+        .arg(&answer)
+        .args(["--tokens", &n_tokens.to_string(), "--name", model.name()])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::io(format_args!("cannot run {python}"), &error))?;
+    drop(progress);
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        let message = format!(
+            "transformers gave no reference: {}",
+            last.unwrap_or("no word")
+        );
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    Reference::read(&answer, model)
+}
+
+/// Whether there is a Python with what the script needs.
+fn check_python(python: &str) -> Outcome {
+    let found = Command::new(python)
+        .args(["-c", "import torch, transformers"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if found.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    let message =
+        format!("`--reference hf` needs torch and transformers, and {python} has not both");
+    Err(Failure::not_found(message).hint(format!(
+        "`python3 -m venv hf && hf/bin/pip install torch transformers accelerate gguf`, \
+         then {VARIABLE}=hf/bin/python"
+    )))
+}

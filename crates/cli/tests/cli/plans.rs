@@ -1,0 +1,230 @@
+//! `compile`, `explain` and `diagnose`: plans and ops of the virtual NPU from the command line.
+
+use crate::run::{FAILED, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use tempfile::tempdir;
+
+fn run(home: &Path, arguments: &[&str]) -> Finished {
+    finish(millrace(home).args(arguments))
+}
+
+fn json(home: &Path, arguments: &[&str]) -> Value {
+    run(home, &[arguments, &["--json"]].concat())
+        .expect(OK)
+        .json()
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+const COMPILE: [&str; 3] = ["compile", "--geometry", "llama-tiny"];
+
+#[test]
+fn what_was_compiled_is_found_again() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let first = json(home, &COMPILE);
+    let plans = array(&first["plans"]);
+    assert_eq!(plans.len(), 7, "six buckets and decode");
+    assert!(plans.iter().all(|plan| plan["from_cache"] == false));
+    assert!(home.join(".cache/millrace/npu/manifest.json").is_file());
+    let mut again = json(home, &COMPILE);
+    for plan in array(&again["plans"]) {
+        assert_eq!(plan["from_cache"], true, "{}", plan["name"]);
+    }
+    // Nothing but that differs.
+    let plans = again["plans"].as_array_mut().expect("plans");
+    plans
+        .iter_mut()
+        .for_each(|plan| plan["from_cache"] = false.into());
+    assert_eq!(first["plans"], again["plans"]);
+    // Another machine, another mode, another number of layers: other plans.
+    for more in [
+        &["--set", "cols=4"][..],
+        &["--mode", "reference"],
+        &["--layers", "2"],
+    ] {
+        let other = json(home, &[&COMPILE[..], more].concat());
+        let plans = array(&other["plans"]);
+        assert!(
+            plans.iter().all(|plan| plan["from_cache"] == false),
+            "{more:?}"
+        );
+    }
+    let text = run(home, &[&COMPILE[..], &["--list"]].concat())
+        .expect(OK)
+        .stdout;
+    for mentions in ["from the cache", "lm_head", "static {", "8×", "flash_attn"] {
+        assert!(text.contains(mentions), "no `{mentions}` in\n{text}");
+    }
+}
+
+#[test]
+fn a_damaged_cache_is_built_again() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let arguments = [&COMPILE[..], &["--prompt-tokens", "30", "--out", "kept"]].concat();
+    let first = json(home, &arguments);
+    for entry in fs::read_dir(home.join("kept")).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "npu") {
+            let mut bytes = fs::read(&path).expect("an artifact");
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            fs::write(&path, bytes).expect("written");
+        }
+    }
+    let found = run(home, &arguments[..]).expect(OK);
+    assert!(found.stderr.contains("built again"), "{}", found.stderr);
+    let again = json(home, &arguments);
+    for (a, b) in array(&first["plans"]).iter().zip(array(&again["plans"])) {
+        assert_eq!(
+            (&a["programs"], &b["from_cache"]),
+            (&b["programs"], &true.into())
+        );
+    }
+}
+
+#[test]
+fn an_empty_variable_keeps_nothing() {
+    let home = tempdir().expect("a folder");
+    let mut command = millrace(home.path());
+    command.args(COMPILE).env("MILLRACE_NPU_CACHE", "");
+    let found = finish(&mut command).expect(OK);
+    assert!(found.stdout.contains("not kept"), "{}", found.stdout);
+    assert!(!home.path().join(".cache").exists());
+}
+
+/// The published programs by their names and slots (seed 000 B5 to B7).
+#[test]
+fn explain_shows_the_published_programs() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let common = [
+        "explain",
+        "--geometry",
+        "llama-3.2-1b",
+        "--mode",
+        "reference",
+    ];
+    let report = json(home, &common);
+    let prefill = &report["plans"][0];
+    assert_eq!(prefill["n_dispatches"], 49);
+    let names: Vec<&str> = array(&prefill["programs"])
+        .iter()
+        .filter_map(|program| program["name"].as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["rms_gemms_rope", "flash_attn", "o_ffn", "lm_head_gemv"]
+    );
+    assert_eq!(array(&prefill["programs"][0]["slots"]).len(), 13);
+    let host = array(&prefill["ops"])
+        .iter()
+        .filter(|op| op["device"] == "CPU");
+    let host: Vec<&str> = host.filter_map(|op| op["op"].as_str()).collect();
+    assert_eq!(host, ["embed", "output_norm"]);
+    let text = run(home, &common).expect(OK).stdout;
+    for mentions in [
+        "1–15",
+        "static {1, 3, 5, 7, 9, 10}",
+        "transposed [k, n]",
+        "seed 000 B9",
+        "16 buffer sets rms_gemms_rope_L0",
+    ] {
+        assert!(text.contains(mentions), "no `{mentions}` in\n{text}");
+    }
+}
+
+#[test]
+fn explain_tells_of_one_op_and_of_other_machines() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let common = [
+        "explain",
+        "--geometry",
+        "llama-tiny",
+        "--prompt-tokens",
+        "30",
+    ];
+    let down = [&common[..], &["--op", "ffn_down"]].concat();
+    let text = run(home, &down).expect(OK).stdout;
+    for mentions in ["tiling", "L1 ", "prefill of 64", "decode", "why"] {
+        assert!(text.contains(mentions), "no `{mentions}` in\n{text}");
+    }
+    let on_host = |set: &[&str]| {
+        let report = json(home, &[&common[..], set].concat());
+        let ops = array(&report["plans"][0]["ops"]).to_vec();
+        ops.iter().filter(|op| op["device"] == "CPU").count()
+    };
+    // Cores too small for any tile of a product: the CPU computes it, and says why.
+    let small = ["--set", "core.data_bytes=2048"];
+    assert!(on_host(&small) > on_host(&[]));
+    let text = run(home, &[&down[..], &small].concat()).expect(OK).stdout;
+    assert!(
+        text.contains("the CPU") && text.contains("fits no tiling"),
+        "{text}"
+    );
+    let unknown = [&common[..], &["--op", "ffn_dwn"]].concat();
+    run(home, &unknown).expect_error(NOT_FOUND, &["ffn_dwn", "ffn_down"]);
+    run(home, &["explain"]).expect_error(USAGE, &["--geometry"]);
+}
+
+#[test]
+fn diagnose_compares_layers_and_is_no_verdict() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    for mode in ["best", "reference"] {
+        let report = json(
+            home,
+            &["diagnose", "demo-draft", "Once upon", "--mode", mode],
+        );
+        let states = array(&report["states"]);
+        assert!(states.len() > 3);
+        for state in states {
+            let min = state["cosine"]["min"].as_f64().expect("a cosine");
+            assert!(min > 0.99 && min <= 1.0 + 1e-9, "{mode}: {state}");
+        }
+        assert_eq!(states.last().expect("one")["state"], "logits");
+    }
+    // A wrong device is shown, and still no failure.
+    let arguments = ["diagnose", "demo-draft", "--corrupt", "flash_attn:attn"];
+    let report = json(home, &arguments);
+    let states = array(&report["states"]);
+    let max = |state: &Value| state["max_abs"].as_f64().expect("a number");
+    assert!(max(&states[1]) > 10.0 * max(&states[0]), "{states:?}");
+}
+
+#[test]
+fn bisect_names_the_op_that_is_wrong() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let common = ["diagnose", "demo-draft", "Once upon", "--bisect"];
+    let honest = json(home, &common);
+    assert_eq!(honest["passes"], true);
+    assert!(honest["n_ops"].as_u64() > Some(30) && honest["finding"].is_null());
+    let corrupt = ["--corrupt", "flash_attn:attn"];
+    let found = run(home, &[&common[..], &corrupt, &["--json"]].concat());
+    assert_eq!(found.code, FAILED, "{}", found.stderr);
+    let report: Value = serde_json::from_str(&found.stdout).expect("JSON in spite of it");
+    let finding = &report["finding"];
+    assert_eq!(finding["op"], "attn");
+    assert_eq!(
+        (&finding["layer"], &finding["slot"]),
+        (&0.into(), &3.into())
+    );
+    assert_eq!(finding["program"], "flash_attn");
+    let text = run(home, &[&common[..], &corrupt].concat()).expect(FAILED);
+    for mentions in [
+        "attn of layer 0 is wrong",
+        "expected",
+        "tolerance",
+        "slot      3",
+    ] {
+        assert!(text.stdout.contains(mentions), "{}", text.stdout);
+    }
+    run(home, &[&common[..], &["--corrupt", "x"]].concat()).expect_error(USAGE, &["PROGRAM:SLOT"]);
+}

@@ -1,0 +1,91 @@
+//! Plans through the cache: what is read back is what was lowered.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_format::Source;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::Model;
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::Geometry;
+use millrace_npu::ProgramCache;
+use millrace_xdna2::compile::compile;
+use millrace_xdna2::device::VirtualDevice;
+use millrace_xdna2::lower::{Mode, Options, Phase};
+use millrace_xdna2::{Machine, Profile};
+use std::path::Path;
+use std::sync::Arc;
+
+fn cache(dir: &Path) -> ProgramCache {
+    let cpu = Cpu::new(CpuOptions {
+        n_threads: Some(1),
+        level: None,
+    });
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    let device = VirtualDevice::new(Machine::npu2(), profile, cpu.unwrap());
+    ProgramCache::with_directory(Arc::new(device), dir).unwrap()
+}
+
+fn model(name: &str) -> Model {
+    let geometry = Geometry::named(name).unwrap();
+    let recipe = Recipe::parse("BF16").unwrap();
+    Model::without_weights(geometry, None, recipe, Source::Gguf).unwrap()
+}
+
+#[test]
+fn what_is_read_back_is_what_was_lowered() {
+    let dir = std::env::temp_dir().join(format!("millrace-compile-{}", std::process::id()));
+    let machine = Machine::npu2();
+    for name in ["llama-tiny", "qwen-tiny", "gemma-tiny", "llama-3.2-1b"] {
+        let graph = model(name).graph;
+        for mode in [Mode::Best, Mode::Reference] {
+            for (phase, n_tokens) in [(Phase::Prefill, 256), (Phase::Decode, 1)] {
+                let options = Options::new(mode, n_tokens);
+                let make = || {
+                    let cache = cache(&dir);
+                    let made = compile(&cache, &graph, &machine, phase, &options);
+                    (made.unwrap(), cache.stats())
+                };
+                let (first, built) = make();
+                let (again, read) = make();
+                assert!(first.lowered && !again.lowered, "{name} {mode:?} {phase:?}");
+                assert!(built.built > 0 && read.built == 0);
+                assert_eq!(first.plan, again.plan);
+                assert_eq!(first.containers, again.containers);
+                assert_eq!(again.plan.check(&graph), Ok(()));
+                // One artifact gone: the plan is made again, and so is what was missing.
+                let hash = first.containers[0].content_hash();
+                std::fs::remove_file(dir.join(format!("{hash}.npu"))).unwrap();
+                let (remade, _) = make();
+                assert!(remade.lowered && remade.plan == first.plan);
+                assert!(!make().0.lowered);
+            }
+        }
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// An index that leads nowhere is refused, not followed.
+#[test]
+fn plans_that_do_not_fit_their_graph_are_told() {
+    let graph = model("llama-tiny").graph;
+    let options = Options::new(Mode::Best, 64);
+    let dir = std::env::temp_dir().join(format!("millrace-plans-{}", std::process::id()));
+    let made = compile(
+        &cache(&dir),
+        &graph,
+        &Machine::npu2(),
+        Phase::Prefill,
+        &options,
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+    let plan = made.unwrap().plan;
+    assert_eq!(plan.check(&graph), Ok(()));
+    let mut fewer = graph.clone();
+    fewer.weights.truncate(3);
+    assert!(plan.check(&fewer).is_err());
+    let mut fewer = graph.clone();
+    fewer.nodes.truncate(3);
+    assert!(plan.check(&fewer).is_err());
+    let mut without = plan.clone();
+    without.programs.pop();
+    assert!(without.check(&graph).is_err());
+}
