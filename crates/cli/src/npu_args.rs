@@ -4,11 +4,14 @@ use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
 use crate::npu_cache;
 use crate::output::Ui;
+use crate::plan_args;
 use crate::progress::Progress;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{Feature, Features, Mode, NpuModel, NpuOptions};
+use millrace_xdna2::compile::CompileError;
 use millrace_xdna2::device::{Injection, VirtualDevice};
+use millrace_xdna2::lower::{self, Phase};
 use millrace_xdna2::{Machine, Profile};
 use std::path::Path;
 use std::sync::Arc;
@@ -140,6 +143,7 @@ impl NpuModelArgs {
         let host = Cpu::new(host).map_err(millrace_runtime::Error::from)?;
         let device = VirtualDevice::new(machine.clone(), profile, host);
         if let Some(CorruptSlot { program, slot }) = corrupt {
+            self.check_corrupt(program, slot, model, &machine)?;
             device.inject(Injection::Corrupt {
                 program: program.clone(),
                 slot: slot.clone(),
@@ -147,6 +151,45 @@ impl NpuModelArgs {
         }
         let npu = NpuModel::on(model.clone(), machine, Arc::new(device), options)?;
         Ok(Arc::new(npu))
+    }
+}
+
+impl NpuModelArgs {
+    /// Whether a short prompt or a token runs that program: a slot that is nobody's would let a check
+    /// pass.
+    fn check_corrupt(
+        &self,
+        program: &str,
+        slot: &str,
+        model: &LoadedModel,
+        machine: &Machine,
+    ) -> Outcome {
+        let graph = &model.model().graph;
+        let mut known = Vec::new();
+        for request in plan_args::requests(self.features(), &[1]) {
+            let lower = match request.phase {
+                Phase::Prefill => lower::prefill,
+                Phase::Decode => lower::decode,
+            };
+            let plan = lower(graph, machine, &request.options).map_err(CompileError::from)?;
+            for planned in plan.programs {
+                let slots = planned.program.slots.iter();
+                if planned.program.name == program {
+                    if slots.clone().any(|s| s.name == slot) {
+                        return Ok(());
+                    }
+                    let slots: Vec<&str> = slots.map(|s| s.name.as_str()).collect();
+                    let message = format!("program `{program}` has no slot `{slot}`");
+                    return Err(Failure::not_found(message)
+                        .hint(format!("its slots are {}", slots.join(", "))));
+                }
+                if !known.contains(&planned.program.name) {
+                    known.push(planned.program.name);
+                }
+            }
+        }
+        Err(Failure::not_found(format!("no program `{program}`"))
+            .hint(format!("there are {}", known.join(", "))))
     }
 }
 

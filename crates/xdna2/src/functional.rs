@@ -193,7 +193,7 @@ fn run_launch(
         return Err(Fault::Cannot {
             launch: launch.clone(),
             place: "its memory".to_owned(),
-            site: Site::default(),
+            site: Box::default(),
             point: None,
             problem: format!(
                 "{needed} bytes of L1 and L2 are needed, {} allowed",
@@ -209,7 +209,7 @@ fn run_launch(
     let cannot = |trouble: Trouble| Fault::Cannot {
         launch: launch.clone(),
         place: trouble.place,
-        site: trouble.site,
+        site: Box::new(trouble.site),
         point: trouble.point,
         problem: trouble.problem,
     };

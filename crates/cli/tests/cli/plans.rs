@@ -170,7 +170,7 @@ fn explain_tells_of_one_op_and_of_other_machines() {
     );
     let unknown = [&common[..], &["--op", "ffn_dwn"]].concat();
     run(home, &unknown).expect_error(NOT_FOUND, &["ffn_dwn", "ffn_down"]);
-    run(home, &["explain"]).expect_error(USAGE, &["--geometry"]);
+    run(home, &["explain"]).expect_error(USAGE, &["MODEL"]);
 }
 
 #[test]
@@ -226,5 +226,12 @@ fn bisect_names_the_op_that_is_wrong() {
     ] {
         assert!(text.stdout.contains(mentions), "{}", text.stdout);
     }
-    run(home, &[&common[..], &["--corrupt", "x"]].concat()).expect_error(USAGE, &["PROGRAM:SLOT"]);
+    for (what, code, mentions) in [
+        ("x", USAGE, "PROGRAM:SLOT"),
+        ("no_program:attn", NOT_FOUND, "flash_attn"),
+        ("flash_attn:no_slot", NOT_FOUND, "attn_q_rope"),
+    ] {
+        let arguments = [&common[..], &["--corrupt", what]].concat();
+        run(home, &arguments).expect_error(code, &[mentions]);
+    }
 }

@@ -27,7 +27,7 @@ pub enum Fault {
         /// The core, stage, transfer or channel.
         place: String,
         /// That place, where it is a core or moves a slot.
-        site: Site,
+        site: Box<Site>,
         /// The grid point, where one was running.
         point: Option<Vec<u32>>,
         /// What, with limits and what was found.
@@ -89,7 +89,7 @@ impl Fault {
     pub fn site(&self) -> Site {
         let parties = match self {
             Fault::Flat(_) | Fault::Buffers(_) => &[][..],
-            Fault::Cannot { site, .. } => return *site,
+            Fault::Cannot { site, .. } => return **site,
             Fault::Deadlock { waiting, .. } => waiting,
             Fault::Leftover { left, .. } => left,
             Fault::Budget { running, .. } => running,

@@ -21,9 +21,9 @@ pub enum Phase {
 
 /// A forward pass as calls and host steps.
 ///
-/// Values cross between steps as the host's copies, bf16 `[n_rows, width]` row-major: a call's
-/// `input` slots are written from them and its `output` slots read to them. [`Plan::edges`] tells
-/// which of these copies the host itself never looks at.
+/// Values cross between steps as bf16 `[n_rows, width]` row-major. [`Buffers`](super::Buffers) tells
+/// which buffers hold them, and which of them the host writes and reads; [`Plan::edges`] who
+/// takes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Prefill or decode.

@@ -53,7 +53,7 @@ fn build(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, machine: &Machin
 }
 
 /// Builds, verifies and runs on these slots.
-fn execute(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, slots: &mut Vec<Vec<u8>>) {
+fn execute(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, slots: &mut [Vec<u8>]) {
     let program = build(mapping, shape, tiling, &Machine::npu2());
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
     functional::run(&program, slots, &Options::new(&cpu)).unwrap();

@@ -98,7 +98,7 @@ fn gemm_streams_several_products() {
             ),
             (
                 "64x64x8192",
-                "tile_n=8,rows=1,n_over_cols=0,hold_a=1",
+                "tile_m=8,tile_n=8,cols=8,rows=1,n_over_cols=0,hold_a=1",
                 Rule::Repeat,
             ),
             (

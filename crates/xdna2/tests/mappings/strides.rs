@@ -32,7 +32,7 @@ fn a_wrong_stride_is_caught() {
         (
             "flash-attention",
             "64 4q/2kv d16 causal",
-            "tile_kv=8,q_tiles=2,stages=2,tile_dv=8",
+            "tile_kv=8,tile_q=8,q_tiles=2,stages=2,tile_dv=8",
         ),
     ] {
         let (mapping, shape, tiling) = case(name, shape, overrides);

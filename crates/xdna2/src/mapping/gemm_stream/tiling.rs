@@ -242,6 +242,9 @@ pub(in crate::mapping) fn ranked(
 /// Estimates that count as equal: within 2 %.
 const EQUAL: f64 = 1.02;
 
+/// Herds of a program of more than one: its cores are loaded for every launch.
+const SEVERAL: usize = 2;
+
 /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
 /// panels, the last tile of C, and the loading of cores. [`timing`](crate::timing) simulates it.
 fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
@@ -292,5 +295,7 @@ fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
     steady_ns.into_iter().fold(0.0, f64::max)
         + panels / profile.ddr.read_gb_per_s
         + last_ns
-        + n_cores * profile.dispatch.core_load_ns
+        + profile
+            .dispatch
+            .load_ns((p.cols * p.rows) as usize, SEVERAL)
 }
