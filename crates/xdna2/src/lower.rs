@@ -71,8 +71,8 @@ pub use error::LowerError;
 pub use feature::{Feature, Features};
 pub use layout::{TableRows, WeightLayout, rope_table};
 pub use plan::{
-    Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place, Placement,
-    Plan, PlannedProgram, Step,
+    Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place,
+    Placement, Plan, PlannedProgram, Step,
 };
 
 use crate::{Machine, verify};
