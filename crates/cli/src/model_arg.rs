@@ -9,7 +9,8 @@ use millrace_runtime::LoadedModel;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const MODEL_HELP: &str =
+/// Help of the model's argument, wherever it stands.
+pub(crate) const MODEL_HELP: &str =
     "Model: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO if pulled";
 
 /// What commands that read a model take.

@@ -18,8 +18,7 @@ use std::sync::Arc;
 /// A graph to plan, on which machine, and how
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
-    /// Model: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO if pulled
-    #[arg(value_name = "MODEL", required_unless_present = "geometry", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(help = crate::model_arg::MODEL_HELP, value_name = "MODEL", required_unless_present = "geometry", value_hint = clap::ValueHint::AnyPath)]
     model: Option<String>,
     /// The shape of a real model instead: needs no files
     #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = geometry_parser())]

@@ -1,7 +1,7 @@
 //! What a model costs on the array: a pass of a [`Plan`] as times, bytes and counts.
 //!
-//! Device times are those of [`timing`] for the plan's own stitched programs: the same as
-//! [`timing::predict`] gives for each, with equal launches simulated once. The host's part depends on
+//! Device times are those of [`crate::timing`] for the plan's own stitched programs: the same as
+//! [`predict`](crate::timing::predict) gives for each, with equal launches simulated once. The host's part depends on
 //! whose host it is ([`HostKind`]):
 //!
 //! | part | [`Published`](HostKind::Published), the Python of seed 000 | [`Own`](HostKind::Own), this repository's |

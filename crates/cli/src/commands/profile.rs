@@ -41,8 +41,7 @@ apart; of an NPU they say nothing.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Model: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO if pulled
-    #[arg(value_hint = clap::ValueHint::AnyPath, required_unless_present = "geometry")]
+    #[arg(help = crate::model_arg::MODEL_HELP, value_hint = clap::ValueHint::AnyPath, required_unless_present = "geometry")]
     model: Option<String>,
     /// The prompt [default: as many tokens as --prompt-tokens says]
     #[arg(conflicts_with = "prompt_tokens")]

@@ -26,7 +26,7 @@ pub struct LaunchCounters {
     pub work: Work,
     /// Rounds of the simulation.
     pub n_rounds: u64,
-    /// Units of work, as [`Options::max_units`](super::Options::max_units) counts them.
+    /// Units of work, as `Options::max_units` counts them.
     pub n_units: u64,
 }
 
