@@ -7,7 +7,7 @@
 //! The bits of an output element depend on the element's row, the token's own activations, the
 //! format, the level and the [`Precision`], never on the other tokens, rows or threads.
 
-mod activations;
+pub(crate) mod activations;
 mod driver;
 mod job;
 pub(crate) mod panel;

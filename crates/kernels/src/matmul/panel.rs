@@ -64,8 +64,9 @@ impl Layout {
         }
     }
 
-    /// Columns packed at a time: two panels stay in a 48 KiB first-level cache beside the tokens.
-    pub(crate) fn chunk_k(self) -> usize {
+    /// Columns packed at a time: two panels stay in a 48 KiB first-level cache beside the tokens. Drivers cut by it, and functions
+    /// that keep columns in buffers of their own size these by it; they take longer chunks all the same, part by part.
+    pub(crate) const fn chunk_k(self) -> usize {
         match self {
             Layout::F32 => 256,
             _ => 512,
@@ -73,7 +74,7 @@ impl Layout {
     }
 
     /// Columns that one unit of the panel covers; a chunk is a whole number of units.
-    pub(crate) fn unit_k(self) -> usize {
+    pub(crate) const fn unit_k(self) -> usize {
         match self {
             Layout::F32 => 1,
             Layout::Bf16 => 2,
@@ -101,7 +102,7 @@ impl Layout {
     }
 
     /// Bytes of a panel of `k` columns.
-    pub(crate) fn panel_bytes(self, k: usize) -> usize {
+    pub(crate) const fn panel_bytes(self, k: usize) -> usize {
         k.div_ceil(self.unit_k()) * self.unit_bytes()
     }
 }
@@ -203,6 +204,34 @@ pub(crate) struct Source {
     pub(crate) k: usize,
     /// Bytes to fetch meanwhile.
     pub(crate) ahead: Ahead,
+}
+
+impl Source {
+    /// `k` of the columns from column `first` on, both whole blocks; what is fetched meanwhile is the same part of its rows.
+    pub(crate) fn columns(&self, first: usize, k: usize) -> Source {
+        let bytes_of = |k: usize| k / self.dtype.block_elems() * self.dtype.block_bytes();
+        let ahead = &self.ahead;
+        let (at, ahead) = if self.dtype.block_rows() == 1 {
+            let fetched = Ahead::new(
+                ahead.row.wrapping_add(bytes_of(first)),
+                ahead.stride,
+                bytes_of(k),
+            );
+            (bytes_of(first), fetched)
+        } else {
+            // Tiles in place of rows, and a part of each.
+            let at = first / self.dtype.block_elems();
+            let row = ahead.row.wrapping_add(at * ahead.stride);
+            let fetched = Ahead::new(row, ahead.stride, ahead.row_bytes);
+            (at * self.stride, fetched)
+        };
+        Source {
+            base: self.base.wrapping_add(at),
+            k,
+            ahead,
+            ..*self
+        }
+    }
 }
 
 /// What a pack function reads and writes.

@@ -1,10 +1,10 @@
 //! Portable halves of kernels: any format decoded into f32 panels, and the f32 tile.
 
-use super::panel::{GROUP_ROWS, PANEL_ROWS, PackArgs, Source, TileArgs};
+use super::panel::{GROUP_ROWS, Layout, PANEL_ROWS, PackArgs, Source, TileArgs};
 use millrace_quant::{decode_blocks, decode_rows};
 
-/// Most columns a chunk of an f32 panel has.
-const CHUNK_K: usize = 256;
+/// Columns of a row that are decoded at a time; whole blocks of every format.
+const ROW_K: usize = Layout::F32.chunk_k();
 
 /// Packs an f32 panel from any format through the reference decoder.
 ///
@@ -12,15 +12,18 @@ const CHUNK_K: usize = 256;
 /// As [`super::panel::PackFn`].
 pub(crate) unsafe fn pack_f32(args: &PackArgs) {
     let source = &args.source;
-    let mut row = [0.0_f32; CHUNK_K];
+    let mut row = [0.0_f32; ROW_K];
     // SAFETY: the panel has `k` lines of 16 f32 and belongs to this call.
     let panel =
         unsafe { std::slice::from_raw_parts_mut(args.panel.cast::<f32>(), source.k * PANEL_ROWS) };
-    for r in 0..PANEL_ROWS {
-        // SAFETY: forwarded.
-        unsafe { decode_row(source, r, &mut row[..source.k]) };
-        for (line, w) in panel.chunks_exact_mut(PANEL_ROWS).zip(&row) {
-            line[r] = *w;
+    for (i, lines) in panel.chunks_mut(ROW_K * PANEL_ROWS).enumerate() {
+        let source = source.columns(i * ROW_K, lines.len() / PANEL_ROWS);
+        for r in 0..PANEL_ROWS {
+            // SAFETY: forwarded, for a part of the columns.
+            unsafe { decode_row(&source, r, &mut row[..source.k]) };
+            for (line, w) in lines.chunks_exact_mut(PANEL_ROWS).zip(&row) {
+                line[r] = *w;
+            }
         }
     }
 }

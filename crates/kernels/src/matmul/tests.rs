@@ -1,5 +1,7 @@
 //! Every row of the table against the oracles.
 
+mod widths;
+
 use super::*;
 use crate::cpu::CpuOptions;
 use crate::level::Level;

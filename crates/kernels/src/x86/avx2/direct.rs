@@ -1,48 +1,66 @@
-//! A few tokens at once: the panel of one chunk is packed and multiplied while it is still in the nearest cache.
+//! A few tokens at once: panels are packed and multiplied one after the other, each while it is still in the nearest cache.
 
 use crate::matmul::Layout;
+use crate::matmul::activations::columns_bytes;
 use crate::matmul::panel::{DirectArgs, PackArgs, PackFn, TileArgs, TileFn};
 use std::mem::MaybeUninit;
 
-/// Bytes for the panel of the longest chunk that is multiplied directly: 1024 columns in [`Layout::Block32Wide`].
-const PANEL_BYTES: usize = 1024 / 32 * Layout::Block32Wide.unit_bytes();
+/// The layouts that this may pack.
+const LAYOUTS: [Layout; 7] = [
+    Layout::F32,
+    Layout::Block32,
+    Layout::Block32Min,
+    Layout::Block32Wide,
+    Layout::Super16,
+    Layout::Super16Min,
+    Layout::Super32Min,
+];
+
+/// Bytes of the largest panel of [`LAYOUTS`].
+const PANEL_BYTES: usize = {
+    let (mut most, mut i) = (0, 0);
+    while i < LAYOUTS.len() {
+        let bytes = LAYOUTS[i].panel_bytes(LAYOUTS[i].chunk_k());
+        most = if bytes > most { bytes } else { most };
+        i += 1;
+    }
+    most
+};
 
 /// Where a panel is packed.
 #[repr(align(64))]
 struct Panel(MaybeUninit<[u8; PANEL_BYTES]>);
 
-/// Multiplies through a panel.
-///
-/// # Panics
-/// If the chunk is longer than those that the driver cuts.
+/// Multiplies through panels of [`Layout::chunk_k`] columns, however long the chunk is. That is where sums of plain numbers are cut
+/// anyway; tiles of blocks add block by block, wherever they are cut.
 ///
 /// # Safety
-/// As [`crate::matmul::panel::DirectFn`]; `pack` and `tile` belong to `layout` and the source's format.
+/// As [`crate::matmul::panel::DirectFn`]; `layout` is one of [`LAYOUTS`], and `pack` and `tile` belong to it and the source's format.
 #[inline]
 pub(super) unsafe fn through_panel(args: &DirectArgs, layout: Layout, pack: PackFn, tile: TileFn) {
-    let k = args.source.k;
-    assert!(
-        layout.panel_bytes(k) <= PANEL_BYTES,
-        "a chunk of {k} columns"
-    );
+    debug_assert!(LAYOUTS.contains(&layout), "{layout:?}");
     let mut panel = Panel(MaybeUninit::uninit());
     let panel = panel.0.as_mut_ptr().cast::<u8>();
-    // SAFETY: forwarded; the panel is long enough and starts on a cache line; one panel's accumulators are those of a direct
-    // function.
-    unsafe {
-        pack(&PackArgs {
-            source: args.source,
-            panel,
-        });
-        tile(&TileArgs {
-            panels: panel,
-            panel_stride: PANEL_BYTES,
-            n_panels: 1,
-            k,
-            x: args.x,
-            x_stride: args.x_stride,
-            m: args.m,
-            acc: args.acc,
-        });
+    let most = layout.chunk_k();
+    for first in (0..args.source.k).step_by(most) {
+        let k = most.min(args.source.k - first);
+        // SAFETY: forwarded, for a part of the columns; the panel is long enough for any layout's and starts on a cache line; one
+        // panel's accumulators are those of a direct function.
+        unsafe {
+            pack(&PackArgs {
+                source: args.source.columns(first, k),
+                panel,
+            });
+            tile(&TileArgs {
+                panels: panel,
+                panel_stride: PANEL_BYTES,
+                n_panels: 1,
+                k,
+                x: args.x.add(columns_bytes(layout.input(), first)),
+                x_stride: args.x_stride,
+                m: args.m,
+                acc: args.acc,
+            });
+        }
     }
 }

@@ -12,19 +12,20 @@ use super::lines::HALF_LINE;
 use crate::matmul::Layout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, tile_tokens};
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Most tokens of a register tile of 16 rows: twelve sums of sixteen registers.
 const TOKENS: usize = 6;
 
-/// Most columns of a chunk.
-const MOST_BLOCKS: usize = 1024 / 32;
+/// Blocks whose activations are widened at a time.
+const BLOCKS: usize = Layout::Block32Wide.chunk_k() / 32;
 
 /// Lines of levels in a unit; the scales follow.
 const LEVEL_LINES: usize = 16;
 
 /// Activations of a few tokens, widened as the panel is: the pairs of a block's even lines, then of its odd ones.
 #[repr(align(32))]
-struct Wide([[[i32; LEVEL_LINES]; MOST_BLOCKS]; TOKENS]);
+struct Wide([[[i32; LEVEL_LINES]; BLOCKS]; TOKENS]);
 
 /// Bytes 0 and 2 of each lane, and bytes 1 and 3, as pairs of i16.
 #[inline]
@@ -38,29 +39,29 @@ pub(super) fn widen(v: __m256i) -> [__m256i; 2] {
 
 /// The tile of [`Layout::Block32Wide`].
 ///
-/// # Panics
-/// If the chunk is longer than those that the driver cuts.
-///
 /// # Safety
 /// As [`crate::matmul::panel::TileFn`].
 #[target_feature(enable = "avx2,fma")]
 pub(crate) unsafe fn tile(args: &TileArgs) {
-    assert!(args.k / 32 <= MOST_BLOCKS, "a chunk of {} columns", args.k);
-    let mut wide = Wide([[[0; LEVEL_LINES]; MOST_BLOCKS]; TOKENS]);
+    let mut wide = Wide([[[0; LEVEL_LINES]; BLOCKS]; TOKENS]);
     let mut t = 0;
     while t < args.m {
         let tokens = tile_tokens(args.m - t, TOKENS);
-        // SAFETY: forwarded, for tokens below `m` and panels below `n_panels`.
-        unsafe {
-            widen_tokens(args, t, tokens, &mut wide);
-            for p in 0..args.n_panels {
-                match tokens {
-                    6 => tile_of::<6>(args, t, p, &wide),
-                    5 => tile_of::<5>(args, t, p, &wide),
-                    4 => tile_of::<4>(args, t, p, &wide),
-                    3 => tile_of::<3>(args, t, p, &wide),
-                    2 => tile_of::<2>(args, t, p, &wide),
-                    _ => tile_of::<1>(args, t, p, &wide),
+        for first in (0..args.k / 32).step_by(BLOCKS) {
+            let blocks = first..(args.k / 32).min(first + BLOCKS);
+            // SAFETY: forwarded, for tokens below `m`, blocks of the chunk and panels below `n_panels`.
+            unsafe {
+                widen_tokens(args, t, tokens, blocks.clone(), &mut wide);
+                for p in 0..args.n_panels {
+                    let blocks = blocks.clone();
+                    match tokens {
+                        6 => tile_of::<6>(args, t, p, blocks, &wide),
+                        5 => tile_of::<5>(args, t, p, blocks, &wide),
+                        4 => tile_of::<4>(args, t, p, blocks, &wide),
+                        3 => tile_of::<3>(args, t, p, blocks, &wide),
+                        2 => tile_of::<2>(args, t, p, blocks, &wide),
+                        _ => tile_of::<1>(args, t, p, blocks, &wide),
+                    }
                 }
             }
         }
@@ -69,12 +70,18 @@ pub(crate) unsafe fn tile(args: &TileArgs) {
 }
 
 /// # Safety
-/// As [`tile`], for tokens `t..t + tokens`.
+/// As [`tile`], for tokens `t..t + tokens` and at most [`BLOCKS`] of the chunk's blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn widen_tokens(args: &TileArgs, t: usize, tokens: usize, wide: &mut Wide) {
+unsafe fn widen_tokens(
+    args: &TileArgs,
+    t: usize,
+    tokens: usize,
+    blocks: Range<usize>,
+    wide: &mut Wide,
+) {
     for (i, to) in wide.0.iter_mut().enumerate().take(tokens) {
-        for (b, to) in to.iter_mut().enumerate().take(args.k / 32) {
+        for (b, to) in blocks.clone().zip(to) {
             // SAFETY: a token has a record for each block; `to` is two vectors.
             unsafe {
                 let x: *const X32 = args.x.add((t + i) * args.x_stride).cast();
@@ -88,12 +95,19 @@ unsafe fn widen_tokens(args: &TileArgs, t: usize, tokens: usize, wide: &mut Wide
 }
 
 /// # Safety
-/// As [`tile`], with `T` tokens from `t`, widened, and panel `p`.
+/// As [`tile`], with `T` tokens from `t`, panel `p` and blocks that are widened.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile_of<const T: usize>(args: &TileArgs, t: usize, p: usize, wide: &Wide) {
+unsafe fn tile_of<const T: usize>(
+    args: &TileArgs,
+    t: usize,
+    p: usize,
+    blocks: Range<usize>,
+    wide: &Wide,
+) {
+    let first = blocks.start;
     // SAFETY: a panel has a unit for each 32 columns, a token a record; accumulators have a row for each token.
     unsafe {
-        for b in 0..args.k / 32 {
+        for b in blocks {
             let unit = args
                 .panels
                 .add(p * args.panel_stride + b * Layout::Block32Wide.unit_bytes());
@@ -102,7 +116,7 @@ unsafe fn tile_of<const T: usize>(args: &TileArgs, t: usize, p: usize, wide: &Wi
             for j in 0..LEVEL_LINES {
                 let w: [__m256i; 2] = std::array::from_fn(|h| _mm256_load_si256(line(j, h).cast()));
                 for i in 0..T {
-                    let q = _mm256_set1_epi32(wide.0[i][b][j]);
+                    let q = _mm256_set1_epi32(wide.0[i][b - first][j]);
                     for h in 0..2 {
                         dot[i][h] = _mm256_add_epi32(dot[i][h], _mm256_madd_epi16(w[h], q));
                     }

@@ -28,8 +28,9 @@ pub(super) unsafe fn each_four_rows(
     let rows_a_stream = args.n.div_ceil(STREAMS);
     let last = args.n - 1;
     for i in 0..rows_a_stream {
-        // Streams that end early repeat the last row.
-        let rows: [usize; STREAMS] = std::array::from_fn(|s| (s * rows_a_stream + i).min(last));
+        let places: [usize; STREAMS] = std::array::from_fn(|s| s * rows_a_stream + i);
+        // Streams that end early read the last row once more.
+        let rows = places.map(|place| place.min(last));
         // SAFETY: rows are below `n`.
         unsafe {
             let at = rows.map(|row| args.base.add(row * args.row_bytes));
@@ -44,9 +45,11 @@ pub(super) unsafe fn each_four_rows(
             }
             let acc = sum(at, _mm_loadu_ps(sums.as_ptr()));
             _mm_storeu_ps(sums.as_mut_ptr(), acc);
-            // After all have been read: a repeated row gets the same number again.
-            for (row, sum) in rows.into_iter().zip(sums) {
-                args.out.add(row).write(sum);
+            // Only what a row's own place computed: the sum that a repetition began with may have been the finished one.
+            for (place, sum) in places.into_iter().zip(sums) {
+                if place <= last {
+                    args.out.add(place).write(sum);
+                }
             }
         }
     }
