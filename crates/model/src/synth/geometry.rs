@@ -5,7 +5,10 @@ use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
 
 /// A model's sizes without its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Geometry(&'static Row);
+pub struct Geometry {
+    row: &'static Row,
+    vocab_size: usize,
+}
 
 #[derive(Debug, PartialEq)]
 struct Row {
@@ -180,22 +183,35 @@ impl Geometry {
         TABLE
             .iter()
             .find(|row| row.name.eq_ignore_ascii_case(name))
-            .map(Geometry)
+            .map(Geometry::of)
+    }
+
+    fn of(row: &'static Row) -> Geometry {
+        Geometry {
+            row,
+            vocab_size: row.vocab_size,
+        }
+    }
+
+    /// The same with another number of tokens: blocks of real sizes beside a small table and head.
+    #[must_use]
+    pub fn with_vocab_size(self, vocab_size: usize) -> Geometry {
+        Geometry { vocab_size, ..self }
     }
 
     /// All geometries.
     pub fn all() -> impl Iterator<Item = Geometry> {
-        TABLE.iter().map(Geometry)
+        TABLE.iter().map(Geometry::of)
     }
 
     /// Its name: `llama-3.2-1b`.
     pub fn name(self) -> &'static str {
-        self.0.name
+        self.row.name
     }
 
     /// The configuration, with another number of layers if one is given.
     pub fn config(self, n_layers: Option<usize>) -> ModelConfig {
-        let row = self.0;
+        let row = self.row;
         let family = arch::by_name(row.family);
         let [n_heads, n_kv_heads, head_dim] = row.heads;
         // Beyond the limit `validate` refuses the number; the list below must not follow it there.
@@ -210,7 +226,7 @@ impl Geometry {
             n_heads,
             n_kv_heads,
             head_dim,
-            vocab_size: row.vocab_size,
+            vocab_size: self.vocab_size,
             context_length: row.context_length,
             norm_eps: row.norm_eps,
             rope: RopeConfig {

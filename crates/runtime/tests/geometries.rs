@@ -1,0 +1,206 @@
+//! Models of published geometries, two layers each, in every format: the logits of every level beside the scalar level's, for prompts
+//! of one to 600 tokens.
+//!
+//! Tiny models are narrower than the chunks in which kernels multiply, so faults of cutting do not show there. `cargo test` runs a
+//! sample (one layer, few tokens); `MILLRACE_TEST_ALL=1` runs every geometry, format, level and prompt, best with `--release`.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use millrace_format::{TensorInfo, TensorType};
+use millrace_kernels::matmul::Layout;
+use millrace_kernels::table;
+use millrace_model::convert::Recipe;
+use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_quant::DType;
+use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_testkit::compare::Agreement;
+use millrace_testkit::golden::Rows;
+
+/// Small, so that files are: the head is as wide as its model all the same.
+const VOCAB_SIZE: usize = 288;
+
+const GEOMETRIES: [&str; 4] = ["qwen3-0.6b", "llama-3.2-1b", "gemma-3-4b", "llama-3.1-8b"];
+
+/// Tokens of prompts: those that are multiplied directly, around register tiles, several passes.
+const PROMPTS: [usize; 10] = [1, 2, 3, 5, 8, 9, 17, 33, 65, 600];
+
+/// How much more than the model's budget one position may have.
+const POSITION: f64 = 4.0;
+
+/// What a level may lose with weights of a format: normalised mean square error of the logits. `quality.rs` holds the same figures, by
+/// format, on deeper models.
+fn budget(dtype: DType, level: Level) -> f64 {
+    match table::pick(dtype, level, false).layout {
+        Layout::F32 => 1e-11,
+        Layout::Bf16 => 8e-5,
+        Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => 1e-3,
+        Layout::Super16 | Layout::Super16Min | Layout::Super32Min => 2e-3,
+    }
+}
+
+/// A model in a format and the prompts that are compared.
+struct Case<'a> {
+    geometry: &'a str,
+    recipe: Recipe,
+    n_layers: usize,
+    prompts: &'a [usize],
+}
+
+/// Writes a case's model.
+fn write(case: &Case<'_>, dir: &Path) -> Arc<LoadedModel> {
+    let name = if case.recipe.is_q4nx() {
+        "bundle"
+    } else {
+        "model.gguf"
+    };
+    let (path, geometry) = (dir.join(name), Geometry::named(case.geometry).unwrap());
+    let options = SynthOptions {
+        recipe: case.recipe,
+        vocab: None,
+        n_layers: Some(case.n_layers),
+        seed: 1,
+        n_threads: Some(2),
+    };
+    let geometry = geometry.with_vocab_size(VOCAB_SIZE);
+    synth::write(geometry, &path, &options, &mut |_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    Arc::new(LoadedModel::open(&path).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn engine(model: &Arc<LoadedModel>, level: Level) -> Engine {
+    let options = EngineOptions {
+        level: Some(level),
+        kv_type: KvType::F32,
+        n_ctx: Some(PROMPTS[PROMPTS.len() - 1]),
+        n_threads: Some(2),
+        ..EngineOptions::default()
+    };
+    Engine::new(Arc::clone(model), options).unwrap()
+}
+
+fn logits(engine: &mut Engine, tokens: &[u32]) -> Rows {
+    let seq = engine.create().unwrap();
+    let item = BatchItem {
+        seq,
+        tokens,
+        logits: LogitsFor::All,
+        hidden: false,
+    };
+    let data = engine.step(&[item]).unwrap().logits(0).to_vec();
+    engine.release(seq).unwrap();
+    Rows {
+        width: VOCAB_SIZE,
+        data,
+    }
+}
+
+/// The first `n` rows.
+fn first(rows: &Rows, n: usize) -> Rows {
+    Rows {
+        width: rows.width,
+        data: rows.data[..n * rows.width].to_vec(),
+    }
+}
+
+/// Compares all levels on one model; what exceeds its budget is added to `exceeded`.
+fn check(case: &Case<'_>, exceeded: &mut Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let model = write(case, dir.path());
+    let most = case.prompts.iter().copied().max().unwrap();
+    let tokens: Vec<u32> = (0..most as u32).map(|i| i * 37 % 251).collect();
+    // What a token's logits are does not depend on those after it: one pass is the reference for every prompt.
+    let scalar = logits(&mut engine(&model, Level::Scalar), &tokens);
+    assert!(scalar.data.iter().all(|logit| logit.is_finite()));
+    let of_tensor = |tensor: &TensorInfo| match tensor.tensor_type {
+        TensorType::Weights(dtype) => Some(dtype),
+        _ => None,
+    };
+    let dtypes: Vec<DType> = model
+        .checkpoint()
+        .tensors()
+        .iter()
+        .filter_map(of_tensor)
+        .collect();
+    for level in Level::supported()
+        .into_iter()
+        .filter(|level| *level != Level::Scalar)
+    {
+        let budget = dtypes
+            .iter()
+            .map(|dtype| budget(*dtype, level))
+            .fold(0.0, f64::max);
+        let mut engine = engine(&model, level);
+        for &n in case.prompts {
+            let found = logits(&mut engine, &tokens[..n]);
+            let nmse = Agreement::of(&found, &first(&scalar, n)).nmse;
+            let of_position = |i: usize| {
+                let row = |rows: &Rows| Rows {
+                    width: VOCAB_SIZE,
+                    data: rows.row(i).to_vec(),
+                };
+                Agreement::of(&row(&found), &row(&scalar)).nmse
+            };
+            let worst = (0..n).map(of_position).fold(0.0, f64::max);
+            let line = format!(
+                "{} in {} at {level}, {n} tokens: NMSE {nmse:.2e}, worst position {worst:.2e}, budget {budget:.0e}",
+                case.geometry, case.recipe
+            );
+            println!("{line}");
+            if !(nmse <= budget && worst <= POSITION * budget) {
+                exceeded.push(line);
+            }
+        }
+    }
+}
+
+/// Every format on the smallest geometry, every geometry in one format of those that are multiplied in different ways.
+fn sample() -> Vec<Case<'static>> {
+    let case = |geometry, recipe, prompts| Case {
+        geometry,
+        recipe,
+        n_layers: 1,
+        prompts,
+    };
+    let formats = Recipe::all().map(|recipe| case("qwen3-0.6b", recipe, &[1, 2, 9][..]));
+    let geometries = [
+        ("qwen3-0.6b", "Q8_0", &PROMPTS[..9]),
+        ("llama-3.2-1b", "Q4_K_M", &[2, 5]),
+        ("gemma-3-4b", "Q4_0", &[3]),
+        ("llama-3.1-8b", "Q4_0", &[2]),
+    ];
+    let of_geometry =
+        |(geometry, recipe, prompts)| case(geometry, Recipe::parse(recipe).unwrap(), prompts);
+    formats.chain(geometries.map(of_geometry)).collect()
+}
+
+fn all() -> Vec<Case<'static>> {
+    let case = |geometry, recipe| Case {
+        geometry,
+        recipe,
+        n_layers: 2,
+        prompts: &PROMPTS,
+    };
+    let formats_of = |geometry| Recipe::all().map(move |recipe| case(geometry, recipe));
+    GEOMETRIES.into_iter().flat_map(formats_of).collect()
+}
+
+#[test]
+fn every_level_computes_the_scalar_levels_logits_at_published_geometries() {
+    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let cases = if is_all { all() } else { sample() };
+    let mut exceeded = Vec::new();
+    for case in &cases {
+        check(case, &mut exceeded);
+    }
+    println!(
+        "{} models; MILLRACE_TEST_ALL=1 runs all {}",
+        cases.len(),
+        all().len()
+    );
+    assert!(exceeded.is_empty(), "over budget:\n{}", exceeded.join("\n"));
+}
