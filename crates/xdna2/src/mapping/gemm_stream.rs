@@ -50,6 +50,10 @@ pub(super) const BT: GemmStream = GemmStream {
     bt: true,
 };
 
+/// Descriptors of a memory tile for sending held blocks of A: of the 24 that a channel reaches, others
+/// need four (half of two inputs in ping-pong and of four cores' tiles).
+const HELD_DESCRIPTORS: u64 = 20;
+
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
 struct Plan {
@@ -126,9 +130,11 @@ impl Plan {
         self.n.iter().map(|n| n / self.n_step()).sum()
     }
 
-    /// Blocks of A on a memory tile.
+    /// Blocks of A on a memory tile. Of a held block each sending takes a descriptor, unless it is the
+    /// only one: where those do not suffice, the next block comes when this one is done with.
     fn a_copies(&self) -> u64 {
-        if self.hold_a && self.m == self.m_step() {
+        let descriptors = self.l2_copies * self.n_tiles();
+        if self.hold_a && (self.m == self.m_step() || descriptors > HELD_DESCRIPTORS) {
             1
         } else {
             self.l2_copies
