@@ -12,6 +12,9 @@
 //!   them.
 //! - A may stay in L2 for all of N (`hold_a`).
 //!
+//! C leaves a memory tile core by core, and the shim's tasks put the tiles in place: nothing orders one
+//! block of C after another here, so a drain that alternates between cores could not wait for them.
+//!
 //! B is `[k, n]`, or `[n, k]` as checkpoints store it in the mapping named `-bt`.
 
 mod launch;

@@ -4,7 +4,7 @@
 //! blocks of A and B for a *megatile* of `cols·e_y·m × rows·e_x·n` and stream them several times:
 //! A `[e_y·m, k]` of a column `e_x` times, B `[k, n]` of a row `e_y` times. DDR then moves
 //! `N / (rows·e_x·n)` times A and `M / (cols·e_y·m)` times B (its equation 5). A core keeps the
-//! `e_x · e_y` sums of its tiles in L1 over all of K; C is gathered in L2 and leaves in whole rows.
+//! `e_x · e_y` sums of its tiles in L1 over all of K; C is gathered in L2 and leaves core by core.
 //! Tasks of the next megatile are queued behind those of this one, so nothing waits for C.
 //!
 //! M need only be a multiple of `e_y·m`: what remains after whole megatiles is computed by a second
