@@ -199,10 +199,10 @@ pub fn broken() -> Result<Vec<(&'static str, String)>, Box<dyn Error>> {
         ("24 rows", add_rmsnorm(24, 2048, 2)?),
         ("a row too few", edited("for l0 in 128", "for l0 in 127")?),
         (
-            "one row for both cores",
+            "the rows of a swapped",
             edited(
                 "drain a[i0, e] each 2 walk 2048*e",
-                "drain a[i0, e] each 2 walk 0",
+                "drain a[i0, e] each 2 walk 2048 - 2048*e",
             )?,
         ),
     ];

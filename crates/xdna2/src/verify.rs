@@ -4,7 +4,7 @@
 //! [`verify`] is called before a virtual device, a driver or a cache accepts a program. It works in
 //! four stages, each of which needs the one before: sizes it can examine at all; structure (names,
 //! places, links); resources (memories, DMA channels, descriptors and their fields, locks,
-//! routes) and patterns; and flow (block handling of each core, balance of every channel, deadlock,
+//! routes), patterns and how stages are cut; and flow (block handling of each core, balance of every channel, deadlock,
 //! what is written and read). A stage's refusals are all reported; the later stages then wait.
 //!
 //! Its work is bounded whatever the program, and it never panics. [`Rule`] lists the rules with
@@ -14,6 +14,7 @@ mod cores;
 mod coverage;
 mod descriptor;
 mod flow;
+mod joins;
 mod kernels;
 mod limits;
 mod memory;
@@ -82,6 +83,11 @@ pub fn verify(program: &Program, machine: &Machine) -> Result<Report, Vec<Refusa
         findings.launch.clone_from(&flat.launch.name);
         route::check(flat, machine, &mut report, &mut findings);
         coverage::stages(flat, &mut findings);
+    }
+    findings.stop()?;
+    for flat in &flats {
+        findings.launch.clone_from(&flat.launch.name);
+        joins::check(flat, machine, &mut report, &mut findings);
     }
     findings.stop()?;
     for flat in &flats {

@@ -169,13 +169,27 @@ const SHAPES: &[(&str, &[&str])] = &[
     ("gemm-direct-bt", &["512x256x512", "2048x8192x2048"]),
     (
         "gemm-stream",
-        &["64x256x512+128", "2048x2048x8192+8192", "256x8192x2048"],
+        &[
+            "64x256x512+128",
+            "2048x2048x8192+8192",
+            "256x8192x2048",
+            "512x2560x10240+10240",
+        ],
     ),
     (
         "gemm-stream-bt",
-        &["64x256x512+128", "2048x2048x2048+512+512", "2048x8192x2048"],
+        &[
+            "64x256x512+128",
+            "2048x2048x2048+512+512",
+            "2048x8192x2048",
+            "2048x2560x2048+1024+1024",
+            "2048x10240x2560",
+        ],
     ),
-    ("gemm-megatile", &["2048x2048x2048"]),
+    (
+        "gemm-megatile",
+        &["64x64x256", "2048x2048x2048", "2048x2560x10240"],
+    ),
     ("gemv", &["2048x2048", "8192x2048", "2048x8192"]),
     (
         "gemv-stream",
@@ -193,6 +207,14 @@ const SHAPES: &[(&str, &[&str])] = &[
     (
         "flash-attention",
         &["512 2q/1kv d64 causal", "2048 32q/8kv d64 causal"],
+    ),
+    (
+        "cached-attention",
+        &[
+            "1x512 2q/1kv d64",
+            "1x2048 32q/8kv d64 of 131072",
+            "64x4096 8q/4kv d256 of 32768 window 1024",
+        ],
     ),
 ];
 
@@ -226,6 +248,39 @@ fn every_mapping_is_accepted() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// What joins and splits on memory tiles: a tiling that a mapping offers is one that silicon has
+/// descriptors and locks for.
+#[test]
+fn offered_tilings_are_accepted() {
+    let machine = Machine::npu2();
+    let mut n_tried = 0;
+    for (name, shapes) in [
+        ("gemm-drain", ["256x256x512", "512x1024x1024"]),
+        ("gemm-megatile", ["64x64x256", "1024x2048x2048"]),
+        ("gemm-stream", ["256x256x512+128", "1024x2048x2048+512+512"]),
+        ("gemm-stream-bt", ["64x64x1920", "512x2048x8192"]),
+        (
+            "cached-attention",
+            ["1x512 2q/1kv d64", "4x1024 32q/8kv d64"],
+        ),
+    ] {
+        let mapping = millrace_xdna2::mapping::find(name).unwrap();
+        for text in shapes {
+            let shape = mapping.parse_shape(text).unwrap();
+            let tilings = mapping.tilings(&shape, &machine);
+            let step = tilings.len().div_ceil(40);
+            for tiling in tilings.iter().step_by(step.max(1)) {
+                let program = mapping.build(&shape, tiling, &machine).unwrap();
+                let refused = verify(&program, &machine).err();
+                let refused = refused.map(|e| words(&e));
+                assert_eq!(refused, None, "{name} {text}: {tiling}");
+                n_tried += 1;
+            }
+        }
+    }
+    assert!(n_tried > 100, "{n_tried}");
 }
 
 /// Texts to be changed: all fixtures and the small mappings.

@@ -218,14 +218,14 @@ impl<'a> Kernels<'a> {
         }
     }
 
-    /// One row of logits by GEMVs over parts of the vocabulary, in either phase (seed 000 A7).
+    /// One row of logits by GEMVs over parts of the vocabulary, in either phase (seed 000 A7). A
+    /// part is as large as a partition's tilings want it, so a small vocabulary fills fewer.
     fn head(&mut self, node: &Node, weight: WeightId) -> Result<Vec<Kernel>, String> {
         let (vocab, k) = (self.width(node.output), self.graph.weights[weight.0].k);
-        let share = vocab.div_ceil(LM_HEAD_PARTITIONS);
+        let share = vocab.div_ceil(LM_HEAD_PARTITIONS).max(1);
         let whole = share.next_multiple_of(PARTITION_ROWS);
         let padded_to = whole.min(share.next_power_of_two().max(2));
-        let part = |part: usize| {
-            let start = (part * padded_to).min(vocab);
+        let part = |start: usize| {
             let len = padded_to.min(vocab - start);
             let layout = WeightLayout::Rows {
                 start,
@@ -235,7 +235,7 @@ impl<'a> Kernels<'a> {
             let value = node.output;
             [Arg::Weight(weight, layout), Arg::Part { value, start, len }]
         };
-        let parts: Vec<[Arg; 2]> = (0..LM_HEAD_PARTITIONS).map(part).collect();
+        let parts: Vec<[Arg; 2]> = (0..vocab).step_by(padded_to).map(part).collect();
         if let Some(joined) = self.joined_head(node, &parts, padded_to, k) {
             return Ok(vec![joined]);
         }

@@ -12,6 +12,9 @@
 //!   them.
 //! - A may stay in L2 for all of N (`hold_a`).
 //!
+//! C leaves a memory tile core by core, and the shim's tasks put the tiles in place: nothing orders one
+//! block of C after another here, so a drain that alternates between cores could not wait for them.
+//!
 //! B is `[k, n]`, or `[n, k]` as checkpoints store it in the mapping named `-bt`.
 
 mod launch;
@@ -49,6 +52,10 @@ pub(super) const BT: GemmStream = GemmStream {
     summary: "the same with Bt[N,K] as checkpoints store it; MxKxN0+N1+...",
     bt: true,
 };
+
+/// Descriptors of a memory tile for sending held blocks of A: of the 24 that a channel reaches, others
+/// need four (half of two inputs in ping-pong and of four cores' tiles).
+const HELD_DESCRIPTORS: u64 = 20;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
@@ -126,9 +133,11 @@ impl Plan {
         self.n.iter().map(|n| n / self.n_step()).sum()
     }
 
-    /// Blocks of A on a memory tile.
+    /// Blocks of A on a memory tile. Of a held block each sending takes a descriptor, unless it is the
+    /// only one: where those do not suffice, the next block comes when this one is done with.
     fn a_copies(&self) -> u64 {
-        if self.hold_a && self.m == self.m_step() {
+        let descriptors = self.l2_copies * self.n_tiles();
+        if self.hold_a && (self.m == self.m_step() || descriptors > HELD_DESCRIPTORS) {
             1
         } else {
             self.l2_copies

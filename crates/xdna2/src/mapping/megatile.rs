@@ -4,7 +4,7 @@
 //! blocks of A and B for a *megatile* of `cols·e_y·m × rows·e_x·n` and stream them several times:
 //! A `[e_y·m, k]` of a column `e_x` times, B `[k, n]` of a row `e_y` times. DDR then moves
 //! `N / (rows·e_x·n)` times A and `M / (cols·e_y·m)` times B (its equation 5). A core keeps the
-//! `e_x · e_y` sums of its tiles in L1 over all of K; C is gathered in L2 and leaves in whole rows.
+//! `e_x · e_y` sums of its tiles in L1 over all of K; C is gathered in L2 and leaves core by core.
 //! Tasks of the next megatile are queued behind those of this one, so nothing waits for C.
 //!
 //! M need only be a multiple of `e_y·m`: what remains after whole megatiles is computed by a second
@@ -169,8 +169,10 @@ impl Part<'_> {
             pattern: pattern(Affine::of(Var::Each, int(part)), &c_walk),
             repeat: 1,
         };
-        let c_drain = [(p.e_y * m, width), (p.rows, part), (width, 1)];
-        let c_drain = end(C_OUT, own(), pattern(constant(0), &c_drain));
+        // Core by core: a descriptor waits for one core's part, so the drain cannot alternate between
+        // them. The shim's task arranges them.
+        let c_drain = pattern(constant(0), &[(p.rows * part, 1)]);
+        let c_drain = end(C_OUT, own(), c_drain);
         let c_block = [p.rows, p.e_y * m, width];
         let bf16 = Element::Bf16;
         stage(
@@ -197,7 +199,7 @@ impl Part<'_> {
             .plus(Var::Loop(0), int(p.kl2 * p.n));
         let b = [(p.e_x, p.tn), (p.kl2, p.n), (p.tn, 1)];
         let c_at = first(p.n).plus(Var::Grid(1), int(p.mega_n()));
-        let c = [(height, p.n), (p.mega_n(), 1)];
+        let c = [(p.rows, width), (height, p.n), (width, 1)];
         vec![
             transfer(self.cols, 0, A_IN, pattern(first(p.k), &a)),
             // A task for every block of k: a descriptor has three dimensions.

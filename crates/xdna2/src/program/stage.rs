@@ -7,7 +7,9 @@ use millrace_npu::Element;
 /// drains together read it, then the block is free. `copies` blocks exist, so with two the next is
 /// filled while the last is drained.
 ///
-/// A stage runs as long as blocks arrive; it has no program of its own.
+/// A stage runs as long as blocks arrive; it has no program of its own. What one fill brings one drain
+/// must be one stretch of both their streams, as a descriptor waits for one lock: the verifier says
+/// where that is not so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Name, unique in the launch.

@@ -51,7 +51,7 @@ fn point(grid: &[u32], mut number: u64) -> Vec<u32> {
 }
 
 /// Whether numbers of blocks of transfers or stages differ between grid points.
-fn transport_varies(flat: &Flat<'_>) -> bool {
+pub(super) fn transport_varies(flat: &Flat<'_>) -> bool {
     let grid = |a: &crate::program::Affine| a.terms.iter().any(|(v, _)| matches!(v, Var::Grid(_)));
     let sizes = |p: &Pattern| p.dims.iter().any(|(size, _)| grid(size));
     let transfers = &flat.launch.transfers;
@@ -149,7 +149,7 @@ pub(super) struct Balance {
 }
 
 /// Family, place and what is found there.
-type Found = Box<(String, String, Finding)>;
+pub(super) type Found = Box<(String, String, Finding)>;
 
 impl Balance {
     fn new(
@@ -217,7 +217,7 @@ fn too_many_blocks() -> Found {
 }
 
 /// Blocks of the channel that a stage end takes or sends for one block of the stage.
-fn end_blocks(flat: &Flat<'_>, stage: &FlatStage<'_>, end: &FlatEnd<'_>, grid: &[u32]) -> u64 {
+pub(super) fn end_blocks(flat: &Flat<'_>, stage: &FlatStage<'_>, end: &FlatEnd<'_>, grid: &[u32]) -> u64 {
     let env = Env {
         grid,
         index: &stage.index,
@@ -230,7 +230,11 @@ fn end_blocks(flat: &Flat<'_>, stage: &FlatStage<'_>, end: &FlatEnd<'_>, grid: &
 }
 
 /// Blocks of each shim channel's tasks.
-fn shim_counts(flat: &Flat<'_>, grid: &[u32], budget: &mut u64) -> Result<Vec<u64>, Found> {
+pub(super) fn shim_counts(
+    flat: &Flat<'_>,
+    grid: &[u32],
+    budget: &mut u64,
+) -> Result<Vec<u64>, Found> {
     let mut counts = vec![0u64; flat.channels.len()];
     for transfer in &flat.transfers {
         let env = Env {

@@ -1,10 +1,11 @@
 //! What each tile has a number of: DMA channels, buffer descriptors, locks, places in task queues.
+//! Descriptors and locks of memory tiles are in [`joins`](super::joins).
 
 use super::Report;
 use super::place::at;
 use super::rule::{Finding, Findings, Rule, group};
 use crate::Machine;
-use crate::program::{Flat, FlatEnd, Link, Port};
+use crate::program::{Flat, Link, Port};
 use std::collections::BTreeMap;
 
 /// Refuses what exceeds a tile's numbers, and reports the most that is used.
@@ -104,8 +105,7 @@ fn dma_channels(flat: &Flat<'_>, machine: &Machine, report: &mut Report, finding
     }
 }
 
-/// Descriptors: one a block of a core end, one a copy of a stage's block and end, one a task in
-/// flight on a shim channel.
+/// Descriptors: one a block of a core end, one a task in flight on a shim channel.
 fn descriptors(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Findings) {
     for (tile, [sends, takes]) in dma_ends(flat) {
         let depth = |ids: &[usize]| {
@@ -136,19 +136,8 @@ fn descriptors(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings
                     findings,
                 );
             }
-            TileAt::Memory(col) => {
-                let copies = |id: usize| -> u64 {
-                    let uses = |ends: &[FlatEnd<'_>]| ends.iter().any(|e| e.channel == id);
-                    let stages = flat.stages.iter().filter(|s| s.col == col);
-                    let stages = stages.filter(|s| uses(&s.fills) || uses(&s.drains));
-                    stages.map(|s| u64::from(s.decl.copies)).sum()
-                };
-                let all: [Vec<u64>; 2] =
-                    [&sends, &takes].map(|ids| ids.iter().map(|&id| copies(id)).collect());
-                let n = all.iter().flatten().sum::<u64>();
-                report.memory_bds = report.memory_bds.max(n);
-                memory_bds(tile, &all, machine, findings);
-            }
+            // Theirs depend on how their stages are cut: see `joins`.
+            TileAt::Memory(_) => {}
         }
     }
 }
@@ -163,49 +152,7 @@ fn too_many_bds(tile: TileAt, n: u64, limit: u64, fix: &str, findings: &mut Find
     }
 }
 
-/// A memory tile's descriptors fall in two banks, for even and for odd channels. Each channel takes
-/// the bank with more left, the largest first: with few distinct sizes that is the best split.
-fn memory_bds(tile: TileAt, needs: &[Vec<u64>; 2], machine: &Machine, findings: &mut Findings) {
-    let limits = &machine.memory;
-    let total: u64 = needs.iter().flatten().sum();
-    let fix = "Hold fewer copies of its stages' blocks";
-    if total > limits.bds.into() {
-        too_many_bds(tile, total, limits.bds.into(), fix, findings);
-        return;
-    }
-    if limits.bds_per_channel >= limits.bds {
-        return;
-    }
-    let mut used = [0u64; 2];
-    for (ids, channels) in needs.iter().zip([limits.mm2s, limits.s2mm]) {
-        let mut sorted = ids.clone();
-        sorted.sort_unstable_by(|a, b| b.cmp(a));
-        let mut left = [channels.div_ceil(2), channels / 2];
-        for need in sorted {
-            let bank = match left {
-                [0, _] => 1,
-                [_, 0] => 0,
-                _ => usize::from(used[1] < used[0]),
-            };
-            left[bank] = left[bank].saturating_sub(1);
-            used[bank] += need;
-        }
-    }
-    let (most, limit) = (used[0].max(used[1]), u64::from(limits.bds_per_channel));
-    if most > limit {
-        let message = format!(
-            "{} buffer descriptors for even and {} for odd channels; each reach {limit}",
-            used[0], used[1]
-        );
-        let finding = Finding::new(Rule::Descriptors, message)
-            .numbers(most, limit)
-            .fix(fix);
-        findings.add("descriptors", tile.to_string(), finding);
-    }
-}
-
-/// Two semaphores (empty, full) a core end and a neighbour channel, and two a part of a stage: as
-/// mlir-aie lowers object FIFOs and their links.
+/// Two semaphores (empty, full) a core end and a neighbour channel, as mlir-aie lowers object FIFOs.
 fn locks(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut Findings) {
     let mut used: BTreeMap<TileAt, u64> = BTreeMap::new();
     let limit = u64::from(machine.lock_value_max);
@@ -238,25 +185,16 @@ fn locks(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut
             );
         }
     }
-    for stage in &flat.stages {
-        let parts = stage.fills.len().max(stage.drains.len()) as u64;
-        *used.entry(TileAt::Memory(stage.col)).or_default() += 2 * parts;
-        let name = &stage.decl.name;
-        value(name, format!("stage {name}"), stage.decl.copies, findings);
-    }
     for (tile, n) in used {
-        let limit = match tile {
-            TileAt::Core(..) => machine.core.locks,
-            _ => machine.memory.locks,
-        };
+        let limit = machine.core.locks;
         report.locks = report.locks.max(n);
         if n > limit.into() {
-            let message = format!("{n} locks of {limit}, two a channel end or part of a stage");
+            let message = format!("{n} locks of {limit}, two a channel end");
             let finding = Finding::new(Rule::Locks, message).numbers(n, limit.into());
             findings.add(
                 "locks",
                 tile.to_string(),
-                finding.fix("Join channels or stages"),
+                finding.fix("Join channels"),
             );
         }
     }

@@ -52,7 +52,7 @@ rules! {
     CoreChannels "XD301" "A core has two DMA channels a direction." "mlir-aie getNumSourceSwitchboxConnections";
     MemoryChannels "XD302" "A memory tile has six DMA channels a direction." "mlir-aie getNumSourceSwitchboxConnections";
     ShimChannels "XD303" "A shim has two DMA channels a direction." "mlir-aie getNumSourceShimMuxConnections; mlir-air details: herds deeper than their shims' channels are illegal";
-    Descriptors "XD304" "A tile has buffer descriptors for all its blocks: 16, or 48 of which a channel reaches 24." "mlir-aie getNumBDs, isBdChannelAccessible";
+    Descriptors "XD304" "A tile has buffer descriptors for all its blocks: 16, or 48 of which a channel reaches 24." "mlir-aie getNumBDs, isBdChannelAccessible; its objectfifo links take one a copy and part";
     TaskQueue "XD305" "At most four tasks are pushed at once on a shim channel." "mlir-aie getDmaTaskQueueDepth; IRON: 8 outstanding hang";
     Dimensions "XD306" "A descriptor has three dimensions, on memory tiles four, on shims an iteration on top." "mlir-aie getBDMaxDims";
     Wrap "XD307" "A dimension's size fits its field, or splits into dimensions that do." "mlir-aie getDmaBdWrapBits: 8 bits, 10 on memory tiles and shims";
@@ -67,9 +67,11 @@ rules! {
     Cascade "XD403" "A cascade goes to the core south or east of it, one in and one out of a core." "AM027; mlir-aie isValidCascade";
     Neighbour "XD404" "Neighbour-shared L1 joins two adjacent cores." "Gemma paper 2.1.2; mlir-aie isLegalMemAffinity";
     Locks "XD405" "A tile has locks for its buffers: 16, memory tiles 64." "mlir-aie getNumLocks; two semaphores a channel end, as its object FIFOs take";
-    LockValue "XD406" "A lock counts to 63, so at most 63 blocks." "mlir-aie getMaxLockValue";
+    LockValue "XD406" "A lock counts to 63: blocks, times the repeats of a drain." "mlir-aie getMaxLockValue; link_repeat_count_test: a repeated drain's locks begin at copies x repeats";
     Routes "XD407" "The stream switches have ports for every channel." "mlir-aie getNumDestSwitchboxConnections";
     LinkEnds "XD408" "Cascades and shared L1 join one core to one core, and no pattern walks them." "AM027: neither passes a DMA";
+    StagePieces "XD409" "A descriptor takes one lock: what a fill brings a drain is one stretch of both, unless a grid point brings one block." "mlir-aie dma_task_lock_count_invalid.mlir, objectfifo link; mlir-air use-lock-race-condition-fix: locks counted over several fills race";
+    StageShared "XD410" "No two drains of a stage send the same element." "mlir-aie: a full lock is taken once";
     OutOfBounds "XD501" "A pattern stays within its slot, stage or block." "the IR's definition";
     WholeBlocks "XD502" "A pattern is a whole number of its channel's blocks." "the IR's definition";
     StageHole "XD503" "A drain reads only what the fills wrote." "the IR's definition";

@@ -5,6 +5,7 @@
 mod alias;
 mod cached;
 mod numbers;
+mod vocab;
 
 use millrace_format::{Checkpoint, Source};
 use millrace_model::Model;

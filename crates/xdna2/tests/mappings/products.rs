@@ -77,6 +77,12 @@ fn gemm_streams_several_products() {
                 check(name, "96x64x64+96", &tiling);
             }
         }
+        // A held for more tiles than two blocks have descriptors: one block, replaced at each step.
+        let held = "tile_m=16,tile_n=8,tile_k_l2=32,tile_k_l1=16,cols=2,rows=1,hold_a=1";
+        check(name, "64x32x80", held);
+        check(name, "64x32x88", held);
+        check(name, "64x32x504", held);
+        assert_eq!(refused(name, "64x32x512", held), Rule::Repeat);
         // Odd numbers of tiles, odd herds, eight products.
         check(
             name,

@@ -120,12 +120,9 @@ impl Plan {
                 ),
             )
         };
-        // Rows of the array are further rows of C, or further columns.
-        let c_walk = if self.n_over_cols {
-            whole(self.rows * tile)
-        } else {
-            pattern(constant(0), &[(tm, tn), (self.rows, tile), (tn, 1)])
-        };
+        // Core by core: a descriptor waits for one core's tile, so the drain cannot alternate between
+        // them. The shim's tasks arrange them.
+        let c_walk = whole(self.rows * tile);
         let [a_col, b_col] = self.columns(machine);
         let a_ends = [end(A_IN, own(), whole(tm * depth)), a_drain];
         let b_ends = [end(B_IN, own(), whole(kl2 * tn)), end(B, own(), b_walk)];
@@ -177,11 +174,13 @@ impl Plan {
             transfers.push(in_loop(n / step, b));
         }
         for (part, &n) in self.n.iter().enumerate() {
-            let (first, dims) = if self.n_over_cols {
-                (tn, [(self.rows * tm, n), (tn, 1)])
+            // Rows of the array are further rows of C, or further columns.
+            let (first, next) = if self.n_over_cols {
+                (tn, tm * n)
             } else {
-                (tm * n, [(tm, n), (self.rows * tn, 1)])
+                (tm * n, tn)
             };
+            let dims = [(self.rows, next), (tm, n), (tn, 1)];
             let at = g(0, self.m_step() * n)
                 .plus(Var::Index(0), int(first))
                 .plus(Var::Loop(0), int(step));

@@ -63,9 +63,9 @@ pub(super) fn check(gemm: &GemmStream, p: &Plan, machine: &Machine) -> Result<()
             format!("{name} = {value}; it is 1, or 2 for ping-pong")
         })?;
     }
-    let (n_tiles, limit) = (p.n_tiles(), u64::from(machine.repeat_max));
+    let (n_tiles, limit) = (p.n_tiles(), u64::from(machine.lock_value_max));
     checks.ensure(!p.hold_a || n_tiles <= limit, Rule::Repeat, || {
-        format!("A is sent {n_tiles} times from L2, a repeat is at most {limit}; set hold_a=0")
+        format!("A is sent {n_tiles} times from L2, a lock counts to {limit}; set hold_a=0")
     })?;
     checks.l1(p.l1_bytes(), machine)?;
     checks.l2(p.l2_bytes(), machine)?;
@@ -278,10 +278,19 @@ fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
     let to_cores = f(p.m / p.m_step() * p.n_tiles() * 2 * p.k);
     // A column's shim may read both.
     let (a, b) = (a_bytes / f(p.a_streams()), b_bytes / f(p.b_streams()));
+    // A core's tile of C is written row by row.
+    let written = c_bytes * cost(2 * p.tn);
+    // A single held block of A is replaced while the cores wait.
+    let n_waits = if p.hold_a && p.a_copies() == 1 {
+        p.m / p.m_step() - 1
+    } else {
+        0
+    };
+    let waits_ns = f(n_waits * 2 * p.tm * p.k) / port;
     let steady_ns = [
         core_ns,
         read / profile.ddr.read_gb_per_s,
-        (read + c_bytes) / profile.ddr.total_gb_per_s,
+        (read + written) / profile.ddr.total_gb_per_s,
         a / port,
         b / port,
         (a + b) / profile.shim.column_read_gb_per_s,
@@ -293,6 +302,7 @@ fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
     let tile = f(p.tm * p.tn);
     let last_ns = tile * per_element * cycle_ns + tile * f(2 * p.rows) / port;
     steady_ns.into_iter().fold(0.0, f64::max)
+        + waits_ns
         + panels / profile.ddr.read_gb_per_s
         + last_ns
         + profile
