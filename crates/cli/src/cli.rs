@@ -3,7 +3,10 @@
 use crate::commands;
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::Ui;
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseIntError};
 
 const ABOUT: &str =
     "Run large language models on this machine: one binary, any GGUF or safetensors file";
@@ -69,6 +72,50 @@ struct Global {
     verbose: bool,
 }
 
+impl Cli {
+    /// Reads a command line.
+    pub(crate) fn from_line(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let mut command = Cli::understanding_negatives();
+        let matches = command.try_get_matches_from_mut(line);
+        let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+        parsed.map_err(|error| reworded(error, &mut command))
+    }
+
+    /// The command line in which `-1` after an option is its value, whether or not the option takes
+    /// such values: it is refused by name then, and not as an unknown option.
+    fn understanding_negatives() -> clap::Command {
+        let negatives = |arg: clap::Arg| match arg.get_action().takes_values() {
+            true if !arg.is_positional() => arg.allow_negative_numbers(true),
+            _ => arg,
+        };
+        Cli::command().mut_subcommands(move |command| command.mut_args(negatives))
+    }
+}
+
+/// The error of a number that cannot be read, in words about the number.
+fn reworded(error: clap::Error, command: &mut clap::Command) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let source = std::error::Error::source(&error);
+    let source = source.and_then(|source| source.downcast_ref::<ParseIntError>());
+    let (Some(option), Some(value), Some(source)) = (
+        text(ContextKind::InvalidArg),
+        text(ContextKind::InvalidValue),
+        source,
+    ) else {
+        return error;
+    };
+    let reason = match source.kind() {
+        _ if value.parse::<f64>().is_ok_and(|number| number < 0.0) => "it must not be negative",
+        IntErrorKind::PosOverflow => "it is too large",
+        _ => "it must be a whole number",
+    };
+    let message = format!("invalid value '{value}' for '{option}': {reason}");
+    command.error(clap::error::ErrorKind::ValueValidation, message)
+}
+
 /// Declares the subcommands once: variant, module, in the order of the help.
 macro_rules! subcommands {
     ($($variant:ident => $module:ident,)*) => {
@@ -117,7 +164,6 @@ subcommands! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn definition_is_consistent() {

@@ -5,7 +5,7 @@
 //! the second half of each chunk is scored. The error is the standard error of the mean negative
 //! log-likelihood, carried over to its exponential.
 
-use crate::engine_args::{CpuArgs, kv_type_parser};
+use crate::engine_args::{warn_beyond_training, CpuArgs, kv_type_parser};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
@@ -85,6 +85,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         kv_type: args.kv_type,
         ..args.cpu.options()
     };
+    warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
     let mut engine = Engine::new(Arc::clone(&model), options)?;
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());

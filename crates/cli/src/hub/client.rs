@@ -305,14 +305,16 @@ pub(super) fn network(url: &str, error: &ureq::Error) -> Trouble {
         ureq::Error::Timeout(_) => "the server does not answer".to_owned(),
         other => other.to_string(),
     };
+    let refused = matches!(error, ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused);
+    if refused || matches!(error, ureq::Error::HostNotFound) {
+        let url = url.to_owned();
+        return Trouble::Final(Error::Unreachable { url, what });
+    }
     let network = Error::Network {
         url: url.to_owned(),
         what,
     };
     match error {
-        ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
-            Trouble::Final(network)
-        }
         ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::Protocol(_) => {
             Trouble::Passing {
                 error: network,

@@ -120,7 +120,7 @@ fn templates_without_an_end_are_stopped() {
         "{% for a in range(90000) %}{% for b in range(90000) %}{{ '' }}{% endfor %}{% endfor %}";
     assert!(matches!(
         render_source(nested, json!({})),
-        Err(Error::Fuel { .. })
+        Err(Error::TemplateLimit { .. })
     ));
     let recursive = "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}";
     assert!(render_source(recursive, json!({})).is_err());
@@ -135,7 +135,7 @@ fn named_templates_are_chosen_by_tools_and_by_name() {
         {"name": "default", "template": "{{ bos_token }}plain"},
         {"name": "tool_use", "template": "tools{{ eos_token }}"},
         {"name": "rag", "template": "rag"}]});
-    let template = ChatTemplate::from_hf(Some(&config), None).unwrap().unwrap();
+    let template = ChatTemplate::from_hf("test", Some(&config), None).unwrap().unwrap();
     assert_eq!(template.names(), ["default", "rag", "tool_use"]);
     let render = |options: &RenderOptions| template.render(&[], options);
     assert_eq!(render(&RenderOptions::default()).unwrap(), "<b>plain");
@@ -155,8 +155,8 @@ fn named_templates_are_chosen_by_tools_and_by_name() {
 
 #[test]
 fn folders_without_a_template_or_with_a_wrong_one() {
-    let from = |config: Value, source| ChatTemplate::from_hf(Some(&config), source);
-    assert!(ChatTemplate::from_hf(None, None).unwrap().is_none());
+    let from = |config: Value, source| ChatTemplate::from_hf("test", Some(&config), source);
+    assert!(ChatTemplate::from_hf("test", None, None).unwrap().is_none());
     assert!(
         from(json!({"chat_template": null}), None)
             .unwrap()
@@ -181,7 +181,7 @@ fn messages_are_json() {
     let message: Message = serde_json::from_str(text).unwrap();
     assert_eq!((message.content.as_str(), message.fields.len()), ("", 2));
     let source = "{{ messages[0].tool_calls[0].id }}{{ messages[0].reasoning_content }}{{ messages[0].thinking }}";
-    let template = ChatTemplate::new(source, None, None).unwrap();
+    let template = ChatTemplate::new("test", source, None, None).unwrap();
     assert_eq!(
         template
             .render(&[message], &RenderOptions::default())
@@ -189,7 +189,7 @@ fn messages_are_json() {
         "1hmhm"
     );
     let parts = json!([{"role": "user", "content": [{"type": "text", "text": "hi"}]}]);
-    let template = ChatTemplate::new("{{ messages[0].content[0].text }}", None, None).unwrap();
+    let template = ChatTemplate::new("test", "{{ messages[0].content[0].text }}", None, None).unwrap();
     assert_eq!(
         template
             .render_json(&parts, &RenderOptions::default())
@@ -236,7 +236,7 @@ fn default_formats() {
             "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello. </s><s>[INST] Bye [/INST]",
         ),
     ] {
-        let template = ChatTemplate::new(kind.source(), Some("<s>"), Some("</s>")).unwrap();
+        let template = ChatTemplate::new("test", kind.source(), Some("<s>"), Some("</s>")).unwrap();
         let options = RenderOptions {
             add_generation_prompt: true,
             ..Default::default()
@@ -248,7 +248,7 @@ fn default_formats() {
         );
         // A vocabulary without such tokens leaves them out.
         assert!(
-            ChatTemplate::new(kind.source(), None, None)
+            ChatTemplate::new("test", kind.source(), None, None)
                 .unwrap()
                 .render(&conversation(), &options)
                 .is_ok()
@@ -293,4 +293,68 @@ fn defaults_follow_the_vocabulary_then_the_family() {
     assert!(ChatTemplate::default_for(&chatml, Some("llama")).is_some());
     assert!(ChatTemplate::default_for(&bare, Some("llama")).is_some());
     assert!(ChatTemplate::default_for(&bare, None).is_none());
+}
+
+/// As deep a nesting as the longest source can hold, in each way a source can nest: the engine
+/// recurses with all of them.
+#[test]
+fn the_deepest_sources_fit_the_stack() {
+    let fill = |start: &str, unit: &str, end: &str| {
+        let n = (MAX_TEMPLATE_BYTES - start.len() - end.len()) / unit.len();
+        format!("{start}{}{end}", unit.repeat(n))
+    };
+    for source in [
+        fill("{{ ", "-", "1 }}"),
+        fill("{{ ", "not ", "a }}"),
+        fill("{{ ", "(", "}}"),
+        fill("{{ ", "[", "}}"),
+        fill("{{ ", "{1:", "}}"),
+        fill("{{ a", ".b", " }}"),
+        fill("{{ a", "[0]", " }}"),
+        fill("{{ a", "()", " }}"),
+        fill("{{ 'a'", "|e", " }}"),
+        fill("{{ a", "~a", " }}"),
+        fill("{{ 1", "+a", " }}"),
+        fill("{{ 2", "**a", " }}"),
+        fill("{{ a", " is a", " }}"),
+        fill("{{ 1", " if a else 1", " }}"),
+        fill("{{ a", " and a", " }}"),
+        fill("", "{%if a%}", ""),
+        fill("{%if a%}", "{%elif a%}", "{%endif%}"),
+        fill("", "{%for a in b%}", ""),
+        fill("", "{%macro a()%}", ""),
+        fill("", "{%filter e%}", ""),
+        fill("", "{%set a%}", ""),
+    ] {
+        let start = &source[..40];
+        let at = std::time::Instant::now();
+        let source = std::env::var("N").map_or(source.clone(), |n| source.chars().take(n.parse().unwrap()).collect::<String>());
+        match render_source(&source, json!({})) {
+            Ok(_) | Err(Error::Template { .. } | Error::Render { .. } | Error::TemplateLimit { .. }) => {}
+            Err(other) => panic!("{start}: {other}"),
+        }
+        println!("{:?} {}", at.elapsed(), start);
+    }
+    let long = "a".repeat(MAX_TEMPLATE_BYTES + 1);
+    let error = ChatTemplate::new("of x.gguf, key", &long, None, None).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("of x.gguf, key") && text.contains("131072"), "{text}");
+}
+
+#[test]
+fn widths_are_bounded() {
+    for source in [
+        "{{ 'a' | indent(9999999999) }}",
+        "{{ 'a' | indent(width=9999999999) }}",
+        "{{ 'a' | indent(1025, true) }}",
+        "{{ '%99999999999d' | format(1) }}",
+        "{{ '%.99999d' | format(1) }}",
+        "{{ '%*d' | format(99999999, 1) }}",
+    ] {
+        let result = render_source(source, json!({}));
+        let is_limit = matches!(result, Err(Error::TemplateLimit { .. }));
+        assert!(is_limit, "{source}: {result:?}");
+    }
+    assert_eq!(render("{{ 'a\nb' | indent(2) }}", json!({})), "a\n  b");
+    assert_eq!(render("{{ '%5d|%.2f' | format(1, 2) }}", json!({})), "    1|2.00");
 }
