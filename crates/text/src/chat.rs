@@ -195,7 +195,7 @@ impl ChatTemplate {
     /// [`Error::Template`] if it does not parse, [`Error::TemplateLimit`] if it is too long.
     pub fn add_named(&mut self, name: &str, source: &str) -> Result<(), Error> {
         // Before it is copied and sent anywhere.
-        job::check_length(source).map_err(|reason| Error::TemplateLimit {
+        job::check(source).map_err(|reason| Error::TemplateLimit {
             name: self.origin.clone(),
             reason,
         })?;

@@ -73,9 +73,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if available == 0 {
         let n = tokens.len();
         let message = format!("the text has {n} tokens: fewer than one chunk of {n_ctx}");
-        return Err(
-            Failure::usage(message).hint(format!("give a longer text, or `-c {}`", (n / 2).max(4)))
-        );
+        let hint = match n / 2 {
+            0..4 => "give a longer text".to_owned(),
+            half => format!("give a longer text, or `-c {half}`"),
+        };
+        return Err(Failure::usage(message).hint(hint));
     }
     let n_chunks = args
         .chunks

@@ -217,7 +217,9 @@ fn explain(name: &str, error: &minijinja::Error) -> Reply {
         if let Some(Refusal(message)) = cause.downcast_ref() {
             return Reply::Refused(message.clone());
         }
-        if let Some(TooLarge(reason)) = cause.downcast_ref() {
+        let written = cause.downcast_ref::<std::io::Error>();
+        let written = written.and_then(|error| error.get_ref()?.downcast_ref());
+        if let Some(TooLarge(reason)) = cause.downcast_ref().or(written) {
             return Reply::Limit(reason.clone());
         }
         let engine = cause.downcast_ref::<minijinja::Error>();

@@ -7,20 +7,24 @@
 //! A program that reads files of strangers therefore has jobs done in another process, whose
 //! memory and time the system limits ([`render_templates_with`]).
 
-use super::environment;
+use super::{environment, generation};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::OnceLock;
 
 /// Bytes of source that a template may have. The longest in use have about 20,000.
-pub const MAX_TEMPLATE_BYTES: usize = 128 << 10;
+pub const MAX_TEMPLATE_BYTES: usize = 64 << 10;
+
+/// Characters that one tag of a template may have, texts in quotes and blanks left out: the
+/// compiler takes time that grows with the square of it. Long ones in use have some hundreds.
+const MAX_TAG_CHARS: usize = 4096;
 
 /// Stack a job gets beside what its source may need.
 const STACK_BYTES: usize = 16 << 20;
 
 /// Stack that a byte of source may need: nesting that grows by a level a byte, such as a row of
-/// minus signs, through all of the engine's passes. Measured at about 1,100 without optimisation.
+/// minus signs or of blocks, through all of the engine's passes. A test nests as deep as it goes.
 const STACK_BYTES_PER_SOURCE_BYTE: usize = 3 << 10;
 
 /// Templates to compile, and one of them to render.
@@ -102,7 +106,7 @@ impl TemplateJob {
 
     fn on_thread(&self) -> Result<Reply, String> {
         for (_, source) in &self.templates {
-            check_length(source)?;
+            check(source)?;
         }
         let longest = self.templates.iter().map(|(_, source)| source.len()).max();
         let stack_bytes = STACK_BYTES + longest.unwrap_or(0) * STACK_BYTES_PER_SOURCE_BYTE;
@@ -119,15 +123,21 @@ impl TemplateJob {
     }
 }
 
-/// Refuses a source that is too long.
-pub(super) fn check_length(source: &str) -> Result<(), String> {
+/// Refuses a source that is too long, in all or in one tag.
+pub(super) fn check(source: &str) -> Result<(), String> {
     let n = source.len();
-    if n <= MAX_TEMPLATE_BYTES {
-        return Ok(());
+    if n > MAX_TEMPLATE_BYTES {
+        return Err(format!(
+            "it is {n} bytes long, and at most {MAX_TEMPLATE_BYTES} are read"
+        ));
     }
-    Err(format!(
-        "it is {n} bytes long, and at most {MAX_TEMPLATE_BYTES} are read"
-    ))
+    let n = generation::longest_tag(source);
+    if n > MAX_TAG_CHARS {
+        return Err(format!(
+            "one of its tags has {n} characters outside of texts, and at most {MAX_TAG_CHARS} are read"
+        ));
+    }
+    Ok(())
 }
 
 static ELSEWHERE: OnceLock<fn(&TemplateJob) -> TemplateReply> = OnceLock::new();

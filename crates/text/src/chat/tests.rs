@@ -126,7 +126,7 @@ fn templates_without_an_end_are_stopped() {
     assert!(render_source(recursive, json!({})).is_err());
     let long = "{% for a in range(90000) %}{{ 'x' * 90000 }}{% endfor %}";
     let error = render_source(long, json!({})).unwrap_err();
-    assert!(matches!(error, Error::Render { .. }), "{error}");
+    assert!(matches!(error, Error::TemplateLimit { .. }), "{error}");
 }
 
 #[test]
@@ -295,50 +295,62 @@ fn defaults_follow_the_vocabulary_then_the_family() {
     assert!(ChatTemplate::default_for(&bare, None).is_none());
 }
 
-/// As deep a nesting as the longest source can hold, in each way a source can nest: the engine
-/// recurses with all of them.
+/// As deep a nesting as sources can hold, in each way a source can nest: the engine recurses with
+/// all of them.
 #[test]
 fn the_deepest_sources_fit_the_stack() {
-    let fill = |start: &str, unit: &str, end: &str| {
-        let n = (MAX_TEMPLATE_BYTES - start.len() - end.len()) / unit.len();
-        format!("{start}{}{end}", unit.repeat(n))
-    };
-    for source in [
-        fill("{{ ", "-", "1 }}"),
-        fill("{{ ", "not ", "a }}"),
-        fill("{{ ", "(", "}}"),
-        fill("{{ ", "[", "}}"),
-        fill("{{ ", "{1:", "}}"),
-        fill("{{ a", ".b", " }}"),
-        fill("{{ a", "[0]", " }}"),
-        fill("{{ a", "()", " }}"),
-        fill("{{ 'a'", "|e", " }}"),
-        fill("{{ a", "~a", " }}"),
-        fill("{{ 1", "+a", " }}"),
-        fill("{{ 2", "**a", " }}"),
-        fill("{{ a", " is a", " }}"),
-        fill("{{ 1", " if a else 1", " }}"),
-        fill("{{ a", " and a", " }}"),
-        fill("", "{%if a%}", ""),
-        fill("{%if a%}", "{%elif a%}", "{%endif%}"),
-        fill("", "{%for a in b%}", ""),
-        fill("", "{%macro a()%}", ""),
-        fill("", "{%filter e%}", ""),
-        fill("", "{%set a%}", ""),
-    ] {
-        let start = &source[..40];
-        let at = std::time::Instant::now();
-        let source = std::env::var("N").map_or(source.clone(), |n| source.chars().take(n.parse().unwrap()).collect::<String>());
-        match render_source(&source, json!({})) {
-            Ok(_) | Err(Error::Template { .. } | Error::Render { .. } | Error::TemplateLimit { .. }) => {}
-            Err(other) => panic!("{start}: {other}"),
+    let expressions = [
+        ("", "-", "1"),
+        ("", "not ", "a"),
+        ("", "(", ""),
+        ("", "[", ""),
+        ("", "{1:", ""),
+        ("a", ".b", ""),
+        ("a", "[0]", ""),
+        ("a", "()", ""),
+        ("'a'", "|e", ""),
+        ("a", "~a", ""),
+        ("1", "+a", ""),
+        ("2", "**a", ""),
+        ("a", " is a", ""),
+        ("1", " if a else 1", ""),
+        ("a", " and a", ""),
+    ];
+    for (start, unit, end) in expressions {
+        let of = |chars: usize| {
+            let n = (chars - 10) / unit.replace(' ', "").len();
+            format!("{{{{ {start}{}{end} }}}}", unit.repeat(n))
+        };
+        match render_source(&of(4096), json!({})) {
+            Ok(_) | Err(Error::Template { .. } | Error::Render { .. }) => {}
+            Err(other) => panic!("{unit}: {other}"),
         }
-        println!("{:?} {}", at.elapsed(), start);
+        let longer = render_source(&of(4200), json!({}));
+        assert!(matches!(longer, Err(Error::TemplateLimit { .. })), "{unit}");
+    }
+    for (unit, end) in [
+        ("{%if a%}", "{%endif%}"),
+        ("{%for a in b%}", "{%endfor%}"),
+        ("{%macro a()%}", "{%endmacro%}"),
+        ("{%filter e%}", "{%endfilter%}"),
+        ("{%set a%}", "{%endset%}"),
+        ("{%with%}", "{%endwith%}"),
+        ("{%if a%}{%elif a%}", ""),
+    ] {
+        let n = MAX_TEMPLATE_BYTES / (unit.len() + end.len());
+        let closed = unit.repeat(n) + &end.repeat(n);
+        let open = unit.repeat(MAX_TEMPLATE_BYTES / unit.len());
+        for source in [closed, open] {
+            match render_source(&source, json!({})) {
+                Ok(_) | Err(Error::Template { .. } | Error::Render { .. }) => {}
+                Err(other) => panic!("{unit}: {other}"),
+            }
+        }
     }
     let long = "a".repeat(MAX_TEMPLATE_BYTES + 1);
     let error = ChatTemplate::new("of x.gguf, key", &long, None, None).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("of x.gguf, key") && text.contains("131072"), "{text}");
+    assert!(text.contains("of x.gguf, key") && text.contains("65537"), "{text}");
 }
 
 #[test]
