@@ -129,7 +129,10 @@ fn number_reason(value: &str, source: &(dyn std::error::Error + 'static)) -> Opt
     // clap's own ranges: `0 is not in 1..=4294967295`, or half open.
     let text = source.to_string();
     let (least, most) = text.split_once(" is not in ")?.1.split_once("..")?;
-    let limit = most.trim_start_matches('=').parse::<u64>().unwrap_or(u64::MAX);
+    let limit = most
+        .trim_start_matches('=')
+        .parse::<u64>()
+        .unwrap_or(u64::MAX);
     // A bound that only the type sets says nothing but "too large".
     let by_type = limit >= u64::from(u32::MAX);
     let too_large = by_type && !is_negative && value.len() >= most.trim_start_matches('=').len();
@@ -242,14 +245,20 @@ mod tests {
         let mut n = 0;
         for command in Cli::command().get_subcommands() {
             let helps = [command.get_after_help(), command.get_after_long_help()];
-            let text: String = helps.iter().flatten().map(|help| format!("{help}\n")).collect();
+            let text: String = helps
+                .iter()
+                .flatten()
+                .map(|help| format!("{help}\n"))
+                .collect();
             let lines = text.lines().filter(|line| line.starts_with("  "));
             for line in lines.filter_map(|line| line.find("millrace ").map(|at| &line[at..])) {
                 if line.contains('`') {
                     continue;
                 }
                 let words = words(line);
-                let end = words.iter().position(|word| [">", "|"].contains(&word.as_str()));
+                let end = words
+                    .iter()
+                    .position(|word| [">", "|"].contains(&word.as_str()));
                 let words = words[..end.unwrap_or(words.len())].iter();
                 let words = words.map(|word| if word == "-pg" { "--pg" } else { word });
                 if let Err(error) = Cli::from_line(words.map(OsString::from)) {
@@ -264,9 +273,15 @@ mod tests {
     #[test]
     fn errors_of_numbers_are_about_the_number() {
         for (line, reason) in [
-            ("millrace run m x --ctx -1", "'--ctx <TOKENS>': it must not be negative"),
+            (
+                "millrace run m x --ctx -1",
+                "'--ctx <TOKENS>': it must not be negative",
+            ),
             ("millrace run m x --ctx 1e3", "it must be a whole number"),
-            ("millrace run m x --ctx 99999999999999999999", "it is too large"),
+            (
+                "millrace run m x --ctx 99999999999999999999",
+                "it is too large",
+            ),
             ("millrace run m x --top-p few", "it must be a number"),
             ("millrace run m x -n -2", "it must be at least -1"),
             ("millrace info m --ctx 0", "it must be at least 1"),

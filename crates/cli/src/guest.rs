@@ -8,6 +8,7 @@
 use millrace_text::{TemplateJob, TemplateReply};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -16,10 +17,10 @@ use std::time::{Duration, Instant};
 const ARGUMENT: &str = "__render-chat-template";
 
 /// Memory that the process may take, program and stack included.
-const MEMORY_BYTES: u64 = 1 << 30;
+const MEMORY_BYTES: u64 = 768 << 20;
 
 /// The longest it may take. Real templates take milliseconds.
-const TIME: Duration = Duration::from_secs(10);
+const TIME: Duration = Duration::from_secs(5);
 
 /// The longest reply that is read: a prompt within the engine's own bound, as JSON.
 const REPLY_BYTES: u64 = 256 << 20;
@@ -88,7 +89,7 @@ fn render(job: &TemplateJob) -> TemplateReply {
 
 fn in_process(job: &TemplateJob) -> io::Result<TemplateReply> {
     let request = serde_json::to_vec(job)?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(this_program()?);
     command
         .arg(ARGUMENT)
         .stdin(Stdio::piped())
@@ -128,6 +129,16 @@ fn in_process(job: &TemplateJob) -> io::Result<TemplateReply> {
     Ok(TemplateReply::limit(why(child, start.elapsed())?))
 }
 
+/// The file of this program.
+fn this_program() -> io::Result<PathBuf> {
+    // Where there is this link, it holds even if a newer program has taken the file's name.
+    let link = PathBuf::from("/proc/self/exe");
+    match link.exists() {
+        true => Ok(link),
+        false => std::env::current_exe(),
+    }
+}
+
 /// Why a process ended without a reply, by what the system or the program's last words say.
 fn why(mut child: Child, after: Duration) -> io::Result<String> {
     let mut words = String::new();
@@ -138,14 +149,16 @@ fn why(mut child: Child, after: Duration) -> io::Result<String> {
     let _ = child.kill();
     let status = child.wait()?;
     let mib = MEMORY_BYTES >> 20;
-    Ok(if words.contains("memory allocation") || words.contains("capacity overflow") {
-        format!("it asks for more than the {mib} MiB of memory that a template gets")
-    } else if words.contains("overflowed its stack") {
-        "the values it makes nest too deeply".to_owned()
-    } else if after + Duration::from_secs(1) >= TIME {
-        format!("it was stopped after {} s", TIME.as_secs())
-    } else {
-        let last = words.lines().last().unwrap_or_default();
-        format!("the process that renders it ended without a result ({status}) {last}")
-    })
+    Ok(
+        if words.contains("memory allocation") || words.contains("capacity overflow") {
+            format!("it asks for more than the {mib} MiB of memory that a template gets")
+        } else if words.contains("overflowed its stack") {
+            "the values it makes nest too deeply".to_owned()
+        } else if after + Duration::from_secs(1) >= TIME {
+            format!("it was stopped after {} s", TIME.as_secs())
+        } else {
+            let last = words.lines().last().unwrap_or_default();
+            format!("the process that renders it ended without a result ({status}) {last}")
+        },
+    )
 }

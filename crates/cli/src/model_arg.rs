@@ -43,7 +43,17 @@ impl ModelArgs {
 
     /// Opens the model to run it.
     pub(crate) fn load(&self, ui: Ui) -> Outcome<Arc<LoadedModel>> {
-        Ok(Arc::new(LoadedModel::from_checkpoint(self.open(ui)?)?))
+        let checkpoint = self.open(ui)?;
+        if checkpoint.tensors().is_empty() {
+            let message = format!(
+                "{} holds no weights, only what is said of them",
+                checkpoint.name()
+            );
+            return Err(Failure::bad_input(message).hint(
+                "running takes the model's own file; `millrace tokenize` reads a vocabulary alone",
+            ));
+        }
+        Ok(Arc::new(LoadedModel::from_checkpoint(checkpoint)?))
     }
 
     /// Only the tokenizer: no weights are needed, and the architecture may be any.

@@ -129,7 +129,9 @@ impl Drop for AtomicFile {
 /// The temporary files of this process.
 fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     static FILES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    FILES.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    FILES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Removes every file that was started and not committed, for a process about to be ended without

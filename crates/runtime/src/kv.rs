@@ -120,7 +120,9 @@ impl KvCache {
     /// Bytes of address space that [`KvCache::new`] would take; saturates. Allocates nothing.
     pub(crate) fn bytes_of(graph: &Graph, sizes: KvSizes) -> Result<usize, Error> {
         let (_, slabs) = KvCache::plan(graph, sizes)?;
-        let both = slabs.iter().map(|(_, slab_bytes)| slab_bytes.saturating_mul(2));
+        let both = slabs
+            .iter()
+            .map(|(_, slab_bytes)| slab_bytes.saturating_mul(2));
         Ok(both.fold(0, usize::saturating_add))
     }
 

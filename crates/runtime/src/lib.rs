@@ -22,7 +22,7 @@ pub mod npu;
 mod plan;
 pub mod sampling;
 
-pub use engine::{EngineMemory, BatchItem, Engine, EngineOptions, LogitsFor, StepOutput};
+pub use engine::{BatchItem, Engine, EngineMemory, EngineOptions, LogitsFor, StepOutput};
 pub use error::Error;
 pub use generate::{Event, Finish, GenerateParams, Generation, Session, Timings, generate};
 pub use kv::{PAGE_TOKENS, SeqId};

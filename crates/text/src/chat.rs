@@ -222,7 +222,11 @@ impl ChatTemplate {
 
     /// The names of the templates, `default` among them as a rule.
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<_> = self.templates.iter().map(|(name, _)| name.as_str()).collect();
+        let mut names: Vec<_> = self
+            .templates
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
         names.sort_unstable();
         names
     }

@@ -80,7 +80,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SLOT=FILE", requires = "program")]
     input: Vec<SlotFile>,
     /// Write a slot of that program to a file, in the same form. May be repeated
-    #[arg(long, value_name = "SLOT=FILE", requires = "program", conflicts_with = "time_only")]
+    #[arg(
+        long,
+        value_name = "SLOT=FILE",
+        requires = "program",
+        conflicts_with = "time_only"
+    )]
     output: Vec<SlotFile>,
     #[command(flatten)]
     cpu: CpuArgs,

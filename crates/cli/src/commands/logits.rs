@@ -1,6 +1,6 @@
 //! `millrace logits`: a model's raw numbers, as a safetensors file.
 
-use crate::engine_args::{warn_beyond_training, ContextArgs, CpuArgs};
+use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};

@@ -5,7 +5,7 @@
 //! the second half of each chunk is scored. The error is the standard error of the mean negative
 //! log-likelihood, carried over to its exponential.
 
-use crate::engine_args::{warn_beyond_training, CpuArgs, kv_type_parser};
+use crate::engine_args::{CpuArgs, kv_type_parser, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;

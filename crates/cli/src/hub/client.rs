@@ -314,7 +314,8 @@ pub(super) fn network(url: &str, error: &ureq::Error) -> Trouble {
         ureq::Error::Timeout(_) => "the server does not answer".to_owned(),
         other => other.to_string(),
     };
-    let refused = matches!(error, ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused);
+    let refused =
+        matches!(error, ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused);
     if refused || unresolved {
         let url = url.to_owned();
         return Trouble::Final(Error::Unreachable { url, what });

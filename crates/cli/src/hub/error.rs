@@ -140,7 +140,8 @@ impl Error {
                 "the hub limits how often you may ask; wait a little, or set HF_TOKEN".into()
             }
             Error::Status { .. } | Error::Network { .. } => {
-                "run the command again: what was downloaded is kept, and it goes on from there".into()
+                "run the command again: what was downloaded is kept, and it goes on from there"
+                    .into()
             }
             Error::Unreachable { .. } => "check the network connection and HF_ENDPOINT, if it is \
                                           set; `--offline` uses what is in the cache"

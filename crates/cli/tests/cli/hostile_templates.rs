@@ -29,26 +29,26 @@ fn doubling(start: &str, step: &str) -> String {
 
 /// What a template might do, and what the error says of it; nothing if it may end well.
 fn hostile() -> Vec<(&'static str, String, &'static str)> {
-    let memory = "memory";
+    let (memory, refused) = ("memory", "chat template of");
     vec![
         ("indent", "{{ 'a' | indent(9999999999) }}".into(), "9999999999"),
         ("format", "{{ '%99999999999d' | format(1) }}".into(), "1024"),
         ("text doubled by ~", doubling("'ab'", "ns.s ~ ns.s"), memory),
         ("text doubled by +", doubling("'ab'", "ns.s + ns.s"), memory),
-        ("text doubled by join", doubling("'ab'", "[ns.s, ns.s] | join"), memory),
-        ("text doubled by replace", doubling("'aa'", "ns.s | replace('a', 'aa')"), memory),
+        ("text doubled by join", doubling("'ab'", "[ns.s, ns.s] | join"), refused),
+        ("text doubled by replace", doubling("'aa'", "ns.s | replace('a', 'aa')"), refused),
         ("text repeated into a list", "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 90000000 ~ i] %}{% endfor %}".into(), memory),
         ("folded constants", "{{ 'x' * 99999999 }}".repeat(60), ""),
         ("a text without an end", "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}".into(), "bytes"),
         ("loops without an end", "{% for a in range(90000) %}{% for b in range(90000) %}{{ '' }}{% endfor %}{% endfor %}".into(), "steps"),
         ("captured output doubled", format!("{{% set x0 %}}ab{{% endset %}}{}", (0..40).map(|i| format!("{{% set x{} %}}{{{{ x{i} }}}}{{{{ x{i} }}}}{{% endset %}}", i + 1)).collect::<String>()), ""),
-        ("a list in itself", doubling("[1]", "[ns.s, ns.s]").replace("length", "tojson"), ""),
+        ("a list in itself", doubling("[1]", "[ns.s, ns.s]").replace("length", "tojson"), refused),
         ("a deep value", "{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}".into(), ""),
-        ("minus signs", format!("{{{{ {}1 }}}}", "-".repeat(20_000)), ""),
-        ("fields of fields", format!("{{{{ a{} }}}}", ".b".repeat(33_000)), ""),
-        ("negations", format!("{{{{ {}1 }}}}", "not ".repeat(20_000)), ""),
-        ("blocks in blocks", "{%if a%}".repeat(16_000), ""),
-        ("macros in macros", "{%macro a()%}".repeat(9_000), ""),
+        ("minus signs", format!("{{{{ {}1 }}}}", "-".repeat(20_000)), "20005 characters"),
+        ("fields of fields", format!("{{{{ a{} }}}}", ".b".repeat(33_000)), "66007 bytes"),
+        ("negations", format!("{{{{ {}1 }}}}", "not ".repeat(15_000)), "characters"),
+        ("blocks in blocks", "{%if a%}".repeat(8_000), refused),
+        ("macros in macros", "{%macro a()%}".repeat(5_000), refused),
         ("a macro of itself", "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}".into(), "recursion"),
         ("too long", "x".repeat(200_000), "200000 bytes"),
     ]
@@ -58,7 +58,10 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
 fn chat(home: &Path, model: &str) -> (i32, String, u64) {
     let mut command = millrace(home);
     command.args(["run", model, "--chat", "Hello", "-n", "1", "--greedy"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = command.spawn().expect("the binary starts");
     let id = child.id();
     let watch = std::thread::spawn(move || {
@@ -74,7 +77,11 @@ fn chat(home: &Path, model: &str) -> (i32, String, u64) {
         most
     });
     let finished = finished(child.wait_with_output().expect("it ends"));
-    (finished.code, finished.stderr, watch.join().expect("watched"))
+    (
+        finished.code,
+        finished.stderr,
+        watch.join().expect("watched"),
+    )
 }
 
 /// Resident bytes of a process; none once it has ended, or where the system does not tell.
@@ -96,10 +103,13 @@ fn templates_of_strangers_are_bounded() {
         if code == BAD_INPUT {
             let stderr = stderr.replace('\n', " ");
             assert!(stderr.contains("chat_template.jinja"), "{what}: {stderr}");
-            assert!(stderr.contains(mentions), "{what}: no `{mentions}` in {stderr}");
+            assert!(
+                stderr.contains(mentions),
+                "{what}: no `{mentions}` in {stderr}"
+            );
         }
-        // One process may take 1 GiB, program and all; the other holds the model and the source.
-        assert!(most < 1200 << 20, "{what}: {most} bytes");
+        // One process may take 768 MiB, program and all; the other holds the model and the source.
+        assert!(most < 1000 << 20, "{what}: {most} bytes");
         println!("{what}: code {code}, {} MiB", most >> 20);
     }
 }
@@ -110,7 +120,10 @@ fn the_error_names_the_place_of_the_template() {
     let config = serde_json::json!({ "chat_template": hostile }).to_string();
     let home = with_template("tokenizer_config.json", &config);
     let (code, stderr, _) = chat(home.path(), ".");
-    assert!(code == BAD_INPUT && stderr.contains("tokenizer_config.json"), "{stderr}");
+    assert!(
+        code == BAD_INPUT && stderr.contains("tokenizer_config.json"),
+        "{stderr}"
+    );
 
     let folder = with_template("chat_template.jinja", &hostile);
     let mut quantize = millrace(folder.path());

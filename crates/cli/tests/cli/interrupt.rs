@@ -16,13 +16,17 @@ fn is_watching(id: u32) -> bool {
 }
 
 fn interrupt(child: &Child) {
-    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let status = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
     assert!(status.expect("kill starts").success());
 }
 
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("the folder").flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     names
 }
@@ -50,18 +54,32 @@ fn every_long_command_stops() {
     ];
     for line in lines {
         let home = tempdir().expect("a temporary folder");
-        fs::write(home.path().join("long.txt"), "Once upon a time there was a cat. ".repeat(4000)).expect("write");
+        fs::write(
+            home.path().join("long.txt"),
+            "Once upon a time there was a cat. ".repeat(4000),
+        )
+        .expect("write");
         let mut command = millrace(home.path());
         let line = match line.starts_with("logits") {
             // As long a text as the option may have.
-            true => line.replace("--text-file long.txt", &format!("--tokens {} --ctx 30000", vec!["5"; 30_000].join(","))),
+            true => line.replace(
+                "--text-file long.txt",
+                &format!("--tokens {} --ctx 30000", vec!["5"; 30_000].join(",")),
+            ),
             false => line.to_owned(),
         };
-        command.args(line.split(' ')).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(line.split(' '))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let child = command.spawn().expect("the binary starts");
         let start = Instant::now();
         while !is_watching(child.id()) {
-            assert!(start.elapsed() < Duration::from_secs(60), "{line} does not start");
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "{line} does not start"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
         // Into the work.
@@ -69,9 +87,21 @@ fn every_long_command_stops() {
         interrupt(&child);
         let finished = finished(child.wait_with_output().expect("it ends"));
         let line: String = line.chars().take(60).collect();
-        assert_eq!(finished.code, INTERRUPTED, "{line}: {}{}", finished.stdout, finished.stderr);
-        assert!(!finished.stderr.contains("error:"), "{line}: {}", finished.stderr);
+        assert_eq!(
+            finished.code, INTERRUPTED,
+            "{line}: {}{}",
+            finished.stdout, finished.stderr
+        );
+        assert!(
+            !finished.stderr.contains("error:"),
+            "{line}: {}",
+            finished.stderr
+        );
         let left = files(home.path());
-        assert!(left.iter().all(|name| name == "long.txt" || name == ".cache"), "{line}: {left:?}");
+        assert!(
+            left.iter()
+                .all(|name| name == "long.txt" || name == ".cache"),
+            "{line}: {left:?}"
+        );
     }
 }

@@ -42,7 +42,8 @@ fn the_number_of_tokens_is_a_maximum() {
     let none = run(&["-n", "0"]);
     assert!(none.json()["timings"]["tokens_per_s"].is_null());
     assert!(!none.stderr.contains("tok/s"), "{}", none.stderr);
-    finish(&mut command(&home, &["run", model, "x", "-n", "-2"])).expect_error(USAGE, &["-2", "-n"]);
+    finish(&mut command(&home, &["run", model, "x", "-n", "-2"]))
+        .expect_error(USAGE, &["-2", "--max-tokens", "at least -1"]);
 }
 
 #[test]
@@ -50,7 +51,9 @@ fn a_context_beyond_the_training_is_told() {
     let home = home();
     let model = text(models::gguf());
     let trained = finish(&mut command(&home, &["info", model, "--json"])).json();
-    let trained = trained["config"]["context_length"].as_u64().expect("a number");
+    let trained = trained["config"]["context_length"]
+        .as_u64()
+        .expect("a number");
     let beyond = (trained * 2).to_string();
     let warns = |options: &[&str]| {
         let mut run = command(&home, &["run", model, "x"]);
@@ -71,20 +74,33 @@ fn negative_numbers_are_refused_by_name() {
         (vec!["run", model, "x", "--threads", "-4"], "--threads"),
         (vec!["run", model, "x", "--top-k", "-1"], "--top-k"),
         (vec!["run", model, "x", "--top-p", "-0.5"], "top-p"),
-        (vec!["run", model, "x", "--temperature", "-1"], "temperature"),
+        (
+            vec!["run", model, "x", "--temperature", "-1"],
+            "temperature",
+        ),
         (vec!["run", model, "x", "--seed", "-1"], "--seed"),
         (vec!["bench", model, "-p", "-1"], "--n-prompt"),
         (vec!["bench", model, "-r", "-1"], "--repetitions"),
         (vec!["perplexity", model, "x.txt", "-c", "-1"], "--ctx"),
-        (vec!["perplexity", model, "x.txt", "--chunks", "-1"], "--chunks"),
+        (
+            vec!["perplexity", model, "x.txt", "--chunks", "-1"],
+            "--chunks",
+        ),
         (vec!["info", model, "-c", "-1"], "--ctx"),
         (vec!["kernel", "add", "256", "--seed", "-1"], "--seed"),
-        (vec!["run", model, "x", "-c", "99999999999999999999999"], "--ctx"),
+        (
+            vec!["run", model, "x", "-c", "99999999999999999999999"],
+            "--ctx",
+        ),
         (vec!["run", model, "x", "-c", "many"], "--ctx"),
     ] {
         let finished = finish(&mut command(&home, &line)).expect_error(USAGE, &[option]);
         for riddle in ["invalid digit", "unexpected argument", "fit in target"] {
-            assert!(!finished.stderr.contains(riddle), "{line:?}: {}", finished.stderr);
+            assert!(
+                !finished.stderr.contains(riddle),
+                "{line:?}: {}",
+                finished.stderr
+            );
         }
     }
 }
@@ -103,14 +119,20 @@ fn info_computes_the_memory_of_any_context() {
     // With no address space to spare beside the program's own.
     let limited = |arguments: &str| {
         let script = format!("ulimit -v 2000000; exec \"$MILLRACE\" info . --json {arguments}");
-        finish(&mut crate::run::shell(home.path(), &script)).expect(OK).json()
+        finish(&mut crate::run::shell(home.path(), &script))
+            .expect(OK)
+            .json()
     };
     let memory = limited("")["memory"].clone();
     let per_token = memory["kv_bytes"].as_u64().expect("bytes") / 8192;
     let usable = memory["usable_bytes"].as_u64().expect("bytes");
     let most = memory["max_ctx"].as_u64().expect("tokens");
     let expected = usable / per_token;
-    assert!(most > expected / 2 && most <= expected, "{most} of {expected}");
+    // The cache is a page longer than the context.
+    assert!(
+        most.abs_diff(expected) < expected / 20,
+        "{most}, about {expected}"
+    );
     let long = limited("-c 2147483647")["memory"].clone();
     assert!(long["kv_bytes"].as_u64().expect("bytes") > per_token << 30);
 }
@@ -119,9 +141,12 @@ fn info_computes_the_memory_of_any_context() {
 fn a_tokenizer_needs_no_model() {
     let home = home();
     let folder = models::folder();
-    let expected = finish(&mut command(&home, &["tokenize", text(folder), "Hello", "--ids"]))
-        .expect(OK)
-        .stdout;
+    let expected = finish(&mut command(
+        &home,
+        &["tokenize", text(folder), "Hello", "--ids"],
+    ))
+    .expect(OK)
+    .stdout;
     let alone = home.path().join("alone");
     fs::create_dir(&alone).expect("folder");
     fs::copy(folder.join("tokenizer.json"), alone.join("tokenizer.json")).expect("copy");
@@ -130,7 +155,8 @@ fn a_tokenizer_needs_no_model() {
         assert_eq!(ids.stdout, expected, "{name}");
     }
     fs::create_dir(home.path().join("empty")).expect("folder");
-    finish(&mut command(&home, &["tokenize", "empty", "Hello"])).expect_error(BAD_INPUT, &["empty"]);
+    finish(&mut command(&home, &["tokenize", "empty", "Hello"]))
+        .expect_error(BAD_INPUT, &["empty"]);
 }
 
 #[test]
@@ -138,22 +164,45 @@ fn a_vocabulary_of_any_architecture_without_weights() {
     use millrace_format::gguf::{Array, Metadata, Value, Writer};
     let home = home();
     let mut metadata = Metadata::new();
-    let strings = |texts: &[&str]| Value::Array(Array::Str(texts.iter().map(|t| (*t).into()).collect()));
+    let strings =
+        |texts: &[&str]| Value::Array(Array::Str(texts.iter().map(|t| (*t).into()).collect()));
     metadata.insert("general.architecture", Value::Str("mamba".into()));
     metadata.insert("tokenizer.ggml.model", Value::Str("gpt2".into()));
     metadata.insert("tokenizer.ggml.pre", Value::Str("gpt-2".into()));
     metadata.insert("tokenizer.ggml.tokens", strings(&["a", "b", "ab"]));
-    metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![1, 1, 1])));
+    metadata.insert(
+        "tokenizer.ggml.token_type",
+        Value::Array(Array::I32(vec![1, 1, 1])),
+    );
     metadata.insert("tokenizer.ggml.merges", strings(&["a b"]));
     let writer = Writer::create(&home.path().join("vocab.gguf"), &metadata, &[]);
     writer.expect("create").commit().expect("commit");
-    let ids = finish(&mut command(&home, &["tokenize", "vocab.gguf", "abab", "--ids"])).expect(OK);
+    let ids = finish(&mut command(
+        &home,
+        &["tokenize", "vocab.gguf", "abab", "--ids"],
+    ))
+    .expect(OK);
     assert_eq!(ids.stdout, "2,2\n");
+    finish(&mut command(&home, &["run", "vocab.gguf", "x"]))
+        .expect_error(BAD_INPUT, &["vocab.gguf holds no weights", "tokenize"]);
+    let info = finish(&mut command(&home, &["info", "vocab.gguf"]))
+        .expect(OK)
+        .stdout;
+    let why = info
+        .lines()
+        .find(|line| line.contains("runs here"))
+        .expect("the line");
+    assert!(
+        why.contains("no weights") && !why.contains("vocab.gguf"),
+        "{why}"
+    );
 }
 
 /// bf16 little-endian.
 fn bf16(values: impl Iterator<Item = f32>) -> Vec<u8> {
-    values.flat_map(|value| value.to_le_bytes()[2..].to_vec()).collect()
+    values
+        .flat_map(|value| value.to_le_bytes()[2..].to_vec())
+        .collect()
 }
 
 #[test]
@@ -164,20 +213,48 @@ fn a_program_from_a_file_computes() {
     let line = ["kernel", "--program", "add.tile"];
     let wrong = finish(command(&home, &line).args(["--input", "nothing=x.bin"]));
     let wrong = wrong.expect_error(USAGE, &["no slot `nothing`", "8192 bytes"]);
-    let slots: Vec<String> = wrong.stderr.lines().last().expect("a hint").split("its slots: ").nth(1)
-        .expect("slots").split("; ").map(|slot| slot.split(':').next().expect("a name").to_owned()).collect();
+    let slots: Vec<String> = wrong
+        .stderr
+        .lines()
+        .last()
+        .expect("a hint")
+        .split("its slots: ")
+        .nth(1)
+        .expect("slots")
+        .split("; ")
+        .map(|slot| slot.split(':').next().expect("a name").to_owned())
+        .collect();
     let [a, b, y] = <[String; 3]>::try_from(slots).expect("two inputs and an output");
 
-    fs::write(home.path().join("a.bin"), bf16((0..4096).map(|i| (i % 100) as f32))).expect("write");
-    fs::write(home.path().join("b.bin"), bf16((0..4096).map(|i| (i % 3) as f32))).expect("write");
+    fs::write(
+        home.path().join("a.bin"),
+        bf16((0..4096).map(|i| (i % 100) as f32)),
+    )
+    .expect("write");
+    fs::write(
+        home.path().join("b.bin"),
+        bf16((0..4096).map(|i| (i % 3) as f32)),
+    )
+    .expect("write");
     let files = [
-        "--input".to_owned(), format!("{a}=a.bin"), "--input".to_owned(), format!("{b}=b.bin"),
-        "--output".to_owned(), format!("{y}=y.bin"),
+        "--input".to_owned(),
+        format!("{a}=a.bin"),
+        "--input".to_owned(),
+        format!("{b}=b.bin"),
+        "--output".to_owned(),
+        format!("{y}=y.bin"),
     ];
     let run = finish(command(&home, &line).args(&files)).expect(OK);
-    assert!(run.stdout.contains("predicted") && run.stdout.contains("verified"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("predicted") && run.stdout.contains("verified"),
+        "{}",
+        run.stdout
+    );
     let sum = fs::read(home.path().join("y.bin")).expect("the output");
-    assert!(sum == bf16((0..4096).map(|i| (i % 100 + i % 3) as f32)), "the sums are wrong");
+    assert!(
+        sum == bf16((0..4096).map(|i| (i % 100 + i % 3) as f32)),
+        "the sums are wrong"
+    );
 
     // Without files: random, the same for the same seed.
     let seeded = |seed: &str| {

@@ -9,6 +9,7 @@ mod hwbench;
 #[cfg(unix)]
 mod interrupt;
 mod limits;
+mod messages;
 mod models;
 mod npu;
 mod numbers;

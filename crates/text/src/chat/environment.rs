@@ -46,8 +46,7 @@ impl std::fmt::Display for TooLarge {
 impl std::error::Error for TooLarge {}
 
 fn too_large(reason: String) -> minijinja::Error {
-    minijinja::Error::new(ErrorKind::InvalidOperation, reason.clone())
-        .with_source(TooLarge(reason))
+    minijinja::Error::new(ErrorKind::InvalidOperation, reason.clone()).with_source(TooLarge(reason))
 }
 
 /// An environment without templates.
@@ -122,7 +121,8 @@ fn format_printf(
 ) -> Result<Value, minijinja::Error> {
     let text = pattern.as_str().unwrap_or_default();
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
-    let is_wide = |digits: &str| digits.len() > 4 || digits.parse().is_ok_and(|n: usize| n > MAX_WIDTH);
+    let is_wide =
+        |digits: &str| digits.len() > 4 || digits.parse().is_ok_and(|n: usize| n > MAX_WIDTH);
     // A width may also come from the values, as `*`.
     if text.contains('*') || numbers.any(is_wide) {
         return Err(too_large(format!(
@@ -207,8 +207,7 @@ pub(super) fn run(job: &TemplateJob) -> Reply {
 
 /// What a failed rendering means.
 fn explain(name: &str, error: &minijinja::Error) -> Reply {
-    let out_of_fuel =
-        || Reply::Limit(format!("it does not come to an end within {STEPS} steps"));
+    let out_of_fuel = || Reply::Limit(format!("it does not come to an end within {STEPS} steps"));
     if error.kind() == ErrorKind::OutOfFuel {
         return out_of_fuel();
     }

@@ -115,7 +115,9 @@ impl TemplateJob {
                 .name("chat template".to_owned())
                 .stack_size(stack_bytes)
                 .spawn_scoped(scope, || environment::run(self))
-                .map_err(|error| format!("no thread with a stack of {stack_bytes} bytes: {error}"))?;
+                .map_err(|error| {
+                    format!("no thread with a stack of {stack_bytes} bytes: {error}")
+                })?;
             thread
                 .join()
                 .map_err(|_| "the template engine gave up on it".to_owned())

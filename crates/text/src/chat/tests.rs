@@ -135,7 +135,9 @@ fn named_templates_are_chosen_by_tools_and_by_name() {
         {"name": "default", "template": "{{ bos_token }}plain"},
         {"name": "tool_use", "template": "tools{{ eos_token }}"},
         {"name": "rag", "template": "rag"}]});
-    let template = ChatTemplate::from_hf("test", Some(&config), None).unwrap().unwrap();
+    let template = ChatTemplate::from_hf("test", Some(&config), None)
+        .unwrap()
+        .unwrap();
     assert_eq!(template.names(), ["default", "rag", "tool_use"]);
     let render = |options: &RenderOptions| template.render(&[], options);
     assert_eq!(render(&RenderOptions::default()).unwrap(), "<b>plain");
@@ -189,7 +191,8 @@ fn messages_are_json() {
         "1hmhm"
     );
     let parts = json!([{"role": "user", "content": [{"type": "text", "text": "hi"}]}]);
-    let template = ChatTemplate::new("test", "{{ messages[0].content[0].text }}", None, None).unwrap();
+    let template =
+        ChatTemplate::new("test", "{{ messages[0].content[0].text }}", None, None).unwrap();
     assert_eq!(
         template
             .render_json(&parts, &RenderOptions::default())
@@ -350,7 +353,10 @@ fn the_deepest_sources_fit_the_stack() {
     let long = "a".repeat(MAX_TEMPLATE_BYTES + 1);
     let error = ChatTemplate::new("of x.gguf, key", &long, None, None).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("of x.gguf, key") && text.contains("65537"), "{text}");
+    assert!(
+        text.contains("of x.gguf, key") && text.contains("65537"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -368,5 +374,8 @@ fn widths_are_bounded() {
         assert!(is_limit, "{source}: {result:?}");
     }
     assert_eq!(render("{{ 'a\nb' | indent(2) }}", json!({})), "a\n  b");
-    assert_eq!(render("{{ '%5d|%.2f' | format(1, 2) }}", json!({})), "    1|2.00");
+    assert_eq!(
+        render("{{ '%5d|%.2f' | format(1, 2) }}", json!({})),
+        "    1|2.00"
+    );
 }

@@ -149,7 +149,12 @@ impl Report<'_> {
             };
             out.line(format!(
                 "  output      {} {} {:?}: {:.4} to {:.4}, mean {:.4}{broken}{file}",
-                output.slot, output.element, output.shape, output.least, output.greatest, output.mean
+                output.slot,
+                output.element,
+                output.shape,
+                output.least,
+                output.greatest,
+                output.mean
             ))?;
         }
         Ok(())
