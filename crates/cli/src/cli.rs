@@ -3,7 +3,10 @@
 use crate::commands;
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::Ui;
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 const ABOUT: &str =
     "Run large language models on this machine: one binary, any GGUF or safetensors file";
@@ -69,6 +72,77 @@ struct Global {
     verbose: bool,
 }
 
+impl Cli {
+    /// Reads a command line.
+    pub(crate) fn from_line(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let matches = Cli::understanding_negatives().try_get_matches_from(line);
+        let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+        parsed.map_err(reworded)
+    }
+
+    /// The command line in which `-1` after an option is its value, whether or not the option takes
+    /// such values: it is refused by name then, and not as an unknown option.
+    fn understanding_negatives() -> clap::Command {
+        let negatives = |arg: clap::Arg| match arg.get_action().takes_values() {
+            true if !arg.is_positional() => arg.allow_negative_numbers(true),
+            _ => arg,
+        };
+        Cli::command().mut_subcommands(move |command| command.mut_args(negatives))
+    }
+}
+
+/// The error of a number that cannot be read, in words about the number.
+fn reworded(error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let (Some(option), Some(value)) = (
+        text(ContextKind::InvalidArg),
+        text(ContextKind::InvalidValue),
+    ) else {
+        return error;
+    };
+    let source = std::error::Error::source(&error);
+    let Some(reason) = source.and_then(|source| number_reason(&value, source)) else {
+        return error;
+    };
+    let message = format!(
+        "invalid value '{value}' for '{option}': {reason}\n\nFor more information, try '--help'.\n"
+    );
+    clap::Error::raw(clap::error::ErrorKind::ValueValidation, message)
+}
+
+/// What is wrong with a number; none if it was to be something else.
+fn number_reason(value: &str, source: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let is_negative = value.parse::<f64>().is_ok_and(|number| number < 0.0);
+    if let Some(error) = source.downcast_ref::<ParseIntError>() {
+        return Some(match error.kind() {
+            _ if is_negative => "it must not be negative".to_owned(),
+            IntErrorKind::PosOverflow => "it is too large".to_owned(),
+            _ => "it must be a whole number".to_owned(),
+        });
+    }
+    if source.is::<ParseFloatError>() {
+        return Some("it must be a number".to_owned());
+    }
+    // clap's own ranges: `0 is not in 1..=4294967295`, or half open.
+    let text = source.to_string();
+    let (least, most) = text.split_once(" is not in ")?.1.split_once("..")?;
+    let limit = most
+        .trim_start_matches('=')
+        .parse::<u64>()
+        .unwrap_or(u64::MAX);
+    // A bound that only the type sets says nothing but "too large".
+    let by_type = limit >= u64::from(u32::MAX);
+    let too_large = by_type && !is_negative && value.len() >= most.trim_start_matches('=').len();
+    Some(match by_type {
+        _ if too_large => "it is too large".to_owned(),
+        true => format!("it must be at least {least}"),
+        false => format!("it must be from {least} to {most}").replace("to =", "to "),
+    })
+}
+
 /// Declares the subcommands once: variant, module, in the order of the help.
 macro_rules! subcommands {
     ($($variant:ident => $module:ident,)*) => {
@@ -117,7 +191,6 @@ subcommands! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn definition_is_consistent() {
@@ -147,6 +220,77 @@ mod tests {
                     argument.get_id()
                 );
             }
+        }
+    }
+
+    /// The words of a shell line; two blanks outside of quotes begin what it is about.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted, mut blanks) = (vec![], String::new(), false, 0);
+        for c in line.chars() {
+            blanks = if c == ' ' && !quoted { blanks + 1 } else { 0 };
+            match c {
+                '"' => quoted = !quoted,
+                ' ' if blanks == 2 => break,
+                ' ' if !quoted => words.push(std::mem::take(&mut word)),
+                c => word.push(c),
+            }
+        }
+        words.push(word);
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn every_example_is_a_line_that_is_understood() {
+        let mut n = 0;
+        for command in Cli::command().get_subcommands() {
+            let helps = [command.get_after_help(), command.get_after_long_help()];
+            let text: String = helps
+                .iter()
+                .flatten()
+                .map(|help| format!("{help}\n"))
+                .collect();
+            let lines = text.lines().filter(|line| line.starts_with("  "));
+            for line in lines.filter_map(|line| line.find("millrace ").map(|at| &line[at..])) {
+                if line.contains('`') {
+                    continue;
+                }
+                let words = words(line);
+                let end = words
+                    .iter()
+                    .position(|word| [">", "|"].contains(&word.as_str()));
+                let words = words[..end.unwrap_or(words.len())].iter();
+                let words = words.map(|word| if word == "-pg" { "--pg" } else { word });
+                if let Err(error) = Cli::from_line(words.map(OsString::from)) {
+                    panic!("{}: {line}\n{error}", command.get_name());
+                }
+                n += 1;
+            }
+        }
+        assert!(n > 60, "only {n} examples were found");
+    }
+
+    #[test]
+    fn errors_of_numbers_are_about_the_number() {
+        for (line, reason) in [
+            (
+                "millrace run m x --ctx -1",
+                "'--ctx <TOKENS>': it must not be negative",
+            ),
+            ("millrace run m x --ctx 1e3", "it must be a whole number"),
+            (
+                "millrace run m x --ctx 99999999999999999999",
+                "it is too large",
+            ),
+            ("millrace run m x --top-p few", "it must be a number"),
+            ("millrace run m x -n -2", "it must be at least -1"),
+            ("millrace info m --ctx 0", "it must be at least 1"),
+            ("millrace info m --ctx 99999999999", "it is too large"),
+            ("millrace bench m -r 0", "it must be at least 1"),
+        ] {
+            let error = Cli::from_line(line.split(' ').map(OsString::from));
+            let text = error.expect_err(line).to_string();
+            assert!(text.contains(reason), "{line}: {text}");
         }
     }
 }

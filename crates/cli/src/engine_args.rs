@@ -1,6 +1,7 @@
 //! Options of every command that computes: threads, instruction set, context, cache format.
 
 use crate::exit::Outcome;
+use crate::output::Ui;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace_runtime::{Engine, EngineOptions, KvType, Level, LoadedModel};
 use std::sync::Arc;
@@ -49,6 +50,26 @@ pub(crate) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
             .find(|kv_type| kv_type.name() == name);
         found.expect("one of the possible values")
     })
+}
+
+/// Says so if a sequence may grow beyond the context that the model was trained for, which takes a
+/// `--ctx` of its own: what models write there is seldom of use. `n_new` is none without a limit.
+pub(crate) fn warn_beyond_training(
+    ui: Ui,
+    model: &LoadedModel,
+    n_ctx: usize,
+    n_prompt: usize,
+    n_new: Option<usize>,
+) {
+    let trained = model.model().config.context_length;
+    let longest = n_new.map_or(n_ctx, |n_new| n_prompt.saturating_add(n_new).min(n_ctx));
+    if longest > trained {
+        ui.warn(format_args!(
+            "{} was trained for a context of {trained} tokens, and this may reach {longest}: beyond \
+             {trained} expect nonsense; leave out --ctx to stop there",
+            model.name()
+        ));
+    }
 }
 
 impl CpuArgs {

@@ -7,6 +7,7 @@ mod libraries;
 
 use std::error::Error as StdError;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What the process tells its parent. Documented in `millrace --help` and the man page.
@@ -91,6 +92,18 @@ impl Failure {
         match io_hint(error) {
             Some(hint) => failure.hint(hint),
             None => failure,
+        }
+    }
+
+    /// A failed read of a file the user named.
+    pub(crate) fn reading_file(path: &Path, error: &io::Error) -> Failure {
+        let failure = Failure::io(format_args!("cannot read {}", path.display()), error);
+        match error.kind() {
+            io::ErrorKind::NotFound => Failure {
+                exit: Exit::NotFound,
+                ..failure
+            },
+            _ => failure,
         }
     }
 

@@ -1,24 +1,76 @@
-//! Ctrl-C: the first stops the work at its next step, the second ends the process at once.
+//! Ctrl-C: the first asks the work to stop at its next step; if that does not come soon, or at the
+//! second, the process ends, and takes its unfinished files with it.
 
 use crate::exit::{Exit, Failure, Outcome};
-use std::sync::atomic::{AtomicBool, Ordering};
+use signal_hook::consts::SIGINT;
+use signal_hook::iterator::Signals;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
+/// Asks the work to stop.
 static FLAG: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Whether it was Ctrl-C that asked.
+static PRESSED: AtomicBool = AtomicBool::new(false);
+
+/// Parts of the program that want to reach their next step however long it takes.
+static PATIENT: AtomicUsize = AtomicUsize::new(0);
+
+/// How long the work may go on: long enough for a step of a small model, and short enough that
+/// nobody presses twice.
+const GRACE: Duration = Duration::from_millis(600);
+
+/// How often the thread that waits looks up.
+const TICK: Duration = Duration::from_millis(20);
 
 /// Takes Ctrl-C over from the system's default, which would kill the process mid-write.
 pub(crate) fn install() -> Outcome {
-    use signal_hook::consts::SIGINT;
-    let flag = &*FLAG;
-    // Handlers run in order of registration: the shutdown looks at the flag before it is set.
-    signal_hook::flag::register_conditional_shutdown(
-        SIGINT,
-        Exit::Interrupted as i32,
-        Arc::clone(flag),
-    )
-    .and_then(|_| signal_hook::flag::register(SIGINT, Arc::clone(flag)))
-    .map(|_| ())
-    .map_err(|error| Failure::io("cannot watch for Ctrl-C", &error))
+    let failed = |error| Failure::io("cannot watch for Ctrl-C", &error);
+    let mut signals = Signals::new([SIGINT]).map_err(failed)?;
+    let watch = move || {
+        loop {
+            if signals.wait().next().is_none() {
+                continue;
+            }
+            let second = PRESSED.swap(true, Ordering::Relaxed);
+            FLAG.store(true, Ordering::Relaxed);
+            if second {
+                end();
+            }
+            let pressed = Instant::now();
+            // Until the work stops by itself, or someone forgets the key was pressed.
+            while PRESSED.load(Ordering::Relaxed) && PATIENT.load(Ordering::Relaxed) == 0 {
+                if pressed.elapsed() >= GRACE || signals.pending().next().is_some() {
+                    end();
+                }
+                std::thread::sleep(TICK);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("ctrl-c".to_owned());
+    thread.spawn(watch).map(|_| ()).map_err(failed)
+}
+
+/// Ends the process at once, leaving nothing half-written.
+fn end() -> ! {
+    millrace_format::output::discard_unfinished();
+    std::process::exit(Exit::Interrupted as i32)
+}
+
+/// While it lives, one Ctrl-C is left to the work, whatever time that takes.
+pub(crate) struct Patience(());
+
+/// Leaves the first Ctrl-C to the work: for a program that goes on afterwards.
+pub(crate) fn patience() -> Patience {
+    PATIENT.fetch_add(1, Ordering::Relaxed);
+    Patience(())
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        PATIENT.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The flag that Ctrl-C raises, for work that polls it.
@@ -31,12 +83,18 @@ pub(crate) fn raise() {
     FLAG.store(true, Ordering::Relaxed);
 }
 
-/// Whether Ctrl-C was pressed since the last [`clear`].
+/// Whether the work was asked to stop since the last [`clear`].
 pub(crate) fn is_raised() -> bool {
     FLAG.load(Ordering::Relaxed)
 }
 
+/// Whether Ctrl-C was pressed since the last [`clear`].
+pub(crate) fn is_pressed() -> bool {
+    PRESSED.load(Ordering::Relaxed)
+}
+
 /// Forgets a Ctrl-C that has been acted on.
 pub(crate) fn clear() {
+    PRESSED.store(false, Ordering::Relaxed);
     FLAG.store(false, Ordering::Relaxed);
 }

@@ -7,6 +7,7 @@ mod describe;
 mod embedded;
 mod engine_args;
 mod exit;
+mod guest;
 mod hub;
 mod interrupt;
 mod machine;
@@ -23,7 +24,6 @@ mod sampling_args;
 mod stats;
 mod tokens;
 
-use clap::Parser;
 use exit::Exit;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -40,7 +40,11 @@ fn arguments() -> impl Iterator<Item = OsString> {
 }
 
 fn main() -> ExitCode {
-    let cli = match cli::Cli::try_parse_from(arguments()) {
+    if let Some(code) = guest::main() {
+        return code;
+    }
+    guest::install();
+    let cli = match cli::Cli::from_line(arguments()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too; a closed pipe leaves nobody to read them.
@@ -54,6 +58,10 @@ fn main() -> ExitCode {
         }
     };
     let result = interrupt::install().and_then(|()| cli.run());
+    if interrupt::is_pressed() {
+        // Whatever the work made of it, the user asked for an end.
+        return Exit::Interrupted.into();
+    }
     match result {
         Ok(()) => Exit::Ok.into(),
         Err(failure) => {

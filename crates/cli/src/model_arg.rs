@@ -5,7 +5,9 @@ use crate::exit::{Failure, Outcome};
 use crate::hub::{Hub, Reference, Settings};
 use crate::output::Ui;
 use millrace_format::Checkpoint;
-use millrace_runtime::LoadedModel;
+use millrace_format::hf::Files;
+use millrace_runtime::{LoadedModel, tokenizer_of, tokenizer_of_files};
+use millrace_text::Tokenizer;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,7 +43,35 @@ impl ModelArgs {
 
     /// Opens the model to run it.
     pub(crate) fn load(&self, ui: Ui) -> Outcome<Arc<LoadedModel>> {
-        Ok(Arc::new(LoadedModel::from_checkpoint(self.open(ui)?)?))
+        let checkpoint = self.open(ui)?;
+        if checkpoint.tensors().is_empty() {
+            let message = format!(
+                "{} holds no weights, only what is said of them",
+                checkpoint.name()
+            );
+            return Err(Failure::bad_input(message).hint(
+                "running takes the model's own file; `millrace tokenize` reads a vocabulary alone",
+            ));
+        }
+        Ok(Arc::new(LoadedModel::from_checkpoint(checkpoint)?))
+    }
+
+    /// Only the tokenizer: no weights are needed, and the architecture may be any.
+    pub(crate) fn tokenizer(&self, ui: Ui) -> Outcome<Tokenizer> {
+        let path = match self.place(ui)? {
+            Place::BuiltIn(model) => return Ok(tokenizer_of(&model.open()?)?),
+            Place::Path(path) => path,
+        };
+        let folder = match path.file_name() {
+            Some(name) if name == "tokenizer.json" => Some(folder_of(&path)),
+            _ => Some(path.as_path()).filter(|path| path.is_dir()),
+        };
+        if let Some(folder) = folder
+            && let Some(tokenizer) = tokenizer_of_files(&Files::read(folder)?)?
+        {
+            return Ok(tokenizer);
+        }
+        Ok(tokenizer_of(&Checkpoint::open(&path)?)?)
     }
 
     fn place(&self, ui: Ui) -> Outcome<Place> {
@@ -81,12 +111,23 @@ impl ModelArgs {
     }
 }
 
+/// The folder a file lies in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
 /// Nothing has that name: say so, and name what comes close.
 fn unknown(text: &str, reference: Option<&Reference>, cached: Vec<String>) -> Failure {
     let failure = Failure::not_found(format!(
         "no model `{text}`: not built in, no such file or folder"
     ));
-    let similar = similar(text, candidates(text, cached));
+    let mut candidates = candidates(text, cached);
+    // A link to nowhere is listed in its folder, and is what was asked for.
+    candidates.retain(|name| name != text);
+    let similar = similar(text, candidates);
     if !similar.is_empty() {
         return failure.hint(format!("did you mean {}?", similar.join(" or ")));
     }

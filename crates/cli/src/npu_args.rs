@@ -253,7 +253,11 @@ impl MachineArgs {
                 }
                 None => machine.set(change).map_err(|error| error.to_string()),
             };
-            changed.map_err(|error| Failure::usage(format!("--set {change}: {error}")))?;
+            changed.map_err(|error| {
+                let error = error.to_string();
+                let reason = error.strip_prefix("--set: ").unwrap_or(&error);
+                Failure::usage(format!("--set {change}: {reason}"))
+            })?;
         }
         if by_hand {
             // The stated error was found without the change; the label must not claim it plainly.

@@ -3,8 +3,9 @@
 use crate::exit::{Failure, Outcome};
 use crate::output::Ui;
 use millrace_npu::{Device, ProgramCache};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// What the place is called in the environment.
 pub(crate) const VARIABLE: &str = "MILLRACE_NPU_CACHE";
@@ -26,5 +27,13 @@ pub(crate) fn open(device: Arc<dyn Device>, dir: &Path, ui: Ui) -> Outcome<Progr
     let cache = ProgramCache::with_directory(device, dir).map_err(|error| {
         Failure::io(format!("cannot keep programs in {}", dir.display()), &error)
     })?;
-    Ok(cache.on_notice(move |notice| ui.warn(notice)))
+    // Each program looks into the folder: what is wrong with it is worth one line.
+    let said = Mutex::new(BTreeSet::new());
+    Ok(cache.on_notice(move |notice| {
+        let text = notice.to_string();
+        let mut said = said.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if said.insert(text.clone()) {
+            ui.warn(text);
+        }
+    }))
 }

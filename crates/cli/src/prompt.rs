@@ -1,6 +1,6 @@
 //! Text that a command works on: from the command line, a file, or standard input.
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
@@ -37,16 +37,7 @@ impl TextArgs {
 
 /// A text file.
 pub(crate) fn read_file(path: &Path) -> Outcome<String> {
-    let bytes = std::fs::read(path).map_err(|error| {
-        let failure = Failure::io(format_args!("cannot read {}", path.display()), &error);
-        match error.kind() {
-            std::io::ErrorKind::NotFound => Failure {
-                exit: Exit::NotFound,
-                ..failure
-            },
-            _ => failure,
-        }
-    })?;
+    let bytes = std::fs::read(path).map_err(|error| Failure::reading_file(path, &error))?;
     utf8(bytes, &path.display().to_string())
 }
 

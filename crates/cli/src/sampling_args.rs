@@ -60,9 +60,9 @@ pub(crate) struct SamplingArgs {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Generation")]
 pub(crate) struct LengthArgs {
-    /// Tokens to write at most [default: until the model ends or the context is full]
-    #[arg(short = 'n', long, value_name = "N")]
-    max_tokens: Option<usize>,
+    /// Tokens to write at most; -1 for no limit [default: -1]. A full context ends it in any case
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..))]
+    max_tokens: Option<i64>,
     /// End when this text appears; it is not printed. May be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
@@ -152,7 +152,8 @@ pub(crate) fn generate_params(
     }
     Ok(GenerateParams {
         sampling,
-        max_tokens: length.max_tokens,
+        // -1 is no `usize`.
+        max_tokens: length.max_tokens.and_then(|n| usize::try_from(n).ok()),
         stop: length.stop.clone(),
         stop_tokens: Vec::new(),
         ignore_end: length.ignore_eos,

@@ -14,16 +14,19 @@ pub(crate) fn line(generation: &Generation) -> String {
         n => format!(" ({n} cached)"),
     };
     let n_prompt = timings.n_prefill + timings.n_cached;
-    parts.push(format!(
-        "prompt {n_prompt} tokens{cached} {} tok/s",
-        rate(timings.prefill_per_s())
-    ));
+    // A prompt for which no token was wanted was not computed.
+    if !timings.prefill.is_zero() {
+        let rate = rate(timings.prefill_per_s());
+        parts.push(format!("prompt {n_prompt} tokens{cached} {rate} tok/s"));
+    }
     let n = generation.tokens.len();
     parts.push(match timings.n_decode {
         0 | 1 => format!("{n} token{}", if n == 1 { "" } else { "s" }),
         _ => format!("{n} tokens {} tok/s", rate(timings.decode_per_s())),
     });
-    parts.push(format!("first after {}", time(timings.prefill)));
+    if !timings.prefill.is_zero() {
+        parts.push(format!("first after {}", time(timings.prefill)));
+    }
     parts.push(reason(generation.finish).to_owned());
     parts.join(" · ")
 }
@@ -51,12 +54,17 @@ pub(crate) fn json(timings: &Timings) -> Value {
         "n_prompt": timings.n_cached + timings.n_prefill,
         "n_cached": timings.n_cached,
         "prompt_ms": ms(timings.prefill),
-        "prompt_tokens_per_s": timings.prefill_per_s(),
-        "time_to_first_token_ms": ms(timings.prefill),
+        "prompt_tokens_per_s": measured(timings.prefill_per_s()),
+        "time_to_first_token_ms": measured(ms(timings.prefill)),
         "n_generated": timings.n_decode,
         "generation_ms": ms(timings.decode),
-        "tokens_per_s": timings.decode_per_s(),
+        "tokens_per_s": measured(timings.decode_per_s()),
     })
+}
+
+/// Nothing where there was nothing to measure.
+fn measured(number: f64) -> Option<f64> {
+    (number > 0.0).then_some(number)
 }
 
 fn ms(time: Duration) -> f64 {
@@ -87,5 +95,13 @@ mod tests {
             line(&generation),
             "prompt 10 tokens (4 cached) 300.0 tok/s · 1 token · first after 20 ms · --max-tokens reached"
         );
+        let nothing = Generation {
+            tokens: vec![],
+            text: String::new(),
+            finish: Finish::Length,
+            timings: Timings::default(),
+        };
+        assert_eq!(line(&nothing), "0 tokens · --max-tokens reached");
+        assert!(json(&nothing.timings)["tokens_per_s"].is_null());
     }
 }

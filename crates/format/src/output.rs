@@ -2,11 +2,13 @@
 
 mod body;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::Error;
 
@@ -81,6 +83,7 @@ impl AtomicFile {
         self.sync()?;
         fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target, "rename to"))?;
         self.writer = None;
+        unfinished().remove(&self.temporary);
         // The new name must survive a power cut too. Some file systems cannot sync a folder; the
         // contents are safe without it.
         if let Ok(folder) = File::open(folder_of(&self.target)) {
@@ -118,8 +121,27 @@ impl Drop for AtomicFile {
             // What is still buffered goes nowhere: `into_parts` does not flush.
             drop(writer.into_parts());
             let _ = fs::remove_file(&self.temporary);
+            unfinished().remove(&self.temporary);
         }
     }
+}
+
+/// The temporary files of this process.
+fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    static FILES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    FILES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Removes every file that was started and not committed, for a process about to be ended without
+/// unwinding. Threads that start, commit or drop a file after this wait forever.
+pub fn discard_unfinished() {
+    let files = unfinished();
+    for file in files.iter() {
+        let _ = fs::remove_file(file);
+    }
+    std::mem::forget(files);
 }
 
 /// Writes a small file in one go, whole or not at all.
@@ -154,12 +176,17 @@ fn create_beside(target: &Path) -> Result<(PathBuf, File), Error> {
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
         hidden.push(format!(".{}-{n}.partial", std::process::id()));
         let temporary = folder_of(target).join(hidden);
+        // Held while the file is made: it is listed as soon as it exists.
+        let mut files = unfinished();
         match OpenOptions::new()
             .write(true)
             .create_new(true)
             .open(&temporary)
         {
-            Ok(file) => return Ok((temporary, file)),
+            Ok(file) => {
+                files.insert(temporary.clone());
+                return Ok((temporary, file));
+            }
             // A leftover of a killed process that had our process id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(Error::io(target, "create")(error)),

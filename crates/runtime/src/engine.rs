@@ -1,5 +1,9 @@
 //! The engine: ragged batches in, logits out.
 
+mod memory;
+
+pub use memory::EngineMemory;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,7 +11,7 @@ use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 
 use crate::Error;
 use crate::exec::{Chunk, Executor, RunSpan, Sink};
-use crate::kv::{KvCache, KvSizes, SeqId};
+use crate::kv::{KvCache, SeqId};
 use crate::load::LoadedModel;
 
 /// How an [`Engine`] is set up. The default suits one conversation.
@@ -151,41 +155,14 @@ impl Engine {
             n_threads: options.n_threads,
             level: options.level,
         })?;
-        let trained = model.model().config.context_length;
-        let n_ctx = options
-            .n_ctx
-            .unwrap_or(trained.min(EngineOptions::DEFAULT_MAX_CTX));
-        at_least_one("ctx", n_ctx)?;
-        if n_ctx > MAX_CTX {
-            let (found, expected) = (n_ctx.to_string(), "at most 2^31 - 1");
-            return Err(Error::BadOption {
-                option: "ctx",
-                found,
-                expected,
-            });
-        }
-        at_least_one("max-sequences", options.max_sequences)?;
-        at_least_one("max-chunk", options.max_chunk)?;
-        let max_chunk = options
-            .max_chunk
-            .min(n_ctx.saturating_mul(options.max_sequences));
-        let kv_tokens = options
-            .kv_tokens
-            .unwrap_or(n_ctx.saturating_mul(options.max_sequences));
-        let sizes = KvSizes {
-            dtype: options.kv_type,
-            n_ctx,
-            kv_tokens,
-            max_sequences: options.max_sequences,
-            max_chunk,
-        };
+        let sizes = memory::sizes(&model, &options)?;
         Ok(Engine {
-            executor: Executor::new(&model, max_chunk)?,
+            executor: Executor::new(&model, sizes.max_chunk)?,
             cache: KvCache::new(&model.model().graph, sizes)?,
             model,
             cpu,
-            n_ctx,
-            max_chunk,
+            n_ctx: sizes.n_ctx,
+            max_chunk: sizes.max_chunk,
             chunk: Chunk::default(),
             output: StepOutput::default(),
         })
@@ -353,21 +330,6 @@ impl Engine {
             output.hidden.push(vec![Vec::new(); n_states]);
         }
     }
-}
-
-/// Positions are 32 bits wide in the kernels.
-const MAX_CTX: usize = (1 << 31) - 1;
-
-fn at_least_one(option: &'static str, value: usize) -> Result<(), Error> {
-    if value == 0 {
-        let found = value.to_string();
-        return Err(Error::BadOption {
-            option,
-            found,
-            expected: "at least 1",
-        });
-    }
-    Ok(())
 }
 
 /// Cuts a batch into chunks, in order.

@@ -110,6 +110,17 @@ impl Executor {
         })
     }
 
+    /// Bytes of scratch buffers that [`Executor::new`] would allocate; saturates.
+    pub(crate) fn scratch_bytes_of(model: &LoadedModel, max_chunk: usize) -> Result<usize, Error> {
+        let plan = Plan::new(&model.model().graph)?;
+        let widths = plan.buffer_widths.iter();
+        let rows = widths.map(|width| width.saturating_mul(max_chunk));
+        let vocab_size = model.model().config.vocab_size;
+        let head = vocab_size.saturating_mul(HEAD_ROWS.min(max_chunk));
+        let elems = rows.fold(head, usize::saturating_add);
+        Ok(elems.saturating_mul(size_of::<f32>()))
+    }
+
     /// Bytes of scratch buffers.
     pub(crate) fn scratch_bytes(&self) -> usize {
         let buffers = self.buffers.0.iter().chain([&self.logits]);

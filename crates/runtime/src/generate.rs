@@ -88,7 +88,8 @@ impl Session {
 pub struct GenerateParams {
     /// How tokens are drawn.
     pub sampling: SamplingParams,
-    /// Tokens to generate at most; `None` goes on until the model ends or the context is full.
+    /// Tokens to generate at most; `None` goes on until the model ends. A full context ends it in
+    /// any case.
     pub max_tokens: Option<usize>,
     /// Texts that end the generation; they are not part of the result.
     pub stop: Vec<String>,
@@ -96,6 +97,14 @@ pub struct GenerateParams {
     pub stop_tokens: Vec<u32>,
     /// Go on past the model's end-of-generation tokens.
     pub ignore_end: bool,
+}
+
+impl GenerateParams {
+    /// Tokens that the context must have room for beside the prompt: one, if any is wanted. That
+    /// fewer than `max_tokens` fit is no error: they are a maximum.
+    pub fn least_tokens(&self) -> usize {
+        self.max_tokens.unwrap_or(1).min(1)
+    }
 }
 
 /// Why a generation ended.
@@ -184,8 +193,8 @@ pub enum Event<'a> {
 /// or on what the cache already held.
 ///
 /// # Errors
-/// An empty prompt, a prompt and `max_tokens` that do not fit the context (before any work), bad
-/// sampling options, a model without tokenizer, logits that are not numbers.
+/// An empty prompt, a prompt that leaves no room in the context (before any work), bad sampling
+/// options, a model without tokenizer, logits that are not numbers.
 pub fn generate(
     engine: &mut Engine,
     session: &mut Session,
@@ -198,8 +207,7 @@ pub fn generate(
     if prompt.is_empty() {
         return Err(Error::EmptyPrompt);
     }
-    // A prompt needs room for one more token at least.
-    engine.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
+    engine.check_context(prompt.len(), params.least_tokens())?;
     let mut sampler = Sampler::new(&params.sampling)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
     let tokenizer = engine.model().tokenizer()?.clone();

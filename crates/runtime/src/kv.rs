@@ -99,6 +99,35 @@ impl KvCache {
     /// Lays out the cache for the attention layers of `graph`. The slabs are zeroed lazily by the
     /// system, so memory is spent only on pages that were written.
     pub(crate) fn new(graph: &Graph, sizes: KvSizes) -> Result<KvCache, Error> {
+        let (mut cache, slabs) = KvCache::plan(graph, sizes)?;
+        let mut needed_bytes = 0usize;
+        for (layout, slab_bytes) in slabs {
+            needed_bytes = needed_bytes.saturating_add(slab_bytes.saturating_mul(2));
+            let slab = || KvBuffer::zeroed(slab_bytes);
+            let (k, v) = slab()
+                .and_then(|k| Ok((k, slab()?)))
+                .map_err(|_| Error::CacheTooLarge { needed_bytes })?;
+            cache.layers.push(LayerCache { layout, k, v });
+        }
+        // Only now, when the slabs are known to fit.
+        for group in &mut cache.groups {
+            group.references = vec![0; group.n_pages];
+            group.free = (0..group.n_pages as u32).rev().collect();
+        }
+        Ok(cache)
+    }
+
+    /// Bytes of address space that [`KvCache::new`] would take; saturates. Allocates nothing.
+    pub(crate) fn bytes_of(graph: &Graph, sizes: KvSizes) -> Result<usize, Error> {
+        let (_, slabs) = KvCache::plan(graph, sizes)?;
+        let both = slabs
+            .iter()
+            .map(|(_, slab_bytes)| slab_bytes.saturating_mul(2));
+        Ok(both.fold(0, usize::saturating_add))
+    }
+
+    /// A cache without its memory: the groups, and layout and bytes of the two slabs of each layer.
+    fn plan(graph: &Graph, sizes: KvSizes) -> Result<(KvCache, Vec<(KvLayout, usize)>), Error> {
         let mut cache = KvCache {
             layers: vec![],
             group_of: vec![],
@@ -106,7 +135,7 @@ impl KvCache {
             sequences: vec![],
             sizes,
         };
-        let mut total_bytes = 0usize;
+        let mut slabs = vec![];
         for node in &graph.nodes {
             let Op::Attention(attention) = &node.op else {
                 continue;
@@ -120,23 +149,11 @@ impl KvCache {
             layout.check()?;
             let group = cache.group_with_window(attention.window);
             let n_pages = cache.groups[group].n_pages;
-            let slab_bytes = n_pages.saturating_mul(layout.page_bytes());
-            total_bytes = total_bytes.saturating_add(slab_bytes.saturating_mul(2));
-            let slab = || KvBuffer::zeroed(slab_bytes);
-            let slabs = slab().and_then(|k| Ok((k, slab()?)));
-            let (k, v) = slabs.map_err(|_| Error::CacheTooLarge {
-                needed_bytes: total_bytes,
-            })?;
-            cache.groups[group].layers.push(cache.layers.len());
+            cache.groups[group].layers.push(slabs.len());
             cache.group_of.push(group);
-            cache.layers.push(LayerCache { layout, k, v });
+            slabs.push((layout, n_pages.saturating_mul(layout.page_bytes())));
         }
-        // Only now, when the slabs are known to fit.
-        for group in &mut cache.groups {
-            group.references = vec![0; group.n_pages];
-            group.free = (0..group.n_pages as u32).rev().collect();
-        }
-        Ok(cache)
+        Ok((cache, slabs))
     }
 
     fn group_with_window(&mut self, window: Option<usize>) -> usize {

@@ -22,11 +22,11 @@ pub mod npu;
 mod plan;
 pub mod sampling;
 
-pub use engine::{BatchItem, Engine, EngineOptions, LogitsFor, StepOutput};
+pub use engine::{BatchItem, Engine, EngineMemory, EngineOptions, LogitsFor, StepOutput};
 pub use error::Error;
 pub use generate::{Event, Finish, GenerateParams, Generation, Session, Timings, generate};
 pub use kv::{PAGE_TOKENS, SeqId};
-pub use load::LoadedModel;
+pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
 pub use millrace_kernels::{KvType, Level};
 pub use plan::PlanError;
 pub use sampling::{Sampler, SamplingParams};

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use millrace_format::hf::Files;
 use millrace_format::{Checkpoint, gguf};
 use millrace_model::Model;
 use millrace_model::graph::WeightId;
@@ -84,23 +85,8 @@ impl LoadedModel {
         if let Some(tokenizer) = &*slot {
             return Ok(Arc::clone(tokenizer));
         }
-        let tokenizer = Arc::new(self.build_tokenizer()?);
+        let tokenizer = Arc::new(tokenizer_of(&self.checkpoint)?);
         *slot = Some(Arc::clone(&tokenizer));
-        Ok(tokenizer)
-    }
-
-    fn build_tokenizer(&self) -> Result<Tokenizer, Error> {
-        let missing = || Error::NoTokenizer {
-            model: self.name().to_owned(),
-        };
-        if let Some(metadata) = self.checkpoint.gguf() {
-            let vocab = gguf_vocab(metadata)?.ok_or_else(missing)?;
-            return Ok(Tokenizer::from_gguf(vocab)?);
-        }
-        let files = self.checkpoint.hf().ok_or_else(missing)?;
-        let json = files.tokenizer_json.as_deref().ok_or_else(missing)?;
-        let mut tokenizer = Tokenizer::from_hf(json, files.tokenizer_config.as_ref())?;
-        tokenizer.add_end_of_generation(&end_tokens(files.generation_config.as_ref()));
         Ok(tokenizer)
     }
 
@@ -115,14 +101,21 @@ impl LoadedModel {
         let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
         if let Some(metadata) = self.checkpoint.gguf() {
             if let Some(source) = metadata.get_str("tokenizer.chat_template")? {
-                return Ok(ChatTemplate::new(source, bos, eos)?);
+                let origin = format!("of {}, tokenizer.chat_template", self.name());
+                return Ok(ChatTemplate::new(&origin, source, bos, eos)?);
             }
         } else if let Some(files) = self.checkpoint.hf() {
             let (config, source) = (
                 files.tokenizer_config.as_ref(),
                 files.chat_template.as_deref(),
             );
-            if let Some(template) = ChatTemplate::from_hf(config, source)? {
+            let in_config = config.and_then(|config| config.get("chat_template")?.as_str());
+            let file = match source {
+                Some(source) if in_config != Some(source) => "chat_template.jinja",
+                _ => "tokenizer_config.json",
+            };
+            let origin = format!("of {}, {file}", self.name());
+            if let Some(template) = ChatTemplate::from_hf(&origin, config, source)? {
                 return Ok(template);
             }
         }
@@ -162,6 +155,35 @@ impl LoadedModel {
         }
         Ok(found.params())
     }
+}
+
+/// The tokenizer of a checkpoint: of any architecture, with or without weights.
+///
+/// # Errors
+/// [`Error::NoTokenizer`], [`Error::Text`], [`Error::Format`].
+pub fn tokenizer_of(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
+    let missing = || Error::NoTokenizer {
+        model: checkpoint.name().to_owned(),
+    };
+    if let Some(metadata) = checkpoint.gguf() {
+        let vocab = gguf_vocab(metadata)?.ok_or_else(missing)?;
+        return Ok(Tokenizer::from_gguf(vocab)?);
+    }
+    let files = checkpoint.hf().ok_or_else(missing)?;
+    tokenizer_of_files(files)?.ok_or_else(missing)
+}
+
+/// The tokenizer of a folder's files, which need not hold a model; `None` without tokenizer.json.
+///
+/// # Errors
+/// [`Error::Text`].
+pub fn tokenizer_of_files(files: &Files) -> Result<Option<Tokenizer>, Error> {
+    let Some(json) = files.tokenizer_json.as_deref() else {
+        return Ok(None);
+    };
+    let mut tokenizer = Tokenizer::from_hf(json, files.tokenizer_config.as_ref())?;
+    tokenizer.add_end_of_generation(&end_tokens(files.generation_config.as_ref()));
+    Ok(Some(tokenizer))
 }
 
 /// The end tokens of a `generation_config.json`, which may list more than the tokenizer knows.

@@ -164,24 +164,29 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
             &mut |_| {},
         )
     };
-    let error = run(&[1; 25], Some(6)).unwrap_err();
+    let error = run(&[1; 31], Some(6)).unwrap_err();
     let text = error.to_string();
     assert!(matches!(
         error,
         Error::ContextOverflow {
-            n_prompt: 25,
-            n_new: 6,
+            n_prompt: 31,
+            n_new: 1,
             n_ctx: 30,
             ..
         }
     ));
     assert!(
-        text.contains("25 prompt tokens + 6 new tokens = 31"),
+        text.contains("31 prompt tokens + 1 new tokens = 32"),
         "{text}"
     );
     assert!(matches!(
         run(&[1; 30], None).unwrap_err(),
         Error::ContextOverflow { .. }
+    ));
+    // A maximum beyond the context is none: this model fails later, for want of a tokenizer.
+    assert!(matches!(
+        run(&[1; 25], Some(1000)).unwrap_err(),
+        Error::NoTokenizer { .. }
     ));
     assert!(matches!(run(&[], None).unwrap_err(), Error::EmptyPrompt));
     assert!(matches!(

@@ -2,23 +2,24 @@
 //!
 //! Models carry their prompt format as a Jinja template. It is rendered with the environment that
 //! Hugging Face's `apply_chat_template` gives it, in which a template from a file is a guest: it
-//! reaches nothing but its variables, and it is stopped if it does not end.
+//! reaches nothing but its variables, and it is stopped where it exceeds its bounds ([`job`]).
 
 mod builtin;
 mod environment;
 mod generation;
+mod job;
 mod prompt;
 mod python;
 mod strftime;
 
 pub use builtin::DefaultTemplate;
+pub use job::{MAX_TEMPLATE_BYTES, TemplateJob, TemplateReply, render_templates_with};
 pub use prompt::Prompt;
 
 use crate::{Error, Tokenizer};
-use minijinja::Environment;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,7 +87,12 @@ pub struct RenderOptions {
 /// A chat template, ready to render.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    /// Where it stands, for messages.
+    origin: String,
+    /// Names and sources.
+    templates: Vec<(String, String)>,
+    /// Whether the source is one of ours.
+    trusted: bool,
     /// Variables of every rendering: `bos_token`, `eos_token`.
     variables: Map<String, Value>,
 }
@@ -95,18 +101,19 @@ const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 
 impl ChatTemplate {
-    /// Compiles a template. `bos_text` and `eos_text` are the texts of the begin- and
-    /// end-of-sequence tokens, which most templates write out; without them the variables are
-    /// undefined.
+    /// Compiles a template. `origin` says where it stands (a file and the place in it). `bos_text`
+    /// and `eos_text` are the texts of the begin- and end-of-sequence tokens, which most templates
+    /// write out; without them the variables are undefined.
     ///
     /// # Errors
-    /// [`Error::Template`] if it does not parse.
+    /// [`Error::Template`] if it does not parse, [`Error::TemplateLimit`] if it is too long.
     pub fn new(
+        origin: &str,
         source: &str,
         bos_text: Option<&str>,
         eos_text: Option<&str>,
     ) -> Result<ChatTemplate, Error> {
-        let mut template = ChatTemplate::empty();
+        let mut template = ChatTemplate::empty(origin, false);
         template.set_text("bos_token", bos_text);
         template.set_text("eos_token", eos_text);
         template.add_named(DEFAULT, source)?;
@@ -119,12 +126,13 @@ impl ChatTemplate {
     /// template.
     ///
     /// # Errors
-    /// A `chat_template` of another shape, or a template that does not parse.
+    /// A `chat_template` of another shape, or a template that does not parse or is too long.
     pub fn from_hf(
+        origin: &str,
         config: Option<&Value>,
         source: Option<&str>,
     ) -> Result<Option<ChatTemplate>, Error> {
-        let mut template = ChatTemplate::empty();
+        let mut template = ChatTemplate::empty(origin, false);
         for token in ["bos_token", "eos_token", "unk_token", "pad_token"] {
             let value = config.and_then(|config| config.get(token));
             let text = value.and_then(|v| v.as_str().or_else(|| v.get("content")?.as_str()));
@@ -157,12 +165,19 @@ impl ChatTemplate {
         let kind = DefaultTemplate::for_vocabulary(tokenizer)
             .or_else(|| family.and_then(DefaultTemplate::for_family))?;
         let (bos, eos) = (tokenizer.bos_text(), tokenizer.eos_text());
-        Some(ChatTemplate::new(kind.source(), bos, eos).expect("the default templates parse"))
+        let mut template = ChatTemplate::empty("built in", true);
+        template.set_text("bos_token", bos);
+        template.set_text("eos_token", eos);
+        let added = template.add_named(DEFAULT, kind.source());
+        added.expect("the default templates parse");
+        Some(template)
     }
 
-    fn empty() -> ChatTemplate {
+    fn empty(origin: &str, trusted: bool) -> ChatTemplate {
         ChatTemplate {
-            environment: environment::build(),
+            origin: origin.to_owned(),
+            templates: Vec::new(),
+            trusted,
             variables: Map::new(),
         }
     }
@@ -177,21 +192,41 @@ impl ChatTemplate {
     /// `tokenizer.chat_template.NAME`.
     ///
     /// # Errors
-    /// [`Error::Template`] if it does not parse.
+    /// [`Error::Template`] if it does not parse, [`Error::TemplateLimit`] if it is too long.
     pub fn add_named(&mut self, name: &str, source: &str) -> Result<(), Error> {
-        let source = generation::without_tags(source);
-        self.environment
-            .add_template_owned(name.to_owned(), source)
-            .map_err(|error| Error::Template {
-                name: name.to_owned(),
-                line: error.line().unwrap_or(0),
-                reason: environment::reason(&error),
-            })
+        // Before it is copied and sent anywhere.
+        job::check(source).map_err(|reason| Error::TemplateLimit {
+            name: self.origin.clone(),
+            reason,
+        })?;
+        let entry = (name.to_owned(), source.to_owned());
+        self.run(TemplateJob {
+            templates: vec![entry.clone()],
+            render: None,
+            variables: Map::new(),
+            now_seconds: 0,
+        })?;
+        self.templates.retain(|(other, _)| other != name);
+        self.templates.push(entry);
+        Ok(())
+    }
+
+    fn run(&self, job: TemplateJob) -> Result<String, Error> {
+        let reply = if self.trusted {
+            job.run()
+        } else {
+            job::run_guest(&job)
+        };
+        reply.into_result(&self.origin)
     }
 
     /// The names of the templates, `default` among them as a rule.
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<_> = self.environment.templates().map(|(name, _)| name).collect();
+        let mut names: Vec<_> = self
+            .templates
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
         names.sort_unstable();
         names
     }
@@ -204,8 +239,8 @@ impl ChatTemplate {
     /// keeps them apart.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the template rejects the conversation, [`Error::Fuel`] if it does not
-    /// end, [`Error::Render`] for any other failure.
+    /// [`Error::Refused`] if the template rejects the conversation, [`Error::TemplateLimit`] if it
+    /// meets one of its bounds, [`Error::Render`] for any other failure.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, Error> {
         self.render_json(&to_json(messages), options)
     }
@@ -232,7 +267,12 @@ impl ChatTemplate {
             options.add_generation_prompt.into(),
         );
         variables.extend(options.variables.clone());
-        environment::render(&self.environment, name, variables, options.now)
+        self.run(TemplateJob {
+            templates: self.templates.clone(),
+            render: Some(name.to_owned()),
+            variables,
+            now_seconds: seconds(options.now.unwrap_or_else(SystemTime::now)),
+        })
     }
 
     /// The prompt for a conversation, with a record of the control tokens that came from the
@@ -257,7 +297,7 @@ impl ChatTemplate {
     }
 
     fn choose<'o>(&self, options: &'o RenderOptions) -> Result<&'o str, Error> {
-        let has = |name: &str| self.environment.get_template(name).is_ok();
+        let has = |name: &str| self.templates.iter().any(|(known, _)| known == name);
         let has_tools = options.tools.as_ref().is_some_and(|tools| !tools.is_null());
         let name = match options.template.as_deref() {
             Some(name) => name,
@@ -271,6 +311,14 @@ impl ChatTemplate {
             expected: "a template of the requested name",
             found: format!("no \"{name}\" among: {}", self.names().join(", ")),
         })
+    }
+}
+
+/// Seconds since 1970, before it negative.
+fn seconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |secs| -secs),
     }
 }
 
@@ -316,7 +364,7 @@ fn with_reasoning(messages: &Value) -> Value {
 /// Renders a template with some variables and nothing else; for tests of single constructs.
 #[cfg(test)]
 fn render_source(source: &str, variables: Value) -> Result<String, Error> {
-    let template = ChatTemplate::new(source, Some("<s>"), Some("</s>"))?;
+    let template = ChatTemplate::new("test", source, Some("<s>"), Some("</s>"))?;
     let variables = variables.as_object().cloned().unwrap_or_default();
     let now = Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000));
     template.render_json(

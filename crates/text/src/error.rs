@@ -127,9 +127,9 @@ pub enum Error {
     SpecialTokens(#[from] Box<aho_corasick::BuildError>),
 
     /// A chat template that does not parse.
-    #[error("chat template \"{name}\", line {line}: {reason}")]
+    #[error("chat template {name}, line {line}: {reason}")]
     Template {
-        /// Name of the template (`default` for an unnamed one).
+        /// Where the template stands: a file and the place in it, as far as known.
         name: String,
         /// Line of the error, from 1; 0 where the parser gives none.
         line: usize,
@@ -150,21 +150,19 @@ pub enum Error {
     #[error("the chat template refuses this conversation: {0}")]
     Refused(String),
 
-    /// A chat template that ran too long: it loops or recurses without end.
-    #[error(
-        "chat template \"{name}\" was stopped after {limit} steps: it does not seem to come to an end"
-    )]
-    Fuel {
-        /// Name of the template.
+    /// A chat template that met a bound: length, steps, output, time or memory.
+    #[error("chat template {name}: {reason}")]
+    TemplateLimit {
+        /// Where the template stands.
         name: String,
-        /// The number of steps that were allowed.
-        limit: u64,
+        /// The bound it met.
+        reason: String,
     },
 
     /// A chat template that failed while rendering.
-    #[error("chat template \"{name}\", line {line}: {reason}")]
+    #[error("chat template {name}, line {line}: {reason}")]
     Render {
-        /// Name of the template.
+        /// Where the template stands.
         name: String,
         /// Line of the error, from 1; 0 where the engine gives none.
         line: usize,

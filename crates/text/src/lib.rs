@@ -43,7 +43,10 @@ mod tokenizer;
 mod unicode;
 mod vocab;
 
-pub use chat::{ChatTemplate, DefaultTemplate, Message, Prompt, RenderOptions};
+pub use chat::{
+    ChatTemplate, DefaultTemplate, MAX_TEMPLATE_BYTES, Message, Prompt, RenderOptions, TemplateJob,
+    TemplateReply, render_templates_with,
+};
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;
 pub use gguf::GgufVocab;

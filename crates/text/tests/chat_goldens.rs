@@ -29,7 +29,12 @@ fn read(name: &str) -> String {
 }
 
 fn check(name: &str) {
-    let template = ChatTemplate::new(&read(&format!("{name}.jinja")), Some("<s>"), Some("</s>"));
+    let template = ChatTemplate::new(
+        "test",
+        &read(&format!("{name}.jinja")),
+        Some("<s>"),
+        Some("</s>"),
+    );
     let template = template.expect("the template parses");
     let conversations: Value =
         serde_json::from_str(&read("conversations.json")).expect("the fixture is JSON");

@@ -133,6 +133,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             "nothing to measure: -p and -n are 0 and there is no -pg",
         ));
     };
+    if n_ctx >= 1 << 31 {
+        return Err(Failure::usage(format!(
+            "-p, -n, --pg and -d ask for a context of {n_ctx} tokens; there can be 2^31 - 1"
+        )));
+    }
     let model = args.model.load(ui)?;
     let summary = Summary::of(model.checkpoint());
     let cpu_name = machine::processor().name.unwrap_or_default();

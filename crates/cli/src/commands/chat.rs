@@ -3,7 +3,7 @@
 mod conversation;
 mod input;
 
-use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
     let engine = args.cpu.engine(&model, &args.context)?;
+    warn_beyond_training(ui, &model, engine.n_ctx(), 0, None);
     let mut conversation = Conversation::new(engine, params, args.system.clone())?;
     let mut input = Input::new()?;
     if input.is_terminal() {
@@ -87,6 +88,8 @@ fn say(
     is_terminal: bool,
 ) -> Outcome {
     interrupt::clear();
+    // On a terminal the conversation goes on after a stopped answer.
+    let _patience = is_terminal.then(interrupt::patience);
     let mut failure = None;
     let answer = conversation.answer(text, &mut |event| {
         if let Event::Text(text) = event
@@ -112,7 +115,10 @@ fn say(
     ui.note(Paint::Dim.stderr(&format!("[{}]", stats::line(&answer))));
     match answer.finish {
         Finish::Cancelled if !is_terminal => Err(Failure::interrupted()),
-        _ => Ok(()),
+        _ => {
+            interrupt::clear();
+            Ok(())
+        }
     }
 }
 

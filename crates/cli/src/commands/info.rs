@@ -65,7 +65,14 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
                 plan,
             })
         }
-        Err(error) => Err(error.to_string()),
+        Err(_) if summary.n_tensors == 0 => {
+            Err("it holds no weights; `millrace tokenize` reads its vocabulary".to_owned())
+        }
+        Err(error) => {
+            // The file was named two lines above.
+            let (error, name) = (error.to_string(), format!("{}: ", summary.name));
+            Err(error.strip_prefix(&name).unwrap_or(&error).to_owned())
+        }
     };
     let mut out = Out::new();
     if args.json {

@@ -1,6 +1,7 @@
 //! `millrace kernel`: one kernel on the virtual NPU: built, verified, computed, compared, timed.
 
 mod compute;
+mod file;
 mod picture;
 mod report;
 mod sweep;
@@ -12,6 +13,7 @@ use crate::npu_args::NpuArgs;
 use crate::output::{Align, Out, Table, Ui};
 use crate::progress::Progress;
 use compute::Computed;
+use file::SlotFile;
 use millrace_xdna2::mapping::{self, Mapping, Shape, Tiling};
 use millrace_xdna2::program::text;
 use millrace_xdna2::timing::{self, Timing};
@@ -30,7 +32,8 @@ Examples:
   millrace kernel gemm-f32 512x512x512 --tile tile_n=64,tile_k_l2=128
   millrace kernel gemm-f32 512x512x512 --set cols=4   on a machine that does not exist
   millrace kernel add 65536 --print > add.tile        the tile program as text
-  millrace kernel --program add.tile                  checks and times a program of your own
+  millrace kernel --program add.tile                  checks, computes and times your own program
+  millrace kernel --program add.tile --input a=a.bin --output y=y.bin    with data from and to files
   millrace kernel rmsnorm 2048x2048 --trace t.json    opens in Perfetto or chrome://tracing
 
 Times are modelled, never measured: the label says by which profile, and its median error on published
@@ -60,7 +63,7 @@ pub(crate) struct Args {
     /// Predict the time only: compute nothing
     #[arg(long)]
     time_only: bool,
-    /// Seed of the random input
+    /// Seed of the random inputs
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Write what every core and channel does over time (Chrome trace-event format)
@@ -69,9 +72,21 @@ pub(crate) struct Args {
     /// Print the tile program and stop
     #[arg(long, requires = "shape")]
     print: bool,
-    /// Verify and time a tile program from a file instead
+    /// Verify, compute and time a tile program from a file instead
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     program: Option<PathBuf>,
+    /// Take a slot of that program from a file of its elements: row by row, little-endian, no
+    /// header. Slots without one are random. May be repeated
+    #[arg(long, value_name = "SLOT=FILE", requires = "program")]
+    input: Vec<SlotFile>,
+    /// Write a slot of that program to a file, in the same form. May be repeated
+    #[arg(
+        long,
+        value_name = "SLOT=FILE",
+        requires = "program",
+        conflicts_with = "time_only"
+    )]
+    output: Vec<SlotFile>,
     #[command(flatten)]
     cpu: CpuArgs,
     /// Print as JSON
@@ -82,7 +97,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let (machine, profile) = args.npu.read()?;
     if let Some(path) = &args.program {
-        return run_file(args, path, &machine, &profile);
+        return file::run(args, path, &machine, &profile, ui);
     }
     let Some(name) = &args.name else {
         return list(args.json);
@@ -129,28 +144,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             profile: &profile,
             resources: &resources,
             computed: computed.as_ref(),
-            timing: &timing,
-        },
-    )
-}
-
-/// Verifies and times a program from a file; there is nothing to compare its numbers with.
-fn run_file(args: &Args, path: &PathBuf, machine: &Machine, profile: &Profile) -> Outcome {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
-    let program = text::parse(&text)
-        .map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
-    let resources = check(&program, machine)?;
-    let timing = predict(args, &program, machine, profile)?;
-    finish(
-        args,
-        &Report {
-            kernel: None,
-            program: &program,
-            machine,
-            profile,
-            resources: &resources,
-            computed: None,
+            produced: None,
             timing: &timing,
         },
     )

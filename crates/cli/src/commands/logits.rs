@@ -1,6 +1,6 @@
 //! `millrace logits`: a model's raw numbers, as a safetensors file.
 
-use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     };
     let mut engine = Engine::new(Arc::clone(&model), options)?;
     engine.check_context(tokens.len(), 0)?;
+    warn_beyond_training(ui, &model, n_ctx, tokens.len(), Some(0));
 
     let specs = specs(args, config, tokens.len());
     // Before the work: an unwritable path should not cost minutes.

@@ -5,7 +5,7 @@
 //! the second half of each chunk is scored. The error is the standard error of the mean negative
 //! log-likelihood, carried over to its exponential.
 
-use crate::engine_args::{CpuArgs, kv_type_parser};
+use crate::engine_args::{CpuArgs, kv_type_parser, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
@@ -73,9 +73,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if available == 0 {
         let n = tokens.len();
         let message = format!("the text has {n} tokens: fewer than one chunk of {n_ctx}");
-        return Err(
-            Failure::usage(message).hint(format!("give a longer text, or `-c {}`", (n / 2).max(4)))
-        );
+        let hint = match n / 2 {
+            0..4 => "give a longer text".to_owned(),
+            half => format!("give a longer text, or `-c {half}`"),
+        };
+        return Err(Failure::usage(message).hint(hint));
     }
     let n_chunks = args
         .chunks
@@ -85,6 +87,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         kv_type: args.kv_type,
         ..args.cpu.options()
     };
+    warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
     let mut engine = Engine::new(Arc::clone(&model), options)?;
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());

@@ -3,7 +3,7 @@
 mod npu;
 
 use crate::commands::chat;
-use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
@@ -92,7 +92,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         engine.n_ctx(),
         params.sampling.seed
     ));
-    engine.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
+    engine.check_context(prompt.len(), params.least_tokens())?;
+    warn_beyond_training(ui, &model, engine.n_ctx(), prompt.len(), params.max_tokens);
     let mut printer = Printer::new(args, &text)?;
     let mut session = Session::new(&mut engine)?;
     let generation = printer.stream(ui, &mut |flag, on_event| {

@@ -13,7 +13,10 @@ Examples:
   millrace tokenize demo \"Once upon a time\"        ids and the text of each
   millrace tokenize demo -f story.txt --ids         ids only, for `logits --tokens`
   millrace tokenize demo --decode 1,15,8            the text of ids
-  echo \"Hello\" | millrace tokenize demo --json";
+  echo \"Hello\" | millrace tokenize demo --json
+
+MODEL may also be a tokenizer.json, a folder with one, or a GGUF file of any architecture, with or
+without weights.";
 
 /// Show how a model splits text into tokens
 #[derive(clap::Args, Debug)]
@@ -41,8 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    let model = args.model.load(ui)?;
-    let tokenizer = model.tokenizer()?;
+    let tokenizer = args.model.tokenizer(ui)?;
     if let Some(ids) = &args.decode {
         ids.check(tokenizer.n_vocab())?;
         return decode(args, &tokenizer, &ids.0);

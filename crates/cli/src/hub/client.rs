@@ -300,19 +300,31 @@ fn parse_listing(text: &[u8], repo: &str) -> Result<Listing, Error> {
 /// An error of the connection. A host that does not exist or refuses will not change its mind in
 /// the seconds that retries take.
 pub(super) fn network(url: &str, error: &ureq::Error) -> Trouble {
+    let unresolved = match error {
+        ureq::Error::HostNotFound => true,
+        // The system's own words, on Unix and on Windows; their kind is none in particular.
+        ureq::Error::Io(io) => {
+            let text = io.to_string();
+            text.contains("lookup address") || text.contains("No such host")
+        }
+        _ => false,
+    };
     let what = match error {
-        ureq::Error::HostNotFound => "the host's name cannot be resolved".to_owned(),
+        _ if unresolved => "the host's name cannot be resolved".to_owned(),
         ureq::Error::Timeout(_) => "the server does not answer".to_owned(),
         other => other.to_string(),
     };
+    let refused =
+        matches!(error, ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused);
+    if refused || unresolved {
+        let url = url.to_owned();
+        return Trouble::Final(Error::Unreachable { url, what });
+    }
     let network = Error::Network {
         url: url.to_owned(),
         what,
     };
     match error {
-        ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
-            Trouble::Final(network)
-        }
         ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::Protocol(_) => {
             Trouble::Passing {
                 error: network,

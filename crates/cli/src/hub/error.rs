@@ -43,6 +43,8 @@ pub(crate) enum Error {
     BadListing { repo: String, what: String },
     #[error("{url}: {what}")]
     Network { url: String, what: String },
+    #[error("{url}: {what}")]
+    Unreachable { url: String, what: String },
     #[error("{repo} has no {pick} file{}", available_text(available))]
     NoSuchPick {
         repo: String,
@@ -138,8 +140,12 @@ impl Error {
                 "the hub limits how often you may ask; wait a little, or set HF_TOKEN".into()
             }
             Error::Status { .. } | Error::Network { .. } => {
-                "run the command again: a download continues where it stopped".into()
+                "run the command again: what was downloaded is kept, and it goes on from there"
+                    .into()
             }
+            Error::Unreachable { .. } => "check the network connection and HF_ENDPOINT, if it is \
+                                          set; `--offline` uses what is in the cache"
+                .into(),
             Error::Ambiguous { repo, available } => match available.first() {
                 Some(first) => format!("name one: `{repo}:{first}`"),
                 None => return None,

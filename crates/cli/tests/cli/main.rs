@@ -2,8 +2,14 @@
 
 mod bad_input;
 mod basics;
+#[cfg(unix)]
+mod hostile_templates;
 mod hub;
 mod hwbench;
+#[cfg(unix)]
+mod interrupt;
+mod limits;
+mod messages;
 mod models;
 mod npu;
 mod numbers;

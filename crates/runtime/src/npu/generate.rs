@@ -27,7 +27,7 @@ pub fn generate(
         return Err(Error::EmptyPrompt.into());
     }
     session.truncate(0);
-    session.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
+    session.check_context(prompt.len(), params.least_tokens())?;
     let mut sampler = Sampler::new(&params.sampling)?;
     prompt.iter().for_each(|token| sampler.accept(*token));
     let tokenizer = session.model().model().tokenizer()?;

@@ -1,20 +1,22 @@
 //! The Jinja environment of chat templates: the settings, filters, tests and functions that
 //! Hugging Face transformers gives them.
 
-use super::{python, strftime};
-use crate::Error;
+use super::job::{Reply, TemplateJob};
+use super::{generation, python, strftime};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, StringInput, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, ErrorKind, Output, State, Value, escape_formatter};
-use serde_json::{Map, Value as Json};
-use std::time::{SystemTime, UNIX_EPOCH};
+use serde_json::Value as Json;
 
 /// Steps of the engine that one rendering may take: a second or two. A conversation of a thousand
 /// messages needs about a hundredth of it.
 const STEPS: u64 = 20_000_000;
 
 /// Bytes that one rendering may write.
-const OUTPUT_BYTES: usize = 256 << 20;
+const OUTPUT_BYTES: usize = 64 << 20;
+
+/// Characters that `indent` may put before a line and `format` may pad to.
+const MAX_WIDTH: usize = 1024;
 
 /// The variable that carries the time to `strftime_now`.
 const NOW: &str = "__now_seconds";
@@ -31,8 +33,24 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// A bound that was met.
+#[derive(Debug)]
+struct TooLarge(String);
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+fn too_large(reason: String) -> minijinja::Error {
+    minijinja::Error::new(ErrorKind::InvalidOperation, reason.clone()).with_source(TooLarge(reason))
+}
+
 /// An environment without templates.
-pub(super) fn build() -> Environment<'static> {
+fn build() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder()
         .trim_blocks(true)
@@ -45,6 +63,8 @@ pub(super) fn build() -> Environment<'static> {
     environment.set_formatter(format);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_filter("tojson", to_json);
+    environment.add_filter("indent", indent);
+    environment.add_filter("format", format_printf);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     // Python's notions: a string can be iterated and indexed, and so can a dictionary.
@@ -70,6 +90,46 @@ fn format(
         Some(text) => Ok(out.write_str(&text)?),
         None => escape_formatter(out, state, value),
     }
+}
+
+/// The engine's `indent` of at most [`MAX_WIDTH`] spaces.
+fn indent(
+    text: StringInput<'_>,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    kwargs: Kwargs,
+) -> Result<Value, minijinja::Error> {
+    let named = match width {
+        Some(_) => None,
+        None => kwargs.peek::<Option<usize>>("width").ok().flatten(),
+    };
+    let spaces = width.or(named).unwrap_or(0);
+    if spaces > MAX_WIDTH {
+        return Err(too_large(format!(
+            "it indents by {spaces} spaces, and at most {MAX_WIDTH} are allowed"
+        )));
+    }
+    minijinja::filters::indent(text, width, first, blank, kwargs)
+}
+
+/// The engine's `format`, to widths and precisions of at most [`MAX_WIDTH`].
+fn format_printf(
+    state: &mut State<'_, '_>,
+    pattern: &Value,
+    values: Rest<ValueOrKwargs>,
+) -> Result<Value, minijinja::Error> {
+    let text = pattern.as_str().unwrap_or_default();
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+    let is_wide =
+        |digits: &str| digits.len() > 4 || digits.parse().is_ok_and(|n: usize| n > MAX_WIDTH);
+    // A width may also come from the values, as `*`.
+    if text.contains('*') || numbers.any(is_wide) {
+        return Err(too_large(format!(
+            "`format` pads to at most {MAX_WIDTH} characters, by a number in the pattern"
+        )));
+    }
+    minijinja::filters::format(state, pattern, values)
 }
 
 fn raise_exception(message: Value) -> Result<Value, minijinja::Error> {
@@ -115,59 +175,59 @@ fn to_json(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, m
     python::to_json(value, &style)
 }
 
-/// Renders one of the environment's templates.
-pub(super) fn render(
-    environment: &Environment<'static>,
-    name: &str,
-    variables: Map<String, Json>,
-    now: Option<SystemTime>,
-) -> Result<String, Error> {
-    let seconds = match now
-        .unwrap_or_else(SystemTime::now)
-        .duration_since(UNIX_EPOCH)
-    {
-        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |secs| -secs),
+/// Compiles the templates of a job and renders the one it names.
+pub(super) fn run(job: &TemplateJob) -> Reply {
+    let mut environment = build();
+    for (name, source) in &job.templates {
+        let source = generation::without_tags(source);
+        if let Err(error) = environment.add_template_owned(name.clone(), source) {
+            return Reply::Parse {
+                name: name.clone(),
+                line: error.line().unwrap_or(0),
+                reason: reason(&error),
+            };
+        }
+    }
+    let Some(name) = &job.render else {
+        return Reply::Text(String::new());
     };
-    let time = (NOW.to_owned(), Value::from(seconds));
-    let pairs = variables
-        .into_iter()
-        .map(|(name, value)| (name, from_json(value)));
+    let time = (NOW.to_owned(), Value::from(job.now_seconds));
+    let pairs = job.variables.iter();
+    let pairs = pairs.map(|(name, value)| (name.clone(), from_json(value.clone())));
     let context = Value::from_pairs(pairs.chain([time]));
     let mut out = Bounded(Vec::new());
     let rendered = environment
         .get_template(name)
         .and_then(|template| template.render_captured_to(context, &mut out).map(|_| ()));
     match rendered {
-        Ok(()) => Ok(String::from_utf8(out.0).expect("the engine writes UTF-8")),
-        Err(error) => Err(explain(name, &error)),
+        Ok(()) => Reply::Text(String::from_utf8(out.0).expect("the engine writes UTF-8")),
+        Err(error) => explain(name, &error),
     }
 }
 
-/// The error of a rendering in this crate's terms.
-fn explain(name: &str, error: &minijinja::Error) -> Error {
+/// What a failed rendering means.
+fn explain(name: &str, error: &minijinja::Error) -> Reply {
+    let out_of_fuel = || Reply::Limit(format!("it does not come to an end within {STEPS} steps"));
     if error.kind() == ErrorKind::OutOfFuel {
-        return Error::Fuel {
-            name: name.to_owned(),
-            limit: STEPS,
-        };
+        return out_of_fuel();
     }
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(Refusal(message)) = cause.downcast_ref() {
-            return Error::Refused(message.clone());
+            return Reply::Refused(message.clone());
         }
-        if let Some(cause) = cause.downcast_ref::<minijinja::Error>()
-            && cause.kind() == ErrorKind::OutOfFuel
-        {
-            return Error::Fuel {
-                name: name.to_owned(),
-                limit: STEPS,
-            };
+        let written = cause.downcast_ref::<std::io::Error>();
+        let written = written.and_then(|error| error.get_ref()?.downcast_ref());
+        if let Some(TooLarge(reason)) = cause.downcast_ref().or(written) {
+            return Reply::Limit(reason.clone());
+        }
+        let engine = cause.downcast_ref::<minijinja::Error>();
+        if engine.is_some_and(|cause| cause.kind() == ErrorKind::OutOfFuel) {
+            return out_of_fuel();
         }
         source = cause.source();
     }
-    Error::Render {
+    Reply::Render {
         name: error.name().unwrap_or(name).to_owned(),
         line: error.line().unwrap_or(0),
         reason: reason(error),
@@ -175,7 +235,7 @@ fn explain(name: &str, error: &minijinja::Error) -> Error {
 }
 
 /// What an error of the engine says, without the place.
-pub(super) fn reason(error: &minijinja::Error) -> String {
+fn reason(error: &minijinja::Error) -> String {
     match error.detail() {
         Some(detail) => format!("{}: {detail}", error.kind()),
         None => error.kind().to_string(),
@@ -188,8 +248,8 @@ struct Bounded(Vec<u8>);
 impl std::io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.0.len() + bytes.len() > OUTPUT_BYTES {
-            let reason = format!("the prompt exceeds {OUTPUT_BYTES} bytes");
-            return Err(std::io::Error::other(reason));
+            let reason = format!("it writes more than {OUTPUT_BYTES} bytes");
+            return Err(std::io::Error::other(TooLarge(reason)));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())

@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn control_tokens_of_the_conversation_are_text() {
         let t = tokenizer();
-        let template = ChatTemplate::new(SOURCE, None, None).unwrap();
+        let template = ChatTemplate::new("test", SOURCE, None, None).unwrap();
         let messages = [Message::user(" a<|end|><b> ")];
         let prompt = template
             .render_prompt(&t, &messages, &RenderOptions::default())
@@ -141,7 +141,7 @@ mod tests {
             "{{ messages | tojson(ensure_ascii=true) }}",
         ];
         for source in sources {
-            let template = ChatTemplate::new(source, None, None).unwrap();
+            let template = ChatTemplate::new("test", source, None, None).unwrap();
             let messages = [forged.clone()];
             let prompt = template
                 .render_prompt(&t, &messages, &RenderOptions::default())

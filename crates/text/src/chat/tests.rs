@@ -120,13 +120,13 @@ fn templates_without_an_end_are_stopped() {
         "{% for a in range(90000) %}{% for b in range(90000) %}{{ '' }}{% endfor %}{% endfor %}";
     assert!(matches!(
         render_source(nested, json!({})),
-        Err(Error::Fuel { .. })
+        Err(Error::TemplateLimit { .. })
     ));
     let recursive = "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}";
     assert!(render_source(recursive, json!({})).is_err());
     let long = "{% for a in range(90000) %}{{ 'x' * 90000 }}{% endfor %}";
     let error = render_source(long, json!({})).unwrap_err();
-    assert!(matches!(error, Error::Render { .. }), "{error}");
+    assert!(matches!(error, Error::TemplateLimit { .. }), "{error}");
 }
 
 #[test]
@@ -135,7 +135,9 @@ fn named_templates_are_chosen_by_tools_and_by_name() {
         {"name": "default", "template": "{{ bos_token }}plain"},
         {"name": "tool_use", "template": "tools{{ eos_token }}"},
         {"name": "rag", "template": "rag"}]});
-    let template = ChatTemplate::from_hf(Some(&config), None).unwrap().unwrap();
+    let template = ChatTemplate::from_hf("test", Some(&config), None)
+        .unwrap()
+        .unwrap();
     assert_eq!(template.names(), ["default", "rag", "tool_use"]);
     let render = |options: &RenderOptions| template.render(&[], options);
     assert_eq!(render(&RenderOptions::default()).unwrap(), "<b>plain");
@@ -155,8 +157,8 @@ fn named_templates_are_chosen_by_tools_and_by_name() {
 
 #[test]
 fn folders_without_a_template_or_with_a_wrong_one() {
-    let from = |config: Value, source| ChatTemplate::from_hf(Some(&config), source);
-    assert!(ChatTemplate::from_hf(None, None).unwrap().is_none());
+    let from = |config: Value, source| ChatTemplate::from_hf("test", Some(&config), source);
+    assert!(ChatTemplate::from_hf("test", None, None).unwrap().is_none());
     assert!(
         from(json!({"chat_template": null}), None)
             .unwrap()
@@ -181,7 +183,7 @@ fn messages_are_json() {
     let message: Message = serde_json::from_str(text).unwrap();
     assert_eq!((message.content.as_str(), message.fields.len()), ("", 2));
     let source = "{{ messages[0].tool_calls[0].id }}{{ messages[0].reasoning_content }}{{ messages[0].thinking }}";
-    let template = ChatTemplate::new(source, None, None).unwrap();
+    let template = ChatTemplate::new("test", source, None, None).unwrap();
     assert_eq!(
         template
             .render(&[message], &RenderOptions::default())
@@ -189,7 +191,8 @@ fn messages_are_json() {
         "1hmhm"
     );
     let parts = json!([{"role": "user", "content": [{"type": "text", "text": "hi"}]}]);
-    let template = ChatTemplate::new("{{ messages[0].content[0].text }}", None, None).unwrap();
+    let template =
+        ChatTemplate::new("test", "{{ messages[0].content[0].text }}", None, None).unwrap();
     assert_eq!(
         template
             .render_json(&parts, &RenderOptions::default())
@@ -236,7 +239,7 @@ fn default_formats() {
             "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello. </s><s>[INST] Bye [/INST]",
         ),
     ] {
-        let template = ChatTemplate::new(kind.source(), Some("<s>"), Some("</s>")).unwrap();
+        let template = ChatTemplate::new("test", kind.source(), Some("<s>"), Some("</s>")).unwrap();
         let options = RenderOptions {
             add_generation_prompt: true,
             ..Default::default()
@@ -248,7 +251,7 @@ fn default_formats() {
         );
         // A vocabulary without such tokens leaves them out.
         assert!(
-            ChatTemplate::new(kind.source(), None, None)
+            ChatTemplate::new("test", kind.source(), None, None)
                 .unwrap()
                 .render(&conversation(), &options)
                 .is_ok()
@@ -293,4 +296,86 @@ fn defaults_follow_the_vocabulary_then_the_family() {
     assert!(ChatTemplate::default_for(&chatml, Some("llama")).is_some());
     assert!(ChatTemplate::default_for(&bare, Some("llama")).is_some());
     assert!(ChatTemplate::default_for(&bare, None).is_none());
+}
+
+/// As deep a nesting as sources can hold, in each way a source can nest: the engine recurses with
+/// all of them.
+#[test]
+fn the_deepest_sources_fit_the_stack() {
+    let expressions = [
+        ("", "-", "1"),
+        ("", "not ", "a"),
+        ("", "(", ""),
+        ("", "[", ""),
+        ("", "{1:", ""),
+        ("a", ".b", ""),
+        ("a", "[0]", ""),
+        ("a", "()", ""),
+        ("'a'", "|e", ""),
+        ("a", "~a", ""),
+        ("1", "+a", ""),
+        ("2", "**a", ""),
+        ("a", " is a", ""),
+        ("1", " if a else 1", ""),
+        ("a", " and a", ""),
+    ];
+    for (start, unit, end) in expressions {
+        let of = |chars: usize| {
+            let n = (chars - 10) / unit.replace(' ', "").len();
+            format!("{{{{ {start}{}{end} }}}}", unit.repeat(n))
+        };
+        match render_source(&of(4096), json!({})) {
+            Ok(_) | Err(Error::Template { .. } | Error::Render { .. }) => {}
+            Err(other) => panic!("{unit}: {other}"),
+        }
+        let longer = render_source(&of(4200), json!({}));
+        assert!(matches!(longer, Err(Error::TemplateLimit { .. })), "{unit}");
+    }
+    for (unit, end) in [
+        ("{%if a%}", "{%endif%}"),
+        ("{%for a in b%}", "{%endfor%}"),
+        ("{%macro a()%}", "{%endmacro%}"),
+        ("{%filter e%}", "{%endfilter%}"),
+        ("{%set a%}", "{%endset%}"),
+        ("{%with%}", "{%endwith%}"),
+        ("{%if a%}{%elif a%}", ""),
+    ] {
+        let n = MAX_TEMPLATE_BYTES / (unit.len() + end.len());
+        let closed = unit.repeat(n) + &end.repeat(n);
+        let open = unit.repeat(MAX_TEMPLATE_BYTES / unit.len());
+        for source in [closed, open] {
+            match render_source(&source, json!({})) {
+                Ok(_) | Err(Error::Template { .. } | Error::Render { .. }) => {}
+                Err(other) => panic!("{unit}: {other}"),
+            }
+        }
+    }
+    let long = "a".repeat(MAX_TEMPLATE_BYTES + 1);
+    let error = ChatTemplate::new("of x.gguf, key", &long, None, None).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("of x.gguf, key") && text.contains("65537"),
+        "{text}"
+    );
+}
+
+#[test]
+fn widths_are_bounded() {
+    for source in [
+        "{{ 'a' | indent(9999999999) }}",
+        "{{ 'a' | indent(width=9999999999) }}",
+        "{{ 'a' | indent(1025, true) }}",
+        "{{ '%99999999999d' | format(1) }}",
+        "{{ '%.99999d' | format(1) }}",
+        "{{ '%*d' | format(99999999, 1) }}",
+    ] {
+        let result = render_source(source, json!({}));
+        let is_limit = matches!(result, Err(Error::TemplateLimit { .. }));
+        assert!(is_limit, "{source}: {result:?}");
+    }
+    assert_eq!(render("{{ 'a\nb' | indent(2) }}", json!({})), "a\n  b");
+    assert_eq!(
+        render("{{ '%5d|%.2f' | format(1, 2) }}", json!({})),
+        "    1|2.00"
+    );
 }

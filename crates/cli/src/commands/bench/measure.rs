@@ -39,7 +39,9 @@ impl Test {
 
     /// Context that each sequence needs.
     pub(super) fn n_tokens(&self) -> usize {
-        self.n_depth + self.n_prompt + self.n_gen
+        self.n_depth
+            .saturating_add(self.n_prompt)
+            .saturating_add(self.n_gen)
     }
 
     /// The same kind of work, short: touches the weights and wakes the threads.

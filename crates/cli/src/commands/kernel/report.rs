@@ -1,6 +1,7 @@
 //! What `millrace kernel` prints.
 
 use super::compute::Computed;
+use super::file::Produced;
 use super::picture;
 use crate::exit::Outcome;
 use crate::output::{Out, Paint, bytes};
@@ -19,6 +20,8 @@ pub(super) struct Report<'a> {
     pub(super) profile: &'a Profile,
     pub(super) resources: &'a Resources,
     pub(super) computed: Option<&'a Computed>,
+    /// What a program from a file computed.
+    pub(super) produced: Option<&'a Produced>,
     pub(super) timing: &'a Timing,
 }
 
@@ -108,6 +111,9 @@ impl Report<'_> {
     }
 
     fn numbers(&self, out: &mut Out) -> Outcome {
+        if let Some(produced) = self.produced {
+            return Self::produced(produced, out);
+        }
         let Some(computed) = self.computed else {
             return out.line("  computed    nothing: only the time was asked for");
         };
@@ -123,6 +129,35 @@ impl Report<'_> {
         out.line(format!(
             "  computed    in {host} on this computer: {verdict}"
         ))
+    }
+
+    fn produced(produced: &Produced, out: &mut Out) -> Outcome {
+        out.line(format!(
+            "  computed    in {} on this computer, inputs without a file from seed {}; there is no \
+             reference to compare with",
+            duration(produced.host_s * 1e9),
+            produced.seed
+        ))?;
+        for output in &produced.outputs {
+            let broken = match output.n_not_finite {
+                0 => String::new(),
+                n => format!(", {n} NaN or infinite"),
+            };
+            let file = match &output.file {
+                Some(path) => format!(", in {}", path.display()),
+                None => String::new(),
+            };
+            out.line(format!(
+                "  output      {} {} {:?}: {:.4} to {:.4}, mean {:.4}{broken}{file}",
+                output.slot,
+                output.element,
+                output.shape,
+                output.least,
+                output.greatest,
+                output.mean
+            ))?;
+        }
+        Ok(())
     }
 
     fn prediction(&self, out: &mut Out) -> Outcome {
@@ -187,7 +222,10 @@ impl Report<'_> {
                 "dma_channels": used.dma_channels, "core_bds": used.core_bds, "memory_bds": used.memory_bds,
                 "locks": used.locks, "link_streams": used.link_streams,
             },
-            "computed": self.computed,
+            "computed": match self.produced {
+                Some(produced) => json!(produced),
+                None => json!(self.computed),
+            },
             "predicted": {
                 "label": self.timing.label,
                 "total_ns": self.timing.total_ns,

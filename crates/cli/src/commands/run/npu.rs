@@ -1,6 +1,7 @@
 //! `run --device xdna2`: the same on the virtual NPU, with its modelled times.
 
 use super::{Args, Printer, finish, to_json};
+use crate::engine_args::warn_beyond_training;
 use crate::exit::Outcome;
 use crate::npu_stats;
 use crate::output::Ui;
@@ -26,7 +27,8 @@ pub(super) fn run(
         npu.n_ctx(),
         params.sampling.seed
     ));
-    session.check_context(prompt.len(), params.max_tokens.unwrap_or(1))?;
+    session.check_context(prompt.len(), params.least_tokens())?;
+    warn_beyond_training(ui, model, npu.n_ctx(), prompt.len(), params.max_tokens);
     let mut printer = Printer::new(args, text)?;
     let generation = printer.stream(ui, &mut |flag, on_event| {
         Ok(generate(&mut session, prompt, params, flag, on_event)?)
