@@ -114,6 +114,18 @@ fn rowwise_kernels() {
         check(name, "1x2", "");
         check(name, "24x100", "cols=4,rows=2,tile_rows=3");
     }
+    for name in ["rmsnorm", "layernorm"] {
+        // Through memory tiles: the whole array, odd herds, one row of cores, single blocks.
+        check(name, "64x256", "rows=4,l2_copies=2");
+        check(name, "360x18", "cols=5,rows=3,tile_rows=4,l2_copies=2");
+        check(
+            name,
+            "48x100",
+            "cols=4,rows=2,tile_rows=3,l2_copies=1,l1_depth=1",
+        );
+        check(name, "7x18", "cols=7,l2_copies=2");
+        check(name, "4x2", "cols=1,rows=4,l2_copies=1");
+    }
     check("rope", "64x64", "");
     check("rope", "96x128", "tile_rows=3");
     check("rope", "32x64", "cols=1,rows=1");
@@ -129,6 +141,17 @@ fn elementwise_kernels() {
         check(name, "4098", "");
         check(name, "4096", "cols=2,rows=4,tile=128");
         check(name, "1024", "cols=1,rows=1,tile=64,l1_depth=1");
+    }
+    // Through memory tiles.
+    for name in ["silu-mul", "gelu-mul", "gelu", "add"] {
+        check(name, "65536", "rows=4,tile=512,l2_copies=2");
+        check(name, "2520", "cols=5,rows=3,tile=84,l2_copies=1");
+        check(name, "1024", "cols=1,rows=4,tile=64,l1_depth=1,l2_copies=2");
+        check(name, "16", "cols=8,rows=1,tile=2,l2_copies=2");
+    }
+    for name in ["add-2d", "add-flat"] {
+        check(name, "32x256", "cols=8,rows=4,tile=64,l2_copies=2");
+        check(name, "9x50", "cols=3,rows=3,tile=10,l2_copies=2");
     }
     check("gelu", "16384", "cols=8,rows=2,tile=256");
     for name in ["add-2d", "add-flat"] {
@@ -177,6 +200,32 @@ fn attention() {
         (
             "112 2q/1kv d16 full",
             "tile_kv=16,tile_q=16,q_tiles=1,stages=4",
+        ),
+        // Heads of a group side by side: a whole group, a part of one, tiles smaller than blocks,
+        // two streams of keys, chunks, other stages; with and without a pause.
+        (
+            "64 4q/1kv d16 causal",
+            "unroll=1,heads=4,q_tiles=2,tile_kv=16,tile_q=16,streamed=1,causal_skip=1",
+        ),
+        (
+            "64 12q/2kv d16 causal seq-first",
+            "unroll=1,heads=3,q_tiles=2,tile_kv=16,tile_q=8,streamed=1,causal_skip=1",
+        ),
+        (
+            "64 8q/2kv d16 full seq-first",
+            "unroll=2,heads=4,q_tiles=1,tile_kv=16,tile_q=16,streamed=1",
+        ),
+        (
+            "64 8q/1kv d16 causal",
+            "unroll=2,heads=2,q_tiles=2,tile_kv=16,tile_q=8",
+        ),
+        (
+            "96 7q/1kv d32 causal",
+            "unroll=1,heads=7,q_tiles=1,tile_kv=16,tile_q=16,tile_dk=16,tile_dv=16,streamed=1",
+        ),
+        (
+            "32 2q/1kv d8 causal",
+            "unroll=1,heads=2,q_tiles=2,tile_kv=8,tile_q=8,stages=1,streamed=1,causal_skip=1",
         ),
     ] {
         check("flash-attention", shape, tiling);
