@@ -26,7 +26,10 @@
 //! group, which share keys, times `q_tiles` neighbouring tiles of queries: columns then differ by
 //! less than `q_tiles` tiles of keys instead of eight. And with `streamed` an iteration does not wait
 //! for the one before: its queries and keys come while the states of that one are joined. Both only
-//! say who computes a query and when, so they change no bit.
+//! say who computes a query and when, so they change no bit. With `top_first` the top row gets the first
+//! tile of keys of every deal, row 0 the last: a mask leaves the early tiles to more queries, and the
+//! rows further down have the states to join. That is another order of joining, so other bits, but again
+//! the same ones at every length: a stage without keys is now below those that have some.
 
 mod cores;
 pub(super) mod reference;
@@ -243,8 +246,15 @@ impl Plan {
         let mut kv_tasks = Vec::new();
         // Stages `from ..` of so many tiles each.
         for (from, count, tiles) in self.shares() {
-            let first_key = (self.kv_head(head) + int(from * tile * kv.row))
-                .plus(Var::Index(0), int(tile * kv.row));
+            // Of the first stage of the run, and what the next one's lies further.
+            let further = if self.top_first { -1 } else { 1 };
+            let turn = if self.top_first {
+                self.stages - 1 - from
+            } else {
+                from
+            };
+            let first_key = (self.kv_head(head) + int(turn * tile * kv.row))
+                .plus(Var::Index(0), further * int(tile * kv.row));
             let keys = [(tiles, step), (tile, kv.row), (d, 1)];
             let values = [(tiles, step), (tile, kv.row), (self.tile_dv, 1)];
             let first_value = first_key.clone().plus(Var::Grid(3), chunk);
@@ -284,7 +294,12 @@ impl Plan {
     /// Runs of stages with as many tiles of keys: the first, how many, their tiles.
     fn shares(&self) -> Vec<(u64, u64, u64)> {
         let (each, more) = self.dealing();
-        let shares = [(0, more, each + 1), (more, self.stages - more, each)];
+        let shares = if self.top_first {
+            let fewer = self.stages - more;
+            [(0, fewer, each), (fewer, more, each + 1)]
+        } else {
+            [(0, more, each + 1), (more, self.stages - more, each)]
+        };
         shares.into_iter().filter(|share| share.1 > 0).collect()
     }
 

@@ -205,7 +205,7 @@ fn attention() {
         // two streams of keys, chunks, other stages; with and without a pause.
         (
             "64 4q/1kv d16 causal",
-            "unroll=1,heads=4,q_tiles=2,tile_kv=16,tile_q=16,streamed=1,causal_skip=1",
+            "unroll=1,heads=4,q_tiles=2,tile_kv=16,tile_q=16,streamed=1,causal_skip=1,top_first=1",
         ),
         (
             "64 12q/2kv d16 causal seq-first",
@@ -222,6 +222,19 @@ fn attention() {
         (
             "96 7q/1kv d32 causal",
             "unroll=1,heads=7,q_tiles=1,tile_kv=16,tile_q=16,tile_dk=16,tile_dv=16,streamed=1",
+        ),
+        // Dealt from the top, with a rest, with one stage, without a mask.
+        (
+            "112 2q/1kv d16 causal",
+            "tile_kv=16,tile_q=16,q_tiles=1,stages=4,top_first=1,causal_skip=1",
+        ),
+        (
+            "96 2q/1kv d16 full",
+            "tile_kv=16,tile_q=16,q_tiles=2,unroll=1,top_first=1",
+        ),
+        (
+            "8 1q/1kv d8 causal",
+            "top_first=1,causal_skip=1",
         ),
         (
             "32 2q/1kv d8 causal",
@@ -271,22 +284,31 @@ fn first_rows(length: usize, tiling: &str, n: usize) -> Vec<u8> {
 fn attention_bits_do_not_depend_on_length() {
     for n in [24, 64, 128] {
         let expected = first_rows(512, "", n);
+        let from_top = first_rows(512, "top_first=1", n);
         for length in [24, 64, 128, 192, 256, 512] {
             if length < n {
                 continue;
             }
             for tiling in ["", "causal_skip=1"] {
                 assert!(first_rows(length, tiling, n) == expected, "{n} of {length}");
+                let tiling = format!("top_first=1,{tiling}");
+                let found = first_rows(length, &tiling, n);
+                assert!(found == from_top, "{n} of {length}, {tiling}");
             }
         }
         let one_head = "causal_skip=1,unroll=1,q_tiles=8";
         for (length, tile_q) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
             if length >= n {
                 let tiling = format!("{one_head},tile_q={tile_q}");
-                assert!(
-                    first_rows(length, &tiling, n) == expected,
-                    "{n} of {length}"
-                );
+                let shared = "causal_skip=1,streamed=1,unroll=1,heads=2,q_tiles=4";
+                let shared = format!("{shared},tile_q={}", (2 * tile_q).min(64));
+                for tiling in [tiling, shared] {
+                    let found = first_rows(length, &tiling, n);
+                    assert!(found == expected, "{n} of {length}, {tiling}");
+                    let tiling = format!("{tiling},top_first=1");
+                    let found = first_rows(length, &tiling, n);
+                    assert!(found == from_top, "{n} of {length}, {tiling}");
+                }
             }
         }
     }

@@ -54,7 +54,7 @@ impl Plan {
     fn if_dealt(&self, then: Vec<Op>) -> Op {
         let n_tiles = self.n_keys / self.tile_kv;
         Op::If {
-            value: y().plus(Var::Loop(0), int(self.stages)) + -int(n_tiles),
+            value: self.turn(Var::Y).plus(Var::Loop(0), int(self.stages)) + -int(n_tiles),
             condition: Condition::Negative,
             then,
             otherwise: Vec::new(),
@@ -102,7 +102,12 @@ impl Plan {
         let query = Affine::of(Var::Grid(0), int(self.iteration_q()));
         let query = query.plus(Var::X, int(self.tile_q));
         let tile = int(self.tile_kv);
-        let key = Affine::of(Var::Loop(0), tile * int(self.stages)).plus(Var::Y, tile);
+        let mut key = Affine::of(Var::Loop(0), tile * int(self.stages));
+        let turn = self.turn(Var::Y);
+        key = key + turn.constant * tile;
+        for (var, factor) in turn.terms {
+            key = key.plus(var, factor * tile);
+        }
         (query, key)
     }
 
@@ -149,7 +154,7 @@ impl Plan {
             return then;
         }
         let (query, key) = self.lead();
-        let mut value = query;
+        let mut value = query + -key.constant;
         for (var, factor) in key.terms {
             value = value.plus(var, -factor);
         }

@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub(super) causal_skip: bool,
     /// Iterations follow each other without a pause.
     pub(super) streamed: bool,
+    /// Tiles of keys are dealt from the top row down.
+    pub(super) top_first: bool,
     pub(super) l1_depth: u64,
 }
 
@@ -67,6 +69,7 @@ impl Plan {
             heads: tiling.get("heads"),
             causal_skip: tiling.get("causal_skip") == 1,
             streamed: tiling.get("streamed") == 1,
+            top_first: tiling.get("top_first") == 1,
             l1_depth: tiling.get("l1_depth"),
         }
     }
@@ -83,6 +86,7 @@ impl Plan {
             ("heads", self.heads),
             ("causal_skip", u64::from(self.causal_skip)),
             ("streamed", u64::from(self.streamed)),
+            ("top_first", u64::from(self.top_first)),
             ("l1_depth", self.l1_depth),
         ])
     }
@@ -106,6 +110,25 @@ impl Plan {
     pub(super) fn dealing(&self) -> (u64, u64) {
         let tiles = self.n_keys / self.tile_kv;
         (tiles / self.stages, tiles % self.stages)
+    }
+
+    /// The stage that has a tile of keys.
+    pub(super) fn stage_of(&self, tile: u64) -> u64 {
+        let stage = tile % self.stages;
+        if self.top_first {
+            self.stages - 1 - stage
+        } else {
+            stage
+        }
+    }
+
+    /// A stage's number in the deal as an expression: the row itself, or counted from the top.
+    pub(super) fn turn(&self, row: Var) -> Affine {
+        if self.top_first {
+            Affine::new(int(self.stages) - 1).plus(row, -1)
+        } else {
+            Affine::of(row, 1)
+        }
     }
 
     fn n_cores(&self) -> u64 {
@@ -395,6 +418,7 @@ impl Numerics {
             ("heads", 1),
             ("causal_skip", 0),
             ("streamed", 0),
+            ("top_first", 0),
             ("l1_depth", 1),
         ]);
         Plan::new(shape, &tiling)
@@ -460,6 +484,7 @@ pub(in crate::mapping) fn balanced(
             let tiling = tiling.clone().with("tile_q", tile_q);
             let tiling = tiling.with("unroll", 1).with("heads", heads);
             let tiling = tiling.with("q_tiles", q_tiles).with("streamed", 1);
+            let tiling = tiling.with("top_first", 1);
             Plan::new(shape, &tiling.with("causal_skip", shape.get("causal")))
         })
     });
