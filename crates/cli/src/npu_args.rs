@@ -61,7 +61,7 @@ pub(crate) struct NpuModelArgs {
     #[arg(long, value_enum, value_name = "MODE", default_value_t = ModeName::Best)]
     mode: ModeName,
     /// In mode best, leave out an improvement: float-sums, fast-tilings, buckets, merged-blocks,
-    /// one-copy, alias, cached-attention
+    /// one-copy, alias, all-cores, balanced-attention, cached-attention
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<Feature>,
     #[command(flatten)]

@@ -289,8 +289,8 @@ pub fn find(name: &str) -> Option<&'static dyn Mapping> {
     TABLE.iter().copied().find(|m| m.name() == name)
 }
 
-/// Legal tilings of a mapping that streams, by their estimated time under a profile; of the others
-/// none.
+/// Legal tilings of a mapping that streams weights, by their estimated time under a profile; of the
+/// others none.
 pub(crate) fn ranked(
     name: &str,
     shape: &Shape,
@@ -301,6 +301,29 @@ pub(crate) fn ranked(
         "gemv-stream" => gemv_stream::ranked(shape, machine, profile),
         _ => gemm_stream::ranked(name, shape, machine, profile),
     }
+}
+
+/// Legal tilings on more cores than the default has, where a profile finds them faster, the fastest
+/// first: row-wise and element-wise kernels through memory tiles.
+pub(crate) fn on_more_cores(
+    name: &str,
+    shape: &Shape,
+    machine: &Machine,
+    profile: &Profile,
+) -> Vec<Tiling> {
+    let Some(mapping) = find(name) else {
+        return Vec::new();
+    };
+    let default = mapping.default_tiling(shape, machine);
+    let of = (machine, profile);
+    let mut found = rowwise::ranked(name, shape, &default, of);
+    found.extend(elementwise::ranked(name, shape, &default, of));
+    found
+}
+
+/// Flash attention's tilings with a causal mask's work shared evenly, with the numerics of `tiling`.
+pub(crate) fn balanced_attention(shape: &Shape, tiling: &Tiling, machine: &Machine) -> Vec<Tiling> {
+    attention::balanced(shape, tiling, machine)
 }
 
 /// Largest dimension of a shape: the bytes of two multiplied stay far from overflow.

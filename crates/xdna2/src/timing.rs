@@ -221,6 +221,13 @@ impl Default for Options {
 /// Points of a streamed launch that are simulated; more are extrapolated from the second half.
 const STREAMED_POINTS: u64 = 8;
 
+/// Points of a streamed launch that are all simulated where their work differs, as that of causal
+/// attention does.
+const VARIED_POINTS: u64 = 512;
+
+/// Where there are more, the stretches of the grid that are extrapolated each by itself.
+const SEGMENTS: u64 = 32;
+
 /// Predicts the time of one dispatch.
 ///
 /// # Errors
@@ -297,7 +304,11 @@ fn predict_launch(
             simulated += 1;
         }
     } else {
-        let (run, count) = streamed(&network, n_points, options)?;
+        let alike = groups.len() <= 1;
+        let (run, count) = match alike || n_points <= VARIED_POINTS {
+            true => streamed(&network, (0, n_points), alike, options)?,
+            false => in_segments(&network, n_points, options)?,
+        };
         simulated = count;
         spans.clone_from(&run.spans);
         total = run;
@@ -316,16 +327,39 @@ fn simulate(
     Engine::new(network, points, spans, options.max_events)?.run()
 }
 
-/// The first grid points of a streamed launch, the rest extrapolated from how the last of them
-/// follow each other.
-fn streamed(
+/// A streamed launch whose points differ, in stretches of the grid within which they hardly do. That the
+/// next stretch begins before the last has ended is left out.
+fn in_segments(
     network: &Network<'_>,
     n_points: u64,
     options: &Options,
 ) -> Result<(Run, u64), TimingError> {
+    let mut total = Run::new(network.flat);
+    let mut simulated = 0;
+    for segment in 0..SEGMENTS {
+        let start = segment * n_points / SEGMENTS;
+        let end = (segment + 1) * n_points / SEGMENTS;
+        let (run, count) = streamed(network, (start, end - start), true, options)?;
+        total.add(&run, 1.0);
+        simulated += count;
+    }
+    Ok((total, simulated))
+}
+
+/// The first of `n_points` grid points of a streamed launch from `start`, the rest extrapolated from
+/// how the last of them follow each other. All of them where they are not alike.
+fn streamed(
+    network: &Network<'_>,
+    (start, n_points): (u64, u64),
+    alike: bool,
+    options: &Options,
+) -> Result<(Run, u64), TimingError> {
     let launch: &Launch = network.flat.launch;
-    let first = |n: u64| launch.grid_points().take(n as usize).collect::<Vec<_>>();
-    if n_points <= 2 * STREAMED_POINTS {
+    let first = |n: u64| {
+        let points = launch.grid_points().skip(start as usize);
+        points.take(n as usize).collect::<Vec<_>>()
+    };
+    if !alike || n_points <= 2 * STREAMED_POINTS {
         let run = simulate(network, first(n_points), options.trace_spans, options)?;
         return Ok((run, n_points));
     }

@@ -21,6 +21,12 @@ pub enum Feature {
     /// A value stays in one buffer from the program that writes it to those that read it; the host
     /// moves only what it computes with itself (seed 000 D2).
     Alias,
+    /// Element-wise and row-wise launches of a prefill on all cores, where the profile finds that
+    /// faster than the eight that shims feed straight: memory tiles deal out the blocks.
+    AllCores,
+    /// Attention of a prefill with a causal mask's work shared evenly: heads of a group side by side,
+    /// and no pause between iterations.
+    BalancedAttention,
     /// Attention over cached keys on the array, in decode and in later chunks of a prompt, where
     /// the timing model finds it faster than the host.
     CachedAttention,
@@ -28,13 +34,15 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 7] = [
+    pub const ALL: [Feature; 9] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
         Feature::MergedBlocks,
         Feature::OneCopy,
         Feature::Alias,
+        Feature::AllCores,
+        Feature::BalancedAttention,
         Feature::CachedAttention,
     ];
 
@@ -47,6 +55,8 @@ impl Feature {
             Feature::MergedBlocks => "merged-blocks",
             Feature::OneCopy => "one-copy",
             Feature::Alias => "alias",
+            Feature::AllCores => "all-cores",
+            Feature::BalancedAttention => "balanced-attention",
             Feature::CachedAttention => "cached-attention",
         }
     }
@@ -72,7 +82,7 @@ impl FromStr for Feature {
 
 /// A set of features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Features(u8);
+pub struct Features(u16);
 
 impl Features {
     /// None: seed 000.

@@ -354,8 +354,13 @@ impl<'a> Kernels<'a> {
             return Ok(built);
         }
         let default = mapping.default_tiling(shape, self.machine);
-        let fast = self.options.features.has(Feature::FastTilings);
-        let preferred = tiling::preferred(fast, self.phase, name, shape, &default);
+        let preferred = tiling::preferred(
+            self.options.features,
+            self.phase,
+            (name, shape),
+            &default,
+            (self.machine, self.profile.as_ref()),
+        );
         if let Some(built) = preferred.into_iter().find_map(|t| attempt(t).ok()) {
             return Ok(built);
         }

@@ -1,21 +1,35 @@
 //! Tilings to try before a mapping's own choice.
 
-use super::Phase;
-use crate::mapping::{Shape, Tiling};
+use super::{Feature, Features, Phase};
+use crate::mapping::{self, Shape, Tiling};
+use crate::{Machine, Profile};
 
-/// In order of preference, the seed's or `fast` ones; the first that fits the shape and the machine is taken, and where none
-/// does, the mapping's default.
+/// In order of preference, the seed's or fast ones, as the features say; the first that fits the shape
+/// and the machine is taken, and where none does, the mapping's default.
 pub(super) fn preferred(
-    fast: bool,
+    features: Features,
     phase: Phase,
-    mapping: &str,
-    shape: &Shape,
+    (name, shape): (&str, &Shape),
     default: &Tiling,
+    (machine, profile): (&Machine, Option<&Profile>),
 ) -> Vec<Tiling> {
-    match fast {
-        false => seed(phase, mapping, shape, default),
-        true => fastest(phase, mapping, shape, default),
+    let mut tilings = Vec::new();
+    if phase == Phase::Prefill {
+        if features.has(Feature::BalancedAttention) && name == "flash-attention" {
+            tilings.extend(mapping::balanced_attention(shape, default, machine));
+            // The same deal at every length, so that the bits do not depend on it.
+            let others = attention(shape, default).into_iter().chain([default.clone()]);
+            tilings.extend(others.map(|tiling| tiling.with("top_first", 1)));
+        }
+        if let (true, Some(profile)) = (features.has(Feature::AllCores), profile) {
+            tilings.extend(mapping::on_more_cores(name, shape, machine, profile));
+        }
     }
+    tilings.extend(match features.has(Feature::FastTilings) {
+        false => seed(phase, name, shape, default),
+        true => fastest(phase, name, shape, default),
+    });
+    tilings
 }
 
 /// Seed 000: GEMVs with tile_m = 8 and m_input = 4, for K = 8192 with 2 and 1 (B2.3), a decode's rotation

@@ -19,6 +19,17 @@
 //! the weight 2^−∞ = 0 and leaves maximum, sum and output as they are, and joining the state of a
 //! stage without keys, with a maximum below all others, adds zeros. Only the sign of a zero could
 //! tell; the last division gives +0.
+//!
+//! # Even shares of a causal mask
+//! The columns of a row take their keys from one broadcast, so they go in step: columns with later
+//! queries keep those with earlier ones waiting. With `heads` above 1 the columns are heads of one
+//! group, which share keys, times `q_tiles` neighbouring tiles of queries: columns then differ by
+//! less than `q_tiles` tiles of keys instead of eight. And with `streamed` an iteration does not wait
+//! for the one before: its queries and keys come while the states of that one are joined. Both only
+//! say who computes a query and when, so they change no bit. With `top_first` the top row gets the first
+//! tile of keys of every deal, row 0 the last: a mask leaves the early tiles to more queries, and the
+//! rows further down have the states to join. That is another order of joining, so other bits, but again
+//! the same ones at every length: a stage without keys is now below those that have some.
 
 mod cores;
 pub(super) mod reference;
@@ -33,6 +44,7 @@ use crate::program::{Affine, Channel, Launch, Link, Order, Pattern, Place, Span,
 use crate::{Machine, Program};
 use millrace_npu::{Element, Role};
 use shape::Plan;
+pub(super) use shape::balanced;
 
 /// The attention.
 pub(super) struct Attention;
@@ -53,7 +65,11 @@ impl Plan {
             name: "attention".to_owned(),
             args: vec![0, 1, 2, 3],
             grid: self.grid().map(small).to_vec(),
-            order: Order::Sequential,
+            order: if self.streamed {
+                Order::Streamed
+            } else {
+                Order::Sequential
+            },
             channels: Vec::new(),
             stages: Vec::new(),
             transfers: Vec::new(),
@@ -63,14 +79,16 @@ impl Plan {
             self.add_channels(&mut launch, head);
             self.add_stages(&mut launch, head);
             self.add_transfers(&mut launch, head);
-            launch.herds.push(self.herd(head));
+            launch
+                .herds
+                .extend((0..self.heads).map(|of| self.herd(head, of)));
         }
         launch
     }
 
-    /// First column of a head's cores.
+    /// First column of the cores that share an unrolled head's keys.
     fn col0(&self, head: u64) -> u64 {
-        head * self.q_tiles
+        head * self.width()
     }
 
     /// Column of the memory tile and shim that serve a stage of a head.
@@ -96,7 +114,7 @@ impl Plan {
         let row = || Place::Core {
             col: Span::Range {
                 start: small(self.col0(head)),
-                len: small(self.q_tiles),
+                len: small(self.width()),
             },
             row: at(i(0, 1)),
         };
@@ -143,7 +161,7 @@ impl Plan {
         let last = core(at(own_col()), at(constant(0)));
         let result = stream(
             &name("y"),
-            &[self.q_tiles],
+            &[self.width()],
             bf16,
             &values_tile,
             last,
@@ -151,7 +169,7 @@ impl Plan {
         );
         let out = stream(
             &name("y_out"),
-            &[self.q_tiles],
+            &[self.width()],
             bf16,
             &[tile, dv],
             Place::Memory(own_col()),
@@ -164,7 +182,7 @@ impl Plan {
     fn cascade(&self, name: &str, col: Affine) -> Channel {
         let from = core(at(col.clone()), at(i(1, 1) + 1));
         let to = core(at(col), at(i(1, 1)));
-        let bundle = [self.q_tiles, (self.stages - 1).max(1)];
+        let bundle = [self.width(), (self.stages - 1).max(1)];
         let block = [self.state_elements()];
         Channel {
             depth: 1,
@@ -209,7 +227,7 @@ impl Plan {
         keys.copies = 2;
         values.copies = 2;
         let y_block = [self.tile_q, dv];
-        let result = stage(&name("y"), self.q_tiles, own_col, bf16, &y_block, result);
+        let result = stage(&name("y"), self.width(), own_col, bf16, &y_block, result);
         launch.stages.extend([keys, values, result]);
     }
 
@@ -221,26 +239,28 @@ impl Plan {
         let first_query = self
             .q_head(head)
             .plus(Var::Grid(0), int(self.iteration_q() * q.row));
-        // Every stage gets all queries of the head's iteration.
-        let queries = pattern(first_query.clone(), &[(self.iteration_q(), q.row), (d, 1)]);
+        // Every stage gets all queries of the iteration, head after head.
+        let walk = [(self.heads, q.head), (self.iteration_q(), q.row), (d, 1)];
+        let queries = pattern(first_query.clone(), &walk);
         let step = self.stages * tile * kv.row;
         let mut kv_tasks = Vec::new();
         // Stages `from ..` of so many tiles each.
         for (from, count, tiles) in self.shares() {
-            let first_key = (self.kv_head(head) + int(from * tile * kv.row))
-                .plus(Var::Index(0), int(tile * kv.row));
+            // Of the first stage of the run, and what the next one's lies further.
+            let further = if self.top_first { -1 } else { 1 };
+            let turn = if self.top_first {
+                self.stages - 1 - from
+            } else {
+                from
+            };
+            let first_key = (self.kv_head(head) + int(turn * tile * kv.row))
+                .plus(Var::Index(0), further * int(tile * kv.row));
             let keys = [(tiles, step), (tile, kv.row), (d, 1)];
             let values = [(tiles, step), (tile, kv.row), (self.tile_dv, 1)];
             let first_value = first_key.clone().plus(Var::Grid(3), chunk);
             kv_tasks.push((1, KEYS_IN, from, count, pattern(first_key, &keys)));
             kv_tasks.push((2, VALUES_IN, from, count, pattern(first_value, &values)));
         }
-        let result = pattern(
-            first_query
-                .plus(Var::Grid(3), chunk)
-                .plus(Var::Index(0), int(self.tile_q * q.row)),
-            &[(self.tile_q, q.row), (self.tile_dv, 1)],
-        );
         let transfer = |count: u64, arg: usize, channel: usize, pattern: Pattern| Transfer {
             dims: vec![small(count)],
             loops: Vec::new(),
@@ -259,15 +279,27 @@ impl Plan {
                 ..transfer(count, arg, channel, walk)
             });
         }
-        launch
-            .transfers
-            .push(transfer(self.q_tiles, 3, self.y_out(), result));
+        for of in 0..self.heads {
+            let first = (first_query.clone() + int(of * q.head))
+                .plus(Var::Grid(3), chunk)
+                .plus(Var::Index(0), int(self.tile_q * q.row));
+            let walk = pattern(first, &[(self.tile_q, q.row), (self.tile_dv, 1)]);
+            launch.transfers.push(Transfer {
+                index: vec![i(0, 1) + int(of * self.q_tiles)],
+                ..transfer(self.q_tiles, 3, self.y_out(), walk)
+            });
+        }
     }
 
     /// Runs of stages with as many tiles of keys: the first, how many, their tiles.
     fn shares(&self) -> Vec<(u64, u64, u64)> {
         let (each, more) = self.dealing();
-        let shares = [(0, more, each + 1), (more, self.stages - more, each)];
+        let shares = if self.top_first {
+            let fewer = self.stages - more;
+            [(0, fewer, each), (fewer, more, each + 1)]
+        } else {
+            [(0, more, each + 1), (more, self.stages - more, each)]
+        };
         shares.into_iter().filter(|share| share.1 > 0).collect()
     }
 

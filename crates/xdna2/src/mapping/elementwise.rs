@@ -3,17 +3,18 @@
 //!
 //! Each input and the output of a core is a shim stream of its own. A shim has two DMA channels a
 //! direction, so `cores · inputs` is at most twice the columns: 8 cores with two inputs, 16 with
-//! one.
+//! one. With `l2_copies` above 0 the memory tiles deal blocks to the cores of their column and join
+//! what comes back; then all 32 cores work, and DDR is what limits most of these kernels.
 
 mod reference;
 
 use super::data::Random;
 use super::parts::{Checks, largest_divisor, slot};
-use super::streaming::{Port, Streaming};
+use super::streaming::{self, Port, Streaming};
 use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
-use crate::{Machine, Program};
+use crate::{Machine, Profile, Program};
 use millrace_npu::{Element, Role};
 
 /// What an element-wise mapping computes.
@@ -111,6 +112,8 @@ struct Plan {
     cols: u64,
     rows: u64,
     depth: u64,
+    /// Blocks of a memory tile between shim and cores; 0 for straight streams.
+    l2_copies: u64,
 }
 
 impl Elementwise {
@@ -126,6 +129,7 @@ impl Elementwise {
             cols: tiling.get("cols"),
             rows: tiling.get("rows"),
             depth: tiling.get("l1_depth"),
+            l2_copies: tiling.get("l2_copies"),
         }
     }
 
@@ -151,10 +155,11 @@ impl Elementwise {
         let n_cores = p.cols * p.rows;
         checks.herd(p.cols, p.rows, machine)?;
         let (asked, ports) = (n_cores * self.n_inputs(), 2 * u64::from(machine.cols));
-        checks.ensure(asked <= ports, Rule::Streams, || {
+        let through = p.l2_copies > 0;
+        checks.ensure(through || asked <= ports, Rule::Streams, || {
             format!(
                 "{n_cores} cores with {} inputs each need {asked} shim streams, there are {ports}; \
-                 take a smaller herd",
+                 take a smaller herd or l2_copies=2",
                 self.n_inputs()
             )
         })?;
@@ -167,6 +172,7 @@ impl Elementwise {
             })?;
         }
         match self.layout {
+            _ if through => checks.divides(("n", p.n), ("cols * rows * tile", n_cores * p.tile))?,
             Layout::Flat => checks.divides(("n", p.n), ("cols * rows * tile", n_cores * p.tile))?,
             _ => {
                 checks.divides(("rows of the shape", p.n / p.row), ("cols * rows", n_cores))?;
@@ -177,6 +183,13 @@ impl Elementwise {
         checks.ensure((1..=2).contains(&p.depth), Rule::Range, || {
             format!("l1_depth = {}; it is 1, or 2 for ping-pong", p.depth)
         })?;
+        checks.ensure(p.l2_copies <= 2, Rule::Range, || {
+            format!(
+                "l2_copies = {}; it is 0 for streams straight from the shims, 1, or 2 for ping-pong",
+                p.l2_copies
+            )
+        })?;
+        checks.l2(4 * p.l2_copies * p.rows * p.tile, machine)?;
         checks.l1(2 * p.depth * p.tile * (self.n_inputs() + 1), machine)
     }
 
@@ -238,8 +251,43 @@ impl Elementwise {
             ("cols", cols),
             ("rows", rows),
             ("l1_depth", 2),
+            ("l2_copies", 0),
         ])
     }
+
+    /// Legal tilings through memory tiles, with the largest blocks.
+    fn through_memory_tiles(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        let n: u64 = shape.iter().map(|(_, v)| v).product();
+        let cols = u64::from(machine.cols);
+        let of_rows = (2..=u64::from(machine.rows)).rev().map(|rows| {
+            let tile = largest_divisor(n / (cols * rows), self.tile_max, 2);
+            Self::tiling(tile, cols, rows).with("l2_copies", 2)
+        });
+        of_rows
+            .filter(|t| self.check(&self.plan(shape, t), machine).is_ok())
+            .collect()
+    }
+}
+
+/// Tilings of the mapping of that name through memory tiles that are estimated to beat `default`, the
+/// fastest first; of other mappings none.
+pub(super) fn ranked(
+    name: &str,
+    shape: &Shape,
+    default: &Tiling,
+    (machine, profile): (&Machine, &Profile),
+) -> Vec<Tiling> {
+    let all = [SILU_MUL, GELU_MUL, GELU, ADD, ADD_2D, ADD_FLAT];
+    let Some(mapping) = all.into_iter().find(|m| m.name == name) else {
+        return Vec::new();
+    };
+    let n = shape.iter().map(|(_, v)| v).product();
+    let tilings = mapping.through_memory_tiles(shape, machine);
+    streaming::faster(tilings, default, |tiling| {
+        let n_cores = tiling.get("cols") * tiling.get("rows");
+        let bytes = (2 * mapping.n_inputs(), 2);
+        streaming::estimate_ns(n, n_cores, mapping.kernel(), bytes, (machine, profile))
+    })
 }
 
 impl Mapping for Elementwise {
@@ -288,6 +336,7 @@ impl Mapping for Elementwise {
                 }
             }
         }
+        tilings.extend(self.through_memory_tiles(shape, machine));
         tilings
     }
 
@@ -317,7 +366,10 @@ impl Mapping for Elementwise {
         Ok(Program {
             name: self.name.replace('-', "_"),
             slots,
-            launches: vec![streaming.launch(machine)],
+            launches: vec![match p.l2_copies {
+                0 => streaming.launch(machine),
+                copies => streaming.launch_through_memory_tiles(copies),
+            }],
         })
     }
 

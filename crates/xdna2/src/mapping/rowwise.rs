@@ -2,20 +2,23 @@
 //!
 //! Rows stream DDR to L1 and back. Norms give a column consecutive rows and broadcast their
 //! parameters to all cores once; rotation interleaves rows (core `t` takes rows `t`, `t + cores`, …)
-//! and streams a table row with every row. Three streams a core exhaust the shims at 8 cores.
+//! and streams a table row with every row. Three streams a core exhaust the shims at 8 cores. With
+//! `l2_copies` above 0 the memory tiles deal a norm's rows to the cores of their column and join what
+//! comes back, so that all 32 cores work. A rotation reads as much table as rows: DDR limits it on 8.
 
 mod reference;
 
 use super::data::Random;
 use super::parts::{
     Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
-    launch, new, pattern, put, repeat, slot, small, stream, upto, x, y,
+    largest_divisor, launch, new, pattern, put, repeat, slot, small, stream, transfer, upto, x, y,
 };
+use super::streaming::{self, dealt_and_joined};
 use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
 use crate::program::{Launch, Op, Order, Pattern, Place, Transfer, Var};
-use crate::{Machine, Program};
+use crate::{Machine, Profile, Program};
 use millrace_npu::{Element, Role};
 
 /// What is done with a row.
@@ -67,6 +70,8 @@ struct Plan {
     cols: u64,
     rows: u64,
     depth: u64,
+    /// Blocks of a memory tile between shim and cores; 0 for straight streams.
+    l2_copies: u64,
 }
 
 impl Rowwise {
@@ -78,6 +83,7 @@ impl Rowwise {
             cols: tiling.get("cols"),
             rows: tiling.get("rows"),
             depth: tiling.get("l1_depth"),
+            l2_copies: tiling.get("l2_copies"),
         }
     }
 
@@ -105,8 +111,21 @@ impl Rowwise {
         let ports = 2 * u64::from(machine.cols);
         let asked = match self.function {
             Function::Rope => 2 * n_cores,
+            _ if p.l2_copies > 0 => p.cols + 1,
             _ => n_cores + 1,
         };
+        let most = if self.function == Function::Rope {
+            0
+        } else {
+            2
+        };
+        checks.ensure(p.l2_copies <= most, Rule::Range, || {
+            let found = p.l2_copies;
+            format!(
+                "l2_copies = {found}; it is at most {most}, 0 for streams straight from the shims"
+            )
+        })?;
+        checks.l2(4 * p.l2_copies * p.rows * p.tile_rows * p.width, machine)?;
         checks.ensure(asked <= ports, Rule::Streams, || {
             format!(
                 "{n_cores} cores need {asked} shim streams to read, there are {ports}; take a \
@@ -189,8 +208,31 @@ impl Rowwise {
                 });
             }
         }
+        if p.l2_copies > 0 {
+            self.add_memory_tiles(&mut launch, p, [streams[0].1, streams[1].1]);
+        }
         launch.herds = vec![herd("cores", p.cols, p.rows, Vec::new(), self.body(p))];
         launch
+    }
+
+    /// Shim ends and memory tiles between them and the streams of the cores, for the arguments that are
+    /// read and written.
+    fn add_memory_tiles(&self, launch: &mut Launch, p: &Plan, args: [usize; 2]) {
+        let first = launch.channels.len();
+        let block = [p.rows * p.tile_rows, p.width];
+        let (shim, memory) = (|| Place::Shim(i(0, 1)), || Place::Memory(i(0, 1)));
+        let ends = [("x_in", shim(), memory()), ("y_out", memory(), shim())];
+        let share = p.n_rows / p.cols * p.width;
+        for (at, (name, from, to)) in ends.into_iter().enumerate() {
+            let walk = pattern(i(0, share), &[(share, 1)]);
+            let task = transfer(p.cols, args[at], launch.channels.len(), walk);
+            launch.transfers.push(task);
+            let channel = stream(name, &[p.cols], Element::Bf16, &block, from, to);
+            launch.channels.push(channel);
+        }
+        let part = p.tile_rows * p.width;
+        launch.stages =
+            dealt_and_joined(p.cols, p.rows, part, p.l2_copies, [first, 0, 1, first + 1]).to_vec();
     }
 
     fn add_stream(
@@ -207,19 +249,33 @@ impl Rowwise {
         } else {
             i(0, 1)
         };
-        let shim = Place::Shim(col);
-        let (from, to) = if reads { (shim, here) } else { (here, shim) };
+        let other = match p.l2_copies {
+            0 => Place::Shim(col),
+            _ => Place::Memory(i(0, 1)),
+        };
+        let (from, to) = if reads { (other, here) } else { (here, other) };
         let block = [p.tile_rows, p.width];
         let channel = stream(name, &bundle, Element::Bf16, &block, from, to);
+        launch.channels.push(deep(channel, p.depth));
+        if p.l2_copies > 0 {
+            return;
+        }
         launch.transfers.push(Transfer {
             dims: bundle.map(small).to_vec(),
             loops: Vec::new(),
             arg,
-            channel: launch.channels.len(),
+            channel: launch.channels.len() - 1,
             index: vec![i(0, 1), i(1, 1)],
             pattern: self.walk(p),
         });
-        launch.channels.push(deep(channel, p.depth));
+    }
+
+    fn kernel(&self) -> &'static str {
+        match self.function {
+            Function::RmsNorm => "rmsnorm_bf16",
+            Function::LayerNorm => "layernorm_bf16",
+            Function::Rope => "rope_halfsplit_bf16",
+        }
     }
 
     fn body(&self, p: &Plan) -> Vec<Op> {
@@ -232,7 +288,7 @@ impl Rowwise {
                 get(0, here(), 0),
                 get(1, here(), 1),
                 new(2, here(), 2),
-                call("rope_halfsplit_bf16", &dims, &operands),
+                call(self.kernel(), &dims, &operands),
                 free(0),
                 free(1),
                 put(2),
@@ -240,11 +296,7 @@ impl Rowwise {
             return vec![repeat(n_blocks, step)];
         }
         let n = self.parameters().len() as u8;
-        let kernel = if n == 1 {
-            "rmsnorm_bf16"
-        } else {
-            "layernorm_bf16"
-        };
+        let kernel = self.kernel();
         // Blocks 2 and on are the parameters, held throughout.
         let mut body: Vec<Op> = (0..n).map(|j| get(2, Vec::new(), 2 + j)).collect();
         let mut operands = vec![block(0)];
@@ -268,12 +320,48 @@ impl Rowwise {
             ("cols", cols),
             ("rows", rows),
             ("l1_depth", 2),
+            ("l2_copies", 0),
         ])
+    }
+
+    /// Legal tilings through memory tiles, with blocks of a few KB.
+    fn through_memory_tiles(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        let (cols, n_rows) = (u64::from(machine.cols), shape.get("rows"));
+        let width = shape.get(self.width_name()).max(1);
+        let of_rows = (2..=u64::from(machine.rows)).rev().map(|rows| {
+            let limit = (BLOCK_ELEMENTS / width).max(1);
+            let tile_rows = largest_divisor(n_rows / (cols * rows), limit, 1);
+            Self::tiling(tile_rows, cols, rows).with("l2_copies", 2)
+        });
+        of_rows.filter(|t| self.legal(shape, t, machine)).collect()
     }
 
     fn legal(&self, shape: &Shape, tiling: &Tiling, machine: &Machine) -> bool {
         self.check(&self.plan(shape, tiling), machine).is_ok()
     }
+}
+
+/// Elements of a block between memory tile and core: 8 KB, of which four fit L1 beside parameters.
+const BLOCK_ELEMENTS: u64 = 4096;
+
+/// Tilings of a norm through memory tiles that are estimated to beat `default`, the fastest first; of
+/// other mappings none.
+pub(super) fn ranked(
+    name: &str,
+    shape: &Shape,
+    default: &Tiling,
+    (machine, profile): (&Machine, &Profile),
+) -> Vec<Tiling> {
+    let Some(mapping) = [RMSNORM, LAYERNORM].into_iter().find(|m| m.name == name) else {
+        return Vec::new();
+    };
+    let n = shape.iter().map(|(_, v)| v).product();
+    let tilings = mapping.through_memory_tiles(shape, machine);
+    streaming::faster(tilings, default, |tiling| {
+        let n_cores = tiling.get("cols") * tiling.get("rows");
+        let kernel = mapping.kernel();
+        streaming::estimate_ns(n, n_cores, kernel, (2, 2), (machine, profile))
+    })
 }
 
 impl Mapping for Rowwise {
@@ -311,6 +399,7 @@ impl Mapping for Rowwise {
                 }
             }
         }
+        tilings.extend(self.through_memory_tiles(shape, machine));
         tilings
     }
 

@@ -114,6 +114,18 @@ fn rowwise_kernels() {
         check(name, "1x2", "");
         check(name, "24x100", "cols=4,rows=2,tile_rows=3");
     }
+    for name in ["rmsnorm", "layernorm"] {
+        // Through memory tiles: the whole array, odd herds, one row of cores, single blocks.
+        check(name, "64x256", "rows=4,l2_copies=2");
+        check(name, "360x18", "cols=5,rows=3,tile_rows=4,l2_copies=2");
+        check(
+            name,
+            "48x100",
+            "cols=4,rows=2,tile_rows=3,l2_copies=1,l1_depth=1",
+        );
+        check(name, "7x18", "cols=7,l2_copies=2");
+        check(name, "4x2", "cols=1,rows=4,l2_copies=1");
+    }
     check("rope", "64x64", "");
     check("rope", "96x128", "tile_rows=3");
     check("rope", "32x64", "cols=1,rows=1");
@@ -129,6 +141,17 @@ fn elementwise_kernels() {
         check(name, "4098", "");
         check(name, "4096", "cols=2,rows=4,tile=128");
         check(name, "1024", "cols=1,rows=1,tile=64,l1_depth=1");
+    }
+    // Through memory tiles.
+    for name in ["silu-mul", "gelu-mul", "gelu", "add"] {
+        check(name, "65536", "rows=4,tile=512,l2_copies=2");
+        check(name, "2520", "cols=5,rows=3,tile=84,l2_copies=1");
+        check(name, "1024", "cols=1,rows=4,tile=64,l1_depth=1,l2_copies=2");
+        check(name, "16", "cols=8,rows=1,tile=2,l2_copies=2");
+    }
+    for name in ["add-2d", "add-flat"] {
+        check(name, "32x256", "cols=8,rows=4,tile=64,l2_copies=2");
+        check(name, "9x50", "cols=3,rows=3,tile=10,l2_copies=2");
     }
     check("gelu", "16384", "cols=8,rows=2,tile=256");
     for name in ["add-2d", "add-flat"] {
@@ -178,6 +201,45 @@ fn attention() {
             "112 2q/1kv d16 full",
             "tile_kv=16,tile_q=16,q_tiles=1,stages=4",
         ),
+        // Heads of a group side by side: a whole group, a part of one, tiles smaller than blocks,
+        // two streams of keys, chunks, other stages; with and without a pause.
+        (
+            "64 4q/1kv d16 causal",
+            "unroll=1,heads=4,q_tiles=2,tile_kv=16,tile_q=16,streamed=1,causal_skip=1,top_first=1",
+        ),
+        (
+            "64 12q/2kv d16 causal seq-first",
+            "unroll=1,heads=3,q_tiles=2,tile_kv=16,tile_q=8,streamed=1,causal_skip=1",
+        ),
+        (
+            "64 8q/2kv d16 full seq-first",
+            "unroll=2,heads=4,q_tiles=1,tile_kv=16,tile_q=16,streamed=1",
+        ),
+        (
+            "64 8q/1kv d16 causal",
+            "unroll=2,heads=2,q_tiles=2,tile_kv=16,tile_q=8",
+        ),
+        (
+            "96 7q/1kv d32 causal",
+            "unroll=1,heads=7,q_tiles=1,tile_kv=16,tile_q=16,tile_dk=16,tile_dv=16,streamed=1",
+        ),
+        // Dealt from the top, with a rest, with one stage, without a mask.
+        (
+            "112 2q/1kv d16 causal",
+            "tile_kv=16,tile_q=16,q_tiles=1,stages=4,top_first=1,causal_skip=1",
+        ),
+        (
+            "96 2q/1kv d16 full",
+            "tile_kv=16,tile_q=16,q_tiles=2,unroll=1,top_first=1",
+        ),
+        (
+            "8 1q/1kv d8 causal",
+            "top_first=1,causal_skip=1",
+        ),
+        (
+            "32 2q/1kv d8 causal",
+            "unroll=1,heads=2,q_tiles=2,tile_kv=8,tile_q=8,stages=1,streamed=1,causal_skip=1",
+        ),
     ] {
         check("flash-attention", shape, tiling);
     }
@@ -222,22 +284,31 @@ fn first_rows(length: usize, tiling: &str, n: usize) -> Vec<u8> {
 fn attention_bits_do_not_depend_on_length() {
     for n in [24, 64, 128] {
         let expected = first_rows(512, "", n);
+        let from_top = first_rows(512, "top_first=1", n);
         for length in [24, 64, 128, 192, 256, 512] {
             if length < n {
                 continue;
             }
             for tiling in ["", "causal_skip=1"] {
                 assert!(first_rows(length, tiling, n) == expected, "{n} of {length}");
+                let tiling = format!("top_first=1,{tiling}");
+                let found = first_rows(length, &tiling, n);
+                assert!(found == from_top, "{n} of {length}, {tiling}");
             }
         }
         let one_head = "causal_skip=1,unroll=1,q_tiles=8";
         for (length, tile_q) in [(64, 8), (128, 16), (256, 32), (512, 64)] {
             if length >= n {
                 let tiling = format!("{one_head},tile_q={tile_q}");
-                assert!(
-                    first_rows(length, &tiling, n) == expected,
-                    "{n} of {length}"
-                );
+                let shared = "causal_skip=1,streamed=1,unroll=1,heads=2,q_tiles=4";
+                let shared = format!("{shared},tile_q={}", (2 * tile_q).min(64));
+                for tiling in [tiling, shared] {
+                    let found = first_rows(length, &tiling, n);
+                    assert!(found == expected, "{n} of {length}, {tiling}");
+                    let tiling = format!("{tiling},top_first=1");
+                    let found = first_rows(length, &tiling, n);
+                    assert!(found == from_top, "{n} of {length}, {tiling}");
+                }
             }
         }
     }

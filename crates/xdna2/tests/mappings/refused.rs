@@ -43,6 +43,21 @@ fn what_the_array_cannot_hold_is_refused_by_name() {
         ("rope", "65536x64", "cols=8,rows=2", Rule::Streams),
         ("gelu", "4194304", "cols=8,rows=4,tile=2048", Rule::Streams),
         ("add", "4194304", "tile=8192", Rule::L1),
+        ("add", "4194304", "rows=4,tile=512,l2_copies=3", Rule::Range),
+        ("add", "4194304", "rows=4,tile=4096,l2_copies=2", Rule::L1),
+        (
+            "add",
+            "4194240",
+            "rows=4,tile=2048,l2_copies=2",
+            Rule::Divides,
+        ),
+        ("rope", "65536x64", "rows=4,l2_copies=2", Rule::Range),
+        (
+            "rmsnorm",
+            "2048x2048",
+            "rows=4,tile_rows=3,l2_copies=2",
+            Rule::Divides,
+        ),
         ("add", "4095", "", Rule::Granularity),
         ("rope", "64x24", "", Rule::Divides),
         ("rmsnorm", "64x21", "", Rule::Granularity),
@@ -72,6 +87,21 @@ fn attention_that_does_not_fit_is_refused_by_name() {
             Rule::Divides,
         ),
         ("2000 2q/2kv d64 causal", "tile_kv=64", Rule::Divides),
+        (
+            "2048 6q/2kv d64 causal",
+            "unroll=1,q_tiles=2,heads=2",
+            Rule::Divides,
+        ),
+        (
+            "2048 4q/1kv d64 causal",
+            "unroll=2,q_tiles=1,heads=4",
+            Rule::Divides,
+        ),
+        (
+            "2048 4q/1kv d64 causal",
+            "unroll=1,q_tiles=4,heads=4",
+            Rule::Herd,
+        ),
     ] {
         let found = refused("flash-attention", shape, overrides);
         assert_eq!(found, rule, "{shape} {overrides}");
@@ -169,7 +199,8 @@ fn absurd_tilings_are_refused() {
                 let wrong = tiling.clone().with(name, value);
                 let built = mapping.build(&shape, &wrong, &machine);
                 // One flag takes any number but 1 as "no"; others are 0 or 1.
-                let flag = ["n_over_cols", "hold_a", "streamed"].contains(&name) && value == 0;
+                let flag = ["n_over_cols", "hold_a", "streamed", "top_first"].contains(&name) && value == 0;
+                let flag = flag || (name == "l2_copies" && tiling.get(name) == value);
                 assert!(
                     built.is_err() || flag || name == "causal_skip",
                     "{} {wrong}",

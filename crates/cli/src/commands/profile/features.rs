@@ -77,6 +77,10 @@ pub(super) fn summary(feature: Feature) -> &'static str {
         Feature::MergedBlocks => "a block's end and the next one's start share a dispatch",
         Feature::OneCopy => "prefill and decode read one copy of a weight",
         Feature::Alias => "values stay on the device between programs",
+        Feature::AllCores => "element-wise and row-wise launches on all cores where that is faster",
+        Feature::BalancedAttention => {
+            "attention's causal work shared evenly, no pause between steps"
+        }
         Feature::CachedAttention => "attention over cached keys on the array where it is faster",
     }
 }

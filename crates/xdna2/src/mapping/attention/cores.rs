@@ -15,8 +15,8 @@ const STATE: Operand = Operand::Local(2);
 const FIRST_Q: usize = 3;
 
 impl Plan {
-    /// The cores of one of an iteration's heads.
-    pub(super) fn herd(&self, head: u64) -> Herd {
+    /// The cores of one of an iteration's heads: head `of` of those that share an unrolled head's keys.
+    pub(super) fn herd(&self, head: u64, of: u64) -> Herd {
         let bf16 = Element::Bf16;
         let (tile, dv) = (self.tile_q, self.tile_dv);
         let mut locals = vec![
@@ -30,7 +30,7 @@ impl Plan {
         let base = head as usize * self.bundles();
         let mut body = vec![
             call("fa_init_bf16", &[tile, dv], &[STATE]),
-            self.keep_q(base),
+            self.keep_q(base, of),
         ];
         let (each, more) = self.dealing();
         let tile_of_keys = self.tile_of_keys(base);
@@ -38,10 +38,10 @@ impl Plan {
             0 => repeat(each, tile_of_keys),
             _ => repeat(each + 1, vec![self.if_dealt(tile_of_keys)]),
         });
-        body.extend(self.join(base));
+        body.extend(self.join(base, of));
         Herd {
-            name: format!("head{head}"),
-            col: small(self.col0(head)),
+            name: format!("head{}", head * self.heads + of),
+            col: small(self.col0(head) + of * self.q_tiles),
             row: 0,
             cols: small(self.q_tiles),
             rows: small(self.stages),
@@ -54,7 +54,7 @@ impl Plan {
     fn if_dealt(&self, then: Vec<Op>) -> Op {
         let n_tiles = self.n_keys / self.tile_kv;
         Op::If {
-            value: y().plus(Var::Loop(0), int(self.stages)) + -int(n_tiles),
+            value: self.turn(Var::Y).plus(Var::Loop(0), int(self.stages)) + -int(n_tiles),
             condition: Condition::Negative,
             then,
             otherwise: Vec::new(),
@@ -62,19 +62,19 @@ impl Plan {
     }
 
     /// Takes all blocks of queries off the stream and keeps the column's own tile.
-    fn keep_q(&self, base: usize) -> Op {
+    fn keep_q(&self, base: usize, of: u64) -> Op {
         let mut body = Vec::new();
         for chunk in 0..self.dk_chunks() {
             let to = Operand::Local(FIRST_Q + chunk as usize);
             body.push(get(base + KEYS, vec![y()], 0));
-            body.push(self.if_own(to));
+            body.push(self.if_own(to, of));
             body.push(free(0));
         }
-        repeat(self.q_blocks(), body)
+        repeat(self.heads * self.q_blocks(), body)
     }
 
     /// Copies the column's tile out of a block that holds it.
-    fn if_own(&self, to: Operand) -> Op {
+    fn if_own(&self, to: Operand, of: u64) -> Op {
         let (tile, block_q) = (self.tile_q, self.tile_kv);
         let only_if = |value: Affine, condition: Condition, then: Op| Op::If {
             value,
@@ -84,10 +84,12 @@ impl Plan {
         };
         if tile == block_q {
             let copy = call("copy_bf16", &[tile * self.tile_dk], &[block(0), to]);
-            return only_if(x().plus(Var::Loop(0), -1), Condition::Zero, copy);
+            let ahead = x().plus(Var::Loop(0), -1) + int(of * self.q_tiles);
+            return only_if(ahead, Condition::Zero, copy);
         }
         // First query of the tile within the block.
-        let first = Affine::of(Var::X, int(tile)).plus(Var::Loop(0), -int(block_q));
+        let first = Affine::of(Var::X, int(tile)).plus(Var::Loop(0), -int(block_q))
+            + int(of * self.iteration_q());
         let dims = [tile, block_q, self.tile_dk];
         let scalars = vec![first.clone()];
         let take = call_with("fa_take_bf16", &dims, &[block(0), to], scalars, Vec::new());
@@ -100,7 +102,12 @@ impl Plan {
         let query = Affine::of(Var::Grid(0), int(self.iteration_q()));
         let query = query.plus(Var::X, int(self.tile_q));
         let tile = int(self.tile_kv);
-        let key = Affine::of(Var::Loop(0), tile * int(self.stages)).plus(Var::Y, tile);
+        let mut key = Affine::of(Var::Loop(0), tile * int(self.stages));
+        let turn = self.turn(Var::Y);
+        key = key + turn.constant * tile;
+        for (var, factor) in turn.terms {
+            key = key.plus(var, factor * tile);
+        }
         (query, key)
     }
 
@@ -147,7 +154,7 @@ impl Plan {
             return then;
         }
         let (query, key) = self.lead();
-        let mut value = query;
+        let mut value = query + -key.constant;
         for (var, factor) in key.terms {
             value = value.plus(var, -factor);
         }
@@ -160,19 +167,20 @@ impl Plan {
     }
 
     /// Joins the states down the cascade and sends the result from row 0.
-    fn join(&self, base: usize) -> Vec<Op> {
+    fn join(&self, base: usize, of: u64) -> Vec<Op> {
         let dims = [self.tile_q, self.tile_dv];
+        let col = || x() + int(of * self.q_tiles);
         let scale = || vec![self.scale()];
         let finish = vec![
-            new(base + self.y(), vec![x()], 1),
+            new(base + self.y(), vec![col()], 1),
             call("fa_finish_bf16", &dims, &[STATE, block(1)]),
             put(1),
         ];
         if self.stages == 1 {
             return finish;
         }
-        let above = vec![x(), y()];
-        let below = || vec![x(), y() + -1];
+        let above = vec![col(), y()];
+        let below = || vec![col(), y() + -1];
         let send = |state: Op| vec![new(base + CASCADE, below(), 1), state, put(1)];
         let top_state = call("copy_bf16", &[self.state_elements()], &[STATE, block(1)]);
         let operands = [block(0), STATE, block(1)];

@@ -71,7 +71,7 @@ fn cascade(p: &Plan, q: &[f32], last_key: u64, keys: &[Vec<f32>], values: &[Vec<
             sum: 0.0,
             o: vec![0.0; p.head_dim as usize],
         };
-        let tiles = (0..p.n_keys as usize / tile).filter(|t| *t as u64 % p.stages == stage);
+        let tiles = (0..p.n_keys as usize / tile).filter(|t| p.stage_of(*t as u64) == stage);
         for first in tiles.map(|t| t * tile) {
             // A tile that is masked throughout leaves maximum, sum and output as they are.
             if first as u64 > last_key {

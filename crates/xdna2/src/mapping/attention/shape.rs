@@ -28,9 +28,15 @@ pub(super) struct Plan {
     dealt: u64,
     /// Those of them that get any: a stage without keys adds nothing and has no cores.
     pub(super) stages: u64,
-    /// Heads of an iteration.
+    /// Heads of an iteration with a stream of keys each.
     pub(super) unroll: u64,
+    /// Heads that share one of those streams.
+    pub(super) heads: u64,
     pub(super) causal_skip: bool,
+    /// Iterations follow each other without a pause.
+    pub(super) streamed: bool,
+    /// Tiles of keys are dealt from the top row down.
+    pub(super) top_first: bool,
     pub(super) l1_depth: u64,
 }
 
@@ -60,7 +66,10 @@ impl Plan {
             dealt,
             stages: dealt.min(n_keys.div_ceil(tile_kv.max(1))),
             unroll: tiling.get("unroll"),
+            heads: tiling.get("heads"),
             causal_skip: tiling.get("causal_skip") == 1,
+            streamed: tiling.get("streamed") == 1,
+            top_first: tiling.get("top_first") == 1,
             l1_depth: tiling.get("l1_depth"),
         }
     }
@@ -74,12 +83,20 @@ impl Plan {
             ("q_tiles", self.q_tiles),
             ("stages", self.dealt),
             ("unroll", self.unroll),
+            ("heads", self.heads),
             ("causal_skip", u64::from(self.causal_skip)),
+            ("streamed", u64::from(self.streamed)),
+            ("top_first", u64::from(self.top_first)),
             ("l1_depth", self.l1_depth),
         ])
     }
 
-    /// Queries of an iteration.
+    /// Columns that take the same keys.
+    pub(super) fn width(&self) -> u64 {
+        self.heads * self.q_tiles
+    }
+
+    /// Queries of an iteration, of each of its heads.
     pub(super) fn iteration_q(&self) -> u64 {
         self.q_tiles * self.tile_q
     }
@@ -95,8 +112,27 @@ impl Plan {
         (tiles / self.stages, tiles % self.stages)
     }
 
+    /// The stage that has a tile of keys.
+    pub(super) fn stage_of(&self, tile: u64) -> u64 {
+        let stage = tile % self.stages;
+        if self.top_first {
+            self.stages - 1 - stage
+        } else {
+            stage
+        }
+    }
+
+    /// A stage's number in the deal as an expression: the row itself, or counted from the top.
+    pub(super) fn turn(&self, row: Var) -> Affine {
+        if self.top_first {
+            Affine::new(int(self.stages) - 1).plus(row, -1)
+        } else {
+            Affine::of(row, 1)
+        }
+    }
+
     fn n_cores(&self) -> u64 {
-        self.unroll * self.q_tiles * self.stages
+        self.unroll * self.width() * self.stages
     }
 
     pub(super) fn dk_chunks(&self) -> u64 {
@@ -120,9 +156,9 @@ impl Plan {
     /// Tiles of queries, key-value heads, heads of a group, chunks of values.
     pub(super) fn grid(&self) -> [u64; 4] {
         let (kv, group) = if self.spreads_kv() {
-            (self.n_kv_heads / self.unroll, self.group())
+            (self.n_kv_heads / self.unroll, self.group() / self.heads)
         } else {
-            (self.n_kv_heads, self.group() / self.unroll)
+            (self.n_kv_heads, self.group() / (self.unroll * self.heads))
         };
         let chunks = self.head_dim / self.tile_dv;
         [self.n_queries / self.iteration_q(), kv, group, chunks]
@@ -171,7 +207,7 @@ impl Plan {
         };
         Affine::new(int(unrolled * apart * head))
             .plus(Var::Grid(1), int(self.group() * head))
-            .plus(Var::Grid(2), int(head))
+            .plus(Var::Grid(2), int(self.heads * head))
     }
 
     /// Start of its keys and values.
@@ -212,10 +248,11 @@ impl Plan {
         ] {
             checks.divides((name, size), edge)?;
         }
-        checks.ensure(self.q_tiles > 0 && self.stages > 0, Rule::Range, || {
-            "q_tiles and stages are at least 1".to_owned()
+        let none = [self.q_tiles, self.stages, self.heads].contains(&0);
+        checks.ensure(!none, Rule::Range, || {
+            "q_tiles, stages and heads are at least 1".to_owned()
         })?;
-        checks.herd(self.unroll * self.q_tiles, self.stages, machine)?;
+        checks.herd(self.unroll * self.width(), self.stages, machine)?;
         let columns = self.unroll * self.stages;
         checks.ensure(columns <= u64::from(machine.cols), Rule::Streams, || {
             format!(
@@ -243,6 +280,8 @@ impl Plan {
                 self.unroll
             )
         })?;
+        let sharing = self.group() / if kv { 1 } else { self.unroll };
+        checks.divides(("heads that share keys", sharing), ("heads", self.heads))?;
         let iteration = ("q_tiles * tile_q", self.iteration_q());
         checks.divides(("queries", self.n_queries), iteration)?;
         checks.divides(("tile_kv", self.tile_kv), ("tile_q", self.tile_q))?;
@@ -376,7 +415,10 @@ impl Numerics {
             ("q_tiles", q_tiles),
             ("stages", self.stages),
             ("unroll", unroll),
+            ("heads", 1),
             ("causal_skip", 0),
+            ("streamed", 0),
+            ("top_first", 0),
             ("l1_depth", 1),
         ]);
         Plan::new(shape, &tiling)
@@ -427,6 +469,31 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     plan.tiling()
 }
 
+/// The same numerics with the causal mask's work shared evenly: columns are heads of a group before they
+/// are tiles of queries. Legal ones on as many cores as there can be, those with the most heads first.
+pub(in crate::mapping) fn balanced(
+    shape: &Shape,
+    tiling: &Tiling,
+    machine: &Machine,
+) -> Vec<Tiling> {
+    let group = shape.get("n_heads") / shape.get("n_kv_heads").max(1);
+    let cols = u64::from(machine.cols);
+    let plans = down(group, cols).flat_map(|heads| {
+        (1..=cols / heads).rev().map(move |q_tiles| {
+            let tile_q = tiling.get("tile_kv").min(shape.get("n_queries") / q_tiles);
+            let tiling = tiling.clone().with("tile_q", tile_q);
+            let tiling = tiling.with("unroll", 1).with("heads", heads);
+            let tiling = tiling.with("q_tiles", q_tiles).with("streamed", 1);
+            let tiling = tiling.with("top_first", 1);
+            Plan::new(shape, &tiling.with("causal_skip", shape.get("causal")))
+        })
+    });
+    let legal: Vec<Plan> = plans.filter(|p| p.check(machine).is_ok()).collect();
+    let most = legal.iter().map(Plan::n_cores).max();
+    let widest = legal.iter().filter(|p| Some(p.n_cores()) == most);
+    widest.map(Plan::tiling).collect()
+}
+
 /// All on at least half as many cores as the default, without and with causal skipping.
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let all = numerics(shape.get("head_dim"), shape.get("n_keys"), machine);
@@ -441,6 +508,7 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         tilings.push(plan.tiling());
         if plan.causal {
             tilings.push(plan.tiling().with("causal_skip", 1));
+            tilings.extend(balanced(shape, &plan.tiling(), machine));
         }
     }
     if tilings.is_empty() && most > 0 {
