@@ -10,7 +10,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{Feature, Features, Mode, NpuModel, NpuOptions};
 use millrace_xdna2::compile::CompileError;
-use millrace_xdna2::device::{Injection, VirtualDevice};
+use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
 use millrace_xdna2::lower::{self, Phase};
 use millrace_xdna2::{Machine, Profile};
 use std::path::Path;
@@ -126,13 +126,34 @@ impl NpuModelArgs {
         corrupt: Option<&CorruptSlot>,
         ui: Ui,
     ) -> Outcome<Arc<NpuModel>> {
+        let (device, npu) = self.load_device(model, cpu, (n_ctx, None), ui)?;
+        if let Some(CorruptSlot { program, slot, how }) = corrupt {
+            self.check_corrupt(program, slot, model, npu.machine())?;
+            device.inject(Injection::Corrupt {
+                program: program.clone(),
+                slot: slot.clone(),
+                how: *how,
+            });
+        }
+        Ok(npu)
+    }
+
+    /// The same with the device itself; a context, and a length that every prompt is padded to.
+    pub(crate) fn load_device(
+        &self,
+        model: &Arc<LoadedModel>,
+        cpu: &CpuArgs,
+        (n_ctx, prefill_tokens): (impl Into<Option<usize>>, Option<u64>),
+        ui: Ui,
+    ) -> Outcome<(Arc<VirtualDevice>, Arc<NpuModel>)> {
         let (machine, profile) = self.machine.read()?;
         let options = NpuOptions {
             features: self.features(),
             programs: npu_cache::default_dir(),
-            n_ctx,
+            n_ctx: n_ctx.into(),
             n_threads: cpu.threads,
             level: cpu.cpu_level,
+            prefill_tokens,
             ..NpuOptions::default()
         };
         let _progress = Progress::spinner(ui, "preparing programs and weights");
@@ -141,16 +162,9 @@ impl NpuModelArgs {
             level: cpu.cpu_level,
         };
         let host = Cpu::new(host).map_err(millrace_runtime::Error::from)?;
-        let device = VirtualDevice::new(machine.clone(), profile, host);
-        if let Some(CorruptSlot { program, slot }) = corrupt {
-            self.check_corrupt(program, slot, model, &machine)?;
-            device.inject(Injection::Corrupt {
-                program: program.clone(),
-                slot: slot.clone(),
-            });
-        }
-        let npu = NpuModel::on(model.clone(), machine, Arc::new(device), options)?;
-        Ok(Arc::new(npu))
+        let device = Arc::new(VirtualDevice::new(machine.clone(), profile, host));
+        let npu = NpuModel::on(model.clone(), machine, device.clone(), options)?;
+        Ok((device, Arc::new(npu)))
     }
 }
 
@@ -193,27 +207,37 @@ impl NpuModelArgs {
     }
 }
 
-/// A slot to be made wrong, as `PROGRAM:SLOT`.
+/// A slot to be made wrong, as `PROGRAM:SLOT` or `PROGRAM:SLOT:HOW`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CorruptSlot {
     /// The program's name.
     pub(crate) program: String,
     /// The slot's name.
     pub(crate) slot: String,
+    /// How it is wrong.
+    pub(crate) how: Corruption,
 }
 
 impl std::str::FromStr for CorruptSlot {
     type Err = String;
 
     fn from_str(text: &str) -> Result<CorruptSlot, String> {
-        let parts = text
-            .split_once(':')
-            .filter(|(program, slot)| !program.is_empty() && !slot.is_empty());
-        let (program, slot) =
-            parts.ok_or("write PROGRAM:SLOT; `millrace explain` lists both with their names")?;
+        let parts: Vec<&str> = text.split(':').collect();
+        let (program, slot, how) = match parts[..] {
+            [program, slot] => (program, slot, "some"),
+            [program, slot, how] => (program, slot, how),
+            _ => ("", "", ""),
+        };
+        if program.is_empty() || slot.is_empty() {
+            let problem = "write PROGRAM:SLOT or PROGRAM:SLOT:HOW; `millrace explain` lists both with their names";
+            return Err(problem.to_owned());
+        }
+        let how = Corruption::from_name(how)
+            .ok_or("HOW is some, double, zero, permute or row (each row shows the one before)")?;
         Ok(CorruptSlot {
             program: program.to_owned(),
             slot: slot.to_owned(),
+            how,
         })
     }
 }

@@ -15,6 +15,7 @@
 mod engine;
 mod error;
 mod exec;
+pub mod gate;
 mod generate;
 mod kv;
 mod load;

@@ -7,7 +7,7 @@ use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{
     CheckSummary, Features, Finding, Mode, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
 };
-use millrace_xdna2::device::{Injection, VirtualDevice};
+use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
 use millrace_xdna2::lower::{self, Options, Phase, Plan};
 use millrace_xdna2::{Machine, Profile};
 use std::path::Path;
@@ -79,6 +79,7 @@ impl Bench {
         self.device.inject(Injection::Corrupt {
             program: program.to_owned(),
             slot: slot.to_owned(),
+            how: Corruption::Some,
         });
         let found = self.checked().finding;
         self.device.clear_injections();

@@ -3,7 +3,7 @@
 
 mod inject;
 
-pub use inject::Injection;
+pub use inject::{Corrupted, Corruption, Injection};
 
 use crate::functional::{self, Fault};
 use crate::program::codec::TARGET;
@@ -43,6 +43,7 @@ pub struct VirtualDevice {
     ended: Mutex<HashMap<u64, Result<Completion, DeviceError>>>,
     holdings: Arc<Holdings>,
     injections: Mutex<Injections>,
+    corrupted: Mutex<Corrupted>,
     life: Mutex<Life>,
 }
 
@@ -120,6 +121,7 @@ impl VirtualDevice {
             ended: Mutex::default(),
             holdings: Holdings::new(MEMORY_BYTES),
             injections: Mutex::default(),
+            corrupted: Mutex::default(),
             life: Mutex::new(Life {
                 is_lost: false,
                 owner: unique_number(),
@@ -151,6 +153,12 @@ impl VirtualDevice {
     /// Takes back every injection that has not happened, and the standing ones.
     pub fn clear_injections(&self) {
         lock(&self.injections).clear();
+        *lock(&self.corrupted) = Corrupted::default();
+    }
+
+    /// What [`Injection::Corrupt`] did since injections were cleared.
+    pub fn corrupted(&self) -> Corrupted {
+        *lock(&self.corrupted)
     }
 
     /// Brings a lost device back. What was on it is gone.
@@ -239,17 +247,51 @@ impl VirtualDevice {
         let mut content: Vec<Vec<u8>> =
             sides.iter_mut().map(|s| std::mem::take(&mut **s)).collect();
         let program = &loaded.program;
-        let result = functional::run(program, &mut content, &options);
-        if result.is_ok() {
-            let injections = lock(&self.injections);
-            for slot in injections.corrupted(&program.name, &program.slots) {
-                inject::corrupt(program.slots[slot].element, &mut content[slot]);
-            }
-        }
+        let result = self.run_corrupted(program, &mut content, &options);
         for (side, content) in sides.iter_mut().zip(content) {
             **side = content;
         }
         self.outcome(loaded, injected, result.err())
+    }
+
+    /// Runs a program, its content wrong where that was asked for.
+    fn run_corrupted(
+        &self,
+        program: &Program,
+        content: &mut [Vec<u8>],
+        options: &functional::Options<'_>,
+    ) -> Result<functional::Counters, Fault> {
+        let wrong = lock(&self.injections).corrupted(&program.name, &program.slots);
+        let corrupt = |slot: usize, how, bytes: &mut [u8]| {
+            let changed = inject::corrupt(how, &program.slots[slot], bytes);
+            let mut corrupted = lock(&self.corrupted);
+            corrupted.n_applied += 1;
+            corrupted.n_changed += u64::from(changed);
+        };
+        let mut kept = Vec::new();
+        for &(slot, how) in &wrong {
+            let role = program.slots[slot].role;
+            if role == Role::Static {
+                kept.push((slot, content[slot].clone()));
+            }
+            if matches!(role, Role::Static | Role::Input) {
+                corrupt(slot, how, &mut content[slot]);
+            }
+        }
+        let after = |written: &[usize], content: &mut [Vec<u8>]| {
+            for &(slot, how) in wrong.iter().filter(|(slot, _)| written.contains(slot)) {
+                corrupt(slot, how, &mut content[slot]);
+            }
+        };
+        let mut options = *options;
+        if !wrong.is_empty() {
+            options.after_launch = Some(&after);
+        }
+        let result = functional::run(program, content, &options);
+        for (slot, bytes) in kept {
+            content[slot] = bytes;
+        }
+        result
     }
 
     /// What the host is told.

@@ -64,7 +64,12 @@ pub struct Options<'a> {
     pub stop_after: Option<u64>,
     /// Most bytes of L1 and L2 a launch may need.
     pub max_bytes: u64,
+    /// Called after each launch, for content that is wrong on purpose.
+    pub after_launch: Option<AfterLaunch<'a>>,
 }
+
+/// Gets the slots that a launch wrote, ascending, and the bytes of all.
+pub type AfterLaunch<'a> = &'a (dyn Fn(&[usize], &mut [Vec<u8>]) + Sync);
 
 impl<'a> Options<'a> {
     /// Most units that the launch at hand may take.
@@ -80,6 +85,7 @@ impl<'a> Options<'a> {
             max_units: 1 << 36,
             stop_after: None,
             max_bytes: 2 << 30,
+            after_launch: None,
         }
     }
 }
@@ -99,6 +105,11 @@ pub fn run(
     for flat in program.flatten()? {
         let launch = run_launch(program, &flat, buffers, &options)?;
         options.stop_after = options.stop_after.map(|n| n.saturating_sub(launch.n_units));
+        if let Some(after_launch) = options.after_launch {
+            let is_written = written_slots(&flat, buffers.len());
+            let slots = (0..buffers.len()).filter(|slot| is_written[*slot]);
+            after_launch(&slots.collect::<Vec<usize>>(), buffers);
+        }
         counters.launches.push(launch);
     }
     Ok(counters)
@@ -152,13 +163,7 @@ struct Ddr<'a> {
 
 impl<'a> Ddr<'a> {
     fn new(flat: &Flat<'_>, buffers: &'a mut [Vec<u8>]) -> Ddr<'a> {
-        let mut is_written = vec![false; buffers.len()];
-        for transfer in flat.transfers.iter().filter(|transfer| !transfer.reads) {
-            let slot = flat.launch.args.get(transfer.decl.arg);
-            if let Some(is_written) = slot.and_then(|&slot| is_written.get_mut(slot)) {
-                *is_written = true;
-            }
-        }
+        let is_written = written_slots(flat, buffers.len());
         let (mut lent, mut written) = (Vec::new(), Vec::new());
         for (buffer, is_written) in buffers.iter_mut().zip(is_written) {
             if is_written {
@@ -171,6 +176,18 @@ impl<'a> Ddr<'a> {
         }
         Ddr { lent, written }
     }
+}
+
+/// By slot, whether the launch writes it.
+fn written_slots(flat: &Flat<'_>, n_slots: usize) -> Vec<bool> {
+    let mut is_written = vec![false; n_slots];
+    for transfer in flat.transfers.iter().filter(|transfer| !transfer.reads) {
+        let slot = flat.launch.args.get(transfer.decl.arg);
+        if let Some(is_written) = slot.and_then(|&slot| is_written.get_mut(slot)) {
+            *is_written = true;
+        }
+    }
+    is_written
 }
 
 /// The bytes of every slot at this moment.

@@ -6,7 +6,7 @@ use millrace_npu::conformance::{self, Sample, Subject};
 use millrace_npu::{
     Buffer, Completion, Container, Device, DeviceError, Direction, Held, LoadedProgram, Role, Usage,
 };
-use millrace_xdna2::device::{Injection, VirtualDevice};
+use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
 use millrace_xdna2::{Machine, Profile, mapping};
 use std::sync::Arc;
 
@@ -251,6 +251,7 @@ fn a_corrupted_slot_is_wrong_until_it_is_cleared() {
     let corrupt = |program: &str| Injection::Corrupt {
         program: program.into(),
         slot: sample.container.slots()[output].name.clone(),
+        how: Corruption::Some,
     };
     for (program, is_right) in [("other", true), ("add", false)] {
         device.inject(corrupt(program));

@@ -14,6 +14,7 @@ use crate::progress::Progress;
 use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::{LoadedModel, sampling::argmax};
 use millrace_text::EncodeOptions;
+pub(crate) use bisect::{headline, to_json as ops_json};
 use reference::States;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,8 +29,7 @@ Examples:
 
 The table is for reading: rounding alone moves hidden states, and the exit code is 0 whatever it says.
 --bisect takes each op's operands from the device itself, so that an op answers for its own result
-only; the exit code is 1 if one lies beyond what its rounding allows. Seed 000 C calls the table
-`make diagnosis`.";
+only; the exit code is 1 if one lies beyond what its rounding allows.";
 
 /// Compare a device with f32, layer by layer, or find the op that is wrong
 #[derive(clap::Args, Debug)]
@@ -48,14 +48,15 @@ pub(crate) struct Args {
     device: String,
     #[command(flatten)]
     npu: NpuModelArgs,
-    /// What to compare with: `cpu`, or safetensors with `tokens` and `hidden.0`, `hidden.1`, …
+    /// What to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`, …
     #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
     /// Compute every op of the device again from its own operands, and name the first that is wrong
     #[arg(long, conflicts_with = "reference")]
     bisect: bool,
-    /// Make a slot of a program wrong after each of its runs, to see that it is found
-    #[arg(long, value_name = "PROGRAM:SLOT")]
+    /// Make a slot of a program wrong, to see that it is found. HOW is some (every 16th element; if
+    /// it is not said), double, zero, permute or row
+    #[arg(long, value_name = "PROGRAM:SLOT[:HOW]")]
     corrupt: Option<CorruptSlot>,
     #[command(flatten)]
     cpu: CpuArgs,

@@ -1,11 +1,11 @@
-//! `millrace verify`: a device beside a reference, token by token.
+//! `millrace verify`: whether a device computes what the model says.
 
 mod gate;
 mod hf;
+mod mutants;
 mod prompts;
 mod reference;
 mod report;
-mod runner;
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{Exit, Failure, Outcome};
@@ -14,29 +14,34 @@ use crate::model_arg::ModelArgs;
 use crate::npu_args::{CorruptSlot, NpuModelArgs};
 use crate::output::Ui;
 use crate::progress::Progress;
-use gate::Verdict;
-use millrace_runtime::npu::NpuSession;
-use millrace_runtime::{Engine, EngineOptions, LoadedModel};
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_runtime::gate::{Path as GatePath, Yardstick, record};
+use millrace_runtime::npu::{NpuModel, NpuSession};
+use millrace_runtime::{Engine, EngineOptions, Level, LoadedModel};
+use mutants::Mutants;
 use prompts::PromptSet;
 use reference::{Case, Reference};
-use runner::Runner;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
   millrace verify demo --device xdna2                      two prompts, 32 tokens, beside the CPU
-  millrace verify model.gguf --device xdna2 --prompts full  eight prompts
+  millrace verify model.gguf --device xdna2 --prompts full  long prompts, chats and an end token too
   millrace verify demo --device xdna2 --mode reference     the published stack's programs
   millrace verify demo --device xdna2 --save ref.json      writes what it was compared with
   millrace verify demo --device xdna2 --reference ref.json compares with a file
   millrace verify folder --device xdna2 --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
+  millrace verify demo --corrupt flash_attn:attn:permute   a device that is wrong, which must fail
+  millrace verify demo --mutants sample                    many of them: how good is this check itself?
 
-Both sides write greedily from the same prompt. Where they first choose different tokens, each side's
-token must be among the other's five likeliest: rounding moves a first choice, only a mistake moves a
-token out of the first five. The exit code is 1 if a prompt fails.";
+The reference writes greedily; the device gets the reference's tokens, and at every step its
+probabilities are held against the model computed in f32. How far it may be off is found on the same
+model and prompts: the CPU computes them once more with every value rounded to bf16, and the device may
+be off by 1.5 times as much, and three standard errors. Then every op of the device is computed again in
+f64. The exit code is 1 if a statistic or an op is beyond its bound.";
 
-/// Check a device against a reference: greedy tokens side by side
+/// Check a device against the model: probabilities at every step, and every op by itself
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -53,15 +58,20 @@ pub(crate) struct Args {
     /// Tokens to write for each prompt
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
-    /// Which prompts: 2 or 8; a reference file has its own
+    /// Which prompts: two, or short and long ones, chats and an end token; a reference file has its own
     #[arg(long, value_enum, value_name = "SET", default_value_t = PromptSet::Quick)]
     prompts: PromptSet,
     /// Write the reference to a file, to compare with it later
     #[arg(long, value_name = "FILE.json", value_hint = clap::ValueHint::FilePath)]
     save: Option<PathBuf>,
-    /// Make a slot of a program wrong after each of its runs, to see the check fail
-    #[arg(long, value_name = "PROGRAM:SLOT")]
+    /// Make a slot of a program wrong, to see the check fail. HOW is some (every 16th element; if it
+    /// is not said), double, zero, permute or row
+    #[arg(long, value_name = "PROGRAM:SLOT[:HOW]", conflicts_with = "mutants")]
     corrupt: Option<CorruptSlot>,
+    /// Make every slot of every program wrong, one at a time and in four ways, or a sample of these,
+    /// and see how many fail; the exit code is 1 below 95 %
+    #[arg(long, value_enum, value_name = "WHICH")]
+    mutants: Option<Mutants>,
     #[command(flatten)]
     cpu: CpuArgs,
     /// Print as JSON
@@ -71,78 +81,110 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
+    if let Some(which) = args.mutants {
+        return mutants::run(args, which, &model, ui);
+    }
+    let n_tokens = args.tokens as usize;
     let reference = match args.reference.as_str() {
-        "cpu" => by_cpu(args, &model, ui)?,
+        "cpu" => {
+            let prompts = prompts::of(args.prompts, &model, n_tokens)?;
+            by_cpu(args, &model, prompts, ui)?
+        }
         "hf" => {
             let path = Path::new(&args.model.model);
-            hf::run(&model, path, args.prompts.texts(), args.tokens as usize, ui)?
+            let prompts = prompts::of(args.prompts, &model, n_tokens)?;
+            hf::run(&model, path, prompts, n_tokens, ui)?
         }
         path => Reference::read(Path::new(path), &model)?,
     };
     if let Some(path) = &args.save {
         reference.write(path)?;
     }
-    let n_tokens = args.tokens as usize;
     let longest = |case: &Case| case.prompt.len() + n_tokens.min(case.steps.len());
     let n_ctx = reference.cases.iter().map(longest).max().unwrap_or(1);
     let corrupt = args.corrupt.as_ref();
     let npu = args
         .npu
         .load_with(&model, &args.cpu, Some(n_ctx), corrupt, ui)?;
+    let yardsticks = yardsticks(args, &npu, &reference, ui)?;
     let mut session = NpuSession::new(&npu);
-    let progress = Progress::steps(ui, reference.cases.len() as u64);
-    progress.message("checking prompts");
-    let mut verdicts = Vec::new();
-    for case in &reference.cases {
-        check_interrupt()?;
-        let steps = &case.steps[..n_tokens.min(case.steps.len())];
-        verdicts.push(gate::compare(&mut session, &case.prompt, steps)?);
-        progress.advance(1);
-    }
-    drop(progress);
-    report::print(args.json, &model, &reference, &verdicts, &session)?;
-    let n_failed = verdicts.iter().filter(|verdict| !verdict.passes()).count();
-    match n_failed {
-        0 => Ok(()),
-        n => Err(Failure::new(
-            Exit::Failed,
-            format!("{n} of {} prompts fail", verdicts.len()),
-        )),
+    let found = gate::run(&mut session, &yardsticks, ui)?;
+    report::print(args.json, &model, &reference, &found, &session)?;
+    match found.failure() {
+        None => Ok(()),
+        Some(failure) => Err(Failure::new(Exit::Failed, failure)),
     }
 }
 
+/// What the reference's paths are held against.
+fn yardsticks(
+    args: &Args,
+    npu: &NpuModel,
+    reference: &Reference,
+    ui: Ui,
+) -> Outcome<Vec<Yardstick>> {
+    let cpu = exact_cpu(&args.cpu)?;
+    let progress = Progress::steps(ui, reference.cases.len() as u64);
+    progress.message("computing in f32 and in bf16");
+    let mut yardsticks = Vec::new();
+    for case in &reference.cases {
+        check_interrupt()?;
+        let path = GatePath {
+            prompt: case.prompt.clone(),
+            choices: case.steps.clone(),
+        };
+        yardsticks.push(Yardstick::new(&cpu, npu, path.cut(args.tokens as usize))?);
+        progress.advance(1);
+    }
+    Ok(yardsticks)
+}
+
+/// A CPU that rounds no operand to bf16.
+fn exact_cpu(cpu: &CpuArgs) -> Outcome<Cpu> {
+    let level = cpu.cpu_level.unwrap_or(match Level::detect() {
+        Level::Avx512Bf16 => Level::Avx512,
+        level => level,
+    });
+    let options = CpuOptions {
+        n_threads: cpu.threads,
+        level: Some(level),
+    };
+    Ok(Cpu::new(options).map_err(millrace_runtime::Error::from)?)
+}
+
 /// What the CPU engine writes.
-fn by_cpu(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Reference> {
+fn by_cpu(
+    args: &Args,
+    model: &Arc<LoadedModel>,
+    prompts: Vec<prompts::Prompt>,
+    ui: Ui,
+) -> Outcome<Reference> {
     let tokenizer = model.tokenizer()?;
-    let texts = args.prompts.texts();
-    let encode = |text: &&str| prompts::encode(&tokenizer, text);
-    let prompts: Vec<Vec<u32>> = texts.iter().map(encode).collect();
     let n_tokens = args.tokens as usize;
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let longest = prompts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
     let options = EngineOptions {
         n_ctx: Some(longest + n_tokens),
         ..args.cpu.options()
     };
     let mut engine = Engine::new(model.clone(), options)?;
-    let mut runner = runner::EngineRunner::new(&mut engine)?;
     let progress = Progress::steps(ui, prompts.len() as u64);
     progress.message("running the reference");
     let mut cases = Vec::new();
-    for (text, prompt) in texts.iter().zip(prompts) {
+    for prompt in prompts {
         check_interrupt()?;
-        let steps = gate::record(&mut runner, &prompt, n_tokens, &|token| {
+        let path = record(&mut engine, &prompt.tokens, n_tokens, &|token| {
             tokenizer.is_end_of_generation(token)
         })?;
         cases.push(Case {
-            text: (*text).to_owned(),
-            prompt,
-            steps,
+            text: prompt.text,
+            prompt: path.prompt,
+            steps: path.choices,
         });
         progress.advance(1);
     }
     Ok(Reference {
         model: model.name().to_owned(),
-        source: runner.name(),
+        source: format!("cpu ({})", engine.cpu().level()),
         cases,
     })
 }

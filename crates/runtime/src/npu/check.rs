@@ -5,10 +5,11 @@
 //! the device had in the op's slots (intermediate ones too), and the device's result must lie within
 //! the tolerance that the op's rounding points allow ([`rule`] states the formulas). An op that
 //! passes is right whatever its operands were; the first that fails is the defect. Bytes that are
-//! only moved must not change at all: weights and tables from the checkpoint into their slots,
-//! values from the call that gave them to the call that takes them.
+//! only moved must not change at all: weights and tables from the checkpoint into their slots, whose
+//! content is worked out by [`statics`] and not by what fills them, values from the call that gave them to the call that takes them.
 
 mod rule;
+mod statics;
 
 use super::{NpuError, NpuModel, Observation, Observer};
 use half::bf16;
@@ -228,8 +229,7 @@ impl Look<'_> {
                         continue;
                     }
                     let found = self.bytes(slot)?;
-                    let mut expected = vec![0; found.len()];
-                    self.npu.fill_slot(call, slot, first, &mut expected)?;
+                    let expected = self.static_slot(binding, first, &found)?;
                     let wrong = |(at, n_wrong)| Wrong::Static { at, n_wrong };
                     state.summary.n_moved += 1;
                     let what = differs(&expected, &found).map(wrong);
@@ -255,6 +255,27 @@ impl Look<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a weight's or table's slot must hold.
+    fn static_slot(
+        &self,
+        binding: &Binding,
+        first: usize,
+        found: &[u8],
+    ) -> Result<Vec<u8>, NpuError> {
+        let bits = match binding {
+            Binding::Weight { weight, layout } => {
+                statics::weight(self.npu.model(), *weight, layout)?
+            }
+            Binding::RopeTable { rope, rows } => {
+                let pairs = found.chunks_exact(2);
+                let found: Vec<u16> = pairs.map(|p| u16::from_le_bytes([p[0], p[1]])).collect();
+                statics::table(&self.graph().ropes[rope.0], *rows, first, &found)
+            }
+            _ => Vec::new(),
+        };
+        Ok(bits.into_iter().flat_map(u16::to_le_bytes).collect())
     }
 
     /// Keeps what this call gave, for the calls that take it.
@@ -394,8 +415,12 @@ impl Look<'_> {
     }
 }
 
-/// The first byte that differs, and how many do.
+/// The first byte that differs, and how many do; one that only one of the two has differs too.
 fn differs(expected: &[u8], found: &[u8]) -> Option<(usize, usize)> {
+    if expected.len() != found.len() {
+        let (less, more) = (expected.len().min(found.len()), expected.len().max(found.len()));
+        return Some((less, more - less));
+    }
     let mut wrong = (expected.iter().zip(found).enumerate()).filter(|(_, (a, b))| a != b);
     let first = wrong.next()?.0;
     Some((first, 1 + wrong.count()))

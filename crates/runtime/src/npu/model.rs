@@ -13,7 +13,8 @@ use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Tra
 use millrace_xdna2::compile::compile;
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, Phase, rope_table,
+    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, Phase, WeightLayout,
+    rope_table,
 };
 use millrace_xdna2::{Machine, Profile};
 use std::collections::HashMap;
@@ -41,6 +42,9 @@ pub struct NpuOptions {
     /// Tokens that every prefill is padded to; `None` takes the least of [`lower::BUCKETS`]
     /// that fits with [`Feature::Buckets`], and 2,048 without. Longer prompts go in chunks.
     pub prefill_tokens: Option<u64>,
+    /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
+    /// of the one that programs ask for. It must have as many elements.
+    pub relayout: Option<fn(WeightLayout) -> WeightLayout>,
 }
 
 impl Default for NpuOptions {
@@ -52,6 +56,7 @@ impl Default for NpuOptions {
             level: None,
             programs: None,
             prefill_tokens: None,
+            relayout: None,
         }
     }
 }
@@ -263,6 +268,30 @@ impl NpuModel {
         self.pad
     }
 
+    /// By node of the graph, the elements of a row after which the first chunk of a prompt of so many
+    /// tokens truncates its sums to bf16; with [`Feature::FloatSums`] no node has one.
+    pub(crate) fn truncated_sums(&self, n_prompt: usize) -> Result<Vec<Option<usize>>, NpuError> {
+        let graph = &self.model.model().graph;
+        let mut every = vec![None; graph.nodes.len()];
+        if self.features().has(Feature::FloatSums) {
+            return Ok(every);
+        }
+        let n_padded = self.padded(n_prompt);
+        let prepared = self.prefill(n_padded, (0, n_prompt.min(n_padded as usize)))?;
+        let plan = &prepared.plan;
+        for (step, _) in plan.steps.iter().enumerate() {
+            let Some(call) = plan.call_at(step) else { continue };
+            for (launch, nodes) in plan.launches_at(step) {
+                let launch = &plan.programs[call.program].launches[launch];
+                if launch.mapping.starts_with("gemm-direct") {
+                    let k = launch.tiling.get("tile_k_l2") as usize;
+                    nodes.into_iter().for_each(|node| every[node] = Some(k));
+                }
+            }
+        }
+        Ok(every)
+    }
+
     /// Keeps other passes out.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
         lock(&self.turn)
@@ -365,7 +394,7 @@ impl NpuModel {
     }
 
     /// What a static slot holds, from the checkpoint.
-    pub(super) fn fill_slot(
+    fn fill_slot(
         &self,
         call: &Call,
         slot: usize,
@@ -374,7 +403,11 @@ impl NpuModel {
     ) -> Result<(), NpuError> {
         weights::as_bf16(bytes, |out| match &call.bindings[slot] {
             Binding::Weight { weight, layout } => {
-                weights::fill(&self.cpu, &self.model, *weight, layout, out)
+                let layout = match self.options.relayout {
+                    Some(relayout) => relayout(*layout),
+                    None => *layout,
+                };
+                weights::fill(&self.cpu, &self.model, *weight, &layout, out)
             }
             Binding::RopeTable { rope, rows } => {
                 let table = rope_table(&self.model.model().graph.ropes[rope.0], *rows, first);

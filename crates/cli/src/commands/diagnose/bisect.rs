@@ -13,7 +13,10 @@ pub(super) fn run(npu: &Arc<NpuModel>, prompt: &[u32], as_json: bool, ui: Ui) ->
     let found = check(npu, prompt, ui)?;
     let mut out = Out::new();
     if as_json {
-        out.json(&to_json(npu, &found))?;
+        let mut report = to_json(&found);
+        report["model"] = npu.model().name().into();
+        report["device"] = npu.device_name().into();
+        out.json(&report)?;
     } else {
         print(npu, &found, &mut out)?;
     }
@@ -75,7 +78,7 @@ fn print(npu: &NpuModel, found: &CheckSummary, out: &mut Out) -> Outcome {
 }
 
 /// `attn_q of layer 3 is wrong`.
-fn headline(finding: &Finding) -> String {
+pub(crate) fn headline(finding: &Finding) -> String {
     let layer = finding
         .layer
         .map_or(String::new(), |layer| format!(" of layer {layer}"));
@@ -129,10 +132,9 @@ fn details(finding: &Finding) -> Vec<String> {
     lines
 }
 
-fn to_json(npu: &NpuModel, found: &CheckSummary) -> Value {
+/// What was found, without saying of what model.
+pub(crate) fn to_json(found: &CheckSummary) -> Value {
     json!({
-        "model": npu.model().name(),
-        "device": npu.device_name(),
         "passes": found.finding.is_none(),
         "n_ops": found.n_ops,
         "n_moved": found.n_moved,

@@ -2,7 +2,8 @@
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
-use millrace_format::Checkpoint;
+use millrace_format::{Checkpoint, PlainType, Tensor, TensorType};
+use millrace_quant as quant;
 use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
 use std::path::Path;
 use std::sync::Arc;
@@ -55,18 +56,16 @@ impl States {
         })
     }
 
-    /// From safetensors: `tokens` i64 `[n]` and `hidden.<i>` f32 `[n, d_model]`.
+    /// From safetensors: `tokens` (or `input_ids`) i32 or i64, and `hidden.<i>` `[n, d_model]` in f32,
+    /// f16 or bf16, a batch of one before them or not. Of `hidden_states.<i>`, as transformers'
+    /// `output_hidden_states` gives them, the last is after the final norm and left out.
     pub(super) fn read(path: &Path, model: &LoadedModel) -> Outcome<States> {
         let file = Checkpoint::open(path)?;
         let bad = |problem: String| Failure::bad_input(format!("{}: {problem}", path.display()));
         let config = &model.model().config;
-        let tokens = file.tensor("tokens").map(|tensor| {
-            let id = |bytes: &[u8]| bytes.try_into().map(i64::from_le_bytes).unwrap_or(-1);
-            let ids = tensor.bytes.chunks(8).map(id).map(u32::try_from);
-            ids.collect::<Result<Vec<u32>, _>>()
-        });
-        let tokens = tokens.transpose();
-        let tokens = tokens.map_err(|_| bad("`tokens` must be i64 token ids".to_owned()))?;
+        let tokens = file.tensor("tokens").or_else(|| file.tensor("input_ids"));
+        let tokens = tokens.map(|tensor| token_ids(&tensor)).transpose();
+        let tokens = tokens.map_err(bad)?;
         let known = |id: &u32| (*id as usize) < config.vocab_size;
         if tokens
             .as_ref()
@@ -78,17 +77,20 @@ impl States {
             )));
         }
         let mut hidden = Vec::new();
+        let of_transformers = file.tensor("hidden_states.0").is_some();
         for layer in 0..=config.n_layers {
-            let name = format!("hidden.{layer}");
+            if of_transformers && layer == config.n_layers {
+                hidden.push(None);
+                continue;
+            }
+            let name = match of_transformers {
+                true => format!("hidden_states.{layer}"),
+                false => format!("hidden.{layer}"),
+            };
             let tensor = file.tensor(&name);
             let tensor = tensor.ok_or_else(|| bad(format!("no tensor `{name}`")))?;
-            let width = tensor.info.shape.last().copied();
-            let n_elems: usize = tensor.info.shape.iter().product();
-            if width != Some(config.d_model) || tensor.bytes.len() != 4 * n_elems {
-                return Err(bad(format!("`{name}` must be f32 [n, {}]", config.d_model)));
-            }
-            let value = |b: &[u8]| b.try_into().map(f32::from_le_bytes).unwrap_or(f32::NAN);
-            hidden.push(Some(tensor.bytes.chunks(4).map(value).collect()));
+            let state = state(&tensor, config.d_model);
+            hidden.push(Some(state.map_err(|problem| bad(format!("`{name}` {problem}")))?));
         }
         Ok(States {
             source: path.display().to_string(),
@@ -96,5 +98,44 @@ impl States {
             hidden,
             logits: None,
         })
+    }
+}
+
+/// Token ids, of either width that PyTorch makes them in.
+fn token_ids(tensor: &Tensor<'_>) -> Result<Vec<u32>, String> {
+    let ids: Vec<i64> = match tensor.info.tensor_type {
+        TensorType::Plain(PlainType::I32) => (tensor.bytes.as_chunks().0.iter())
+            .map(|id| i64::from(i32::from_le_bytes(*id)))
+            .collect(),
+        TensorType::Plain(PlainType::I64) => (tensor.bytes.as_chunks().0.iter())
+            .map(|id| i64::from_le_bytes(*id))
+            .collect(),
+        other => {
+            let name = &tensor.info.name;
+            return Err(format!("`{name}` is {other}; token ids are i32 or i64"));
+        }
+    };
+    let ids = ids.into_iter().map(|id| {
+        u32::try_from(id).map_err(|_| format!("`{}` has {id}, which is no token", tensor.info.name))
+    });
+    ids.collect()
+}
+
+/// A hidden state's rows in f32.
+fn state(tensor: &Tensor<'_>, d_model: usize) -> Result<Vec<f32>, String> {
+    let (shape, of) = (&tensor.info.shape, tensor.info.tensor_type);
+    let wrong = || format!("is {of} {shape:?}; it must be f32, f16 or bf16 [n, {d_model}]");
+    let before = shape.len().checked_sub(2).map(|n| &shape[..n]);
+    let is_batch_of_one = before.is_some_and(|before| before.iter().all(|n| *n == 1));
+    match of {
+        TensorType::Weights(dtype)
+            if dtype.is_float() && is_batch_of_one && shape.last() == Some(&d_model) =>
+        {
+            let mut rows = vec![0.0; shape.iter().product()];
+            let decoded = quant::decode_blocks(dtype, tensor.bytes, &mut rows);
+            decoded.map_err(|_| wrong())?;
+            Ok(rows)
+        }
+        _ => Err(wrong()),
     }
 }

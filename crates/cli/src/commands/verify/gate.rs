@@ -1,50 +1,37 @@
-//! The gate of seed 000 C: top-5 inclusion at the first divergence, as vLLM's `check_logprobs_close`.
+//! The device along the reference's paths, and its ops by themselves.
 
 use super::check_interrupt;
-use super::runner::Runner;
 use crate::exit::Outcome;
-use millrace_runtime::sampling::argmax;
-use serde::{Deserialize, Serialize};
+use crate::output::Ui;
+use crate::progress::Progress;
+use millrace_runtime::gate::{Path, Step, Verdict, Yardstick, follow, judge};
+use millrace_runtime::npu::{CheckSummary, NpuSession, OpCheck};
+use serde::Serialize;
 
-/// A token must be among so many of the other side's likeliest.
-pub(super) const K: usize = 5;
+/// Tokens that the check of ops goes on with after its prompt.
+const N_DECODED: usize = 2;
 
-/// Likeliest tokens that are recorded at a step: more than [`K`], so that a report can tell how far
-/// off a token is.
-pub(super) const RECORDED: usize = 10;
-
-/// What a side chose, and what else it might have.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Choice {
-    /// The likeliest token.
-    pub(super) token: u32,
-    /// The likeliest tokens, best first: [`RECORDED`], or the whole vocabulary where it is smaller.
-    pub(super) top: Vec<u32>,
+/// What was found.
+pub(super) struct Found {
+    /// A prompt each.
+    pub(super) prompts: Vec<Followed>,
+    /// Over the whole set.
+    pub(super) verdict: Verdict,
+    /// Steps at which the reference chose what the model in f32 would not.
+    pub(super) n_strange: usize,
+    /// Every op of the device computed again.
+    pub(super) ops: CheckSummary,
 }
 
-impl Choice {
-    fn of(logits: &[f32]) -> Choice {
-        let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-        let by_logit = |a: &u32, b: &u32| {
-            let (x, y) = (logits[*a as usize], logits[*b as usize]);
-            y.total_cmp(&x).then(a.cmp(b))
-        };
-        let n = RECORDED.min(ids.len());
-        if n < ids.len() {
-            ids.select_nth_unstable_by(n, by_logit);
-            ids.truncate(n);
-        }
-        ids.sort_unstable_by(by_logit);
-        Choice {
-            token: argmax(logits),
-            top: ids,
-        }
-    }
-
-    /// Place of a token, 1 for the likeliest; `None` beyond what was recorded.
-    fn rank(&self, token: u32) -> Option<usize> {
-        self.top.iter().position(|t| *t == token).map(|i| i + 1)
-    }
+/// A prompt's steps.
+pub(super) struct Followed {
+    pub(super) steps: Vec<Step>,
+    /// Tokens on which both agree, from the first on.
+    pub(super) n_equal: usize,
+    /// Where they first choose different tokens.
+    pub(super) divergence: Option<Divergence>,
+    /// Mean divergence of the device, and of rounding to bf16.
+    pub(super) mean_kl: [f64; 2],
 }
 
 /// Where two sides part.
@@ -55,161 +42,114 @@ pub(super) struct Divergence {
     /// The reference's token.
     pub(super) reference_token: u32,
     /// Its rank on the device.
-    pub(super) reference_rank: Option<usize>,
+    pub(super) reference_rank: usize,
     /// The device's token.
     pub(super) device_token: u32,
-    /// Its rank in the reference.
+    /// Its rank in the reference; none beyond what was recorded.
     pub(super) device_rank: Option<usize>,
 }
 
-/// What came of a prompt.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
-    /// Tokens on which both agree, from the first on.
-    pub(super) n_equal: usize,
-    /// Where they part, if they do.
-    pub(super) divergence: Option<Divergence>,
-}
-
-impl Verdict {
-    /// Whether each side's token is near enough to the other's.
-    pub(super) fn passes(&self) -> bool {
-        let near = |rank: Option<usize>| rank.is_some_and(|rank| rank <= K);
-        (self.divergence).is_none_or(|d| near(d.reference_rank) && near(d.device_rank))
-    }
-}
-
-/// What a side writes greedily: up to `n` tokens, or until it ends.
-pub(super) fn record(
-    runner: &mut dyn Runner,
-    prompt: &[u32],
-    n: usize,
-    is_end: &dyn Fn(u32) -> bool,
-) -> Outcome<Vec<Choice>> {
-    let mut choices = vec![Choice::of(runner.start(prompt)?)];
-    while let Some(Choice { token, .. }) = choices.last()
-        && choices.len() < n
-        && !is_end(*token)
-    {
-        check_interrupt()?;
-        let choice = Choice::of(runner.next(*token)?);
-        choices.push(choice);
-    }
-    Ok(choices)
-}
-
-/// Writes as far as the device agrees with what was recorded.
-pub(super) fn compare(
-    device: &mut dyn Runner,
-    prompt: &[u32],
-    steps: &[Choice],
-) -> Outcome<Verdict> {
-    let mut previous = None;
-    for (step, expected) in steps.iter().enumerate() {
-        check_interrupt()?;
-        let found = Choice::of(match previous {
-            None => device.start(prompt)?,
-            Some(token) => device.next(token)?,
-        });
-        if found.token != expected.token {
-            return Ok(Verdict {
-                n_equal: step,
-                divergence: Some(Divergence {
-                    step,
-                    reference_token: expected.token,
-                    reference_rank: found.rank(expected.token),
-                    device_token: found.token,
-                    device_rank: expected.rank(found.token),
-                }),
-            });
+impl Found {
+    /// What does not pass, in a line.
+    pub(super) fn failure(&self) -> Option<String> {
+        let n_steps: usize = self.prompts.iter().map(|p| p.steps.len()).sum();
+        if self.n_strange > strange_allowed(n_steps) {
+            return Some(format!(
+                "the reference is not of this model: at {} of {n_steps} steps it chose a token that is not \
+                 among the model's five likeliest",
+                self.n_strange
+            ));
         }
-        previous = Some(expected.token);
+        if let Some(statistic) = self.verdict.failure() {
+            let phase = statistic.phase.map_or(String::new(), |phase| {
+                format!(" in {}", super::report::phase_name(phase))
+            });
+            return Some(format!(
+                "{}{phase} is {:.3e}, the bound is {:.3e}",
+                statistic.name, statistic.found, statistic.bound
+            ));
+        }
+        let finding = self.ops.finding.as_ref()?;
+        Some(crate::commands::diagnose::headline(finding))
     }
-    Ok(Verdict {
-        n_equal: steps.len(),
-        divergence: None,
+}
+
+/// Near ties: a reference in bf16 may now and then choose what f32 does not have among its five.
+fn strange_allowed(n_steps: usize) -> usize {
+    n_steps / 50
+}
+
+/// Has the session go along all paths, and checks the ops of the shortest.
+pub(super) fn run(session: &mut NpuSession, yardsticks: &[Yardstick], ui: Ui) -> Outcome<Found> {
+    let progress = Progress::steps(ui, yardsticks.len() as u64);
+    progress.message("checking prompts");
+    let (mut prompts, mut all, mut rounding) = (Vec::new(), Vec::new(), Vec::new());
+    for yardstick in yardsticks {
+        check_interrupt()?;
+        let mut steps = Vec::new();
+        follow(session, yardstick, &mut |step| {
+            steps.push(step);
+            check_interrupt().is_ok()
+        })?;
+        check_interrupt()?;
+        all.extend(&steps);
+        rounding.extend(yardstick.rounding());
+        prompts.push(followed(yardstick, steps));
+        progress.advance(1);
+    }
+    progress.message("checking every op");
+    let shortest = yardsticks.iter().map(Yardstick::path);
+    let shortest = shortest.min_by_key(|path| path.prompt.len());
+    Ok(Found {
+        prompts,
+        verdict: judge(&all, &rounding),
+        n_strange: yardsticks.iter().map(Yardstick::n_strange).sum(),
+        ops: match shortest {
+            Some(path) => check_ops(session, path)?,
+            None => CheckSummary::default(),
+        },
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn followed(yardstick: &Yardstick, steps: Vec<Step>) -> Followed {
+    let choices = &yardstick.path().choices;
+    let differs = |(step, choice): (&Step, &millrace_runtime::gate::Choice)| {
+        step.deviation.token != choice.token
+    };
+    let at = steps.iter().zip(choices).position(differs);
+    let mean = |steps: &[Step]| {
+        let sum: f64 = steps.iter().map(|step| step.deviation.kl).sum();
+        sum / steps.len().max(1) as f64
+    };
+    Followed {
+        n_equal: at.unwrap_or(steps.len()),
+        divergence: at.map(|step| Divergence {
+            step,
+            reference_token: choices[step].token,
+            reference_rank: steps[step].deviation.rank,
+            device_token: steps[step].deviation.token,
+            device_rank: choices[step].rank(steps[step].deviation.token),
+        }),
+        mean_kl: [mean(&steps), mean(yardstick.rounding())],
+        steps,
+    }
+}
 
-    /// Gives rows of logits in order, whatever it is told.
-    struct Script(Vec<Vec<f32>>, usize);
-
-    impl Runner for Script {
-        fn name(&self) -> String {
-            "script".to_owned()
+/// The prompt and some tokens, every dispatch looked at.
+fn check_ops(session: &mut NpuSession, path: &Path) -> Outcome<CheckSummary> {
+    let (check, observer) = OpCheck::new(session.model());
+    session.observe(Some(observer));
+    session.truncate(0);
+    let mut ended = session.prefill(&path.prompt).map(|_| ());
+    for choice in path.choices.iter().take(N_DECODED) {
+        if ended.is_ok() && session.check_context(1, 0).is_ok() {
+            ended = session.decode(choice.token).map(|_| ());
         }
-
-        fn start(&mut self, _: &[u32]) -> Outcome<&[f32]> {
-            self.1 = 0;
-            self.next(0)
-        }
-
-        fn next(&mut self, _: u32) -> Outcome<&[f32]> {
-            self.1 += 1;
-            Ok(&self.0[self.1 - 1])
-        }
     }
-
-    /// A vocabulary of 20 whose likeliest tokens are those, best first.
-    fn row(best: &[usize]) -> Vec<f32> {
-        let mut logits: Vec<f32> = (0..20).map(|i| -10.0 - i as f32).collect();
-        for (i, token) in best.iter().enumerate() {
-            logits[*token] = 10.0 - i as f32;
-        }
-        logits
-    }
-
-    fn verdict(reference: &[&[usize]], device: &[&[usize]]) -> Verdict {
-        let script = |rows: &[&[usize]]| Script(rows.iter().map(|r| row(r)).collect(), 0);
-        let n = reference.len();
-        let steps = record(&mut script(reference), &[1], n, &|_| false).expect("steps");
-        compare(&mut script(device), &[1], &steps).expect("a verdict")
-    }
-
-    #[test]
-    fn the_same_tokens_pass() {
-        let found = verdict(&[&[3], &[4]], &[&[3], &[4]]);
-        assert!(found.passes() && found.n_equal == 2 && found.divergence.is_none());
-    }
-
-    #[test]
-    fn a_swap_within_the_first_five_passes_and_ends_the_comparison() {
-        // What comes after the divergence is nonsense, and nobody looks.
-        let found = verdict(
-            &[&[3], &[4, 5, 6, 7, 8], &[1]],
-            &[&[3], &[8, 5, 6, 7, 4], &[19]],
-        );
-        let divergence = found.divergence.expect("one");
-        assert!(found.passes());
-        assert_eq!((found.n_equal, divergence.step), (1, 1));
-        assert_eq!(
-            (divergence.reference_token, divergence.device_token),
-            (4, 8)
-        );
-        assert_eq!(divergence.reference_rank, Some(5));
-        assert_eq!(divergence.device_rank, Some(5));
-    }
-
-    #[test]
-    fn a_token_that_is_sixth_on_either_side_fails() {
-        let near: &[usize] = &[4, 9, 5, 6, 7, 8];
-        let far: &[usize] = &[9, 5, 6, 7, 8, 4];
-        for (reference, device) in [(near, far), (far, near)] {
-            let found = verdict(&[reference], &[device]);
-            assert!(!found.passes(), "{found:?}");
-        }
-        assert!(!verdict(&[&[3]], &[&[19]]).passes());
-    }
-
-    #[test]
-    fn a_recording_ends_with_the_models_end() {
-        let mut script = Script(vec![row(&[3]), row(&[7]), row(&[4])], 0);
-        let steps = record(&mut script, &[1], 3, &|token| token == 7).expect("steps");
-        assert_eq!(steps.len(), 2);
-        assert_eq!(steps[1].top[0], 7);
+    session.observe(None);
+    let summary = check.summary()?;
+    match ended {
+        Err(error) if summary.finding.is_none() => Err(error.into()),
+        _ => Ok(summary),
     }
 }

@@ -1,6 +1,6 @@
 //! `--reference hf`: what transformers chooses, through the script in `tools/`.
 
-use super::prompts;
+use super::prompts::Prompt;
 use super::reference::{Case, Reference};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::Ui;
@@ -18,7 +18,7 @@ const VARIABLE: &str = "MILLRACE_PYTHON";
 pub(super) fn run(
     model: &LoadedModel,
     path: &Path,
-    texts: &[&str],
+    prompts: Vec<Prompt>,
     n_tokens: usize,
     ui: Ui,
 ) -> Outcome<Reference> {
@@ -35,18 +35,17 @@ pub(super) fn run(
     let file = |name: &str| folder.path().join(name);
     let (script, asked, answer) = (file("hf.py"), file("prompts.json"), file("reference.json"));
     std::fs::write(&script, SCRIPT).map_err(io)?;
-    let tokenizer = model.tokenizer()?;
-    let case = |text: &&str| Case {
-        text: (*text).to_owned(),
-        prompt: prompts::encode(&tokenizer, text),
+    let case = |prompt: Prompt| Case {
+        text: prompt.text,
+        prompt: prompt.tokens,
         steps: Vec::new(),
     };
-    let prompts = Reference {
+    let asked_for = Reference {
         model: model.name().to_owned(),
         source: String::new(),
-        cases: texts.iter().map(case).collect(),
+        cases: prompts.into_iter().map(case).collect(),
     };
-    prompts.write(&asked)?;
+    asked_for.write(&asked)?;
     let progress = Progress::spinner(ui, "running transformers");
     let done = Command::new(&python)
         .arg(&script)

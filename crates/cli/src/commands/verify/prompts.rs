@@ -1,14 +1,25 @@
-//! The prompts: two kinds of text at once in the quick set, more topics and lengths in the full one.
+//! The prompts: two kinds of text at once in the quick set; more topics, lengths and shapes in the full
+//! one.
 
-use millrace_text::{EncodeOptions, Tokenizer};
+use crate::exit::Outcome;
+use millrace_runtime::LoadedModel;
+use millrace_text::{EncodeOptions, Message, RenderOptions, Tokenizer};
 
 /// Which prompts to run.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PromptSet {
     /// Two prompts
     Quick,
-    /// Eight prompts
+    /// Eight prompts, two chats where the model has a template, an end token within a prompt, and
+    /// prompts of 700 and 2,500 tokens or what the context holds
     Full,
+}
+
+/// A prompt for a model.
+pub(super) struct Prompt {
+    /// For people.
+    pub(super) text: String,
+    pub(super) tokens: Vec<u32>,
 }
 
 /// The quick set comes first.
@@ -25,21 +36,113 @@ const PROMPTS: [&str; 8] = [
      behind every bush and under every bench, and at last she found",
 ];
 
-impl PromptSet {
-    /// Its prompts.
-    pub(super) fn texts(self) -> &'static [&'static str] {
-        match self {
-            PromptSet::Quick => &PROMPTS[..2],
-            PromptSet::Full => &PROMPTS,
-        }
-    }
+/// What a user asks: without instructions and with some.
+const CHATS: [(Option<&str>, &str); 2] = [
+    (None, "Who found the red ball, and where was it?"),
+    (
+        Some("Answer in one short sentence."),
+        "Why does water freeze when it gets cold?",
+    ),
+];
+
+/// Lengths of long prompts: several tiles of keys in one chunk, and more than the longest chunk.
+const LONG: [usize; 2] = [700, 2500];
+
+/// The prompts of a set, as a model takes them; each leaves room for `n_tokens` more in its context.
+pub(super) fn of(set: PromptSet, model: &LoadedModel, n_tokens: usize) -> Outcome<Vec<Prompt>> {
+    let tokenizer = model.tokenizer()?;
+    let text = |text: &&str| Prompt {
+        text: (*text).to_owned(),
+        tokens: encode(&tokenizer, text, true),
+    };
+    let mut prompts: Vec<Prompt> = match set {
+        PromptSet::Quick => return Ok(PROMPTS[..2].iter().map(text).collect()),
+        PromptSet::Full => PROMPTS.iter().map(text).collect(),
+    };
+    prompts.extend(chats(model, &tokenizer)?);
+    prompts.extend(with_end(&tokenizer));
+    let room = model.model().config.context_length.saturating_sub(n_tokens);
+    let mut lengths = LONG.map(|n| n.min(room)).to_vec();
+    lengths.dedup();
+    prompts.extend(lengths.into_iter().filter(|n| *n > 0).map(|n| long(&tokenizer, n)));
+    prompts.retain(|prompt| prompt.tokens.len() <= room.max(1));
+    Ok(prompts)
 }
 
-/// A prompt as `run` gives it to a model.
-pub(super) fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+/// One of so many tokens, where the context holds it.
+pub(super) fn long_prompt(
+    model: &LoadedModel,
+    n: usize,
+    n_tokens: usize,
+) -> Outcome<Option<Prompt>> {
+    let tokenizer = model.tokenizer()?;
+    let room = model.model().config.context_length.saturating_sub(n_tokens);
+    Ok((n <= room).then(|| long(&tokenizer, n)))
+}
+
+fn encode(tokenizer: &Tokenizer, text: &str, add_special: bool) -> Vec<u32> {
     let options = EncodeOptions {
-        add_special: true,
+        add_special,
         parse_special: true,
     };
     tokenizer.encode(text, options)
+}
+
+/// Through the model's own template; none where it has none.
+fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> Outcome<Vec<Prompt>> {
+    let template = match model.chat_template() {
+        Ok(template) => template,
+        Err(millrace_runtime::Error::NoTemplate { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        ..RenderOptions::default()
+    };
+    let mut chats = Vec::new();
+    for (system, user) in CHATS {
+        let mut messages: Vec<Message> = system.map(Message::system).into_iter().collect();
+        messages.push(Message::user(user));
+        // A template may refuse instructions.
+        let rendered = template.render_prompt(tokenizer, &messages, &options);
+        let rendered = match rendered {
+            Err(_) if system.is_some() => continue,
+            rendered => rendered?,
+        };
+        chats.push(Prompt {
+            text: format!("chat: {user}"),
+            tokens: tokenizer.encode_prompt(&rendered),
+        });
+    }
+    Ok(chats)
+}
+
+/// Two texts with the token between them that ends one: it must stop nothing.
+fn with_end(tokenizer: &Tokenizer) -> Option<Prompt> {
+    let end = tokenizer.eos()?;
+    let mut tokens = encode(tokenizer, PROMPTS[3], true);
+    tokens.push(end);
+    tokens.extend(encode(tokenizer, PROMPTS[1], false));
+    Some(Prompt {
+        text: format!("{} (end token) {}", PROMPTS[3], PROMPTS[1]),
+        tokens,
+    })
+}
+
+/// So many tokens of all texts over and over, each time from another place on.
+fn long(tokenizer: &Tokenizer, n: usize) -> Prompt {
+    let mut tokens = encode(tokenizer, PROMPTS[7], true);
+    let rest: Vec<Vec<u32>> = PROMPTS.iter().map(|text| encode(tokenizer, text, false)).collect();
+    let mut round = 0;
+    while tokens.len() < n {
+        let text = &rest[round * 3 % rest.len()];
+        let skipped = round % text.len().max(1);
+        tokens.extend(text.iter().skip(skipped));
+        round += 1;
+    }
+    tokens.truncate(n);
+    Prompt {
+        text: format!("{n} tokens of stories"),
+        tokens,
+    }
 }

@@ -1,9 +1,9 @@
 //! A reference: prompts and what was written after them. Its file is JSON.
 
-use super::gate::{Choice, K};
 use crate::exit::{Failure, Outcome};
 use crate::prompt::read_file;
 use millrace_runtime::LoadedModel;
+use millrace_runtime::gate::{Choice, TOP};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -100,9 +100,9 @@ fn check(case: &Case, vocab_size: usize) -> Result<(), String> {
         ));
     }
     for (i, step) in case.steps.iter().enumerate() {
-        if step.top.len() < K.min(vocab_size) || step.top.first() != Some(&step.token) {
+        if step.top.len() < TOP.min(vocab_size) || step.top.first() != Some(&step.token) {
             return Err(format!(
-                "step {i}: `top` must have the {K} likeliest tokens, `token` first"
+                "step {i}: `top` must have the {TOP} likeliest tokens, `token` first"
             ));
         }
     }

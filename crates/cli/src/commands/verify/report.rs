@@ -1,88 +1,169 @@
-//! The verdicts as a table or JSON.
+//! What was found, as tables or JSON.
 
-use super::Verdict;
-use super::gate::{Divergence, K};
-use super::reference::Reference;
-use super::runner::Runner;
+use super::gate::{Divergence, Followed, Found};
+use super::reference::{Case, Reference};
 use crate::exit::Outcome;
 use crate::npu_stats;
 use crate::output::{Align, Out, Paint, Table};
 use millrace_runtime::LoadedModel;
+use millrace_runtime::gate::{RECORDED, Statistic, TOP};
 use millrace_runtime::npu::NpuSession;
+use millrace_xdna2::lower::Phase;
 use serde_json::{Value, json};
 
 pub(super) fn print(
     as_json: bool,
     model: &LoadedModel,
     reference: &Reference,
-    verdicts: &[Verdict],
+    found: &Found,
     session: &NpuSession,
 ) -> Outcome {
     let mut out = Out::new();
-    let passes = verdicts.iter().all(Verdict::passes);
+    let failure = found.failure();
     if as_json {
         return out.json(&json!({
             "model": model.name(),
-            "device": session.name(),
+            "device": session.model().device_name(),
             "reference": reference.source,
-            "k": K,
-            "passes": passes,
-            "prompts": rows(reference, verdicts),
+            "k": TOP,
+            "passes": failure.is_none(),
+            "failure": failure,
+            "prompts": rows(reference, &found.prompts),
+            "statistics": found.verdict.statistics.iter().map(statistic).collect::<Vec<_>>(),
+            "choices_unlike_the_model": found.n_strange,
+            "ops": crate::commands::diagnose::ops_json(&found.ops),
             "npu": npu_stats::json(session),
         }));
     }
     out.line(format!(
-        "{} on {}, beside {}",
+        "{} on {}, beside {}, along the reference's tokens",
         model.name(),
-        session.name(),
+        session.model().device_name(),
         reference.source
     ))?;
-    table(model, reference, verdicts).print(&mut out)?;
-    let agreed: usize = verdicts.iter().map(|v| v.n_equal).sum();
+    table(model, reference, &found.prompts).print(&mut out)?;
+    out.line("")?;
+    statistics(&found.verdict.statistics).print(&mut out)?;
+    out.line(
+        "KL: how much the device's probabilities tell less of the next token than the model's in f32, in nats, 0 if \
+         they are the same. bf16 rounding: the same for the model on this CPU with every value rounded to bf16.",
+    )?;
     out.line(format!(
-        "{} {} prompts, {agreed} tokens the same; at a divergence each token must be among the other side's {K} likeliest",
-        if passes { Paint::Good.stdout("PASS") } else { Paint::Error.stdout("FAIL") },
-        verdicts.len(),
+        "{} ops computed again in f64 from the device's own operands, {} slots compared with where their bytes came from",
+        found.ops.n_ops, found.ops.n_moved
     ))?;
+    let n_steps: usize = found.prompts.iter().map(|p| p.steps.len()).sum();
+    match &failure {
+        None => out.line(format!(
+            "{} {} prompts, {n_steps} steps: no statistic beyond its bound, no op beyond its rounding",
+            Paint::Good.stdout("PASS"),
+            found.prompts.len(),
+        ))?,
+        Some(failure) => out.line(format!("{} {failure}", Paint::Error.stdout("FAIL")))?,
+    }
+    if let (Some(_), Some(finding)) = (&failure, &found.ops.finding) {
+        out.line(format!(
+            "     first wrong op: {}",
+            crate::commands::diagnose::headline(finding)
+        ))?;
+    }
     out.line(npu_stats::line(session))?;
     out.flush()
 }
 
-fn rows(reference: &Reference, verdicts: &[Verdict]) -> Vec<Value> {
-    let cases = reference.cases.iter().zip(verdicts);
-    let row = |(case, verdict): (&super::Case, &Verdict)| {
+pub(super) fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Prefill => "prefill",
+        Phase::Decode => "decode",
+    }
+}
+
+fn statistic(statistic: &Statistic) -> Value {
+    json!({
+        "name": statistic.name,
+        "phase": statistic.phase.map(phase_name),
+        "n_steps": statistic.n_steps,
+        "device": statistic.found,
+        "bf16_rounding": statistic.rounding,
+        "bound": statistic.bound,
+        "passes": statistic.passes(),
+    })
+}
+
+fn statistics(statistics: &[Statistic]) -> Table {
+    let mut table = Table::new(&[
+        ("after a", Align::Left),
+        ("statistic", Align::Left),
+        ("steps", Align::Right),
+        ("device", Align::Right),
+        ("bf16 rounding", Align::Right),
+        ("bound", Align::Right),
+        ("", Align::Left),
+    ]);
+    for s in statistics {
+        let number = |x: f64| match x.fract() == 0.0 || x >= 1.0 {
+            true => format!("{x:.0}"),
+            false => format!("{x:.2e}"),
+        };
+        let phase = match s.phase {
+            Some(Phase::Prefill) => "prompt",
+            Some(Phase::Decode) => "token",
+            None => "any",
+        };
+        table.row(vec![
+            phase.to_owned(),
+            s.name.to_owned(),
+            s.n_steps.to_string(),
+            number(s.found),
+            number(s.rounding),
+            number(s.bound),
+            if s.passes() { "pass" } else { "FAIL" }.to_owned(),
+        ]);
+    }
+    table
+}
+
+fn rows(reference: &Reference, prompts: &[Followed]) -> Vec<Value> {
+    let cases = reference.cases.iter().zip(prompts);
+    let row = |(case, followed): (&Case, &Followed)| {
         json!({
             "prompt": case.text,
             "n_prompt_tokens": case.prompt.len(),
-            "n_equal": verdict.n_equal,
-            "divergence": verdict.divergence,
-            "passes": verdict.passes(),
+            "n_steps": followed.steps.len(),
+            "n_equal": followed.n_equal,
+            "divergence": followed.divergence,
+            "mean_kl": followed.mean_kl[0],
+            "mean_kl_bf16_rounding": followed.mean_kl[1],
         })
     };
     cases.map(row).collect()
 }
 
-fn table(model: &LoadedModel, reference: &Reference, verdicts: &[Verdict]) -> Table {
+fn table(model: &LoadedModel, reference: &Reference, prompts: &[Followed]) -> Table {
     let mut table = Table::new(&[
         ("prompt", Align::Left),
+        ("tokens", Align::Right),
+        ("mean KL", Align::Right),
+        ("bf16", Align::Right),
         ("same", Align::Right),
-        ("diverges at", Align::Right),
+        ("parts at", Align::Right),
         ("reference's token (rank on device)", Align::Left),
         ("device's token (rank in reference)", Align::Left),
-        ("", Align::Left),
     ]);
-    for (case, verdict) in reference.cases.iter().zip(verdicts) {
-        let divergence = verdict.divergence;
+    for (case, followed) in reference.cases.iter().zip(prompts) {
+        let divergence = followed.divergence;
         let cell = |pick: fn(Divergence) -> (u32, Option<usize>)| {
             divergence.map_or("–".to_owned(), |d| token(model, pick(d)))
         };
         table.row(vec![
             shortened(&case.text),
-            verdict.n_equal.to_string(),
+            case.prompt.len().to_string(),
+            format!("{:.1e}", followed.mean_kl[0]),
+            format!("{:.1e}", followed.mean_kl[1]),
+            followed.n_equal.to_string(),
             divergence.map_or("–".to_owned(), |d| d.step.to_string()),
-            cell(|d| (d.reference_token, d.reference_rank)),
+            cell(|d| (d.reference_token, Some(d.reference_rank))),
             cell(|d| (d.device_token, d.device_rank)),
-            if verdict.passes() { "pass" } else { "FAIL" }.to_owned(),
         ]);
     }
     table
@@ -91,9 +172,7 @@ fn table(model: &LoadedModel, reference: &Reference, verdicts: &[Verdict]) -> Ta
 /// `" the" 262 (2)`.
 fn token(model: &LoadedModel, (id, rank): (u32, Option<usize>)) -> String {
     let text = model.tokenizer().map(|t| t.token_text(id).to_owned());
-    let rank = rank.map_or(format!("> {}", super::gate::RECORDED), |rank| {
-        rank.to_string()
-    });
+    let rank = rank.map_or(format!("> {RECORDED}"), |rank| rank.to_string());
     match text {
         Ok(text) => format!("{text:?} {id} ({rank})"),
         Err(_) => format!("{id} ({rank})"),

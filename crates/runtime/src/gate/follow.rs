@@ -1,0 +1,112 @@
+//! A device along a path, and what to hold it against.
+
+use super::forward::{Numerics, Truncation, logits};
+use super::path::Path;
+use super::stats::Deviation;
+use super::verdict::Step;
+use crate::load::LoadedModel;
+use crate::npu::{NpuError, NpuModel, NpuSession};
+use millrace_kernels::Cpu;
+use millrace_xdna2::lower::Phase;
+
+/// A path with the model's logits in f32 and what rounding to bf16 does to them.
+pub struct Yardstick {
+    path: Path,
+    vocab_size: usize,
+    /// `[n_steps, vocab]`.
+    reference: Vec<f32>,
+    rounding: Vec<Step>,
+    n_strange: usize,
+}
+
+/// The step after the prompt is the prefill's, the others are decode's.
+fn phase(step: usize) -> Phase {
+    match step {
+        0 => Phase::Prefill,
+        _ => Phase::Decode,
+    }
+}
+
+impl Yardstick {
+    /// Computes both: two passes over the path's tokens on the CPU. Of the device only its number
+    /// format is taken: whether a prompt's sums are truncated on their way.
+    ///
+    /// # Errors
+    /// As [`logits`]; a plan that cannot be made.
+    pub fn new(cpu: &Cpu, npu: &NpuModel, path: Path) -> Result<Yardstick, NpuError> {
+        let model: &LoadedModel = npu.model();
+        let vocab_size = model.model().config.vocab_size;
+        let tokens = path.tokens();
+        let rows = path.prompt.len().saturating_sub(1)..tokens.len();
+        let truncation = Truncation {
+            every: npu.truncated_sums(path.prompt.len())?,
+            n_tokens: path.prompt.len(),
+        };
+        let of = |numerics| logits(cpu, model, &tokens, rows.clone(), numerics, &truncation);
+        let (reference, rounded) = (of(Numerics::F32)?, of(Numerics::Bf16)?);
+        let mut rounding = Vec::new();
+        let mut n_strange = 0;
+        let rows = reference.chunks_exact(vocab_size).zip(rounded.chunks_exact(vocab_size));
+        for (step, ((exact, rounded), choice)) in rows.zip(&path.choices).enumerate() {
+            rounding.push(Step {
+                phase: phase(step),
+                deviation: Deviation::of(exact, rounded, choice),
+            });
+            let likeliest = super::top(exact, super::TOP);
+            n_strange += usize::from(!likeliest.contains(&choice.token));
+        }
+        Ok(Yardstick {
+            path,
+            vocab_size,
+            reference,
+            rounding,
+            n_strange,
+        })
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What rounding does, a step each.
+    pub fn rounding(&self) -> &[Step] {
+        &self.rounding
+    }
+
+    /// Steps at which the reference chose a token that is not among the model's five likeliest in f32:
+    /// a reference of this model has none, or hardly any.
+    pub fn n_strange(&self) -> usize {
+        self.n_strange
+    }
+
+    /// How far a row of the device is off.
+    fn deviation(&self, step: usize, found: &[f32]) -> Deviation {
+        let reference = &self.reference[step * self.vocab_size..][..self.vocab_size];
+        Deviation::of(reference, found, &self.path.choices[step])
+    }
+}
+
+/// Has a session go along a path from its start; `each` gets every step as it comes and may end it.
+///
+/// # Errors
+/// As [`NpuSession::prefill`] and [`NpuSession::decode`].
+pub fn follow(
+    session: &mut NpuSession,
+    yardstick: &Yardstick,
+    each: &mut dyn FnMut(Step) -> bool,
+) -> Result<(), NpuError> {
+    session.truncate(0);
+    for step in 0..yardstick.path.choices.len() {
+        let found = match step.checked_sub(1) {
+            None => session.prefill(&yardstick.path.prompt)?,
+            Some(before) => session.decode(yardstick.path.choices[before].token)?,
+        };
+        let deviation = yardstick.deviation(step, found);
+        let phase = phase(step);
+        if !each(Step { phase, deviation }) {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! The graph by its definition, node by node: what a device is judged by.
+//!
+//! A whole sequence goes through at once, every token at its position, so one pass gives the logits of
+//! every step of a continuation that is known. Nothing of the engine's plan, of the lowering or of the
+//! array is used; matrices are multiplied by the CPU's kernels in f32.
+
+use crate::Error;
+use crate::exec::decode_vectors;
+use crate::load::LoadedModel;
+use bytemuck::cast_slice;
+use half::bf16;
+use millrace_kernels::matmul::{Activations, Matrix, Precision, Product, matmul};
+use millrace_kernels::{self as kernels, Cpu};
+use millrace_model::graph::{Activation, Attention, Graph, Node, Op, Rope, RopeStyle, WeightId};
+use millrace_quant::{self as quant, DType};
+use std::ops::Range;
+
+/// The arithmetic of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numerics {
+    /// f32 throughout, weights as the checkpoint gives them.
+    F32,
+    /// What an array of bf16 has to round, to nearest: weights, tables and every value of the graph;
+    /// within attention the scores and probabilities; within a gated activation the function's value
+    /// and the products. Sums are f32.
+    Bf16,
+}
+
+impl Numerics {
+    fn round(self, x: &mut [f32]) {
+        if self == Numerics::Bf16 {
+            x.iter_mut().for_each(|x| *x = self.one(*x));
+        }
+    }
+
+    fn one(self, x: f32) -> f32 {
+        match self {
+            Numerics::F32 => x,
+            Numerics::Bf16 => bf16::from_f32(x).to_f32(),
+        }
+    }
+}
+
+/// Sums that an array truncates to bf16 on their way, as the published GEMM does in a prefill.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Truncation {
+    /// By node of the graph: the elements of a row after which its sums are truncated.
+    pub every: Vec<Option<usize>>,
+    /// Tokens from the first on that this holds for: those of the prompt.
+    pub n_tokens: usize,
+}
+
+/// Logits `[rows.len(), vocab]` after the tokens `rows` of a sequence.
+///
+/// # Errors
+/// No tokens, a token outside the vocabulary, rows beyond the sequence, weights that do not decode.
+pub fn logits(
+    cpu: &Cpu,
+    model: &LoadedModel,
+    tokens: &[u32],
+    rows: Range<usize>,
+    numerics: Numerics,
+    truncation: &Truncation,
+) -> Result<Vec<f32>, Error> {
+    let vocab_size = model.model().config.vocab_size;
+    if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+        return Err(Error::BadToken { token, vocab_size });
+    }
+    if rows.is_empty() || rows.end > tokens.len() {
+        return Err(Error::EmptyPrompt);
+    }
+    let graph = &model.model().graph;
+    let mut pass = Pass {
+        cpu,
+        model,
+        graph,
+        numerics,
+        truncation,
+        vectors: decode_vectors(model, graph)?,
+        values: vec![Vec::new(); graph.values.len()],
+        tokens,
+        rows,
+        is_cut: false,
+    };
+    let last = last_uses(graph);
+    for (index, node) in graph.nodes.iter().enumerate() {
+        pass.node(index, node)?;
+        for (value, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {
+            pass.values[value] = Vec::new();
+        }
+    }
+    let logits = graph.logits.map(|value| std::mem::take(&mut pass.values[value.0]));
+    Ok(logits.unwrap_or_default())
+}
+
+/// By value, the node that reads it last; logits and what is never read stay.
+fn last_uses(graph: &Graph) -> Vec<usize> {
+    let mut last = vec![usize::MAX; graph.values.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        node.inputs.iter().for_each(|value| last[value.0] = index);
+    }
+    last
+}
+
+struct Pass<'a> {
+    cpu: &'a Cpu,
+    model: &'a LoadedModel,
+    graph: &'a Graph,
+    numerics: Numerics,
+    truncation: &'a Truncation,
+    /// Norm weights and biases, by weight.
+    vectors: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+    tokens: &'a [u32],
+    /// Tokens whose logits are wanted.
+    rows: Range<usize>,
+    /// Whether values have those rows only, as they do once the final norm was computed.
+    is_cut: bool,
+}
+
+impl Pass<'_> {
+    fn node(&mut self, index: usize, node: &Node) -> Result<(), Error> {
+        let input = |i: usize| -> &[f32] { &self.values[node.inputs[i].0] };
+        let width = self.graph.values[node.output.0].width;
+        let mut out = match &node.op {
+            Op::Embed { table, scale } => {
+                let spec = &self.graph.weights[table.0];
+                let bytes = self.model.weight_bytes(*table);
+                let table = Matrix::new(spec.dtype, spec.n, spec.k, bytes)?;
+                let mut out = vec![0.0; self.tokens.len() * spec.k];
+                kernels::embed(self.cpu, &table, self.tokens, *scale, &mut out)?;
+                out
+            }
+            Op::RmsNorm {
+                weight,
+                eps,
+                offset,
+                group,
+            } => {
+                let is_head = Some(node.output) == self.graph.head_input;
+                let x = match is_head && !self.is_cut {
+                    true => &input(0)[self.rows.start * width..self.rows.end * width],
+                    false => input(0),
+                };
+                let mut scale: Vec<f32> = self.vectors[weight.0].iter().map(|w| w + offset).collect();
+                self.numerics.round(&mut scale);
+                let mut out = vec![0.0; x.len()];
+                kernels::rms_norm(self.cpu, x, *group, &scale, *eps, 0.0, &mut out);
+                self.is_cut |= is_head;
+                out
+            }
+            Op::Linear { weight, bias } => self.linear(index, (*weight, *bias), input(0))?,
+            Op::Rope { rope, head_dim } => {
+                let mut x = input(0).to_vec();
+                let rope = &self.graph.ropes[rope.0];
+                let numerics = self.numerics;
+                self.cpu.pool().run_pieces(&mut x, width, &|position, x| {
+                    rotate(rope, numerics, *head_dim, position, x);
+                });
+                x
+            }
+            Op::Attention(attention) => self.attention(attention, [input(0), input(1), input(2)]),
+            Op::Glu { activation } => {
+                let pairs = input(0).iter().zip(input(1));
+                pairs.map(|(gate, up)| glu(self.numerics, *activation, *gate, *up)).collect()
+            }
+            Op::Add => input(0).iter().zip(input(1)).map(|(a, b)| a + b).collect(),
+        };
+        self.numerics.round(&mut out);
+        self.values[node.output.0] = out;
+        Ok(())
+    }
+
+    fn linear(
+        &self,
+        node: usize,
+        (weight, bias): (WeightId, Option<WeightId>),
+        x: &[f32],
+    ) -> Result<Vec<f32>, Error> {
+        let spec = &self.graph.weights[weight.0];
+        let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
+        let truncated = self.truncation.every.get(node).copied().flatten();
+        let truncated = truncated.filter(|_| self.numerics == Numerics::Bf16 && !self.is_cut);
+        let rounded = match self.numerics {
+            Numerics::Bf16 if spec.dtype != DType::BF16 || truncated.is_some() => {
+                let mut rows = vec![0.0; n * k];
+                quant::decode_rows(spec.dtype, bytes, n, k, 0..n, &mut rows)?;
+                Some(rows.into_iter().map(bf16::from_f32).collect::<Vec<bf16>>())
+            }
+            _ => None,
+        };
+        let matrix = match &rounded {
+            Some(rows) => Matrix::new(DType::BF16, n, k, cast_slice(rows))?,
+            None => Matrix::new(spec.dtype, n, k, bytes)?,
+        };
+        let bias = bias.map(|bias| &self.vectors[bias.0][..]);
+        let mut out = vec![0.0; x.len() / k * n];
+        self.multiply(matrix, bias, x, &mut out);
+        if let (Some(every), Some(rows)) = (truncated, &rounded) {
+            let m = self.truncation.n_tokens.min(x.len() / k);
+            self.truncated((rows, k), &x[..m * k], every.max(1), &mut out[..m * n])?;
+        }
+        Ok(out)
+    }
+
+    fn multiply(&self, weight: Matrix<'_>, bias: Option<&[f32]>, x: &[f32], out: &mut [f32]) {
+        let m = x.len() / weight.k();
+        let mut activations = Activations::new(Precision::Exact);
+        matmul(self.cpu, x, m, &mut activations, &mut [Product { weight, bias, out }]);
+    }
+
+    /// Products whose sums are truncated after every so many elements.
+    fn truncated(
+        &self,
+        (w, k): (&[bf16], usize),
+        x: &[f32],
+        every: usize,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let n = w.len() / k;
+        let mut part = vec![0.0; out.len()];
+        out.fill(0.0);
+        for start in (0..k).step_by(every) {
+            let end = (start + every).min(k);
+            let x: Vec<f32> = x.chunks(k).flat_map(|x| &x[start..end]).copied().collect();
+            let w: Vec<bf16> = w.chunks(k).flat_map(|w| &w[start..end]).copied().collect();
+            let w = Matrix::new(DType::BF16, n, end - start, cast_slice(&w))?;
+            self.multiply(w, None, &x, &mut part);
+            for (sum, part) in out.iter_mut().zip(&part) {
+                *sum = f32::from_bits((*sum + part).to_bits() & 0xffff_0000);
+            }
+        }
+        Ok(())
+    }
+
+    fn attention(&self, attention: &Attention, [q, k, v]: [&[f32]; 3]) -> Vec<f32> {
+        let (n_heads, d) = (attention.n_heads, attention.head_dim);
+        let kv_width = attention.n_kv_heads * d;
+        let group = n_heads / attention.n_kv_heads;
+        let mut out = vec![0.0; q.len()];
+        self.cpu.pool().run_pieces(&mut out, d, &|index, out| {
+            let (position, head) = (index / n_heads, index % n_heads);
+            let oldest = attention.window.map_or(0, |w| (position + 1).saturating_sub(w));
+            let at = |rows: &[f32], key: usize| -> Range<usize> {
+                let start = key * kv_width + head / group * d;
+                start..(start + d).min(rows.len())
+            };
+            let q = &q[index * d..][..d];
+            let score = |key: usize| {
+                let products = q.iter().zip(&k[at(k, key)]).map(|(q, k)| q * k);
+                self.numerics.one(products.sum::<f32>()) * attention.scale
+            };
+            let scores: Vec<f32> = (oldest..=position).map(score).collect();
+            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let mut sum = 0.0;
+            for (key, score) in (oldest..).zip(scores) {
+                let p = self.numerics.one((score - max).exp());
+                sum += p;
+                let terms = out.iter_mut().zip(&v[at(v, key)]);
+                terms.for_each(|(out, v)| *out += p * v);
+            }
+            out.iter_mut().for_each(|x| *x /= sum);
+        });
+        out
+    }
+}
+
+fn rotate(rope: &Rope, numerics: Numerics, head_dim: usize, position: usize, x: &mut [f32]) {
+    let half = rope.inv_freq.len();
+    for head in x.chunks_exact_mut(head_dim) {
+        for (i, frequency) in rope.inv_freq.iter().enumerate() {
+            let (sin, cos) = (position as f32 * frequency).sin_cos();
+            let [sin, cos] = [sin, cos].map(|x| numerics.one(x * rope.attention_factor));
+            let (i, j) = match rope.style {
+                RopeStyle::HalfSplit => (i, i + half),
+                RopeStyle::Interleaved => (2 * i, 2 * i + 1),
+            };
+            (head[i], head[j]) = (head[i] * cos - head[j] * sin, head[j] * cos + head[i] * sin);
+        }
+    }
+}
+
+fn glu(numerics: Numerics, activation: Activation, x: f32, up: f32) -> f32 {
+    let one = |x| numerics.one(x);
+    match activation {
+        Activation::Silu => one(x * one(0.5 * one(1.0 + one((0.5 * x).tanh())))) * up,
+        Activation::GeluTanh => {
+            let argument = 0.797_884_6 * (x + 0.044_715 * x * x * x);
+            one(one(0.5 * x) * one(1.0 + one(argument.tanh()))) * up
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The gate's own test: devices that are wrong in one slot of one program.
+
+use super::follow::{Yardstick, follow};
+use super::verdict::{Step, judge};
+use crate::npu::{NpuError, NpuModel, NpuSession, OpCheck, Wrong};
+use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A device that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Mutant {
+    /// The program.
+    pub program: String,
+    /// The slot.
+    pub slot: String,
+    /// How its content is wrong, in every run.
+    pub how: Corruption,
+}
+
+impl std::fmt::Display for Mutant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}:{}", self.program, self.slot, self.how.name())
+    }
+}
+
+/// What tells a mutant from a right device.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Caught {
+    /// The logits: a statistic beyond its bound.
+    Logits(&'static str),
+    /// The session ends with an error.
+    Error(String),
+    /// Only the check of every op: the slot that is named.
+    Ops(String),
+    /// Nothing.
+    Missed {
+        /// Whether a byte of the slot was ever changed: twice zero is zero.
+        changed: bool,
+    },
+}
+
+/// Mutants of a model on a device.
+pub struct Mutation {
+    device: Arc<VirtualDevice>,
+    npu: Arc<NpuModel>,
+    yardsticks: Vec<Yardstick>,
+    mutants: Vec<Mutant>,
+}
+
+impl Mutation {
+    /// Has an honest device go along the paths, and finds what its programs are. The last path is the
+    /// one whose ops are checked.
+    ///
+    /// # Errors
+    /// As [`follow`].
+    pub fn new(
+        device: Arc<VirtualDevice>,
+        npu: Arc<NpuModel>,
+        yardsticks: Vec<Yardstick>,
+    ) -> Result<Mutation, NpuError> {
+        let seen: Arc<Mutex<(Vec<Mutant>, BTreeSet<(String, String)>)>> = Arc::default();
+        let mut session = NpuSession::new(&npu);
+        let to = seen.clone();
+        session.observe(Some(Box::new(move |at| {
+            let mut seen = to.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mutants, known) = &mut *seen;
+            let program = &at.plan.programs[at.call.program].program;
+            for slot in &program.slots {
+                if known.insert((program.name.clone(), slot.name.clone())) {
+                    mutants.extend(Corruption::WHOLE.map(|how| Mutant {
+                        program: program.name.clone(),
+                        slot: slot.name.clone(),
+                        how,
+                    }));
+                }
+            }
+        })));
+        for yardstick in &yardsticks {
+            follow(&mut session, yardstick, &mut |_| true)?;
+        }
+        let mutants = std::mem::take(&mut seen.lock().unwrap_or_else(PoisonError::into_inner).0);
+        Ok(Mutation {
+            device,
+            npu,
+            yardsticks,
+            mutants,
+        })
+    }
+
+    /// Every slot of every program that ran, in each of the four ways.
+    pub fn mutants(&self) -> &[Mutant] {
+        &self.mutants
+    }
+
+    /// Whether a right device passes; otherwise no mutant says anything.
+    ///
+    /// # Errors
+    /// As [`follow`].
+    pub fn honest(&self) -> Result<Caught, NpuError> {
+        self.device.clear_injections();
+        self.look()
+    }
+
+    /// What tells a mutant.
+    ///
+    /// # Errors
+    /// Where ops cannot be looked at.
+    pub fn test(&self, mutant: &Mutant) -> Result<Caught, NpuError> {
+        self.device.clear_injections();
+        self.device.inject(Injection::Corrupt {
+            program: mutant.program.clone(),
+            slot: mutant.slot.clone(),
+            how: mutant.how,
+        });
+        let caught = self.look();
+        self.device.clear_injections();
+        caught
+    }
+
+    fn look(&self) -> Result<Caught, NpuError> {
+        let mut session = NpuSession::new(&self.npu);
+        if let Some(caught) = self.logits(&mut session) {
+            return Ok(caught);
+        }
+        if let Some(caught) = self.ops(&mut session)? {
+            return Ok(caught);
+        }
+        let changed = self.device.corrupted().n_changed > 0;
+        Ok(Caught::Missed { changed })
+    }
+
+    fn logits(&self, session: &mut NpuSession) -> Option<Caught> {
+        let (mut found, mut rounding): (Vec<Step>, Vec<Step>) = Default::default();
+        // One step may be so far off that no mean can save it.
+        let all = self.yardsticks.iter().flat_map(Yardstick::rounding);
+        let most = 8.0 * all.map(|step| step.deviation.kl).fold(0.0, f64::max);
+        for yardstick in &self.yardsticks {
+            let mut is_far = false;
+            let ended = follow(session, yardstick, &mut |step| {
+                found.push(step);
+                // Not a number is too far as well.
+                is_far = !matches!(step.deviation.kl.partial_cmp(&most), Some(o) if o.is_le());
+                !is_far
+            });
+            if let Err(error) = ended {
+                return Some(Caught::Error(error.to_string()));
+            }
+            if is_far {
+                return Some(Caught::Logits("largest KL"));
+            }
+            rounding.extend(yardstick.rounding());
+        }
+        let verdict = judge(&found, &rounding);
+        verdict.failure().map(|statistic| Caught::Logits(statistic.name))
+    }
+
+    fn ops(&self, session: &mut NpuSession) -> Result<Option<Caught>, NpuError> {
+        let Some(path) = self.yardsticks.last().map(Yardstick::path) else {
+            return Ok(None);
+        };
+        let (check, observer) = OpCheck::new(&self.npu);
+        session.observe(Some(observer));
+        session.truncate(0);
+        let ended = session.prefill(&path.prompt).map(|_| ());
+        let token = path.choices.first().map_or(0, |choice| choice.token);
+        let ended = ended.and_then(|()| session.decode(token).map(|_| ()));
+        let finding = check.summary()?.finding;
+        Ok(match (finding, ended) {
+            (Some(finding), _) => {
+                let how = match finding.what {
+                    Wrong::Op { .. } => "computed",
+                    Wrong::Static { .. } => "loaded",
+                    Wrong::Value { .. } => "moved",
+                };
+                Some(Caught::Ops(format!("{}:{} {how}", finding.program, finding.slot_name)))
+            }
+            (None, Err(error)) => Some(Caught::Error(error.to_string())),
+            (None, Ok(())) => None,
+        })
+    }
+}
+
+/// A sample of about `n`, spread evenly over all; the kinds alternate.
+pub fn every(mutants: &[Mutant], n: usize) -> Vec<Mutant> {
+    // Not a multiple of the number of kinds, so that each has its turn.
+    let mut stride = mutants.len().div_ceil(n.max(1)).max(1);
+    if stride > 1 && stride.is_multiple_of(2) {
+        stride += 1;
+    }
+    mutants.iter().step_by(stride).cloned().collect()
+}
