@@ -158,7 +158,7 @@ fn run_file(args: &Args, path: &PathBuf, machine: &Machine, profile: &Profile) -
 
 fn finish(args: &Args, report: &Report<'_>) -> Outcome {
     if let Some(path) = &args.trace {
-        trace::write(path, report.timing, report.profile)?;
+        trace::write(path, report.timing)?;
     }
     report.print(args.json)?;
     match report.computed {

@@ -1,7 +1,6 @@
 //! The trace of a prediction as a file.
 
 use crate::exit::{Failure, Outcome};
-use millrace_xdna2::Profile;
 use millrace_xdna2::timing::Timing;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,12 +10,9 @@ use std::path::Path;
 pub(super) const MOST_SPANS: usize = 200_000;
 
 /// Writes the spans in the Chrome trace-event format.
-pub(super) fn write(path: &Path, timing: &Timing, profile: &Profile) -> Outcome {
+pub(super) fn write(path: &Path, timing: &Timing) -> Outcome {
     let failed = |error| Failure::io(format!("cannot write {}", path.display()), &error);
     let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-    timing
-        .to_trace(profile)
-        .write_chrome(&mut file)
-        .map_err(failed)?;
+    timing.to_trace().write_chrome(&mut file).map_err(failed)?;
     file.flush().map_err(failed)
 }
