@@ -7,6 +7,7 @@ pub use inject::{Corrupted, Corruption, Injection};
 
 use crate::functional::{self, Fault};
 use crate::program::codec::TARGET;
+use crate::profile::Scope;
 use crate::{Machine, Profile, Program, timing, verify};
 use inject::{Event, Injections};
 use millrace_kernels::Cpu;
@@ -15,7 +16,7 @@ use millrace_npu::held::{Held, Holdings, Lease};
 use millrace_npu::ram::RamBuffer;
 use millrace_npu::{
     Buffer, Completion, Container, Device, DeviceError, DeviceInfo, ErrorPlace, Fence,
-    LoadedProgram, Provenance, Role, Slot, Usage,
+    LoadedProgram, Role, Slot, Usage,
 };
 use std::any::Any;
 use std::collections::HashMap;
@@ -108,10 +109,7 @@ impl VirtualDevice {
                 memory_bytes: MEMORY_BYTES,
                 max_buffer_bytes: machine.buffer_bytes_max.clamp(1, MEMORY_BYTES),
                 coherent: false,
-                provenance: Provenance::Modelled {
-                    profile: profile.name.clone(),
-                    error: Some(profile.error_percent / 100.0),
-                },
+                provenance: profile.provenance(Scope::Kernel, &machine),
             },
             number: unique_number(),
             machine,

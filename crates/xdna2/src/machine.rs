@@ -143,6 +143,13 @@ pub struct Fact {
 const BUILTIN: &[(&str, &str)] = &[("npu2", include_str!("../data/machines/npu2.toml"))];
 
 impl Machine {
+    /// Operations a second of bf16 products at most, a multiply and an add counted each: the vector
+    /// units emulate them through blocks of shared exponent, at twice the rate of plain bf16. Every
+    /// kernel's rate is beside this one.
+    pub fn bf16_flops_per_s(&self) -> f64 {
+        2.0 * f64::from(self.n_cores() * self.macs.bfp16) * self.clock_hz
+    }
+
     /// AMD NPU2 (XDNA2): 8 columns of 4 compute tiles.
     ///
     /// # Panics

@@ -9,7 +9,7 @@
 //! | call | `host.call_ns` a dispatch | the same |
 //! | buffer write | what crosses and attention's output, zeroed, by `host.write_gb_per_s`; nothing in a token, whose few KB are not seen | what crosses, a token's too |
 //! | buffer read | `host.read_ns` a call of a prompt: cache lines are invalidated, a view is returned | the same, and what crosses is copied by `host.write_gb_per_s` |
-//! | a layer of a prompt | `host.prompt_layer_ns` at its cache step: Python and moving K and V | bytes of K and V |
+//! | a layer of a prompt | `host.prompt_byte_ns` a byte of its widest activation, at its cache step: Python and moving K and V | bytes of K and V |
 //! | a prompt | `host.prompt_ns` at the embedding: tokenising, embedding, last norm | bytes of the rows |
 //! | a layer of a token | `host.token_layer_ns` at its attention: a short context, norm, Python | bytes of the cached keys and values |
 //!
@@ -42,6 +42,7 @@ pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
 pub use trace::trace;
 
 use crate::lower::{self, AttentionOn, Feature, Features, LowerError, Options, Plan};
+use crate::profile::Scope;
 use crate::timing::TimingError;
 use crate::{Machine, Profile, Program};
 use millrace_model::graph::Graph;
@@ -187,7 +188,7 @@ pub fn model(
         prompt_tokens_per_s: work.prompt_tokens as f64 * 1e9 / ttft_ns,
         tokens_per_s: 1e9 / token.totals.total_ns,
         memory: memory::of(&plans, graph, work),
-        provenance: provenance(timer.profile()),
+        provenance: provenance(timer.profile(), timer.machine()),
         prefill,
         token,
     })
@@ -212,12 +213,10 @@ pub fn programs(
     Ok(programs)
 }
 
-/// `modelled(profile, ±error)`.
-pub fn provenance(profile: &Profile) -> Provenance {
-    Provenance::Modelled {
-        profile: profile.name.clone(),
-        error: Some(profile.error_percent / 100.0),
-    }
+/// `modelled(profile, ±error)`, the error being that of whole prompts: tokens, whose own is
+/// `Profile::error_of(Scope::Token)`, come out nearer.
+pub fn provenance(profile: &Profile, machine: &Machine) -> Provenance {
+    profile.provenance(Scope::Prompt, machine)
 }
 
 /// The plans of a prompt and a token; chunks that are equal share one.

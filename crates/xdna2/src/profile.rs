@@ -7,10 +7,13 @@
 //! published figures by arithmetic, or *fitted* on measured rows that it names by their ids in
 //! `data/measured.csv`.
 
+mod errors;
 mod models;
 mod parse;
 mod power;
 
+pub use errors::{Errors, Scope};
+pub(crate) use models::is_model_key;
 pub use models::{Decode, Host, Prefill};
 pub use parse::ProfileError;
 pub use power::Power;
@@ -24,8 +27,9 @@ pub struct Profile {
     pub name: String,
     /// What it describes, in one line.
     pub summary: String,
-    /// How far predictions lie from held-out measurements, as a median in percent.
-    pub error_percent: f64,
+    /// How far predictions lie from held-out measurements; [`Profile::error_of`] says for which of
+    /// them the figures hold.
+    pub errors: Errors,
     /// DDR as the array sees it.
     pub ddr: Ddr,
     /// Shim DMA channels.
@@ -85,18 +89,24 @@ pub struct Dispatch {
     /// Loading one core's program, in a dispatch of more than one herd: it is then an ELF that
     /// configures the array anew for every launch. The cores of a single herd stay loaded.
     pub core_load_ns: f64,
+    /// Each kernel object that is linked into a core's program makes its loading longer.
+    pub object_load_ns: f64,
     /// What a launch of such a dispatch costs at least, however few its cores.
     pub launch_ns: f64,
-    /// A grid point of a sequential launch: its tokens are awaited and its tasks issued.
+    /// Awaiting the tokens of a sequential launch's grid points that were issued together.
     pub point_ns: f64,
+    /// A shim task: the command processor writes its descriptor and pushes it, one after another.
+    pub issue_ns: f64,
 }
 
 impl Dispatch {
-    /// Configuring the array for a launch on so many cores, in a dispatch of so many herds.
-    pub fn load_ns(&self, n_cores: usize, n_herds: usize) -> f64 {
+    /// Configuring the array for a launch on so many cores, whose programs link so many kernel
+    /// objects in all, in a dispatch of so many herds.
+    pub fn load_ns(&self, n_cores: usize, n_objects: usize, n_herds: usize) -> f64 {
+        let cores_ns = n_cores as f64 * self.core_load_ns;
         match n_herds {
             0 | 1 => 0.0,
-            _ => (n_cores as f64 * self.core_load_ns).max(self.launch_ns),
+            _ => (cores_ns + n_objects as f64 * self.object_load_ns).max(self.launch_ns),
         }
     }
 }

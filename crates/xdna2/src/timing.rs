@@ -7,12 +7,13 @@
 //!
 //! | resource | rule |
 //! |---|---|
-//! | DDR | fluid sharing, max-min fair over the active shim channels in proportion to what they ask for; a stream of bursts of `s` bytes costs `(s + burst overhead) / s`; bursts that all fall on one memory channel share that channel alone |
+//! | DDR | fluid sharing among reads and writes, max-min fair over the active shim channels in proportion to what they ask for; a stream of bursts of `s` bytes costs `(s + burst overhead) / s`; bursts that all fall on one memory channel share that channel alone |
 //! | shim channel | at most the attained port rate; a start-up for each task |
 //! | stream | 8 bytes a cycle; a broadcast block moves when every sink has room |
 //! | stage | a fill takes a free block, a drain a full one, in order |
 //! | core | one instruction stream; calls take [`Cycles::of`](crate::profile::Cycles::of) their work |
-//! | grid point | sequential launches await the last write, then pay the point's cost |
+//! | instruction stream | the command processor writes the descriptor of each shim task of a sequential launch and pushes it, one after another; points that only move their bytes along are folded into one descriptor |
+//! | grid point | points of a sequential launch are issued together, two by two, where the memory tiles have two copies: each when the one before has been read; the last writes are awaited, at the cost of a point |
 //! | dispatch | the call, and configuring every launch where a dispatch has more than one herd |
 //!
 //! The closed forms of [`closed`] agree with it in steady state (tested).
@@ -31,11 +32,14 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use crate::program::{Flat, FlatError, Launch, Order, Program};
+use crate::program::{Flat, FlatError, Herd, Launch, Op, Order, Program};
+use crate::profile::Scope;
 use crate::{Machine, Profile};
 use engine::{Engine, Run};
+use millrace_npu::Provenance;
 use network::Network;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 pub use summary::Bottleneck;
 
@@ -50,8 +54,11 @@ pub struct Timing {
     pub dispatch_ns: f64,
     /// Launch by launch.
     pub launches: Vec<LaunchTiming>,
-    /// `modelled(PROFILE, ±ERROR %)`: the profile's median error on held-out rows.
+    /// `modelled(PROFILE, ±ERROR %)`: the profile's median error on held-out rows of kernels; no error
+    /// where the profile or the machine was changed.
     pub label: String,
+    /// The same, not as text.
+    pub provenance: Provenance,
     /// Spans, when they were asked for.
     pub trace: Vec<Span>,
 }
@@ -75,6 +82,8 @@ pub struct LaunchTiming {
     pub ddr_read_bytes: f64,
     /// Bytes written to DDR.
     pub ddr_write_bytes: f64,
+    /// Kernel objects linked into its cores' programs, summed over the cores.
+    pub objects: usize,
     /// Every core of the herds.
     pub cores: Vec<CoreCounters>,
     /// Every channel, counted at its source.
@@ -257,7 +266,7 @@ pub fn predict_with(
     let mut total_ns = 0.0;
     for (number, launch) in program.launches.iter().enumerate() {
         let flat = Flat::new(launch)?;
-        dispatch_ns += profile.dispatch.load_ns(flat.cores.len(), n_herds);
+        dispatch_ns += profile.dispatch.load_ns(flat.cores.len(), n_objects(launch), n_herds);
         let spans_left = options.trace_spans.saturating_sub(trace.len());
         let options = Options {
             trace_spans: spans_left,
@@ -271,14 +280,49 @@ pub fn predict_with(
             ..span
         }));
     }
+    let provenance = profile.provenance(Scope::Kernel, machine);
     Ok(Timing {
         program: program.name.clone(),
         total_ns: total_ns + dispatch_ns,
         dispatch_ns,
         launches,
-        label: format!("modelled({}, ±{} %)", profile.name, profile.error_percent),
+        label: provenance.to_string(),
+        provenance,
         trace,
     })
+}
+
+/// Kernel objects that a herd's program calls.
+fn objects_of(herd: &Herd) -> BTreeSet<&str> {
+    fn collect<'a>(body: &'a [Op], found: &mut BTreeSet<&'a str>) {
+        for op in body {
+            match op {
+                Op::Loop { body, .. } => collect(body, found),
+                Op::If { then, otherwise, .. } => {
+                    collect(then, found);
+                    collect(otherwise, found);
+                }
+                Op::Call { kernel, .. } => {
+                    found.insert(kernel.as_str());
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    collect(&herd.body, &mut found);
+    found
+}
+
+/// Kernel objects that a launch's cores call.
+pub(crate) fn objects(launch: &Launch) -> BTreeSet<&str> {
+    launch.herds.iter().flat_map(objects_of).collect()
+}
+
+/// Kernel objects in the programs of a launch's cores, summed over the cores.
+fn n_objects(launch: &Launch) -> usize {
+    let of_herd = |herd: &Herd| objects_of(herd).len() * (herd.cols * herd.rows) as usize;
+    launch.herds.iter().map(of_herd).sum()
 }
 
 fn predict_launch(
@@ -293,15 +337,25 @@ fn predict_launch(
     let mut total = Run::new(flat);
     let mut simulated = 0;
     let mut spans = Vec::new();
-    let n_points: u64 = groups.iter().map(|g| g.count).sum();
+    let n_points = launch.n_grid_points().unwrap_or(u64::MAX);
     if launch.order == Order::Sequential {
-        for group in &groups {
+        let issue_ns = profile.dispatch.issue_ns;
+        let folded = points::folded(launch);
+        for (number, group) in groups.iter().enumerate() {
             let wanted = options.trace_spans.saturating_sub(spans.len());
-            let mut run = simulate(&network, vec![group.first.clone()], wanted, options)?;
+            let mut times = group.count;
+            if folded && number == 0 {
+                let mut run = simulate(&network, &group.points, issue_ns, 0, options)?;
+                run.ns += profile.dispatch.point_ns;
+                total.add(&run, 1.0);
+                times -= 1;
+            }
+            let issue_ns = if folded { 0.0 } else { issue_ns };
+            let mut run = simulate(&network, &group.points, issue_ns, wanted, options)?;
             run.ns += profile.dispatch.point_ns;
             spans.append(&mut run.spans);
-            total.add(&run, group.count as f64);
-            simulated += 1;
+            total.add(&run, times as f64);
+            simulated += group.points.len() as u64;
         }
     } else {
         let alike = groups.len() <= 1;
@@ -320,11 +374,12 @@ fn predict_launch(
 
 fn simulate(
     network: &Network<'_>,
-    points: Vec<Vec<u32>>,
+    points: &[Vec<u32>],
+    issue_ns: f64,
     spans: usize,
     options: &Options,
 ) -> Result<Run, TimingError> {
-    Engine::new(network, points, spans, options.max_events)?.run()
+    Engine::new(network, points.to_vec(), issue_ns, spans, options.max_events)?.run()
 }
 
 /// A streamed launch whose points differ, in stretches of the grid within which they hardly do. That the
@@ -360,12 +415,12 @@ fn streamed(
         points.take(n as usize).collect::<Vec<_>>()
     };
     if !alike || n_points <= 2 * STREAMED_POINTS {
-        let run = simulate(network, first(n_points), options.trace_spans, options)?;
+        let run = simulate(network, &first(n_points), 0.0, options.trace_spans, options)?;
         return Ok((run, n_points));
     }
-    let short = simulate(network, first(STREAMED_POINTS), 0, options)?;
+    let short = simulate(network, &first(STREAMED_POINTS), 0.0, 0, options)?;
     let wanted = options.trace_spans;
-    let mut long = simulate(network, first(2 * STREAMED_POINTS), wanted, options)?;
+    let mut long = simulate(network, &first(2 * STREAMED_POINTS), 0.0, wanted, options)?;
     let factor = (n_points - 2 * STREAMED_POINTS) as f64 / STREAMED_POINTS as f64;
     let longer = long.clone();
     long.add(&longer, factor);

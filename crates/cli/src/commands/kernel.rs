@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 
 fn finish(args: &Args, report: &Report<'_>) -> Outcome {
     if let Some(path) = &args.trace {
-        trace::write(path, report.timing, report.profile)?;
+        trace::write(path, report.timing)?;
     }
     report.print(args.json)?;
     match report.computed {

@@ -1,7 +1,7 @@
 //! Reading the measurements, and which mapping, shape, tiling and profile stands for each.
 
 use super::{Kind, Measured};
-use crate::mapping::{Mapping, Shape, Work};
+use crate::mapping::Work;
 
 /// What to build for a measurement.
 pub(super) struct Case {
@@ -11,12 +11,6 @@ pub(super) struct Case {
     /// `name=number` pairs over the default tiling.
     pub(super) tiling: String,
     pub(super) profile: &'static str,
-}
-
-impl Case {
-    pub(super) fn mapping_work(&self, mapping: &dyn Mapping, shape: &Shape) -> Work {
-        mapping.work(shape)
-    }
 }
 
 /// Measurements from CSV text: a heading, then a row a line; quoted fields may hold commas. Lines
@@ -76,12 +70,11 @@ fn fields(line: &str) -> Vec<String> {
     fields
 }
 
-/// Which report a measurement belongs to, if any.
-pub(super) fn kind(measured: &Measured) -> Option<Kind> {
+/// Which report a measurement belongs to: every one to one of the two.
+pub(super) fn kind(measured: &Measured) -> Kind {
     match measured.phase.as_str() {
-        "gemm" | "kernel" => Some(Kind::Kernels),
-        "prefill" | "decode" | "vision" => Some(Kind::Models),
-        _ => None,
+        "gemm" | "kernel" => Kind::Kernels,
+        _ => Kind::Models,
     }
 }
 
@@ -271,20 +264,37 @@ fn streaming(measured: &Measured) -> Option<Case> {
 /// Why a row has no prediction.
 fn reason(measured: &Measured) -> String {
     let has = |text: &str| measured.source.contains(text) || measured.kernel.contains(text);
-    let why = if has("llms/") || has("fused_decode") {
-        "part of a model's stitched program, not a kernel on its own"
-    } else if has("Striking the Balance") || has("destevez") {
-        "another kernel (integer types or tiles of its own) that no mapping here builds"
-    } else if has("IRON") || has("iron") {
-        "IRON's own designs and power mode, which no mapping here builds"
-    } else if has("XRT") || has("xrt") || has("dispatch") || has("FastFlowLM issue") {
-        "a property of driver or host, not a kernel"
-    } else if has("NPU1") || measured.hardware.contains("NPU1") {
+    let any = |words: &[&str]| words.iter().any(|word| has(word));
+    let costs = [
+        "dispatch",
+        "latency",
+        "throughput",
+        "overhead",
+        "switch",
+        "reconfiguration",
+        "penalty",
+        "set_lock",
+        "RTP",
+        "transpose",
+    ];
+    let why = if measured.hardware.contains("NPU1") || has("NPU1") {
         "other hardware"
-    } else if has("third-party") || has("Soket1") {
-        "third-party notes without shape or tiling"
+    } else if any(&costs) {
+        "a cost of driver, host or configuration, not a kernel"
+    } else if in_unit(measured, &Work::default(), 1.0).is_err() {
+        "a rate, a size or a ratio, not the time of a kernel"
+    } else if ["i8", "int8"].iter().any(|t| measured.dtype.starts_with(t)) {
+        "integer types, which no kernel here has"
+    } else if any(&["Striking the Balance", "IRON", "iron"]) {
+        "a design of its own (objects, tiles, power mode) that no mapping here builds"
+    } else if has("smolvla") {
+        "a registry shape in another build: compared lowerings (ELF, xclbin), tilings in part unknown"
+    } else if has("attention_decode") {
+        "attention of one token before and after a change, in a design that no mapping here builds"
+    } else if has("fused_decode") {
+        "a part of fused decode, of which only the whole is modelled"
     } else {
-        "no kernel with a shape"
+        "no shape or tiling is published"
     };
     why.into()
 }

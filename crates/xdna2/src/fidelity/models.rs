@@ -97,6 +97,7 @@ impl<'a> Predictor<'a> {
         })
     }
 
+    /// Kernels are those of the predictor's own profile of that name, everything else is `profile`'s.
     fn predict(&self, case: &Case, profile: &Profile) -> Result<f64, String> {
         let (g, length) = (case.model, case.length);
         let stack = (self.stacks.get(case.profile)).ok_or("no such profile")?;
@@ -104,6 +105,7 @@ impl<'a> Predictor<'a> {
             build: case.build,
             model: g,
             length,
+            host: profile.host,
         };
         match case.what {
             What::Decode { context, weights } => {
@@ -181,6 +183,9 @@ fn outlier(id: &str) -> Option<&'static str> {
 
 /// How to predict a measurement, or why nothing can.
 fn case(measured: &Measured) -> Result<Case, String> {
+    if let Some(reason) = no_npu(measured) {
+        return Err(reason.into());
+    }
     if measured.notes.contains("approximate") || measured.notes.contains('~') {
         return Err("approximate in its source".into());
     }
@@ -357,11 +362,71 @@ fn program_case(kernel: &str, metric: &str) -> Option<What> {
     }
 }
 
+/// Why a row says nothing of the time of an NPU.
+fn no_npu(measured: &Measured) -> Option<&'static str> {
+    let baseline = ["iGPU (baseline", "CPU (baseline"];
+    if measured.phase == "power" {
+        Some("a power, an energy or a temperature, not a time")
+    } else if baseline.iter().any(|on| measured.hardware.contains(on)) {
+        Some("a baseline on the CPU or the integrated GPU beside the NPU's row")
+    } else {
+        None
+    }
+}
+
+/// A row of a model that can be predicted, for the leave-out evaluation.
+pub(super) struct Prepared {
+    pub(super) measured: Measured,
+    case: Case,
+}
+
+impl Prepared {
+    pub(super) fn new(measured: &Measured) -> Option<Prepared> {
+        let case = case(measured).ok()?;
+        Some(Prepared {
+            measured: measured.clone(),
+            case,
+        })
+    }
+
+    pub(super) fn group(&self) -> &'static str {
+        self.case.group
+    }
+
+    pub(super) fn model(&self) -> &'static str {
+        self.case.model.name
+    }
+
+    pub(super) fn profile(&self) -> &'static str {
+        self.case.profile
+    }
+}
+
+impl Predictor<'_> {
+    /// A row's prediction over its measurement under a profile of the row's name whose constants of
+    /// whole models may differ.
+    pub(super) fn ratio(&self, row: &Prepared, profile: &Profile) -> Option<f64> {
+        let ns = self.predict(&row.case, profile).ok()?;
+        let predicted = in_unit(&row.measured, &row.case, ns).ok()?;
+        Some(predicted / row.measured.value)
+    }
+}
+
+/// Programs of a call that hold a product with weights that were 4-bit.
+const BF16_OF_4_BIT: &[&str] = &[
+    "qwen25_3b_q4", "gemma3_4b_q4nx", "llama31_8b_q4nx",
+];
+
 /// Why a row of a model has no prediction.
 fn reason(measured: &Measured, known: bool) -> &'static str {
     let source = measured.source.as_str();
     let has = |text: &str| source.contains(text) || measured.kernel.contains(text);
     let bf16 = measured.dtype.starts_with("bf16");
+    let program = measured.metric.ends_with("_per_call") || measured.metric == "ms_total";
+    if program && measured.dtype.contains("bf16 GEMM") && BF16_OF_4_BIT.iter().any(|of| has(of)) {
+        return "an ordinary bf16 program of a stack with 4-bit weights: which GEMM method, tiles and host \
+                work it has is not published";
+    }
     if has("seed003") || has("duplicate of seed003") {
         "decode on an integrated GPU: 214 GB/s, which the NPU does not read"
     } else if measured.phase == "vision" {

@@ -6,6 +6,7 @@
 use super::lowered::Lowered;
 use crate::lower::{self, Phase};
 use crate::mapping;
+use crate::profile::Host;
 use crate::timing::geometry::{Extra, Geometry};
 use crate::{Machine, Profile, timing};
 use std::cell::RefCell;
@@ -65,6 +66,8 @@ pub(super) struct Work {
     pub(super) model: &'static Geometry,
     /// Tokens of the prompt.
     pub(super) length: u64,
+    /// The host between the calls.
+    pub(super) host: Host,
 }
 
 /// A kernel and its shape.
@@ -73,12 +76,12 @@ type Part = (&'static str, String);
 /// What was computed, or why it could not be.
 type Memo<K, V> = RefCell<HashMap<K, Result<V, String>>>;
 
-/// A simulated kernel: time of its launches, their herds, and the cores of each.
+/// A simulated kernel: time of its launches, their herds, and the cores and kernel objects of each.
 #[derive(Clone, Debug)]
 struct Kernel {
     ns: f64,
     herds: usize,
-    cores: Vec<usize>,
+    cores: Vec<(usize, usize)>,
 }
 
 /// Simulates kernels under one profile, each once.
@@ -134,7 +137,7 @@ impl<'a> Stack<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let dispatch = &self.profile.dispatch;
         let herds: usize = kernels.iter().map(|k| k.herds).sum();
-        let load_ns = |&cores: &usize| dispatch.load_ns(cores, herds);
+        let load_ns = |&(cores, objects): &(usize, usize)| dispatch.load_ns(cores, objects, herds);
         let launches_ns = |k: &Kernel| k.ns + k.cores.iter().map(load_ns).sum::<f64>();
         Ok(dispatch.call_ns + kernels.iter().map(launches_ns).sum::<f64>())
     }
@@ -152,13 +155,13 @@ impl<'a> Stack<'a> {
             Program::OFfn => q + x,
             Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => g.d_model,
         };
-        2.0 * elements as f64 / self.profile.host.write_gb_per_s
+        2.0 * elements as f64 / work.host.write_gb_per_s
     }
 
     /// A call of a program: of a prompt's, with its buffers written and synced; of a token's, which
     /// moves a few KB, without.
     pub(super) fn call_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
-        let host = &self.profile.host;
+        let host = &work.host;
         let run_ns = self.run_ns(work, program)?;
         Ok(match program {
             Program::RmsGemvRope | Program::OGemvFfn => host.call_ns + run_ns,
@@ -190,19 +193,19 @@ impl<'a> Stack<'a> {
         ];
         let calls = layer.map(|program| self.call_ns(work, program));
         let calls_ns: f64 = calls.into_iter().sum::<Result<f64, String>>()?;
-        Ok(calls_ns + self.profile.host.prompt_layer_ns)
+        Ok(calls_ns + between_ns(work))
     }
 
     /// A prompt from text to its first token.
     pub(super) fn ttft_ns(&self, work: &Work) -> Result<f64, String> {
         let calls_ns = self.prompt_ns(work, |program| self.call_ns(work, program))?;
-        let host = &self.profile.host;
-        Ok(calls_ns + work.model.n_layers as f64 * host.prompt_layer_ns + host.prompt_ns)
+        let host = &work.host;
+        Ok(calls_ns + work.model.n_layers as f64 * between_ns(work) + host.prompt_ns)
     }
 
     /// A token at a short context, attention on the CPU.
     pub(super) fn token_ns(&self, work: &Work) -> Result<f64, String> {
-        let host = &self.profile.host;
+        let host = &work.host;
         let call = |program| Ok::<f64, String>(self.run_ns(work, program)? + host.call_ns);
         let more = (token_calls(work.model) - 2) as f64;
         let more_ns = more * (self.profile.dispatch.call_ns + host.call_ns);
@@ -240,17 +243,35 @@ impl<'a> Stack<'a> {
         Ok(Kernel {
             ns: timing.total_ns - timing.dispatch_ns,
             herds,
-            cores: timing.launches.iter().map(|l| l.cores.len()).collect(),
+            cores: (timing.launches.iter())
+                .map(|l| (l.cores.len(), l.objects))
+                .collect(),
         })
     }
+}
+
+/// The host's work between the calls of a layer of a prompt. Where the feed-forward is no program of
+/// its own, gate, up and their product cross the host's buffers too.
+fn between_ns(work: &Work) -> f64 {
+    let (g, host) = (work.model, &work.host);
+    let layer_ns = host.prompt_layer_ns(work.length, g.d_ff);
+    let crossing_bytes = match work.build == Build::Seed || is_joined(g) {
+        true => 0,
+        false => 3 * 2 * work.length * g.d_ff,
+    };
+    layer_ns + crossing_bytes as f64 / host.write_gb_per_s
+}
+
+/// Whether the stack makes one program of what follows attention.
+fn is_joined(g: &Geometry) -> bool {
+    g.d_model < 2560 && g.d_ff.is_multiple_of(512)
 }
 
 /// Programs of a layer of a token. Of models whose feed-forward is no whole number of 512 or whose
 /// width is 2,560 and more, mlir-air's stack leaves what follows attention in four programs (the README
 /// of its `llms`, "ELF/layer").
 fn token_calls(g: &Geometry) -> u64 {
-    let joined = g.d_model < 2560 && g.d_ff.is_multiple_of(512);
-    if joined { 2 } else { 5 }
+    if is_joined(g) { 2 } else { 5 }
 }
 
 /// The kernels of a program for a prompt of that length; those of a token do not depend on it.

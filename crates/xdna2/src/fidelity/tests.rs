@@ -1,4 +1,6 @@
 use super::*;
+use crate::profile::Scope;
+use std::collections::BTreeSet;
 
 #[test]
 fn every_group_attains_its_bound() {
@@ -136,6 +138,113 @@ fn csv_fields_may_be_quoted() {
     let rows = read(text);
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].source.as_str(), rows[0].value), ("a, \"b\"", 2.5));
+}
+
+#[test]
+fn the_median_is_the_ordinary_one() {
+    for (sorted, expected) in [
+        (&[][..], 0.0),
+        (&[3.0][..], 3.0),
+        (&[1.0, 2.0][..], 1.5),
+        (&[1.0, 2.0, 9.0][..], 2.0),
+        (&[1.0, 2.0, 4.0, 100.0][..], 3.0),
+    ] {
+        assert_eq!(median(sorted), expected, "{sorted:?}");
+    }
+}
+
+/// Every row of the file is predicted, or starred as one that a constant was fitted on, or left out
+/// with a reason, and none twice.
+#[test]
+fn every_row_of_the_file_is_accounted_for() {
+    let text = include_str!("../../data/measured.csv");
+    let n_lines = text.lines().skip(1).filter(|line| !line.is_empty()).count();
+    assert_eq!(measurements().len(), n_lines, "a line that is no measurement");
+    let reports = [Kind::Kernels, Kind::Models].map(report);
+    let rows = || reports.iter().flat_map(|r| &r.rows);
+    let starred = rows().filter(|row| row.calibration).count();
+    let held_out = rows().filter(|row| !row.calibration).count();
+    let left_out: usize = reports.iter().map(|r| r.excluded.len()).sum();
+    assert_eq!(starred + held_out + left_out, n_lines);
+    assert!(starred > 40 && held_out > 280 && left_out > 600, "{starred} {held_out} {left_out}");
+    let ids = rows().map(|r| &r.measured.id);
+    let excluded = reports.iter().flat_map(|r| &r.excluded);
+    let ids: BTreeSet<&String> = ids.chain(excluded.map(|e| &e.measured.id)).collect();
+    assert_eq!(ids.len(), n_lines);
+    let counted: usize = (reports.iter().flat_map(|r| &r.groups))
+        .map(|g| g.rows - g.calibration_rows)
+        .sum();
+    assert_eq!(counted, held_out, "statistics are of the held-out rows and no others");
+}
+
+#[test]
+fn reasons_say_what_a_row_is() {
+    let reports = [Kind::Kernels, Kind::Models].map(report);
+    let reason = |id: &str| {
+        let mut excluded = reports.iter().flat_map(|r| &r.excluded);
+        let found = excluded.find(|e| e.measured.id == id);
+        found.map_or_else(|| panic!("{id} is not left out"), |e| e.reason.as_str())
+    };
+    for (ids, words) in [
+        (&["N0007", "N0013", "N0310"][..], "baseline on the CPU or the integrated GPU"),
+        (&["N0085", "N1028"], "not a time"),
+        (&["N0268", "N0275", "N0223", "N0242"], "ordinary bf16 program"),
+        (&["N1165", "N1166"], "attention of one token"),
+        (&["N0187", "N0797"], "driver, host or configuration"),
+        (&["N0691", "N0703"], "in another build"),
+        (&["N0719", "N0294"], "not the time of a kernel"),
+        (&["N0725"], "integer types"),
+    ] {
+        for id in ids {
+            assert!(reason(id).contains(words), "{id}: {}", reason(id));
+        }
+    }
+}
+
+/// What profiles state is what the report finds, within a tenth of a percent.
+#[test]
+fn stated_errors_are_those_of_the_report() {
+    let reports = [Kind::Kernels, Kind::Models].map(report);
+    for profile in Profile::builtin_names().filter_map(Profile::builtin) {
+        for scope in [Scope::Kernel, Scope::Prompt, Scope::Token] {
+            let rows = reports.iter().flat_map(|r| &r.rows);
+            let mut sizes: Vec<f64> = rows
+                .filter(|row| row.profile == profile.name && !row.calibration)
+                .filter(|row| scope_of(&row.group) == Some(scope))
+                .map(|row| row.error_percent.abs())
+                .collect();
+            sizes.sort_by(f64::total_cmp);
+            let stated = profile.errors.of(scope);
+            let found = median(&sizes);
+            let name = &profile.name;
+            assert!((stated - found).abs() <= 0.1, "{name} {scope:?}: {stated}, found {found:.2}");
+        }
+    }
+}
+
+/// The bounds hold up: a constant that is off by a fifth breaks one.
+#[test]
+fn a_perturbed_constant_breaks_a_bound() {
+    let kernels: Vec<Measured> = (measurements().into_iter())
+        .filter(|m| cases::kind(m) == Kind::Kernels)
+        .collect();
+    for (key, factor) in [
+        ("ddr.read_gb_per_s", 1.25),
+        ("dispatch.core_load_ns", 3.0),
+        ("dispatch.issue_ns", 5.0),
+        ("kernel.fa_softmax_bf16.cycles_per_element", 1.5),
+    ] {
+        let mut profiles: Vec<Profile> = Profile::builtin_names()
+            .filter_map(Profile::builtin)
+            .collect();
+        for profile in &mut profiles {
+            let known = profile.constants.iter().find(|c| c.key == key);
+            let value = known.map_or(0.0, |c| c.value) * factor;
+            profile.set(&format!("{key}={value}")).expect("known");
+        }
+        let report = report_with(Kind::Kernels, &kernels, &Machine::npu2(), &profiles);
+        assert!(!report.pass(), "{key} times {factor} breaks no bound");
+    }
 }
 
 #[test]

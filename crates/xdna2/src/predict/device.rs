@@ -228,7 +228,7 @@ impl<'a> Timer<'a> {
         for launch in physical.unwrap_or(&[]) {
             let timing = self.launch(launch)?;
             cost.ns += timing.ns;
-            cost.load_ns += dispatch.load_ns(timing.cores.len(), n_herds);
+            cost.load_ns += dispatch.load_ns(timing.cores.len(), timing.objects, n_herds);
             cost.ddr_read_bytes += timing.ddr_read_bytes;
             cost.ddr_write_bytes += timing.ddr_write_bytes;
             if timing.ns >= longest {

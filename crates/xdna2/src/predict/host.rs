@@ -54,7 +54,9 @@ impl Host<'_> {
         match (self.kind, self.plan.phase, step) {
             (HostKind::Own, _, _) => own_ns,
             (_, Phase::Prefill, HostStep::Embed { .. }) => host.prompt_ns,
-            (_, Phase::Prefill, HostStep::AppendKv { .. }) => host.prompt_layer_ns,
+            (_, Phase::Prefill, HostStep::AppendKv { .. }) => {
+                host.prompt_layer_ns(self.plan.n_tokens, self.d_ff())
+            }
             (_, Phase::Decode, HostStep::Attention { .. }) => host.token_layer_ns,
             (_, Phase::Prefill, HostStep::FinalNorm { .. }) => 0.0,
             (
@@ -109,6 +111,13 @@ impl Host<'_> {
     fn copy_ns(&self, bytes: u64) -> f64 {
         let rate = self.profile.host.write_gb_per_s;
         if rate > 0.0 { bytes as f64 / rate } else { 0.0 }
+    }
+
+    /// Width of the feed-forward.
+    fn d_ff(&self) -> u64 {
+        let gated = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::Glu { .. }));
+        let widths = gated.filter_map(|node| self.graph.values.get(node.output.0));
+        widths.map(|value| value.width as u64).max().unwrap_or(0)
     }
 
     fn row_bytes(&self, value: ValueId) -> u64 {

@@ -43,12 +43,20 @@ pub struct Host {
     pub write_gb_per_s: f64,
     /// Syncing what a call wrote.
     pub read_ns: f64,
-    /// Scheduling and KV extraction of a layer of a prompt.
-    pub prompt_layer_ns: f64,
+    /// Python and moving K and V in a layer of a prompt, for every byte of its widest activation
+    /// (tokens times the width of the feed-forward, bf16).
+    pub prompt_byte_ns: f64,
     /// Tokenising, embedding, the last norm.
     pub prompt_ns: f64,
     /// Attention, norm and scheduling of a layer of a token.
     pub token_layer_ns: f64,
+}
+
+impl Host {
+    /// Python and moving K and V in a layer of a prompt of so many rows.
+    pub fn prompt_layer_ns(&self, n_tokens: u64, d_ff: u64) -> f64 {
+        self.prompt_byte_ns * 2.0 * (n_tokens * d_ff) as f64
+    }
 }
 
 /// Keys that a profile may leave out; they are then 0.
@@ -91,9 +99,9 @@ pub(super) const OPTIONAL: &[(&str, Field, (f64, f64))] = &[
     ("host.write_gb_per_s", |p| &mut p.host.write_gb_per_s, RATE),
     ("host.read_ns", |p| &mut p.host.read_ns, TIME),
     (
-        "host.prompt_layer_ns",
-        |p| &mut p.host.prompt_layer_ns,
-        TIME,
+        "host.prompt_byte_ns",
+        |p| &mut p.host.prompt_byte_ns,
+        (0.0, 1e6),
     ),
     ("host.prompt_ns", |p| &mut p.host.prompt_ns, TIME),
     ("host.token_layer_ns", |p| &mut p.host.token_layer_ns, TIME),
@@ -119,7 +127,7 @@ impl Profile {
 }
 
 /// Whether a constant serves whole models only.
-fn is_model_key(key: &str) -> bool {
+pub(crate) fn is_model_key(key: &str) -> bool {
     let kernel = |key: &str| key.starts_with("kernel.decode_attention");
     OPTIONAL.iter().any(|known| known.0 == key) || kernel(key)
 }

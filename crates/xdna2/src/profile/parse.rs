@@ -93,6 +93,11 @@ const KEYS: &[(&str, Field, (f64, f64))] = &[
         (0.0, 1e12),
     ),
     (
+        "dispatch.object_load_ns",
+        |p| &mut p.dispatch.object_load_ns,
+        (0.0, 1e12),
+    ),
+    (
         "dispatch.launch_ns",
         |p| &mut p.dispatch.launch_ns,
         (0.0, 1e12),
@@ -103,10 +108,22 @@ const KEYS: &[(&str, Field, (f64, f64))] = &[
         (0.0, 1e9),
     ),
     (
+        "dispatch.issue_ns",
+        |p| &mut p.dispatch.issue_ns,
+        (0.0, 1e9),
+    ),
+    (
         "core.block_cycles",
         |p| &mut p.core.block_cycles,
         (0.0, 1e6),
     ),
+];
+
+/// Stated errors at the top of a file.
+const ERRORS: &[(&str, Field)] = &[
+    ("kernel_error_percent", |p| &mut p.errors.kernel_percent),
+    ("prompt_error_percent", |p| &mut p.errors.prompt_percent),
+    ("token_error_percent", |p| &mut p.errors.token_percent),
 ];
 
 /// Keys of whole numbers.
@@ -121,12 +138,15 @@ pub(super) fn parse(text: &str, path: &str) -> Result<Profile, ProfileError> {
     let mut profile = base(&table, path)?;
     profile.name = text_of(&table, "name", path)?;
     profile.summary = text_of(&table, "summary", path)?;
-    if let Some(value) = table.get("error_percent") {
-        profile.error_percent = number(value, "error_percent", (0.0, 1e3), path)?;
+    for (key, field) in ERRORS {
+        if let Some(value) = table.get(*key) {
+            *field(&mut profile) = number(value, key, (0.0, 1e3), path)?;
+        }
     }
     for (key, value) in &table {
         match key.as_str() {
-            "name" | "summary" | "error_percent" | "base" => {}
+            "name" | "summary" | "base" => {}
+            key if ERRORS.iter().any(|known| known.0 == key) => {}
             "kernel" => {
                 for (name, fields) in subtable(value, key, path)? {
                     let prefix = format!("kernel.{name}");
@@ -146,7 +166,7 @@ fn base(table: &Table, path: &str) -> Result<Profile, ProfileError> {
         return Ok(Profile {
             name: String::new(),
             summary: String::new(),
-            error_percent: 0.0,
+            errors: Default::default(),
             ddr: Default::default(),
             shim: Default::default(),
             dispatch: Default::default(),

@@ -11,7 +11,9 @@ fn builtin_profiles_parse_and_cite() {
             .unwrap_or_default();
         let profile = Profile::from_toml(text, name).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(profile.name, name);
-        assert!(profile.error_percent > 0.0, "{name} states no error");
+        let scopes = [Scope::Kernel, Scope::Prompt, Scope::Token];
+        let stated = scopes.map(|scope| profile.error_of(scope));
+        assert!(stated.iter().any(Option::is_some), "{name} states no error");
         for constant in &profile.constants {
             assert_ne!(constant.origin, Origin::Set, "{name}: {}", constant.key);
             assert!(!constant.source.is_empty(), "{name}: {}", constant.key);
@@ -115,4 +117,21 @@ fn files_are_checked() {
             .to_string()
             .contains("one of")
     );
+}
+
+#[test]
+fn what_is_changed_by_hand_states_no_error() {
+    let machine = crate::Machine::npu2();
+    let mut profile = Profile::builtin(Profile::DEFAULT).expect("built in");
+    let label = |profile: &Profile, machine: &crate::Machine| {
+        profile.provenance(Scope::Kernel, machine).to_string()
+    };
+    assert!(profile.error_of(Scope::Prompt) > profile.error_of(Scope::Kernel));
+    assert!(label(&profile, &machine).contains('±'));
+    let mut other = machine.clone();
+    other.set("cols=4").expect("known");
+    assert!(label(&profile, &other).contains("error unknown"));
+    profile.set("ddr.read_gb_per_s=60").expect("known");
+    assert!(label(&profile, &machine).contains("error unknown"));
+    assert_eq!(profile.error_of(Scope::Prompt), None);
 }

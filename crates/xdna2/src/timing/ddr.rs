@@ -14,7 +14,7 @@ pub(super) struct Stream {
     pub(super) cost: f64,
     /// The one memory channel that all bursts fall on, or all of them.
     pub(super) memory_channel: Option<u32>,
-    /// Bytes of a block, what the channel asks for at once (less for writes). Requests are served as
+    /// Bytes of a block, what the channel asks for at once. Requests are served as
     /// they come, so a channel that asks for more gets more.
     pub(super) weight: f64,
 }

@@ -27,7 +27,7 @@ struct Channel {
     /// Core sinks: blocks there or coming, and blocks there that are not yet taken.
     sinks: Vec<Sink>,
     /// Shim: tasks, and whether the first has started up.
-    tasks: VecDeque<(Task, usize)>,
+    tasks: VecDeque<Queued>,
     started: bool,
     starting: bool,
 }
@@ -38,10 +38,21 @@ struct Sink {
     full: u32,
 }
 
+/// A task on its channel.
+struct Queued {
+    task: Task,
+    /// The grid point it belongs to.
+    point: usize,
+    /// When the command processor has written its descriptor and pushed it.
+    issued_at: f64,
+}
+
 /// What a grid point still waits for.
 #[derive(Clone, Copy, Default)]
 struct Open {
+    /// Tasks, and those of them that read.
     tasks: usize,
+    reads: usize,
     cores: usize,
 }
 
@@ -61,7 +72,10 @@ pub(super) struct Engine<'n, 'p> {
     open: Vec<Open>,
     /// Until when the command processor starts channels of a streamed launch.
     starting_until: f64,
-    /// Points that have begun.
+    /// Until when it issues tasks, and what each takes it.
+    issuing_until: f64,
+    issue_ns: f64,
+    /// Points that have been issued.
     released: usize,
     finished: usize,
     /// Channels that may be able to send, cores that may be able to go on.
@@ -73,9 +87,11 @@ pub(super) struct Engine<'n, 'p> {
 }
 
 impl<'n, 'p> Engine<'n, 'p> {
+    /// Points that are issued together, each task taking the command processor `issue_ns`.
     pub(super) fn new(
         net: &'n Network<'p>,
         points: Vec<Vec<u32>>,
+        issue_ns: f64,
         spans_wanted: usize,
         max_events: u64,
     ) -> Result<Engine<'n, 'p>, TimingError> {
@@ -105,6 +121,8 @@ impl<'n, 'p> Engine<'n, 'p> {
             open: vec![Open::default(); points.len()],
             points,
             starting_until: 0.0,
+            issuing_until: 0.0,
+            issue_ns,
             released: 0,
             finished: 0,
             try_send: Vec::new(),
@@ -117,6 +135,8 @@ impl<'n, 'p> Engine<'n, 'p> {
 
     /// Runs to the end.
     pub(super) fn run(mut self) -> Result<Run, TimingError> {
+        // A point of a sequential launch is issued when those before it have been read: its
+        // descriptors and queue places are theirs. The writes are not waited for.
         let sequential = self.net.flat.launch.order == Order::Sequential;
         let first = if sequential { 1 } else { self.points.len() };
         for _ in 0..first.min(self.points.len()) {
@@ -164,7 +184,8 @@ impl<'n, 'p> Engine<'n, 'p> {
                 }
             }
             Kind::Ddr(_) => {}
-            Kind::Point => self.release()?,
+            Kind::Read if self.released < self.points.len() => self.release()?,
+            Kind::Read => {}
         }
         Ok(())
     }
@@ -187,19 +208,26 @@ impl<'n, 'p> Engine<'n, 'p> {
         Ok(())
     }
 
-    /// Begins the next grid point: its tasks are queued, its cores may start.
+    /// Issues a grid point: its tasks are queued one after another, its cores may start.
     fn release(&mut self) -> Result<(), TimingError> {
         let point = self.released;
         self.released += 1;
+        self.issuing_until = self.issuing_until.max(self.now);
         let tasks = self.net.tasks(&self.points[point])?;
         self.open[point] = Open {
             tasks: tasks.len(),
+            reads: tasks.iter().filter(|task| !task.stream.writes).count(),
             cores: self.cores.len(),
         };
         for task in tasks {
             let channel = task.channel;
             self.bytes_total += task.blocks as f64 * self.net.wires[channel].bytes;
-            self.channels[channel].tasks.push_back((task, point));
+            self.issuing_until += self.issue_ns;
+            self.channels[channel].tasks.push_back(Queued {
+                task,
+                point,
+                issued_at: self.issuing_until,
+            });
             self.start_task(channel);
         }
         self.wake.extend(0..self.cores.len());
@@ -209,12 +237,15 @@ impl<'n, 'p> Engine<'n, 'p> {
 
     fn start_task(&mut self, channel: usize) {
         let state = &mut self.channels[channel];
-        if state.started || state.starting || state.tasks.is_empty() {
+        let Some(next) = state.tasks.front() else {
+            return;
+        };
+        if state.started || state.starting {
             return;
         }
         state.starting = true;
         let task_ns = self.net.profile.shim.task_ns;
-        let mut at = self.now + task_ns;
+        let mut at = self.now.max(next.issued_at) + task_ns;
         if self.net.flat.launch.order == Order::Streamed {
             // One channel after another: nothing brings them back into step, where the end of each
             // point of a sequential launch does.
@@ -224,7 +255,7 @@ impl<'n, 'p> Engine<'n, 'p> {
         self.schedule(at, Kind::TaskReady(channel));
     }
 
-    /// Notes the end of a grid point, and has the next one of a sequential launch begin.
+    /// Notes the end of a grid point.
     fn close(&mut self, point: usize) {
         let open = self.open[point];
         if open.tasks > 0 || open.cores > 0 {
@@ -232,11 +263,6 @@ impl<'n, 'p> Engine<'n, 'p> {
         }
         self.finished += 1;
         self.run.ns = self.run.ns.max(self.now);
-        let sequential = self.net.flat.launch.order == Order::Sequential;
-        if sequential && self.released < self.points.len() {
-            let at = self.now + self.net.profile.dispatch.point_ns;
-            self.schedule(at, Kind::Point);
-        }
     }
 
     /// Puts a channel's next block on its way if source and sinks allow.
@@ -254,8 +280,8 @@ impl<'n, 'p> Engine<'n, 'p> {
         self.channels[id].sending = Some(self.now);
         match wire.via {
             Via::Read | Via::Write => {
-                if let Some((task, _)) = self.channels[id].tasks.front() {
-                    let stream = task.stream;
+                if let Some(queued) = self.channels[id].tasks.front() {
+                    let stream = queued.task.stream;
                     self.ddr.start(id, wire.bytes, stream);
                 }
             }
@@ -338,7 +364,7 @@ impl<'n, 'p> Engine<'n, 'p> {
     /// A block of a shim channel's task is through.
     fn task_block(&mut self, id: usize) {
         let bytes = self.net.wires[id].bytes;
-        let Some((task, point)) = self.channels[id].tasks.front_mut() else {
+        let Some(Queued { task, point, .. }) = self.channels[id].tasks.front_mut() else {
             return;
         };
         task.blocks -= 1;
@@ -347,8 +373,14 @@ impl<'n, 'p> Engine<'n, 'p> {
         if left == 0 {
             self.channels[id].tasks.pop_front();
             // A task that was queued behind this one has its descriptor fetched already.
-            self.channels[id].started = !self.channels[id].tasks.is_empty();
+            let next = self.channels[id].tasks.front();
+            self.channels[id].started = next.is_some_and(|next| next.issued_at <= self.now);
+            self.start_task(id);
             self.open[point].tasks -= 1;
+            self.open[point].reads -= usize::from(!stream.writes);
+            if self.open[point].reads == 0 && !stream.writes {
+                self.schedule(self.now, Kind::Read);
+            }
             self.close(point);
         }
     }
@@ -402,7 +434,7 @@ impl<'n, 'p> Engine<'n, 'p> {
             })
             .collect();
         for (id, channel) in self.channels.iter().enumerate() {
-            if let Some((task, _)) = channel.tasks.front() {
+            if let Some(Queued { task, .. }) = channel.tasks.front() {
                 let name = flat.channel_name(id);
                 waiting.push(format!("a task has {} blocks of {name} left", task.blocks));
             }

@@ -1,20 +1,14 @@
 //! A prediction's spans as a trace that viewers open.
 
 use super::{Timing, Track};
-use crate::Profile;
-use millrace_npu::Provenance;
 use millrace_npu::trace::Trace;
 use std::collections::BTreeMap;
 
 impl Timing {
     /// The recorded spans, launches one after the other, on a track for every core and channel.
     /// Empty unless the prediction was made with [`trace_spans`](super::Options::trace_spans).
-    pub fn to_trace(&self, profile: &Profile) -> Trace {
-        let provenance = Provenance::Modelled {
-            profile: profile.name.clone(),
-            error: Some(profile.error_percent / 100.0),
-        };
-        let mut trace = Trace::new(&self.program, provenance);
+    pub fn to_trace(&self) -> Trace {
+        let mut trace = Trace::new(&self.program, self.provenance.clone());
         let mut starts = vec![self.dispatch_ns];
         for launch in &self.launches {
             starts.push(starts[starts.len() - 1] + launch.ns);

@@ -7,11 +7,6 @@ use super::merge::{self, Merge};
 use crate::program::{Env, Flat, FlatTransfer, Indices, Link, Pattern, Port, Var, Walk};
 use crate::{Machine, Profile};
 
-/// Weight of a written byte beside one that is read: memory controllers serve reads first and hold
-/// writes back in their buffers. Chosen, not measured; only the megatile rows depend on it
-/// (`docs/timing-model.md`).
-const WRITE_WEIGHT: f64 = 1.0 / 16.0;
-
 /// How a channel's blocks travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
@@ -136,8 +131,7 @@ impl<'p> Network<'p> {
                 col,
                 cost: 1.0 / self.profile.burst_efficiency(burst),
                 memory_channel,
-                weight: self.wires[channel].bytes.max(1.0)
-                    * if transfer.reads { 1.0 } else { WRITE_WEIGHT },
+                weight: self.wires[channel].bytes.max(1.0),
             },
         })
     }

@@ -1,13 +1,13 @@
 //! Which grid points take the same time.
 
-use crate::program::{Affine, Herd, Indices, Launch, Op, Pattern, Var};
+use crate::program::{Affine, Env, Herd, Indices, Launch, Op, Order, Pattern, Place, Var};
 use crate::tile;
 use std::collections::HashMap;
 
-/// Grid points that only differ in where their bytes lie.
+/// Grid points that are issued together, of which others only differ in where their bytes lie.
 pub(super) struct Group {
-    /// The first of them.
-    pub(super) first: Vec<u32>,
+    /// The points of the first of them.
+    pub(super) points: Vec<Vec<u32>>,
     /// How many there are.
     pub(super) count: u64,
 }
@@ -15,34 +15,94 @@ pub(super) struct Group {
 /// Most grid points looked at one by one.
 const MAX_POINTS: u64 = 1 << 20;
 
+/// Points of a two-dimensional grid that are issued together, by dimension: MLIR-AIR's
+/// `runtime_loop_tiling_sizes`, `[2, 2]` for its GEMMs (their `run.py`).
+const TOGETHER: u32 = 2;
+
+/// How many points of a sequential launch are issued before their tokens are awaited, by dimension.
+/// Launches whose memory tiles hold one copy of what they read cannot run ahead: attention is built
+/// with `[1, 1]`, and without ping-pong.
+fn together(launch: &Launch) -> Vec<u32> {
+    let reads = |channel: usize| {
+        let channel = launch.channels.get(channel);
+        channel.is_some_and(|c| matches!(c.from, Place::Shim(_)))
+    };
+    let ping_pong = (launch.stages.iter())
+        .filter(|stage| stage.fills.iter().any(|end| reads(end.channel)))
+        .map(|stage| stage.copies > 1);
+    let ping_pong: Vec<bool> = ping_pong.collect();
+    let sequential = launch.order == Order::Sequential;
+    let ahead = sequential && launch.grid.len() == 2 && !ping_pong.is_empty() && !ping_pong.contains(&false);
+    vec![if ahead { TOGETHER } else { 1 }; launch.grid.len()]
+}
+
 /// Groups of grid points, in the order of their first.
 pub(super) fn groups(launch: &Launch) -> Vec<Group> {
     let n = launch.n_grid_points().unwrap_or(u64::MAX);
     let sizes = grid_sizes(launch);
-    if sizes.is_empty() || n > MAX_POINTS {
+    let together = together(launch);
+    let alone = together.iter().all(|&t| t == 1);
+    if (alone && sizes.is_empty()) || n > MAX_POINTS {
         return match launch.grid_points().next() {
-            Some(first) => vec![Group { first, count: n }],
+            Some(first) => vec![Group { points: vec![first], count: n }],
             None => Vec::new(),
         };
     }
     let mut groups: Vec<Group> = Vec::new();
     let mut by_signature: HashMap<Vec<i64>, usize> = HashMap::new();
-    for point in Indices::new(&launch.grid) {
-        let value = |var: Var| match var {
-            Var::Grid(d) => point.get(usize::from(d)).map_or(0, |&g| i64::from(g)),
-            _ => 0,
-        };
-        let signature: Vec<i64> = sizes.iter().map(|affine| affine.eval(value)).collect();
+    let tiles: Vec<u32> = (launch.grid.iter().zip(&together))
+        .map(|(&size, &t)| size.div_ceil(t))
+        .collect();
+    for tile in Indices::new(&tiles) {
+        let points = points_of(launch, &tile, &together);
+        let mut signature: Vec<i64> = extent(launch, &tile, &together);
+        for point in &points {
+            let value = |var: Var| match var {
+                Var::Grid(d) => point.get(usize::from(d)).map_or(0, |&g| i64::from(g)),
+                _ => 0,
+            };
+            signature.extend(sizes.iter().map(|affine| affine.eval(value)));
+        }
         let at = *by_signature.entry(signature).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.count += 1,
-            None => groups.push(Group {
-                first: point,
-                count: 1,
-            }),
+            None => groups.push(Group { points, count: 1 }),
         }
     }
     groups
+}
+
+/// Whether the compiler folds the grid into the descriptors' iteration, so that nothing is written for
+/// later points: a grid of one dimension whose transfers each are one stretch of bytes (MLIR-AIR's
+/// GEMV; its limit of 255 repeats is one of the whole launch).
+pub(super) fn folded(launch: &Launch) -> bool {
+    let one_stretch = |pattern: &Pattern| {
+        let walk = pattern.walk(&Env {
+            grid: &vec![0; launch.grid.len()],
+            index: &[0; 4],
+            loops: &[0; 4],
+            ..Env::default()
+        });
+        walk.canonical().dims.len() <= 1
+    };
+    launch.grid.len() == 1 && launch.transfers.iter().all(|t| one_stretch(&t.pattern))
+}
+
+/// Points of a tile of the grid in each dimension.
+fn extent(launch: &Launch, tile: &[u32], together: &[u32]) -> Vec<i64> {
+    let sides = launch.grid.iter().zip(tile).zip(together);
+    let side = |((&size, &at), &t): ((&u32, &u32), &u32)| i64::from(t.min(size - at * t));
+    sides.map(side).collect()
+}
+
+fn points_of(launch: &Launch, tile: &[u32], together: &[u32]) -> Vec<Vec<u32>> {
+    let extent: Vec<u32> = (extent(launch, tile, together).iter())
+        .map(|&side| side as u32)
+        .collect();
+    let first = || tile.iter().zip(together);
+    (Indices::new(&extent))
+        .map(|at| first().zip(at).map(|((&tile, &t), at)| tile * t + at).collect())
+        .collect()
 }
 
 /// Expressions with the grid in them that decide how much is moved or computed, or by whom.

@@ -51,6 +51,7 @@ pub(super) fn launch(
         bottleneck: bottleneck(flat, machine, profile, network, &run, points),
         ddr_read_bytes: run.read_bytes,
         ddr_write_bytes: run.write_bytes,
+        objects: super::n_objects(flat.launch),
         cores,
         ports: ports(flat, &run),
     }

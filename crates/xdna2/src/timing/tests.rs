@@ -154,7 +154,7 @@ fn counters_account_for_time_and_bytes() {
     let point = launch.points as f64;
     let grid = &program.launches[0].grid;
     assert_eq!(point, f64::from(grid.iter().product::<u32>()));
-    assert_eq!(launch.points_simulated, 1);
+    assert_eq!(launch.points_simulated, launch.points.min(4));
     assert_eq!(launch.ddr_write_bytes, 512.0 * 1024.0 * 2.0);
     let a_and_b =
         2.0 * 512.0 * 1024.0 * f64::from(grid[1]) + 2.0 * 1024.0 * 1024.0 * f64::from(grid[0]);
@@ -183,7 +183,11 @@ fn several_herds_load_their_cores() {
     let cores: Vec<usize> = timing.launches.iter().map(|l| l.cores.len()).collect();
     assert_eq!(cores, [32, 8]);
     let dispatch = &profile.dispatch;
-    let loads = 32.0 * dispatch.core_load_ns + dispatch.launch_ns;
+    // Zeroing and multiplying on 32 cores, casting on 8.
+    let objects: Vec<usize> = timing.launches.iter().map(|l| l.objects).collect();
+    assert_eq!(objects, [64, 8]);
+    let gemm_ns = 32.0 * dispatch.core_load_ns + 64.0 * dispatch.object_load_ns;
+    let loads = gemm_ns + dispatch.launch_ns;
     assert_eq!(timing.dispatch_ns, dispatch.call_ns + loads);
 }
 
@@ -192,6 +196,7 @@ fn points_that_skip_work_are_simulated_apart() {
     let full = program("flash-attention", "1024 2q/1kv d64 causal", "");
     let groups = points::groups(&full.launches[0]);
     assert_eq!(groups.len(), 1);
+    assert_eq!(groups[0].points.len(), 1, "attention is issued point by point");
     let n = full.launches[0].n_grid_points().expect("fits");
     assert_eq!(groups[0].count, n);
     let skipping = program("flash-attention", "1024 2q/1kv d64 causal", "causal_skip=1");
@@ -270,4 +275,36 @@ fn read_bandwidth_counts_chunks_up_to_ones_own() {
     let bytes = 64.0 * positions * 2.0 * 32.0 * 8.0 * 2.0;
     let found = closed::read_bandwidth_of_attention(64.0, l, chunk, 32.0, 8.0, 0.5);
     assert_eq!(found, bytes / 0.5);
+}
+
+#[test]
+fn points_of_a_gemm_are_issued_two_by_two() {
+    let gemm = program("gemm-f32", "1536x512x2560", "tile_m=64,tile_n=128");
+    let launch = &gemm.launches[0];
+    assert_eq!(launch.grid, [3, 5]);
+    let groups = points::groups(launch);
+    let found: Vec<(usize, u64)> = groups.iter().map(|g| (g.points.len(), g.count)).collect();
+    assert_eq!(found, [(4, 2), (2, 1), (2, 2), (1, 1)]);
+    let n: u64 = found.iter().map(|&(n, count)| n as u64 * count).sum();
+    assert_eq!(Some(n), launch.n_grid_points());
+    assert!(!points::folded(launch));
+    let gemv = program("gemv", "2048x2048", "");
+    assert!(points::folded(&gemv.launches[0]));
+}
+
+#[test]
+fn issuing_tasks_costs_every_point_of_a_gemm_and_one_of_a_gemv() {
+    let (machine, mut profile) = setup();
+    let gemm = program("gemm-f32", "512x256x1024", "tile_m=64,tile_n=128");
+    let gemv = program("gemv", "4096x2048", "");
+    let both = |profile: &Profile| {
+        [&gemm, &gemv].map(|p| predict(p, &machine, profile).expect("runs").total_ns)
+    };
+    let with = both(&profile);
+    profile.set("dispatch.issue_ns=0").expect("known");
+    let without = both(&profile);
+    let issue_ns = setup().1.dispatch.issue_ns;
+    // Twenty tasks a point of 8 x 4 cores, of which the first column's reads need only wait for one.
+    assert!(with[0] - without[0] > 2.0 * 8.0 * issue_ns, "{with:?} {without:?}");
+    assert!(with[1] - without[1] < 20.0 * issue_ns, "{with:?} {without:?}");
 }

@@ -57,10 +57,9 @@ impl Report<'_> {
     fn compute(&self) -> Option<Against> {
         let (mapping, shape, _) = self.kernel?;
         let flops = mapping.work(shape).flops as f64;
-        let macs_per_cycle = f64::from(self.machine.n_cores() * self.machine.macs.bf16);
         Some(Against {
             per_s: flops / self.timing.total_ns * 1e9,
-            roof_per_s: 2.0 * macs_per_cycle * self.machine.clock_hz,
+            roof_per_s: self.machine.bf16_flops_per_s(),
         })
     }
 

@@ -2,7 +2,6 @@
 
 use crate::exit::{Failure, Outcome};
 use millrace_format::output::AtomicFile;
-use millrace_xdna2::Profile;
 use millrace_xdna2::timing::Timing;
 use std::path::Path;
 
@@ -10,12 +9,9 @@ use std::path::Path;
 pub(super) const MOST_SPANS: usize = 200_000;
 
 /// Writes the spans in the Chrome trace-event format.
-pub(super) fn write(path: &Path, timing: &Timing, profile: &Profile) -> Outcome {
+pub(super) fn write(path: &Path, timing: &Timing) -> Outcome {
     let failed = |error| Failure::io(format!("cannot write {}", path.display()), &error);
     let mut file = AtomicFile::create(path).map_err(|error| Failure::writing(&error))?;
-    timing
-        .to_trace(profile)
-        .write_chrome(&mut file)
-        .map_err(failed)?;
+    timing.to_trace().write_chrome(&mut file).map_err(failed)?;
     file.commit().map_err(|error| Failure::writing(&error))
 }

@@ -307,5 +307,5 @@ fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
         + last_ns
         + profile
             .dispatch
-            .load_ns((p.cols * p.rows) as usize, SEVERAL)
+            .load_ns((p.cols * p.rows) as usize, 0, SEVERAL)
 }

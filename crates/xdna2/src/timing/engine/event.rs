@@ -13,8 +13,8 @@ pub(super) enum Kind {
     Called(usize),
     /// The DDR's next block is through, if nothing changed since.
     Ddr(u64),
-    /// The next grid point begins.
-    Point,
+    /// All that a grid point reads has been read.
+    Read,
 }
 
 /// When it happens; what is scheduled first goes first.

@@ -1,0 +1,46 @@
+use super::*;
+
+#[test]
+fn the_search_finds_a_minimum_and_leaves_what_does_not_matter() {
+    let start: Point = [("a", 1.0), ("b", 30.0), ("idle", 7.0)]
+        .map(|(key, value)| (key.to_owned(), value))
+        .to_vec();
+    let found = refit(&start, 8, &|p| (p[0].1 - 3.0).abs() + (p[1].1 - 20.0).abs() / 10.0);
+    assert!((found[0].1 - 3.0).abs() < 0.05, "{found:?}");
+    assert!((found[1].1 - 20.0).abs() < 0.3, "{found:?}");
+    assert_eq!(found[2].1, 7.0);
+}
+
+/// A sample of what `millrace fidelity --leave-out` prints: closed forms of decode, which take no time.
+#[test]
+fn decode_of_models_that_were_left_out_is_predicted() {
+    let groups = [models::FLM_DECODE, models::AIR_KRACKAN];
+    let found = whole_models(&super::super::measurements(), &|group| groups.contains(&group));
+    assert!(found.len() >= 8, "{found:#?}");
+    let fine: Vec<&LeftOut> = found.iter().filter(|one| one.pass).collect();
+    assert!(fine.len() * 3 >= found.len() * 2, "{found:#?}");
+    let unnamed: Vec<&LeftOut> = (found.iter())
+        .filter(|one| !one.pass && one.missing.is_none())
+        .collect();
+    assert!(unnamed.is_empty(), "{unnamed:#?}");
+}
+
+#[test]
+fn an_evaluation_without_rows_does_not_pass() {
+    let nothing = LeaveOut {
+        left_out: kernels(&[], &|_| true),
+    };
+    assert!(!nothing.pass());
+}
+
+#[test]
+fn a_family_that_needs_its_own_rows_is_told() {
+    let fine = compare("f", "x", &[1.02, 0.97], &[1.03, 0.97]);
+    assert!(fine.pass && fine.in_sample_percent < fine.leave_out_percent);
+    let bad = compare("f", "x", &[1.02, 0.97], &[1.2, 0.9]);
+    assert!(!bad.pass && bad.missing.is_none());
+    let all = LeaveOut {
+        left_out: vec![fine, bad],
+    };
+    assert!(!all.pass());
+}

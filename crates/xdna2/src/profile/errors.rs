@@ -1,0 +1,66 @@
+//! How far off predictions are: by scope, and not at all for constants or machines of one's own.
+
+use super::{Origin, Profile};
+use crate::Machine;
+use millrace_npu::Provenance;
+
+/// What a predicted time is the time of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A kernel, a launch or a program on the NPU.
+    Kernel,
+    /// A prompt of a whole model, the host's part included.
+    Prompt,
+    /// A token of a whole model, the host's part included.
+    Token,
+}
+
+/// Medians of |error| over the held-out rows of the fidelity report that were measured under a
+/// profile, in percent, as `docs/fidelity.md` and `docs/fidelity-models.md` list them (a test computes
+/// them anew); 0 where there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Errors {
+    /// Of kernels.
+    pub kernel_percent: f64,
+    /// Of prompts.
+    pub prompt_percent: f64,
+    /// Of tokens.
+    pub token_percent: f64,
+}
+
+impl Errors {
+    /// Of a scope.
+    pub fn of(&self, scope: Scope) -> f64 {
+        match scope {
+            Scope::Kernel => self.kernel_percent,
+            Scope::Prompt => self.prompt_percent,
+            Scope::Token => self.token_percent,
+        }
+    }
+}
+
+impl Profile {
+    /// The stated error of a prediction, in percent: the median |error| over held-out measurements of
+    /// that scope. `None` where no such row was measured under this profile, or where a constant was
+    /// set by hand: nobody knows then.
+    pub fn error_of(&self, scope: Scope) -> Option<f64> {
+        let percent = self.errors.of(scope);
+        (percent > 0.0 && !self.is_changed()).then_some(percent)
+    }
+
+    /// Whether a constant was set by hand.
+    pub fn is_changed(&self) -> bool {
+        self.constants.iter().any(|c| c.origin == Origin::Set)
+    }
+
+    /// Where a time predicted under this profile on that machine comes from: `modelled(profile,
+    /// ±error)`. A machine that is not one of those that were measured has no error either.
+    pub fn provenance(&self, scope: Scope, machine: &Machine) -> Provenance {
+        let known = Machine::builtin(&machine.name).is_some_and(|known| known == *machine);
+        let error = self.error_of(scope).filter(|_| known);
+        Provenance::Modelled {
+            profile: self.name.clone(),
+            error: error.map(|percent| percent / 100.0),
+        }
+    }
+}
