@@ -19,6 +19,10 @@
 //! overlapped with the array. Tokenising and sampling are not in the own host's time. A call's
 //! constants are those of the published stack for both, because they are the driver's for the most part.
 //!
+//! # Work
+//! Operations are counted by program, by pass and by part of the model, over the time they take, with
+//! the share of the array's peak ([`Rate`]).
+//!
 //! # Memory bandwidth utilisation
 //! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of seed 002, taken over a whole pass: the
 //! bytes of static slots (weights and tables, each call's once) over the pass's time and the peak of
@@ -34,12 +38,14 @@ mod host;
 mod memory;
 mod pass;
 mod trace;
+mod work;
 
 pub use device::{CoreCost, LaunchCost, ProgramCost, Timer};
 pub use host::HostKind;
 pub use memory::Memory;
 pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
 pub use trace::trace;
+pub use work::{PartCost, Rate, peak_flops_per_s};
 
 use crate::lower::{self, AttentionOn, Feature, Features, LowerError, Options, Plan};
 use crate::timing::TimingError;
@@ -129,6 +135,8 @@ pub struct Prediction {
     pub prompt_tokens_per_s: f64,
     /// Of the token's time.
     pub tokens_per_s: f64,
+    /// Operations a second that the array's matrix units could do in bf16.
+    pub peak_flops_per_s: f64,
     /// Buffers and cache.
     pub memory: Memory,
     /// Where the times come from.
@@ -186,6 +194,7 @@ pub fn model(
         ttft_ns,
         prompt_tokens_per_s: work.prompt_tokens as f64 * 1e9 / ttft_ns,
         tokens_per_s: 1e9 / token.totals.total_ns,
+        peak_flops_per_s: peak_flops_per_s(timer.machine()),
         memory: memory::of(&plans, graph, work),
         provenance: provenance(timer.profile()),
         prefill,
