@@ -115,6 +115,9 @@ subcommands! {
 }
 
 #[cfg(test)]
+mod examples;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;

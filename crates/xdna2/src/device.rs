@@ -109,7 +109,7 @@ impl VirtualDevice {
                 coherent: false,
                 provenance: Provenance::Modelled {
                     profile: profile.name.clone(),
-                    error: Some(profile.error_percent / 100.0),
+                    error: profile.error(),
                 },
             },
             number: unique_number(),

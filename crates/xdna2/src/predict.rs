@@ -30,10 +30,11 @@
 //! reads its operands several times: `ddr_utilization` is that, `ddr_read_bytes` over the array's time
 //! and the attainable rate of the profile (`ddr.read_gb_per_s`).
 //!
-//! Every figure is modelled; [`Prediction::provenance`] says by which profile and how far kernels were
-//! off. Whole passes are further off: `docs/fidelity-models.md`.
+//! Every figure is modelled; [`Prediction::provenance`] says by which profile and how far whole prompts of
+//! models that no constant was fitted on were off ([`model_error`]), which is further than single kernels.
 
 mod device;
+mod error;
 mod host;
 mod memory;
 mod pass;
@@ -41,6 +42,7 @@ mod trace;
 mod work;
 
 pub use device::{CoreCost, LaunchCost, ProgramCost, Timer};
+pub use error::{FITTED_MODEL, ModelError, model_error};
 pub use host::HostKind;
 pub use memory::Memory;
 pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
@@ -221,12 +223,20 @@ pub fn programs(
     Ok(programs)
 }
 
-/// `modelled(profile, ±error)`.
+/// `modelled(profile, ±error)` of a whole prompt: the larger of the two errors of whole models.
 pub fn provenance(profile: &Profile) -> Provenance {
     Provenance::Modelled {
         profile: profile.name.clone(),
-        error: Some(profile.error_percent / 100.0),
+        error: model_error(profile).map(|error| error.prompt_percent / 100.0),
     }
+}
+
+/// Buffers and cache of a prompt and a token, without their times.
+///
+/// # Errors
+/// There is no plan.
+pub fn memory(graph: &Graph, machine: &Machine, work: &Work) -> Result<Memory, PredictError> {
+    Ok(memory::of(&Plans::new(graph, machine, work)?, graph, work))
 }
 
 /// The plans of a prompt and a token; chunks that are equal share one.

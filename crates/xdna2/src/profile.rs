@@ -253,6 +253,19 @@ impl Profile {
         rows
     }
 
+    /// The stated error of single kernels as a fraction; `None` where none is stated, as of a profile
+    /// or machine that was changed.
+    pub fn error(&self) -> Option<f64> {
+        (self.error_percent > 0.0).then_some(self.error_percent / 100.0)
+    }
+
+    /// Forgets the stated errors, which were found without a change; `how` says in the name what was
+    /// done.
+    pub fn forget_error(&mut self, how: &str) {
+        self.error_percent = 0.0;
+        self.name.push_str(how);
+    }
+
     /// Share of the full DDR rate that a stream of bursts of that length attains.
     pub fn burst_efficiency(&self, burst_bytes: f64) -> f64 {
         burst_bytes / (burst_bytes + self.ddr.burst_overhead_bytes)

@@ -34,6 +34,7 @@ mod tests;
 use crate::program::{Flat, FlatError, Launch, Order, Program};
 use crate::{Machine, Profile};
 use engine::{Engine, Run};
+use millrace_npu::Provenance;
 use network::Network;
 use serde::Serialize;
 
@@ -269,7 +270,11 @@ pub fn predict_with(
         total_ns: total_ns + dispatch_ns,
         dispatch_ns,
         launches,
-        label: format!("modelled({}, ±{} %)", profile.name, profile.error_percent),
+        label: Provenance::Modelled {
+            profile: profile.name.clone(),
+            error: profile.error(),
+        }
+        .to_string(),
         trace,
     })
 }

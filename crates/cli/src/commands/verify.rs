@@ -29,7 +29,7 @@ Examples:
   millrace verify model.gguf --device xdna2 --prompts full  eight prompts
   millrace verify demo --device xdna2 --mode reference     the published stack's programs
   millrace verify demo --device xdna2 --save ref.json      writes what it was compared with
-  millrace verify demo --device xdna2 --reference ref.json compares with a file
+  millrace verify demo --device xdna2 --reference ref.json  compares with a file
   millrace verify folder --device xdna2 --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
 
 Both sides write greedily from the same prompt. Where they first choose different tokens, each side's

@@ -12,7 +12,7 @@ impl Timing {
     pub fn to_trace(&self, profile: &Profile) -> Trace {
         let provenance = Provenance::Modelled {
             profile: profile.name.clone(),
-            error: Some(profile.error_percent / 100.0),
+            error: profile.error(),
         };
         let mut trace = Trace::new(&self.program, provenance);
         let mut starts = vec![self.dispatch_ns];

@@ -301,3 +301,35 @@ fn a_trace_of_a_prompt_and_a_token_opens() {
         }
     }
 }
+
+/// The error that stands beside the total of a pass is that of the published rows, models that
+/// constants were fitted on left out.
+#[test]
+fn the_error_of_whole_models_is_that_of_the_rows() {
+    use millrace_xdna2::fidelity::{Kind, report};
+    let report = report(Kind::Models);
+    let median = |group: &str| {
+        let rows = report.rows.iter().filter(|row| row.group == group);
+        let rows = rows.filter(|row| row.mapping != predict::FITTED_MODEL && !row.calibration);
+        let mut errors: Vec<f64> = rows.map(|row| row.error_percent.abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let n = errors.len();
+        ((errors[(n - 1) / 2] + errors[n / 2]) / 2.0, n)
+    };
+    let stated = predict::model_error(&Box2026::new().profile).unwrap();
+    for (group, percent, n) in [
+        (
+            "bf16 stack, prompts",
+            stated.prompt_percent,
+            stated.n_prompts,
+        ),
+        ("bf16 stack, tokens", stated.token_percent, stated.n_tokens),
+    ] {
+        let found = median(group);
+        assert_eq!(found.1, n, "{group}");
+        assert!((found.0 - percent).abs() < 0.06, "{group}: {found:?}");
+    }
+    let mut changed = Box2026::new().profile;
+    changed.forget_error(" changed");
+    assert_eq!(predict::model_error(&changed), None);
+}
