@@ -189,6 +189,9 @@ subcommands! {
 }
 
 #[cfg(test)]
+mod examples;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -60,8 +60,9 @@ pub(crate) struct NpuModelArgs {
     /// On an NPU: our best, or the published stack's behaviour (every prompt padded to 2,048 tokens)
     #[arg(long, value_enum, value_name = "MODE", default_value_t = ModeName::Best)]
     mode: ModeName,
-    /// In mode best, leave out an improvement: float-sums, fast-tilings, buckets, merged-blocks,
-    /// one-copy, alias, all-cores, balanced-attention, cached-attention
+    /// Leave out an improvement: float-sums, fast-tilings, buckets, merged-blocks, one-copy, alias,
+    /// all-cores, balanced-attention, cached-attention, single-row-head. Mode reference has only the
+    /// last
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<Feature>,
     #[command(flatten)]
@@ -267,14 +268,9 @@ impl MachineArgs {
     pub(crate) fn read(&self) -> Outcome<(Machine, Profile)> {
         let mut machine = self.machine()?;
         let mut profile = self.profile()?;
-        let mut by_hand = false;
         for change in &self.set {
             let changed = match change.strip_prefix(PROFILE_PREFIX) {
-                Some(change) => {
-                    let done = profile.set(change).map_err(|error| error.to_string());
-                    by_hand |= done.is_ok();
-                    done
-                }
+                Some(change) => profile.set(change).map_err(|error| error.to_string()),
                 None => machine.set(change).map_err(|error| error.to_string()),
             };
             changed.map_err(|error| {
@@ -282,10 +278,6 @@ impl MachineArgs {
                 let reason = error.strip_prefix("--set: ").unwrap_or(&error);
                 Failure::usage(format!("--set {change}: {reason}"))
             })?;
-        }
-        if by_hand {
-            // The stated error was found without the change; the label must not claim it plainly.
-            profile.name.push_str(" changed by --set");
         }
         Ok((machine, profile))
     }

@@ -118,7 +118,7 @@ impl Request {
     }
 }
 
-/// Tokens that a prefill has without [`Feature::Buckets`] (seed 000 A5).
+/// Tokens that a prefill has without [`Feature::Buckets`].
 const REFERENCE_TOKENS: u64 = 2048;
 
 /// The plans that prompts of those lengths run, chunk by chunk as a session cuts them, and that of a
@@ -174,7 +174,8 @@ pub(crate) fn mode_name(features: Features) -> String {
         .collect();
     match features {
         all if all == Features::of(Mode::Best) => "best".to_owned(),
-        none if none == Features::NONE => "reference".to_owned(),
+        published if published == Features::PUBLISHED => "reference".to_owned(),
+        none if none == Features::NONE => "reference without single-row-head".to_owned(),
         _ => format!("best without {}", missing.join(", ")),
     }
 }
@@ -208,7 +209,11 @@ mod tests {
     fn modes_have_names() {
         let best = Features::of(Mode::Best);
         assert_eq!(mode_name(best), "best");
-        assert_eq!(mode_name(Features::NONE), "reference");
+        assert_eq!(mode_name(Features::PUBLISHED), "reference");
+        assert_eq!(
+            mode_name(Features::NONE),
+            "reference without single-row-head"
+        );
         assert_eq!(
             mode_name(best.without(Feature::Alias)),
             "best without alias"

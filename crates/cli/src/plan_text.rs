@@ -47,7 +47,7 @@ pub(crate) fn slot_bytes(program: &Program) -> (u64, u64) {
     )
 }
 
-/// `static {1, 3}  input {0}  intermediate {2, 4}  output {4}`, as seed 000 B6 counts: outputs are
+/// `static {1, 3}  input {0}  intermediate {2, 4}  output {4}`, as mlir-air counts: outputs are
 /// intermediate too.
 pub(crate) fn sets_text(program: &Program) -> String {
     let sets = IndexSets::of(program);

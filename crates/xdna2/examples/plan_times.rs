@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut features = Features::of(Mode::Best);
     for (i, arg) in std::env::args().skip(1).enumerate() {
         match (arg.strip_prefix("--without="), i) {
-            (Some("all"), _) => features = Features::NONE,
+            (Some("all"), _) => features = Features::PUBLISHED,
             (Some(feature), _) => features = features.without(feature.parse::<Feature>()?),
             (None, 0) => phase = arg,
             (None, _) => name = arg,

@@ -50,6 +50,7 @@
 //! [`RopeStyle::Interleaved`]: millrace_model::graph::RopeStyle::Interleaved
 
 mod alias;
+mod all_rows;
 mod assemble;
 mod attention;
 mod check;
@@ -85,17 +86,23 @@ use std::collections::{HashMap, HashSet};
 pub(crate) use tiling::seed as reference_tilings;
 
 /// Why attention shares a program with nothing: the rule's text in placements.
+///
+/// Seed 000 B5.
 pub const ATTENTION_ALONE: &str = "attention is a program of its own: its cascade takes so many \
-    channels that the compiler's pass over shim descriptors, whose time grows faster than their \
-    number, needs more than ten minutes with other launches beside it (seed 000 B5)";
+    channels that the published stack's compiler, whose pass over shim descriptors takes longer than \
+    their number grows, needs more than ten minutes with other launches beside it";
 
-/// Why a group ends with its block: the rule's text.
+/// Why a group ends with its block: the rule's text. Seed 000 B7.
 pub const WITHIN_BLOCK: &str = "a program ends with its transformer block: every block then runs \
-    the same programs on a buffer set of its own (seed 000 B7), and hidden states can be read";
+    the same programs on buffers of its own, and hidden states can be read";
 
-/// Why the head shares a program with nothing: the rule's text.
-pub const HEAD_ALONE: &str = "the head's partitions are one program in both phases (seed 000 B5); \
-    its input is a single row from the host";
+/// Why the head shares a program with nothing: the rule's text. Seed 000 B5.
+pub const HEAD_ALONE: &str = "the head's parts of the vocabulary are one program, the same for prompt \
+    and token; its input is a single row from the host";
+
+/// The same where every row of a prompt goes through it.
+pub const HEAD_OF_ALL_ROWS: &str = "the head's parts of the vocabulary are one program, here over all \
+    rows of the prompt (single-row-head is left out)";
 
 /// Parts of the vocabulary, each a launch of the head's program (seed 000 B5).
 pub const LM_HEAD_PARTITIONS: usize = 8;
@@ -103,7 +110,7 @@ pub const LM_HEAD_PARTITIONS: usize = 8;
 /// Whose behaviour a plan has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// That of seed 000: compiler-generated GEMMs, the production tilings.
+    /// That of seed 000: compiler-generated GEMMs, the production tilings ([`Features::PUBLISHED`]).
     Reference,
     /// Better where the array allows: every [`Feature`].
     Best,
@@ -186,6 +193,9 @@ fn lower(
 ) -> Result<Plan, LowerError> {
     check::check(graph)?;
     let mut kernels = Kernels::new(graph, machine, options, phase)?;
+    if phase == Phase::Prefill && !options.features.has(Feature::SingleRowHead) {
+        kernels.all_rows = kernels.head_of_all_rows();
+    }
     let items = group::items(&mut kernels, options);
     let mut planner = Planner {
         plan: Plan {
@@ -194,7 +204,10 @@ fn lower(
             programs: Vec::new(),
             steps: Vec::new(),
             placement: Vec::new(),
-            single_row: single_row(graph),
+            single_row: match kernels.is_single_row() {
+                true => single_row(graph),
+                false => Vec::new(),
+            },
         },
         kernels: &kernels,
         machine,

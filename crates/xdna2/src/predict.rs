@@ -19,6 +19,10 @@
 //! overlapped with the array. Tokenising and sampling are not in the own host's time. A call's
 //! constants are those of the published stack for both, because they are the driver's for the most part.
 //!
+//! # Work
+//! Operations are counted by program, by pass and by part of the model, over the time they take, with
+//! the share of the array's peak ([`Rate`]).
+//!
 //! # Memory bandwidth utilisation
 //! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of seed 002, taken over a whole pass: the
 //! bytes of static slots (weights and tables, each call's once) over the pass's time and the peak of
@@ -26,20 +30,24 @@
 //! reads its operands several times: `ddr_utilization` is that, `ddr_read_bytes` over the array's time
 //! and the attainable rate of the profile (`ddr.read_gb_per_s`).
 //!
-//! Every figure is modelled; [`Prediction::provenance`] says by which profile and how far kernels were
-//! off. Whole passes are further off: `docs/fidelity-models.md`.
+//! Every figure is modelled; [`Prediction::provenance`] says by which profile and how far whole prompts of
+//! models that no constant was fitted on were off ([`model_error`]), which is further than single kernels.
 
 mod device;
+mod error;
 mod host;
 mod memory;
 mod pass;
 mod trace;
+mod work;
 
 pub use device::{CoreCost, LaunchCost, ProgramCost, Timer};
+pub use error::{ModelError, kernel_error_percent, model_error};
 pub use host::HostKind;
 pub use memory::Memory;
 pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
 pub use trace::trace;
+pub use work::{PartCost, Rate, peak_flops_per_s};
 
 use crate::lower::{self, AttentionOn, Feature, Features, LowerError, Options, Plan};
 use crate::profile::Scope;
@@ -130,6 +138,8 @@ pub struct Prediction {
     pub prompt_tokens_per_s: f64,
     /// Of the token's time.
     pub tokens_per_s: f64,
+    /// Operations a second that the array's matrix units could do in bf16.
+    pub peak_flops_per_s: f64,
     /// Buffers and cache.
     pub memory: Memory,
     /// Where the times come from.
@@ -187,6 +197,7 @@ pub fn model(
         ttft_ns,
         prompt_tokens_per_s: work.prompt_tokens as f64 * 1e9 / ttft_ns,
         tokens_per_s: 1e9 / token.totals.total_ns,
+        peak_flops_per_s: peak_flops_per_s(timer.machine()),
         memory: memory::of(&plans, graph, work),
         provenance: provenance(timer.profile(), timer.machine()),
         prefill,
@@ -217,6 +228,14 @@ pub fn programs(
 /// `Profile::error_of(Scope::Token)`, come out nearer.
 pub fn provenance(profile: &Profile, machine: &Machine) -> Provenance {
     profile.provenance(Scope::Prompt, machine)
+}
+
+/// Buffers and cache of a prompt and a token, without their times.
+///
+/// # Errors
+/// There is no plan.
+pub fn memory(graph: &Graph, machine: &Machine, work: &Work) -> Result<Memory, PredictError> {
+    Ok(memory::of(&Plans::new(graph, machine, work)?, graph, work))
 }
 
 /// The plans of a prompt and a token; chunks that are equal share one.

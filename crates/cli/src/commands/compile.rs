@@ -24,7 +24,8 @@ const EXAMPLES: &str = "\
 Examples:
   millrace compile demo                                   every plan of a model, into the cache
   millrace compile --geometry llama-3.2-1b                 the same for a shape, without files
-  millrace compile --geometry llama-3.2-1b --mode reference --list   launches and slots of each program
+  millrace compile --geometry llama-3.2-1b --mode reference --list
+                                                          launches and slots of each program
   millrace compile model.gguf --prompt-tokens 30,5000      what those prompts need, chunk by chunk
   millrace compile demo --set cols=4 --out programs        for a machine that does not exist
 

@@ -3,6 +3,7 @@
 mod op;
 mod report;
 mod rows;
+mod summary;
 
 use crate::exit::{Failure, Outcome};
 use crate::output::{Out, Paint, Ui};
@@ -11,16 +12,20 @@ use millrace_xdna2::Machine;
 use millrace_xdna2::compile::CompileError;
 use millrace_xdna2::lower::{self, Phase, Plan};
 use serde_json::{Value, json};
+use summary::Summary;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace explain demo                                   both phases: op, device, program, launch, why
-  millrace explain --geometry llama-3.2-1b --mode reference   the published stack's programs and slots
-  millrace explain --geometry qwen2.5-0.5b --op attn_q     one op in detail, or why it is the CPU's
-  millrace explain --geometry llama-3.2-1b --set core.data_bytes=16384   what does not fit a smaller tile
-  millrace explain model.gguf --prompt-tokens 5000 --json  every chunk of a long prompt, as JSON
+  millrace explain demo                                      prompt and token: op, device, program, why
+  millrace explain --geometry llama-3.2-1b --mode reference  the published stack's programs and slots
+  millrace explain --geometry qwen2.5-0.5b --op attn_q       one op in detail, or why it is the CPU's
+  millrace explain --geometry llama-3.2-1b --set core.data_bytes=16384
+                                                             what does not fit a smaller core
+  millrace explain model.gguf --prompt-tokens 5000 --json    every chunk of a long prompt, as JSON
 
-Layers that run alike are one row (`0–15`). The CPU's rows name the rule that sent the op there.";
+A summary comes first, then every op: layers that run alike are one row (`0–15`). Rows of the CPU say why the
+array does not take the op, rows of the array why a program begins there. The published stack is mlir-air's
+for Llama-3.2-1B (`programming_examples/llama32_1b`).";
 
 /// Explain where each op of a model runs, and why
 #[derive(clap::Args, Debug)]
@@ -68,6 +73,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if let Some(name) = &args.op {
         check_op(name, &planned)?;
     }
+    let summary = match args.op {
+        Some(_) => None,
+        None => Summary::of(&cases, &args.prompt_tokens)?,
+    };
     let mut out = Out::new();
     if args.json {
         let each = cases.iter().map(|case| match &args.op {
@@ -80,6 +89,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             "cols": machine.cols,
             "rows": machine.rows,
             "mode": mode_name(features),
+            "summary": summary.map(|summary| summary.json(&cases)),
             "plans": each.collect::<Vec<Value>>(),
         }));
     }
@@ -91,6 +101,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         machine.rows,
         mode_name(features)
     ))?;
+    if let Some(summary) = &summary {
+        summary.print(&cases, &mut out)?;
+    }
     for case in &cases {
         match &args.op {
             Some(name) => op::print(case, name, &mut out)?,

@@ -25,17 +25,19 @@ const EXAMPLES: &str = "\
 Examples:
   millrace profile demo                                     predicted, and run on the virtual NPU
   millrace profile model.gguf --timing-only                 predicted alone: no weight is read
-  millrace profile --geometry llama-3.2-1b --mode reference the published stack, 2,048 tokens
+  millrace profile --geometry llama-3.2-1b --mode reference  the published stack, 2,048 tokens
   millrace profile --geometry llama-3.2-1b --prompt-tokens 30 --context 2048
+  millrace profile --geometry llama-3.2-1b --layers 2       two of its sixteen layers
   millrace profile --geometry llama-3.2-1b --features       what each improvement buys
   millrace profile --geometry llama-3.2-1b --set profile.ddr.read_gb_per_s=110
                                                             a machine that does not exist yet
-  millrace profile demo \"Once upon a time\" --html p.html    a page with the array over time
+  millrace profile demo \"Once upon a time\" --html p.html   a page with the array over time
   millrace profile demo --timing-only --trace t.json        opens in Perfetto or chrome://tracing
 
-NPU times are modelled, never measured: the label says by which profile and how far single kernels were
-off; `millrace fidelity --model` says so of whole models. Times of this computer are measured and printed
-apart; of an NPU they say nothing.";
+NPU times are modelled, never measured: the label says by which profile, and how far off it was for whole
+models that others measured; `millrace fidelity --model` lists them. A changed machine (--set) has no stated
+error. Rates count what the programs compute, padding included, against the peak of the array's matrix units
+in bf16. Times of this computer are measured and printed apart; of an NPU they say nothing.";
 
 /// Show where a model's time goes on an NPU: programs, launches, bytes, memory
 #[derive(clap::Args, Debug)]
@@ -49,6 +51,9 @@ pub(crate) struct Args {
     /// Take the shape of a published model instead of a file; only predicted
     #[arg(long, value_name = "NAME", value_parser = subject::geometry_parser(), conflicts_with = "model")]
     geometry: Option<Geometry>,
+    /// Number of layers [default: the geometry's]
+    #[arg(long, value_name = "N", requires = "geometry")]
+    layers: Option<usize>,
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]
     offline: bool,
@@ -95,6 +100,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let subject = Subject::open(args, ui)?;
     let (machine, profile) = args.npu.machine()?;
     let work = work(args, &subject)?;
+    warn_of_length(&subject, &work, ui);
     let mut timer = Timer::new(&machine, &profile);
     if args.markdown {
         let _progress = Progress::spinner(ui, "predicting");
@@ -107,6 +113,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let document = Document {
         model: subject.name().to_owned(),
         machine: document::MachineFacts::of(&machine),
+        trained_context: subject.model().config.context_length,
+        error: predict::model_error(&profile, &machine),
+        kernel_error_percent: predict::kernel_error_percent(&profile, &machine),
         without: match args.features {
             true => Some(features::rows(&subject, &mut timer, &work, &prediction)?),
             false => None,
@@ -134,6 +143,20 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         false => tables::print(&document, &mut out)?,
     }
     out.flush()
+}
+
+/// Says so where the model was not trained for what is predicted.
+fn warn_of_length(subject: &Subject, work: &Work, ui: Ui) {
+    let trained = subject.model().config.context_length as u64;
+    let longest = work.prompt_tokens.max(work.context + 1);
+    if longest > trained {
+        ui.warn(format_args!(
+            "{} was trained for {} tokens; {} are predicted, which it may not make sense of",
+            subject.name(),
+            cells::count(trained),
+            cells::count(longest)
+        ));
+    }
 }
 
 /// What is predicted.

@@ -30,7 +30,7 @@ Examples:
   millrace verify model.gguf --device xdna2 --prompts full  long prompts, chats and an end token too
   millrace verify demo --device xdna2 --mode reference     the published stack's programs
   millrace verify demo --device xdna2 --save ref.json      writes what it was compared with
-  millrace verify demo --device xdna2 --reference ref.json compares with a file
+  millrace verify demo --device xdna2 --reference ref.json  compares with a file
   millrace verify folder --device xdna2 --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
   millrace verify demo --corrupt flash_attn:attn:permute   a device that is wrong, which must fail
   millrace verify demo --mutants sample                    many of them: how good is this check itself?

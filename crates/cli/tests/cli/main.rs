@@ -18,4 +18,5 @@ mod profile;
 mod pull;
 mod run;
 mod text;
+mod transcripts;
 mod verify;

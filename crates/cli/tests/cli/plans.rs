@@ -132,11 +132,42 @@ fn explain_shows_the_published_programs() {
         "1–15",
         "static {1, 3, 5, 7, 9, 10}",
         "transposed [k, n]",
-        "seed 000 B9",
+        "flash attention takes as many queries as keys",
         "16 buffer sets rms_gemms_rope_L0",
     ] {
         assert!(text.contains(mentions), "no `{mentions}` in\n{text}");
     }
+}
+
+#[test]
+fn explain_begins_with_a_summary() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let text = run(home, &["explain", "demo-draft"]).expect(OK).stdout;
+    let summary = text.split("\n\n").next().expect("a paragraph");
+    for mentions in [
+        "ops on the array",
+        "dispatches",
+        "left to the CPU: embed",
+        "memory: ",
+        "A program is",
+    ] {
+        assert!(summary.contains(mentions), "no `{mentions}` in\n{summary}");
+    }
+    let report = json(home, &["explain", "demo-draft"]);
+    let summary = &report["summary"];
+    let plans = array(&summary["plans"]);
+    assert_eq!(plans.len(), array(&report["plans"]).len());
+    for (plan, full) in plans.iter().zip(array(&report["plans"])) {
+        assert_eq!(plan["n_dispatches"], full["n_dispatches"]);
+        let ops = array(&full["ops"]);
+        let on_array = ops.iter().filter(|op| op["device"] == "array").count();
+        assert_eq!(plan["n_ops_on_array"], on_array);
+        assert_eq!(plan["n_ops"], ops.len());
+    }
+    assert!(summary["memory"]["total_bytes"].as_u64() > Some(1 << 20));
+    let op = json(home, &["explain", "demo-draft", "--op", "attn"]);
+    assert!(op["summary"].is_null());
 }
 
 #[test]

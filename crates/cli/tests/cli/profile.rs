@@ -35,6 +35,10 @@ fn a_shape_is_predicted_without_files() {
         "U_mem^rd",
         "host: embed",
         "Launches",
+        "GFLOP/s",
+        "% of peak",
+        "feed-forward products",
+        "TFLOP/s over the pass",
         "bound by",
         "Memory",
     ] {
@@ -49,6 +53,9 @@ fn the_json_has_its_fields() {
     let top = [
         "model",
         "machine",
+        "trained_context",
+        "error",
+        "kernel_error_percent",
         "prediction",
         "unchanged",
         "without",
@@ -67,7 +74,8 @@ fn the_json_has_its_fields() {
     assert_eq!(
         keys(pass),
         [
-            "phase", "first", "n_tokens", "n_padded", "programs", "steps", "totals", "energy"
+            "phase", "first", "n_tokens", "n_padded", "programs", "steps", "parts", "totals",
+            "energy"
         ]
     );
     assert_eq!(
@@ -83,6 +91,9 @@ fn the_json_has_its_fields() {
             "run_ns",
             "dispatch_ns",
             "load_ns",
+            "flops",
+            "flops_per_s",
+            "peak_share",
             "launches",
             "slots"
         ]
@@ -99,6 +110,15 @@ fn the_json_has_its_fields() {
     ] {
         assert!(!call[key].is_null(), "{key} in {call}");
     }
+    // A program's rate is over its run, a pass's over all of it.
+    let rate = |of: &Value, ns: &str| {
+        let number = |key: &str| of[key].as_f64().expect("a number");
+        assert!((number("flops_per_s") - number("flops") * 1e9 / number(ns)).abs() < 1e3);
+        let peak = prediction["peak_flops_per_s"].as_f64().expect("a number");
+        assert!((number("peak_share") - number("flops_per_s") / peak).abs() < 1e-9);
+    };
+    rate(program, "run_ns");
+    rate(&pass["totals"], "total_ns");
     let token = &prediction["token"]["totals"];
     let per_s = prediction["tokens_per_s"].as_f64().expect("a number");
     let ns = token["total_ns"].as_f64().expect("a number");
@@ -123,14 +143,74 @@ fn what_if_stands_beside_what_is() {
     assert!(text.contains("as it is") && text.contains("× 0."), "{text}");
 }
 
+/// The errors were found on the machine and the profile as they are.
+#[test]
+fn a_changed_machine_has_no_stated_error() {
+    let home = tempdir().expect("a folder");
+    let of = |set: &[&str]| {
+        let text = run(home.path(), &[&SHAPE[..], set].concat())
+            .expect(OK)
+            .stdout;
+        let line = text.lines().find(|line| line.contains("modelled("));
+        line.expect("a label").to_owned()
+    };
+    let plain = of(&[]);
+    assert!(plain.contains('±') && plain.contains("a prompt"), "{plain}");
+    for set in ["cols=4", "profile.ddr.read_gb_per_s=110"] {
+        let changed = of(&["--set", set]);
+        assert!(
+            !changed.contains('±') && changed.contains("changed by --set"),
+            "{changed}"
+        );
+        let report = json(&[&SHAPE[..], &["--set", set]].concat());
+        let label = &report["prediction"]["provenance"]["modelled"];
+        assert!(label["error"].is_null(), "{label}");
+        assert!(report["error"].is_null() && report["kernel_error_percent"].is_null());
+    }
+}
+
+#[test]
+fn layers_are_counted_and_long_contexts_warned_of() {
+    let of = |layers: &str| {
+        let report = json(&[&SHAPE[..], &["--layers", layers]].concat());
+        report["prediction"]["ttft_ns"].as_f64().expect("a number")
+    };
+    assert!(of("2") < of("4"));
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let long = [
+        "profile",
+        "demo-draft",
+        "--timing-only",
+        "--prompt-tokens",
+        "9000",
+    ];
+    let found = run(home, &long).expect(OK);
+    assert!(found.stderr.contains("was trained for"), "{}", found.stderr);
+    let short = run(home, &SHAPE).expect(OK);
+    assert!(
+        !short.stderr.contains("was trained for"),
+        "{}",
+        short.stderr
+    );
+    run(home, &[&SHAPE[..], &["--layers", "0"]].concat()).expect_error(USAGE, &["layers"]);
+    run(home, &["profile", "demo", "--layers", "2"]).expect_error(USAGE, &["--geometry"]);
+}
+
 #[test]
 fn every_feature_is_left_out_once() {
     let report = json(&[&SHAPE[..], &["--features", "--prompt-tokens", "60"]].concat());
     let rows = report["without"].as_array().expect("rows");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
     assert_eq!(names.first(), Some(&"as asked for"));
-    assert_eq!(names.last(), Some(&"the published stack"));
-    for feature in ["buckets", "alias", "merged-blocks", "one-copy"] {
+    assert!(names.contains(&"the published stack"));
+    for feature in [
+        "buckets",
+        "alias",
+        "merged-blocks",
+        "one-copy",
+        "single-row-head",
+    ] {
         let name = format!("without {feature}");
         assert!(names.contains(&name.as_str()), "{name} in {names:?}");
     }
@@ -140,6 +220,7 @@ fn every_feature_is_left_out_once() {
     };
     let all = |key| of("as asked for", key);
     assert!(of("without buckets", "ttft_ns") > all("ttft_ns"));
+    assert!(of("without single-row-head", "ttft_ns") > all("ttft_ns"));
     assert!(of("without alias", "moved_bytes") > all("moved_bytes"));
     assert!(of("without merged-blocks", "prompt_dispatches") > all("prompt_dispatches"));
     assert!(of("without one-copy", "memory_bytes") > all("memory_bytes"));

@@ -1,7 +1,7 @@
 //! The geometries: sizes of published models, and tiny ones of the same families for tests.
 
 use crate::arch;
-use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
+use crate::config::{ModelConfig, RopeConfig, RopeScaling};
 
 /// A model's sizes without its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ const fn llama3(factor: f32) -> RopeScaling {
 }
 
 /// Sizes of the published models are those of their `config.json`.
-static TABLE: [Row; 9] = [
+static TABLE: [Row; 10] = [
     Row {
         name: "llama-3.2-1b",
         family: "llama",
@@ -124,6 +124,21 @@ static TABLE: [Row; 9] = [
         heads: [16, 8, 128],
         vocab_size: 151_936,
         context_length: 40_960,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: true,
+    },
+    Row {
+        name: "qwen2.5-0.5b",
+        family: "qwen2",
+        n_layers: 24,
+        d_model: 896,
+        d_ff: 4864,
+        heads: [14, 2, 64],
+        vocab_size: 151_936,
+        context_length: 32_768,
         norm_eps: 1e-6,
         rope_theta: 1_000_000.0,
         rope_scaling: RopeScaling::None,
@@ -240,7 +255,7 @@ impl Geometry {
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
             embed_scale: family.embed_scale(row.d_model),
             activation: family.activation,
-            biases: Biases::default(),
+            biases: family.hf_biases.unwrap_or_default(),
         }
     }
 }

@@ -255,6 +255,7 @@ fn geometries_are_consistent_and_named() {
     assert_eq!(n_params("llama-3.1-8b"), 8_030_261_248);
     assert_eq!(n_params("gemma-3-1b"), 999_885_952);
     assert_eq!(n_params("qwen3-0.6b"), 596_049_920);
+    assert_eq!(n_params("qwen2.5-0.5b"), 494_032_768);
 }
 
 #[test]

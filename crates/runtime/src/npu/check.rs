@@ -320,7 +320,13 @@ impl Look<'_> {
             _ => self.graph().values[node.output.0].width,
         };
         let n_rows = self.n_rows(node.output);
-        let found = self.values(slot)?;
+        let mut found = self.values(slot)?;
+        // Rows of a part of the vocabulary end in padding.
+        let stride = found.len() / (self.seen.plan.n_rows(node.output) as usize).max(1);
+        if n_rows > 1 && stride > n_cols {
+            let rows = found.chunks_exact(stride).take(n_rows);
+            found = rows.flat_map(|row| &row[..n_cols]).copied().collect();
+        }
         if found.len() < n_rows * n_cols {
             return Err(NpuError::plan(&launch.name, "a result of another size"));
         }

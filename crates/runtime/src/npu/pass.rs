@@ -74,10 +74,7 @@ impl Pass<'_> {
 
     /// Bytes of a slot that the host reads, and how many rows that is.
     fn rows_read(&self, binding: &Binding, size_bytes: u64, rows: Rows) -> (Range<u64>, usize) {
-        let n_rows = match binding {
-            Binding::Value(value) => self.n_rows(*value),
-            _ => 1,
-        };
+        let n_rows = self.prepared.plan.rows_bound(binding) as usize;
         let bytes = rows.bytes(size_bytes, n_rows as u64, self.n_real as u64);
         let n_rows = match rows {
             Rows::Last => 1,

@@ -260,7 +260,8 @@ impl Wanted {
             }
         }
         if let Some(logits) = graph.logits {
-            wanted.add(logits, Rows::All);
+            // Of one token, however many rows the head computed.
+            wanted.add(logits, Rows::Last);
         }
         // What a later call takes from the host.
         for (call, of_call) in plan.calls().zip(&lives.calls) {
@@ -285,8 +286,10 @@ impl Wanted {
             return HostMove::None;
         };
         let n_rows = plan.rows_bound(binding);
+        let is_part = matches!(binding, Binding::Part { .. });
         match self.0.get(value) {
-            _ if !alias => HostMove::Read(Rows::All),
+            // Parts are the head's: of many rows of logits the published host, too, takes one.
+            _ if !alias && !(is_part && n_rows > 1) => HostMove::Read(Rows::All),
             None => HostMove::None,
             Some(rows) if n_rows > 1 && size_bytes(slot).is_multiple_of(n_rows) => {
                 HostMove::Read(*rows)

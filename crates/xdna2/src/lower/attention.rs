@@ -185,7 +185,7 @@ impl Kernels<'_> {
         if self.phase == Phase::Decode && !matches!(on, AttentionOn::Cached { .. }) {
             return Err(
                 "a single query over a growing cache is the host's: flash attention takes \
-                        as many queries as keys (seed 000 B9)"
+                        as many queries as keys"
                     .to_owned(),
             );
         }

@@ -1,7 +1,9 @@
 //! Grouping: which nodes share a dispatch.
 
 use super::kernel::{Kernel, Kernels};
-use super::{ATTENTION_ALONE, Feature, HEAD_ALONE, HostStep, Options, WITHIN_BLOCK};
+use super::{
+    ATTENTION_ALONE, Feature, HEAD_ALONE, HEAD_OF_ALL_ROWS, HostStep, Options, WITHIN_BLOCK,
+};
 use millrace_model::graph::{Node, Op, ValueId};
 
 /// Nodes that become one program.
@@ -92,7 +94,8 @@ impl Cutter {
                 .reasons
                 .get(&number)
                 .map_or(ATTENTION_ALONE, String::as_str),
-            Some(Alone::Head) => HEAD_ALONE,
+            Some(Alone::Head) if kernels.is_single_row() => HEAD_ALONE,
+            Some(Alone::Head) => HEAD_OF_ALL_ROWS,
             None => &self.cause,
         };
         let group = self.open.get_or_insert_with(|| Group {
@@ -133,7 +136,9 @@ fn host_steps(kernels: &Kernels<'_>, node: usize) -> Vec<HostStep> {
     let graph = kernels.graph;
     let step = match graph.nodes[node].op {
         Op::Embed { .. } => HostStep::Embed { node },
-        Op::RmsNorm { .. } if graph.head_input == Some(graph.nodes[node].output) => {
+        Op::RmsNorm { .. }
+            if kernels.is_single_row() && graph.head_input == Some(graph.nodes[node].output) =>
+        {
             HostStep::FinalNorm { node }
         }
         Op::RmsNorm { .. } => HostStep::Norm { node },

@@ -69,6 +69,8 @@ pub(super) struct Kernels<'a> {
     pub(super) half_split: HashMap<usize, usize>,
     /// Nodes that the kernel of an earlier one computes too.
     pub(super) computed: HashSet<usize>,
+    /// The head's kernels where every row of a prompt goes through it.
+    pub(super) all_rows: Option<Vec<Kernel>>,
     built: HashMap<String, Result<Rc<Built>, String>>,
 }
 
@@ -77,7 +79,7 @@ const MAX_TRIES: usize = 24;
 
 /// Rows of a head's partition come in multiples of 8 iterations of 8 columns with 8 rows each: the
 /// seed's 8 × 16,384 rows for a vocabulary of 128,256 (B2.3, B9).
-const PARTITION_ROWS: usize = 512;
+pub(super) const PARTITION_ROWS: usize = 512;
 
 /// Largest size of a problem's dimension that mappings take.
 const DIM_MAX: u64 = 1 << 28;
@@ -103,8 +105,14 @@ impl<'a> Kernels<'a> {
             phase,
             half_split: check::half_split(graph)?,
             computed: HashSet::new(),
+            all_rows: None,
             built: HashMap::new(),
         })
+    }
+
+    /// Whether only the row whose logits are wanted goes through the last norm and the head.
+    pub(super) fn is_single_row(&self) -> bool {
+        self.all_rows.is_none()
     }
 
     pub(super) fn n_tokens(&self) -> u64 {
@@ -131,12 +139,12 @@ impl<'a> Kernels<'a> {
         let output = node.output;
         let kernel = match &node.op {
             Op::Embed { .. } => {
-                return Err("the host looks up rows of the table (seed 000 B8)".to_owned());
+                return Err("the host looks up rows of the table: nothing is computed".to_owned());
             }
-            Op::RmsNorm { .. } if graph.head_input == Some(output) => {
+            // Seed 000 A7, B2.1.
+            Op::RmsNorm { .. } if self.is_single_row() && graph.head_input == Some(output) => {
                 return Err(
-                    "a single row, which the host normalises in less time than a \
-                            dispatch takes (seed 000 A7, B2.1)"
+                    "a single row, which the host normalises in less time than a dispatch takes"
                         .to_owned(),
                 );
             }
@@ -149,7 +157,12 @@ impl<'a> Kernels<'a> {
             Op::Linear { bias: Some(_), .. } => {
                 return Err("no tile program adds a bias to a projection".to_owned());
             }
-            Op::Linear { weight, .. } if self.is_head(node) => return self.head(node, *weight),
+            Op::Linear { weight, .. } if self.is_head(node) => {
+                return match &self.all_rows {
+                    Some(kernels) => Ok(kernels.clone()),
+                    None => self.head(node, *weight),
+                };
+            }
             Op::Linear { .. } if self.computed.contains(&number) => return Ok(Vec::new()),
             Op::Linear { weight, .. } => match self.joined(number) {
                 Some(kernel) => kernel,

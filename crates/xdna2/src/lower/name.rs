@@ -17,6 +17,7 @@ enum Kind {
     Glu,
     Add,
     Head,
+    HeadOfAllRows,
 }
 
 use Kind::{Add, Glu, Linear, Norm, Rope};
@@ -42,7 +43,8 @@ pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
         let node = &kernels.graph.nodes[*number];
         let over_cache = |k: &Kernel| k.args.contains(&Arg::Position);
         match node.op {
-            _ if kernels.is_head(node) => Kind::Head,
+            _ if kernels.is_head(node) && kernels.is_single_row() => Kind::Head,
+            _ if kernels.is_head(node) => Kind::HeadOfAllRows,
             Op::RmsNorm { .. } => Kind::Norm,
             Op::Embed { .. } | Op::Linear { .. } => Kind::Linear,
             Op::Rope { .. } => Kind::Rope,
@@ -86,6 +88,7 @@ fn word(kind: Kind, prefill: bool) -> &'static str {
         Kind::Glu => "glu",
         Kind::Add => "add",
         Kind::Head => "lm_head_gemv",
+        Kind::HeadOfAllRows => "lm_head_gemm",
     }
 }
 

@@ -36,7 +36,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Where each node of the graph runs, by its index.
     pub placement: Vec<Placement>,
-    /// The final norm's output and what follows it: a single row even in a prefill.
+    /// The final norm's output and what follows it, a single row even in a prefill; none where every
+    /// row goes through the head (without [`Feature::SingleRowHead`](super::Feature::SingleRowHead)).
     pub single_row: Vec<ValueId>,
 }
 
@@ -111,8 +112,8 @@ pub enum Binding {
     },
     /// A value: an `input` slot is written from the host's copy, an `output` slot read to it.
     Value(ValueId),
-    /// Elements `start .. start + len` of a value's only row; what follows them in the slot is
-    /// padding.
+    /// Elements `start .. start + len` of each of a value's rows; what follows them in the slot's
+    /// rows is padding.
     Part {
         /// Which.
         value: ValueId,
@@ -299,9 +300,9 @@ impl Plan {
     }
 
     /// Rows of what a slot is bound to.
-    pub(super) fn rows_bound(&self, binding: &Binding) -> u64 {
+    pub fn rows_bound(&self, binding: &Binding) -> u64 {
         match binding {
-            Binding::Value(value) => self.n_rows(*value),
+            Binding::Value(value) | Binding::Part { value, .. } => self.n_rows(*value),
             _ => 1,
         }
     }

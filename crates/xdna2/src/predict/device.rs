@@ -1,5 +1,6 @@
 //! Programs on the array: every launch simulated once.
 
+use super::work::{self, Rate};
 use crate::lower::{LogicalLaunch, PlannedProgram};
 use crate::program::{Launch, Program};
 use crate::timing::{self, Bottleneck, CoreCounters, LaunchTiming, TimingError};
@@ -29,6 +30,9 @@ pub struct ProgramCost {
     pub dispatch_ns: f64,
     /// Loading core programs.
     pub load_ns: f64,
+    /// Operations of a run, and their rate over it.
+    #[serde(flatten)]
+    pub rate: Rate,
     /// One a kernel, in order.
     pub launches: Vec<LaunchCost>,
     /// Bytes of its slots by role, of one call.
@@ -65,6 +69,8 @@ pub struct LaunchCost {
     pub ns: f64,
     /// Loading its cores' programs.
     pub load_ns: f64,
+    /// Its operations.
+    pub flops: u64,
     /// What bounds it.
     pub bottleneck: Bottleneck,
     /// Bytes read from DDR.
@@ -189,10 +195,13 @@ impl<'a> Timer<'a> {
         let load_ns = launches.iter().map(|l| l.load_ns).sum();
         let dispatch_ns = self.profile.dispatch.call_ns;
         let work_ns: f64 = launches.iter().map(|l| l.ns).sum();
+        let run_ns = dispatch_ns + load_ns + work_ns;
+        let flops = launches.iter().map(|l| l.flops).sum();
         Ok(ProgramCost {
             name: program.name.clone(),
             calls: 0,
-            run_ns: dispatch_ns + load_ns + work_ns,
+            run_ns,
+            rate: Rate::new(flops, run_ns, self.machine),
             dispatch_ns,
             load_ns,
             launches,
@@ -215,6 +224,7 @@ impl<'a> Timer<'a> {
             physical: logical.physical.len() as u64,
             ns: 0.0,
             load_ns: 0.0,
+            flops: work::flops(logical.mapping, &logical.shape),
             bottleneck: Bottleneck::default(),
             ddr_read_bytes: 0.0,
             ddr_write_bytes: 0.0,

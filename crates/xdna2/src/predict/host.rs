@@ -18,9 +18,9 @@ pub enum HostKind {
 }
 
 impl HostKind {
-    /// The published one without any feature.
+    /// The published one for the published stack, with the head it has and with the one it had.
     pub fn of(features: Features) -> HostKind {
-        match features == Features::NONE {
+        match Features::PUBLISHED.include(features) {
             true => HostKind::Published,
             false => HostKind::Own,
         }

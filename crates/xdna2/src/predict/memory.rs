@@ -34,11 +34,12 @@ pub(super) fn of(plans: &Plans, graph: &Graph, work: &Work) -> Memory {
         let buffers = Buffers::of(plan, graph, work.features.has(Feature::Alias));
         let mut counted = vec![false; buffers.buffers.len()];
         for (call, uses) in plan.calls().zip(&buffers.calls) {
-            // The head's set serves both phases.
-            let is_head = call
-                .bindings
-                .iter()
-                .any(|b| matches!(b, Binding::Part { .. }));
+            // The head's set serves both phases, if a single row goes through it.
+            let is_head = !plan.single_row.is_empty()
+                && call
+                    .bindings
+                    .iter()
+                    .any(|b| matches!(b, Binding::Part { .. }));
             let set = match (plan.phase, is_head) {
                 (Phase::Prefill, false) => format!("{}@{}", call.set, plan.n_tokens),
                 _ => call.set.clone(),

@@ -2,6 +2,7 @@
 
 use super::device::{ProgramCost, Timer};
 use super::host::Host;
+use super::work::{self, PartCost, Rate};
 use super::{Chunk, Work};
 use crate::lower::{
     Binding, Buffers, Call, Edge, End, Feature, HostMove, HostStep, Phase, Plan, Step,
@@ -23,6 +24,8 @@ pub struct PassCost {
     pub programs: Vec<ProgramCost>,
     /// Steps in order.
     pub steps: Vec<StepCost>,
+    /// What the parts of the model take of the NPU runs.
+    pub parts: Vec<PartCost>,
     /// Sums over the steps.
     pub totals: Totals,
     /// Energy while the array runs, where the profile states powers. Rails are never added.
@@ -136,6 +139,11 @@ pub struct Totals {
     pub ddr_utilization: f64,
     /// Share of the cores times the pass in which they compute.
     pub core_utilization: f64,
+    /// Operations of all calls, and their rate over the pass, host included.
+    #[serde(flatten)]
+    pub rate: Rate,
+    /// Their rate over the NPU runs alone.
+    pub run_flops_per_s: f64,
 }
 
 /// What a pass of a plan costs.
@@ -204,6 +212,7 @@ pub(super) fn cost(
             Phase::Decode => "decode",
         },
         energy: timer.profile().energy(totals.run_ns.round() as u64),
+        parts: work::parts(&programs, totals.run_ns, timer.machine()),
         chunk,
         programs,
         steps,
@@ -249,7 +258,7 @@ impl PassCost {
 
 fn totals(programs: &[ProgramCost], steps: &[StepCost], timer: &Timer<'_>) -> Totals {
     let mut t = Totals::default();
-    let mut busy_ns = 0.0;
+    let (mut busy_ns, mut flops) = (0.0, 0);
     for step in steps {
         t.total_ns += step.ns();
         match step {
@@ -268,6 +277,7 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], timer: &Timer<'_>) -> To
                 t.dispatch_ns += program.dispatch_ns;
                 t.load_ns += program.load_ns;
                 t.n_launches += program.launches.len() as u64;
+                flops += program.rate.flops;
                 for launch in &program.launches {
                     t.launches_ns += launch.ns;
                     t.ddr_read_bytes += launch.ddr_read_bytes;
@@ -284,6 +294,8 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], timer: &Timer<'_>) -> To
     let attained = timer.profile().ddr.read_gb_per_s;
     t.ddr_utilization = over(t.ddr_read_bytes / attained, t.run_ns);
     t.core_utilization = over(busy_ns, t.total_ns);
+    t.rate = Rate::new(flops, t.total_ns, timer.machine());
+    t.run_flops_per_s = over(flops as f64 * 1e9, t.run_ns);
     t
 }
 

@@ -53,11 +53,15 @@ impl Profile {
         self.constants.iter().any(|c| c.origin == Origin::Set)
     }
 
+    /// Whether errors found under this profile hold for that machine: not for a changed one.
+    pub fn is_measured_on(&self, machine: &Machine) -> bool {
+        Machine::builtin(&machine.name).is_some_and(|known| known == *machine)
+    }
+
     /// Where a time predicted under this profile on that machine comes from: `modelled(profile,
     /// ±error)`. A machine that is not one of those that were measured has no error either.
     pub fn provenance(&self, scope: Scope, machine: &Machine) -> Provenance {
-        let known = Machine::builtin(&machine.name).is_some_and(|known| known == *machine);
-        let error = self.error_of(scope).filter(|_| known);
+        let error = self.error_of(scope).filter(|_| self.is_measured_on(machine));
         Provenance::Modelled {
             profile: self.name.clone(),
             error: error.map(|percent| percent / 100.0),

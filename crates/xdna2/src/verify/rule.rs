@@ -43,7 +43,7 @@ rules! {
     HerdsOverlap "XD104" "A compute tile belongs to one herd of a launch." "the IR's definition: a core runs one program";
     NoCore "XD105" "A channel to or from a core meets a herd there." "the IR's definition";
     ElementType "XD106" "The two sides of a channel and its buffers have one element type." "DMA moves bytes: nothing converts";
-    Kernel "XD107" "A call names a known tile kernel and fits its operands." "the table of tile kernels; seed 000 B2";
+    Kernel "XD107" "A call names a known tile kernel and fits its operands." "the table of tile kernels, those of mlir-air's Llama-3.2-1B among them";
     StageEnds "XD108" "A stage has something that fills and something that drains it." "the IR's definition";
     L1 "XD201" "A core's buffers, channel blocks and stack fit its data memory." "Gemma paper 2.1.2: 64 KB";
     L2 "XD202" "The stages of a memory tile fit it." "Gemma paper 2.1.3: 512 KB";
@@ -60,7 +60,7 @@ rules! {
     Length "XD309" "A descriptor's length fits its field." "mlir-aie getDmaBdMaxLen";
     Repeat "XD310" "A repeat is at most 255, an iteration at most 64." "mlir-aie AIEXDialect; mlir-air GEMV_bf16.md";
     Granularity "XD311" "Offsets, runs and strides are whole 4-byte words." "mlir-aie getAddressGenGranularity; mlir-air GEMV_bf16.md: tile_m=1 is illegal";
-    InnerStride "XD312" "Types of less than 4 bytes have inner stride 1: DMA cannot transpose them." "seed 000 B4; mlir-air GEMV_bf16.md";
+    InnerStride "XD312" "Types of less than 4 bytes have inner stride 1: DMA cannot transpose them." "mlir-air GEMV_bf16.md and its guide to Llama-3.2-1B, on layouts";
     StrideSign "XD313" "Strides are positive; only a shim's outermost may be 0, a repeat." "mlir-aie AIEXDialect verifyStridesWraps";
     HerdOutside "XD401" "A herd lies within the array." "amdxdna npu4_regs.c: 8 x 4";
     ColumnOutside "XD402" "Shims and memory tiles lie within the array." "amdxdna npu4_regs.c: 8 columns";
@@ -78,8 +78,8 @@ rules! {
     StageOverlap "XD504" "Fills write each element of a block once." "the IR's definition";
     OutputUnwritten "XD505" "Every element of an output slot is written." "mlir-air GEMM: N % (4 tile_n) != 0 is silently wrong";
     WrittenTwice "XD506" "No element is written twice at once." "the IR's definition: grid points order writes, tasks of one do not";
-    ReadUnwritten "XD507" "What a launch reads of an intermediate or output slot was written before." "seed 000 B6: the host writes neither";
-    StaticWritten "XD508" "No transfer writes a static slot." "seed 000 B6: static slots are written once, by the host";
+    ReadUnwritten "XD507" "What a launch reads of an intermediate or output slot was written before." "the host writes neither (mlir-air's guide to Llama-3.2-1B, on buffer objects)";
+    StaticWritten "XD508" "No transfer writes a static slot." "static slots are written once, by the host (mlir-air's guide to Llama-3.2-1B, on buffer objects)";
     NotHeld "XD601" "A core uses and releases only blocks it holds." "the IR's definition";
     BlockName "XD602" "A block's name is free when taken, and a block is put if new, freed if got." "the IR's definition";
     OverAcquired "XD603" "A core holds at most `depth` blocks of a channel." "mlir-aie object FIFOs: an acquire beyond the depth never returns";

@@ -3,15 +3,27 @@
 use super::features::{self, Row};
 use crate::output::rate;
 use millrace_runtime::npu::Feature;
-use millrace_xdna2::predict::{LaunchCost, Memory, PassCost, Prediction, ProgramCost, Totals};
+use millrace_xdna2::predict::{
+    LaunchCost, Memory, PartCost, PassCost, Prediction, ProgramCost, Totals,
+};
 use std::collections::BTreeMap;
 
 /// A figure with how to show it.
 pub(super) type Figure = (&'static str, fn(&Prediction) -> f64, fn(f64) -> String);
 
-pub(super) const FIGURES: [Figure; 9] = [
+pub(super) const FIGURES: [Figure; 11] = [
     ("time to first token, ms", |p| p.ttft_ns / 1e6, ms),
     ("prompt, tokens/s", |p| p.prompt_tokens_per_s, rate),
+    (
+        "prompt, TFLOP/s",
+        |p| of_prompt(p, |t| t.rate.flops as f64) / p.ttft_ns / 1e3,
+        ms,
+    ),
+    (
+        "of the array's peak, %",
+        |p| 1e11 * of_prompt(p, |t| t.rate.flops as f64) / p.ttft_ns / p.peak_flops_per_s,
+        ms,
+    ),
     ("a token, ms", |p| p.token.totals.total_ns / 1e6, ms),
     ("tokens/s", |p| p.tokens_per_s, rate),
     (
@@ -88,6 +100,8 @@ pub(super) struct Line {
     pub(super) total: f64,
     /// Written and read.
     pub(super) bytes: [u64; 2],
+    /// GFLOP/s over its runs on the NPU, and percent of the array's peak; none of the host's.
+    pub(super) rate: Option<[f64; 2]>,
     pub(super) is_host: bool,
 }
 
@@ -101,6 +115,10 @@ pub(super) fn lines(pass: &PassCost) -> Vec<Line> {
             parts: [0.0; 4],
             total: 0.0,
             bytes: [0; 2],
+            rate: Some([
+                program.rate.flops_per_s / 1e9,
+                100.0 * program.rate.peak_share,
+            ]),
             is_host: false,
         })
         .collect();
@@ -130,9 +148,59 @@ pub(super) fn lines(pass: &PassCost) -> Vec<Line> {
         parts: [0.0; 4],
         total,
         bytes: [0; 2],
+        rate: None,
         is_host: true,
     }));
     lines
+}
+
+/// GFLOP/s and percent of the peak as cells; empty ones for the host.
+pub(super) fn rate_cells(rate: Option<[f64; 2]>) -> [String; 2] {
+    match rate {
+        Some([gflops, percent]) => [ms(gflops), format!("{percent:.1}")],
+        None => [String::new(), String::new()],
+    }
+}
+
+/// Headings of [`part_rows`].
+pub(super) const PART_HEADINGS: [&str; 7] = [
+    "part of the model",
+    "ms",
+    "% of NPU runs",
+    "GFLOP",
+    "% of FLOP",
+    "GFLOP/s",
+    "% of peak",
+];
+
+/// Cells of the table of what the parts of a model take of a pass.
+pub(super) fn part_rows(pass: &PassCost) -> Vec<Vec<String>> {
+    let all = (pass.totals.rate.flops as f64).max(1.0);
+    let row = |part: &PartCost| {
+        let flops = part.rate.flops as f64;
+        vec![
+            part.name.to_owned(),
+            ms(part.ns / 1e6),
+            format!("{:.1}", 100.0 * part.run_share),
+            ms(flops / 1e9),
+            format!("{:.1}", 100.0 * flops / all),
+            ms(part.rate.flops_per_s / 1e9),
+            format!("{:.1}", 100.0 * part.rate.peak_share),
+        ]
+    };
+    pass.parts.iter().map(row).collect()
+}
+
+/// `work: 4,545 GFLOP, 3.61 TFLOP/s over the pass, …`.
+pub(super) fn work_text(t: &Totals, peak_flops_per_s: f64) -> String {
+    format!(
+        "work: {} GFLOP, {} TFLOP/s over the pass ({:.1} % of the array's peak of {} in bf16), {} while the NPU runs",
+        ms(t.rate.flops as f64 / 1e9),
+        ms(t.rate.flops_per_s / 1e12),
+        100.0 * t.rate.peak_share,
+        ms(peak_flops_per_s / 1e12),
+        ms(t.run_flops_per_s / 1e12)
+    )
 }
 
 /// The parts of a pass's time.

@@ -2,14 +2,21 @@
 
 use super::features::Row;
 use super::measured::Measured;
+use millrace_npu::Provenance;
 use millrace_xdna2::Machine;
-use millrace_xdna2::predict::Prediction;
+use millrace_xdna2::predict::{ModelError, Prediction};
 use serde::Serialize;
 
 #[derive(Serialize)]
 pub(super) struct Document {
     pub(super) model: String,
     pub(super) machine: MachineFacts,
+    /// Tokens that the model was trained for.
+    pub(super) trained_context: usize,
+    /// How far whole models were off; none where the machine was changed.
+    pub(super) error: Option<ModelError>,
+    /// How far single kernels were off, their median.
+    pub(super) kernel_error_percent: Option<f64>,
     pub(super) prediction: Prediction,
     /// The same on the machine without `--set`.
     pub(super) unchanged: Option<Unchanged>,
@@ -23,6 +30,40 @@ pub(super) struct Document {
 pub(super) struct Unchanged {
     pub(super) machine: MachineFacts,
     pub(super) prediction: Prediction,
+}
+
+impl Document {
+    /// Where times come from, in a sentence.
+    pub(super) fn times(&self) -> String {
+        times(
+            &self.prediction.provenance,
+            self.error.as_ref(),
+            self.kernel_error_percent,
+        )
+    }
+}
+
+/// Where times come from, in a sentence: whose error is told of whole models, whose of kernels.
+pub(super) fn times(
+    provenance: &Provenance,
+    error: Option<&ModelError>,
+    kernels: Option<f64>,
+) -> String {
+    let profile = match provenance {
+        Provenance::Modelled { profile, .. } => profile.clone(),
+        other => other.to_string(),
+    };
+    let whole = match error {
+        Some(error) => format!(
+            "±{} % a prompt, ±{} % a token: medians over published ones that nothing was fitted on",
+            error.prompt_percent, error.token_percent
+        ),
+        None => "error unknown".to_owned(),
+    };
+    let kernels = kernels.map_or_else(String::new, |percent| {
+        format!("; single kernels ±{percent} %")
+    });
+    format!("modelled({profile}, {whole}{kernels}); not measured on an NPU")
 }
 
 /// What tables and pictures need to know of a machine.

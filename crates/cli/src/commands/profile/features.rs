@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Totals of a set of features.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    /// `all`, `without alias`, `none`, `published stack`.
+    /// `as asked for`, `without alias`, `the published stack`.
     pub(super) name: String,
     pub(super) ttft_ns: f64,
     pub(super) token_ns: f64,
@@ -38,7 +38,8 @@ impl Row {
     }
 }
 
-/// The features in force, each left out in turn, none of them, and the published stack.
+/// The features in force, each left out in turn; the published stack's on our host, that stack, and
+/// what it was before its head took a single row.
 pub(super) fn rows(
     subject: &Subject,
     timer: &mut Timer<'_>,
@@ -59,9 +60,15 @@ pub(super) fn rows(
         let features = work.features.without(feature);
         add(format!("without {feature}"), features, HostKind::Own)?;
     }
-    add("none, our host".to_owned(), Features::NONE, HostKind::Own)?;
+    let published = Features::PUBLISHED;
+    add("published, our host".to_owned(), published, HostKind::Own)?;
     add(
         "the published stack".to_owned(),
+        published,
+        HostKind::Published,
+    )?;
+    add(
+        "the same, all rows through the head".to_owned(),
         Features::NONE,
         HostKind::Published,
     )?;
@@ -82,5 +89,6 @@ pub(super) fn summary(feature: Feature) -> &'static str {
             "attention's causal work shared evenly, no pause between steps"
         }
         Feature::CachedAttention => "attention over cached keys on the array where it is faster",
+        Feature::SingleRowHead => "only the last row of a prompt goes through the head",
     }
 }

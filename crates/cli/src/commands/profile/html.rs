@@ -64,7 +64,7 @@ fn header(document: &Document) -> String {
     let machine = &document.machine;
     let mut out = String::new();
     let features = match p.features.len() {
-        0 => "the published stack's behaviour".to_owned(),
+        0 => "the published stack before its head took a single row".to_owned(),
         _ => p.features.join(", "),
     };
     let _ = writeln!(out, "<h1>{}</h1>", escaped(&document.model));
@@ -79,9 +79,8 @@ fn header(document: &Document) -> String {
     );
     let _ = writeln!(
         out,
-        "<p class=\"note\">Every time is {}: the error is the median of single kernels that no constant \
-         was fitted on. Nothing here was measured on an NPU.</p>",
-        escaped(&p.provenance.to_string())
+        "<p class=\"note\">Times: {}.</p>",
+        escaped(&document.times())
     );
     out.push_str("<div class=\"cards\">\n");
     let prompt: f64 = p
@@ -95,6 +94,7 @@ fn header(document: &Document) -> String {
         .map(|pass| moved(&pass.totals))
         .sum::<u64>();
     let token = &p.token.totals;
+    let flops: u64 = p.prefill.iter().map(|pass| pass.totals.rate.flops).sum();
     for (value, unit, what) in [
         (
             ms(p.ttft_ns / 1e6),
@@ -110,6 +110,14 @@ fn header(document: &Document) -> String {
             cells::rate_text(p.prompt_tokens_per_s),
             "tok/s",
             "of the prompt".to_owned(),
+        ),
+        (
+            ms(flops as f64 / p.ttft_ns / 1e3),
+            "TFLOP/s",
+            format!(
+                "over the prompt, {:.1} % of the array's peak",
+                1e11 * flops as f64 / p.ttft_ns / p.peak_flops_per_s
+            ),
         ),
         (
             format!("{prompt} + {}", token.n_calls),
@@ -254,6 +262,7 @@ fn tables(document: &Document) -> String {
     }
     for (title, pass) in passes(document) {
         programs(&mut out, &title, pass);
+        parts(&mut out, pass, document.prediction.peak_flops_per_s);
     }
     launches(&mut out, document);
     if let Some(rows) = &document.without {
@@ -310,6 +319,8 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
         "%",
         "written MB",
         "read MB",
+        "GFLOP/s",
+        "% of peak",
     ];
     let mut grid = Grid::new(title, &headings, 1);
     let total = pass.totals.total_ns / 1e6;
@@ -326,6 +337,8 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
     sum.extend([t.write_ns, t.run_ns, t.read_ns, t.call_ns, t.total_ns].map(|x| ms(x / 1e6)));
     sum.push("100".to_owned());
     sum.extend([t.crossing.written_bytes, t.crossing.read_bytes].map(|b| ms(b as f64 / 1e6)));
+    let rate = [t.rate.flops_per_s / 1e9, 100.0 * t.rate.peak_share];
+    sum.extend(cells::rate_cells(Some(rate)));
     grid.row("sum", &sum);
     grid.end(out);
     if let Some(energy) = &pass.energy {
@@ -335,7 +348,18 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
             "<p class=\"note\">Energy while the array runs: {energy}.</p>"
         );
     }
-    out.push_str("<p class=\"note\">BO write, NPU run, BO read and call are milliseconds of one call; in the last line, of all.</p>\n");
+    out.push_str("<p class=\"note\">BO write, NPU run, BO read and call are milliseconds of one call; in the last line, of all. Rates of programs are over their NPU runs, of the last line over the pass.</p>\n");
+}
+
+/// What the parts of the model take.
+fn parts(out: &mut String, pass: &PassCost, peak: f64) {
+    let mut grid = Grid::new("By part of the model", &cells::PART_HEADINGS, 1);
+    for cells in cells::part_rows(pass) {
+        grid.row("", &cells);
+    }
+    grid.end(out);
+    let work = escaped(&cells::work_text(&pass.totals, peak));
+    let _ = writeln!(out, "<p class=\"note\">{work}.</p>");
 }
 
 fn program_cells(line: &Line, total_ms: f64) -> Vec<String> {
@@ -349,13 +373,15 @@ fn program_cells(line: &Line, total_ms: f64) -> Vec<String> {
     if line.is_host {
         cells.extend([String::new(), ms(line.total / n)]);
         cells.extend(std::iter::repeat_n(String::new(), 4));
-        cells.extend([ms(line.total), share, String::new(), String::new()]);
+        cells.extend([ms(line.total), share]);
+        cells.extend(std::iter::repeat_n(String::new(), 4));
         return cells;
     }
     cells.extend([line.launches.to_string(), ms(line.total / n)]);
     cells.extend(line.parts.map(|part| ms(part / n)));
     cells.extend([ms(line.total), share]);
     cells.extend(line.bytes.map(|b| ms(b as f64 / 1e6)));
+    cells.extend(cells::rate_cells(line.rate));
     cells
 }
 

@@ -1,29 +1,28 @@
 //! The page of `docs`: what was published of Llama-3.2-1B beside both modes' predictions.
 
-use super::cells::{self, count, lines, ms, whole};
+mod published;
+
+use super::cells::{self, count, ms, whole};
 use super::features;
 use super::predict;
 use super::subject::Subject;
 use crate::exit::Outcome;
 use millrace_runtime::npu::{Features, Mode};
-use millrace_xdna2::fidelity::{self, Measured};
+use millrace_xdna2::fidelity;
 use millrace_xdna2::predict::{
-    CallCost, PassCost, Prediction, REFERENCE_TOKENS, Timer, Totals, Work,
+    self as model, CallCost, PassCost, Prediction, REFERENCE_TOKENS, Timer, Totals, Work,
 };
+use published::Modes;
 use std::fmt::Write;
-
-/// Both modes.
-struct Modes {
-    reference: Prediction,
-    best: Prediction,
-    published: Vec<Measured>,
-}
 
 const INTRODUCTION: &str = "\
 What mlir-air published of this model on a Strix NPU beside what Millrace predicts for its own plans of it: \
 `--mode reference`, which makes the published stack's programs, and `--mode best`. Rows `N…` are those of \
-`crates/xdna2/data/measured.csv`; *B5*, *B7* and *B8* are parts of the seed document. Errors are \
-predicted / published − 1.
+`crates/xdna2/data/measured.csv`; *guide* is the project's implementation guide of this model, on which there are \
+[notes](llama-3.2-1b-notes.md). Errors are predicted / published − 1.
+
+Rows marked \\* are those that a constant was fitted on: that they agree says nothing. Rows marked † hold such \
+parts; what is left of them without is [claimed apart](#without-what-constants-were-fitted-on).
 
 Nothing here was measured on an NPU by Millrace. `docs/fidelity-models.md` says how far whole models were off \
 that had been measured, and `docs/timing-model.md` what is modelled.";
@@ -45,11 +44,18 @@ pub(super) fn page(subject: &Subject, timer: &mut Timer<'_>, work: &Work) -> Out
         ..Work::new(features, work.prompt_tokens)
     };
     let best_work = at(Features::of(Mode::Best));
+    let profile = timer.profile().clone();
     let modes = Modes {
-        reference: predict(subject, timer, &at(Features::NONE))?,
+        reference: predict(subject, timer, &at(Features::PUBLISHED))?,
         best: predict(subject, timer, &best_work)?,
         published: fidelity::measurements(),
+        fitted: profile.calibration_rows(),
     };
+    let times = super::document::times(
+        &modes.best.provenance,
+        model::model_error(&profile, timer.machine()).as_ref(),
+        model::kernel_error_percent(&profile, timer.machine()),
+    );
     let mut out = String::new();
     let name = subject.name();
     let _ = writeln!(out, "# {name} on XDNA2: the published tables beside ours\n");
@@ -57,13 +63,12 @@ pub(super) fn page(subject: &Subject, timer: &mut Timer<'_>, work: &Work) -> Out
         out,
         "Output of `millrace profile --geometry {name} --markdown`. {INTRODUCTION}\n"
     );
-    let _ = writeln!(
-        out,
-        "Times are {}: the median error of single kernels that no constant was fitted on.\n",
-        modes.best.provenance
-    );
-    totals(&mut out, &modes);
-    programs(&mut out, &modes);
+    let _ = writeln!(out, "Times are {times}.\n");
+    published::totals(&mut out, &modes);
+    published::left(&mut out, &modes);
+    published::programs(&mut out, &modes);
+    work_done(&mut out, &modes);
+    published::tiles(&mut out, &modes);
     parts(&mut out, &modes);
     bytes(&mut out, &modes);
     lengths(&mut out, subject, timer)?;
@@ -74,163 +79,12 @@ pub(super) fn page(subject: &Subject, timer: &mut Timer<'_>, work: &Work) -> Out
     Ok(out)
 }
 
-impl Modes {
-    /// A published value by its row.
-    fn value(&self, id: &str) -> Option<f64> {
-        let row = self.published.iter().find(|row| row.id == id);
-        row.map(|row| row.value)
-    }
-
-    /// `| what | published | row | reference | error | best |`.
-    fn row(
-        &self,
-        out: &mut String,
-        what: &str,
-        (id, scale): (&str, f64),
-        of: impl Fn(&Prediction) -> f64,
-    ) {
-        let (reference, best) = (of(&self.reference), of(&self.best));
-        let (value, error) = match self.value(id).map(|value| value * scale) {
-            Some(value) => (
-                ms(value),
-                format!("{:+.1} %", 100.0 * (reference / value - 1.0)),
-            ),
-            None => ("–".to_owned(), "–".to_owned()),
-        };
-        let _ = writeln!(
-            out,
-            "| {what} | {value} | {id} | {} | {error} | {} |",
-            ms(reference),
-            ms(best)
-        );
-    }
-}
-
+/// Sum over the chunks of a prompt.
 fn prompt(prediction: &Prediction, of: impl Fn(&Totals) -> f64) -> f64 {
     prediction.prefill.iter().map(|pass| of(&pass.totals)).sum()
 }
 
-fn totals(out: &mut String, modes: &Modes) {
-    let length = count(modes.best.prompt_tokens);
-    let _ = writeln!(out, "## A prompt of {length} tokens and a token after it\n");
-    out.push_str(
-        "| | published | row | reference | error | best |\n|---|---:|---|---:|---:|---:|\n",
-    );
-    let ns = 1e-6;
-    let ttft = "prompt to first token, ms";
-    modes.row(out, ttft, ("N0135", 1e3), |p| p.ttft_ns * ns);
-    for (what, id, of) in [
-        (
-            "its calls, ms",
-            "N0166",
-            (|t| t.total_ns - t.host_ns) as fn(&Totals) -> f64,
-        ),
-        ("their NPU runs, ms", "N0174", |t| t.run_ns),
-        ("their BO writes, ms", "N0173", |t| t.write_ns),
-        ("their BO reads, ms", "N0175", |t| t.read_ns),
-    ] {
-        modes.row(out, what, (id, 1.0), |p| prompt(p, of) * ns);
-    }
-    modes.row(out, "a token, ms", ("N0136", 1.0), |p| {
-        p.token.totals.total_ns * ns
-    });
-    modes.row(out, "tokens/s", ("N0186", 1.0), |p| p.tokens_per_s);
-    modes.row(out, "host steps of a token, ms", ("N0185", 1.0), |p| {
-        p.token.totals.host_ns * ns
-    });
-    let calls = |p: &Prediction| {
-        format!(
-            "{} + {}",
-            prompt(p, |t| t.n_calls as f64),
-            p.token.totals.n_calls
-        )
-    };
-    let _ = writeln!(
-        out,
-        "| dispatches, prompt + token | 49 + 33 | B1 | {} | exact | {} |",
-        calls(&modes.reference),
-        calls(&modes.best)
-    );
-    let percent = |p: &Prediction| format!("{:.1} %", 100.0 * p.token.totals.u_mem_rd);
-    let _ = writeln!(
-        out,
-        "| U_mem^rd of a token | – | – | {} | – | {} |\n",
-        percent(&modes.reference),
-        percent(&modes.best)
-    );
-}
-
-/// A published time of a program: its name, the row of a call, the row of its NPU run.
-const PROGRAMS: [(&str, &str, &str); 6] = [
-    ("rms_gemms_rope", "N0154", "N0163"),
-    ("flash_attn", "N0153", "N0160"),
-    ("o_ffn", "N0152", "N0157"),
-    ("lm_head_gemv", "N0155", "N0165"),
-    ("rms_gemv_rope", "N0181", "N0180"),
-    ("o_gemv_ffn", "", "N0182"),
-];
-
-fn programs(out: &mut String, modes: &Modes) {
-    out.push_str(
-        "## The six programs, milliseconds of a call\n\n\
-         | program | published call | row | predicted | error | published NPU run | row | predicted | error |\n\
-         |---|---:|---|---:|---:|---:|---|---:|---:|\n",
-    );
-    let passes = || {
-        modes
-            .reference
-            .prefill
-            .iter()
-            .chain([&modes.reference.token])
-    };
-    for (name, call_id, run_id) in PROGRAMS {
-        let Some(pass) = passes().find(|pass| pass.programs.iter().any(|p| p.name == name)) else {
-            continue;
-        };
-        let mut calls = pass.calls();
-        let Some(call) = calls.find(|c| pass.programs[c.program].name == name) else {
-            continue;
-        };
-        let mut cells = vec![name.to_owned()];
-        for (id, ns) in [(call_id, call.ns), (run_id, call.run_ns)] {
-            let found = ns / 1e6;
-            match modes.value(id) {
-                Some(value) => cells.extend([
-                    ms(value),
-                    id.to_owned(),
-                    ms(found),
-                    format!("{:+.1} %", 100.0 * (found / value - 1.0)),
-                ]),
-                None => cells.extend(["–".to_owned(), String::new(), ms(found), "–".to_owned()]),
-            }
-        }
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
-    }
-    out.push_str("\nMode best cuts its programs elsewhere; what they take:\n\n");
-    out.push_str("| pass | program | calls | launches | ms a call | NPU run | total ms |\n|---|---|---:|---:|---:|---:|---:|\n");
-    for (title, pass) in [
-        ("prompt", modes.best.prefill.first()),
-        ("token", Some(&modes.best.token)),
-    ] {
-        let Some(pass) = pass else { continue };
-        for line in lines(pass).iter().filter(|line| !line.is_host) {
-            let n = line.calls.max(1) as f64;
-            let _ = writeln!(
-                out,
-                "| {title} | {} | {} | {} | {} | {} | {} |",
-                line.name,
-                line.calls,
-                line.launches,
-                ms(line.total / n),
-                ms(line.parts[1] / n),
-                ms(line.total)
-            );
-        }
-    }
-    out.push('\n');
-}
-
-fn parts(out: &mut String, modes: &Modes) {
+fn parts(out: &mut String, modes: &Modes<'_>) {
     out.push_str(
         "## Where the time goes, milliseconds\n\n\
          | | prompt, reference | | prompt, best | | token, reference | | token, best | |\n\
@@ -270,7 +124,7 @@ type ByteRow = (&'static str, &'static str, fn(&Prediction) -> String);
 const BYTES: [ByteRow; 10] = [
     (
         "Q, K, V and attention's output of a prompt between programs, down and up, MiB",
-        "640 (B5)",
+        "640 (guide)",
         |p| mib(2 * around_attention(p)),
     ),
     ("the same with the block's input, MiB", "–", |p| {
@@ -292,7 +146,7 @@ const BYTES: [ByteRow; 10] = [
     }),
     (
         "weights in buffers, MB",
-        "about 1,000 (B7: a prompt's weights in part)",
+        "about 1,000 (guide: a prompt's weights in part)",
         |p| mb(p.memory.weight_bytes),
     ),
     ("of those second copies, MB", "–", |p| {
@@ -326,12 +180,44 @@ fn around_attention(prediction: &Prediction) -> u64 {
     calls.map(moved).sum()
 }
 
-fn bytes(out: &mut String, modes: &Modes) {
+fn bytes(out: &mut String, modes: &Modes<'_>) {
     out.push_str("## Bytes\n\n| | published | reference | best |\n|---|---:|---:|---:|\n");
     for (what, published, of) in BYTES {
         let [reference, best] = [&modes.reference, &modes.best].map(of);
         let _ = writeln!(out, "| {what} | {published} | {reference} | {best} |");
     }
+    out.push('\n');
+}
+
+/// Operations by part of the model.
+fn work_done(out: &mut String, modes: &Modes<'_>) {
+    out.push_str("## Work\n\n");
+    let passes = [
+        ("a prompt, reference", modes.reference.prefill.first()),
+        ("a prompt, best", modes.best.prefill.first()),
+        ("a token, reference", Some(&modes.reference.token)),
+        ("a token, best", Some(&modes.best.token)),
+    ];
+    let _ = writeln!(out, "| pass | {} |", cells::PART_HEADINGS.join(" | "));
+    out.push_str("|---|---|---:|---:|---:|---:|---:|---:|\n");
+    for (title, pass) in passes {
+        for (number, cells) in pass
+            .map(cells::part_rows)
+            .unwrap_or_default()
+            .iter()
+            .enumerate()
+        {
+            let title = if number == 0 { title } else { "" };
+            let _ = writeln!(out, "| {title} | {} |", cells.join(" | "));
+        }
+    }
+    out.push('\n');
+    for (title, pass) in passes {
+        let Some(pass) = pass else { continue };
+        let text = cells::work_text(&pass.totals, modes.best.peak_flops_per_s);
+        let _ = writeln!(out, "- {title}: {}", text.trim_start_matches("work: "));
+    }
+    published::feed_forward(out, modes);
     out.push('\n');
 }
 
@@ -388,8 +274,8 @@ fn bought(
     let short = features::rows(subject, timer, &short_work, &short)?;
     let _ = writeln!(
         out,
-        "## What each improvement buys\n\nMode best with one left out, then none with our host, then the \
-         published stack. Prompts of {} and of 30 tokens.\n",
+        "## What each improvement buys\n\nMode best with one left out; what the published stack has, with our host and with its \
+         own; and that stack before its head took a single row. Prompts of {} and of 30 tokens.\n",
         count(work.prompt_tokens)
     );
     out.push_str(

@@ -30,7 +30,7 @@ pub(super) enum Subject {
 impl Subject {
     pub(super) fn open(args: &Args, ui: Ui) -> Outcome<Subject> {
         match (&args.geometry, &args.model) {
-            (Some(geometry), _) => Subject::shape(*geometry),
+            (Some(geometry), _) => Subject::shape(*geometry, args.layers),
             (None, Some(model)) => {
                 let model = ModelArgs {
                     model: model.clone(),
@@ -42,10 +42,11 @@ impl Subject {
         }
     }
 
-    /// A published shape in bf16.
-    pub(super) fn shape(geometry: Geometry) -> Outcome<Subject> {
+    /// A published shape in bf16, with another number of layers if one is given.
+    pub(super) fn shape(geometry: Geometry, n_layers: Option<usize>) -> Outcome<Subject> {
         let recipe = Recipe::parse("bf16").expect("it exists");
-        let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace)?;
+        let model = Model::without_weights(geometry, n_layers, recipe, Source::HuggingFace)
+            .map_err(|error| Failure::usage(error.to_string()))?;
         Ok(Subject::Shape(geometry.name(), Box::new(model)))
     }
 

@@ -19,11 +19,13 @@ pub(super) fn print(document: &Document, out: &mut Out) -> Outcome {
     for (number, pass) in prediction.prefill.iter().enumerate() {
         // Chunks after the second are as the second, at a later position.
         if number < 2 {
-            print_pass(pass, &title(pass, number, prediction.prefill.len()), out)?;
+            let title = title(pass, number, prediction.prefill.len());
+            print_pass(pass, prediction.peak_flops_per_s, &title, out)?;
         }
     }
     let at = count(prediction.context);
-    print_pass(&prediction.token, &format!("A token, {at} cached"), out)?;
+    let title = format!("A token, {at} cached");
+    print_pass(&prediction.token, prediction.peak_flops_per_s, &title, out)?;
     launches(prediction, out)?;
     memory(&prediction.memory, out)?;
     if let Some(rows) = &document.without {
@@ -47,15 +49,15 @@ fn heading(document: &Document, out: &mut Out) -> Outcome {
         machine.clock_hz / 1e9
     ))?;
     let features = match prediction.features.len() {
-        0 => "none: the published stack's behaviour".to_owned(),
+        _ if prediction.features == [Feature::SingleRowHead.name()] => {
+            "the published stack's behaviour".to_owned()
+        }
+        0 => "none: the published stack before its head took a single row".to_owned(),
         n if n == Feature::ALL.len() => "all of mode best".to_owned(),
         _ => prediction.features.join(", "),
     };
     out.line(format!("  features   {features}"))?;
-    out.line(format!(
-        "  times      {}, of single kernels; not measured on an NPU",
-        prediction.provenance
-    ))
+    out.line(format!("  times      {}", document.times()))
 }
 
 /// One column, or two and their ratio.
@@ -83,7 +85,7 @@ fn totals(document: &Document, out: &mut Out) -> Outcome {
     table.print(out)
 }
 
-fn print_pass(pass: &PassCost, title: &str, out: &mut Out) -> Outcome {
+fn print_pass(pass: &PassCost, peak: f64, title: &str, out: &mut Out) -> Outcome {
     out.line("")?;
     out.line(Paint::Bold.stdout(title))?;
     let mut table = Table::new(&[
@@ -99,6 +101,8 @@ fn print_pass(pass: &PassCost, title: &str, out: &mut Out) -> Outcome {
         ("%", RIGHT),
         ("written MB", RIGHT),
         ("read MB", RIGHT),
+        ("GFLOP/s", RIGHT),
+        ("% of peak", RIGHT),
     ]);
     let total_ms = pass.totals.total_ns / 1e6;
     for line in lines(pass) {
@@ -108,7 +112,8 @@ fn print_pass(pass: &PassCost, title: &str, out: &mut Out) -> Outcome {
             let mut cells = vec![format!("host: {}", line.name), line.calls.to_string()];
             cells.extend([String::new(), ms(each)]);
             cells.extend(std::iter::repeat_n(String::new(), 4));
-            cells.extend([ms(line.total), share, String::new(), String::new()]);
+            cells.extend([ms(line.total), share]);
+            cells.extend(std::iter::repeat_n(String::new(), 4));
             table.row(cells);
             continue;
         }
@@ -117,9 +122,18 @@ fn print_pass(pass: &PassCost, title: &str, out: &mut Out) -> Outcome {
         cells.extend(line.parts.map(|part| ms(part / line.calls.max(1) as f64)));
         cells.extend([ms(line.total), share]);
         cells.extend(line.bytes.map(|b| ms(b as f64 / 1e6)));
+        cells.extend(cells::rate_cells(line.rate));
         table.row(cells);
     }
     table.print(out)?;
+    let aligned = |(number, name)| (name, if number == 0 { LEFT } else { RIGHT });
+    let headings = cells::PART_HEADINGS.into_iter().enumerate().map(aligned);
+    let mut table = Table::new(&headings.collect::<Vec<_>>());
+    for cells in cells::part_rows(pass) {
+        table.row(cells);
+    }
+    table.print(out)?;
+    out.line(format!("  {}", cells::work_text(&pass.totals, peak)))?;
     out.line(format!("  {}", where_it_goes(&pass.totals)))?;
     out.line(format!("  {}", ddr(&pass.totals)))?;
     match &pass.energy {

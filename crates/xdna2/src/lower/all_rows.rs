@@ -1,0 +1,74 @@
+//! The head over every row of a prompt: what the published stack did before it took a single one
+//! (eight launches of 2048 × 2048 × 16384, `lm_head_gemm`, 171 ms a prompt).
+
+use super::kernel::{Arg, Kernel, Kernels, PARTITION_ROWS};
+use super::{Feature, LM_HEAD_PARTITIONS, WeightLayout};
+use crate::mapping::Named;
+use crate::mapping::joined::{GEMM_PARTS, shape};
+use millrace_model::graph::{Node, Op};
+
+impl Kernels<'_> {
+    /// GEMMs over parts of the vocabulary, which read the head's weights as a token's GEMVs do.
+    /// `None` where the array does not take them: a single row then goes through the head, as with
+    /// the feature.
+    pub(super) fn head_of_all_rows(&mut self) -> Option<Vec<Kernel>> {
+        let graph = self.graph;
+        let node = graph.nodes.iter().find(|node| self.is_head(node))?;
+        let Op::Linear { weight, bias: None } = node.op else {
+            return None;
+        };
+        let vocab = self.width(node.output);
+        let share = vocab.div_ceil(LM_HEAD_PARTITIONS);
+        let whole = share.next_multiple_of(PARTITION_ROWS);
+        let part_rows = whole.min(share.next_power_of_two().max(2));
+        // A small vocabulary is no more than one part.
+        let sizes = [part_rows, vocab.next_multiple_of(PARTITION_ROWS)];
+        sizes.into_iter().find_map(|padded_to| {
+            let starts = (0..vocab).step_by(padded_to);
+            let part = |start: usize| {
+                let len = padded_to.min(vocab - start);
+                let layout = WeightLayout::Rows {
+                    start,
+                    len,
+                    padded_to,
+                };
+                let value = node.output;
+                [Arg::Weight(weight, layout), Arg::Part { value, start, len }]
+            };
+            let parts: Vec<[Arg; 2]> = starts.map(part).collect();
+            self.products(node, &parts, padded_to)
+        })
+    }
+
+    /// A launch for all parts where tilings are to be fast and a mapping takes it, else one for each.
+    fn products(&mut self, node: &Node, parts: &[[Arg; 2]], n: usize) -> Option<Vec<Kernel>> {
+        let features = self.options.features;
+        let input = node.inputs[0];
+        let (m, k, n) = (self.n_tokens(), self.width(input) as u64, n as u64);
+        let x = Arg::Value(input);
+        let streams = features.has(Feature::FastTilings) && features.has(Feature::FloatSums);
+        if streams && parts.len() <= GEMM_PARTS.len() {
+            let sizes = vec![n; parts.len()];
+            let shape = shape(&[("m", m), ("k", k)], GEMM_PARTS, &sizes);
+            let mut args = vec![x.clone()];
+            args.extend(parts.iter().map(|[weight, _]| weight.clone()));
+            args.extend(parts.iter().map(|[_, part]| part.clone()));
+            if let Ok(kernel) = self.kernel(node, "gemm-stream-bt", shape, None, args) {
+                return Some(vec![kernel]);
+            }
+        }
+        let name = match features.has(Feature::FloatSums) {
+            true => "gemm-drain-bt",
+            false => "gemm-direct-bt",
+        };
+        let mut kernels = Vec::new();
+        for (i, [weight, part]) in parts.iter().enumerate() {
+            let args = vec![x.clone(), weight.clone(), part.clone()];
+            let shape = Named::new(&[("m", m), ("k", k), ("n", n)]);
+            let mut kernel = self.kernel(node, name, shape, None, args).ok()?;
+            kernel.name = format!("{}_p{i}", node.label);
+            kernels.push(kernel);
+        }
+        Some(kernels)
+    }
+}

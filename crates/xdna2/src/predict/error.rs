@@ -1,0 +1,31 @@
+//! How far whole models are off: what stands beside the total of a pass.
+
+use crate::profile::Scope;
+use crate::{Machine, Profile};
+
+/// Errors of whole models that no constant was fitted on, in percent: medians over published rows.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct ModelError {
+    /// Of prompts.
+    pub prompt_percent: f64,
+    /// Of tokens.
+    pub token_percent: f64,
+}
+
+/// The error of whole models under a profile ([`Profile::error_of`]); `None` where none was measured,
+/// and where the profile or the machine was changed.
+pub fn model_error(profile: &Profile, machine: &Machine) -> Option<ModelError> {
+    if !profile.is_measured_on(machine) {
+        return None;
+    }
+    Some(ModelError {
+        prompt_percent: profile.error_of(Scope::Prompt)?,
+        token_percent: profile.error_of(Scope::Token)?,
+    })
+}
+
+/// The error of single kernels likewise.
+pub fn kernel_error_percent(profile: &Profile, machine: &Machine) -> Option<f64> {
+    let error = profile.error_of(Scope::Kernel);
+    error.filter(|_| profile.is_measured_on(machine))
+}
