@@ -279,6 +279,10 @@ impl MachineArgs {
                 Failure::usage(format!("--set {change}: {reason}"))
             })?;
         }
+        if !self.set.is_empty() {
+            // The stated errors were found without a change; the label must not claim them.
+            profile.name.push_str(" changed by --set");
+        }
         Ok((machine, profile))
     }
 
