@@ -217,7 +217,12 @@ fn too_many_blocks() -> Found {
 }
 
 /// Blocks of the channel that a stage end takes or sends for one block of the stage.
-pub(super) fn end_blocks(flat: &Flat<'_>, stage: &FlatStage<'_>, end: &FlatEnd<'_>, grid: &[u32]) -> u64 {
+pub(super) fn end_blocks(
+    flat: &Flat<'_>,
+    stage: &FlatStage<'_>,
+    end: &FlatEnd<'_>,
+    grid: &[u32],
+) -> u64 {
     let env = Env {
         grid,
         index: &stage.index,

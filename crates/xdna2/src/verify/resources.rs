@@ -191,11 +191,7 @@ fn locks(flat: &Flat<'_>, machine: &Machine, report: &mut Report, findings: &mut
         if n > limit.into() {
             let message = format!("{n} locks of {limit}, two a channel end");
             let finding = Finding::new(Rule::Locks, message).numbers(n, limit.into());
-            findings.add(
-                "locks",
-                tile.to_string(),
-                finding.fix("Join channels"),
-            );
+            findings.add("locks", tile.to_string(), finding.fix("Join channels"));
         }
     }
 }
