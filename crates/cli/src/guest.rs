@@ -9,9 +9,9 @@ use millrace_text::{TemplateJob, TemplateReply};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The argument that starts such a process. Not a command: it is no part of the interface.
 const ARGUMENT: &str = "__render-chat-template";
@@ -19,8 +19,12 @@ const ARGUMENT: &str = "__render-chat-template";
 /// Memory that the process may take, program and stack included.
 const MEMORY_BYTES: u64 = 768 << 20;
 
-/// The longest it may take. Real templates take milliseconds.
-const TIME: Duration = Duration::from_secs(5);
+/// Processor time it may take. Real templates take milliseconds.
+const CPU_SECONDS: u64 = 5;
+
+/// The longest it may take in all, on a machine that is busy with other things, or where the system
+/// does not limit processor time.
+const TIME: Duration = Duration::from_secs(20);
 
 /// The longest reply that is read: a prompt within the engine's own bound, as JSON.
 const REPLY_BYTES: u64 = 256 << 20;
@@ -66,7 +70,7 @@ fn limit_this_process() -> io::Result<()> {
         setrlimit(resource, both)
     };
     limit(Resource::Core, 0)?;
-    limit(Resource::Cpu, TIME.as_secs() + 1)?;
+    limit(Resource::Cpu, CPU_SECONDS)?;
     limit(Resource::As, MEMORY_BYTES)?;
     Ok(())
 }
@@ -112,7 +116,6 @@ fn in_process(job: &TemplateJob) -> io::Result<TemplateReply> {
         }
         let _ = sender.send(reply);
     });
-    let start = Instant::now();
     let Ok(reply) = replies.recv_timeout(TIME) else {
         child.kill()?;
         child.wait()?;
@@ -126,7 +129,21 @@ fn in_process(job: &TemplateJob) -> io::Result<TemplateReply> {
         child.wait()?;
         return Ok(reply);
     }
-    Ok(TemplateReply::limit(why(child, start.elapsed())?))
+    Ok(TemplateReply::limit(why(child)?))
+}
+
+/// Whether the system ended a process for its processor time: first by a signal of that meaning,
+/// and where the limit is a hard one by the one that cannot be refused.
+#[cfg(unix)]
+fn is_out_of_time(status: ExitStatus) -> bool {
+    use signal_hook::consts::{SIGKILL, SIGXCPU};
+    use std::os::unix::process::ExitStatusExt;
+    matches!(status.signal(), Some(SIGXCPU | SIGKILL))
+}
+
+#[cfg(not(unix))]
+fn is_out_of_time(_: ExitStatus) -> bool {
+    false
 }
 
 /// The file of this program.
@@ -140,25 +157,29 @@ fn this_program() -> io::Result<PathBuf> {
 }
 
 /// Why a process ended without a reply, by what the system or the program's last words say.
-fn why(mut child: Child, after: Duration) -> io::Result<String> {
+fn why(mut child: Child) -> io::Result<String> {
     let mut words = String::new();
     if let Some(stderr) = child.stderr.take() {
         let _ = stderr.take(4096).read_to_string(&mut words);
     }
-    // It has closed its output: if it has not ended, it never will.
-    let _ = child.kill();
+    // It has closed its output, and is about to end if it has not.
     let status = child.wait()?;
-    let mib = MEMORY_BYTES >> 20;
-    Ok(
-        if words.contains("memory allocation") || words.contains("capacity overflow") {
-            format!("it asks for more than the {mib} MiB of memory that a template gets")
-        } else if words.contains("overflowed its stack") {
-            "the values it makes nest too deeply".to_owned()
-        } else if after + Duration::from_secs(1) >= TIME {
-            format!("it was stopped after {} s", TIME.as_secs())
-        } else {
-            let last = words.lines().last().unwrap_or_default();
-            format!("the process that renders it ended without a result ({status}) {last}")
-        },
-    )
+    if words.contains("memory allocation") || words.contains("capacity overflow") {
+        let mib = MEMORY_BYTES >> 20;
+        return Ok(format!(
+            "it asks for more than the {mib} MiB of memory that a template gets"
+        ));
+    }
+    if words.contains("overflowed its stack") {
+        return Ok("the values it makes nest too deeply".to_owned());
+    }
+    if is_out_of_time(status) {
+        return Ok(format!(
+            "it was stopped after {CPU_SECONDS} s of processor time"
+        ));
+    }
+    let last = words.lines().last().unwrap_or_default();
+    Ok(format!(
+        "the process that renders it ended without a result ({status}) {last}"
+    ))
 }

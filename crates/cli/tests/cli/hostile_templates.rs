@@ -29,15 +29,16 @@ fn doubling(start: &str, step: &str) -> String {
 
 /// What a template might do, and what the error says of it; nothing if it may end well.
 fn hostile() -> Vec<(&'static str, String, &'static str)> {
-    let (memory, refused) = ("memory", "chat template of");
+    // Memory or time, whichever ends first on this machine.
+    let refused = "chat template of";
     vec![
         ("indent", "{{ 'a' | indent(9999999999) }}".into(), "9999999999"),
         ("format", "{{ '%99999999999d' | format(1) }}".into(), "1024"),
-        ("text doubled by ~", doubling("'ab'", "ns.s ~ ns.s"), memory),
-        ("text doubled by +", doubling("'ab'", "ns.s + ns.s"), memory),
+        ("text doubled by ~", doubling("'ab'", "ns.s ~ ns.s"), refused),
+        ("text doubled by +", doubling("'ab'", "ns.s + ns.s"), refused),
         ("text doubled by join", doubling("'ab'", "[ns.s, ns.s] | join"), refused),
         ("text doubled by replace", doubling("'aa'", "ns.s | replace('a', 'aa')"), refused),
-        ("text repeated into a list", "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 90000000 ~ i] %}{% endfor %}".into(), memory),
+        ("text repeated into a list", "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 90000000 ~ i] %}{% endfor %}".into(), refused),
         ("folded constants", "{{ 'x' * 99999999 }}".repeat(60), ""),
         ("a text without an end", "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}".into(), "bytes"),
         ("loops without an end", "{% for a in range(90000) %}{% for b in range(90000) %}{{ '' }}{% endfor %}{% endfor %}".into(), "steps"),

@@ -55,7 +55,7 @@ fn prefixes_and_names_stand_once() {
     for (line, once) in [
         (vec!["kernel", "add", "4096", "--set", "cols=99"], "--set"),
         (vec!["perplexity", model, "one.txt"], "chunk"),
-        (vec!["bench", model, "-p", "99999999999"], "-p"),
+        (vec!["bench", model, "-p", "99999999999"], "ask for"),
         (vec!["run", model, "x", "--device", "fpu"], "fpu"),
     ] {
         let finished = finish(&mut command(&home, &line)).expect_error(USAGE, &[once]);
@@ -64,16 +64,13 @@ fn prefixes_and_names_stand_once() {
     }
 }
 
-/// Each of the programs of a run looks into the cache; what is wrong with it is said once.
+/// Each of a model's programs is looked for in the cache; what is wrong with it is said once.
 #[test]
 fn a_broken_manifest_is_told_once() {
     let home = home();
     let cache = home.path().join("npu");
     let run = || {
-        let mut run = command(
-            &home,
-            &["run", "demo", "Once", "-n", "1", "--device", "xdna2"],
-        );
+        let mut run = command(&home, &["compile", "demo"]);
         finish(run.env("MILLRACE_NPU_CACHE", &cache)).expect(OK)
     };
     run();
