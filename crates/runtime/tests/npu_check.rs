@@ -8,7 +8,7 @@ use millrace_runtime::npu::{
     CheckSummary, Features, Finding, Mode, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
 };
 use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
-use millrace_xdna2::lower::{self, Options, Phase, Plan};
+use millrace_xdna2::lower::{self, Options, Phase, Plan, WeightLayout};
 use millrace_xdna2::{Machine, Profile};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,12 +27,21 @@ struct Bench {
 
 impl Bench {
     fn new(model: &Arc<LoadedModel>, mode: Mode) -> Bench {
+        Bench::with(model, mode, None)
+    }
+
+    fn with(
+        model: &Arc<LoadedModel>,
+        mode: Mode,
+        relayout: Option<fn(WeightLayout) -> WeightLayout>,
+    ) -> Bench {
         let cpu = Cpu::new(CpuOptions::default()).unwrap();
         let profile = Profile::builtin(Profile::DEFAULT).unwrap();
         let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu));
         let options = NpuOptions {
             features: Features::of(mode),
             prefill_tokens: Some(N_PADDED),
+            relayout,
             ..NpuOptions::default()
         };
         let npu = NpuModel::on(model.clone(), Machine::npu2(), device.clone(), options);
@@ -74,13 +83,17 @@ fn an_honest_device_has_nothing_wrong() {
 }
 
 impl Bench {
-    /// What is found when a slot of every run of a program is wrong afterwards.
-    fn corrupted(&self, program: &str, slot: &str) -> Finding {
+    fn corrupt(&self, program: &str, slot: &str) {
         self.device.inject(Injection::Corrupt {
             program: program.to_owned(),
             slot: slot.to_owned(),
             how: Corruption::Some,
         });
+    }
+
+    /// What is found when a slot of every run of a program is wrong.
+    fn corrupted(&self, program: &str, slot: &str) -> Finding {
+        self.corrupt(program, slot);
         let found = self.checked().finding;
         self.device.clear_injections();
         let found = found.unwrap_or_else(|| panic!("{program} {slot}: not found"));
@@ -133,9 +146,9 @@ fn a_corrupted_result_is_named() {
     }
 }
 
-/// What is only moved: a weight in its slot, a value on its way from call to call.
+/// A value on its way from call to call; and a weight that is read wrong, which is its op's error.
 #[test]
-fn bytes_that_change_on_the_way_are_named() {
+fn what_is_read_wrong_is_named() {
     let model = demo();
     for mode in [Mode::Best, Mode::Reference] {
         let found = Bench::new(&model, mode).corrupted("flash_attn", "attn_q_rope");
@@ -144,10 +157,71 @@ fn bytes_that_change_on_the_way_are_named() {
             matches!(found.what, Wrong::Value { at: 0, .. }),
             "{found:?}"
         );
-        let found = Bench::new(&model, mode).corrupted("rms_gemms_rope", "attn_q_w");
-        assert!(
-            matches!(found.what, Wrong::Static { at: 0, .. }),
-            "{found:?}"
-        );
+        let bench = Bench::new(&model, mode);
+        bench.corrupt("rms_gemms_rope", "attn_q_w");
+        let found = bench.checked().finding.unwrap();
+        assert_eq!((found.op, found.layer), (Some("attn_q"), Some(0)));
+        assert!(matches!(found.what, Wrong::Op { .. }), "{found:?}");
+    }
+}
+
+/// A writer of weights that is wrong in one kind of layout, every kind in its turn: what it wrote is
+/// named, by a check that calls nothing of it.
+#[test]
+fn weights_that_are_written_wrong_are_named() {
+    fn unsplit(layout: WeightLayout) -> WeightLayout {
+        match layout {
+            WeightLayout::AsStored { .. } => WeightLayout::AsStored { half_split: None },
+            WeightLayout::Transposed { .. } => WeightLayout::Transposed { half_split: None },
+            other => other,
+        }
+    }
+    fn turned(layout: WeightLayout) -> WeightLayout {
+        match layout {
+            WeightLayout::AsStored { half_split } => WeightLayout::Transposed { half_split },
+            WeightLayout::Transposed { half_split } => WeightLayout::AsStored { half_split },
+            other => other,
+        }
+    }
+    fn a_row_early(layout: WeightLayout) -> WeightLayout {
+        match layout {
+            WeightLayout::Rows {
+                start,
+                len,
+                padded_to,
+            } => WeightLayout::Rows {
+                start: start.saturating_sub(1),
+                len,
+                padded_to,
+            },
+            other => other,
+        }
+    }
+    fn off_by_one(layout: WeightLayout) -> WeightLayout {
+        match layout {
+            WeightLayout::Vector { offset } => WeightLayout::Vector {
+                offset: offset + 1.0,
+            },
+            other => other,
+        }
+    }
+    let model = demo();
+    type Relayout = fn(WeightLayout) -> WeightLayout;
+    let writers: [(Relayout, &str); 4] = [
+        (unsplit, "attn_q_w"),
+        (turned, "attn_q_w"),
+        (a_row_early, "lm_head_w_2"),
+        (off_by_one, "attn_norm_w"),
+    ];
+    for mode in [Mode::Best, Mode::Reference] {
+        for (relayout, slot) in writers {
+            let bench = Bench::with(&model, mode, Some(relayout));
+            let found = bench.checked().finding.unwrap();
+            assert_eq!(found.slot_name, slot, "{mode:?} {found:?}");
+            let Wrong::Static { n_wrong, .. } = found.what else {
+                panic!("{found:?}");
+            };
+            assert!(n_wrong > 100);
+        }
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     corrupt: Option<CorruptSlot>,
     /// Make every slot of every program wrong, one at a time and in four ways, or a sample of these,
     /// and see how many fail; the exit code is 1 below 95 %
-    #[arg(long, value_enum, value_name = "WHICH")]
+    #[arg(long, value_enum, value_name = "WHICH", conflicts_with_all = ["reference", "save"])]
     mutants: Option<Mutants>,
     #[command(flatten)]
     cpu: CpuArgs,

@@ -46,7 +46,9 @@ impl Yardstick {
         let (reference, rounded) = (of(Numerics::F32)?, of(Numerics::Bf16)?);
         let mut rounding = Vec::new();
         let mut n_strange = 0;
-        let rows = reference.chunks_exact(vocab_size).zip(rounded.chunks_exact(vocab_size));
+        let rows = reference
+            .chunks_exact(vocab_size)
+            .zip(rounded.chunks_exact(vocab_size));
         for (step, ((exact, rounded), choice)) in rows.zip(&path.choices).enumerate() {
             rounding.push(Step {
                 phase: phase(step),

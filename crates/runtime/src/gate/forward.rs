@@ -9,11 +9,13 @@ use crate::exec::decode_vectors;
 use crate::load::LoadedModel;
 use bytemuck::cast_slice;
 use half::bf16;
+use half::slice::HalfFloatSliceExt;
 use millrace_kernels::matmul::{Activations, Matrix, Precision, Product, matmul};
 use millrace_kernels::{self as kernels, Cpu};
 use millrace_model::graph::{Activation, Attention, Graph, Node, Op, Rope, RopeStyle, WeightId};
 use millrace_quant::{self as quant, DType};
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 /// The arithmetic of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +91,9 @@ pub fn logits(
             pass.values[value] = Vec::new();
         }
     }
-    let logits = graph.logits.map(|value| std::mem::take(&mut pass.values[value.0]));
+    let logits = graph
+        .logits
+        .map(|value| std::mem::take(&mut pass.values[value.0]));
     Ok(logits.unwrap_or_default())
 }
 
@@ -142,7 +146,8 @@ impl Pass<'_> {
                     true => &input(0)[self.rows.start * width..self.rows.end * width],
                     false => input(0),
                 };
-                let mut scale: Vec<f32> = self.vectors[weight.0].iter().map(|w| w + offset).collect();
+                let mut scale: Vec<f32> =
+                    self.vectors[weight.0].iter().map(|w| w + offset).collect();
                 self.numerics.round(&mut scale);
                 let mut out = vec![0.0; x.len()];
                 kernels::rms_norm(self.cpu, x, *group, &scale, *eps, 0.0, &mut out);
@@ -162,7 +167,9 @@ impl Pass<'_> {
             Op::Attention(attention) => self.attention(attention, [input(0), input(1), input(2)]),
             Op::Glu { activation } => {
                 let pairs = input(0).iter().zip(input(1));
-                pairs.map(|(gate, up)| glu(self.numerics, *activation, *gate, *up)).collect()
+                pairs
+                    .map(|(gate, up)| glu(self.numerics, *activation, *gate, *up))
+                    .collect()
             }
             Op::Add => input(0).iter().zip(input(1)).map(|(a, b)| a + b).collect(),
         };
@@ -183,9 +190,7 @@ impl Pass<'_> {
         let truncated = truncated.filter(|_| self.numerics == Numerics::Bf16 && !self.is_cut);
         let rounded = match self.numerics {
             Numerics::Bf16 if spec.dtype != DType::BF16 || truncated.is_some() => {
-                let mut rows = vec![0.0; n * k];
-                quant::decode_rows(spec.dtype, bytes, n, k, 0..n, &mut rows)?;
-                Some(rows.into_iter().map(bf16::from_f32).collect::<Vec<bf16>>())
+                Some(self.rounded(weight)?)
             }
             _ => None,
         };
@@ -203,10 +208,36 @@ impl Pass<'_> {
         Ok(out)
     }
 
+    /// A matrix in bf16.
+    fn rounded(&self, weight: WeightId) -> Result<Vec<bf16>, Error> {
+        const ROWS: usize = 32;
+        let spec = &self.graph.weights[weight.0];
+        let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
+        let failed = Mutex::new(Ok(()));
+        let mut rounded = vec![bf16::ZERO; n * k];
+        self.cpu.pool().run_pieces(&mut rounded, ROWS * k, &|i, out| {
+            let rows = i * ROWS..n.min((i + 1) * ROWS);
+            let mut values = vec![0.0; out.len()];
+            let decoded = quant::decode_rows(spec.dtype, bytes, n, k, rows, &mut values);
+            if decoded.is_err() {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = decoded;
+            }
+            out.convert_from_f32_slice(&values);
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        Ok(rounded)
+    }
+
     fn multiply(&self, weight: Matrix<'_>, bias: Option<&[f32]>, x: &[f32], out: &mut [f32]) {
         let m = x.len() / weight.k();
         let mut activations = Activations::new(Precision::Exact);
-        matmul(self.cpu, x, m, &mut activations, &mut [Product { weight, bias, out }]);
+        matmul(
+            self.cpu,
+            x,
+            m,
+            &mut activations,
+            &mut [Product { weight, bias, out }],
+        );
     }
 
     /// Products whose sums are truncated after every so many elements.
@@ -240,7 +271,9 @@ impl Pass<'_> {
         let mut out = vec![0.0; q.len()];
         self.cpu.pool().run_pieces(&mut out, d, &|index, out| {
             let (position, head) = (index / n_heads, index % n_heads);
-            let oldest = attention.window.map_or(0, |w| (position + 1).saturating_sub(w));
+            let oldest = attention
+                .window
+                .map_or(0, |w| (position + 1).saturating_sub(w));
             let at = |rows: &[f32], key: usize| -> Range<usize> {
                 let start = key * kv_width + head / group * d;
                 start..(start + d).min(rows.len())

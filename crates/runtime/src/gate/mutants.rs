@@ -152,7 +152,9 @@ impl Mutation {
             rounding.extend(yardstick.rounding());
         }
         let verdict = judge(&found, &rounding);
-        verdict.failure().map(|statistic| Caught::Logits(statistic.name))
+        verdict
+            .failure()
+            .map(|statistic| Caught::Logits(statistic.name))
     }
 
     fn ops(&self, session: &mut NpuSession) -> Result<Option<Caught>, NpuError> {
@@ -173,7 +175,10 @@ impl Mutation {
                     Wrong::Static { .. } => "loaded",
                     Wrong::Value { .. } => "moved",
                 };
-                Some(Caught::Ops(format!("{}:{} {how}", finding.program, finding.slot_name)))
+                Some(Caught::Ops(format!(
+                    "{}:{} {how}",
+                    finding.program, finding.slot_name
+                )))
             }
             (None, Err(error)) => Some(Caught::Error(error.to_string())),
             (None, Ok(())) => None,

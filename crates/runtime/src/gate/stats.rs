@@ -91,7 +91,11 @@ fn rank(row: &[f32], token: u32) -> usize {
         return row.len() + 1;
     };
     let before = |(i, x): (usize, &f32)| *x > logit || (*x == logit && i < token as usize);
-    1 + row.iter().enumerate().filter(|&(i, x)| before((i, x))).count()
+    1 + row
+        .iter()
+        .enumerate()
+        .filter(|&(i, x)| before((i, x)))
+        .count()
 }
 
 #[cfg(test)]

@@ -104,7 +104,9 @@ pub fn judge(device: &[Step], rounding: &[Step]) -> Verdict {
     let largest = |steps: &[Step]| largest(steps.iter().map(|s| s.deviation.kl));
     over_all("largest KL", &largest, &|x| 8.0 * x);
     let far = |steps: &[Step]| count(steps, |d| usize::from(d.rank > TOP));
-    over_all("choices beyond the first five", &far, &|n| FACTOR * n + 3.0 * (2.0 * n).sqrt());
+    over_all("choices beyond the first five", &far, &|n| {
+        FACTOR * n + 3.0 * (2.0 * n).sqrt()
+    });
     verdict
 }
 
@@ -137,8 +139,10 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
         add(name, mean(&found, of), mu, FACTOR * mu + spread);
     }
     if n >= MANY {
-        for (name, share, factor) in [("median KL", 0.5, FACTOR), ("95th percentile of KL", 0.95, 2.0)]
-        {
+        for (name, share, factor) in [
+            ("median KL", 0.5, FACTOR),
+            ("95th percentile of KL", 0.95, 2.0),
+        ] {
             let x = quantile(&x, share);
             add(name, quantile(&found, share), x, factor * x);
         }
@@ -170,7 +174,11 @@ fn quantile(steps: &[Step], share: f64) -> f64 {
     let mut values: Vec<f64> = steps.iter().map(|s| s.deviation.kl).collect();
     values.sort_by(f64::total_cmp);
     let at = (share * values.len() as f64) as usize;
-    values.get(at).or(values.last()).copied().unwrap_or(f64::NAN)
+    values
+        .get(at)
+        .or(values.last())
+        .copied()
+        .unwrap_or(f64::NAN)
 }
 
 /// What is no number is larger than all.
@@ -191,7 +199,11 @@ mod tests {
         let step = |i: usize| {
             let x = size * (0.5 + ((i * 7919 + salt * 31) % 101) as f64 / 100.0);
             Step {
-                phase: if i % 8 == 0 { Phase::Prefill } else { Phase::Decode },
+                phase: if i % 8 == 0 {
+                    Phase::Prefill
+                } else {
+                    Phase::Decode
+                },
                 deviation: Deviation {
                     kl: x,
                     cosine_gap: x,
@@ -232,16 +244,28 @@ mod tests {
             name(&found, &rounding)
         };
         assert_eq!(fails(&|_, _| {}), None);
-        assert_eq!(fails(&|i, d| d.kl = if i == 9 { f64::NAN } else { d.kl }), Some("mean KL"));
+        assert_eq!(
+            fails(&|i, d| d.kl = if i == 9 { f64::NAN } else { d.kl }),
+            Some("mean KL")
+        );
         assert_eq!(fails(&|_, d| d.cosine_gap *= 1.9), Some("mean 1 - cosine"));
         assert_eq!(fails(&|_, d| d.kl = d.kl.max(1.55e-4)), Some("median KL"));
         assert_eq!(
             fails(&|i, d| d.kl = if i % 11 == 1 { 3.1e-4 } else { d.kl }),
             Some("95th percentile of KL")
         );
-        assert_eq!(fails(&|i, d| d.kl *= if i == 9 { 13.0 } else { 1.0 }), Some("largest KL"));
-        assert_eq!(fails(&|_, d| d.n_lost = 1), Some("places lost among the five likeliest"));
-        assert_eq!(fails(&|_, d| d.rank = 2), Some("choices that are not first"));
+        assert_eq!(
+            fails(&|i, d| d.kl *= if i == 9 { 13.0 } else { 1.0 }),
+            Some("largest KL")
+        );
+        assert_eq!(
+            fails(&|_, d| d.n_lost = 1),
+            Some("places lost among the five likeliest")
+        );
+        assert_eq!(
+            fails(&|_, d| d.rank = 2),
+            Some("choices that are not first")
+        );
         assert_eq!(
             fails(&|i, d| d.rank = if i == 1 { 6 } else { d.rank }),
             Some("choices beyond the first five")

@@ -424,7 +424,10 @@ impl Look<'_> {
 /// The first byte that differs, and how many do; one that only one of the two has differs too.
 fn differs(expected: &[u8], found: &[u8]) -> Option<(usize, usize)> {
     if expected.len() != found.len() {
-        let (less, more) = (expected.len().min(found.len()), expected.len().max(found.len()));
+        let (less, more) = (
+            expected.len().min(found.len()),
+            expected.len().max(found.len()),
+        );
         return Some((less, more - less));
     }
     let mut wrong = (expected.iter().zip(found).enumerate()).filter(|(_, (a, b))| a != b);

@@ -280,7 +280,9 @@ impl NpuModel {
         let prepared = self.prefill(n_padded, (0, n_prompt.min(n_padded as usize)))?;
         let plan = &prepared.plan;
         for (step, _) in plan.steps.iter().enumerate() {
-            let Some(call) = plan.call_at(step) else { continue };
+            let Some(call) = plan.call_at(step) else {
+                continue;
+            };
             for (launch, nodes) in plan.launches_at(step) {
                 let launch = &plan.programs[call.program].launches[launch];
                 if launch.mapping.starts_with("gemm-direct") {

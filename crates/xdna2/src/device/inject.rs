@@ -140,13 +140,16 @@ impl Injections {
 
     /// Slots of the program whose content is to be wrong.
     pub(super) fn corrupted(&self, name: &str, slots: &[Slot]) -> Vec<(usize, Corruption)> {
-        let of_program = self.waiting.iter().filter_map(|(_, injection)| match injection {
-            Injection::Corrupt { program, slot, how } if program == name => {
-                let slot = slots.iter().position(|s| s.name == *slot)?;
-                Some((slot, *how))
-            }
-            _ => None,
-        });
+        let of_program = self
+            .waiting
+            .iter()
+            .filter_map(|(_, injection)| match injection {
+                Injection::Corrupt { program, slot, how } if program == name => {
+                    let slot = slots.iter().position(|s| s.name == *slot)?;
+                    Some((slot, *how))
+                }
+                _ => None,
+            });
         of_program.collect()
     }
 }
@@ -254,7 +257,11 @@ mod tests {
     #[test]
     fn corrupted_floats_are_doubled_or_halved() {
         let mut bytes: Vec<u8> = [1.0_f32; 32].iter().flat_map(|x| x.to_le_bytes()).collect();
-        assert!(corrupt(Corruption::Some, &slot(Element::F32, &[32]), &mut bytes));
+        assert!(corrupt(
+            Corruption::Some,
+            &slot(Element::F32, &[32]),
+            &mut bytes
+        ));
         let found = floats(&bytes);
         assert!((found[0] == 0.5 || found[0] == 2.0) && found[16] == found[0]);
         assert!(found[1..16].iter().all(|x| *x == 1.0));

@@ -90,7 +90,9 @@ impl States {
             let tensor = file.tensor(&name);
             let tensor = tensor.ok_or_else(|| bad(format!("no tensor `{name}`")))?;
             let state = state(&tensor, config.d_model);
-            hidden.push(Some(state.map_err(|problem| bad(format!("`{name}` {problem}")))?));
+            hidden.push(Some(
+                state.map_err(|problem| bad(format!("`{name}` {problem}")))?,
+            ));
         }
         Ok(States {
             source: path.display().to_string(),

@@ -39,9 +39,13 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
     let paths = paths(args, model, ui)?;
     let longest = paths.iter().map(|path| path.prompt.len()).max();
     let n_ctx = longest.unwrap_or(1) + N_STEPS;
-    let (device, npu) = args.npu.load_device(model, &args.cpu, (n_ctx, Some(CHUNK as u64)), ui)?;
+    let (device, npu) = args
+        .npu
+        .load_device(model, &args.cpu, (n_ctx, Some(CHUNK as u64)), ui)?;
     let cpu = exact_cpu(&args.cpu)?;
-    let yardsticks = paths.into_iter().map(|path| Yardstick::new(&cpu, &npu, path));
+    let yardsticks = paths
+        .into_iter()
+        .map(|path| Yardstick::new(&cpu, &npu, path));
     let yardsticks = yardsticks.collect::<Result<Vec<_>, _>>()?;
     let mutation = Mutation::new(device, npu, yardsticks)?;
     let honest = mutation.honest()?;
@@ -88,7 +92,10 @@ fn paths(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Vec<Path>> {
         prompt: case.prompt,
         choices: case.steps,
     };
-    Ok(cases.into_iter().map(|case| path(case).cut(N_STEPS)).collect())
+    Ok(cases
+        .into_iter()
+        .map(|case| path(case).cut(N_STEPS))
+        .collect())
 }
 
 /// How many of them what caught.
@@ -144,7 +151,8 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outc
     let mut out = Out::new();
     let share = Share::of(rows);
     if as_json {
-        let row = |(mutant, caught): &Row| json!({ "mutant": mutant.to_string(), "by": words(caught) });
+        let row =
+            |(mutant, caught): &Row| json!({ "mutant": mutant.to_string(), "by": words(caught) });
         return out.json(&json!({
             "model": model.name(),
             "n_all": n_all,
@@ -165,13 +173,20 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outc
         rows.len()
     ))?;
     table(rows).print(&mut out)?;
-    for (mutant, caught) in rows.iter().filter(|(_, c)| matches!(c, Caught::Missed { .. })) {
+    for (mutant, caught) in rows
+        .iter()
+        .filter(|(_, c)| matches!(c, Caught::Missed { .. }))
+    {
         out.line(format!("  {mutant}: {}", words(caught)))?;
     }
     let good = share.caught() >= LEAST;
     out.line(format!(
         "{} {:.1} % fail, {:.1} % by their logits alone; at least {:.0} % must fail",
-        if good { Paint::Good.stdout("PASS") } else { Paint::Error.stdout("FAIL") },
+        if good {
+            Paint::Good.stdout("PASS")
+        } else {
+            Paint::Error.stdout("FAIL")
+        },
         100.0 * share.caught(),
         100.0 * share.by_logits(),
         100.0 * LEAST,

@@ -64,7 +64,12 @@ pub(super) fn of(set: PromptSet, model: &LoadedModel, n_tokens: usize) -> Outcom
     let room = model.model().config.context_length.saturating_sub(n_tokens);
     let mut lengths = LONG.map(|n| n.min(room)).to_vec();
     lengths.dedup();
-    prompts.extend(lengths.into_iter().filter(|n| *n > 0).map(|n| long(&tokenizer, n)));
+    prompts.extend(
+        lengths
+            .into_iter()
+            .filter(|n| *n > 0)
+            .map(|n| long(&tokenizer, n)),
+    );
     prompts.retain(|prompt| prompt.tokens.len() <= room.max(1));
     Ok(prompts)
 }
@@ -119,7 +124,8 @@ fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> Outcome<Vec<Prompt>> {
 
 /// Two texts with the token between them that ends one: it must stop nothing.
 fn with_end(tokenizer: &Tokenizer) -> Option<Prompt> {
-    let end = tokenizer.eos()?;
+    let ends = tokenizer.end_of_generation();
+    let end = tokenizer.eos().or_else(|| ends.first().copied())?;
     let mut tokens = encode(tokenizer, PROMPTS[3], true);
     tokens.push(end);
     tokens.extend(encode(tokenizer, PROMPTS[1], false));
@@ -132,7 +138,10 @@ fn with_end(tokenizer: &Tokenizer) -> Option<Prompt> {
 /// So many tokens of all texts over and over, each time from another place on.
 fn long(tokenizer: &Tokenizer, n: usize) -> Prompt {
     let mut tokens = encode(tokenizer, PROMPTS[7], true);
-    let rest: Vec<Vec<u32>> = PROMPTS.iter().map(|text| encode(tokenizer, text, false)).collect();
+    let rest: Vec<Vec<u32>> = PROMPTS
+        .iter()
+        .map(|text| encode(tokenizer, text, false))
+        .collect();
     let mut round = 0;
     while tokens.len() < n {
         let text = &rest[round * 3 % rest.len()];

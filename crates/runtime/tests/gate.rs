@@ -1,0 +1,251 @@
+//! The gate: what it is held against, that right devices pass, and that wrong ones do not.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_runtime::gate::{
+    Caught, Mutation, Numerics, Path, Step, Truncation, Yardstick, every, follow, judge, logits,
+    record,
+};
+use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_xdna2::device::VirtualDevice;
+use millrace_xdna2::{Machine, Profile};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+const RANDOM: [&str; 3] = ["llama-tiny", "qwen-tiny", "gemma-tiny"];
+
+fn demo() -> Arc<LoadedModel> {
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
+    Arc::new(LoadedModel::open(&path).unwrap())
+}
+
+fn random(name: &str) -> Arc<LoadedModel> {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join(name);
+    let options = SynthOptions {
+        recipe: Recipe::parse("BF16").unwrap(),
+        vocab: None,
+        n_layers: Some(2),
+        seed: 3,
+        n_threads: Some(2),
+    };
+    let geometry = Geometry::named(name).unwrap();
+    synth::write(geometry, &folder, &options, &mut |_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    Arc::new(LoadedModel::open(&folder).unwrap())
+}
+
+fn level() -> Level {
+    match Level::detect() {
+        Level::Avx512Bf16 => Level::Avx512,
+        level => level,
+    }
+}
+
+fn cpu() -> Cpu {
+    Cpu::new(CpuOptions {
+        n_threads: Some(2),
+        level: Some(level()),
+    })
+    .unwrap()
+}
+
+fn engine(model: &Arc<LoadedModel>) -> Engine {
+    let options = EngineOptions {
+        n_ctx: Some(300),
+        kv_type: KvType::F32,
+        level: Some(level()),
+        n_threads: Some(2),
+        ..EngineOptions::default()
+    };
+    Engine::new(model.clone(), options).unwrap()
+}
+
+fn tokens(n: usize, salt: usize) -> Vec<u32> {
+    (0..n)
+        .map(|i| ((i * 41 + salt * 97 + 5) % 500) as u32)
+        .collect()
+}
+
+fn load(model: &Arc<LoadedModel>, mode: Mode) -> (Arc<VirtualDevice>, Arc<NpuModel>) {
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu()));
+    let options = NpuOptions {
+        features: Features::of(mode),
+        n_ctx: Some(300),
+        prefill_tokens: Some(64),
+        ..NpuOptions::default()
+    };
+    let npu = NpuModel::on(model.clone(), Machine::npu2(), device.clone(), options).unwrap();
+    (device, Arc::new(npu))
+}
+
+fn paths(model: &Arc<LoadedModel>, lengths: &[usize], n_steps: usize) -> Vec<Path> {
+    let mut engine = engine(model);
+    let prompts = lengths.iter().enumerate();
+    prompts
+        .map(|(salt, n)| record(&mut engine, &tokens(*n, salt), n_steps, &|_| false).unwrap())
+        .collect()
+}
+
+fn yardsticks(npu: &NpuModel, paths: Vec<Path>) -> Vec<Yardstick> {
+    let cpu = cpu();
+    let of = |path| Yardstick::new(&cpu, npu, path).unwrap();
+    paths.into_iter().map(of).collect()
+}
+
+/// The graph node by node gives what the engine does, whose plan, kernels of attention and cache are
+/// others.
+#[test]
+fn the_graph_in_f32_is_what_the_engine_computes() {
+    for model in [demo()].into_iter().chain(RANDOM.map(random)) {
+        let sequence = tokens(80, 1);
+        let vocab_size = model.model().config.vocab_size;
+        let found = logits(
+            &cpu(),
+            &model,
+            &sequence,
+            60..80,
+            Numerics::F32,
+            &Truncation::default(),
+        )
+        .unwrap();
+        let mut engine = engine(&model);
+        let item = BatchItem {
+            seq: engine.create().unwrap(),
+            tokens: &sequence,
+            logits: LogitsFor::All,
+            hidden: false,
+        };
+        let expected = engine.step(&[item]).unwrap().logits(0)[60 * vocab_size..].to_vec();
+        assert_eq!(found.len(), expected.len());
+        let largest = expected.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+        // The demo's weights are Q8_0, beside which the engine takes activations in 8 bits.
+        let tolerance = if vocab_size > 512 { 2e-2 } else { 1e-4 };
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!(
+                (found - expected).abs() < tolerance * largest,
+                "{found} for {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn bad_sequences_are_refused() {
+    let model = demo();
+    let ask = |tokens: &[u32], rows| {
+        logits(
+            &cpu(),
+            &model,
+            tokens,
+            rows,
+            Numerics::Bf16,
+            &Truncation::default(),
+        )
+    };
+    assert!(ask(&[], 0..0).is_err());
+    assert!(ask(&[1, 2], 1..3).is_err());
+    assert!(ask(&[1, 1 << 30], 0..1).is_err());
+    assert!(ask(&[1, 2], 0..1).is_ok());
+}
+
+fn steps(npu: &Arc<NpuModel>, yardsticks: &[Yardstick]) -> (Vec<Step>, Vec<Step>) {
+    let mut session = NpuSession::new(npu);
+    let (mut found, mut rounding) = (Vec::new(), Vec::new());
+    for yardstick in yardsticks {
+        follow(&mut session, yardstick, &mut |step| {
+            found.push(step);
+            true
+        })
+        .unwrap();
+        rounding.extend(yardstick.rounding());
+        assert_eq!(yardstick.n_strange(), 0);
+    }
+    (found, rounding)
+}
+
+/// In both modes, over prompts of one chunk and of three; the published stack truncates sums, which
+/// bounds must know: without that a right device fails, and bounds that always knew it would be loose.
+#[test]
+fn right_devices_pass_and_bounds_are_sharp() {
+    for mode in [Mode::Best, Mode::Reference] {
+        let model = random("llama-tiny");
+        let (_, npu) = load(&model, mode);
+        let yardsticks = yardsticks(&npu, paths(&model, &[20, 33, 47, 140], 12));
+        let (found, rounding) = steps(&npu, &yardsticks);
+        let verdict = judge(&found, &rounding);
+        assert!(verdict.passes(), "{mode:?}: {verdict:#?}");
+        // A bound that is far from what is found would let a wrong device pass.
+        for statistic in verdict
+            .statistics
+            .iter()
+            .filter(|s| s.name.starts_with("mean"))
+        {
+            assert!(statistic.bound < 4.0 * statistic.found, "{statistic:?}");
+        }
+        // A device that is off by twice as much as this one fails.
+        let mut worse = found.clone();
+        for step in &mut worse {
+            step.deviation.kl *= 2.0;
+            step.deviation.cosine_gap *= 2.0;
+        }
+        assert!(!judge(&worse, &rounding).passes(), "{mode:?}");
+    }
+}
+
+/// What rounding explains is more where the published stack truncates sums, and only there.
+#[test]
+fn truncated_sums_are_taken_from_the_plan() {
+    let model = random("llama-tiny");
+    let [best, reference] = [Mode::Best, Mode::Reference].map(|mode| {
+        let (_, npu) = load(&model, mode);
+        let of = yardsticks(&npu, paths(&model, &[40, 50, 60], 1));
+        let kl = |yardstick: &Yardstick| yardstick.rounding()[0].deviation.kl;
+        of.iter().map(kl).sum::<f64>()
+    });
+    assert!(reference > 1.3 * best, "{reference} {best}");
+}
+
+/// A sample of all wrong devices, of the demo and of random models; `millrace verify --mutants all` takes
+/// each. At least 95 of 100 must fail; a right device passes before and after.
+#[test]
+fn wrong_devices_fail() {
+    let mut missed = Vec::new();
+    let mut n = 0;
+    for model in [demo()].into_iter().chain(RANDOM.map(random)) {
+        let (device, npu) = load(&model, Mode::Best);
+        let yardsticks = yardsticks(&npu, paths(&model, &[12, 25, 70], 4));
+        let mutation = Mutation::new(device, npu, yardsticks).unwrap();
+        let honest = Caught::Missed { changed: false };
+        assert_eq!(mutation.honest().unwrap(), honest);
+        assert!(
+            mutation.mutants().len() > 300,
+            "{}",
+            mutation.mutants().len()
+        );
+        for mutant in every(mutation.mutants(), 12) {
+            n += 1;
+            if let Caught::Missed { changed } = mutation.test(&mutant).unwrap() {
+                missed.push(format!("{} {mutant}, changed: {changed}", model.name()));
+            }
+        }
+        assert_eq!(
+            mutation.honest().unwrap(),
+            honest,
+            "a mutant left its trace"
+        );
+    }
+    assert!(n >= 40, "{n}");
+    assert!(
+        missed.len() * 20 <= n,
+        "{} of {n} pass: {missed:#?}",
+        missed.len()
+    );
+}
