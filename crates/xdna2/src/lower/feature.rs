@@ -1,6 +1,7 @@
 //! What makes [`Mode::Best`](super::Mode::Best) better than the published stack, one by one.
 
 use super::Mode;
+use crate::numerics::Numerics;
 use std::fmt;
 use std::str::FromStr;
 
@@ -80,13 +81,19 @@ impl FromStr for Feature {
     }
 }
 
-/// A set of features.
+/// A set of features, and how the matrix units multiply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Features(u16);
+pub struct Features {
+    set: u16,
+    numerics: Numerics,
+}
 
 impl Features {
     /// None: seed 000.
-    pub const NONE: Features = Features(0);
+    pub const NONE: Features = Features {
+        set: 0,
+        numerics: Numerics::Bf16,
+    };
 
     /// Those of a mode: all of them, or none.
     pub fn of(mode: Mode) -> Features {
@@ -101,18 +108,36 @@ impl Features {
     /// With one more.
     #[must_use]
     pub fn with(self, feature: Feature) -> Features {
-        Features(self.0 | 1 << feature as u8)
+        Features {
+            set: self.set | 1 << feature as u8,
+            ..self
+        }
     }
 
     /// With one less.
     #[must_use]
     pub fn without(self, feature: Feature) -> Features {
-        Features(self.0 & !(1 << feature as u8))
+        Features {
+            set: self.set & !(1 << feature as u8),
+            ..self
+        }
     }
 
     /// Whether it is in.
     pub fn has(self, feature: Feature) -> bool {
-        self.0 & (1 << feature as u8) != 0
+        self.set & (1 << feature as u8) != 0
+    }
+
+    /// How products are computed; exactly unless [`with_numerics`](Features::with_numerics) said
+    /// otherwise.
+    pub fn numerics(self) -> Numerics {
+        self.numerics
+    }
+
+    /// The same with other numerics. They are no improvement, so they belong to no mode.
+    #[must_use]
+    pub fn with_numerics(self, numerics: Numerics) -> Features {
+        Features { numerics, ..self }
     }
 
     /// Its members, in the order of [`Feature::ALL`].
