@@ -12,7 +12,7 @@ use millrace_runtime::npu::{Feature, Features, Mode, NpuModel, NpuOptions};
 use millrace_xdna2::compile::CompileError;
 use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
 use millrace_xdna2::lower::{self, Phase};
-use millrace_xdna2::{Machine, Profile};
+use millrace_xdna2::{Machine, Numerics, Profile};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,6 +65,10 @@ pub(crate) struct NpuModelArgs {
     /// last
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<Feature>,
+    /// How the array multiplies matrices: bf16 as it is, or through block floating point (bfp16), as
+    /// published kernels are compiled; times are those of bfp16 either way
+    #[arg(long, value_name = "NAME", default_value = "bf16")]
+    numerics: Numerics,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -85,7 +89,9 @@ impl NpuModelArgs {
             ModeName::Reference => Mode::Reference,
         };
         let left_out = self.without.iter();
-        left_out.fold(Features::of(mode), |all, one| all.without(*one))
+        left_out
+            .fold(Features::of(mode), |all, one| all.without(*one))
+            .with_numerics(self.numerics)
     }
 
     /// The machine with its profile, changes applied.

@@ -12,6 +12,7 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{Feature, Features, Mode};
+use millrace_xdna2::Numerics;
 use millrace_xdna2::lower::{self, AttentionOn, Options, Phase};
 use std::sync::Arc;
 
@@ -172,11 +173,15 @@ pub(crate) fn mode_name(features: Features) -> String {
         .filter(|feature| !features.has(*feature))
         .map(Feature::name)
         .collect();
-    match features {
+    let name = match features.with_numerics(Numerics::Bf16) {
         all if all == Features::of(Mode::Best) => "best".to_owned(),
         published if published == Features::PUBLISHED => "reference".to_owned(),
         none if none == Features::NONE => "reference without single-row-head".to_owned(),
         _ => format!("best without {}", missing.join(", ")),
+    };
+    match features.numerics() {
+        Numerics::Bf16 => name,
+        other => format!("{name}, products in {other}"),
     }
 }
 
@@ -218,5 +223,7 @@ mod tests {
             mode_name(best.without(Feature::Alias)),
             "best without alias"
         );
+        let emulated = best.with_numerics(Numerics::Bfp16);
+        assert_eq!(mode_name(emulated), "best, products in bfp16");
     }
 }

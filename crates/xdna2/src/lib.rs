@@ -10,6 +10,7 @@
 //! | [`lower`] | from an op graph to programs, calls and host steps: placement, grouping, slots |
 //! | [`machine`] | facts about the NPU as data, with their sources; variants and overrides |
 //! | [`mapping`] | kernels laid onto the array: builders, references, legal shapes and tilings |
+//! | [`numerics`] | how matrix units multiply: exactly, or through block floating point |
 //! | [`predict`] | what a model costs: a plan's passes as times, bytes and counts |
 //! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
 //! | [`program`] | tile programs: programs, launches, channels, stages, herds; builder, text form, stitching |
@@ -25,6 +26,7 @@ pub mod functional;
 pub mod lower;
 pub mod machine;
 pub mod mapping;
+pub mod numerics;
 pub mod predict;
 pub mod profile;
 pub mod program;
@@ -33,6 +35,7 @@ pub mod timing;
 pub mod verify;
 
 pub use machine::Machine;
+pub use numerics::Numerics;
 pub use profile::Profile;
 pub use program::Program;
 pub use verify::verify;

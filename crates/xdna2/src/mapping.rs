@@ -21,6 +21,7 @@
 //! the verifier, save those that decide which tilings are worth listing.
 
 mod attention;
+mod blocked;
 mod cached_attention;
 mod compare;
 mod data;
@@ -38,7 +39,7 @@ mod streaming;
 pub(crate) use cached_attention::{n_keys_unit, position_digits};
 pub use compare::{Comparison, Difference, compare};
 
-use crate::{Machine, Profile, Program};
+use crate::{Machine, Numerics, Profile, Program};
 use std::fmt;
 
 /// Ordered names with numbers: a problem's dimensions, or the tile sizes of a mapping.
@@ -250,6 +251,18 @@ pub trait Mapping: Sync {
     fn reference(&self, shape: &Shape, tiling: &Tiling, slots: &[Vec<u8>])
     -> Vec<(usize, Vec<u8>)>;
 
+    /// The same for a program with [`Numerics::apply`]; of mappings without products of matrices the
+    /// reference itself.
+    fn reference_in(
+        &self,
+        _numerics: Numerics,
+        shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        self.reference(shape, tiling, slots)
+    }
+
     /// How close a run must come to the reference.
     fn tolerance(&self) -> Tolerance;
 
@@ -322,8 +335,12 @@ pub(crate) fn on_more_cores(
 }
 
 /// Flash attention's tilings with a causal mask's work shared evenly, with the numerics of `tiling`.
-pub(crate) fn balanced_attention(shape: &Shape, tiling: &Tiling, machine: &Machine) -> Vec<Tiling> {
-    attention::balanced(shape, tiling, machine)
+pub(crate) fn balanced_attention(
+    shape: &Shape,
+    tiling: &Tiling,
+    (machine, profile): (&Machine, Option<&Profile>),
+) -> Vec<Tiling> {
+    attention::balanced(shape, tiling, machine, profile)
 }
 
 /// Largest dimension of a shape: the bytes of two multiplied stay far from overflow.

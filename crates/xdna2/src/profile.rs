@@ -18,6 +18,7 @@ pub use models::{Decode, Host, Prefill};
 pub use parse::ProfileError;
 pub use power::Power;
 
+use crate::numerics;
 use std::collections::BTreeMap;
 
 /// The constants of one software stack on one kind of box.
@@ -249,7 +250,9 @@ impl Profile {
     /// Cycles of a kernel object: of that very name, else of its stem (before the dot).
     pub fn kernel(&self, name: &str) -> Option<&Cycles> {
         let stem = name.split('.').next().unwrap_or(name);
-        self.kernels.get(name).or_else(|| self.kernels.get(stem))
+        let found = self.kernels.get(name).or_else(|| self.kernels.get(stem));
+        // Rates were measured on kernels with emulated products; both forms are charged them.
+        found.or_else(|| self.kernel(&numerics::plain(name)?))
     }
 
     /// Ids of the rows that any constant is fitted on, sorted, each once.

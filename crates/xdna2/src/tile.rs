@@ -23,6 +23,7 @@
 //! Results are the same bits on every machine.
 
 mod attention;
+mod bfp16;
 mod cached;
 mod elementwise;
 mod math;
@@ -150,6 +151,9 @@ const fn row(
 }
 
 const MATMUL_BT_F32: &str = "C += A·B, the 8 × 8 blocks of B transposed in registers; [m, n, k]; A, Bᵀ bf16 → C f32 (in and out), blocked";
+const MATMUL_BFP16: &str =
+    "C += A·B through block floating point; [m, n, k]; A, B bf16 → C f32 (in and out), blocked";
+const MATMUL_BT_BFP16: &str = "C += A·B through block floating point, B transposed; [m, n, k]; A, Bᵀ bf16 → C f32 (in and out), blocked";
 const MATMUL_F32: &str = "C += A·B; [m, n, k]; A, B bf16 → C f32 (in and out), blocked";
 
 const ATTEND: &str = "one tile of keys and values into the state, keys beyond a query or out of its window masked; [tq, tk, d, group, span]; Q, block [2, tk, d], at [4] → P (scratch), state (in and out); scalars k0, k1 (modulo span), q0, window; constant scale";
@@ -235,6 +239,62 @@ pub const TABLE: &[TileKernel] = &[
         matmul::check_bf16,
         matmul::work_bf16,
         matmul::run_bf16,
+    ),
+    row(
+        "matmul_bfp16_f32.peano",
+        MATMUL_BFP16,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        bfp16::run_f32,
+    ),
+    row(
+        "matmul_bfp16_f32.chess",
+        MATMUL_BFP16,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        bfp16::run_f32,
+    ),
+    row(
+        "matmul_bfp16_f32.flm",
+        MATMUL_BFP16,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        bfp16::run_f32,
+    ),
+    row(
+        "matmul_bfp16_f32.direct",
+        MATMUL_BFP16,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        bfp16::run_f32,
+    ),
+    row(
+        "matmul_bt_bfp16_f32.peano",
+        MATMUL_BT_BFP16,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        bfp16::run_bt_f32,
+    ),
+    row(
+        "matmul_bt_bfp16_f32.direct",
+        MATMUL_BT_BFP16,
+        (2, 1),
+        matmul::check_f32,
+        matmul::work_f32,
+        bfp16::run_bt_f32,
+    ),
+    row(
+        "matmul_bfp16_bf16.direct",
+        "matmul_bf16_bf16 through block floating point; [m, n, k]; A, B bf16 → C bf16 (in and out), blocked",
+        (2, 1),
+        matmul::check_bf16,
+        matmul::work_bf16,
+        bfp16::run_bf16,
     ),
     row(
         "cast_f32_bf16",
@@ -403,6 +463,30 @@ pub const TABLE: &[TileKernel] = &[
         attention::check_values,
         attention::work_values,
         attention::values,
+    ),
+    row(
+        "fa_scores_bfp16",
+        "fa_scores_bf16 with Q·Kᵀ through block floating point; [tq, tk, d]; Q, K → S; scalars q0, k0",
+        (2, 1),
+        attention::check_scores,
+        attention::work_scores,
+        bfp16::scores,
+    ),
+    row(
+        "fa_scores_add_bfp16",
+        "fa_scores_add_bf16 with Q·Kᵀ through block floating point; [tq, tk, d]; Q, K → S (in and out); scalars q0, k0",
+        (2, 1),
+        attention::check_scores,
+        attention::work_scores,
+        bfp16::scores_add,
+    ),
+    row(
+        "fa_values_bfp16",
+        "fa_values_bf16 with P·V through block floating point; [tq, tk, dv]; P, V, r [tq] → state (in and out)",
+        (3, 1),
+        attention::check_values,
+        attention::work_values,
+        bfp16::values,
     ),
     row(
         "fa_merge_bf16",

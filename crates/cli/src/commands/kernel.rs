@@ -18,7 +18,7 @@ use millrace_xdna2::mapping::{self, Mapping, Shape, Tiling};
 use millrace_xdna2::program::text;
 use millrace_xdna2::timing::{self, Timing};
 use millrace_xdna2::verify::{self, Report as Resources};
-use millrace_xdna2::{Machine, Profile, Program};
+use millrace_xdna2::{Machine, Numerics, Profile, Program};
 use report::Report;
 use serde_json::json;
 use std::path::PathBuf;
@@ -30,6 +30,7 @@ Examples:
   millrace kernel gemv 2048x8192 --time-only --json   the prediction alone, as JSON
   millrace kernel gemm-drain 2048x2048x512 --sweep    every legal tiling, the fastest first
   millrace kernel gemm-f32 512x512x512 --tile tile_n=64,tile_k_l2=128
+  millrace kernel gemm-drain 512x512x512 --numerics bfp16   through block floating point
   millrace kernel gemm-f32 512x512x512 --set cols=4   on a machine that does not exist
   millrace kernel add 65536 --print > add.tile        the tile program as text
   millrace kernel --program add.tile                  checks, computes and times your own program
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// Change tile sizes or the herd (`tile_n=64,cols=4`); the others keep their defaults
     #[arg(long, value_name = "KEY=VALUE,..", requires = "shape")]
     tile: Option<String>,
+    /// How matrix units multiply: bf16, or bfp16 (block floating point); prints what that loses
+    #[arg(long, value_name = "NAME", default_value = "bf16", requires = "shape")]
+    numerics: Numerics,
     /// Time all legal tilings and rank them
     #[arg(long, requires = "shape", conflicts_with_all = ["tile", "trace", "print", "time_only"])]
     sweep: bool,
@@ -113,8 +117,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         return sweep::run(args, mapping, &shape, &machine, &profile, ui);
     }
     let tiling = tiling(args, mapping, &shape, &machine)?;
-    let program = (mapping.build(&shape, &tiling, &machine))
+    let mut program = (mapping.build(&shape, &tiling, &machine))
         .map_err(|error| Failure::usage(error.to_string()).hint(other_tilings(name, given)))?;
+    args.numerics.apply(&mut program);
     if args.print {
         let mut out = Out::new();
         out.text(text::print(&program))?;
@@ -132,6 +137,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             shape: &shape,
             tiling: &tiling,
             seed: args.seed,
+            numerics: args.numerics,
         };
         Some(compute::run(&case, &program, &cpu)?)
     };

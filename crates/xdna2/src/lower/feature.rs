@@ -1,6 +1,7 @@
 //! What makes [`Mode::Best`](super::Mode::Best) better than the published stack, one by one.
 
 use super::Mode;
+use crate::numerics::Numerics;
 use std::fmt;
 use std::str::FromStr;
 
@@ -87,16 +88,25 @@ impl FromStr for Feature {
     }
 }
 
-/// A set of features.
+/// A set of features, and how the matrix units multiply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Features(u16);
+pub struct Features {
+    set: u16,
+    numerics: Numerics,
+}
 
 impl Features {
     /// None: the published stack before its head took a single row.
-    pub const NONE: Features = Features(0);
+    pub const NONE: Features = Features {
+        set: 0,
+        numerics: Numerics::Bf16,
+    };
 
     /// The published stack (seed 000).
-    pub const PUBLISHED: Features = Features(1 << Feature::SingleRowHead as u8);
+    pub const PUBLISHED: Features = Features {
+        set: 1 << Feature::SingleRowHead as u8,
+        numerics: Numerics::Bf16,
+    };
 
     /// Those of a mode: all of them, or what the published stack has.
     pub fn of(mode: Mode) -> Features {
@@ -111,23 +121,41 @@ impl Features {
     /// With one more.
     #[must_use]
     pub fn with(self, feature: Feature) -> Features {
-        Features(self.0 | 1 << feature as u8)
+        Features {
+            set: self.set | 1 << feature as u8,
+            ..self
+        }
     }
 
     /// With one less.
     #[must_use]
     pub fn without(self, feature: Feature) -> Features {
-        Features(self.0 & !(1 << feature as u8))
+        Features {
+            set: self.set & !(1 << feature as u8),
+            ..self
+        }
     }
 
     /// Whether all are in that the other has.
     pub fn include(self, other: Features) -> bool {
-        self.0 & other.0 == other.0
+        self.set & other.set == other.set
     }
 
     /// Whether it is in.
     pub fn has(self, feature: Feature) -> bool {
-        self.0 & (1 << feature as u8) != 0
+        self.set & (1 << feature as u8) != 0
+    }
+
+    /// How products are computed; exactly unless [`with_numerics`](Features::with_numerics) said
+    /// otherwise.
+    pub fn numerics(self) -> Numerics {
+        self.numerics
+    }
+
+    /// The same with other numerics. They are no improvement, so they belong to no mode.
+    #[must_use]
+    pub fn with_numerics(self, numerics: Numerics) -> Features {
+        Features { numerics, ..self }
     }
 
     /// Its members, in the order of [`Feature::ALL`].

@@ -402,6 +402,7 @@ impl<'a> Kernels<'a> {
             let herds = program.launches.iter_mut().flat_map(|l| &mut l.herds);
             herds.for_each(|herd| set_epsilon(&mut herd.body, eps));
         }
+        self.options.features.numerics().apply(&mut program);
         match verify(&program, self.machine) {
             Ok(_) => Ok(program),
             Err(refusals) => Err(refusals

@@ -16,9 +16,15 @@ pub(super) fn preferred(
     let mut tilings = Vec::new();
     if phase == Phase::Prefill {
         if features.has(Feature::BalancedAttention) && name == "flash-attention" {
-            tilings.extend(mapping::balanced_attention(shape, default, machine));
+            tilings.extend(mapping::balanced_attention(
+                shape,
+                default,
+                (machine, profile),
+            ));
             // The same deal at every length, so that the bits do not depend on it.
-            let others = attention(shape, default).into_iter().chain([default.clone()]);
+            let others = attention(shape, default)
+                .into_iter()
+                .chain([default.clone()]);
             tilings.extend(others.map(|tiling| tiling.with("top_first", 1)));
         }
         if let (true, Some(profile)) = (features.has(Feature::AllCores), profile) {

@@ -31,6 +31,7 @@
 //! rows further down have the states to join. That is another order of joining, so other bits, but again
 //! the same ones at every length: a stage without keys is now below those that have some.
 
+mod balance;
 mod cores;
 pub(super) mod reference;
 mod shape;
@@ -41,10 +42,10 @@ use super::parts::{
 };
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
 use crate::program::{Affine, Channel, Launch, Link, Order, Pattern, Place, Span, Transfer, Var};
-use crate::{Machine, Program};
+use crate::{Machine, Numerics, Program};
+pub(super) use balance::balanced;
 use millrace_npu::{Element, Role};
 use shape::Plan;
-pub(super) use shape::balanced;
 
 /// The attention.
 pub(super) struct Attention;
@@ -390,7 +391,20 @@ impl Mapping for Attention {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        vec![(3, reference::run(&Plan::new(shape, tiling), slots))]
+        self.reference_in(Numerics::Bf16, shape, tiling, slots)
+    }
+
+    fn reference_in(
+        &self,
+        numerics: Numerics,
+        shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        vec![(
+            3,
+            reference::run(numerics, &Plan::new(shape, tiling), slots),
+        )]
     }
 
     fn tolerance(&self) -> Tolerance {

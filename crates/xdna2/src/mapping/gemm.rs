@@ -24,7 +24,7 @@ pub(super) use reference::{accumulate, transposed};
 use super::data::Random;
 use super::parts::{Checks, slot};
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims};
-use crate::{Machine, Program};
+use crate::{Machine, Numerics, Program};
 use millrace_npu::{Element, Role};
 
 /// How C leaves the cores (`GEMM_bf16_in_bf16_out.md` of MLIR-AIR's kernel registry).
@@ -256,7 +256,17 @@ impl Mapping for Gemm {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        reference::run(self, &Plan::new(shape, tiling), slots)
+        self.reference_in(Numerics::Bf16, shape, tiling, slots)
+    }
+
+    fn reference_in(
+        &self,
+        numerics: Numerics,
+        shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        reference::run(numerics, self, &Plan::new(shape, tiling), slots)
     }
 
     fn tolerance(&self) -> Tolerance {

@@ -27,7 +27,7 @@ use super::parts::{Checks, slot};
 use super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
 };
-use crate::{Machine, Program};
+use crate::{Machine, Numerics, Program};
 use millrace_npu::{Element, Role};
 
 pub(super) use tiling::ranked;
@@ -241,6 +241,16 @@ impl Mapping for GemmStream {
     fn reference(
         &self,
         shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        self.reference_in(Numerics::Bf16, shape, tiling, slots)
+    }
+
+    fn reference_in(
+        &self,
+        numerics: Numerics,
+        shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
@@ -254,7 +264,7 @@ impl Mapping for GemmStream {
                 b = transposed(&b, k);
             }
             let mut c = vec![0.0; m * columns];
-            accumulate(&mut c, &a, &b, [k, columns], 0..k);
+            accumulate(numerics, &mut c, &a, &b, [k, columns], 0..k);
             (1 + n.len() + part, bf16_bytes(&c))
         };
         (0..n.len()).map(product).collect()

@@ -22,7 +22,7 @@ use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work, par
 use crate::program::{
     Affine, Channel, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
 };
-use crate::{Machine, Program};
+use crate::{Machine, Numerics, Program};
 use millrace_npu::{Element, Role};
 use shape::Plan;
 
@@ -317,13 +317,23 @@ impl Mapping for Megatile {
     fn reference(
         &self,
         shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        self.reference_in(Numerics::Bf16, shape, tiling, slots)
+    }
+
+    fn reference_in(
+        &self,
+        numerics: Numerics,
+        shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (a, b) = (floats(&slots[0]), floats(&slots[1]));
         let (k, n) = (shape.get("k") as usize, shape.get("n") as usize);
         let mut c = vec![0.0; shape.get("m") as usize * n];
-        accumulate(&mut c, &a, &b, [k, n], 0..k);
+        accumulate(numerics, &mut c, &a, &b, [k, n], 0..k);
         vec![(2, bf16_bytes(&c))]
     }
 

@@ -213,13 +213,18 @@ pub(super) fn scores_add(call: &mut Call<'_>) {
 fn add_scores(call: &mut Call<'_>, mut sums: Vec<f32>) {
     let (tq, tk, d) = (call.dims[0], call.dims[1], call.dims[2]);
     let (q, k) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
-    let s = bf16s_mut(call.outputs[0]);
     let by_key = keys_as_b(k, tk as usize, d as usize);
     let shape = matmul_shape(tq, tk, d);
     matmul_bf16(call.cpu, shape, q, &by_key, &mut sums);
+    mask_and_round(call, &sums);
+}
+
+/// S from the sums of products.
+pub(super) fn mask_and_round(call: &mut Call<'_>, sums: &[f32]) {
     let (q0, k0) = (call.scalars[0], call.scalars[1]);
-    let tq = tq as usize;
-    for (i, (s, &sum)) in s.iter_mut().zip(&sums).enumerate() {
+    let tq = call.dims[0] as usize;
+    let s = bf16s_mut(call.outputs[0]);
+    for (i, (s, &sum)) in s.iter_mut().zip(sums).enumerate() {
         let query = q0.saturating_add(query_of(i, tq) as i64);
         let key = k0.saturating_add((i / 8 / tq * 8 + i % 8) as i64);
         *s = if key > query {
@@ -291,11 +296,20 @@ pub(super) fn halves(lanes: &mut [f32; 8]) -> f32 {
 
 pub(super) fn values(call: &mut Call<'_>) {
     let (tq, tk, dv) = (call.dims[0], call.dims[1], call.dims[2]);
+    let cpu = call.cpu;
+    add_values(call, |p, v, sums| {
+        matmul_bf16(cpu, matmul_shape(tq, dv, tk), p, v, sums);
+    });
+}
+
+/// O = O·r + P·V with that product.
+pub(super) fn add_values(call: &mut Call<'_>, multiply: impl FnOnce(&[bf16], &[bf16], &mut [f32])) {
+    let tq = call.dims[0];
     let [p, v, r] = [0, 1, 2].map(|i| bf16s(call.inputs[i]));
     let (o, _, _) = split_mut(bf16s_mut(call.outputs[0]), tq as usize);
     let rescaled = |(i, &o): (usize, &bf16)| widen(mul(o, r[query_of(i, tq as usize)]));
     let mut sums: Vec<f32> = o.iter().enumerate().map(rescaled).collect();
-    matmul_bf16(call.cpu, matmul_shape(tq, dv, tk), p, v, &mut sums);
+    multiply(p, v, &mut sums);
     for (o, &sum) in o.iter_mut().zip(&sums) {
         *o = round(sum);
     }

@@ -2,8 +2,8 @@
 //!
 //! The order of additions and what happens to subnormal numbers is
 //! [`millrace_kernels::tile::matmul_bf16`]'s: every element of C is a chain of fused
-//! multiply-adds over `k`, begun with the C there was. AIE2P emulates bf16 products by block
-//! floating point; how it rounds inside an 8 × 8 × 8 product is not public and not modelled.
+//! multiply-adds over `k`, begun with the C there was. Products emulated by block floating point are
+//! in [`bfp16`](super::bfp16).
 
 use super::math::{bf16s, bf16s_mut, f32s_mut, round, truncate, widen};
 use super::shape::{dim, multiple_of_8, work};

@@ -232,10 +232,7 @@ fn attention() {
             "96 2q/1kv d16 full",
             "tile_kv=16,tile_q=16,q_tiles=2,unroll=1,top_first=1",
         ),
-        (
-            "8 1q/1kv d8 causal",
-            "top_first=1,causal_skip=1",
-        ),
+        ("8 1q/1kv d8 causal", "top_first=1,causal_skip=1"),
         (
             "32 2q/1kv d8 causal",
             "unroll=1,heads=2,q_tiles=2,tile_kv=8,tile_q=8,stages=1,streamed=1,causal_skip=1",

@@ -54,6 +54,28 @@ fn other_kernels_of_llama_3_2_1b_and_gemma_3_4b() {
         "causal_skip=1",
     );
     fits("flash-attention", "2048 8q/4kv d256 causal", "");
+    // As mode best lays them out.
+    let even = "causal_skip=1,streamed=1,top_first=1";
+    for (shape, columns) in [
+        (llama, "unroll=2,heads=4,q_tiles=1"),
+        ("2048 24q/8kv d128 causal", "unroll=1,q_tiles=8"),
+        ("2048 32q/8kv d128 causal", "unroll=2,heads=4,q_tiles=1"),
+        ("2048 14q/2kv d64 causal", "unroll=1,heads=7,q_tiles=1"),
+        ("2048 8q/4kv d256 causal", "unroll=1,heads=2,q_tiles=4"),
+    ] {
+        let tiling = format!("{columns},{even}");
+        fits("flash-attention", &format!("{shape} seq-first"), &tiling);
+    }
+    for d_ff in [8192, 10240, 14336] {
+        let n = format!("{}", 2048 * d_ff);
+        fits("silu-mul", &n, "rows=4,tile=4096,l2_copies=2");
+        fits("gelu-mul", &n, "rows=2,tile=4096,l2_copies=2");
+    }
+    for d_model in [2048, 2560, 4096] {
+        let shape = format!("2048x{d_model}");
+        fits("rmsnorm", &shape, "rows=4,l2_copies=2");
+        fits("add-2d", &shape, "rows=4,tile=1024,l2_copies=2");
+    }
     for (heads, max_tokens) in [("32q/8kv d64", 131_072), ("8q/4kv d256", 32_768)] {
         for n_keys in [512, 4096, 32_768] {
             for new in [1, 64, 2048] {

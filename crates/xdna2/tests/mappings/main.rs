@@ -2,6 +2,7 @@
 //! with its scalar reference; at the shapes of real models built and verified.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod blocked;
 mod cached;
 mod exact;
 mod fits;

@@ -127,7 +127,13 @@ impl Report<'_> {
         let host = duration(computed.host_s * 1e9);
         out.line(format!(
             "  computed    in {host} on this computer: {verdict}"
-        ))
+        ))?;
+        match computed.snr_db {
+            Some(snr) => out.line(format!(
+                "  loss        SNR {snr:.1} dB against exact products of the same bf16 values"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn produced(produced: &Produced, out: &mut Out) -> Outcome {

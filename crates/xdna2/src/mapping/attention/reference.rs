@@ -2,6 +2,8 @@
 //! kernels: scores, probabilities, maxima, sums and outputs are bf16, products sum in f32.
 
 use super::Plan;
+use crate::Numerics;
+use crate::mapping::blocked;
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
 
 /// Running state of one query.
@@ -13,7 +15,7 @@ struct State {
 }
 
 /// The output slot for the contents of Q, K and V.
-pub(super) fn run(p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn run(numerics: Numerics, p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v] = [0, 1, 2].map(|slot| floats(&slots[slot]));
     let (q_at, kv_at) = (p.q_layout(), p.kv_layout());
     let d = p.head_dim as usize;
@@ -28,7 +30,7 @@ pub(super) fn run(p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
         let of_query = |query: u64| {
             let at = (head * q_at.head + query * q_at.row) as usize;
             let last_key = if p.causal { query } else { p.n_keys };
-            let state = cascade(p, &q[at..at + d], last_key, &keys, &values);
+            let state = cascade(numerics, p, &q[at..at + d], last_key, &keys, &values);
             let inverse = round(1.0 / state.sum);
             // A zero is positive.
             state.o.into_iter().map(move |o| o * inverse + 0.0)
@@ -62,7 +64,14 @@ pub(in crate::mapping) fn difference(a: f32, b: f32) -> f32 {
 }
 
 /// All stages' states, joined from the last stage to the first.
-fn cascade(p: &Plan, q: &[f32], last_key: u64, keys: &[Vec<f32>], values: &[Vec<f32>]) -> State {
+fn cascade(
+    numerics: Numerics,
+    p: &Plan,
+    q: &[f32],
+    last_key: u64,
+    keys: &[Vec<f32>],
+    values: &[Vec<f32>],
+) -> State {
     let scale = exponent_scale(p.scale());
     let tile = p.tile_kv as usize;
     let stage_state = |stage: u64| {
@@ -84,11 +93,12 @@ fn cascade(p: &Plan, q: &[f32], last_key: u64, keys: &[Vec<f32>], values: &[Vec<
                     if masked(i) {
                         f32::NEG_INFINITY
                     } else {
-                        score(p, q, key)
+                        score(numerics, p, q, key)
                     }
                 })
                 .collect();
-            update(&mut state, &scores, &values[first..first + tile], scale);
+            let values = &values[first..first + tile];
+            update(numerics, &mut state, &scores, values, scale);
         }
         state
     };
@@ -107,17 +117,21 @@ pub(in crate::mapping) fn dot(sum: f32, pairs: impl Iterator<Item = [(f32, f32);
 }
 
 /// q · key, rounded to bf16 after every chunk of the head dimension.
-fn score(p: &Plan, q: &[f32], key: &[f32]) -> f32 {
+fn score(numerics: Numerics, p: &Plan, q: &[f32], key: &[f32]) -> f32 {
     let chunk = p.tile_dk as usize;
     let chunks = q.chunks_exact(chunk).zip(key.chunks_exact(chunk));
     chunks.fold(0.0, |sum, (q, key)| {
+        if numerics == Numerics::Bfp16 {
+            let [q, key] = [q, key].map(blocked::represented_rows);
+            return round(blocked::dot(sum, &q, &key));
+        }
         let pairs = q.chunks_exact(2).zip(key.chunks_exact(2));
         round(dot(sum, pairs.map(|(q, k)| [(q[0], k[0]), (q[1], k[1])])))
     })
 }
 
 /// One tile of keys.
-fn update(state: &mut State, scores: &[f32], values: &[Vec<f32>], scale: f32) {
+fn update(numerics: Numerics, state: &mut State, scores: &[f32], values: &[Vec<f32>], scale: f32) {
     let newest = scores.iter().fold(state.max, |max, &s| max.max(s));
     let rescale = exp2(scale * difference(state.max, newest));
     state.max = newest;
@@ -131,7 +145,14 @@ fn update(state: &mut State, scores: &[f32], values: &[Vec<f32>], scale: f32) {
     let four: [f32; 4] = std::array::from_fn(|i| lanes[i] + lanes[i + 4]);
     let newer = round((four[0] + four[2]) + (four[1] + four[3]));
     state.sum = round(state.sum * rescale + newer);
+    let blocks = blocked::represented_rows(&p);
     for (column, o) in state.o.iter_mut().enumerate() {
+        if numerics == Numerics::Bfp16 {
+            let column: Vec<f32> = values.iter().map(|v| v[column]).collect();
+            let column = blocked::represented_rows(&column);
+            *o = round(blocked::dot(round(*o * rescale), &blocks, &column));
+            continue;
+        }
         let pairs = p.chunks_exact(2).zip(values.chunks_exact(2));
         let products = pairs.map(|(p, v)| [(p[0], v[0][column]), (p[1], v[1][column])]);
         *o = round(dot(round(*o * rescale), products));

@@ -74,7 +74,7 @@ impl Plan {
         }
     }
 
-    fn tiling(&self) -> Tiling {
+    pub(super) fn tiling(&self) -> Tiling {
         Named::new(&[
             ("tile_q", self.tile_q),
             ("tile_kv", self.tile_kv),
@@ -131,7 +131,7 @@ impl Plan {
         }
     }
 
-    fn n_cores(&self) -> u64 {
+    pub(super) fn n_cores(&self) -> u64 {
         self.unroll * self.width() * self.stages
     }
 
@@ -356,7 +356,7 @@ struct Numerics {
     stages: u64,
 }
 
-fn down(n: u64, limit: u64) -> impl Iterator<Item = u64> {
+pub(super) fn down(n: u64, limit: u64) -> impl Iterator<Item = u64> {
     divisors(n).into_iter().rev().filter(move |&x| x <= limit)
 }
 
@@ -469,31 +469,6 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     plan.tiling()
 }
 
-/// The same numerics with the causal mask's work shared evenly: columns are heads of a group before they
-/// are tiles of queries. Legal ones on as many cores as there can be, those with the most heads first.
-pub(in crate::mapping) fn balanced(
-    shape: &Shape,
-    tiling: &Tiling,
-    machine: &Machine,
-) -> Vec<Tiling> {
-    let group = shape.get("n_heads") / shape.get("n_kv_heads").max(1);
-    let cols = u64::from(machine.cols);
-    let plans = down(group, cols).flat_map(|heads| {
-        (1..=cols / heads).rev().map(move |q_tiles| {
-            let tile_q = tiling.get("tile_kv").min(shape.get("n_queries") / q_tiles);
-            let tiling = tiling.clone().with("tile_q", tile_q);
-            let tiling = tiling.with("unroll", 1).with("heads", heads);
-            let tiling = tiling.with("q_tiles", q_tiles).with("streamed", 1);
-            let tiling = tiling.with("top_first", 1);
-            Plan::new(shape, &tiling.with("causal_skip", shape.get("causal")))
-        })
-    });
-    let legal: Vec<Plan> = plans.filter(|p| p.check(machine).is_ok()).collect();
-    let most = legal.iter().map(Plan::n_cores).max();
-    let widest = legal.iter().filter(|p| Some(p.n_cores()) == most);
-    widest.map(Plan::tiling).collect()
-}
-
 /// All on at least half as many cores as the default, without and with causal skipping.
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let all = numerics(shape.get("head_dim"), shape.get("n_keys"), machine);
@@ -508,7 +483,8 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         tilings.push(plan.tiling());
         if plan.causal {
             tilings.push(plan.tiling().with("causal_skip", 1));
-            tilings.extend(balanced(shape, &plan.tiling(), machine));
+            let balanced = super::balanced(shape, &plan.tiling(), machine, None);
+            tilings.extend(balanced.into_iter().filter(|t| t.get("tile_q") >= 8));
         }
     }
     if tilings.is_empty() && most > 0 {
