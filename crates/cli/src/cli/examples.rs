@@ -30,6 +30,10 @@ fn words(command: &str) -> Vec<String> {
             }
         }
     }
+    // As `main` spells llama-bench's option.
+    for word in words.iter_mut().filter(|word| *word == "-pg") {
+        "--pg".clone_into(word);
+    }
     let end = words.iter().position(|w| ["|", ">"].contains(&w.as_str()));
     words.truncate(end.unwrap_or(words.len()));
     words

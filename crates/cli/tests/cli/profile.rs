@@ -220,7 +220,6 @@ fn every_feature_is_left_out_once() {
     };
     let all = |key| of("as asked for", key);
     assert!(of("without buckets", "ttft_ns") > all("ttft_ns"));
-    assert!(of("without single-row-head", "ttft_ns") > all("ttft_ns"));
     assert!(of("without alias", "moved_bytes") > all("moved_bytes"));
     assert!(of("without merged-blocks", "prompt_dispatches") > all("prompt_dispatches"));
     assert!(of("without one-copy", "memory_bytes") > all("memory_bytes"));

@@ -3,6 +3,7 @@
 use super::features::Row;
 use super::measured::Measured;
 use millrace_npu::Provenance;
+use millrace_runtime::npu::{Feature, Features, Mode};
 use millrace_xdna2::Machine;
 use millrace_xdna2::predict::{ModelError, Prediction};
 use serde::Serialize;
@@ -33,6 +34,21 @@ pub(super) struct Unchanged {
 }
 
 impl Document {
+    /// What is better than the published stack, in words.
+    pub(super) fn features(&self) -> String {
+        let features = &self.prediction.features;
+        let same = |set: Features| set.iter().map(Feature::name).eq(features.iter().copied());
+        match () {
+            () if same(Features::of(Mode::Best)) => "all of mode best".to_owned(),
+            () if same(Features::PUBLISHED) => "none: the published stack's behaviour".to_owned(),
+            () if same(Features::NONE) => {
+                "none, and all rows go through the head, as in the published stack at first"
+                    .to_owned()
+            }
+            () => features.join(", "),
+        }
+    }
+
     /// Where times come from, in a sentence.
     pub(super) fn times(&self) -> String {
         times(

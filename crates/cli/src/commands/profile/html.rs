@@ -63,10 +63,6 @@ fn header(document: &Document) -> String {
     let p = &document.prediction;
     let machine = &document.machine;
     let mut out = String::new();
-    let features = match p.features.len() {
-        0 => "the published stack before its head took a single row".to_owned(),
-        _ => p.features.join(", "),
-    };
     let _ = writeln!(out, "<h1>{}</h1>", escaped(&document.model));
     let _ = writeln!(
         out,
@@ -75,7 +71,7 @@ fn header(document: &Document) -> String {
         machine.cols,
         machine.rows,
         machine.clock_hz / 1e9,
-        escaped(&features)
+        escaped(&document.features())
     );
     let _ = writeln!(
         out,

@@ -31,6 +31,9 @@ impl Subject {
     pub(super) fn open(args: &Args, ui: Ui) -> Outcome<Subject> {
         match (&args.geometry, &args.model) {
             (Some(geometry), _) => Subject::shape(*geometry, args.layers),
+            (None, Some(_)) if args.layers.is_some() => Err(Failure::usage(
+                "--layers is for a --geometry: a file has the layers that it has",
+            )),
             (None, Some(model)) => {
                 let model = ModelArgs {
                     model: model.clone(),

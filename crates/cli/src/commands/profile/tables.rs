@@ -6,7 +6,6 @@ use super::features::Row;
 use super::measured::Measured;
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Paint, Table, bytes};
-use millrace_runtime::npu::Feature;
 use millrace_xdna2::predict::{Memory, PassCost, Prediction, Totals};
 
 const LEFT: Align = Align::Left;
@@ -38,7 +37,6 @@ pub(super) fn print(document: &Document, out: &mut Out) -> Outcome {
 }
 
 fn heading(document: &Document, out: &mut Out) -> Outcome {
-    let prediction = &document.prediction;
     let name = Paint::Bold.stdout(&document.model);
     let machine = &document.machine;
     out.line(format!(
@@ -48,15 +46,7 @@ fn heading(document: &Document, out: &mut Out) -> Outcome {
         machine.rows,
         machine.clock_hz / 1e9
     ))?;
-    let features = match prediction.features.len() {
-        _ if prediction.features == [Feature::SingleRowHead.name()] => {
-            "the published stack's behaviour".to_owned()
-        }
-        0 => "none: the published stack before its head took a single row".to_owned(),
-        n if n == Feature::ALL.len() => "all of mode best".to_owned(),
-        _ => prediction.features.join(", "),
-    };
-    out.line(format!("  features   {features}"))?;
+    out.line(format!("  features   {}", document.features()))?;
     out.line(format!("  times      {}", document.times()))
 }
 

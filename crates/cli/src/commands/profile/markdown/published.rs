@@ -16,9 +16,7 @@ pub(super) struct Modes<'p> {
 }
 
 /// Rows that are sums over fitted ones among others.
-const HOLD_FITTED: [&str; 7] = [
-    "N0135", "N0136", "N0154", "N0166", "N0174", "N0186", "N0181",
-];
+const HOLD_FITTED: [&str; 6] = ["N0135", "N0136", "N0154", "N0166", "N0174", "N0186"];
 
 impl Modes<'_> {
     /// A published value by its row.
@@ -397,10 +395,14 @@ pub(super) fn tiles(out: &mut String, modes: &Modes<'_>) {
         let in_decode = program.contains("gemv") && program != "lm_head_gemv";
         let passes = passes().filter(|pass| (pass.phase == "decode") == in_decode);
         let launches = passes.flat_map(|pass| pass.programs.iter().flat_map(|p| &p.launches));
-        let first = name.trim_end_matches("_p0");
-        let mut launches = launches.filter(|l| l.name.starts_with(first));
-        let same_end = |l: &&LaunchCost| l.name.ends_with("_rope") == name.ends_with("_rope");
-        launches.find(same_end).cloned()
+        // Mode best computes several products in one launch, whose name is theirs together.
+        let part = name.trim_end_matches("_p0");
+        let joined = |l: &&LaunchCost| l.mapping.starts_with("gem") && l.name.contains(part);
+        let mut exact = launches.clone().filter(|l| l.name == name);
+        exact
+            .next()
+            .or_else(|| launches.clone().find(joined))
+            .cloned()
     };
     for (program, name, tiles, source) in TILES {
         let of = |p: &Prediction| match launch(p, program, name) {
