@@ -182,7 +182,7 @@ pub(super) fn dealt_and_joined(
 
 /// Time of `n` elements through a kernel on so many cores, the loading of the cores' programs in a
 /// dispatch of several launches included: the slowest of cores and DDR. `in_bytes` and `out_bytes`
-/// cross for an element. [`timing`](crate::timing) simulates it.
+/// cross for an element; a core's program links one object. [`timing`](crate::timing) simulates it.
 pub(super) fn estimate_ns(
     n: u64,
     n_cores: u64,
@@ -196,7 +196,7 @@ pub(super) fn estimate_ns(
     let read_ns = n * in_bytes as f64 / profile.ddr.read_gb_per_s;
     let total_ns = n * (in_bytes + out_bytes) as f64 / profile.ddr.total_gb_per_s;
     let n_cores = usize::try_from(n_cores).unwrap_or(usize::MAX);
-    core_ns.max(read_ns).max(total_ns) + profile.dispatch.load_ns(n_cores, SEVERAL)
+    core_ns.max(read_ns).max(total_ns) + profile.dispatch.load_ns(n_cores, n_cores, SEVERAL)
 }
 
 /// Herds of a program of more than one.
