@@ -26,8 +26,8 @@
 //! reads its operands several times: `ddr_utilization` is that, `ddr_read_bytes` over the array's time
 //! and the attainable rate of the profile (`ddr.read_gb_per_s`).
 //!
-//! Every figure is modelled; [`Prediction::provenance`] says by which profile and how far kernels were
-//! off. Whole passes are further off: `docs/fidelity-models.md`.
+//! Every figure is modelled; [`Prediction::provenance`] says by which profile and how far whole prompts
+//! were off (`docs/fidelity-models.md`), not kernels; [`Profile::error_of`] has both, and tokens'.
 
 mod device;
 mod host;
