@@ -6,8 +6,8 @@ mod inject;
 pub use inject::{Corrupted, Corruption, Injection};
 
 use crate::functional::{self, Fault};
-use crate::program::codec::TARGET;
 use crate::profile::Scope;
+use crate::program::codec::TARGET;
 use crate::{Machine, Profile, Program, timing, verify};
 use inject::{Event, Injections};
 use millrace_kernels::Cpu;

@@ -166,7 +166,8 @@ const MODEL_GROUPS: &[(&str, Option<Bound>)] = &[
     (models::FLM_DECODE, Some(bound(Some(3.0), None, None))),
     (models::FLM_PREFILL, Some(bound(Some(10.0), None, None))),
     (models::AIR_KRACKAN, Some(bound(Some(5.0), None, None))),
-    (models::AIR_STRIX, Some(bound(Some(12.0), None, None))),
+    // Six rows of one project that differ by 37 % among themselves set this one: their ordinary median.
+    (models::AIR_STRIX, Some(bound(Some(13.0), None, None))),
     (models::AIR_Q4_0, None),
     (
         models::PROGRAMS,

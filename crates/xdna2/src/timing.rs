@@ -32,8 +32,8 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use crate::program::{Flat, FlatError, Herd, Launch, Op, Order, Program};
 use crate::profile::Scope;
+use crate::program::{Flat, FlatError, Herd, Launch, Op, Order, Program};
 use crate::{Machine, Profile};
 use engine::{Engine, Run};
 use millrace_npu::Provenance;
@@ -266,7 +266,9 @@ pub fn predict_with(
     let mut total_ns = 0.0;
     for (number, launch) in program.launches.iter().enumerate() {
         let flat = Flat::new(launch)?;
-        dispatch_ns += profile.dispatch.load_ns(flat.cores.len(), n_objects(launch), n_herds);
+        dispatch_ns += profile
+            .dispatch
+            .load_ns(flat.cores.len(), n_objects(launch), n_herds);
         let spans_left = options.trace_spans.saturating_sub(trace.len());
         let options = Options {
             trace_spans: spans_left,
@@ -298,7 +300,9 @@ fn objects_of(herd: &Herd) -> BTreeSet<&str> {
         for op in body {
             match op {
                 Op::Loop { body, .. } => collect(body, found),
-                Op::If { then, otherwise, .. } => {
+                Op::If {
+                    then, otherwise, ..
+                } => {
                     collect(then, found);
                     collect(otherwise, found);
                 }
@@ -379,7 +383,14 @@ fn simulate(
     spans: usize,
     options: &Options,
 ) -> Result<Run, TimingError> {
-    Engine::new(network, points.to_vec(), issue_ns, spans, options.max_events)?.run()
+    Engine::new(
+        network,
+        points.to_vec(),
+        issue_ns,
+        spans,
+        options.max_events,
+    )?
+    .run()
 }
 
 /// A streamed launch whose points differ, in stretches of the grid within which they hardly do. That the

@@ -72,7 +72,8 @@ fn run_leave_out(args: &Args, ui: Ui) -> Outcome {
     match found.pass() {
         true => Ok(()),
         false => {
-            let message = "a family or a model needs its own rows, and no missing mechanism is named";
+            let message =
+                "a family or a model needs its own rows, and no missing mechanism is named";
             Err(Failure::new(Exit::Failed, message))
         }
     }

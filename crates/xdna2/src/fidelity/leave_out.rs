@@ -77,7 +77,16 @@ fn missing(fitted: &str, left_out: &str) -> Option<&'static str> {
 }
 
 /// What was fitted, what was left out, what is missing.
-const MISSING: &[(&str, &str, &str)] = &[];
+const MISSING: &[(&str, &str, &str)] = &[
+    (models::AIR_KRACKAN, "Llama-3.2-1B", ATTENTION_OBJECT),
+    (models::AIR_KRACKAN, "Llama-3.1-8B", ATTENTION_OBJECT),
+    (models::AIR_KRACKAN, "Qwen3-4B", LAYER),
+];
+
+const ATTENTION_OBJECT: &str = "what bounds a block of fused decode's attention: its cycles are fitted by head dimension, and few \
+     models share one";
+const LAYER: &str = "what a layer of fused decode does beside weights and cache: norms, RoPE, gate and changes of phase are one \
+     constant";
 
 fn compare(fitted: &str, left_out: &str, inside: &[f64], outside: &[f64]) -> LeftOut {
     let percent = |ratios: &[f64]| {
@@ -148,7 +157,9 @@ struct Kernels {
 impl Kernels {
     fn new(measurements: &[Measured], admits: &dyn Fn(&str) -> bool) -> Kernels {
         let machine = Machine::npu2();
-        let profiles = Profile::builtin_names().filter_map(Profile::builtin).collect();
+        let profiles = Profile::builtin_names()
+            .filter_map(Profile::builtin)
+            .collect();
         let row = |measured: &Measured| {
             let case = cases::case(measured).ok()?;
             // The paper's megatiles are three rows of a profile of their own.
@@ -166,7 +177,9 @@ impl Kernels {
                 objects,
             })
         };
-        let kernels = measurements.iter().filter(|m| cases::kind(m) == super::Kind::Kernels);
+        let kernels = measurements
+            .iter()
+            .filter(|m| cases::kind(m) == super::Kind::Kernels);
         Kernels {
             rows: kernels.filter_map(row).collect(),
             machine,
@@ -205,9 +218,14 @@ impl Kernels {
     }
 
     fn fit(&self, start: &Point, rounds: usize, keeps: &dyn Fn(&KernelRow) -> bool) -> Point {
-        let rows: Vec<usize> = (0..self.rows.len()).filter(|&i| keeps(&self.rows[i])).collect();
+        let rows: Vec<usize> = (0..self.rows.len())
+            .filter(|&i| keeps(&self.rows[i]))
+            .collect();
         refit(start, rounds, &|point| {
-            loss(rows.iter().map(|&i| (self.rows[i].group, self.ratio(i, point))))
+            loss(
+                rows.iter()
+                    .map(|&i| (self.rows[i].group, self.ratio(i, point))),
+            )
         })
     }
 }
@@ -218,7 +236,11 @@ const NAMED: &[&str] = &["SmolVLA", "Qwen2.5", "Qwen3", "llama-3", "Gemma3"];
 fn kernels(measurements: &[Measured], admits: &dyn Fn(&str) -> bool) -> Vec<LeftOut> {
     const FITTED: &str = "kernels";
     let kernels = Kernels::new(measurements, admits);
-    let Some(registry) = kernels.profiles.iter().find(|p| p.name == "air-strix-registry-2026") else {
+    let Some(registry) = kernels
+        .profiles
+        .iter()
+        .find(|p| p.name == "air-strix-registry-2026")
+    else {
         return Vec::new();
     };
     let start = fitted(registry, |key| !is_model_key(key));
@@ -260,16 +282,22 @@ const MODEL_FITS: &[&[&str]] = &[
 
 fn whole_models(measurements: &[Measured], admits: &dyn Fn(&str) -> bool) -> Vec<LeftOut> {
     let machine = Machine::npu2();
-    let profiles: Vec<Profile> = Profile::builtin_names().filter_map(Profile::builtin).collect();
+    let profiles: Vec<Profile> = Profile::builtin_names()
+        .filter_map(Profile::builtin)
+        .collect();
     let predictor = Predictor::new(&machine, &profiles);
-    let all_rows = measurements.iter().filter(|m| cases::kind(m) == super::Kind::Models);
+    let all_rows = measurements
+        .iter()
+        .filter(|m| cases::kind(m) == super::Kind::Models);
     let rows: Vec<Prepared> = all_rows.filter_map(Prepared::new).collect();
     let mut found = Vec::new();
     for groups in MODEL_FITS {
         let rows: Vec<&Prepared> = (rows.iter())
             .filter(|row| groups.contains(&row.group()) && admits(row.group()))
             .collect();
-        let profile = rows.first().and_then(|row| profiles.iter().find(|p| p.name == row.profile()));
+        let profile = rows
+            .first()
+            .and_then(|row| profiles.iter().find(|p| p.name == row.profile()));
         if let Some(profile) = profile {
             found.extend(models_of(&predictor, profile, &rows));
         }
@@ -284,9 +312,8 @@ fn models_of(predictor: &Predictor<'_>, profile: &Profile, rows: &[&Prepared]) -
     if names.len() < 2 {
         return Vec::new();
     }
-    let ratio = |row: &Prepared, point: &Point| {
-        predictor.ratio(row, &with(profile, point)).unwrap_or(1.0)
-    };
+    let ratio =
+        |row: &Prepared, point: &Point| predictor.ratio(row, &with(profile, point)).unwrap_or(1.0);
     let fit = |start: &Point, without: Option<&str>| {
         refit(start, 4, &|point| {
             let rows = rows.iter().filter(|row| Some(row.model()) != without);
@@ -309,7 +336,10 @@ fn models_of(predictor: &Predictor<'_>, profile: &Profile, rows: &[&Prepared]) -
 
 impl fmt::Display for LeaveOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| fitted | left out | rows | fitted on all rows | on all others | | missing |")?;
+        writeln!(
+            f,
+            "| fitted | left out | rows | fitted on all rows | on all others | | missing |"
+        )?;
         writeln!(f, "|---|---|---:|---:|---:|---|---|")?;
         for one in &self.left_out {
             let verdict = if one.pass { "holds" } else { "does not" };

@@ -413,9 +413,7 @@ impl Predictor<'_> {
 }
 
 /// Programs of a call that hold a product with weights that were 4-bit.
-const BF16_OF_4_BIT: &[&str] = &[
-    "qwen25_3b_q4", "gemma3_4b_q4nx", "llama31_8b_q4nx",
-];
+const BF16_OF_4_BIT: &[&str] = &["qwen25_3b_q4", "gemma3_4b_q4nx", "llama31_8b_q4nx"];
 
 /// Why a row of a model has no prediction.
 fn reason(measured: &Measured, known: bool) -> &'static str {

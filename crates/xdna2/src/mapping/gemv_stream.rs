@@ -334,7 +334,10 @@ pub(super) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec
         let rate = profile.ddr.read_gb_per_s.min(cols * column);
         let core_ns = macs / cols / macs_per_cycle / machine.clock_hz * 1e9;
         // One herd of several in its program.
-        core_ns.max(2.0 * macs / rate) + profile.dispatch.load_ns(p.cols as usize, 0, 2)
+        core_ns.max(2.0 * macs / rate)
+            + profile
+                .dispatch
+                .load_ns(p.cols as usize, p.cols as usize, 2)
     };
     let tilings = GemvStream.tilings(shape, machine);
     let mut timed: Vec<(f64, Tiling)> = tilings.into_iter().map(|t| (estimate_ns(&t), t)).collect();

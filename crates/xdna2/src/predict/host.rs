@@ -115,7 +115,11 @@ impl Host<'_> {
 
     /// Width of the feed-forward.
     fn d_ff(&self) -> u64 {
-        let gated = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::Glu { .. }));
+        let gated = self
+            .graph
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.op, Op::Glu { .. }));
         let widths = gated.filter_map(|node| self.graph.values.get(node.output.0));
         widths.map(|value| value.width as u64).max().unwrap_or(0)
     }

@@ -32,7 +32,10 @@ fn together(launch: &Launch) -> Vec<u32> {
         .map(|stage| stage.copies > 1);
     let ping_pong: Vec<bool> = ping_pong.collect();
     let sequential = launch.order == Order::Sequential;
-    let ahead = sequential && launch.grid.len() == 2 && !ping_pong.is_empty() && !ping_pong.contains(&false);
+    let ahead = sequential
+        && launch.grid.len() == 2
+        && !ping_pong.is_empty()
+        && !ping_pong.contains(&false);
     vec![if ahead { TOGETHER } else { 1 }; launch.grid.len()]
 }
 
@@ -44,7 +47,10 @@ pub(super) fn groups(launch: &Launch) -> Vec<Group> {
     let alone = together.iter().all(|&t| t == 1);
     if (alone && sizes.is_empty()) || n > MAX_POINTS {
         return match launch.grid_points().next() {
-            Some(first) => vec![Group { points: vec![first], count: n }],
+            Some(first) => vec![Group {
+                points: vec![first],
+                count: n,
+            }],
             None => Vec::new(),
         };
     }
@@ -101,7 +107,12 @@ fn points_of(launch: &Launch, tile: &[u32], together: &[u32]) -> Vec<Vec<u32>> {
         .collect();
     let first = || tile.iter().zip(together);
     (Indices::new(&extent))
-        .map(|at| first().zip(at).map(|((&tile, &t), at)| tile * t + at).collect())
+        .map(|at| {
+            first()
+                .zip(at)
+                .map(|((&tile, &t), at)| tile * t + at)
+                .collect()
+        })
         .collect()
 }
 

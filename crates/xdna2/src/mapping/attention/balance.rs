@@ -70,7 +70,9 @@ impl Plan {
         let times = (kv_heads * group * value_chunks) as f64;
         // The least dispatch has one herd.
         let n_herds = (self.unroll * self.heads) as usize;
-        let load = profile.dispatch.load_ns(self.n_cores() as usize, n_herds);
+        // A core's program links the four kernels above.
+        let n_cores = self.n_cores() as usize;
+        let load = profile.dispatch.load_ns(n_cores, 4 * n_cores, n_herds);
         times * each * 1e9 / machine.clock_hz + load
     }
 }

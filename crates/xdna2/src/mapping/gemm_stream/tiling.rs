@@ -305,7 +305,9 @@ fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
         + waits_ns
         + panels / profile.ddr.read_gb_per_s
         + last_ns
-        + profile
-            .dispatch
-            .load_ns((p.cols * p.rows) as usize, 0, SEVERAL)
+        + profile.dispatch.load_ns(
+            (p.cols * p.rows) as usize,
+            (2 * p.cols * p.rows) as usize,
+            SEVERAL,
+        )
 }
