@@ -148,7 +148,7 @@ fn diagnose_takes_states_of_transformers() {
     for (of, shape, bytes, mentions) in [
         ("I16", vec![1], vec![1, 0], "i32 or i64"),
         ("I32", vec![1], (-5_i32).to_le_bytes().to_vec(), "-5"),
-        ("I32", vec![1], (1 << 20_i32).to_le_bytes().to_vec(), "vocabulary"),
+        ("I32", vec![1], (1_i32 << 20).to_le_bytes().to_vec(), "vocabulary"),
     ] {
         let tensors = [("tokens".to_owned(), of, shape, bytes)];
         safetensors(&home.join("t.safetensors"), &tensors);

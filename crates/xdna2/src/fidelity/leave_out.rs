@@ -72,7 +72,7 @@ pub fn evaluate() -> LeaveOut {
 fn missing(fitted: &str, left_out: &str) -> Option<&'static str> {
     MISSING
         .iter()
-        .find(|(of, name, _)| (*of == "" || *of == fitted) && *name == left_out)
+        .find(|(of, name, _)| (of.is_empty() || *of == fitted) && *name == left_out)
         .map(|found| found.2)
 }
 

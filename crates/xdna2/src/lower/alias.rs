@@ -289,7 +289,7 @@ impl Wanted {
         let is_part = matches!(binding, Binding::Part { .. });
         match self.0.get(value) {
             // Parts are the head's: of many rows of logits the published host, too, takes one.
-            _ if !alias && !(is_part && n_rows > 1) => HostMove::Read(Rows::All),
+            _ if !(alias || is_part && n_rows > 1) => HostMove::Read(Rows::All),
             None => HostMove::None,
             Some(rows) if n_rows > 1 && size_bytes(slot).is_multiple_of(n_rows) => {
                 HostMove::Read(*rows)
