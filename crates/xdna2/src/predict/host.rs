@@ -20,7 +20,7 @@ pub enum HostKind {
 impl HostKind {
     /// The published one without any feature.
     pub fn of(features: Features) -> HostKind {
-        match features == Features::NONE {
+        match features.iter().next().is_none() {
             true => HostKind::Published,
             false => HostKind::Own,
         }
