@@ -44,7 +44,7 @@ fn what_the_array_cannot_hold_is_refused_by_name() {
         ("gelu", "4194304", "cols=8,rows=4,tile=2048", Rule::Streams),
         ("add", "4194304", "tile=8192", Rule::L1),
         ("add", "4194304", "rows=4,tile=512,l2_copies=3", Rule::Range),
-        ("add", "4194304", "rows=4,tile=4096,l2_copies=2", Rule::L1),
+        ("add", "4194304", "rows=4,tile=8192,l2_copies=2", Rule::L1),
         (
             "add",
             "4194240",

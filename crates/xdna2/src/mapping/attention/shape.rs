@@ -483,8 +483,11 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         tilings.push(plan.tiling());
         if plan.causal {
             tilings.push(plan.tiling().with("causal_skip", 1));
-            let balanced = super::balanced(shape, &plan.tiling(), machine, None);
-            tilings.extend(balanced.into_iter().filter(|t| t.get("tile_q") >= 8));
+            for even in super::balanced(shape, &plan.tiling(), machine, None) {
+                if !tilings.contains(&even) {
+                    tilings.push(even);
+                }
+            }
         }
     }
     if tilings.is_empty() && most > 0 {
