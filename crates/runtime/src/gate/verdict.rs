@@ -5,7 +5,7 @@
 //!
 //! | statistic of a phase | bound |
 //! |---|---|
-//! | mean KL, mean 1 − cosine | F·μ + 3·√2·c·μ/√n |
+//! | mean KL, mean 1 − cosine | F·μ + t·√2·c·μ/√n |
 //! | median KL (from 40 rows on) | F times that of x |
 //! | 95th percentile of KL (from 40 rows on) | 2 times that of x |
 //! | counts: places lost among the likeliest five, choices that are not first | F·N + 3·√(2·max(N, 1)), N that of x |
@@ -14,8 +14,9 @@
 //!
 //! F = 1.5 is what an array may add to the format's own rounding: it rounds at more points inside an op
 //! than x does (flash attention its running sums at every tile). Two honest devices have two draws of
-//! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds,
-//! for counts of n independent events too (Poisson).
+//! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds, for
+//! counts of n independent events too (Poisson). Of few steps c is known badly, so t is Student's for
+//! one in 700 and twice the rows less two: 3.01 for 256 rows, 3.4 for 12.
 
 use super::stats::{Deviation, TOP};
 use millrace_xdna2::lower::Phase;
@@ -135,7 +136,8 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
     let means: [(_, fn(&Deviation) -> f64); 2] = [("mean KL", kl), ("mean 1 - cosine", gap)];
     for (name, of) in means {
         let mu = mean(&x, of);
-        let spread = 3.0 * (2.0 / n as f64).sqrt() * variation(rounding, of) * mu;
+        let errors = standard_errors(rounding.len());
+        let spread = errors * (2.0 / n as f64).sqrt() * variation(rounding, of) * mu;
         add(name, mean(&found, of), mu, FACTOR * mu + spread);
     }
     if n >= MANY {
@@ -168,6 +170,13 @@ fn variation(steps: &[Step], of: fn(&Deviation) -> f64) -> f64 {
     let square = |s: &Step| (of(&s.deviation) - mu).powi(2);
     let variance = steps.iter().map(square).sum::<f64>() / steps.len() as f64;
     if mu > 0.0 { variance.sqrt() / mu } else { 0.0 }
+}
+
+/// How many standard errors one mean in 700 exceeds, where they are estimated from so many rows:
+/// Student's t for the share that 3 normal ones have, by the expansion of Cornish and Fisher.
+fn standard_errors(n_rows: usize) -> f64 {
+    let freedom = 2.0 * n_rows.saturating_sub(1).max(1) as f64;
+    3.0 + 7.5 / freedom + 17.25 / (freedom * freedom)
 }
 
 fn quantile(steps: &[Step], share: f64) -> f64 {
@@ -230,6 +239,14 @@ mod tests {
         let rounding = steps(256, 1e-4, 0);
         assert_eq!(name(&steps(256, 2.2e-4, 5), &rounding), Some("mean KL"));
         assert!(!judge(&[], &[]).passes(), "nothing was seen");
+    }
+
+    /// Beside tables of Student's t at 0.99865: 3.48 for 20 degrees, 3.07 for 120.
+    #[test]
+    fn few_rows_widen_the_bound() {
+        assert!((standard_errors(11) - 3.42).abs() < 0.07);
+        assert!((standard_errors(61) - 3.07).abs() < 0.01);
+        assert!(standard_errors(1) > 10.0);
     }
 
     /// Each statistic by itself.
