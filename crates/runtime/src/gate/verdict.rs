@@ -111,6 +111,9 @@ pub fn judge(device: &[Step], rounding: &[Step]) -> Verdict {
     verdict
 }
 
+type Size = fn(&Deviation) -> f64;
+type Count = fn(&Deviation) -> usize;
+
 fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Statistic>) {
     let of = |steps: &[Step]| -> Vec<Step> {
         let steps = steps.iter().filter(|step| step.phase == phase);
@@ -133,7 +136,7 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
     };
     let kl = |d: &Deviation| d.kl;
     let gap = |d: &Deviation| d.cosine_gap;
-    let means: [(_, fn(&Deviation) -> f64); 2] = [("mean KL", kl), ("mean 1 - cosine", gap)];
+    let means: [(&str, Size); 2] = [("mean KL", kl), ("mean 1 - cosine", gap)];
     for (name, of) in means {
         let mu = mean(&x, of);
         let errors = standard_errors(rounding.len());
@@ -149,7 +152,7 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
             add(name, quantile(&found, share), x, factor * x);
         }
     }
-    let counts: [(_, fn(&Deviation) -> usize); 2] = [
+    let counts: [(&str, Count); 2] = [
         ("places lost among the five likeliest", |d| d.n_lost),
         ("choices that are not first", |d| usize::from(d.rank > 1)),
     ];
@@ -160,12 +163,12 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
     }
 }
 
-fn mean(steps: &[Step], of: fn(&Deviation) -> f64) -> f64 {
+fn mean(steps: &[Step], of: Size) -> f64 {
     steps.iter().map(|s| of(&s.deviation)).sum::<f64>() / steps.len() as f64
 }
 
 /// Standard deviation as a share of the mean.
-fn variation(steps: &[Step], of: fn(&Deviation) -> f64) -> f64 {
+fn variation(steps: &[Step], of: Size) -> f64 {
     let mu = mean(steps, of);
     let square = |s: &Step| (of(&s.deviation) - mu).powi(2);
     let variance = steps.iter().map(square).sum::<f64>() / steps.len() as f64;
@@ -208,7 +211,7 @@ mod tests {
         let step = |i: usize| {
             let x = size * (0.5 + ((i * 7919 + salt * 31) % 101) as f64 / 100.0);
             Step {
-                phase: if i % 8 == 0 {
+                phase: if i.is_multiple_of(8) {
                     Phase::Prefill
                 } else {
                     Phase::Decode
@@ -216,8 +219,8 @@ mod tests {
                 deviation: Deviation {
                     kl: x,
                     cosine_gap: x,
-                    n_lost: usize::from(i % 9 == 0),
-                    rank: 1 + usize::from(i % 40 == 0),
+                    n_lost: usize::from(i.is_multiple_of(9)),
+                    rank: 1 + usize::from(i.is_multiple_of(40)),
                     token: 0,
                 },
             }

@@ -214,7 +214,7 @@ fn table(rows: &[Row]) -> Table {
         groups.entry(key).or_default().push(row);
     }
     for ((program, how), rows) in groups {
-        let share = Share::of(rows.into_iter());
+        let share = Share::of(rows);
         table.row(vec![
             program.to_owned(),
             how.to_owned(),
