@@ -28,7 +28,11 @@ fn a_device_passes_beside_the_cpu_and_beside_a_file_of_it() {
     // Two prompts, and one of them again for the check of ops.
     assert_eq!(report["npu"]["prefill"]["n_passes"], 3);
     let statistics = report["statistics"].as_array().expect("statistics");
-    let of = |name: &str| statistics.iter().find(|s| s["name"] == name && s["phase"] == "decode");
+    let of = |name: &str| {
+        statistics
+            .iter()
+            .find(|s| s["name"] == name && s["phase"] == "decode")
+    };
     let mean = of("mean KL").expect("a mean");
     let number = |key: &str| mean[key].as_f64().expect("a number");
     assert_eq!(mean["n_steps"], 10);
@@ -50,13 +54,24 @@ fn a_device_passes_beside_the_cpu_and_beside_a_file_of_it() {
 fn the_full_set_has_every_kind_of_prompt() {
     let home = tempdir().expect("a folder");
     let home = home.path();
-    let arguments = ["verify", MODEL, "--prompts", "full", "--tokens", "2", "--json"];
+    let arguments = [
+        "verify",
+        MODEL,
+        "--prompts",
+        "full",
+        "--tokens",
+        "2",
+        "--json",
+    ];
     let report = run(home, &arguments).expect(OK).json();
     let prompts = report["prompts"].as_array().expect("prompts");
     let text = |i: usize| prompts[i]["prompt"].as_str().unwrap_or_default();
     let has = |what: &str| (8..prompts.len()).any(|i| text(i).contains(what));
     assert!(has("chat: ") && has("(end token)") && has("tokens of stories"));
-    let longest = prompts.iter().filter_map(|p| p["n_prompt_tokens"].as_u64()).max();
+    let longest = prompts
+        .iter()
+        .filter_map(|p| p["n_prompt_tokens"].as_u64())
+        .max();
     assert_eq!(longest, Some(512 - 2), "the context of the demo");
 }
 
@@ -108,10 +123,21 @@ fn diagnose_takes_states_of_transformers() {
     let home = home.path();
     let ids = [261_i64, 287, 337];
     let list = ids.map(|id| id.to_string()).join(",");
-    let made = ["logits", MODEL, "--tokens", &list, "--hidden-states", "--out", "s.safetensors"];
+    let made = [
+        "logits",
+        MODEL,
+        "--tokens",
+        &list,
+        "--hidden-states",
+        "--out",
+        "s.safetensors",
+    ];
     run(home, &made).expect(OK);
     let made = Checkpoint::open(&home.join("s.safetensors")).expect("states");
-    let narrow: Vec<u8> = ids.iter().flat_map(|id| (*id as i32).to_le_bytes()).collect();
+    let narrow: Vec<u8> = ids
+        .iter()
+        .flat_map(|id| (*id as i32).to_le_bytes())
+        .collect();
     let wide: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     let mut n_blocks = 0;
     for (prefix, of_tokens, tokens, is_bf16) in [
@@ -148,7 +174,12 @@ fn diagnose_takes_states_of_transformers() {
     for (of, shape, bytes, mentions) in [
         ("I16", vec![1], vec![1, 0], "i32 or i64"),
         ("I32", vec![1], (-5_i32).to_le_bytes().to_vec(), "-5"),
-        ("I32", vec![1], (1_i32 << 20).to_le_bytes().to_vec(), "vocabulary"),
+        (
+            "I32",
+            vec![1],
+            (1_i32 << 20).to_le_bytes().to_vec(),
+            "vocabulary",
+        ),
     ] {
         let tensors = [("tokens".to_owned(), of, shape, bytes)];
         safetensors(&home.join("t.safetensors"), &tensors);

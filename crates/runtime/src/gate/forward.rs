@@ -215,16 +215,20 @@ impl Pass<'_> {
         let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
         let failed = Mutex::new(Ok(()));
         let mut rounded = vec![bf16::ZERO; n * k];
-        self.cpu.pool().run_pieces(&mut rounded, ROWS * k, &|i, out| {
-            let rows = i * ROWS..n.min((i + 1) * ROWS);
-            let mut values = vec![0.0; out.len()];
-            let decoded = quant::decode_rows(spec.dtype, bytes, n, k, rows, &mut values);
-            if decoded.is_err() {
-                *failed.lock().unwrap_or_else(PoisonError::into_inner) = decoded;
-            }
-            out.convert_from_f32_slice(&values);
-        });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        self.cpu
+            .pool()
+            .run_pieces(&mut rounded, ROWS * k, &|i, out| {
+                let rows = i * ROWS..n.min((i + 1) * ROWS);
+                let mut values = vec![0.0; out.len()];
+                let decoded = quant::decode_rows(spec.dtype, bytes, n, k, rows, &mut values);
+                if decoded.is_err() {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = decoded;
+                }
+                out.convert_from_f32_slice(&values);
+            });
+        failed
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)?;
         Ok(rounded)
     }
 

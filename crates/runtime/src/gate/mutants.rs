@@ -40,6 +40,9 @@ pub enum Caught {
     },
 }
 
+/// Mutants of what ran, and the slots they are of.
+type Seen = (Vec<Mutant>, BTreeSet<(String, String)>);
+
 /// Mutants of a model on a device.
 pub struct Mutation {
     device: Arc<VirtualDevice>,
@@ -59,7 +62,7 @@ impl Mutation {
         npu: Arc<NpuModel>,
         yardsticks: Vec<Yardstick>,
     ) -> Result<Mutation, NpuError> {
-        let seen: Arc<Mutex<(Vec<Mutant>, BTreeSet<(String, String)>)>> = Arc::default();
+        let seen: Arc<Mutex<Seen>> = Arc::default();
         let mut session = NpuSession::new(&npu);
         let to = seen.clone();
         session.observe(Some(Box::new(move |at| {

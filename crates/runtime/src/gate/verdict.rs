@@ -5,7 +5,7 @@
 //!
 //! | statistic of a phase | bound |
 //! |---|---|
-//! | mean KL, mean 1 − cosine | F·μ + 3·√2·c·μ/√n |
+//! | mean KL, mean 1 − cosine | F·μ + t·√2·c·μ/√n |
 //! | median KL (from 40 rows on) | F times that of x |
 //! | 95th percentile of KL (from 40 rows on) | 2 times that of x |
 //! | counts: places lost among the likeliest five, choices that are not first | F·N + 3·√(2·max(N, 1)), N that of x |
@@ -14,8 +14,9 @@
 //!
 //! F = 1.5 is what an array may add to the format's own rounding: it rounds at more points inside an op
 //! than x does (flash attention its running sums at every tile). Two honest devices have two draws of
-//! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds,
-//! for counts of n independent events too (Poisson).
+//! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds, for
+//! counts of n independent events too (Poisson). Of few steps c is known badly, so t is Student's for
+//! one in 700 and twice the rows less two: 3.01 for 256 rows, 3.4 for 12.
 
 use super::stats::{Deviation, TOP};
 use millrace_xdna2::lower::Phase;
@@ -110,6 +111,9 @@ pub fn judge(device: &[Step], rounding: &[Step]) -> Verdict {
     verdict
 }
 
+type Size = fn(&Deviation) -> f64;
+type Count = fn(&Deviation) -> usize;
+
 fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Statistic>) {
     let of = |steps: &[Step]| -> Vec<Step> {
         let steps = steps.iter().filter(|step| step.phase == phase);
@@ -132,10 +136,11 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
     };
     let kl = |d: &Deviation| d.kl;
     let gap = |d: &Deviation| d.cosine_gap;
-    let means: [(_, fn(&Deviation) -> f64); 2] = [("mean KL", kl), ("mean 1 - cosine", gap)];
+    let means: [(&str, Size); 2] = [("mean KL", kl), ("mean 1 - cosine", gap)];
     for (name, of) in means {
         let mu = mean(&x, of);
-        let spread = 3.0 * (2.0 / n as f64).sqrt() * variation(rounding, of) * mu;
+        let errors = standard_errors(rounding.len());
+        let spread = errors * (2.0 / n as f64).sqrt() * variation(rounding, of) * mu;
         add(name, mean(&found, of), mu, FACTOR * mu + spread);
     }
     if n >= MANY {
@@ -147,7 +152,7 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
             add(name, quantile(&found, share), x, factor * x);
         }
     }
-    let counts: [(_, fn(&Deviation) -> usize); 2] = [
+    let counts: [(&str, Count); 2] = [
         ("places lost among the five likeliest", |d| d.n_lost),
         ("choices that are not first", |d| usize::from(d.rank > 1)),
     ];
@@ -158,16 +163,23 @@ fn of_phase(phase: Phase, device: &[Step], rounding: &[Step], out: &mut Vec<Stat
     }
 }
 
-fn mean(steps: &[Step], of: fn(&Deviation) -> f64) -> f64 {
+fn mean(steps: &[Step], of: Size) -> f64 {
     steps.iter().map(|s| of(&s.deviation)).sum::<f64>() / steps.len() as f64
 }
 
 /// Standard deviation as a share of the mean.
-fn variation(steps: &[Step], of: fn(&Deviation) -> f64) -> f64 {
+fn variation(steps: &[Step], of: Size) -> f64 {
     let mu = mean(steps, of);
     let square = |s: &Step| (of(&s.deviation) - mu).powi(2);
     let variance = steps.iter().map(square).sum::<f64>() / steps.len() as f64;
     if mu > 0.0 { variance.sqrt() / mu } else { 0.0 }
+}
+
+/// How many standard errors one mean in 700 exceeds, where they are estimated from so many rows:
+/// Student's t for the share that 3 normal ones have, by the expansion of Cornish and Fisher.
+fn standard_errors(n_rows: usize) -> f64 {
+    let freedom = 2.0 * n_rows.saturating_sub(1).max(1) as f64;
+    3.0 + 7.5 / freedom + 17.25 / (freedom * freedom)
 }
 
 fn quantile(steps: &[Step], share: f64) -> f64 {
@@ -199,7 +211,7 @@ mod tests {
         let step = |i: usize| {
             let x = size * (0.5 + ((i * 7919 + salt * 31) % 101) as f64 / 100.0);
             Step {
-                phase: if i % 8 == 0 {
+                phase: if i.is_multiple_of(8) {
                     Phase::Prefill
                 } else {
                     Phase::Decode
@@ -207,8 +219,8 @@ mod tests {
                 deviation: Deviation {
                     kl: x,
                     cosine_gap: x,
-                    n_lost: usize::from(i % 9 == 0),
-                    rank: 1 + usize::from(i % 40 == 0),
+                    n_lost: usize::from(i.is_multiple_of(9)),
+                    rank: 1 + usize::from(i.is_multiple_of(40)),
                     token: 0,
                 },
             }
@@ -230,6 +242,14 @@ mod tests {
         let rounding = steps(256, 1e-4, 0);
         assert_eq!(name(&steps(256, 2.2e-4, 5), &rounding), Some("mean KL"));
         assert!(!judge(&[], &[]).passes(), "nothing was seen");
+    }
+
+    /// Beside tables of Student's t at 0.99865: 3.48 for 20 degrees, 3.07 for 120.
+    #[test]
+    fn few_rows_widen_the_bound() {
+        assert!((standard_errors(11) - 3.42).abs() < 0.07);
+        assert!((standard_errors(61) - 3.07).abs() < 0.01);
+        assert!(standard_errors(1) > 10.0);
     }
 
     /// Each statistic by itself.

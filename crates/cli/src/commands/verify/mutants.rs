@@ -30,6 +30,9 @@ const CHUNK: usize = 64;
 /// A prompt of a chunk and a half: its second chunk attends over the cache.
 const TWO_CHUNKS: usize = 96;
 
+/// Shorter prompts before it.
+const N_SHORT: usize = 4;
+
 /// Steps after a prompt.
 const N_STEPS: usize = 4;
 
@@ -85,7 +88,8 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
 
 /// Short prompts, and at last one of two chunks.
 fn paths(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Vec<Path>> {
-    let mut short = prompts::of(prompts::PromptSet::Quick, model, N_STEPS)?;
+    let mut short = prompts::of(prompts::PromptSet::Full, model, N_STEPS)?;
+    short.truncate(N_SHORT);
     short.extend(prompts::long_prompt(model, TWO_CHUNKS, N_STEPS)?);
     let cases = by_cpu(args, model, short, ui)?.cases;
     let path = |case: super::Case| Path {
@@ -210,7 +214,7 @@ fn table(rows: &[Row]) -> Table {
         groups.entry(key).or_default().push(row);
     }
     for ((program, how), rows) in groups {
-        let share = Share::of(rows.into_iter());
+        let share = Share::of(rows);
         table.row(vec![
             program.to_owned(),
             how.to_owned(),
