@@ -225,15 +225,15 @@ def commands(args, original, text):
     cpu = [
         ["info", original], ["info", original, "--tensors", "--json"], ["info", original, "-c", 32768],
         ["tokenize", original, TEXT], ["tokenize", original, "--decode", "2,818,5279", "--json"],
-        ["logits", original, "--tokens", "2,818,5279,529", "--all", "--hidden", "--out", work / "logits.safetensors"],
+        ["logits", original, "--tokens", "2,818,5279,529", "--all", "--hidden-states", "--out", work / "logits.safetensors"],
         ["run", original, PROMPT, "--greedy", "-n", 8], ["run", original, PROMPT, "--seed", 7, "-n", 8],
         ["run", original, TEXT, "--greedy", "-n", 4],
         ["perplexity", original, text, "-c", CONTEXT, "--chunks", chunks],
         ["bench", original, "-p", 32, "-n", 8, "-r", 1], ["quantize", original, work / "none.gguf", "Q8_0", "--dry-run"],
-    ]
-    npu = [
         ["explain", original, "--prompt-tokens", 64], ["compile", original, "--prompt-tokens", 64],
         ["profile", original, "--timing-only", "--prompt-tokens", 64],
+    ]
+    npu = [
         ["run", original, PROMPT, "--device", "xdna2", "--greedy", "-n", N_GREEDY],
         ["verify", original, "-n", 8], ["diagnose", original, PROMPT],
     ]
@@ -263,6 +263,15 @@ def table(rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def left_out(args, levels):
+    """A sentence about what this run did not do."""
+    rest = [f"level {level}" for level in args.machine_levels if level not in levels]
+    rest += [recipe for recipe in FORMATS if recipe not in args.formats]
+    rest += ["runs on the virtual NPU"] if args.no_device else []
+    rest += ["llama.cpp"] if not args.peer_note else []
+    return f"\n\nNot in this run: {', '.join(rest)}." if rest else ""
+
+
 def report(args, levels, formats, ran, failures):
     processor = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
                      platform.processor())
@@ -275,9 +284,10 @@ Gemma 3 270M in Q4_K_M, written by `tools/real_model.py`, which fetches it. {dat
 
 ## Formats and levels
 
-Perplexity of {args.chunks} chunks of {CONTEXT} tokens of one English text (the second half of each is scored; keys and values in f32),
-then how many of {N_GREEDY} greedy tokens after “{PROMPT}” are those of F32 before the first that differs. Formats are written from the
-Q4_K_M file by way of F32. *Exact*: the format written as F32 again, so that nothing but its own numbers counts.{args.peer_note}
+Perplexity of {args.chunks * CONTEXT} tokens of one English text in chunks of {CONTEXT} (the second half of each is scored; keys and
+values in f32), then how many of {N_GREEDY} greedy tokens after “{PROMPT}” are those of F32 before the first that differs.
+Formats are written from the Q4_K_M file by way of F32. *Exact*: the format written as F32 again, so that nothing but its own
+numbers counts.{args.peer_note}{left_out(args, levels)}
 
 {table(formats)}
 
@@ -298,7 +308,7 @@ def main():
     parser.add_argument("--formats", type=lambda text: text.split(","), default=FORMATS)
     parser.add_argument("--levels", type=lambda text: text.split(","), help="CPU levels, instead of all of this machine")
     parser.add_argument("--chunks", type=int, default=4, help=f"chunks of {CONTEXT} tokens")
-    parser.add_argument("--no-device", action="store_true", help="leave out the virtual NPU")
+    parser.add_argument("--no-device", action="store_true", help="run nothing on the virtual NPU, which takes minutes")
     parser.add_argument("--keep", action="store_true", help="keep the converted files")
     parser.add_argument("--fetch-only", action="store_true")
     args = parser.parse_args()
@@ -310,7 +320,8 @@ def main():
     text = args.work / "text.txt"
     text.write_text(TEXT)
     machine = json.loads(run([args.binary, "devices", "--json"])[0].stdout)
-    levels = args.levels or machine["levels"]
+    args.machine_levels = machine["levels"]
+    levels = args.levels or args.machine_levels
     args.threads_note = f"{machine['cpu']['threads']} hardware threads"
     args.peer_note = ("" if Peer(0).lc is None else
                       " llama.cpp ran the same files.")

@@ -102,27 +102,32 @@ fn sixteen_bit_files_pass_the_top_five_gate() {
 }
 
 /// What each level holds on a file in BF16, beside the scalar level on the same file: the float32 bound where weights are widened, and
-/// the bound of bf16 activations where the instruction takes pairs of bf16. Were that level exact too, the README would say too little.
+/// the bound of bf16 activations where the instruction takes pairs of bf16. There the loss is also held to what the format itself
+/// lost by rounding the weights, which is a rounding of the same size. Were that level exact too, the README would say too little.
 #[test]
 fn bf16_files_keep_each_levels_own_bound() {
     for golden in Golden::all() {
-        let tokens = golden.expected().tokens;
+        let float = golden.expected();
         let dir = tempfile::tempdir().unwrap();
         let path = convert(golden.hf(), dir.path(), Container::Gguf, "BF16");
-        let expected = logits_at(Some(Level::Scalar), &path, &tokens);
+        let expected = logits_at(Some(Level::Scalar), &path, &float.tokens);
+        let of_weights = Agreement::of(&expected, &float.logits);
         for level in Level::supported() {
-            let found = logits_at(Some(level), &path, &tokens);
+            let found = logits_at(Some(level), &path, &float.tokens);
             let what = format!("{} in BF16 at {level}", golden.name);
-            let error = Agreement::of(&found, &expected).max_abs_over_range;
-            println!("{what}: {error:.2e}");
-            let rounds = level == Level::Avx512Bf16;
-            let tolerance = if rounds {
-                BF16_LOGIT_TOLERANCE
+            let agreement = Agreement::of(&found, &expected);
+            let error = agreement.max_abs_over_range;
+            println!(
+                "{what}: {error:.2e}, NMSE {:.2e}, of the weights' rounding {:.2e}",
+                agreement.nmse, of_weights.nmse
+            );
+            if level == Level::Avx512Bf16 {
+                assert_logits_within(BF16_LOGIT_TOLERANCE, &found, &expected, &what);
+                assert!(agreement.nmse <= 2.0 * of_weights.nmse, "{what}");
+                assert!(error > F32_LOGIT_TOLERANCE, "{what}: {error:e}");
             } else {
-                F32_LOGIT_TOLERANCE
-            };
-            assert_logits_within(tolerance, &found, &expected, &what);
-            assert_eq!(rounds, error > F32_LOGIT_TOLERANCE, "{what}: {error:e}");
+                assert_logits_close(&found, &expected, &what);
+            }
         }
     }
 }
