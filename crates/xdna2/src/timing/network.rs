@@ -4,8 +4,13 @@ use super::TimingError;
 use super::cores::{self, Step};
 use super::ddr::Stream;
 use super::merge::{self, Merge};
-use crate::program::{Env, Flat, FlatTransfer, Indices, Link, Pattern, Port, Var, Walk};
+use crate::program::{Env, Flat, FlatTransfer, Indices, Link, Order, Pattern, Port, Var, Walk};
 use crate::{Machine, Profile};
+
+/// Weight of a byte that a streamed launch writes beside one that is read: memory controllers serve
+/// reads first and hold writes back. Chosen, not measured: the megatile rows ask for it
+/// (`docs/timing-model.md`).
+const WRITTEN_BEHIND: f64 = 1.0 / 16.0;
 
 /// How a channel's blocks travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,9 +136,17 @@ impl<'p> Network<'p> {
                 col,
                 cost: 1.0 / self.profile.burst_efficiency(burst),
                 memory_channel,
-                weight: self.wires[channel].bytes.max(1.0),
+                weight: self.wires[channel].bytes.max(1.0) * self.weight(transfer.reads),
             },
         })
+    }
+
+    /// Weight of a byte: what a streamed launch writes is waited for by nobody, so reads go first.
+    fn weight(&self, reads: bool) -> f64 {
+        match (reads, self.flat.launch.order) {
+            (false, Order::Streamed) => WRITTEN_BEHIND,
+            _ => 1.0,
+        }
     }
 
     /// Blocks of its channel that a stage end takes for one block of the stage.
