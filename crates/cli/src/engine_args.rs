@@ -2,7 +2,7 @@
 
 use crate::exit::Outcome;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use millrace_runtime::{Engine, EngineOptions, KvType, Level, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineOptions, KvType, Level, LoadedModel};
 use std::sync::Arc;
 
 /// How the CPU is used.
@@ -66,12 +66,12 @@ impl CpuArgs {
         &self,
         model: &Arc<LoadedModel>,
         context: &ContextArgs,
-    ) -> Outcome<Engine> {
+    ) -> Outcome<CpuEngine> {
         let options = EngineOptions {
             n_ctx: context.ctx,
             kv_type: context.kv_type,
             ..self.options()
         };
-        Ok(Engine::new(Arc::clone(model), options)?)
+        Ok(CpuEngine::new(Arc::clone(model), options)?)
     }
 }

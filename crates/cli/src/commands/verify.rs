@@ -16,7 +16,7 @@ use crate::output::Ui;
 use crate::progress::Progress;
 use gate::Verdict;
 use millrace_runtime::npu::NpuSession;
-use millrace_runtime::{Engine, EngineOptions, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
 use prompts::PromptSet;
 use reference::{Case, Reference};
 use runner::Runner;
@@ -123,7 +123,7 @@ fn by_cpu(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Reference> {
         n_ctx: Some(longest + n_tokens),
         ..args.cpu.options()
     };
-    let mut engine = Engine::new(model.clone(), options)?;
+    let mut engine = CpuEngine::new(model.clone(), options)?;
     let mut runner = runner::EngineRunner::new(&mut engine)?;
     let progress = Progress::steps(ui, prompts.len() as u64);
     progress.message("running the reference");

@@ -1,11 +1,10 @@
-//! The memory a model takes at a context length, as the engine itself lays it out.
+//! The memory a model takes at a context length, as the engine would lay it out.
 
 use crate::exit::Outcome;
 use crate::machine;
 use crate::output::{Out, Paint, bytes};
-use millrace_runtime::{Engine, EngineOptions, KvType, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineMemory, EngineOptions, KvType, LoadedModel};
 use serde::Serialize;
-use std::sync::Arc;
 
 /// Bytes by purpose.
 #[derive(Clone, Debug, Serialize)]
@@ -27,27 +26,35 @@ pub(super) struct MemoryPlan {
 impl MemoryPlan {
     /// Plans for `n_ctx` tokens, or the engine's default.
     pub(super) fn of(
-        model: &Arc<LoadedModel>,
+        model: &LoadedModel,
         n_ctx: Option<usize>,
         kv_type: KvType,
     ) -> Outcome<MemoryPlan> {
-        let engine = engine(model, n_ctx, kv_type)?;
-        let n_ctx = engine.n_ctx();
-        let kv_bytes = engine.kv_bytes().1 as u64;
-        let scratch_bytes = engine.scratch_bytes() as u64;
+        let memory = |n_ctx| {
+            let options = EngineOptions {
+                n_ctx,
+                kv_type,
+                ..EngineOptions::default()
+            };
+            CpuEngine::memory(model, &options)
+        };
+        let EngineMemory {
+            n_ctx,
+            kv_bytes,
+            scratch_bytes,
+        } = memory(n_ctx)?;
+        let (kv_bytes, scratch_bytes) = (kv_bytes as u64, scratch_bytes as u64);
         let weights_bytes = model.checkpoint().size_bytes();
-        let total_bytes = weights_bytes + kv_bytes + scratch_bytes;
+        let fixed_bytes = weights_bytes.saturating_add(scratch_bytes);
+        let total_bytes = fixed_bytes.saturating_add(kv_bytes);
         let usable_bytes = machine::memory().usable_bytes();
         let trained_ctx = model.model().config.context_length;
-        let fixed_bytes = weights_bytes + scratch_bytes;
-        let max_ctx = usable_bytes.map(|usable| {
-            longest(trained_ctx, |n| {
-                match self::engine(model, Some(n), kv_type) {
-                    Ok(engine) => fixed_bytes + engine.kv_bytes().1 as u64 <= usable,
-                    Err(_) => false,
-                }
+        let fits = |n, usable| {
+            memory(Some(n)).is_ok_and(|memory| {
+                fixed_bytes.saturating_add(memory.kv_bytes as u64) <= usable
             })
-        });
+        };
+        let max_ctx = usable_bytes.map(|usable| longest(trained_ctx, |n| fits(n, usable)));
         Ok(MemoryPlan {
             n_ctx,
             kv_type: kv_type.name(),
@@ -91,17 +98,6 @@ impl MemoryPlan {
             bytes(usable)
         ))
     }
-}
-
-fn engine(model: &Arc<LoadedModel>, n_ctx: Option<usize>, kv_type: KvType) -> Outcome<Engine> {
-    // One thread: the layout does not depend on it, and no thread need be started.
-    let options = EngineOptions {
-        n_threads: Some(1),
-        n_ctx,
-        kv_type,
-        ..EngineOptions::default()
-    };
-    Ok(Engine::new(Arc::clone(model), options)?)
 }
 
 /// The largest `n` up to `max` that `fits`, in steps of 64; 0 if none does.

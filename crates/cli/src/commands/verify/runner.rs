@@ -3,7 +3,7 @@
 
 use crate::exit::Outcome;
 use millrace_runtime::npu::NpuSession;
-use millrace_runtime::{BatchItem, Engine, SeqId};
+use millrace_runtime::{BatchItem, Engine, SeqId, StepOutput};
 
 /// One side of a comparison.
 pub(super) trait Runner {
@@ -15,27 +15,34 @@ pub(super) trait Runner {
     fn next(&mut self, token: u32) -> Outcome<&[f32]>;
 }
 
-/// The CPU engine.
+/// An engine.
 pub(super) struct EngineRunner<'a> {
-    engine: &'a mut Engine,
+    engine: &'a mut dyn Engine,
     seq: SeqId,
+    output: StepOutput,
 }
 
 impl<'a> EngineRunner<'a> {
-    pub(super) fn new(engine: &'a mut Engine) -> Outcome<EngineRunner<'a>> {
+    pub(super) fn new(engine: &'a mut dyn Engine) -> Outcome<EngineRunner<'a>> {
         let seq = engine.create()?;
-        Ok(EngineRunner { engine, seq })
+        let output = StepOutput::default();
+        Ok(EngineRunner {
+            engine,
+            seq,
+            output,
+        })
     }
 
     fn step(&mut self, tokens: &[u32]) -> Outcome<&[f32]> {
         let item = BatchItem::last(self.seq, tokens);
-        Ok(self.engine.step(&[item])?.logits(0))
+        self.engine.step(&[item], &mut self.output)?;
+        Ok(self.output.logits(0))
     }
 }
 
 impl Runner for EngineRunner<'_> {
     fn name(&self) -> String {
-        format!("cpu ({})", self.engine.cpu().level())
+        self.engine.name()
     }
 
     fn start(&mut self, prompt: &[u32]) -> Outcome<&[f32]> {

@@ -1,0 +1,77 @@
+//! What an engine would take, without setting one up.
+
+use super::EngineOptions;
+use crate::exec::Executor;
+use crate::kv::{KvCache, KvSizes};
+use crate::load::LoadedModel;
+use crate::{CpuEngine, Error};
+
+/// Memory of an engine beside the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineMemory {
+    /// Tokens a sequence may hold.
+    pub n_ctx: usize,
+    /// Bytes of the full cache of keys and values; saturates.
+    pub kv_bytes: usize,
+    /// Bytes of scratch for activations; saturates.
+    pub scratch_bytes: usize,
+}
+
+impl CpuEngine {
+    /// The memory that [`CpuEngine::new`] would lay out. Nothing is allocated, so any context can be
+    /// asked for.
+    ///
+    /// # Errors
+    /// As [`CpuEngine::new`], except for want of memory.
+    pub fn memory(model: &LoadedModel, options: &EngineOptions) -> Result<EngineMemory, Error> {
+        let sizes = sizes(model, options)?;
+        Ok(EngineMemory {
+            n_ctx: sizes.n_ctx,
+            kv_bytes: KvCache::bytes_of(&model.model().graph, sizes)?,
+            scratch_bytes: Executor::scratch_bytes_of(model, sizes.max_chunk)?,
+        })
+    }
+}
+
+/// Positions are 32 bits wide in the kernels.
+const MAX_CTX: usize = (1 << 31) - 1;
+
+/// The sizes that the options ask for, checked.
+pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSizes, Error> {
+    let trained = model.model().config.context_length;
+    let n_ctx = options
+        .n_ctx
+        .unwrap_or(trained.min(EngineOptions::DEFAULT_MAX_CTX));
+    at_least_one("ctx", n_ctx)?;
+    if n_ctx > MAX_CTX {
+        let (found, expected) = (n_ctx.to_string(), "at most 2^31 - 1");
+        return Err(Error::BadOption {
+            option: "ctx",
+            found,
+            expected,
+        });
+    }
+    at_least_one("max-sequences", options.max_sequences)?;
+    at_least_one("max-chunk", options.max_chunk)?;
+    let all = n_ctx.saturating_mul(options.max_sequences);
+    Ok(KvSizes {
+        dtype: options.kv_type,
+        n_ctx,
+        kv_tokens: options.kv_tokens.unwrap_or(all),
+        max_sequences: options.max_sequences,
+        max_chunk: options.max_chunk.min(all),
+        keep_prefixes: options.keep_prefixes,
+    })
+}
+
+fn at_least_one(option: &'static str, value: usize) -> Result<(), Error> {
+    if value == 0 {
+        let found = value.to_string();
+        return Err(Error::BadOption {
+            option,
+            found,
+            expected: "at least 1",
+        });
+    }
+    Ok(())
+}
