@@ -67,11 +67,30 @@ impl CpuArgs {
         model: &Arc<LoadedModel>,
         context: &ContextArgs,
     ) -> Outcome<CpuEngine> {
+        Ok(CpuEngine::new(
+            Arc::clone(model),
+            self.with_context(context),
+        )?)
+    }
+
+    /// An engine for one conversation: what was said stays cached after it is cleared or changed.
+    pub(crate) fn chat_engine(
+        &self,
+        model: &Arc<LoadedModel>,
+        context: &ContextArgs,
+    ) -> Outcome<CpuEngine> {
         let options = EngineOptions {
+            keep_prefixes: true,
+            ..self.with_context(context)
+        };
+        Ok(CpuEngine::new(Arc::clone(model), options)?)
+    }
+
+    fn with_context(&self, context: &ContextArgs) -> EngineOptions {
+        EngineOptions {
             n_ctx: context.ctx,
             kv_type: context.kv_type,
             ..self.options()
-        };
-        Ok(CpuEngine::new(Arc::clone(model), options)?)
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 
+use crate::Error;
 use crate::engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
 };
@@ -14,7 +15,6 @@ use crate::exec::{Chunk, Executor, RunSpan, Sink};
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
-use crate::Error;
 pub use memory::EngineMemory;
 
 /// How an [`CpuEngine`] is set up. The default suits one conversation.

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use millrace_npu::Provenance;
+
 use crate::Error;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
@@ -109,6 +111,12 @@ pub trait Engine: Send {
 
     /// What was done so far.
     fn counters(&self) -> Counters;
+
+    /// Where [`Counters::device_ns`] comes from: measured by what, or modelled by which profile. `None`
+    /// for an engine without a device.
+    fn device_time(&self) -> Option<Provenance> {
+        None
+    }
 
     /// Refuses a sequence of `n_prompt` tokens to which `n_new` shall be added.
     ///
@@ -314,25 +322,6 @@ pub struct KvUsage {
     pub capacity_bytes: usize,
 }
 
-/// Whether a time was taken or computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TimeSource {
-    /// By a clock.
-    Measured,
-    /// By a model of a device that is not there.
-    Modelled,
-}
-
-/// Time on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceTime {
-    /// Nanoseconds.
-    pub ns: u64,
-    /// Where they come from.
-    pub source: TimeSource,
-}
-
 /// What an engine did since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -346,8 +335,8 @@ pub struct Counters {
     pub n_logit_rows: u64,
     /// Time inside steps on this computer, measured. On a virtual device that is its simulation's.
     pub host_ns: u64,
-    /// Time on a device, if there is one.
-    pub device: Option<DeviceTime>,
+    /// Time on a device, as [`Engine::device_time`] says; 0 without one.
+    pub device_ns: u64,
     /// What prompts found cached.
     pub prefix: PrefixCounters,
 }

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::Error;
 use crate::engine::{BatchItem, Engine, LogitsFor, StepOutput};
 use crate::sampling::SamplingParams;
 use crate::sequences::SeqId;
 use crate::turn::Turn;
-use crate::Error;
 
 /// What ends a generation and how tokens are drawn.
 #[derive(Clone, Debug, Default)]

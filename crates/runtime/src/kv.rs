@@ -379,7 +379,9 @@ impl KvCache {
         };
         self.now += 1;
         // The node of the last page, unless only part of that page is taken.
-        let node = (tokens.len() / PAGE_TOKENS).checked_sub(1).map(|i| nodes[i]);
+        let node = (tokens.len() / PAGE_TOKENS)
+            .checked_sub(1)
+            .map(|i| nodes[i]);
         prefixes.enter(node);
         prefixes.leave(std::mem::replace(&mut sequence.node, node));
         let tables = self.groups.iter_mut().zip(&mut sequence.tables);
@@ -392,8 +394,12 @@ impl KvCache {
             let first = needed - n_spare;
             // The new ones first: some may be among the old.
             let n_old = table.pages.len();
-            table.pages.extend((first..nodes.len()).filter_map(|i| page(&i)));
-            table.pages[n_old..].iter().for_each(|page| group.share(*page));
+            table
+                .pages
+                .extend((first..nodes.len()).filter_map(|i| page(&i)));
+            table.pages[n_old..]
+                .iter()
+                .for_each(|page| group.share(*page));
             for page in table.pages.drain(..n_old) {
                 group.unref(page, self.now);
             }

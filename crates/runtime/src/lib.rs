@@ -28,8 +28,7 @@ mod turn;
 
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
 pub use engine::{
-    BatchItem, Counters, DeviceTime, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape,
-    StepSink, TimeSource,
+    BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
 };
 pub use error::Error;
 pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate};

@@ -95,9 +95,7 @@ impl<T> Sequences<T> {
         self.get(seq)?;
         let taken = self.slots[seq.slot as usize].take();
         self.n_alive -= 1;
-        taken
-            .map(|(_, value)| value)
-            .ok_or(Error::NoSequence(seq))
+        taken.map(|(_, value)| value).ok_or(Error::NoSequence(seq))
     }
 
     /// All that are alive.
@@ -130,7 +128,10 @@ mod tests {
         ] {
             assert!(matches!(gone, Err(Error::NoSequence(id)) if id == a));
         }
-        assert_eq!((sequences.get(b).unwrap(), sequences.get(c).unwrap()), (&'b', &'c'));
+        assert_eq!(
+            (sequences.get(b).unwrap(), sequences.get(c).unwrap()),
+            (&'b', &'c')
+        );
         assert_eq!(sequences.n_free(), 0);
     }
 

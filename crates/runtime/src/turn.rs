@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 
+use crate::Error;
 use crate::engine::{LogitsFor, check_context};
 use crate::generate::{Finish, GenerateParams, Generation, Timings};
 use crate::load::LoadedModel;
 use crate::sampling::Sampler;
-use crate::Error;
 use stop::StopScanner;
 
 /// What an engine should compute next for a turn.

@@ -136,7 +136,8 @@ fn a_decode_step_allocates_nothing() {
             // A thread that got no work so far makes its scratch here, and a new span begins.
             let counts = decode(&mut engine, &mut output, &sequences, COUNTED);
             assert!(counts.iter().sum::<usize>() <= 32, "{what}: {counts:?}");
-            let is_quiet = |_| decode(&mut engine, &mut output, &sequences, COUNTED) == [0; COUNTED];
+            let is_quiet =
+                |_| decode(&mut engine, &mut output, &sequences, COUNTED) == [0; COUNTED];
             assert!((0..8).any(is_quiet), "{what}, three threads");
         }
     }

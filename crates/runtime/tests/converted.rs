@@ -9,7 +9,9 @@ use std::sync::Arc;
 use millrace_format::Checkpoint;
 use millrace_model::convert::{Container, Plan, Recipe, Target};
 use millrace_model::synth::{self, Geometry, SynthOptions};
-use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor,
+};
 use millrace_testkit::compare::{Agreement, assert_logits_close, assert_top5};
 use millrace_testkit::golden::{Golden, Rows};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, Error, GenerateParams, LoadedModel, SamplingParams,
-    generate,
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, GenerateParams, LoadedModel,
+    SamplingParams, generate,
 };
 use millrace_testkit::golden::Golden;
 
@@ -85,7 +85,9 @@ fn a_cache_smaller_than_its_sequences_refuses_with_the_numbers() {
         ..EngineOptions::default()
     });
     let seq = engine.create().unwrap();
-    let error = engine.compute(&[BatchItem::last(seq, &[1; 300])]).unwrap_err();
+    let error = engine
+        .compute(&[BatchItem::last(seq, &[1; 300])])
+        .unwrap_err();
     assert!(
         matches!(
             error,
@@ -155,37 +157,35 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
             max_tokens,
             ..GenerateParams::default()
         };
-        generate(
-            &mut engine,
-            seq,
-            prompt,
-            &params,
-            &cancel,
-            &mut |_| {},
-        )
+        generate(&mut engine, seq, prompt, &params, &cancel, &mut |_| {})
     };
-    let error = run(&[1; 25], Some(6)).unwrap_err();
+    let error = run(&[1; 30], Some(6)).unwrap_err();
     let text = error.to_string();
     assert!(matches!(
         error,
         Error::ContextOverflow {
-            n_prompt: 25,
-            n_new: 6,
+            n_prompt: 30,
+            n_new: 1,
             n_ctx: 30,
             ..
         }
     ));
     assert!(
-        text.contains("25 prompt tokens + 6 new tokens = 31"),
+        text.contains("30 prompt tokens + 1 new tokens = 31"),
         "{text}"
     );
     assert!(matches!(
-        run(&[1; 30], None).unwrap_err(),
+        run(&[1; 31], None).unwrap_err(),
         Error::ContextOverflow { .. }
     ));
     assert!(matches!(run(&[], None).unwrap_err(), Error::EmptyPrompt));
     assert!(matches!(
         run(&[1], None).unwrap_err(),
+        Error::NoTokenizer { .. }
+    ));
+    // The answer may be as long as it likes: it stops where the context is full.
+    assert!(matches!(
+        run(&[1; 29], Some(usize::MAX)).unwrap_err(),
         Error::NoTokenizer { .. }
     ));
 }

@@ -12,7 +12,12 @@ use millrace_testkit::golden::Golden;
 use proptest::prelude::*;
 
 /// Full attention; windows of 9 and 13 in some layers; a window of 17 in all.
-const MODELS: [&str; 4] = ["llama-llama3", "gemma3-256", "gemma3-pattern", "mistral-window"];
+const MODELS: [&str; 4] = [
+    "llama-llama3",
+    "gemma3-256",
+    "gemma3-pattern",
+    "mistral-window",
+];
 
 const N_CTX: usize = 400;
 
@@ -42,7 +47,13 @@ fn engine(name: &str, kv_tokens: usize, keep_prefixes: bool) -> CpuEngine {
 /// A text: all agree up to token `70 · text`, and then it goes its own way.
 fn text(model: &LoadedModel, text: usize, len: usize) -> Vec<u32> {
     let vocab_size = model.model().config.vocab_size;
-    let token = |i| if i < 70 * text { i * 7 } else { i * 11 + 5 + text };
+    let token = |i| {
+        if i < 70 * text {
+            i * 7
+        } else {
+            i * 11 + 5 + text
+        }
+    };
     (0..len).map(|i| (token(i) % vocab_size) as u32).collect()
 }
 
@@ -116,7 +127,11 @@ impl Pair {
             }
             let item = BatchItem::new(other, tokens, LogitsFor::All);
             let expected = self.fresh.compute(&[item]).unwrap();
-            assert!(output.logits(i) == expected.logits(0), "after {}", before.len());
+            assert!(
+                output.logits(i) == expected.logits(0),
+                "after {}",
+                before.len()
+            );
             self.fresh.release(other).unwrap();
         }
     }

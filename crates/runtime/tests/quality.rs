@@ -15,7 +15,9 @@ use millrace_format::Checkpoint;
 use millrace_model::convert::{Container, Plan, Recipe, Target};
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_runtime::sampling::log_softmax;
-use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+};
 use millrace_testkit::compare::Agreement;
 use millrace_testkit::golden::Rows;
 use millrace_text::EncodeOptions;

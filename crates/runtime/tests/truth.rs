@@ -202,7 +202,9 @@ fn a_fork_continues_as_its_parent_would() {
     engine.compute(&[BatchItem::last(parent, head)]).unwrap();
     let fork = engine.fork(parent).unwrap();
     // The parent goes another way first.
-    engine.compute(&[BatchItem::last(parent, &[1, 2, 3])]).unwrap();
+    engine
+        .compute(&[BatchItem::last(parent, &[1, 2, 3])])
+        .unwrap();
     let item = BatchItem::new(fork, tail, LogitsFor::All);
     let found = engine.compute(&[item]).unwrap().logits(0).to_vec();
     assert!(found == expected.data[70 * expected.width..]);

@@ -51,7 +51,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
-    let engine = args.cpu.engine(&model, &args.context)?;
+    let engine = args.cpu.chat_engine(&model, &args.context)?;
     let mut conversation = Conversation::new(engine, params, args.system.clone())?;
     let mut input = Input::new()?;
     if input.is_terminal() {

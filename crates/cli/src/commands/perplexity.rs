@@ -122,14 +122,15 @@ fn score_chunk(
     engine.truncate(seq, 0)?;
     let first = tokens.len() / 2;
     let mut output = StepOutput::default();
-    let mut step = |engine: &mut CpuEngine, tokens: &[u32], logits, score: &mut dyn FnMut(&[f32])| {
-        if interrupt::is_raised() {
-            return Err(Failure::interrupted());
-        }
-        engine.step(&[BatchItem::new(seq, tokens, logits)], &mut output)?;
-        score(output.logits(0));
-        Ok(())
-    };
+    let mut step =
+        |engine: &mut CpuEngine, tokens: &[u32], logits, score: &mut dyn FnMut(&[f32])| {
+            if interrupt::is_raised() {
+                return Err(Failure::interrupted());
+            }
+            engine.step(&[BatchItem::new(seq, tokens, logits)], &mut output)?;
+            score(output.logits(0));
+            Ok(())
+        };
     step(engine, &tokens[..first], LogitsFor::None, &mut |_| {})?;
     // The last token's prediction has nothing to be compared with.
     let scored = &tokens[first..tokens.len() - 1];

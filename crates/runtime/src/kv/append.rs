@@ -146,12 +146,7 @@ impl KvCache {
         let sequence = self.sequences.get_mut(seq)?;
         sequence.tokens.extend_from_slice(tokens);
         self.now += 1;
-        keep_full_pages(
-            sequence,
-            self.prefixes.as_mut(),
-            &mut self.groups,
-            self.now,
-        );
+        keep_full_pages(sequence, self.prefixes.as_mut(), &mut self.groups, self.now);
         let rolled_back = sequence.tokens.len().saturating_sub(ROLLBACK_TOKENS);
         for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
             let first_needed = group.oldest_needed(rolled_back) / PAGE_TOKENS;

@@ -104,7 +104,10 @@ fn assert_holds(cache: &mut KvCache, seq: SeqId, tokens: &[u32]) {
         let oldest = cache.groups[cache.group_of[layer]].oldest_needed(tokens.len());
         for (position, key) in keys.iter().enumerate().skip(oldest) {
             let at = offset(cache, seq, layer, position).expect("visible positions are held");
-            assert_eq!(cache.layers[layer].k[at], *key, "layer {layer} at {position}");
+            assert_eq!(
+                cache.layers[layer].k[at], *key,
+                "layer {layer} at {position}"
+            );
             assert_eq!(cache.layers[layer].v[at], !*key);
         }
     }
@@ -278,7 +281,11 @@ fn two_that_compute_the_same_end_up_with_one_copy() {
     append(&mut cache, a, &tokens).unwrap();
     let one = cache.used_bytes();
     append(&mut cache, b, &tokens).unwrap();
-    assert_eq!(cache.used_bytes(), one / 3 * 4, "but for the page that is not full");
+    assert_eq!(
+        cache.used_bytes(),
+        one / 3 * 4,
+        "but for the page that is not full"
+    );
     assert_holds(&mut cache, b, &tokens);
     assert_accounts(&cache);
 }

@@ -97,7 +97,7 @@ fn each_limit_ends_it_with_its_name() {
     let mut none = turn(&model, with(Some(0)));
     assert_eq!((none.finish(), none.feed(9)), (Some(Finish::Length), None));
     none.push_token(3);
-    assert_eq!(none.into_generation().tokens, []);
+    assert!(none.into_generation().tokens.is_empty());
 
     let mut three = turn(&model, with(Some(3)));
     let text = write(&mut three, &words);
@@ -128,7 +128,10 @@ fn each_limit_ends_it_with_its_name() {
     };
     let mut stopped = turn(&model, params);
     write(&mut stopped, &words);
-    assert_eq!((stopped.finish(), stopped.drawn().len()), (Some(Finish::Stop), 1));
+    assert_eq!(
+        (stopped.finish(), stopped.drawn().len()),
+        (Some(Finish::Stop), 1)
+    );
     assert!(turn(&model, all).into_generation().finish == Finish::Cancelled);
 }
 
@@ -154,7 +157,11 @@ fn the_beginning_of_a_stop_text_is_held_back_until_it_is_known() {
     cancelled.end(Finish::Length);
     text += cancelled.next_text();
     assert_eq!(cancelled.next_text(), "");
-    assert_eq!(cancelled.finish(), Some(Finish::Cancelled), "the first end counts");
+    assert_eq!(
+        cancelled.finish(),
+        Some(Finish::Cancelled),
+        "the first end counts"
+    );
     assert!(text.ends_with("a time"), "{text:?}");
     assert_eq!(cancelled.into_generation().text, text);
 }
@@ -171,7 +178,10 @@ fn what_cannot_begin_is_refused() {
     };
     assert!(matches!(new(&[], None), Err(Error::EmptyPrompt)));
     let outside = model.model().config.vocab_size as u32;
-    assert!(matches!(new(&[1, outside], None), Err(Error::BadToken { .. })));
+    assert!(matches!(
+        new(&[1, outside], None),
+        Err(Error::BadToken { .. })
+    ));
     assert!(matches!(
         new(&[1; 40], None),
         Err(Error::ContextOverflow {
@@ -182,7 +192,10 @@ fn what_cannot_begin_is_refused() {
         })
     ));
     assert!(new(&[1; 40], Some(0)).is_ok());
-    assert!(matches!(new(&[1; 41], Some(0)), Err(Error::ContextOverflow { .. })));
+    assert!(matches!(
+        new(&[1; 41], Some(0)),
+        Err(Error::ContextOverflow { .. })
+    ));
     let params = GenerateParams {
         sampling: crate::SamplingParams {
             temperature: -1.0,
@@ -190,5 +203,8 @@ fn what_cannot_begin_is_refused() {
         },
         ..GenerateParams::default()
     };
-    assert!(matches!(Turn::new(&model, &[1], &params, 40), Err(Error::BadOption { .. })));
+    assert!(matches!(
+        Turn::new(&model, &[1], &params, 40),
+        Err(Error::BadOption { .. })
+    ));
 }

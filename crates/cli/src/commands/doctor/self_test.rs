@@ -13,8 +13,8 @@ use crate::interrupt;
 use crate::output::{Ui, rate};
 use crate::progress::Progress;
 use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, GenerateParams, Generation, Level, LoadedModel, SeqId,
-    generate,
+    BatchItem, CpuEngine, Engine, EngineOptions, GenerateParams, Generation, Level, LoadedModel,
+    SeqId, generate,
 };
 use millrace_text::EncodeOptions;
 use std::sync::Arc;

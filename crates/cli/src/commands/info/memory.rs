@@ -50,9 +50,8 @@ impl MemoryPlan {
         let usable_bytes = machine::memory().usable_bytes();
         let trained_ctx = model.model().config.context_length;
         let fits = |n, usable| {
-            memory(Some(n)).is_ok_and(|memory| {
-                fixed_bytes.saturating_add(memory.kv_bytes as u64) <= usable
-            })
+            memory(Some(n))
+                .is_ok_and(|memory| fixed_bytes.saturating_add(memory.kv_bytes as u64) <= usable)
         };
         let max_ctx = usable_bytes.map(|usable| longest(trained_ctx, |n| fits(n, usable)));
         Ok(MemoryPlan {
