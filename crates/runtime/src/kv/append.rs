@@ -58,6 +58,9 @@ impl KvCache {
 
     /// The most pages of a group that the sequence takes at a time while it grows by `n_tokens`.
     fn pages_wanted(&self, g: usize, sequence: Option<&Sequence>, n_tokens: usize) -> usize {
+        if n_tokens == 0 {
+            return 0;
+        }
         let group = &self.groups[g];
         let fresh = match sequence {
             Some(sequence) => self.pages_needed(sequence, g, n_tokens),

@@ -233,6 +233,32 @@ fn a_full_cache_refuses_before_anything_changes() {
     ));
 }
 
+#[test]
+fn a_fork_in_a_full_cache_has_no_room_but_asks_for_none() {
+    let mut cache = cache(&[None], 192, 3);
+    let [a, full] = [0; 2].map(|_| cache.create().unwrap());
+    append(&mut cache, a, &[1; 130]).unwrap();
+    append(&mut cache, full, &[2; 192]).unwrap();
+    let fork = cache.fork(a).unwrap();
+    // To write it needs a page of its own, and there is none.
+    assert_eq!(cache.room(&[fork], 0).unwrap(), 0);
+    append(&mut cache, fork, &[]).unwrap();
+    let found = append(&mut cache, fork, &[3]);
+    let expected = matches!(
+        found,
+        Err(Error::CacheFull {
+            needed: 1,
+            free: 0,
+            ..
+        })
+    );
+    assert!(expected, "{found:?}");
+    cache.truncate(full, 100).unwrap();
+    assert_eq!(cache.room(&[fork], 0).unwrap(), 62);
+    append(&mut cache, fork, &[3; 62]).unwrap();
+    assert_holds(&mut cache, a, &[1; 130]);
+}
+
 /// What a prompt finds, in a sequence that is made for it and released again.
 fn reused(cache: &mut KvCache, prompt: &[u32]) -> usize {
     let seq = cache.create().unwrap();
