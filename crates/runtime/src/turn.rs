@@ -15,7 +15,7 @@
 mod stop;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 
@@ -250,11 +250,6 @@ impl Turn {
     /// Counts and times so far. Times are set when the turn ends; they run from its making.
     pub fn timings(&self) -> &Timings {
         &self.timings
-    }
-
-    /// Time from the turn's making to its first token, if that was drawn.
-    pub fn time_to_first_token(&self) -> Option<Duration> {
-        self.first_token.map(|at| at - self.start)
     }
 
     /// The result. A turn that has not ended counts as cancelled.
