@@ -114,11 +114,6 @@ impl CpuEngine {
         &self.cpu
     }
 
-    /// Bytes of activations scratch.
-    pub fn scratch_bytes(&self) -> usize {
-        self.executor.scratch_bytes()
-    }
-
     fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         let vocab_size = self.model.model().config.vocab_size;
         for (i, item) in batch.iter().enumerate() {

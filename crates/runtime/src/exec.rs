@@ -123,12 +123,6 @@ impl Executor {
         Ok(elems.saturating_mul(size_of::<f32>()))
     }
 
-    /// Bytes of scratch buffers.
-    pub(crate) fn scratch_bytes(&self) -> usize {
-        let buffers = self.buffers.0.iter().chain([&self.logits]);
-        buffers.map(|buffer| size_of_val(&buffer[..])).sum()
-    }
-
     /// Computes one chunk: appends its keys and values to the layers, and gives `sink` what was
     /// asked.
     pub(crate) fn run(

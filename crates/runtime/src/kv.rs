@@ -24,7 +24,7 @@ use prefix::{NodeId, PrefixIndex};
 /// Tokens a page holds.
 pub const PAGE_TOKENS: usize = 64;
 
-/// Tokens by which [`KvCache::truncate`] can always shorten a sequence: its windowed layers keep so
+/// Tokens by which [`truncate`](crate::Engine::truncate) can always shorten a sequence: its windowed layers keep so
 /// many positions more than the next token sees.
 pub const ROLLBACK_TOKENS: usize = PAGE_TOKENS;
 
