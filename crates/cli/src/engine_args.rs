@@ -3,7 +3,7 @@
 use crate::exit::Outcome;
 use crate::output::Ui;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use millrace_runtime::{Engine, EngineOptions, KvType, Level, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineOptions, KvType, Level, LoadedModel};
 use std::sync::Arc;
 
 /// How the CPU is used.
@@ -87,12 +87,31 @@ impl CpuArgs {
         &self,
         model: &Arc<LoadedModel>,
         context: &ContextArgs,
-    ) -> Outcome<Engine> {
+    ) -> Outcome<CpuEngine> {
+        Ok(CpuEngine::new(
+            Arc::clone(model),
+            self.with_context(context),
+        )?)
+    }
+
+    /// An engine for one conversation: what was said stays cached after it is cleared or changed.
+    pub(crate) fn chat_engine(
+        &self,
+        model: &Arc<LoadedModel>,
+        context: &ContextArgs,
+    ) -> Outcome<CpuEngine> {
         let options = EngineOptions {
+            keep_prefixes: true,
+            ..self.with_context(context)
+        };
+        Ok(CpuEngine::new(Arc::clone(model), options)?)
+    }
+
+    fn with_context(&self, context: &ContextArgs) -> EngineOptions {
+        EngineOptions {
             n_ctx: context.ctx,
             kv_type: context.kv_type,
             ..self.options()
-        };
-        Ok(Engine::new(Arc::clone(model), options)?)
+        }
     }
 }

@@ -44,20 +44,6 @@ impl Cpu {
         })
     }
 
-    /// A CPU around a pool built with its own knobs.
-    ///
-    /// # Errors
-    /// [`Error::UnsupportedLevel`].
-    pub fn with_pool(pool: Pool, level: Level) -> Result<Cpu, Error> {
-        if !level.is_supported() {
-            return Err(Error::UnsupportedLevel {
-                asked: level,
-                best: Level::detect(),
-            });
-        }
-        Ok(Cpu { pool, level })
-    }
-
     /// The threads.
     #[must_use]
     pub fn pool(&self) -> &Pool {

@@ -123,11 +123,6 @@ impl DType {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// Mean bits an element, block overhead included.
-    pub fn bits_per_elem(self) -> f64 {
-        self.block_bytes() as f64 * 8.0 / (self.block_rows() * self.block_elems()) as f64
-    }
-
     /// Bytes of a matrix `[n_rows, k]`, or `None` if the shape does not divide into blocks or the
     /// size overflows.
     pub fn size_bytes(self, n_rows: usize, k: usize) -> Option<usize> {

@@ -1,55 +1,150 @@
-//! The engine: ragged batches in, logits out.
+//! What every engine offers, be it the CPU's or a device's: sequences, ragged batches, room, counters.
 
-mod memory;
 
-pub use memory::EngineMemory;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
+use millrace_npu::Provenance;
 
 use crate::Error;
-use crate::exec::{Chunk, Executor, RunSpan, Sink};
-use crate::kv::{KvCache, SeqId};
+use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
+use crate::sequences::SeqId;
 
-/// How an [`Engine`] is set up. The default suits one conversation.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Threads, the caller included; `None` takes the physical cores.
-    pub n_threads: Option<usize>,
-    /// Forces an instruction-set level; `None` takes the best.
-    pub level: Option<Level>,
-    /// Format of cached keys and values.
-    pub kv_type: KvType,
-    /// Tokens a sequence may hold; `None` takes the trained context, at most
-    /// [`EngineOptions::DEFAULT_MAX_CTX`].
-    pub n_ctx: Option<usize>,
-    /// Sequences alive at a time.
-    pub max_sequences: usize,
-    /// Tokens all sequences together may hold; `None` takes `n_ctx · max_sequences`.
-    pub kv_tokens: Option<usize>,
-    /// Tokens one pass computes; longer prompts are cut into chunks. Results do not depend on it.
-    pub max_chunk: usize,
+/// A model ready to run, with the sequences it is running.
+///
+/// An engine is driven from outside: it has no loop, no queue and no clock but for its counters, and
+/// whoever holds it decides which sequences share a [`step`](Engine::step). What a sequence computes
+/// does not depend on that.
+///
+/// Every method that can refuse does so before any work: after such an error nothing has changed. An
+/// engine whose device fails in the middle of a step leaves every sequence at its last complete pass;
+/// [`tokens`](Engine::tokens) says where that is.
+pub trait Engine: Send {
+    /// The model.
+    fn model(&self) -> &Arc<LoadedModel>;
+
+    /// Where it runs, for messages: `cpu (avx512)`.
+    fn name(&self) -> String;
+
+    /// A new, empty sequence.
+    ///
+    /// # Errors
+    /// [`Error::TooManySequences`].
+    fn create(&mut self) -> Result<SeqId, Error>;
+
+    /// A second sequence with the same past. Where it can, the engine shares that past instead of
+    /// copying it.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`], [`Error::TooManySequences`].
+    fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error>;
+
+    /// Cuts a sequence back to its first `len` tokens; nothing happens if it has no more. To give up
+    /// all, or at most the last [`ROLLBACK_TOKENS`](crate::ROLLBACK_TOKENS) of what steps appended since
+    /// it was last cut, never fails.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`]; [`Error::WindowGone`] if a sliding-window layer no longer holds what the
+    /// shorter sequence would see.
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error>;
+
+    /// Makes a sequence hold the longest beginning of `prompt` that need not be computed: its own past
+    /// as far as it agrees, or what sequences before it left behind. At least the last token is left
+    /// to compute, since its logits are wanted. Returns the number of tokens held.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`].
+    fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error>;
+
+    /// Forgets a sequence. Its name is never given out again.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`].
+    fn release(&mut self, seq: SeqId) -> Result<(), Error>;
+
+    /// The tokens of a sequence: those whose keys and values are cached.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`].
+    fn tokens(&self, seq: SeqId) -> Result<&[u32], Error>;
+
+    /// Tokens in a sequence.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`].
+    fn len(&self, seq: SeqId) -> Result<usize, Error> {
+        Ok(self.tokens(seq)?.len())
+    }
+
+    /// Appends every item's tokens to its sequence and hands the logits asked for to `sink`, some rows
+    /// at a time.
+    ///
+    /// # Errors
+    /// Before any work: unknown or repeated sequences, tokens outside the vocabulary, empty items, more
+    /// tokens than the context or the cache holds. Amid it: a device that fails.
+    fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error>;
+
+    /// As [`step`](Engine::step), collecting what it computes: for callers to whom memory for it does
+    /// not matter.
+    ///
+    /// # Errors
+    /// As [`step`](Engine::step).
+    fn compute(&mut self, batch: &[BatchItem<'_>]) -> Result<StepOutput, Error> {
+        let mut output = StepOutput::default();
+        self.step(batch, &mut output)?;
+        Ok(output)
+    }
+
+    /// What the engine was set up for.
+    fn limits(&self) -> Limits;
+
+    /// Tokens that each of `seqs` and of `n_new` sequences yet to be made can still take, in one step or
+    /// in many; 0 if so many sequences cannot be made. Whatever is asked of them up to there,
+    /// [`step`](Engine::step) does not refuse for want of room; one token more it does.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`].
+    fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error>;
+
+    /// Bytes of cached keys and values.
+    fn kv_usage(&self) -> KvUsage;
+
+    /// What was done so far.
+    fn counters(&self) -> Counters;
+
+    /// Where [`Counters::device_ns`] comes from: measured by what, or modelled by which profile. `None`
+    /// for an engine without a device.
+    fn device_time(&self) -> Option<Provenance> {
+        None
+    }
+
+    /// Refuses a sequence of `n_prompt` tokens to which `n_new` shall be added.
+    ///
+    /// # Errors
+    /// [`Error::ContextOverflow`], with the numbers.
+    fn check_context(&self, n_prompt: usize, n_new: usize) -> Result<(), Error> {
+        let n_ctx = self.limits().n_ctx;
+        check_context(n_prompt, n_new, n_ctx, self.model())
+    }
 }
 
-impl EngineOptions {
-    /// The longest context taken when none is asked for.
-    pub const DEFAULT_MAX_CTX: usize = 8192;
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        EngineOptions {
-            n_threads: None,
-            level: None,
-            kv_type: KvType::F16,
-            n_ctx: None,
-            max_sequences: 1,
-            kv_tokens: None,
-            max_chunk: 512,
-        }
+/// As [`Engine::check_context`], for a context of `n_ctx`.
+pub(crate) fn check_context(
+    n_prompt: usize,
+    n_new: usize,
+    n_ctx: usize,
+    model: &LoadedModel,
+) -> Result<(), Error> {
+    match n_prompt.checked_add(n_new) {
+        Some(n_tokens) if n_tokens <= n_ctx => Ok(()),
+        _ => Err(Error::ContextOverflow {
+            n_prompt,
+            n_new,
+            n_ctx,
+            trained: model.model().config.context_length,
+        }),
     }
 }
 
@@ -58,9 +153,9 @@ impl Default for EngineOptions {
 pub enum LogitsFor {
     /// None: the tokens only fill the cache.
     None,
-    /// The last one, which is all generation needs (seed 000 A7).
+    /// The last one, which is all generation needs.
     Last,
-    /// Every one.
+    /// Every one: to score a text, or to check the tokens another model drafted.
     All,
 }
 
@@ -73,38 +168,83 @@ pub struct BatchItem<'a> {
     pub tokens: &'a [u32],
     /// Which of them get logits.
     pub logits: LogitsFor,
-    /// Whether to capture the hidden states of all of them.
+    /// Whether to hand over the hidden states of all of them. An engine that cannot see them refuses.
     pub hidden: bool,
 }
 
 impl<'a> BatchItem<'a> {
-    /// An item that asks for the last token's logits.
-    pub fn last(seq: SeqId, tokens: &'a [u32]) -> Self {
+    /// An item that asks for these logits and no hidden states.
+    pub fn new(seq: SeqId, tokens: &'a [u32], logits: LogitsFor) -> Self {
         BatchItem {
             seq,
             tokens,
-            logits: LogitsFor::Last,
+            logits,
             hidden: false,
         }
     }
 
-    fn n_logit_rows(&self) -> usize {
-        match self.logits {
-            LogitsFor::None => 0,
-            LogitsFor::Last => 1,
-            LogitsFor::All => self.tokens.len(),
-        }
+    /// An item that asks for the last token's logits.
+    pub fn last(seq: SeqId, tokens: &'a [u32]) -> Self {
+        BatchItem::new(seq, tokens, LogitsFor::Last)
     }
 }
 
-/// What a step computed, by batch item.
+/// The shape of what a step will hand over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepShape {
+    /// Items of the batch.
+    pub n_items: usize,
+    /// Elements of a row of logits.
+    pub vocab_size: usize,
+    /// Elements of a row of hidden states.
+    pub d_model: usize,
+}
+
+/// Rows of neighbouring tokens of one item.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// The item of the batch.
+    pub item: usize,
+    /// Index among the item's tokens of the one the first row belongs to.
+    pub first_token: usize,
+    /// `[n_rows, vocab_size]` or `[n_rows, d_model]`, row-major.
+    pub data: &'a [f32],
+}
+
+/// Takes what a step computes, while it computes. A closure that takes [`Rows`] is one: it gets the
+/// logits.
+pub trait StepSink {
+    /// The batch was accepted; what follows has this shape.
+    fn begin(&mut self, shape: StepShape) {
+        let _ = shape;
+    }
+
+    /// Some of the logits asked for, at most 128 rows. Calls come in the order of items and tokens.
+    fn logits(&mut self, rows: Rows<'_>);
+
+    /// Some rows of hidden state `index`; of one state they come in the order of items and tokens.
+    /// The first state is the embeddings as they enter the first block, the next what leaves it, and
+    /// so on: `n_layers + 1` of them.
+    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+        let _ = (index, rows);
+    }
+}
+
+impl<F: FnMut(Rows<'_>)> StepSink for F {
+    fn logits(&mut self, rows: Rows<'_>) {
+        self(rows);
+    }
+}
+
+/// Collects what a step computes, by batch item. Kept from step to step it keeps its memory; each step
+/// replaces what it held.
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
     vocab_size: usize,
     d_model: usize,
     logits: Vec<f32>,
-    /// Rows of `logits` that belong to each item.
-    rows: Vec<Range<usize>>,
+    /// Elements of `logits` that belong to each item.
+    ranges: Vec<Range<usize>>,
     /// By item, then by hidden state: `[n_tokens, d_model]`.
     hidden: Vec<Vec<Vec<f32>>>,
 }
@@ -112,8 +252,7 @@ pub struct StepOutput {
 impl StepOutput {
     /// Logits of item `item`: `[n_rows, vocab]`, row-major; `n_rows` is 0, 1 or its token count.
     pub fn logits(&self, item: usize) -> &[f32] {
-        let rows = &self.rows[item];
-        &self.logits[rows.start * self.vocab_size..rows.end * self.vocab_size]
+        &self.logits[self.ranges[item].clone()]
     }
 
     /// Hidden states of item `item`, if it asked: `[n_layers + 1]` of `[n_tokens, d_model]`; the
@@ -133,281 +272,73 @@ impl StepOutput {
     }
 }
 
-/// A model ready to run on this CPU, with the sequences it is running.
-pub struct Engine {
-    model: Arc<LoadedModel>,
-    cpu: Cpu,
-    executor: Executor,
-    cache: KvCache,
-    n_ctx: usize,
-    max_chunk: usize,
-    chunk: Chunk,
-    output: StepOutput,
-}
-
-impl Engine {
-    /// Starts the threads and lays out scratch and cache.
-    ///
-    /// # Errors
-    /// A level this CPU lacks, an option out of range, or a graph the kernels cannot run.
-    pub fn new(model: Arc<LoadedModel>, options: EngineOptions) -> Result<Engine, Error> {
-        let cpu = Cpu::new(CpuOptions {
-            n_threads: options.n_threads,
-            level: options.level,
-        })?;
-        let sizes = memory::sizes(&model, &options)?;
-        Ok(Engine {
-            executor: Executor::new(&model, sizes.max_chunk)?,
-            cache: KvCache::new(&model.model().graph, sizes)?,
-            model,
-            cpu,
-            n_ctx: sizes.n_ctx,
-            max_chunk: sizes.max_chunk,
-            chunk: Chunk::default(),
-            output: StepOutput::default(),
-        })
+impl StepSink for StepOutput {
+    fn begin(&mut self, shape: StepShape) {
+        self.vocab_size = shape.vocab_size;
+        self.d_model = shape.d_model;
+        self.logits.clear();
+        self.ranges.clear();
+        self.ranges.resize(shape.n_items, 0..0);
+        self.hidden.clear();
+        self.hidden.resize(shape.n_items, Vec::new());
     }
 
-    /// The model.
-    pub fn model(&self) -> &Arc<LoadedModel> {
-        &self.model
-    }
-
-    /// The CPU it runs on.
-    pub fn cpu(&self) -> &Cpu {
-        &self.cpu
-    }
-
-    /// Tokens a sequence may hold.
-    pub fn n_ctx(&self) -> usize {
-        self.n_ctx
-    }
-
-    /// Tokens one pass computes.
-    pub fn max_chunk(&self) -> usize {
-        self.max_chunk
-    }
-
-    /// Bytes of cached keys and values in use, and the most there can be.
-    pub fn kv_bytes(&self) -> (usize, usize) {
-        (self.cache.used_bytes(), self.cache.capacity_bytes())
-    }
-
-    /// Bytes of activations scratch.
-    pub fn scratch_bytes(&self) -> usize {
-        self.executor.scratch_bytes()
-    }
-
-    /// A new, empty sequence.
-    ///
-    /// # Errors
-    /// [`Error::TooManySequences`].
-    pub fn create(&mut self) -> Result<SeqId, Error> {
-        self.cache.create()
-    }
-
-    /// A second sequence with the same past, sharing its pages until one of the two writes.
-    ///
-    /// # Errors
-    /// [`Error::NoSequence`], [`Error::TooManySequences`].
-    pub fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
-        self.cache.fork(seq)
-    }
-
-    /// Cuts a sequence back to its first `len` tokens.
-    ///
-    /// # Errors
-    /// [`Error::NoSequence`]; [`Error::WindowGone`] if a sliding-window layer no longer holds what
-    /// the shorter sequence would see.
-    pub fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
-        self.cache.truncate(seq, len)
-    }
-
-    /// Forgets a sequence.
-    ///
-    /// # Errors
-    /// [`Error::NoSequence`].
-    pub fn release(&mut self, seq: SeqId) -> Result<(), Error> {
-        self.cache.release(seq)
-    }
-
-    /// Tokens in a sequence.
-    ///
-    /// # Errors
-    /// [`Error::NoSequence`].
-    pub fn len(&self, seq: SeqId) -> Result<usize, Error> {
-        self.cache.len(seq)
-    }
-
-    /// Appends every item's tokens to its sequence and computes the logits asked for. Everything
-    /// that can be refused is refused before any work, and then no sequence has changed.
-    ///
-    /// # Errors
-    /// Unknown or repeated sequences, tokens outside the vocabulary, empty items, more tokens than
-    /// the context or the cache holds.
-    pub fn step(&mut self, batch: &[BatchItem<'_>]) -> Result<&StepOutput, Error> {
-        self.check(batch)?;
-        self.begin_output(batch);
-        let model = Arc::clone(&self.model);
-        let mut chunker = Chunker {
-            batch,
-            item: 0,
-            token: 0,
-        };
-        while chunker.fill(&mut self.chunk, &self.cache, self.max_chunk)? {
-            for span in &self.chunk.spans {
-                self.cache.reserve(span.seq, span.rows.len());
-            }
-            let mut sink = ChunkSink {
-                chunk: &self.chunk,
-                batch,
-                output: &mut self.output,
-            };
-            let _hot = self.cpu.pool().enter();
-            self.executor.run(
-                &self.cpu,
-                &model,
-                self.cache.parts(),
-                &self.chunk,
-                &mut sink,
-            )?;
-            for span in &self.chunk.spans {
-                self.cache.commit(span.seq, span.rows.len());
-            }
+    fn logits(&mut self, rows: Rows<'_>) {
+        let range = &mut self.ranges[rows.item];
+        if range.start == range.end {
+            *range = self.logits.len()..self.logits.len();
         }
-        Ok(&self.output)
+        self.logits.extend_from_slice(rows.data);
+        range.end = self.logits.len();
     }
 
-    fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
-        let vocab_size = self.model.model().config.vocab_size;
-        for (i, item) in batch.iter().enumerate() {
-            let len = self.cache.len(item.seq)?;
-            if item.tokens.is_empty() {
-                return Err(Error::EmptyPrompt);
-            }
-            if batch[..i].iter().any(|other| other.seq == item.seq) {
-                return Err(Error::DuplicateSequence(item.seq));
-            }
-            if let Some(&token) = item.tokens.iter().find(|t| **t as usize >= vocab_size) {
-                return Err(Error::BadToken { token, vocab_size });
-            }
-            self.check_context(len + item.tokens.len(), 0)?;
+    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+        let states = &mut self.hidden[rows.item];
+        if states.len() <= index {
+            states.resize(index + 1, Vec::new());
         }
-        let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
-        self.cache.check_room(wanted)
-    }
-
-    /// Refuses a sequence of `n_prompt` tokens to which `n_new` shall be added.
-    ///
-    /// # Errors
-    /// [`Error::ContextOverflow`], with the numbers.
-    pub fn check_context(&self, n_prompt: usize, n_new: usize) -> Result<(), Error> {
-        if n_prompt + n_new > self.n_ctx {
-            let trained = self.model.model().config.context_length;
-            return Err(Error::ContextOverflow {
-                n_prompt,
-                n_new,
-                n_ctx: self.n_ctx,
-                trained,
-            });
-        }
-        Ok(())
-    }
-
-    fn begin_output(&mut self, batch: &[BatchItem<'_>]) {
-        let graph = &self.model.model().graph;
-        let output = &mut self.output;
-        output.vocab_size = self.model.model().config.vocab_size;
-        output.d_model = self.model.model().config.d_model;
-        output.logits.clear();
-        output.rows.clear();
-        output.hidden.clear();
-        let mut first = 0;
-        for item in batch {
-            output.rows.push(first..first + item.n_logit_rows());
-            first += item.n_logit_rows();
-            let n_states = if item.hidden { graph.hidden.len() } else { 0 };
-            output.hidden.push(vec![Vec::new(); n_states]);
-        }
+        states[index].extend_from_slice(rows.data);
     }
 }
 
-/// Cuts a batch into chunks, in order.
-struct Chunker<'a> {
-    batch: &'a [BatchItem<'a>],
-    item: usize,
-    token: usize,
+/// What an engine was set up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tokens a sequence may hold. There is no other limit on one.
+    pub n_ctx: usize,
+    /// Sequences alive at a time.
+    pub max_sequences: usize,
+    /// Tokens one pass computes at most. Longer batches are cut; who wants to be asked in between, to
+    /// cancel or to mix in others, cuts them there.
+    pub max_chunk: usize,
 }
 
-impl Chunker<'_> {
-    /// Fills `chunk` with the next tokens; false when there are none.
-    fn fill(
-        &mut self,
-        chunk: &mut Chunk,
-        cache: &KvCache,
-        max_chunk: usize,
-    ) -> Result<bool, Error> {
-        chunk.tokens.clear();
-        chunk.positions.clear();
-        chunk.spans.clear();
-        chunk.logit_rows.clear();
-        chunk.hidden = false;
-        while self.item < self.batch.len() && chunk.tokens.len() < max_chunk {
-            let item = &self.batch[self.item];
-            let room = max_chunk - chunk.tokens.len();
-            let end = item.tokens.len().min(self.token + room);
-            let row = chunk.tokens.len();
-            let rows = row..row + (end - self.token);
-            let first_pos = cache.len(item.seq)?;
-            chunk
-                .tokens
-                .extend_from_slice(&item.tokens[self.token..end]);
-            chunk
-                .positions
-                .extend((first_pos..first_pos + rows.len()).map(|p| p as u32));
-            match item.logits {
-                LogitsFor::All => chunk.logit_rows.extend(rows.clone()),
-                LogitsFor::Last if end == item.tokens.len() => chunk.logit_rows.push(rows.end - 1),
-                _ => {}
-            }
-            chunk.hidden |= item.hidden;
-            chunk.spans.push(RunSpan {
-                seq: item.seq,
-                rows,
-                first_pos,
-            });
-            self.token = end;
-            if end == item.tokens.len() {
-                self.item += 1;
-                self.token = 0;
-            }
-        }
-        Ok(!chunk.tokens.is_empty())
-    }
+/// Bytes of cached keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvUsage {
+    /// Of live sequences.
+    pub used_bytes: usize,
+    /// Of released ones, kept for prompts that begin the same until the room is needed.
+    pub idle_bytes: usize,
+    /// The most there can be.
+    pub capacity_bytes: usize,
 }
 
-/// Sorts a chunk's results into the step's output.
-struct ChunkSink<'a> {
-    chunk: &'a Chunk,
-    batch: &'a [BatchItem<'a>],
-    output: &'a mut StepOutput,
-}
-
-impl Sink for ChunkSink<'_> {
-    fn hidden(&mut self, index: usize, rows: &[f32]) {
-        let width = self.output.d_model;
-        for span in &self.chunk.spans {
-            let item = self.batch.iter().position(|item| item.seq == span.seq);
-            let Some(item) = item.filter(|&item| self.batch[item].hidden) else {
-                continue;
-            };
-            let rows = &rows[span.rows.start * width..span.rows.end * width];
-            self.output.hidden[item][index].extend_from_slice(rows);
-        }
-    }
-
-    fn logits(&mut self, rows: &[f32]) {
-        // Chunks, and the rows within one, come in batch order.
-        self.output.logits.extend_from_slice(rows);
-    }
+/// What an engine did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Steps that ended well.
+    pub n_steps: u64,
+    /// Passes over the weights; a long step takes several.
+    pub n_passes: u64,
+    /// Tokens appended.
+    pub n_tokens: u64,
+    /// Rows of logits handed over.
+    pub n_logit_rows: u64,
+    /// Time inside steps on this computer, measured. On a virtual device that is its simulation's.
+    pub host_ns: u64,
+    /// Time on a device, as [`Engine::device_time`] says; 0 without one.
+    pub device_ns: u64,
+    /// What prompts found cached.
+    pub prefix: PrefixCounters,
 }

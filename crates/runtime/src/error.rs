@@ -1,7 +1,7 @@
 //! The runtime's errors.
 
-use crate::kv::SeqId;
 use crate::plan::PlanError;
+use crate::sequences::SeqId;
 
 /// What can go wrong between a file and its text.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum Error {
     #[error(
         "{n_prompt} prompt tokens + {n_new} new tokens = {} do not fit the context of {n_ctx} \
          tokens; shorten the prompt, lower --max-tokens, or raise --ctx (the model was trained \
-         for {trained})", n_prompt + n_new
+         for {trained})", n_prompt.saturating_add(*n_new)
     )]
     ContextOverflow {
         /// Tokens already in the sequence plus those of the prompt.
@@ -87,10 +87,10 @@ pub enum Error {
         max_sequences: usize,
     },
     /// The sequence does not exist (never created, or released).
-    #[error("no such sequence: {0:?}")]
+    #[error("there is no sequence {0}: it was released, or it is another engine's")]
     NoSequence(SeqId),
     /// A sequence stands twice in one batch.
-    #[error("sequence {0:?} stands twice in one batch")]
+    #[error("sequence {0} stands twice in one batch")]
     DuplicateSequence(SeqId),
     /// A batch item has no tokens.
     #[error("the prompt is empty: give at least one token")]

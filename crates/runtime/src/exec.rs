@@ -7,9 +7,10 @@ use millrace_model::graph::{self, Attention, Graph, Op, RopeStyle, WeightId};
 use millrace_quant as quant;
 
 use crate::Error;
-use crate::kv::{LayerCache, PageTables, SeqId};
+use crate::kv::{LayerCache, PageTables};
 use crate::load::LoadedModel;
 use crate::plan::{Head, LinearPart, Plan, Slot, StepKind};
+use crate::sequences::SeqId;
 
 /// A sequence's share of a chunk.
 #[derive(Clone, Debug)]
@@ -37,8 +38,9 @@ pub(crate) struct Chunk {
 pub(crate) trait Sink {
     /// Rows `[m, d_model]` of hidden state `index` (see [`Graph::hidden`]).
     fn hidden(&mut self, index: usize, rows: &[f32]);
-    /// Some of the wanted logit rows `[_, vocab]`; calls come in the order of the rows.
-    fn logits(&mut self, rows: &[f32]);
+    /// Some of the wanted logit rows `[_, vocab]`, of `width` elements; calls come in the order of the
+    /// rows.
+    fn logits(&mut self, rows: &[f32], width: usize);
 }
 
 /// Scratch buffers, each `max_chunk` rows of the widest value it ever holds.
@@ -119,12 +121,6 @@ impl Executor {
         let head = vocab_size.saturating_mul(HEAD_ROWS.min(max_chunk));
         let elems = rows.fold(head, usize::saturating_add);
         Ok(elems.saturating_mul(size_of::<f32>()))
-    }
-
-    /// Bytes of scratch buffers.
-    pub(crate) fn scratch_bytes(&self) -> usize {
-        let buffers = self.buffers.0.iter().chain([&self.logits]);
-        buffers.map(|buffer| size_of_val(&buffer[..])).sum()
     }
 
     /// Computes one chunk: appends its keys and values to the layers, and gives `sink` what was
@@ -228,7 +224,7 @@ impl Executor {
                 out: &mut *out,
             };
             matmul(cpu, x, rows, &mut self.activations, &mut [product]);
-            sink.logits(out);
+            sink.logits(out, weight.n());
         }
     }
 }

@@ -1,95 +1,21 @@
-//! Prompt in, text out: prefill, the decode loop, stop conditions and timings.
+//! Prompt in, text out: one turn on one sequence of an engine.
 
-mod stop;
-
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
-
-use crate::sampling::{Sampler, SamplingParams};
-use crate::{BatchItem, Engine, Error, LogitsFor, SeqId};
-use stop::StopScanner;
-
-/// A sequence of an engine together with the tokens it holds, so that a prompt which begins with
-/// them need not compute them again.
-#[derive(Debug)]
-pub struct Session {
-    seq: SeqId,
-    tokens: Vec<u32>,
-}
-
-impl Session {
-    /// An empty session.
-    ///
-    /// # Errors
-    /// [`Error::TooManySequences`].
-    pub fn new(engine: &mut Engine) -> Result<Session, Error> {
-        Ok(Session {
-            seq: engine.create()?,
-            tokens: Vec::new(),
-        })
-    }
-
-    /// The sequence.
-    pub fn seq(&self) -> SeqId {
-        self.seq
-    }
-
-    /// Tokens whose keys and values are cached.
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
-    /// Forgets everything.
-    ///
-    /// # Errors
-    /// [`Error::NoSequence`] if the engine does not know the sequence.
-    pub fn clear(&mut self, engine: &mut Engine) -> Result<(), Error> {
-        engine.truncate(self.seq, 0)?;
-        self.tokens.clear();
-        Ok(())
-    }
-
-    /// Gives the sequence back to the engine.
-    ///
-    /// # Errors
-    /// [`Error::NoSequence`] if the engine does not know the sequence.
-    pub fn close(self, engine: &mut Engine) -> Result<(), Error> {
-        engine.release(self.seq)
-    }
-
-    /// Keeps the longest cached prefix of `prompt` that leaves at least its last token to compute.
-    /// Returns its length.
-    fn keep_prefix(&mut self, engine: &mut Engine, prompt: &[u32]) -> Result<usize, Error> {
-        let same = self
-            .tokens
-            .iter()
-            .zip(prompt)
-            .take_while(|(a, b)| a == b)
-            .count();
-        let mut keep = same.min(prompt.len().saturating_sub(1));
-        match engine.truncate(self.seq, keep) {
-            Ok(()) => {}
-            Err(Error::WindowGone { .. }) => {
-                keep = 0;
-                engine.truncate(self.seq, 0)?;
-            }
-            Err(error) => return Err(error),
-        }
-        self.tokens.truncate(keep);
-        Ok(keep)
-    }
-}
+use crate::Error;
+use crate::engine::{BatchItem, Engine, LogitsFor, StepOutput};
+use crate::sampling::SamplingParams;
+use crate::sequences::SeqId;
+use crate::turn::Turn;
 
 /// What ends a generation and how tokens are drawn.
 #[derive(Clone, Debug, Default)]
 pub struct GenerateParams {
     /// How tokens are drawn.
     pub sampling: SamplingParams,
-    /// Tokens to generate at most; `None` goes on until the model ends. A full context ends it in
-    /// any case.
+    /// Tokens to generate at most; `None` goes on until the model ends. Either stops where the context
+    /// is full.
     pub max_tokens: Option<usize>,
     /// Texts that end the generation; they are not part of the result.
     pub stop: Vec<String>,
@@ -130,7 +56,7 @@ pub struct Timings {
     pub n_cached: usize,
     /// Prompt tokens computed.
     pub n_prefill: usize,
-    /// From the call to the first token drawn: the prompt's passes and one draw.
+    /// From the start to the first token drawn: the prompt's passes and one draw.
     pub prefill: Duration,
     /// Tokens drawn.
     pub n_decode: usize,
@@ -185,202 +111,60 @@ pub enum Event<'a> {
     Text(&'a str),
 }
 
-/// Generates after `prompt` (the whole context, not only what is new). The session then holds
-/// the prompt and the tokens drawn, except perhaps the last.
+/// Generates after `prompt` (the whole context, not only what is new) in the sequence `seq`, which then
+/// holds the prompt and the tokens drawn, except perhaps the last. What it or a sequence before it
+/// held of the prompt is not computed again.
 ///
 /// `cancel` is looked at between passes; a cancelled generation returns what it has. The result
 /// depends on model, prompt, parameters and instruction-set level only: not on threads, on chunks,
 /// or on what the cache already held.
 ///
 /// # Errors
-/// An empty prompt, a prompt that leaves no room in the context (before any work), bad sampling
-/// options, a model without tokenizer, logits that are not numbers.
+/// An empty prompt, one that leaves no room for a token in the context (before any work), bad sampling
+/// options, a model without tokenizer, a full cache, logits that are not numbers.
 pub fn generate(
-    engine: &mut Engine,
-    session: &mut Session,
+    engine: &mut dyn Engine,
+    seq: SeqId,
     prompt: &[u32],
     params: &GenerateParams,
     cancel: &AtomicBool,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Generation, Error> {
-    let start = Instant::now();
-    if prompt.is_empty() {
-        return Err(Error::EmptyPrompt);
-    }
-    engine.check_context(prompt.len(), params.least_tokens())?;
-    let mut sampler = Sampler::new(&params.sampling)?;
-    prompt.iter().for_each(|token| sampler.accept(*token));
-    let tokenizer = engine.model().tokenizer()?.clone();
-    let mut run = Run::new(&tokenizer, &params.stop, on_event);
-    let n_cached = session.keep_prefix(engine, prompt)?;
-    run.generation.timings.n_cached = n_cached;
-    if params.max_tokens == Some(0) {
-        run.generation.finish = Finish::Length;
-        return Ok(run.generation);
-    }
-    let Some(mut token) =
-        run.prefill(engine, session, &prompt[n_cached..], &mut sampler, cancel)?
-    else {
-        return Ok(run.generation);
-    };
-    let first_token = start.elapsed();
-    let is_end = |token: u32| {
-        let model_end = !params.ignore_end && tokenizer.is_end_of_generation(token);
-        model_end || params.stop_tokens.contains(&token)
-    };
-    let finish = loop {
-        run.generation.timings.n_decode += 1;
-        if is_end(token) {
-            break Finish::Stop;
-        }
-        sampler.accept(token);
-        if run.take_token(token) {
-            break Finish::StopText;
-        }
-        if params
-            .max_tokens
-            .is_some_and(|max| run.generation.tokens.len() >= max)
-        {
-            break Finish::Length;
-        }
-        if session.tokens.len() >= engine.n_ctx() {
-            break Finish::ContextFull;
-        }
+    let limits = engine.limits();
+    let mut turn = Turn::new(engine.model(), prompt, params, limits.n_ctx)?;
+    turn.resume(engine.reuse_prefix(seq, prompt)?);
+    let mut output = StepOutput::default();
+    while let Some(feed) = turn.feed(limits.max_chunk) {
         if cancel.load(Ordering::Relaxed) {
-            break Finish::Cancelled;
+            turn.cancel();
+            break;
         }
-        token = session.append(engine, &[token], LogitsFor::Last, &mut sampler)?;
-    };
-    run.generation.timings.prefill = first_token;
-    run.generation.timings.decode = start.elapsed() - first_token;
-    Ok(run.finish(finish))
+        let (n_tokens, logits) = (feed.tokens.len(), feed.logits);
+        let reads_prompt = turn.reads_prompt();
+        engine.step(&[BatchItem::new(seq, feed.tokens, logits)], &mut output)?;
+        turn.fed(n_tokens);
+        if logits == LogitsFor::Last {
+            turn.push_logits(output.logits(0))?;
+        }
+        if reads_prompt {
+            tell_prefill(&turn, on_event);
+        }
+        tell_text(&mut turn, on_event);
+    }
+    tell_text(&mut turn, on_event);
+    Ok(turn.into_generation())
 }
 
-impl Session {
-    /// Computes `tokens` on top of what is cached; with logits, draws the token that follows.
-    fn append(
-        &mut self,
-        engine: &mut Engine,
-        tokens: &[u32],
-        logits: LogitsFor,
-        sampler: &mut Sampler,
-    ) -> Result<u32, Error> {
-        let output = engine.step(&[BatchItem {
-            seq: self.seq,
-            tokens,
-            logits,
-            hidden: false,
-        }])?;
-        self.tokens.extend_from_slice(tokens);
-        if logits == LogitsFor::None {
-            return Ok(0);
-        }
-        let row = output.logits(0);
-        // One pass over the row finds NaN and infinities alike: 0 · x is 0 only for finite x.
-        if row.iter().map(|logit| logit * 0.0).sum::<f32>() != 0.0 {
-            return Err(Error::NotFinite {
-                position: self.tokens.len() - 1,
-            });
-        }
-        Ok(sampler.sample(row))
-    }
+/// Tells how much of the prompt is read.
+pub(crate) fn tell_prefill(turn: &Turn, on_event: &mut dyn FnMut(Event<'_>)) {
+    let (done, total) = turn.prefill();
+    on_event(Event::Prefill { done, total });
 }
 
-/// A generation under way: from tokens to text without stop texts.
-pub(crate) struct Run<'a> {
-    detokenizer: Detokenizer,
-    scanner: StopScanner,
-    pub(crate) generation: Generation,
-    on_event: &'a mut dyn FnMut(Event<'_>),
-}
-
-impl<'a> Run<'a> {
-    pub(crate) fn new(
-        tokenizer: &Arc<Tokenizer>,
-        stop: &[String],
-        on_event: &'a mut dyn FnMut(Event<'_>),
-    ) -> Run<'a> {
-        // The text goes on where the prompt ended.
-        let continuation = DecodeOptions {
-            skip_special: true,
-            text_start: false,
-        };
-        Run {
-            detokenizer: Detokenizer::new(Arc::clone(tokenizer), continuation),
-            scanner: StopScanner::new(stop),
-            generation: Generation {
-                tokens: Vec::new(),
-                text: String::new(),
-                finish: Finish::Cancelled,
-                timings: Timings::default(),
-            },
-            on_event,
-        }
-    }
-
-    /// Computes `new`, a chunk at a time, and draws the first token; `None` if cancelled.
-    fn prefill(
-        &mut self,
-        engine: &mut Engine,
-        session: &mut Session,
-        new: &[u32],
-        sampler: &mut Sampler,
-        cancel: &AtomicBool,
-    ) -> Result<Option<u32>, Error> {
-        let total = new.len();
-        let mut first = None;
-        for tokens in new.chunks(engine.max_chunk()) {
-            if cancel.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let done = self.generation.timings.n_prefill + tokens.len();
-            let logits = if done == total {
-                LogitsFor::Last
-            } else {
-                LogitsFor::None
-            };
-            first = Some(session.append(engine, tokens, logits, sampler)?);
-            self.on_prefill(done, total);
-        }
-        Ok(first)
-    }
-
-    /// Counts prompt tokens computed so far, and tells.
-    pub(crate) fn on_prefill(&mut self, done: usize, total: usize) {
-        self.generation.timings.n_prefill = done;
-        (self.on_event)(Event::Prefill { done, total });
-    }
-
-    /// Adds a token to the result; true if a stop text is complete.
-    pub(crate) fn take_token(&mut self, token: u32) -> bool {
-        self.generation.tokens.push(token);
-        let piece = self.detokenizer.push(token);
-        self.emit(&piece)
-    }
-
-    fn emit(&mut self, piece: &str) -> bool {
-        let (text, stopped) = self.scanner.push(piece);
-        if !text.is_empty() {
-            (self.on_event)(Event::Text(&text));
-            self.generation.text.push_str(&text);
-        }
-        stopped
-    }
-
-    pub(crate) fn finish(mut self, finish: Finish) -> Generation {
-        self.generation.finish = finish;
-        if finish != Finish::StopText {
-            let rest = self.detokenizer.finish();
-            if self.emit(&rest) {
-                self.generation.finish = Finish::StopText;
-                return self.generation;
-            }
-            let held = self.scanner.finish();
-            if !held.is_empty() {
-                (self.on_event)(Event::Text(&held));
-                self.generation.text.push_str(&held);
-            }
-        }
-        self.generation
+/// Tells the text that a turn has added.
+pub(crate) fn tell_text(turn: &mut Turn, on_event: &mut dyn FnMut(Event<'_>)) {
+    let text = turn.next_text();
+    if !text.is_empty() {
+        on_event(Event::Text(text));
     }
 }

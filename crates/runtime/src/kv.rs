@@ -3,36 +3,36 @@
 //! Layers with the same attention window form a *group* and share page tables: page `p` of a group
 //! is slot `p` in the K and V slabs of each of its layers. Pages are reference-counted, so a fork
 //! shares its parent's pages until one of them writes; a windowed group drops pages that no future
-//! query can see.
+//! query can see, but for a page's worth that lets a sequence be cut back a little.
+//!
+//! Full pages are kept by the [`prefix`] index after their sequences are gone, as long as nothing else
+//! needs the room. What is cached never changes a result: the keys and values of a token depend on
+//! the tokens before it and on nothing else, bit for bit.
+
+mod pages;
+mod prefix;
 
 use millrace_kernels::{KvBuffer, KvLayout, KvType};
 use millrace_model::graph::{Graph, Op};
 
 use crate::Error;
+use crate::sequences::{SeqId, Sequences};
+use pages::Group;
+pub use prefix::PrefixCounters;
+use prefix::{NodeId, PrefixIndex};
 
 /// Tokens a page holds.
 pub const PAGE_TOKENS: usize = 64;
 
-/// Names a sequence of an [`crate::Engine`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SeqId(pub(crate) u32);
+/// Tokens by which [`truncate`](crate::Engine::truncate) can always shorten a sequence: its windowed layers keep so
+/// many positions more than the next token sees.
+pub const ROLLBACK_TOKENS: usize = PAGE_TOKENS;
 
 /// K and V of one layer.
 pub(crate) struct LayerCache {
     pub(crate) layout: KvLayout,
     pub(crate) k: KvBuffer,
     pub(crate) v: KvBuffer,
-}
-
-/// Layers that share a window, and their page allocator.
-#[derive(Debug)]
-struct Group {
-    window: Option<usize>,
-    layers: Vec<usize>,
-    n_pages: usize,
-    /// References to each page; 0 means free.
-    references: Vec<u32>,
-    free: Vec<u32>,
 }
 
 /// A sequence's pages in one group.
@@ -53,8 +53,11 @@ impl PageTable {
 
 #[derive(Clone, Debug)]
 struct Sequence {
-    len: usize,
+    /// With room for a full context.
+    tokens: Vec<u32>,
     tables: Vec<PageTable>,
+    /// Where its full pages are in the prefix index, as far as they are.
+    node: Option<NodeId>,
 }
 
 /// All pages of all layers, and all sequences.
@@ -62,8 +65,11 @@ pub(crate) struct KvCache {
     layers: Vec<LayerCache>,
     group_of: Vec<usize>,
     groups: Vec<Group>,
-    sequences: Vec<Option<Sequence>>,
+    sequences: Sequences<Sequence>,
+    prefixes: Option<PrefixIndex>,
     sizes: KvSizes,
+    /// Counts what lets go of pages, to tell which was used last.
+    now: u64,
 }
 
 /// Sizes of a KV cache.
@@ -78,12 +84,15 @@ pub(crate) struct KvSizes {
     pub(crate) max_sequences: usize,
     /// Tokens a step may add to a sequence.
     pub(crate) max_chunk: usize,
+    /// Whether full pages outlive their sequences.
+    pub(crate) keep_prefixes: bool,
 }
 
 impl KvSizes {
     /// The most pages one sequence holds at a time in a group of that window, and one to unshare.
     fn windowed_pages(&self, window: usize) -> usize {
-        window.saturating_add(self.max_chunk).div_ceil(PAGE_TOKENS) + 2
+        let seen = window.saturating_add(ROLLBACK_TOKENS);
+        seen.saturating_add(self.max_chunk).div_ceil(PAGE_TOKENS) + 2
     }
 
     /// The most pages a sequence's table in `group` lists at a time.
@@ -92,6 +101,24 @@ impl KvSizes {
         group
             .window
             .map_or(all, |window| all.min(self.windowed_pages(window)))
+    }
+
+    /// Pages of a group that sees everything; nodes of the prefix index.
+    fn full_pages(&self) -> usize {
+        let pages = self.kv_tokens.div_ceil(PAGE_TOKENS);
+        pages.saturating_add(self.max_sequences)
+    }
+
+    /// Pages of a group. A windowed one has room for what its sequences see and, if prefixes are kept,
+    /// for as much again: the windows that end the kept ones.
+    fn group_pages(&self, window: Option<usize>) -> usize {
+        let all = self.full_pages();
+        window.map_or(all, |window| {
+            let seen = self
+                .windowed_pages(window)
+                .saturating_mul(self.max_sequences);
+            all.min(seen.saturating_mul(1 + usize::from(self.keep_prefixes)))
+        })
     }
 }
 
@@ -104,15 +131,15 @@ impl KvCache {
         for (layout, slab_bytes) in slabs {
             needed_bytes = needed_bytes.saturating_add(slab_bytes.saturating_mul(2));
             let slab = || KvBuffer::zeroed(slab_bytes);
-            let (k, v) = slab()
-                .and_then(|k| Ok((k, slab()?)))
-                .map_err(|_| Error::CacheTooLarge { needed_bytes })?;
+            let slabs = slab().and_then(|k| Ok((k, slab()?)));
+            let (k, v) = slabs.map_err(|_| Error::CacheTooLarge { needed_bytes })?;
             cache.layers.push(LayerCache { layout, k, v });
         }
         // Only now, when the slabs are known to fit.
-        for group in &mut cache.groups {
-            group.references = vec![0; group.n_pages];
-            group.free = (0..group.n_pages as u32).rev().collect();
+        cache.groups.iter_mut().for_each(Group::lay_out);
+        if sizes.keep_prefixes && !cache.groups.is_empty() {
+            let n_groups = cache.groups.len();
+            cache.prefixes = Some(PrefixIndex::new(sizes.full_pages(), n_groups));
         }
         Ok(cache)
     }
@@ -132,8 +159,10 @@ impl KvCache {
             layers: vec![],
             group_of: vec![],
             groups: vec![],
-            sequences: vec![],
+            sequences: Sequences::new(sizes.max_sequences),
+            prefixes: None,
             sizes,
+            now: 0,
         };
         let mut slabs = vec![];
         for node in &graph.nodes {
@@ -160,248 +189,225 @@ impl KvCache {
         if let Some(found) = self.groups.iter().position(|group| group.window == window) {
             return found;
         }
-        let sizes = &self.sizes;
-        let all = sizes
-            .kv_tokens
-            .div_ceil(PAGE_TOKENS)
-            .saturating_add(sizes.max_sequences);
-        let n_pages = window.map_or(all, |window| {
-            all.min(
-                sizes
-                    .windowed_pages(window)
-                    .saturating_mul(sizes.max_sequences),
-            )
-        });
-        self.groups.push(Group {
-            window,
-            layers: vec![],
-            n_pages,
-            references: vec![],
-            free: vec![],
-        });
+        let n_pages = self.sizes.group_pages(window);
+        self.groups.push(Group::new(window, n_pages));
         self.groups.len() - 1
     }
 
     /// Bytes of address space of all slabs.
     pub(crate) fn capacity_bytes(&self) -> usize {
-        self.layers
-            .iter()
-            .map(|layer| layer.k.len() + layer.v.len())
-            .sum()
+        self.bytes(|group| group.n_pages)
     }
 
     /// Bytes of pages some sequence refers to.
     pub(crate) fn used_bytes(&self) -> usize {
-        let layer_bytes = |(layer, group): (&LayerCache, &usize)| {
-            let group = &self.groups[*group];
-            let used = group.references.len() - group.free.len();
-            2 * used * layer.layout.page_bytes()
+        self.bytes(Group::used)
+    }
+
+    /// Bytes of pages that are kept for prefixes alone.
+    pub(crate) fn idle_bytes(&self) -> usize {
+        self.bytes(Group::idle)
+    }
+
+    fn bytes(&self, n_pages: impl Fn(&Group) -> usize) -> usize {
+        let layers = self.layers.iter().zip(&self.group_of);
+        let bytes = |(layer, group): (&LayerCache, &usize)| {
+            2 * n_pages(&self.groups[*group]) * layer.layout.page_bytes()
         };
-        self.layers
-            .iter()
-            .zip(&self.group_of)
-            .map(layer_bytes)
-            .sum()
+        layers.map(bytes).sum()
+    }
+
+    /// What the prefix index did.
+    pub(crate) fn prefix_counters(&self) -> PrefixCounters {
+        let counters = self.prefixes.as_ref().map(|prefixes| prefixes.counters);
+        PrefixCounters {
+            n_idle_pages: self.groups.iter().map(Group::idle).sum(),
+            ..counters.unwrap_or_default()
+        }
     }
 
     /// A new, empty sequence.
     pub(crate) fn create(&mut self) -> Result<SeqId, Error> {
-        let table = |group| PageTable {
-            first: 0,
-            pages: Vec::with_capacity(self.sizes.table_pages(group)),
+        let sequence = Sequence {
+            tokens: self.token_list(&[])?,
+            tables: self
+                .groups
+                .iter()
+                .map(|group| PageTable {
+                    first: 0,
+                    pages: Vec::with_capacity(self.sizes.table_pages(group)),
+                })
+                .collect(),
+            node: None,
         };
-        let tables = self.groups.iter().map(table).collect();
-        self.insert(Sequence { len: 0, tables })
+        self.sequences.insert(sequence)
     }
 
-    fn insert(&mut self, sequence: Sequence) -> Result<SeqId, Error> {
-        if let Some(slot) = self.sequences.iter().position(Option::is_none) {
-            self.sequences[slot] = Some(sequence);
-            return Ok(SeqId(slot as u32));
-        }
-        if self.sequences.len() >= self.sizes.max_sequences {
-            return Err(Error::TooManySequences {
-                max_sequences: self.sizes.max_sequences,
-            });
-        }
-        self.sequences.push(Some(sequence));
-        Ok(SeqId(self.sequences.len() as u32 - 1))
-    }
-
-    fn get(&self, seq: SeqId) -> Result<&Sequence, Error> {
-        let slot = self.sequences.get(seq.0 as usize).and_then(Option::as_ref);
-        slot.ok_or(Error::NoSequence(seq))
+    /// These tokens, with room for a full context.
+    fn token_list(&self, tokens: &[u32]) -> Result<Vec<u32>, Error> {
+        let mut list = Vec::new();
+        let reserved = list.try_reserve_exact(self.sizes.n_ctx);
+        reserved.map_err(|_| Error::CacheTooLarge {
+            needed_bytes: self.sizes.n_ctx.saturating_mul(size_of::<u32>()),
+        })?;
+        list.extend_from_slice(tokens);
+        Ok(list)
     }
 
     /// Tokens in the sequence.
     pub(crate) fn len(&self, seq: SeqId) -> Result<usize, Error> {
-        Ok(self.get(seq)?.len)
+        Ok(self.tokens(seq)?.len())
+    }
+
+    /// The tokens of the sequence.
+    pub(crate) fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
+        Ok(&self.sequences.get(seq)?.tokens)
     }
 
     /// A second sequence with the same past, sharing its pages.
     pub(crate) fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
-        let mut copy = self.get(seq)?.clone();
-        for (group, table) in self.groups.iter().zip(&mut copy.tables) {
+        let parent = self.sequences.get(seq)?;
+        self.sequences.check_free()?;
+        let mut copy = Sequence {
+            tokens: self.token_list(&parent.tokens)?,
+            tables: parent.tables.clone(),
+            node: parent.node,
+        };
+        for (group, table) in self.groups.iter_mut().zip(&mut copy.tables) {
             let most = self.sizes.table_pages(group);
             table
                 .pages
                 .reserve_exact(most.saturating_sub(table.pages.len()));
+            table.pages.iter().for_each(|page| group.share(*page));
         }
-        let fork = self.insert(copy)?;
-        if let Some(sequence) = &self.sequences[fork.0 as usize] {
-            for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
-                table
-                    .pages
-                    .iter()
-                    .for_each(|page| group.references[*page as usize] += 1);
-            }
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.enter(copy.node);
         }
-        Ok(fork)
+        self.sequences.insert(copy)
     }
 
-    /// Forgets the sequence and frees the pages only it referred to.
+    /// Forgets the sequence; pages that only it referred to become free, or idle if they are kept.
     pub(crate) fn release(&mut self, seq: SeqId) -> Result<(), Error> {
-        self.get(seq)?;
-        if let Some(sequence) = self.sequences[seq.0 as usize].take() {
-            for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
-                table.pages.iter().for_each(|page| group.unref(*page));
-            }
+        let sequence = self.sequences.remove(seq)?;
+        self.now += 1;
+        for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
+            let pages = table.pages.iter();
+            pages.for_each(|page| group.unref(*page, self.now));
+        }
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.leave(sequence.node);
         }
         Ok(())
     }
 
     /// Cuts the sequence back to its first `len` tokens.
     pub(crate) fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
-        let sequence = self.get(seq)?;
-        if len >= sequence.len {
+        let sequence = self.sequences.get(seq)?;
+        if len >= sequence.tokens.len() {
             return Ok(());
         }
         for (group, table) in self.groups.iter().zip(&sequence.tables) {
-            let needed = group.oldest_needed(len);
             let oldest = table.first * PAGE_TOKENS;
-            if len > 0 && needed < oldest {
+            if len > 0 && group.oldest_needed(len) < oldest {
                 return Err(Error::WindowGone { len, oldest });
             }
         }
-        self.cut(seq, len);
-        Ok(())
+        self.cut(seq, len)
     }
 
-    /// Drops pages past `len` tokens without asking whether the window is still there.
-    fn cut(&mut self, seq: SeqId, len: usize) {
-        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else {
-            return;
-        };
-        sequence.len = sequence.len.min(len);
+    /// Drops what is past `len` tokens without asking whether the window is still there.
+    fn cut(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        let sequence = self.sequences.get_mut(seq)?;
+        self.now += 1;
+        sequence.tokens.truncate(len);
         let keep = len.div_ceil(PAGE_TOKENS);
         for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
             while table.end() > keep
                 && let Some(page) = table.pages.pop()
             {
-                group.unref(page);
+                group.unref(page, self.now);
             }
             if len == 0 {
                 table.first = 0;
             }
         }
-    }
-
-    /// Whether every `(sequence, n_tokens)` fits, however many steps its tokens take.
-    pub(crate) fn check_room(
-        &self,
-        wanted: impl Iterator<Item = (SeqId, usize)> + Clone,
-    ) -> Result<(), Error> {
-        for (g, group) in self.groups.iter().enumerate() {
-            let mut needed = 0;
-            for (seq, n_tokens) in wanted.clone() {
-                let sequence = self.get(seq)?;
-                let fresh = self.pages_needed(sequence, g, n_tokens);
-                // A windowed table gives pages back as it grows.
-                let held = sequence.tables[g].pages.len();
-                let most = group.window.map_or(fresh, |window| {
-                    self.sizes.windowed_pages(window).saturating_sub(held)
-                });
-                needed += fresh.min(most);
-            }
-            let free = group.free.len();
-            if needed > free {
-                return Err(Error::CacheFull {
-                    needed,
-                    free,
-                    page_tokens: PAGE_TOKENS,
-                });
-            }
+        if let Some(prefixes) = &mut self.prefixes {
+            sequence.node = prefixes.go_back(sequence.node, len / PAGE_TOKENS);
         }
         Ok(())
     }
 
-    /// Makes room for `n_tokens` more and unshares the page they begin in. The caller has asked
-    /// [`KvCache::check_room`].
-    pub(crate) fn reserve(&mut self, seq: SeqId, n_tokens: usize) {
-        for g in 0..self.groups.len() {
-            self.extend(seq, g, n_tokens);
-        }
-    }
-
-    /// Whether the last page of the table is both shared and about to be written.
-    fn must_unshare(&self, sequence: &Sequence, g: usize) -> bool {
-        let table = &sequence.tables[g];
-        let partial = !sequence.len.is_multiple_of(PAGE_TOKENS);
-        let shared = |page: &u32| self.groups[g].references[*page as usize] > 1;
-        partial && table.pages.last().is_some_and(shared)
-    }
-
-    fn pages_needed(&self, sequence: &Sequence, g: usize, n_tokens: usize) -> usize {
-        let end = (sequence.len + n_tokens).div_ceil(PAGE_TOKENS);
-        let fresh = end.saturating_sub(sequence.tables[g].end());
-        fresh + usize::from(self.must_unshare(sequence, g))
-    }
-
-    fn extend(&mut self, seq: SeqId, g: usize, n_tokens: usize) {
-        let Some(mut sequence) = self.sequences[seq.0 as usize].take() else {
-            return;
+    /// Makes the sequence hold the longest beginning of `prompt` whose keys and values are there, be
+    /// they its own or kept, and leaves at least the last token to compute. Returns its length.
+    pub(crate) fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
+        let tokens = self.tokens(seq)?;
+        let most = prompt.len().saturating_sub(1);
+        let same = tokens.iter().zip(prompt).take_while(|(a, b)| a == b);
+        let own = same.count().min(most);
+        let own = match self.truncate(seq, own) {
+            Ok(()) => own,
+            Err(Error::WindowGone { .. }) => 0,
+            Err(error) => return Err(error),
         };
-        if self.must_unshare(&sequence, g)
-            && let Some(shared) = sequence.tables[g].pages.pop()
-        {
-            let own = self.groups[g].take();
-            self.copy_page(g, shared, own);
-            self.groups[g].unref(shared);
-            sequence.tables[g].pages.push(own);
-        }
-        let end = (sequence.len + n_tokens).div_ceil(PAGE_TOKENS);
-        let table = &mut sequence.tables[g];
-        while table.end() < end {
-            table.pages.push(self.groups[g].take());
-        }
-        self.sequences[seq.0 as usize] = Some(sequence);
-    }
-
-    fn copy_page(&mut self, g: usize, from: u32, to: u32) {
-        for &layer in &self.groups[g].layers {
-            let bytes = self.layers[layer].layout.page_bytes();
-            let (from, to) = (from as usize * bytes, to as usize * bytes);
-            self.layers[layer].k.copy_within(from..from + bytes, to);
-            self.layers[layer].v.copy_within(from..from + bytes, to);
-        }
-    }
-
-    /// Counts `n_tokens` that a step has written, and drops pages behind the windows.
-    pub(crate) fn commit(&mut self, seq: SeqId, n_tokens: usize) {
-        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else {
-            return;
-        };
-        sequence.len += n_tokens;
-        for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
-            let first_needed = group.oldest_needed(sequence.len) / PAGE_TOKENS;
-            let n_behind = first_needed
-                .saturating_sub(table.first)
-                .min(table.pages.len());
-            for page in table.pages.drain(..n_behind) {
-                group.unref(page);
+        let found = self
+            .prefixes
+            .as_ref()
+            .map(|prefixes| prefixes.longest(prompt, most, &self.groups));
+        let len = match found {
+            Some(found) if found.len > own => {
+                self.adopt(seq, &prompt[..found.len], &found.nodes)?;
+                found.len
             }
-            table.first += n_behind;
+            _ => {
+                self.cut(seq, own)?;
+                own
+            }
+        };
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.counters.n_lookups += 1;
+            prefixes.counters.n_hit_tokens += len as u64;
+            prefixes.counters.n_missed_tokens += (prompt.len() - len) as u64;
         }
+        Ok(len)
+    }
+
+    /// Replaces a sequence's past by kept pages.
+    fn adopt(&mut self, seq: SeqId, tokens: &[u32], nodes: &[NodeId]) -> Result<(), Error> {
+        let sequence = self.sequences.get_mut(seq)?;
+        let Some(prefixes) = &mut self.prefixes else {
+            return Ok(());
+        };
+        self.now += 1;
+        // The node of the last page, unless only part of that page is taken.
+        let node = (tokens.len() / PAGE_TOKENS)
+            .checked_sub(1)
+            .map(|i| nodes[i]);
+        prefixes.enter(node);
+        prefixes.leave(std::mem::replace(&mut sequence.node, node));
+        let tables = self.groups.iter_mut().zip(&mut sequence.tables);
+        for (g, (group, table)) in tables.enumerate() {
+            let page = |i: &usize| prefixes.page(nodes[*i], g);
+            let needed = group.oldest_needed(tokens.len()) / PAGE_TOKENS;
+            let spare = group.oldest_needed(tokens.len().saturating_sub(ROLLBACK_TOKENS));
+            let spare = (spare / PAGE_TOKENS..needed).rev();
+            let n_spare = spare.take_while(|i| page(i).is_some()).count();
+            let first = needed - n_spare;
+            // The new ones first: some may be among the old.
+            let n_old = table.pages.len();
+            table
+                .pages
+                .extend((first..nodes.len()).filter_map(|i| page(&i)));
+            table.pages[n_old..]
+                .iter()
+                .for_each(|page| group.share(*page));
+            for page in table.pages.drain(..n_old) {
+                group.unref(page, self.now);
+            }
+            table.first = first;
+        }
+        sequence.tokens.clear();
+        sequence.tokens.extend_from_slice(tokens);
+        Ok(())
     }
 
     /// The slabs, and the tables that say where a sequence's pages are in them.
@@ -418,46 +424,22 @@ impl KvCache {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageTables<'a> {
     group_of: &'a [usize],
-    sequences: &'a [Option<Sequence>],
+    sequences: &'a Sequences<Sequence>,
 }
 
 impl<'a> PageTables<'a> {
     /// The pages of `seq` for one layer, and the position of the first slot of the first of them.
     pub(crate) fn pages(&self, seq: SeqId, layer: usize) -> (&'a [u32], usize) {
-        match &self.sequences[seq.0 as usize] {
-            Some(sequence) => {
+        match self.sequences.get(seq) {
+            Ok(sequence) => {
                 let table = &sequence.tables[self.group_of[layer]];
                 (&table.pages, table.first * PAGE_TOKENS)
             }
-            None => (&[], 0),
+            Err(_) => (&[], 0),
         }
     }
 }
 
-impl Group {
-    fn take(&mut self) -> u32 {
-        let page = self
-            .free
-            .pop()
-            .expect("reserve() counted the free pages first");
-        self.references[page as usize] = 1;
-        page
-    }
-
-    fn unref(&mut self, page: u32) {
-        let count = &mut self.references[page as usize];
-        *count -= 1;
-        if *count == 0 {
-            self.free.push(page);
-        }
-    }
-
-    /// The oldest position that a token at position `len` or later can see.
-    fn oldest_needed(&self, len: usize) -> usize {
-        self.window
-            .map_or(0, |window| (len + 1).saturating_sub(window))
-    }
-}
-
+mod append;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,10 @@
 //! The inference engine: from a loaded model and tokens to logits, and from a prompt to text.
 //!
-//! [`LoadedModel`] is a checkpoint with its graph, tokenizer and template. An [`Engine`] runs it:
-//! [`Engine::step`] takes a ragged batch (each item a sequence and the tokens to append, prompt
-//! chunks and single decode tokens mixed) and returns logits. [`generate`] is the loop most callers
-//! want: prefix reuse, prefill, sampling, stop conditions, streaming text.
+//! [`LoadedModel`] is a checkpoint with its graph, tokenizer and template. An [`Engine`] runs it, on the
+//! CPU as [`CpuEngine`]: [`Engine::step`] takes a ragged batch (each item a sequence and the tokens to
+//! append, prompt chunks and single decode tokens mixed) and hands over logits. A [`Turn`] turns logits
+//! into text: sampling, stop conditions, limits; whoever holds engine and turns decides what runs when.
+//! [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse.
 //!
 //! [`npu`] holds the same for models on an NPU: `NpuModel`, `NpuSession`, `generate`.
 //!
@@ -12,6 +13,7 @@
 //! crate adds no arithmetic of its own.
 #![forbid(unsafe_code)]
 
+mod cpu_engine;
 mod engine;
 mod error;
 mod exec;
@@ -22,12 +24,19 @@ mod load;
 pub mod npu;
 mod plan;
 pub mod sampling;
+mod sequences;
+mod turn;
 
-pub use engine::{BatchItem, Engine, EngineMemory, EngineOptions, LogitsFor, StepOutput};
+pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
+pub use engine::{
+    BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
+};
 pub use error::Error;
-pub use generate::{Event, Finish, GenerateParams, Generation, Session, Timings, generate};
-pub use kv::{PAGE_TOKENS, SeqId};
+pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate};
+pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
 pub use millrace_kernels::{KvType, Level};
 pub use plan::PlanError;
 pub use sampling::{Sampler, SamplingParams};
+pub use sequences::SeqId;
+pub use turn::{Feed, Turn};

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millrace_model::convert::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
-use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel, PAGE_TOKENS, SeqId};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, PAGE_TOKENS, SeqId, StepOutput,
+};
 
 /// The system's allocator, counting calls. Workers' count too.
 struct Counting;
@@ -68,26 +70,33 @@ fn model(dir: &Path, geometry: &str, recipe: &str) -> PathBuf {
 }
 
 /// An engine with `n_sequences` of different lengths, all of which fill a page among the counted steps.
-fn prefilled(path: &Path, n_threads: usize, n_sequences: usize) -> (Engine, Vec<SeqId>) {
+fn prefilled(path: &Path, n_threads: usize, n_sequences: usize) -> (CpuEngine, Vec<SeqId>) {
     let model = Arc::new(LoadedModel::open(path).unwrap());
     let options = EngineOptions {
         n_threads: Some(n_threads),
         max_sequences: n_sequences,
         n_ctx: Some(PAGE_TOKENS + 512),
+        keep_prefixes: true,
         ..EngineOptions::default()
     };
-    let mut engine = Engine::new(model, options).unwrap();
+    let mut engine = CpuEngine::new(model, options).unwrap();
     let sequences: Vec<SeqId> = (0..n_sequences).map(|_| engine.create().unwrap()).collect();
     let longest = PAGE_TOKENS - WARM_UP - COUNTED / 2 + n_sequences / 2;
     for (i, seq) in sequences.iter().enumerate() {
         let prompt: Vec<u32> = (0..longest as u32 - i as u32).map(|t| t % 500).collect();
-        engine.step(&[BatchItem::last(*seq, &prompt)]).unwrap();
+        let item = BatchItem::last(*seq, &prompt);
+        engine.step(&[item], &mut StepOutput::default()).unwrap();
     }
     (engine, sequences)
 }
 
 /// Allocations of each of `n` decode steps that append a token to every sequence.
-fn decode(engine: &mut Engine, sequences: &[SeqId], n: usize) -> Vec<usize> {
+fn decode(
+    engine: &mut CpuEngine,
+    output: &mut StepOutput,
+    sequences: &[SeqId],
+    n: usize,
+) -> Vec<usize> {
     let batch: Vec<BatchItem<'_>> = sequences
         .iter()
         .map(|seq| BatchItem::last(*seq, &[7]))
@@ -95,7 +104,7 @@ fn decode(engine: &mut Engine, sequences: &[SeqId], n: usize) -> Vec<usize> {
     let mut counts = Vec::with_capacity(n);
     for _ in 0..n {
         let before = CALLS.load(Ordering::Relaxed);
-        engine.step(&batch).unwrap();
+        engine.step(&batch, output).unwrap();
         counts.push(CALLS.load(Ordering::Relaxed) - before);
     }
     counts
@@ -116,17 +125,19 @@ fn a_decode_step_allocates_nothing() {
         let path = model(dir.path(), geometry, recipe);
         for n_sequences in [1, 8] {
             let what = format!("{geometry} {recipe}, {n_sequences} sequences");
+            let mut output = StepOutput::default();
             let (mut engine, sequences) = prefilled(&path, 1, n_sequences);
-            decode(&mut engine, &sequences, WARM_UP);
-            let counts = decode(&mut engine, &sequences, COUNTED);
+            decode(&mut engine, &mut output, &sequences, WARM_UP);
+            let counts = decode(&mut engine, &mut output, &sequences, COUNTED);
             assert_eq!(counts, [0; COUNTED], "{what}, one thread");
 
             let (mut engine, sequences) = prefilled(&path, 3, n_sequences);
-            decode(&mut engine, &sequences, WARM_UP);
+            decode(&mut engine, &mut output, &sequences, WARM_UP);
             // A thread that got no work so far makes its scratch here, and a new span begins.
-            let counts = decode(&mut engine, &sequences, COUNTED);
+            let counts = decode(&mut engine, &mut output, &sequences, COUNTED);
             assert!(counts.iter().sum::<usize>() <= 32, "{what}: {counts:?}");
-            let is_quiet = |_| decode(&mut engine, &sequences, COUNTED) == [0; COUNTED];
+            let is_quiet =
+                |_| decode(&mut engine, &mut output, &sequences, COUNTED) == [0; COUNTED];
             assert!((0..8).any(is_quiet), "{what}, three threads");
         }
     }

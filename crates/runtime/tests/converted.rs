@@ -9,7 +9,9 @@ use std::sync::Arc;
 use millrace_format::Checkpoint;
 use millrace_model::convert::{Container, Plan, Recipe, Target};
 use millrace_model::synth::{self, Geometry, SynthOptions};
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+};
 use millrace_testkit::compare::{
     Agreement, BF16_LOGIT_TOLERANCE, F32_LOGIT_TOLERANCE, assert_logits_close,
     assert_logits_within, assert_top5,
@@ -28,7 +30,7 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> Rows {
         kv_type: KvType::F32,
         ..EngineOptions::default()
     };
-    let mut engine = Engine::new(Arc::new(model), options).unwrap();
+    let mut engine = CpuEngine::new(Arc::new(model), options).unwrap();
     let seq = engine.create().unwrap();
     let item = BatchItem {
         seq,
@@ -38,7 +40,7 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> Rows {
     };
     Rows {
         width,
-        data: engine.step(&[item]).unwrap().logits(0).to_vec(),
+        data: engine.compute(&[item]).unwrap().logits(0).to_vec(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use millrace_runtime::{
-    BatchItem, Engine, EngineOptions, Error, GenerateParams, LoadedModel, SamplingParams, Session,
-    generate,
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, GenerateParams, LoadedModel,
+    SamplingParams, generate,
 };
 use millrace_testkit::golden::Golden;
 
@@ -14,8 +14,8 @@ fn model() -> Arc<LoadedModel> {
     Arc::new(LoadedModel::open(Golden::named("llama-llama3").hf()).unwrap())
 }
 
-fn engine(options: EngineOptions) -> Engine {
-    Engine::new(model(), options).unwrap()
+fn engine(options: EngineOptions) -> CpuEngine {
+    CpuEngine::new(model(), options).unwrap()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn bad_batches_are_refused_before_any_work() {
         engine.create(),
         Err(Error::TooManySequences { max_sequences: 2 })
     ));
-    engine.step(&[BatchItem::last(a, &[1, 2, 3])]).unwrap();
+    engine.compute(&[BatchItem::last(a, &[1, 2, 3])]).unwrap();
     let long = [1; 18];
     let outside = [engine.model().model().config.vocab_size as u32];
     type Check = fn(&Error) -> bool;
@@ -63,7 +63,7 @@ fn bad_batches_are_refused_before_any_work() {
         ),
     ];
     for (batch, expected) in cases {
-        let error = engine.step(batch).unwrap_err();
+        let error = engine.compute(batch).unwrap_err();
         assert!(expected(&error), "{error:?}");
         assert_eq!(
             (engine.len(a).unwrap(), engine.len(b).unwrap()),
@@ -72,7 +72,7 @@ fn bad_batches_are_refused_before_any_work() {
         );
     }
     engine.release(b).unwrap();
-    let gone = engine.step(&[BatchItem::last(b, &[1])]).unwrap_err();
+    let gone = engine.compute(&[BatchItem::last(b, &[1])]).unwrap_err();
     assert!(matches!(gone, Error::NoSequence(_)));
 }
 
@@ -85,7 +85,9 @@ fn a_cache_smaller_than_its_sequences_refuses_with_the_numbers() {
         ..EngineOptions::default()
     });
     let seq = engine.create().unwrap();
-    let error = engine.step(&[BatchItem::last(seq, &[1; 300])]).unwrap_err();
+    let error = engine
+        .compute(&[BatchItem::last(seq, &[1; 300])])
+        .unwrap_err();
     assert!(
         matches!(
             error,
@@ -97,7 +99,7 @@ fn a_cache_smaller_than_its_sequences_refuses_with_the_numbers() {
         ),
         "{error:?}"
     );
-    engine.step(&[BatchItem::last(seq, &[1; 200])]).unwrap();
+    engine.compute(&[BatchItem::last(seq, &[1; 200])]).unwrap();
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn options_out_of_range_are_refused() {
         },
     ];
     for options in bad {
-        assert!(Engine::new(model(), options).is_err());
+        assert!(CpuEngine::new(model(), options).is_err());
     }
     let ctx = |n_ctx| EngineOptions {
         n_ctx: Some(n_ctx),
@@ -132,11 +134,11 @@ fn options_out_of_range_are_refused() {
         ..ctx((1 << 31) - 1)
     };
     assert!(matches!(
-        Engine::new(model(), huge),
+        CpuEngine::new(model(), huge),
         Err(Error::CacheTooLarge { .. })
     ));
     assert!(matches!(
-        Engine::new(model(), ctx(1 << 31)),
+        CpuEngine::new(model(), ctx(1 << 31)),
         Err(Error::BadOption { .. })
     ));
 }
@@ -147,7 +149,7 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
         n_ctx: Some(30),
         ..EngineOptions::default()
     });
-    let mut session = Session::new(&mut engine).unwrap();
+    let seq = engine.create().unwrap();
     let cancel = AtomicBool::new(false);
     let mut run = |prompt: &[u32], max_tokens| {
         let params = GenerateParams {
@@ -155,32 +157,25 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
             max_tokens,
             ..GenerateParams::default()
         };
-        generate(
-            &mut engine,
-            &mut session,
-            prompt,
-            &params,
-            &cancel,
-            &mut |_| {},
-        )
+        generate(&mut engine, seq, prompt, &params, &cancel, &mut |_| {})
     };
-    let error = run(&[1; 31], Some(6)).unwrap_err();
+    let error = run(&[1; 30], Some(6)).unwrap_err();
     let text = error.to_string();
     assert!(matches!(
         error,
         Error::ContextOverflow {
-            n_prompt: 31,
+            n_prompt: 30,
             n_new: 1,
             n_ctx: 30,
             ..
         }
     ));
     assert!(
-        text.contains("31 prompt tokens + 1 new tokens = 32"),
+        text.contains("30 prompt tokens + 1 new tokens = 31"),
         "{text}"
     );
     assert!(matches!(
-        run(&[1; 30], None).unwrap_err(),
+        run(&[1; 31], None).unwrap_err(),
         Error::ContextOverflow { .. }
     ));
     // A maximum beyond the context is none: this model fails later, for want of a tokenizer.
@@ -191,6 +186,11 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
     assert!(matches!(run(&[], None).unwrap_err(), Error::EmptyPrompt));
     assert!(matches!(
         run(&[1], None).unwrap_err(),
+        Error::NoTokenizer { .. }
+    ));
+    // The answer may be as long as it likes: it stops where the context is full.
+    assert!(matches!(
+        run(&[1; 29], Some(usize::MAX)).unwrap_err(),
         Error::NoTokenizer { .. }
     ));
 }

@@ -5,7 +5,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Traffic;
 use millrace_runtime::npu::{Feature, Features, Mode, NpuError, NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::sampling::argmax;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel};
+use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel};
 use millrace_xdna2::device::{Injection, VirtualDevice};
 use millrace_xdna2::{Machine, Profile};
 use std::path::Path;
@@ -59,11 +59,11 @@ fn tokens_are_among_the_engines_best() {
     let model = demo();
     let npu = load(&model, NpuOptions::default());
     let mut session = NpuSession::new(&npu);
-    let mut engine = Engine::new(model.clone(), EngineOptions::default()).unwrap();
+    let mut engine = CpuEngine::new(model.clone(), EngineOptions::default()).unwrap();
     let seq = engine.create().unwrap();
     let prompt = prompt(&model);
     let mut expected = engine
-        .step(&[BatchItem::last(seq, &prompt)])
+        .compute(&[BatchItem::last(seq, &prompt)])
         .unwrap()
         .logits(0)
         .to_vec();
@@ -73,7 +73,7 @@ fn tokens_are_among_the_engines_best() {
         assert!(rank(&found, token) < 5, "step {step}");
         assert!(rank(&expected, argmax(&found)) < 5, "step {step}");
         expected = engine
-            .step(&[BatchItem::last(seq, &[token])])
+            .compute(&[BatchItem::last(seq, &[token])])
             .unwrap()
             .logits(0)
             .to_vec();
@@ -144,9 +144,9 @@ fn chunks_agree_with_the_engine() {
     assert_eq!(session.counters().prefill.n_passes, 3);
     assert_eq!(session.counters().prefill.n_tokens, 130);
     assert_eq!(session.counters().prefill.n_padded_tokens, 192);
-    let mut engine = Engine::new(model, EngineOptions::default()).unwrap();
+    let mut engine = CpuEngine::new(model, EngineOptions::default()).unwrap();
     let seq = engine.create().unwrap();
-    let expected = engine.step(&[BatchItem::last(seq, &prompt)]).unwrap();
+    let expected = engine.compute(&[BatchItem::last(seq, &prompt)]).unwrap();
     assert!(rank(&found, argmax(expected.logits(0))) < 5);
     assert!(rank(expected.logits(0), argmax(&found)) < 5);
     // The tables of the first positions come back.

@@ -15,7 +15,9 @@ use millrace_format::Checkpoint;
 use millrace_model::convert::{Container, Plan, Recipe, Target};
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_runtime::sampling::log_softmax;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+};
 use millrace_testkit::compare::Agreement;
 use millrace_testkit::golden::Rows;
 use millrace_text::EncodeOptions;
@@ -79,7 +81,7 @@ fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> Rows {
         n_threads: Some(2),
         ..EngineOptions::default()
     };
-    let mut engine = Engine::new(Arc::clone(model), options).unwrap();
+    let mut engine = CpuEngine::new(Arc::clone(model), options).unwrap();
     let seq = engine.create().unwrap();
     let item = BatchItem {
         seq,
@@ -89,7 +91,7 @@ fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> Rows {
     };
     Rows {
         width: model.model().config.vocab_size,
-        data: engine.step(&[item]).unwrap().logits(0).to_vec(),
+        data: engine.compute(&[item]).unwrap().logits(0).to_vec(),
     }
 }
 

@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+};
 use millrace_testkit::compare::{assert_logits_close, assert_top5};
 use millrace_testkit::golden::{Golden, Rows};
 
@@ -14,7 +16,7 @@ fn open(path: &Path) -> Arc<LoadedModel> {
 }
 
 /// An engine with exact keys and values: the goldens are float32.
-fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> Engine {
+fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> CpuEngine {
     let options = EngineOptions {
         level,
         kv_type: KvType::F32,
@@ -23,11 +25,11 @@ fn engine(model: &Arc<LoadedModel>, level: Option<Level>, max_chunk: usize) -> E
         n_threads: Some(2),
         ..EngineOptions::default()
     };
-    Engine::new(Arc::clone(model), options).unwrap_or_else(|error| panic!("{error}"))
+    CpuEngine::new(Arc::clone(model), options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Logits of every token, computed in steps of the given sizes (the last one repeats).
-fn logits(engine: &mut Engine, tokens: &[u32], sizes: &[usize]) -> Rows {
+fn logits(engine: &mut CpuEngine, tokens: &[u32], sizes: &[usize]) -> Rows {
     let seq = engine.create().unwrap();
     let mut rows = Rows {
         width: engine.model().model().config.vocab_size,
@@ -40,14 +42,9 @@ fn logits(engine: &mut Engine, tokens: &[u32], sizes: &[usize]) -> Rows {
         .chain(std::iter::repeat(sizes[sizes.len() - 1]));
     while !rest.is_empty() {
         let (now, later) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
-        let item = BatchItem {
-            seq,
-            tokens: now,
-            logits: LogitsFor::All,
-            hidden: false,
-        };
+        let item = BatchItem::new(seq, now, LogitsFor::All);
         rows.data
-            .extend_from_slice(engine.step(&[item]).unwrap().logits(0));
+            .extend_from_slice(engine.compute(&[item]).unwrap().logits(0));
         rest = later;
     }
     engine.release(seq).unwrap();
@@ -73,7 +70,7 @@ fn logits_and_hidden_states_are_those_of_transformers() {
                 logits: LogitsFor::None,
                 hidden: true,
             };
-            let output = engine.step(&[item]).unwrap();
+            let output = engine.compute(&[item]).unwrap();
             assert_eq!(output.hidden(0).len(), expected.hidden.len());
             for (i, (found, expected)) in output.hidden(0).iter().zip(&expected.hidden).enumerate()
             {
@@ -124,7 +121,7 @@ fn chunks_single_tokens_and_batches_change_no_bit() {
 }
 
 /// The tokens in uneven steps, sharing every step with two other sequences.
-fn ragged(name: &str, engine: &mut Engine, tokens: &[u32], expected: &Rows) {
+fn ragged(name: &str, engine: &mut CpuEngine, tokens: &[u32], expected: &Rows) {
     let [seq, other, third] = [0; 3].map(|_| engine.create().unwrap());
     let mut found = Rows {
         width: expected.width,
@@ -139,21 +136,14 @@ fn ragged(name: &str, engine: &mut Engine, tokens: &[u32], expected: &Rows) {
             break;
         }
         let n_noise = 1 + i * 5 % 11;
-        let with = |seq, tokens, logits| BatchItem {
-            seq,
-            tokens,
-            logits,
-            hidden: false,
-        };
-        let mine = with(seq, &tokens[at..at + size], LogitsFor::All);
         let batch = [
-            with(other, &noise[..n_noise], LogitsFor::Last),
-            mine,
-            with(third, &noise[n_noise..n_noise + 3], LogitsFor::None),
+            BatchItem::new(other, &noise[..n_noise], LogitsFor::Last),
+            BatchItem::new(seq, &tokens[at..at + size], LogitsFor::All),
+            BatchItem::new(third, &noise[n_noise..n_noise + 3], LogitsFor::None),
         ];
         found
             .data
-            .extend_from_slice(engine.step(&batch).unwrap().logits(1));
+            .extend_from_slice(engine.compute(&batch).unwrap().logits(1));
         at += size;
     }
     for seq in [seq, other, third] {
@@ -173,7 +163,7 @@ fn threads_change_no_bit() {
                 kv_type: KvType::F16,
                 ..EngineOptions::default()
             };
-            let mut engine = Engine::new(Arc::clone(&model), options).unwrap();
+            let mut engine = CpuEngine::new(Arc::clone(&model), options).unwrap();
             logits(&mut engine, &tokens, &[tokens.len()])
         };
         let one = with_threads(1);
@@ -192,7 +182,7 @@ fn smaller_cache_types_pass_the_top_five_gate() {
                 kv_type,
                 ..EngineOptions::default()
             };
-            let mut engine = Engine::new(Arc::clone(&model), options).unwrap();
+            let mut engine = CpuEngine::new(Arc::clone(&model), options).unwrap();
             let found = logits(&mut engine, &expected.tokens, &[32]);
             let what = format!("{} with a {kv_type} cache", golden.name);
             assert_top5(&found, &expected.logits, &what);
@@ -209,25 +199,17 @@ fn a_fork_continues_as_its_parent_would() {
     let expected = logits(&mut engine, &tokens, &[tokens.len()]);
     let (head, tail) = tokens.split_at(70);
     let parent = engine.create().unwrap();
-    engine.step(&[BatchItem::last(parent, head)]).unwrap();
+    engine.compute(&[BatchItem::last(parent, head)]).unwrap();
     let fork = engine.fork(parent).unwrap();
     // The parent goes another way first.
-    engine.step(&[BatchItem::last(parent, &[1, 2, 3])]).unwrap();
-    let item = BatchItem {
-        seq: fork,
-        tokens: tail,
-        logits: LogitsFor::All,
-        hidden: false,
-    };
-    let found = engine.step(&[item]).unwrap().logits(0).to_vec();
+    engine
+        .compute(&[BatchItem::last(parent, &[1, 2, 3])])
+        .unwrap();
+    let item = BatchItem::new(fork, tail, LogitsFor::All);
+    let found = engine.compute(&[item]).unwrap().logits(0).to_vec();
     assert!(found == expected.data[70 * expected.width..]);
     // And comes back.
     engine.truncate(parent, 70).unwrap();
-    let item = BatchItem {
-        seq: parent,
-        tokens: tail,
-        logits: LogitsFor::All,
-        hidden: false,
-    };
-    assert!(engine.step(&[item]).unwrap().logits(0) == found);
+    let item = BatchItem::new(parent, tail, LogitsFor::All);
+    assert!(engine.compute(&[item]).unwrap().logits(0) == found);
 }

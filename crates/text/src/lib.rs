@@ -53,11 +53,6 @@ pub use gguf::GgufVocab;
 pub use tokenizer::{EncodeOptions, Tokenizer};
 pub use vocab::TokenKind;
 
-/// The names of splitting rules that [`GgufVocab::pre`] may have, in alphabetical order.
-pub fn known_pre_tokenizers() -> Vec<&'static str> {
-    pretokenize::profile::known_names()
-}
-
 /// Both are shared between threads.
 const _: () = {
     const fn shared<T: Send + Sync>() {}

@@ -51,8 +51,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
-    let engine = args.cpu.engine(&model, &args.context)?;
-    warn_beyond_training(ui, &model, engine.n_ctx(), 0, None);
+    let engine = args.cpu.chat_engine(&model, &args.context)?;
+    warn_beyond_training(ui, &model, engine.limits().n_ctx, 0, None);
     let mut conversation = Conversation::new(engine, params, args.system.clone())?;
     let mut input = Input::new()?;
     if input.is_terminal() {

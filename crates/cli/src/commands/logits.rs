@@ -9,7 +9,9 @@ use crate::tokens::TokenList;
 use millrace_format::{TensorSpec, safetensors};
 use millrace_model::ModelConfig;
 use millrace_quant::DType;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel, LogitsFor, StepOutput};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, StepOutput,
+};
 use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         kv_type,
         ..args.cpu.options()
     };
-    let mut engine = Engine::new(Arc::clone(&model), options)?;
+    let mut engine = CpuEngine::new(Arc::clone(&model), options)?;
     engine.check_context(tokens.len(), 0)?;
     warn_beyond_training(ui, &model, n_ctx, tokens.len(), Some(0));
 
@@ -97,9 +99,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         hidden: args.hidden_states,
     };
     let progress = Progress::spinner(ui, "computing");
-    let output = engine.step(&[item])?;
+    let output = engine.compute(&[item])?;
     drop(progress);
-    write(writer, output).map_err(|error| Failure::writing(&error))?;
+    write(writer, &output).map_err(|error| Failure::writing(&error))?;
     report(args, &specs, ui)
 }
 

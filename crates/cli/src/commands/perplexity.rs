@@ -13,7 +13,9 @@ use crate::output::{Out, Paint, Ui};
 use crate::progress::Progress;
 use crate::prompt::read_file;
 use millrace_runtime::sampling::log_softmax;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, LogitsFor, SeqId};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, LogitsFor, SeqId, StepOutput,
+};
 use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::io::IsTerminal;
@@ -88,7 +90,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         ..args.cpu.options()
     };
     warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
-    let mut engine = Engine::new(Arc::clone(&model), options)?;
+    let mut engine = CpuEngine::new(Arc::clone(&model), options)?;
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
 
@@ -109,7 +111,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 
 /// Scores the second half of a chunk.
 fn score_chunk(
-    engine: &mut Engine,
+    engine: &mut CpuEngine,
     seq: SeqId,
     chunk: &[u32],
     bos: Option<u32>,
@@ -122,19 +124,16 @@ fn score_chunk(
     }
     engine.truncate(seq, 0)?;
     let first = tokens.len() / 2;
-    let step = |engine: &mut Engine, tokens: &[u32], logits, score: &mut dyn FnMut(&[f32])| {
-        if interrupt::is_raised() {
-            return Err(Failure::interrupted());
-        }
-        let output = engine.step(&[BatchItem {
-            seq,
-            tokens,
-            logits,
-            hidden: false,
-        }])?;
-        score(output.logits(0));
-        Ok(())
-    };
+    let mut output = StepOutput::default();
+    let mut step =
+        |engine: &mut CpuEngine, tokens: &[u32], logits, score: &mut dyn FnMut(&[f32])| {
+            if interrupt::is_raised() {
+                return Err(Failure::interrupted());
+            }
+            engine.step(&[BatchItem::new(seq, tokens, logits)], &mut output)?;
+            score(output.logits(0));
+            Ok(())
+        };
     step(engine, &tokens[..first], LogitsFor::None, &mut |_| {})?;
     // The last token's prediction has nothing to be compared with.
     let scored = &tokens[first..tokens.len() - 1];

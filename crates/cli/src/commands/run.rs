@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::prompt::{TextArgs, check_not_empty};
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
-use millrace_runtime::{Event, Finish, GenerateParams, Generation, LoadedModel, Session, generate};
+use millrace_runtime::{Engine, Event, Finish, GenerateParams, Generation, LoadedModel, generate};
 use millrace_text::{EncodeOptions, Message, RenderOptions};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -89,17 +89,17 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         "{} threads, level {}, context {}, seed {}",
         engine.cpu().pool().n_threads(),
         engine.cpu().level(),
-        engine.n_ctx(),
+        engine.limits().n_ctx,
         params.sampling.seed
     ));
     engine.check_context(prompt.len(), params.least_tokens())?;
     warn_beyond_training(ui, &model, engine.n_ctx(), prompt.len(), params.max_tokens);
     let mut printer = Printer::new(args, &text)?;
-    let mut session = Session::new(&mut engine)?;
+    let seq = engine.create()?;
     let generation = printer.stream(ui, &mut |flag, on_event| {
         Ok(generate(
             &mut engine,
-            &mut session,
+            seq,
             &prompt,
             &params,
             flag,
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         )?)
     })?;
     let details = json!({
-        "n_ctx": engine.n_ctx(),
+        "n_ctx": engine.limits().n_ctx,
         "threads": engine.cpu().pool().n_threads(),
         "cpu_level": engine.cpu().level().name(),
     });

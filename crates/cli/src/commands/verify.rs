@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::gate::{Path as GatePath, Yardstick, record};
 use millrace_runtime::npu::{NpuModel, NpuSession};
-use millrace_runtime::{Engine, EngineOptions, Level, LoadedModel};
+use millrace_runtime::{CpuEngine, Engine, EngineOptions, Level, LoadedModel};
 use mutants::Mutants;
 use prompts::PromptSet;
 use reference::{Case, Reference};
@@ -166,7 +166,7 @@ fn by_cpu(
         n_ctx: Some(longest + n_tokens),
         ..args.cpu.options()
     };
-    let mut engine = Engine::new(model.clone(), options)?;
+    let mut engine = CpuEngine::new(model.clone(), options)?;
     let progress = Progress::steps(ui, prompts.len() as u64);
     progress.message("running the reference");
     let mut cases = Vec::new();

@@ -1,11 +1,14 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use millrace_model::graph::{Attention, Node, ValueId};
 use proptest::prelude::*;
 
 use super::*;
 
+mod prefixes;
+
 const HEAD_DIM: usize = 8;
+const MAX_CHUNK: usize = 100;
 
 /// A graph of attention layers with these windows.
 fn graph(windows: &[Option<usize>]) -> Graph {
@@ -30,14 +33,40 @@ fn graph(windows: &[Option<usize>]) -> Graph {
 }
 
 fn cache(windows: &[Option<usize>], kv_tokens: usize, max_sequences: usize) -> KvCache {
+    cache_with(windows, kv_tokens, max_sequences, false)
+}
+
+fn cache_with(
+    windows: &[Option<usize>],
+    kv_tokens: usize,
+    max_sequences: usize,
+    keep_prefixes: bool,
+) -> KvCache {
     let sizes = KvSizes {
         dtype: KvType::F32,
         n_ctx: kv_tokens,
         kv_tokens,
         max_sequences,
-        max_chunk: 100,
+        max_chunk: MAX_CHUNK,
+        keep_prefixes,
     };
     KvCache::new(&graph(windows), sizes).unwrap()
+}
+
+/// A text: all agree up to token `100 · text`, and then it goes its own way.
+fn text(text: usize, len: usize) -> Vec<u32> {
+    let token = |i| if i < 100 * text { i } else { i + 10_000 * text };
+    (0..len).map(|i| token(i) as u32).collect()
+}
+
+/// What stands for the key of each token: like a real one it depends on all tokens before.
+fn keys(tokens: &[u32]) -> Vec<u8> {
+    let mut hash = 7u32;
+    let key = |token: &u32| {
+        hash = (hash ^ token).wrapping_mul(16_777_619).rotate_left(9);
+        (hash >> 13) as u8
+    };
+    tokens.iter().map(key).collect()
 }
 
 /// Where a position's first K byte is in the slab of `layer`, if its page is held.
@@ -50,65 +79,72 @@ fn offset(cache: &mut KvCache, seq: SeqId, layer: usize, position: usize) -> Opt
     Some(*page as usize * layout.page_bytes() + position % PAGE_TOKENS * row_bytes)
 }
 
-/// Appends tokens, writing each one's tag into its slot of every layer.
-fn append(cache: &mut KvCache, seq: SeqId, tags: &[u8]) -> Result<(), Error> {
-    cache.check_room([(seq, tags.len())].into_iter())?;
-    for tags in tags.chunks(100) {
-        cache.reserve(seq, tags.len());
+/// Appends tokens, writing each one's key into its slot of every layer.
+fn append(cache: &mut KvCache, seq: SeqId, tokens: &[u32]) -> Result<(), Error> {
+    cache.check_room([(seq, tokens.len())].into_iter(), (0, 0))?;
+    for tokens in tokens.chunks(MAX_CHUNK) {
+        cache.reserve(seq, tokens.len())?;
         let len = cache.len(seq)?;
+        let keys = keys(&[cache.tokens(seq)?, tokens].concat());
         for layer in 0..cache.layers.len() {
-            for (i, tag) in tags.iter().enumerate() {
-                let at = offset(cache, seq, layer, len + i).expect("reserved");
-                cache.layers[layer].k[at] = *tag;
-                cache.layers[layer].v[at] = !*tag;
+            for (i, key) in keys.iter().enumerate().skip(len) {
+                let at = offset(cache, seq, layer, i).expect("reserved");
+                cache.layers[layer].k[at] = *key;
+                cache.layers[layer].v[at] = !*key;
             }
         }
-        cache.commit(seq, tags.len());
+        cache.commit(seq, tokens)?;
     }
     Ok(())
 }
 
-/// Checks that every position a next token could see holds its tag.
-fn assert_holds(cache: &mut KvCache, seq: SeqId, tags: &[u8]) {
-    assert_eq!(cache.len(seq).unwrap(), tags.len());
+/// Checks that every position a next token could see holds its key.
+fn assert_holds(cache: &mut KvCache, seq: SeqId, tokens: &[u32]) {
+    assert_eq!(cache.tokens(seq).unwrap(), tokens);
+    let keys = keys(tokens);
     for layer in 0..cache.layers.len() {
-        let oldest = cache.groups[cache.group_of[layer]].oldest_needed(tags.len());
-        for (position, tag) in tags.iter().enumerate().skip(oldest) {
+        let oldest = cache.groups[cache.group_of[layer]].oldest_needed(tokens.len());
+        for (position, key) in keys.iter().enumerate().skip(oldest) {
             let at = offset(cache, seq, layer, position).expect("visible positions are held");
             assert_eq!(
-                cache.layers[layer].k[at], *tag,
+                cache.layers[layer].k[at], *key,
                 "layer {layer} at {position}"
             );
-            assert_eq!(cache.layers[layer].v[at], !*tag);
+            assert_eq!(cache.layers[layer].v[at], !*key);
         }
     }
 }
 
-/// Checks that references and free lists agree with the tables.
+/// Checks that references, free lists and counts agree with the tables and the index.
 fn assert_accounts(cache: &KvCache) {
     for (g, group) in cache.groups.iter().enumerate() {
-        let mut counted = vec![0; group.references.len()];
-        for sequence in cache.sequences.iter().flatten() {
+        let mut listed = vec![0; group.n_pages];
+        for sequence in cache.sequences.iter() {
             for page in &sequence.tables[g].pages {
-                counted[*page as usize] += 1;
+                listed[*page as usize] += 1;
             }
         }
-        assert_eq!(counted, group.references);
-        let free = counted.iter().filter(|count| **count == 0).count();
-        assert_eq!(free, group.free.len());
+        let used = listed.iter().filter(|count| **count > 0).count();
+        assert_eq!(used, group.used());
+        let kept = cache.prefixes.iter().flat_map(|index| index.references(g));
+        kept.for_each(|page| listed[page as usize] += 1);
+        assert_eq!(listed, group.references());
+        let free = listed.iter().filter(|count| **count == 0).count();
+        assert_eq!(free, group.n_free());
+        assert_eq!(free + group.idle() + used, group.n_pages);
     }
 }
 
 #[test]
-fn a_windowed_group_drops_what_no_token_can_see() {
+fn a_windowed_group_drops_what_no_token_can_see_but_for_a_little() {
     let mut cache = cache(&[Some(70), None], 1000, 1);
     let seq = cache.create().unwrap();
-    let tags: Vec<u8> = (0..500).map(|i| i as u8).collect();
-    append(&mut cache, seq, &tags).unwrap();
-    assert_holds(&mut cache, seq, &tags);
+    let tokens = text(0, 500);
+    append(&mut cache, seq, &tokens).unwrap();
+    assert_holds(&mut cache, seq, &tokens);
     let (_, tables) = cache.parts();
     let (windowed, first) = tables.pages(seq, 0);
-    assert_eq!((windowed.len(), first), (2, 384));
+    assert_eq!((windowed.len(), first), (3, 320));
     assert_eq!(tables.pages(seq, 1).0.len(), 8);
     let found = cache.truncate(seq, 300);
     assert!(
@@ -116,16 +152,37 @@ fn a_windowed_group_drops_what_no_token_can_see() {
             found,
             Err(Error::WindowGone {
                 len: 300,
-                oldest: 384
+                oldest: 320
             })
         ),
         "{found:?}"
     );
+    assert_holds(&mut cache, seq, &tokens);
     cache.truncate(seq, 460).unwrap();
-    assert_holds(&mut cache, seq, &tags[..460]);
+    assert_holds(&mut cache, seq, &tokens[..460]);
     cache.truncate(seq, 0).unwrap();
-    append(&mut cache, seq, &tags[..30]).unwrap();
-    assert_holds(&mut cache, seq, &tags[..30]);
+    append(&mut cache, seq, &tokens[..30]).unwrap();
+    assert_holds(&mut cache, seq, &tokens[..30]);
+}
+
+/// Wherever the sequence ends: across a page, with a window that begins with a page or ends with one.
+#[test]
+fn a_little_can_always_be_cut_and_appended_anew() {
+    for window in [1, 2, 63, 64, 65, 100, 128, 129] {
+        let mut cache = cache(&[Some(window), None], 1000, 1);
+        let seq = cache.create().unwrap();
+        let (tokens, other) = (text(0, 700), text(1, 700));
+        for len in (120..400).step_by(7).chain([128, 129, 192, 256, 257]) {
+            cache.truncate(seq, 0).unwrap();
+            append(&mut cache, seq, &tokens[..len]).unwrap();
+            let back = len - ROLLBACK_TOKENS;
+            cache.truncate(seq, back).unwrap();
+            assert_holds(&mut cache, seq, &tokens[..back]);
+            append(&mut cache, seq, &other[back..len]).unwrap();
+            let both = [&tokens[..back], &other[back..len]].concat();
+            assert_holds(&mut cache, seq, &both);
+        }
+    }
 }
 
 #[test]
@@ -143,7 +200,7 @@ fn a_fork_shares_pages_until_one_side_writes() {
         "one page of two was copied"
     );
     append(&mut cache, a, &[8; 5]).unwrap();
-    let with = |tag| [vec![7; 100], vec![tag; 5]].concat();
+    let with = |token| [vec![7; 100], vec![token; 5]].concat();
     assert_holds(&mut cache, a, &with(8));
     assert_holds(&mut cache, b, &with(9));
     cache.release(a).unwrap();
@@ -178,73 +235,145 @@ fn a_full_cache_refuses_before_anything_changes() {
     ));
 }
 
+#[test]
+fn a_fork_in_a_full_cache_has_no_room_but_asks_for_none() {
+    let mut cache = cache(&[None], 192, 3);
+    let [a, full] = [0; 2].map(|_| cache.create().unwrap());
+    append(&mut cache, a, &[1; 130]).unwrap();
+    append(&mut cache, full, &[2; 192]).unwrap();
+    let fork = cache.fork(a).unwrap();
+    // To write it needs a page of its own, and there is none.
+    assert_eq!(cache.room(&[fork], 0).unwrap(), 0);
+    append(&mut cache, fork, &[]).unwrap();
+    let found = append(&mut cache, fork, &[3]);
+    let expected = matches!(
+        found,
+        Err(Error::CacheFull {
+            needed: 1,
+            free: 0,
+            ..
+        })
+    );
+    assert!(expected, "{found:?}");
+    cache.truncate(full, 100).unwrap();
+    assert_eq!(cache.room(&[fork], 0).unwrap(), 62);
+    append(&mut cache, fork, &[3; 62]).unwrap();
+    assert_holds(&mut cache, a, &[1; 130]);
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Create,
-    Append(usize, usize),
+    /// A sequence goes on as a text does.
+    Append(usize, usize, usize),
     Fork(usize),
     Truncate(usize, usize),
     Release(usize),
+    /// A sequence takes what it can of a beginning of a text.
+    Reuse(usize, usize, usize),
 }
 
 fn action() -> impl Strategy<Value = Action> {
+    let any = any::<usize>;
     prop_oneof![
         1 => Just(Action::Create),
-        6 => (any::<usize>(), 1usize..180).prop_map(|(seq, n)| Action::Append(seq, n)),
-        2 => any::<usize>().prop_map(Action::Fork),
-        2 => (any::<usize>(), any::<usize>()).prop_map(|(seq, len)| Action::Truncate(seq, len)),
-        1 => any::<usize>().prop_map(Action::Release),
+        6 => (any(), 0usize..4, 1usize..180).prop_map(|(seq, t, n)| Action::Append(seq, t, n)),
+        2 => any().prop_map(Action::Fork),
+        2 => (any(), any()).prop_map(|(seq, len)| Action::Truncate(seq, len)),
+        1 => any().prop_map(Action::Release),
+        3 => (any(), 0usize..4, 0usize..450).prop_map(|(seq, t, n)| Action::Reuse(seq, t, n)),
     ]
+}
+
+/// Room is exact: what it says fits, and a token more does not.
+fn assert_room(cache: &KvCache, seqs: &[SeqId]) {
+    for n_new in 0..=cache.sequences.n_free() {
+        let room = cache.room(seqs, n_new).unwrap();
+        let fits = |n| {
+            let wanted = seqs.iter().map(|seq| (*seq, n));
+            cache.check_room(wanted, (n_new, n)).is_ok()
+        };
+        let longest = seqs.iter().map(|seq| cache.len(*seq).unwrap()).max();
+        let context = cache.sizes.n_ctx - longest.unwrap_or(0);
+        assert!(fits(room) && room <= context);
+        assert!(room == context || !fits(room + 1));
+    }
+    assert_eq!(cache.room(seqs, cache.sequences.n_free() + 1).unwrap(), 0);
+}
+
+fn run(cache: &mut KvCache, actions: Vec<Action>) {
+    let mut pasts: BTreeMap<SeqId, Vec<u32>> = BTreeMap::new();
+    for action in actions {
+        let alive: Vec<SeqId> = pasts.keys().copied().collect();
+        let pick = |i: usize| alive.get(i % alive.len().max(1)).copied();
+        match action {
+            Action::Create => {
+                if let Ok(seq) = cache.create() {
+                    pasts.insert(seq, vec![]);
+                }
+            }
+            Action::Append(i, t, n) => {
+                let Some(seq) = pick(i) else { continue };
+                let len = pasts[&seq].len();
+                let tokens = &text(t, len + n)[len..];
+                if len + n <= cache.sizes.n_ctx && append(cache, seq, tokens).is_ok() {
+                    pasts.get_mut(&seq).unwrap().extend(tokens);
+                }
+            }
+            Action::Fork(i) => {
+                let Some(seq) = pick(i) else { continue };
+                if let Ok(fork) = cache.fork(seq) {
+                    pasts.insert(fork, pasts[&seq].clone());
+                }
+            }
+            Action::Truncate(i, len) => {
+                let Some(seq) = pick(i) else { continue };
+                let len = len % (pasts[&seq].len() + 1);
+                if cache.truncate(seq, len).is_ok() {
+                    pasts.get_mut(&seq).unwrap().truncate(len);
+                }
+            }
+            Action::Release(i) => {
+                let Some(seq) = pick(i) else { continue };
+                cache.release(seq).unwrap();
+                pasts.remove(&seq);
+            }
+            Action::Reuse(i, t, n) => {
+                let Some(seq) = pick(i) else { continue };
+                let prompt = text(t, n);
+                let len = cache.reuse_prefix(seq, &prompt).unwrap();
+                assert!(len <= n.saturating_sub(1));
+                pasts.insert(seq, prompt[..len].to_vec());
+            }
+        }
+        assert_accounts(cache);
+        for (seq, past) in &pasts {
+            assert_holds(cache, *seq, past);
+        }
+        let alive: Vec<SeqId> = pasts.keys().copied().collect();
+        assert_room(cache, &alive[..alive.len().min(2)]);
+    }
+    for seq in pasts.into_keys() {
+        cache.release(seq).unwrap();
+    }
+    assert_accounts(cache);
+    assert_eq!(cache.used_bytes(), 0);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever is created, forked, cut and released, every sequence sees its own past.
+    /// Whatever is created, forked, cut, reused and released, every sequence sees its own past.
     #[test]
-    fn sequences_keep_their_pasts(actions in prop::collection::vec(action(), 1..40)) {
-        let mut cache = cache(&[Some(50), None, Some(50), Some(130)], 1500, 5);
-        let mut pasts: HashMap<SeqId, Vec<u8>> = HashMap::new();
-        let mut tag = 0u8;
-        for action in actions {
-            let mut alive: Vec<SeqId> = pasts.keys().copied().collect();
-            alive.sort();
-            let pick = |i: usize| alive.get(i % alive.len().max(1)).copied();
-            match action {
-                Action::Create => {
-                    if let Ok(seq) = cache.create() {
-                        pasts.insert(seq, vec![]);
-                    }
-                }
-                Action::Append(i, n) => {
-                    let Some(seq) = pick(i) else { continue };
-                    tag = tag.wrapping_add(1);
-                    if append(&mut cache, seq, &vec![tag; n]).is_ok() {
-                        pasts.get_mut(&seq).unwrap().extend(vec![tag; n]);
-                    }
-                }
-                Action::Fork(i) => {
-                    let Some(seq) = pick(i) else { continue };
-                    if let Ok(fork) = cache.fork(seq) {
-                        pasts.insert(fork, pasts[&seq].clone());
-                    }
-                }
-                Action::Truncate(i, len) => {
-                    let Some(seq) = pick(i) else { continue };
-                    let len = len % (pasts[&seq].len() + 1);
-                    if cache.truncate(seq, len).is_ok() {
-                        pasts.get_mut(&seq).unwrap().truncate(len);
-                    }
-                }
-                Action::Release(i) => {
-                    let Some(seq) = pick(i) else { continue };
-                    cache.release(seq).unwrap();
-                    pasts.remove(&seq);
-                }
-            }
-            assert_accounts(&cache);
-            for (seq, past) in &pasts {
-                assert_holds(&mut cache, *seq, past);
-            }
-        }
+    fn sequences_keep_their_pasts(
+        actions in prop::collection::vec(action(), 1..40),
+        windows in prop::sample::select(vec![
+            vec![Some(50), None, Some(50), Some(130)],
+            vec![None],
+            vec![Some(90)],
+        ]),
+        kv_tokens in prop::sample::select(vec![500usize, 1500]),
+        keep_prefixes: bool,
+    ) {
+        run(&mut cache_with(&windows, kv_tokens, 5, keep_prefixes), actions);
     }
 }

@@ -200,7 +200,7 @@ impl Profile {
 }
 
 /// Every name in the table, in alphabetical order.
-pub(crate) fn known_names() -> Vec<&'static str> {
+pub(super) fn known_names() -> Vec<&'static str> {
     let mut names: Vec<_> = TABLE
         .iter()
         .flat_map(|profile| profile.names.iter().copied())

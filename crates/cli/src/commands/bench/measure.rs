@@ -2,7 +2,9 @@
 
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, Error, LoadedModel, LogitsFor, SeqId};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, Error, LoadedModel, LogitsFor, SeqId, StepOutput,
+};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -55,7 +57,8 @@ impl Test {
 
 /// An engine and the sequences that tests run in.
 pub(super) struct Bench {
-    engine: Engine,
+    engine: CpuEngine,
+    output: StepOutput,
     sequences: Vec<SeqId>,
     tokens: TokenSource,
 }
@@ -67,18 +70,19 @@ impl Bench {
             vocab_size: model.model().config.vocab_size,
         };
         let n_sequences = options.max_sequences;
-        let mut engine = Engine::new(model, options)?;
+        let mut engine = CpuEngine::new(model, options)?;
         let sequences = (0..n_sequences)
             .map(|_| engine.create())
             .collect::<Result<_, _>>()?;
         Ok(Bench {
             engine,
+            output: StepOutput::default(),
             sequences,
             tokens,
         })
     }
 
-    pub(super) fn engine(&self) -> &Engine {
+    pub(super) fn engine(&self) -> &CpuEngine {
         &self.engine
     }
 
@@ -108,11 +112,11 @@ impl Bench {
             Err(error) => return Err(error.into()),
         }
         let missing = depth - self.engine.len(seq)?;
-        let chunk = self.engine.max_chunk();
+        let chunk = self.engine.limits().max_chunk;
         for tokens in self.tokens.take(missing).chunks(chunk) {
             refuse_if_interrupted()?;
-            let logits = LogitsFor::None;
-            self.engine.step(&[item(seq, tokens, logits)])?;
+            let item = BatchItem::new(seq, tokens, LogitsFor::None);
+            self.engine.step(&[item], &mut self.output)?;
         }
         Ok(())
     }
@@ -122,19 +126,10 @@ impl Bench {
         refuse_if_interrupted()?;
         let parts = self.sequences.iter().zip(tokens.chunks(n_each));
         let batch: Vec<BatchItem<'_>> = parts
-            .map(|(seq, tokens)| item(*seq, tokens, logits))
+            .map(|(seq, tokens)| BatchItem::new(*seq, tokens, logits))
             .collect();
-        self.engine.step(&batch)?;
+        self.engine.step(&batch, &mut self.output)?;
         Ok(())
-    }
-}
-
-fn item(seq: SeqId, tokens: &[u32], logits: LogitsFor) -> BatchItem<'_> {
-    BatchItem {
-        seq,
-        tokens,
-        logits,
-        hidden: false,
     }
 }
 

@@ -4,7 +4,7 @@ use super::measure::Test;
 use crate::describe::Summary;
 use crate::exit::Outcome;
 use crate::output::Out;
-use millrace_runtime::{Engine, KvType};
+use millrace_runtime::{CpuEngine, Engine, KvType};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ pub(super) enum Format {
 pub(super) struct Row<'a> {
     pub(super) summary: &'a Summary,
     pub(super) cpu_name: &'a str,
-    pub(super) engine: &'a Engine,
+    pub(super) engine: &'a CpuEngine,
     pub(super) kv_type: KvType,
     pub(super) test: &'a Test,
     /// When it began.
@@ -87,8 +87,8 @@ impl Row<'_> {
             "model_type": self.model_type(),
             "model_size": self.summary.size_bytes,
             "model_n_params": self.summary.n_params,
-            "n_batch": self.engine.max_chunk(),
-            "n_ubatch": self.engine.max_chunk(),
+            "n_batch": self.engine.limits().max_chunk,
+            "n_ubatch": self.engine.limits().max_chunk,
             "n_threads": self.n_threads(),
             "type_k": self.kv_type.name(),
             "type_v": self.kv_type.name(),

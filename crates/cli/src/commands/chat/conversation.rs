@@ -6,16 +6,16 @@ use crate::output::bytes;
 use crate::prompt::read_file;
 use crate::stats;
 use millrace_format::output;
-use millrace_runtime::{Engine, Event, GenerateParams, Generation, Session, generate};
+use millrace_runtime::{CpuEngine, Engine, Event, GenerateParams, Generation, SeqId, generate};
 use millrace_text::{ChatTemplate, Message, RenderOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A conversation in progress. The session keeps the keys and values of what was said, so an
+/// A conversation in progress. The sequence keeps the keys and values of what was said, so an
 /// answer costs only the new message.
 pub(super) struct Conversation {
-    engine: Engine,
-    session: Session,
+    engine: CpuEngine,
+    seq: SeqId,
     template: ChatTemplate,
     params: GenerateParams,
     system: Option<String>,
@@ -33,16 +33,16 @@ struct Saved {
 
 impl Conversation {
     pub(super) fn new(
-        mut engine: Engine,
+        mut engine: CpuEngine,
         params: GenerateParams,
         system: Option<String>,
     ) -> Outcome<Conversation> {
         let template = engine.model().chat_template()?;
-        let session = Session::new(&mut engine)?;
+        let seq = engine.create()?;
         let messages = Vec::new();
         Ok(Conversation {
             engine,
-            session,
+            seq,
             template,
             params,
             system,
@@ -86,7 +86,7 @@ impl Conversation {
         let flag = interrupt::flag();
         let generation = generate(
             &mut self.engine,
-            &mut self.session,
+            self.seq,
             &prompt,
             &self.params,
             flag,
@@ -113,7 +113,7 @@ impl Conversation {
     pub(super) fn clear(&mut self) -> Outcome {
         self.messages.clear();
         self.last = None;
-        Ok(self.session.clear(&mut self.engine)?)
+        Ok(self.engine.truncate(self.seq, 0)?)
     }
 
     /// Changes the instructions and starts over.
@@ -154,13 +154,13 @@ impl Conversation {
     /// The last answer and the state of the context.
     pub(super) fn stats(&self) -> String {
         let last = self.last.as_deref().unwrap_or("no answer yet");
-        let (used_bytes, _) = self.engine.kv_bytes();
+        let n_tokens = self.engine.len(self.seq).unwrap_or(0);
         format!(
             "{last}\n{} messages, {} of {} tokens of context, {} of cache, {} threads, level {}",
             self.messages.len(),
-            self.session.tokens().len(),
-            self.engine.n_ctx(),
-            bytes(used_bytes as u64),
+            n_tokens,
+            self.engine.limits().n_ctx,
+            bytes(self.engine.kv_usage().used_bytes as u64),
             self.engine.cpu().pool().n_threads(),
             self.engine.cpu().level(),
         )

@@ -4,7 +4,9 @@ use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
 use millrace_format::{Checkpoint, PlainType, Tensor, TensorType};
 use millrace_quant as quant;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,7 +41,7 @@ impl States {
             level: Some(level),
             ..cpu.options()
         };
-        let mut engine = Engine::new(model.clone(), options)?;
+        let mut engine = CpuEngine::new(model.clone(), options)?;
         let seq = engine.create()?;
         let item = BatchItem {
             seq,
@@ -47,7 +49,7 @@ impl States {
             logits: LogitsFor::Last,
             hidden: true,
         };
-        let output = engine.step(&[item])?;
+        let output = engine.compute(&[item])?;
         Ok(States {
             hidden: output.hidden(0).iter().cloned().map(Some).collect(),
             logits: Some(output.logits(0).to_vec()),

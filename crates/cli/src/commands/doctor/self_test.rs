@@ -13,8 +13,8 @@ use crate::interrupt;
 use crate::output::{Ui, rate};
 use crate::progress::Progress;
 use millrace_runtime::{
-    BatchItem, Engine, EngineOptions, GenerateParams, Generation, Level, LoadedModel, Session,
-    generate,
+    BatchItem, CpuEngine, Engine, EngineOptions, GenerateParams, Generation, Level, LoadedModel,
+    SeqId, generate,
 };
 use millrace_text::EncodeOptions;
 use std::sync::Arc;
@@ -85,8 +85,8 @@ fn compare(cpu: &CpuArgs) -> Outcome<(Generation, Generation, bool)> {
 
 /// The model at one level.
 struct Runner {
-    engine: Engine,
-    session: Session,
+    engine: CpuEngine,
+    seq: SeqId,
 }
 
 impl Runner {
@@ -96,9 +96,9 @@ impl Runner {
             max_sequences: 2,
             ..cpu.options()
         };
-        let mut engine = Engine::new(Arc::clone(model), options)?;
-        let session = Session::new(&mut engine)?;
-        Ok(Runner { engine, session })
+        let mut engine = CpuEngine::new(Arc::clone(model), options)?;
+        let seq = engine.create()?;
+        Ok(Runner { engine, seq })
     }
 
     /// Continues a prompt, always with the likeliest token.
@@ -107,8 +107,8 @@ impl Runner {
             max_tokens: Some(N_TOKENS),
             ..GenerateParams::default()
         };
-        let (engine, session, flag) = (&mut self.engine, &mut self.session, interrupt::flag());
-        let generation = generate(engine, session, prompt, &params, flag, &mut |_| {})?;
+        let (engine, flag) = (&mut self.engine, interrupt::flag());
+        let generation = generate(engine, self.seq, prompt, &params, flag, &mut |_| {})?;
         if interrupt::is_raised() {
             Err(Failure::interrupted())
         } else {
@@ -119,7 +119,7 @@ impl Runner {
     /// The tokens it finds likeliest after `tokens`.
     fn likeliest(&mut self, tokens: &[u32]) -> Outcome<Vec<u32>> {
         let seq = self.engine.create()?;
-        let output = self.engine.step(&[BatchItem::last(seq, tokens)])?;
+        let output = self.engine.compute(&[BatchItem::last(seq, tokens)])?;
         let logits = output.logits(0);
         let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
         ids.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));

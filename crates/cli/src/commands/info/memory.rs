@@ -3,7 +3,7 @@
 use crate::exit::Outcome;
 use crate::machine;
 use crate::output::{Out, Paint, bytes};
-use millrace_runtime::{Engine, EngineMemory, EngineOptions, KvType, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineMemory, EngineOptions, KvType, LoadedModel};
 use serde::Serialize;
 
 /// Bytes by purpose.
@@ -36,7 +36,7 @@ impl MemoryPlan {
                 kv_type,
                 ..EngineOptions::default()
             };
-            Engine::memory(model, &options)
+            CpuEngine::memory(model, &options)
         };
         let EngineMemory {
             n_ctx,

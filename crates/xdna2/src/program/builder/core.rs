@@ -125,16 +125,6 @@ impl CoreBuilder {
         });
     }
 
-    /// Runs the body where the condition holds for the value.
-    pub fn if_(
-        &mut self,
-        value: impl Into<Affine>,
-        condition: Condition,
-        then: impl FnOnce(&mut CoreBuilder),
-    ) {
-        self.if_else(value, condition, then, |_| {});
-    }
-
     /// Runs one of two bodies. Each may free or put a block from outside; one that only one of
     /// them gives back counts as given back.
     pub fn if_else(

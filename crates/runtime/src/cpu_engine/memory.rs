@@ -4,7 +4,7 @@ use super::EngineOptions;
 use crate::exec::Executor;
 use crate::kv::{KvCache, KvSizes};
 use crate::load::LoadedModel;
-use crate::{Engine, Error};
+use crate::{CpuEngine, Error};
 
 /// Memory of an engine beside the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub struct EngineMemory {
     pub scratch_bytes: usize,
 }
 
-impl Engine {
-    /// The memory that [`Engine::new`] would lay out. Nothing is allocated, so any context can be
+impl CpuEngine {
+    /// The memory that [`CpuEngine::new`] would lay out. Nothing is allocated, so any context can be
     /// asked for.
     ///
     /// # Errors
-    /// As [`Engine::new`], except for want of memory.
+    /// As [`CpuEngine::new`], except for want of memory.
     pub fn memory(model: &LoadedModel, options: &EngineOptions) -> Result<EngineMemory, Error> {
         let sizes = sizes(model, options)?;
         Ok(EngineMemory {
@@ -60,6 +60,7 @@ pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSi
         kv_tokens: options.kv_tokens.unwrap_or(all),
         max_sequences: options.max_sequences,
         max_chunk: options.max_chunk.min(all),
+        keep_prefixes: options.keep_prefixes,
     })
 }
 

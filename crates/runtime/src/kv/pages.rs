@@ -1,0 +1,150 @@
+//! The pages of the layers that share a window: who refers to them, and which are free.
+
+use crate::kv::prefix::NodeId;
+
+/// Layers that share a window, and their page allocator.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) window: Option<usize>,
+    pub(super) layers: Vec<usize>,
+    pub(super) n_pages: usize,
+    pages: Vec<Page>,
+    free: Vec<u32>,
+    /// Pages that the prefix index alone refers to.
+    n_idle: usize,
+}
+
+/// One page.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    /// Sequences that list it, and the prefix index if it does; 0 means free.
+    references: u32,
+    /// Where the prefix index has it.
+    node: Option<NodeId>,
+    /// When the last sequence let go of it.
+    stamp: u64,
+}
+
+impl Group {
+    /// A group whose pages are not laid out yet.
+    pub(super) fn new(window: Option<usize>, n_pages: usize) -> Group {
+        Group {
+            window,
+            layers: vec![],
+            n_pages,
+            pages: vec![],
+            free: vec![],
+            n_idle: 0,
+        }
+    }
+
+    /// Makes all pages free.
+    pub(super) fn lay_out(&mut self) {
+        self.pages = vec![Page::default(); self.n_pages];
+        self.free = (0..self.n_pages as u32).rev().collect();
+    }
+
+    /// Pages that [`Group::take`] can give once the prefix index has let go of the idle ones.
+    pub(super) fn available(&self) -> usize {
+        self.free.len() + self.n_idle
+    }
+
+    /// Pages that some sequence lists.
+    pub(super) fn used(&self) -> usize {
+        self.n_pages - self.available()
+    }
+
+    /// Pages kept for prefixes alone.
+    pub(super) fn idle(&self) -> usize {
+        self.n_idle
+    }
+
+    /// A free page, now with one reference; `None` if none is free.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let page = self.free.pop()?;
+        self.pages[page as usize].references = 1;
+        Some(page)
+    }
+
+    /// One more sequence lists the page.
+    pub(super) fn share(&mut self, page: u32) {
+        let page = &mut self.pages[page as usize];
+        self.n_idle -= usize::from(page.is_idle());
+        page.references += 1;
+    }
+
+    /// A sequence lets go of the page at time `now`.
+    pub(super) fn unref(&mut self, id: u32, now: u64) {
+        let page = &mut self.pages[id as usize];
+        page.references -= 1;
+        page.stamp = now;
+        self.n_idle += usize::from(page.is_idle());
+        if page.references == 0 {
+            self.free.push(id);
+        }
+    }
+
+    /// Whether something besides one sequence refers to the page.
+    pub(super) fn is_shared(&self, page: u32) -> bool {
+        self.pages[page as usize].references > 1
+    }
+
+    /// Whether no sequence but one lists the page, so that it becomes available when that one lets go.
+    pub(super) fn is_own(&self, page: u32) -> bool {
+        let page = self.pages[page as usize];
+        page.references - u32::from(page.node.is_some()) == 1
+    }
+
+    /// The prefix index takes a reference to a page that a sequence lists.
+    pub(super) fn keep(&mut self, page: u32, node: NodeId) {
+        let page = &mut self.pages[page as usize];
+        page.node = Some(node);
+        page.references += 1;
+    }
+
+    /// The prefix index gives its reference up.
+    pub(super) fn forget(&mut self, id: u32) {
+        let page = &mut self.pages[id as usize];
+        self.n_idle -= usize::from(page.is_idle());
+        page.node = None;
+        page.references -= 1;
+        if page.references == 0 {
+            self.free.push(id);
+        }
+    }
+
+    /// The idle page that was let go of longest ago, and its node. Of pages that were let go of
+    /// together the deepest comes first, since pages behind it are worth nothing without it.
+    pub(super) fn least_recent(&self, depth: impl Fn(NodeId) -> usize) -> Option<(u32, NodeId)> {
+        let idle = self.pages.iter().enumerate();
+        let idle = idle.filter(|(_, page)| page.is_idle());
+        let nodes = idle.filter_map(|(id, page)| Some((page.stamp, page.node?, id as u32)));
+        nodes
+            .min_by_key(|(stamp, node, _)| (*stamp, std::cmp::Reverse(depth(*node))))
+            .map(|(_, node, id)| (id, node))
+    }
+
+    /// The oldest position that a token at position `len` or later can see.
+    pub(super) fn oldest_needed(&self, len: usize) -> usize {
+        self.window
+            .map_or(0, |window| (len + 1).saturating_sub(window))
+    }
+
+    /// References of each page, for tests that count them.
+    #[cfg(test)]
+    pub(super) fn references(&self) -> Vec<u32> {
+        self.pages.iter().map(|page| page.references).collect()
+    }
+
+    /// Pages on the free list, for tests.
+    #[cfg(test)]
+    pub(super) fn n_free(&self) -> usize {
+        self.free.len()
+    }
+}
+
+impl Page {
+    fn is_idle(&self) -> bool {
+        self.node.is_some() && self.references == 1
+    }
+}

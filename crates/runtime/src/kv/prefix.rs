@@ -1,0 +1,275 @@
+//! The prefix index: which pages hold the keys and values of which beginnings of texts.
+//!
+//! A node stands for one full page of tokens behind the pages of its parent, so the way from the root
+//! to a node is a beginning of some sequence, token by token. A node has at most one page in each
+//! group. A layer without a window needs the pages of all nodes on the way; a layer with one needs
+//! only those its window reaches, so there a node may have lost its page and still lie on the way.
+//!
+//! Tokens are compared, not only their hashes: a collision costs a node that is not kept, never a
+//! wrong page.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
+
+use super::PAGE_TOKENS;
+use super::pages::Group;
+
+/// A node of the index; nodes are numbered from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct NodeId(NonZeroU32);
+
+impl NodeId {
+    fn at(index: usize) -> Option<NodeId> {
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        number.map(NodeId)
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    parent: Option<NodeId>,
+    /// Pages from the root to here, this one included.
+    n_pages: usize,
+    /// Children, and sequences that stand here.
+    uses: u32,
+    hash: u64,
+    tokens: [u32; PAGE_TOKENS],
+}
+
+/// What the prefix index did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCounters {
+    /// Prompts that were looked up.
+    pub n_lookups: u64,
+    /// Tokens of them that need not be computed: the sequence's own past and kept pages alike.
+    pub n_hit_tokens: u64,
+    /// Tokens of them that had to be computed.
+    pub n_missed_tokens: u64,
+    /// Pages given up to make room.
+    pub n_evicted_pages: u64,
+    /// Pages kept now that no sequence uses; of layers with one window, which share them, counted once.
+    pub n_idle_pages: usize,
+}
+
+/// A beginning of a prompt whose pages are there.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// Tokens.
+    pub(super) len: usize,
+    /// The nodes from the first page on, as many as `len` touches.
+    pub(super) nodes: Vec<NodeId>,
+}
+
+/// The index. Its memory is taken at the start: a step that fills a page allocates nothing.
+#[derive(Debug)]
+pub(super) struct PrefixIndex {
+    nodes: Vec<Option<Node>>,
+    free: Vec<NodeId>,
+    /// By parent and hash of the tokens.
+    children: HashMap<(Option<NodeId>, u64), NodeId>,
+    hasher: RandomState,
+    n_groups: usize,
+    /// By node, then by group.
+    pages: Vec<Option<u32>>,
+    pub(super) counters: PrefixCounters,
+}
+
+impl PrefixIndex {
+    /// An index of at most `capacity` nodes.
+    pub(super) fn new(capacity: usize, n_groups: usize) -> PrefixIndex {
+        PrefixIndex {
+            nodes: vec![None; capacity],
+            free: (0..capacity).rev().filter_map(NodeId::at).collect(),
+            // Twice the entries: the table then cleans itself in place and never grows.
+            children: HashMap::with_capacity(2 * capacity),
+            hasher: RandomState::new(),
+            n_groups,
+            pages: vec![None; capacity * n_groups],
+            counters: PrefixCounters::default(),
+        }
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        let node = self.nodes[id.index()].as_ref();
+        node.expect("whoever names a node holds a use or a page of it")
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        let node = self.nodes[id.index()].as_mut();
+        node.expect("whoever names a node holds a use or a page of it")
+    }
+
+    /// Pages on the way to `node`; none for the root.
+    pub(super) fn depth(&self, node: Option<NodeId>) -> usize {
+        node.map_or(0, |node| self.node(node).n_pages)
+    }
+
+    /// The page of a node in a group.
+    pub(super) fn page(&self, node: NodeId, group: usize) -> Option<u32> {
+        self.pages[node.index() * self.n_groups + group]
+    }
+
+    /// Records that the page of `node` in `group` is `page`, to which the index holds a reference.
+    pub(super) fn set_page(&mut self, node: NodeId, group: usize, page: Option<u32>) {
+        self.pages[node.index() * self.n_groups + group] = page;
+    }
+
+    /// The node behind `parent` that stands for exactly these tokens.
+    pub(super) fn child(&self, parent: Option<NodeId>, tokens: &[u32]) -> Option<NodeId> {
+        let key = (parent, self.hasher.hash_one(tokens));
+        let node = *self.children.get(&key)?;
+        (self.node(node).tokens[..] == *tokens).then_some(node)
+    }
+
+    /// As [`PrefixIndex::child`], making the node if there is none; gives up kept pages where nodes run
+    /// out. `None` if there is no room, or if other tokens have the same hash.
+    pub(super) fn child_or_new(
+        &mut self,
+        parent: Option<NodeId>,
+        tokens: &[u32],
+        groups: &mut [Group],
+    ) -> Option<NodeId> {
+        let hash = self.hasher.hash_one(tokens);
+        if let Some(&node) = self.children.get(&(parent, hash)) {
+            return (self.node(node).tokens[..] == *tokens).then_some(node);
+        }
+        let tokens = tokens.try_into().ok()?;
+        while self.free.is_empty() {
+            let mut all = 0..self.n_groups;
+            all.find(|&group| self.evict(groups, group))?;
+        }
+        let id = self.free.pop()?;
+        self.nodes[id.index()] = Some(Node {
+            parent,
+            n_pages: self.depth(parent) + 1,
+            uses: 0,
+            hash,
+            tokens,
+        });
+        self.children.insert((parent, hash), id);
+        self.enter(parent);
+        Some(id)
+    }
+
+    /// One more sequence or child stands at the node.
+    pub(super) fn enter(&mut self, node: Option<NodeId>) {
+        if let Some(node) = node {
+            self.node_mut(node).uses += 1;
+        }
+    }
+
+    /// A sequence or child leaves the node, which goes if nothing is left of it.
+    pub(super) fn leave(&mut self, node: Option<NodeId>) {
+        if let Some(node) = node {
+            self.node_mut(node).uses -= 1;
+            self.drop_if_empty(node);
+        }
+    }
+
+    /// The node on the way to `node` that has `n_pages` pages; moves a sequence's stand there.
+    pub(super) fn go_back(&mut self, node: Option<NodeId>, n_pages: usize) -> Option<NodeId> {
+        let mut target = node;
+        while let Some(id) = target
+            && self.node(id).n_pages > n_pages
+        {
+            target = self.node(id).parent;
+        }
+        self.enter(target);
+        self.leave(node);
+        target
+    }
+
+    fn drop_if_empty(&mut self, id: NodeId) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let pages = &self.pages[id.index() * self.n_groups..][..self.n_groups];
+            if self.node(id).uses > 0 || pages.iter().any(Option::is_some) {
+                return;
+            }
+            let Some(node) = self.nodes[id.index()].take() else {
+                return;
+            };
+            self.children.remove(&(node.parent, node.hash));
+            self.free.push(id);
+            next = node.parent;
+            if let Some(parent) = next {
+                self.node_mut(parent).uses -= 1;
+            }
+        }
+    }
+
+    /// Gives up the kept page of `group` that was used longest ago; false if there is none.
+    pub(super) fn evict(&mut self, groups: &mut [Group], group: usize) -> bool {
+        let depth = |node| self.depth(Some(node));
+        let Some((page, node)) = groups[group].least_recent(depth) else {
+            return false;
+        };
+        self.forget(groups, group, node, page);
+        if groups[group].window.is_none() {
+            // Every beginning that reaches so far needed that page: the other groups' are useless.
+            for other in 0..self.n_groups {
+                if let Some(page) = self.page(node, other) {
+                    self.forget(groups, other, node, page);
+                }
+            }
+        }
+        self.drop_if_empty(node);
+        true
+    }
+
+    fn forget(&mut self, groups: &mut [Group], group: usize, node: NodeId, page: u32) {
+        groups[group].forget(page);
+        self.set_page(node, group, None);
+        self.counters.n_evicted_pages += 1;
+    }
+
+    /// The longest beginning of `prompt`, of at most `most` tokens, whose every visible page is there.
+    pub(super) fn longest(&self, prompt: &[u32], most: usize, groups: &[Group]) -> Found {
+        let mut nodes = Vec::new();
+        let mut len = 0;
+        // By group, how many nodes up to this one have a page without a gap.
+        let mut in_a_row = vec![0; groups.len()];
+        for tokens in prompt.chunks_exact(PAGE_TOKENS) {
+            if nodes.len() * PAGE_TOKENS >= most {
+                break;
+            }
+            let Some(node) = self.child(nodes.last().copied(), tokens) else {
+                break;
+            };
+            nodes.push(node);
+            let end = (nodes.len() * PAGE_TOKENS).min(most);
+            let mut complete = true;
+            for (g, group) in groups.iter().enumerate() {
+                in_a_row[g] = match self.page(node, g) {
+                    Some(_) => in_a_row[g] + 1,
+                    None => 0,
+                };
+                let needed = nodes.len() - group.oldest_needed(end) / PAGE_TOKENS;
+                complete &= in_a_row[g] >= needed;
+            }
+            if complete {
+                len = end;
+            }
+        }
+        nodes.truncate(len.div_ceil(PAGE_TOKENS));
+        Found { len, nodes }
+    }
+
+    /// References the index holds to each page of a group, for tests that count them.
+    #[cfg(test)]
+    pub(super) fn references(&self, group: usize) -> impl Iterator<Item = u32> + '_ {
+        let pages = self.pages.chunks(self.n_groups);
+        pages.filter_map(move |pages| pages[group])
+    }
+
+    /// Nodes in use, for tests.
+    #[cfg(test)]
+    pub(super) fn n_nodes(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+}

@@ -1,0 +1,118 @@
+//! Pages that outlive their sequences: what is found again, what limits it, what goes first.
+
+use super::*;
+
+/// What a prompt finds, in a sequence that is made for it and released again.
+fn reused(cache: &mut KvCache, prompt: &[u32]) -> usize {
+    let seq = cache.create().unwrap();
+    let len = cache.reuse_prefix(seq, prompt).unwrap();
+    assert_holds(cache, seq, &prompt[..len]);
+    append(cache, seq, &prompt[len..]).unwrap();
+    assert_holds(cache, seq, prompt);
+    cache.release(seq).unwrap();
+    assert_accounts(cache);
+    len
+}
+
+#[test]
+fn pages_outlive_their_sequence_and_are_shared_by_those_that_follow() {
+    let mut cache = cache_with(&[None, Some(70)], 2000, 3, true);
+    let tokens = text(0, 200);
+    assert_eq!(reused(&mut cache, &tokens), 0);
+    assert_eq!(cache.used_bytes(), 0);
+    assert!(cache.idle_bytes() > 0);
+    assert_eq!(reused(&mut cache, &tokens), 192);
+    // At least a token is left to compute, also where all pages are there.
+    assert_eq!(reused(&mut cache, &tokens[..192]), 191);
+    assert_eq!(reused(&mut cache, &tokens[..64]), 63);
+    assert_eq!(reused(&mut cache, &tokens[..1]), 0);
+    // Another text, which shares one page and a piece.
+    assert_eq!(reused(&mut cache, &text(1, 200)), 64);
+
+    let [a, b] = [0; 2].map(|_| cache.create().unwrap());
+    cache.reuse_prefix(a, &tokens).unwrap();
+    let one = cache.used_bytes();
+    cache.reuse_prefix(b, &tokens).unwrap();
+    assert_eq!(cache.used_bytes(), one, "the two share every page");
+    assert_accounts(&cache);
+    let counters = cache.prefix_counters();
+    assert_eq!(counters.n_lookups, 8);
+    assert_eq!(counters.n_hit_tokens, 192 + 191 + 63 + 64 + 2 * 192);
+    assert_eq!(counters.n_missed_tokens, 200 + 8 + 1 + 1 + 1 + 136 + 2 * 8);
+    assert_eq!(counters.n_evicted_pages, 0);
+}
+
+#[test]
+fn two_that_compute_the_same_end_up_with_one_copy() {
+    let mut cache = cache_with(&[None], 2000, 2, true);
+    let [a, b] = [0; 2].map(|_| cache.create().unwrap());
+    let tokens = text(0, 130);
+    append(&mut cache, a, &tokens).unwrap();
+    let one = cache.used_bytes();
+    append(&mut cache, b, &tokens).unwrap();
+    assert_eq!(
+        cache.used_bytes(),
+        one / 3 * 4,
+        "but for the page that is not full"
+    );
+    assert_holds(&mut cache, b, &tokens);
+    assert_accounts(&cache);
+}
+
+/// The index of a long text keeps all pages of the layers that see everything, but only the last of
+/// those with a window: a prompt that shares an earlier piece finds nothing, one that shares more does.
+#[test]
+fn a_hit_is_no_longer_than_the_windows_that_are_left() {
+    let mut cache = cache_with(&[Some(70), None], 2000, 1, true);
+    assert_eq!(reused(&mut cache, &text(0, 1000)), 0);
+    assert_eq!(reused(&mut cache, &text(2, 250)), 0);
+    let mut cache = cache_with(&[Some(70), None], 2000, 1, true);
+    assert_eq!(reused(&mut cache, &text(0, 1000)), 0);
+    assert_eq!(reused(&mut cache, &text(9, 1000)), 896);
+    assert_eq!(reused(&mut cache, &text(0, 1000)), 960);
+    assert!(cache.prefix_counters().n_evicted_pages > 0);
+    // Without windows nothing limits it.
+    let mut cache = cache_with(&[None], 2000, 1, true);
+    assert_eq!(reused(&mut cache, &text(0, 1000)), 0);
+    assert_eq!(reused(&mut cache, &text(2, 250)), 192);
+}
+
+#[test]
+fn the_least_recently_used_goes_first_and_its_end_before_its_beginning() {
+    let mut cache = cache_with(&[None], 640, 1, true);
+    let others = |n: u32| (0..330).map(|i| n * 1000 + i).collect::<Vec<u32>>();
+    // Five pages each, of eleven.
+    assert_eq!(reused(&mut cache, &others(1)), 0);
+    assert_eq!(reused(&mut cache, &others(2)), 0);
+    assert_eq!(reused(&mut cache, &others(1)), 320);
+    // Needs six: one is free, all of the second text's go.
+    assert_eq!(reused(&mut cache, &others(3)), 0);
+    assert_eq!(cache.prefix_counters().n_evicted_pages, 5);
+    assert_eq!(reused(&mut cache, &others(1)[..321]), 320);
+    // Needs two more than are free: the ends of the one used longest ago.
+    let n_before = cache.prefix_counters().n_evicted_pages;
+    assert_eq!(reused(&mut cache, &others(4)[..150]), 0);
+    let n_evicted = cache.prefix_counters().n_evicted_pages - n_before;
+    assert_eq!(n_evicted, 2);
+    assert_eq!(reused(&mut cache, &others(3)[..193]), 192);
+}
+
+#[test]
+fn the_index_is_empty_when_its_pages_are_gone() {
+    let mut cache = cache_with(&[Some(70), None, Some(20)], 640, 2, true);
+    for round in 0..20 {
+        let tokens: Vec<u32> = (0..600).map(|i| round * 1000 + i).collect();
+        reused(&mut cache, &tokens);
+    }
+    let seq = cache.create().unwrap();
+    append(&mut cache, seq, &text(0, 640)).unwrap();
+    cache.truncate(seq, 0).unwrap();
+    let other = cache.create().unwrap();
+    append(&mut cache, other, &text(0, 1)).unwrap();
+    assert_accounts(&cache);
+    let index = cache.prefixes.as_mut().unwrap();
+    for group in 0..cache.groups.len() {
+        while index.evict(&mut cache.groups, group) {}
+    }
+    assert_eq!(index.n_nodes(), 0);
+}

@@ -1,0 +1,268 @@
+//! One turn of a conversation: from a prompt to the text that follows it, without a loop.
+//!
+//! A [`Turn`] owns what a generation needs besides an engine: the sampler, stop texts, the streaming
+//! detokenizer, and the limits. It never calls an engine. Whoever drives it asks what to
+//! [`feed`](Turn::feed) next, has an engine compute that, says how much was [`fed`](Turn::fed), and
+//! pushes the logits in. So a terminal can drive one turn and a server hundreds in one ragged batch,
+//! and a driver that drafts tokens pushes a row for each it had checked.
+//!
+//! ```text
+//!            ┌─ feed(most) ─► tokens, which logits ─► Engine::step ─┐
+//!  new ─► resume(n_cached)                                          ├─► next_text, finish
+//!            └──────────── push_logits(row) ◄── fed(n) ◄────────────┘
+//! ```
+
+mod stop;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
+
+use crate::Error;
+use crate::engine::{LogitsFor, check_context};
+use crate::generate::{Finish, GenerateParams, Generation, Timings};
+use crate::load::LoadedModel;
+use crate::sampling::Sampler;
+use stop::StopScanner;
+
+/// What an engine should compute next for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feed<'a> {
+    /// Tokens to append; at least one.
+    pub tokens: &'a [u32],
+    /// [`LogitsFor::Last`] if they are all there is to feed, so that the turn waits for logits then;
+    /// [`LogitsFor::None`] in the midst of a prompt.
+    pub logits: LogitsFor,
+}
+
+/// A generation under way.
+#[derive(Debug)]
+pub struct Turn {
+    tokenizer: Arc<Tokenizer>,
+    sampler: Sampler,
+    detokenizer: Detokenizer,
+    scanner: StopScanner,
+    stop_tokens: Vec<u32>,
+    ignore_end: bool,
+    max_tokens: Option<usize>,
+    n_ctx: usize,
+    /// The prompt, then the tokens drawn.
+    tokens: Vec<u32>,
+    n_prompt: usize,
+    /// How many of `tokens` the engine holds.
+    n_fed: usize,
+    text: String,
+    /// Bytes of `text` that [`Turn::next_text`] has given out.
+    n_given: usize,
+    finish: Option<Finish>,
+    timings: Timings,
+    start: Instant,
+    first_token: Option<Instant>,
+}
+
+impl Turn {
+    /// A turn after `prompt` (the whole context, not only what is new) in a context of `n_ctx` tokens.
+    ///
+    /// # Errors
+    /// An empty prompt, one that leaves no room for a token, tokens outside the vocabulary, bad
+    /// sampling options, a model without tokenizer.
+    pub fn new(
+        model: &LoadedModel,
+        prompt: &[u32],
+        params: &GenerateParams,
+        n_ctx: usize,
+    ) -> Result<Turn, Error> {
+        if prompt.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        let wants_any = params.max_tokens != Some(0);
+        check_context(prompt.len(), usize::from(wants_any), n_ctx, model)?;
+        let vocab_size = model.model().config.vocab_size;
+        if let Some(&token) = prompt.iter().find(|token| **token as usize >= vocab_size) {
+            return Err(Error::BadToken { token, vocab_size });
+        }
+        let mut sampler = Sampler::new(&params.sampling)?;
+        prompt.iter().for_each(|token| sampler.accept(*token));
+        let tokenizer = model.tokenizer()?;
+        // The text goes on where the prompt ended.
+        let continuation = DecodeOptions {
+            skip_special: true,
+            text_start: false,
+        };
+        Ok(Turn {
+            detokenizer: Detokenizer::new(Arc::clone(&tokenizer), continuation),
+            tokenizer,
+            sampler,
+            scanner: StopScanner::new(&params.stop),
+            stop_tokens: params.stop_tokens.clone(),
+            ignore_end: params.ignore_end,
+            max_tokens: params.max_tokens,
+            n_ctx,
+            tokens: prompt.to_vec(),
+            n_prompt: prompt.len(),
+            n_fed: 0,
+            text: String::new(),
+            n_given: 0,
+            finish: (!wants_any).then_some(Finish::Length),
+            timings: Timings::default(),
+            start: Instant::now(),
+            first_token: None,
+        })
+    }
+
+    /// The engine already holds the first `n_cached` tokens of the prompt, as
+    /// [`reuse_prefix`](crate::Engine::reuse_prefix) says. At least the last is fed all the same.
+    pub fn resume(&mut self, n_cached: usize) {
+        self.n_fed = n_cached.min(self.n_prompt - 1);
+        self.timings.n_cached = self.n_fed;
+    }
+
+    /// What to compute next, at most `most` tokens (but one if that is 0). `None` when the turn has
+    /// ended, and while it waits for the logits of what was fed.
+    pub fn feed(&self, most: usize) -> Option<Feed<'_>> {
+        let rest = &self.tokens[self.n_fed..];
+        if self.finish.is_some() || rest.is_empty() {
+            return None;
+        }
+        let tokens = &rest[..rest.len().min(most.max(1))];
+        let logits = if tokens.len() == rest.len() {
+            LogitsFor::Last
+        } else {
+            LogitsFor::None
+        };
+        Some(Feed { tokens, logits })
+    }
+
+    /// The engine holds `n` tokens more of those that [`feed`](Turn::feed) gave.
+    pub fn fed(&mut self, n: usize) {
+        self.n_fed = self.n_fed.saturating_add(n).min(self.tokens.len());
+        self.timings.n_prefill = self.n_fed.min(self.n_prompt) - self.timings.n_cached;
+    }
+
+    /// Prompt tokens computed so far, and to compute at all; what was cached is not among them.
+    pub fn prefill(&self) -> (usize, usize) {
+        let total = self.n_prompt - self.timings.n_cached;
+        (self.timings.n_prefill, total)
+    }
+
+    /// Whether some of the prompt is still to be fed.
+    pub fn reads_prompt(&self) -> bool {
+        self.n_fed < self.n_prompt
+    }
+
+    /// Draws the next token from a row of logits, takes it, and returns it: `None` if the turn has
+    /// ended before.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]; the turn is as it was.
+    pub fn push_logits(&mut self, row: &[f32]) -> Result<Option<u32>, Error> {
+        if self.finish.is_some() {
+            return Ok(None);
+        }
+        // One pass over the row finds NaN and infinities alike: 0 · x is 0 only for finite x.
+        if row.iter().map(|logit| logit * 0.0).sum::<f32>() != 0.0 {
+            let position = self.tokens.len() - 1;
+            return Err(Error::NotFinite { position });
+        }
+        let token = self.sampler.sample(row);
+        self.push_token(token);
+        Ok(Some(token))
+    }
+
+    /// Takes a token that was chosen elsewhere. Does nothing once the turn has ended.
+    pub fn push_token(&mut self, token: u32) {
+        if self.finish.is_some() {
+            return;
+        }
+        self.first_token.get_or_insert_with(Instant::now);
+        self.timings.n_decode += 1;
+        let model_end = !self.ignore_end && self.tokenizer.is_end_of_generation(token);
+        if model_end || self.stop_tokens.contains(&token) {
+            return self.end(Finish::Stop);
+        }
+        self.sampler.accept(token);
+        self.tokens.push(token);
+        let piece = self.detokenizer.push(token);
+        if self.show(&piece) {
+            return self.end(Finish::StopText);
+        }
+        let n_drawn = self.tokens.len() - self.n_prompt;
+        if self.max_tokens.is_some_and(|max| n_drawn >= max) {
+            return self.end(Finish::Length);
+        }
+        // The next token would need this one in the context.
+        if self.tokens.len() > self.n_ctx {
+            self.end(Finish::ContextFull);
+        }
+    }
+
+    /// Ends the turn where it is because the caller wants it.
+    pub fn cancel(&mut self) {
+        self.end(Finish::Cancelled);
+    }
+
+    /// Ends the turn for a reason that only the driver knows, as when the engine's cache is full. Does
+    /// nothing once it has ended. Text that was held back because it might begin a stop text is shown.
+    pub fn end(&mut self, finish: Finish) {
+        if self.finish.is_some() {
+            return;
+        }
+        self.finish = Some(finish);
+        let now = Instant::now();
+        let first_token = self.first_token.unwrap_or(now);
+        self.timings.prefill = first_token - self.start;
+        self.timings.decode = now - first_token;
+        if finish != Finish::StopText {
+            let rest = self.detokenizer.finish();
+            if self.show(&rest) {
+                self.finish = Some(Finish::StopText);
+            } else {
+                self.text.push_str(&self.scanner.finish());
+            }
+        }
+    }
+
+    /// Adds to the text what is no beginning of a stop text; true if one is complete.
+    fn show(&mut self, piece: &str) -> bool {
+        let (text, stopped) = self.scanner.push(piece);
+        self.text.push_str(&text);
+        stopped
+    }
+
+    /// The text that was added since this was last called: whole characters, none of which can be the
+    /// start of a stop text. Often empty.
+    pub fn next_text(&mut self) -> &str {
+        let given = std::mem::replace(&mut self.n_given, self.text.len());
+        &self.text[given..]
+    }
+
+    /// Why the turn ended; `None` while it goes on.
+    pub fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    /// Tokens drawn, the ending one left out.
+    pub fn drawn(&self) -> &[u32] {
+        &self.tokens[self.n_prompt..]
+    }
+
+    /// Counts and times so far. Times are set when the turn ends; they run from its making.
+    pub fn timings(&self) -> &Timings {
+        &self.timings
+    }
+
+    /// The result. A turn that has not ended counts as cancelled.
+    pub fn into_generation(mut self) -> Generation {
+        self.cancel();
+        Generation {
+            tokens: self.tokens.split_off(self.n_prompt),
+            text: self.text,
+            finish: self.finish.unwrap_or(Finish::Cancelled),
+            timings: self.timings,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
