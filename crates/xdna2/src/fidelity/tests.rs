@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 #[test]
 fn every_group_attains_its_bound() {
     let report = report(Kind::Kernels);
-    assert!(report.pass());
     let failed: Vec<&Group> = report.groups.iter().filter(|g| !g.pass).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
+    let megatiles = report.rows.iter().filter(|row| row.group == "GEMM megatile");
+    let errors: Vec<f64> = megatiles.map(|row| row.error_percent).collect();
+    assert!(failed.is_empty(), "{failed:#?} {errors:.1?}");
+    assert!(report.pass());
     let names: Vec<&str> = report.groups.iter().map(|g| g.name.as_str()).collect();
     assert_eq!(names, GROUPS.iter().map(|g| g.0).collect::<Vec<_>>());
     assert!(report.rows.len() >= 160, "{} rows", report.rows.len());

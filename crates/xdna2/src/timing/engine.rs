@@ -214,8 +214,10 @@ impl<'n, 'p> Engine<'n, 'p> {
         self.released += 1;
         self.issuing_until = self.issuing_until.max(self.now);
         let mut tasks = self.net.tasks(&self.points[point])?;
-        // What is written is issued first. The order of a channel's own tasks stays.
-        tasks.sort_by_key(|task| !task.stream.writes);
+        if self.net.flat.launch.order == Order::Sequential {
+            // What is written is issued first. The order of a channel's own tasks stays.
+            tasks.sort_by_key(|task| !task.stream.writes);
+        }
         self.open[point] = Open {
             tasks: tasks.len(),
             reads: tasks.iter().filter(|task| !task.stream.writes).count(),
