@@ -1,7 +1,5 @@
 //! What every engine offers, be it the CPU's or a device's: sequences, ragged batches, room, counters.
 
-
-
 use std::ops::Range;
 use std::sync::Arc;
 

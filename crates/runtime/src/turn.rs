@@ -76,8 +76,7 @@ impl Turn {
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        let wants_any = params.max_tokens != Some(0);
-        check_context(prompt.len(), usize::from(wants_any), n_ctx, model)?;
+        check_context(prompt.len(), params.least_tokens(), n_ctx, model)?;
         let vocab_size = model.model().config.vocab_size;
         if let Some(&token) = prompt.iter().find(|token| **token as usize >= vocab_size) {
             return Err(Error::BadToken { token, vocab_size });
@@ -104,7 +103,7 @@ impl Turn {
             n_fed: 0,
             text: String::new(),
             n_given: 0,
-            finish: (!wants_any).then_some(Finish::Length),
+            finish: (params.max_tokens == Some(0)).then_some(Finish::Length),
             timings: Timings::default(),
             start: Instant::now(),
             first_token: None,

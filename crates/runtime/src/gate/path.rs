@@ -63,7 +63,7 @@ impl Path {
 /// # Errors
 /// As [`Engine::step`].
 pub fn record(
-    engine: &mut Engine,
+    engine: &mut dyn Engine,
     prompt: &[u32],
     n_steps: usize,
     is_end: &dyn Fn(u32) -> bool,
@@ -72,7 +72,7 @@ pub fn record(
     let mut choices: Vec<Choice> = Vec::new();
     let mut next = prompt.to_vec();
     while choices.len() < n_steps {
-        let choice = Choice::of(engine.step(&[BatchItem::last(seq, &next)])?.logits(0));
+        let choice = Choice::of(engine.compute(&[BatchItem::last(seq, &next)])?.logits(0));
         let token = choice.token;
         choices.push(choice);
         if is_end(token) {

@@ -61,7 +61,9 @@ impl Profile {
     /// Where a time predicted under this profile on that machine comes from: `modelled(profile,
     /// ±error)`. A machine that is not one of those that were measured has no error either.
     pub fn provenance(&self, scope: Scope, machine: &Machine) -> Provenance {
-        let error = self.error_of(scope).filter(|_| self.is_measured_on(machine));
+        let error = self
+            .error_of(scope)
+            .filter(|_| self.is_measured_on(machine));
         Provenance::Modelled {
             profile: self.name.clone(),
             error: error.map(|percent| percent / 100.0),
