@@ -9,7 +9,9 @@ use millrace_runtime::gate::{
     record,
 };
 use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+};
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::{Machine, Profile};
 use std::ops::ControlFlow;
@@ -56,7 +58,7 @@ fn cpu() -> Cpu {
     .unwrap()
 }
 
-fn engine(model: &Arc<LoadedModel>) -> Engine {
+fn engine(model: &Arc<LoadedModel>) -> CpuEngine {
     let options = EngineOptions {
         n_ctx: Some(300),
         kv_type: KvType::F32,
@@ -64,7 +66,7 @@ fn engine(model: &Arc<LoadedModel>) -> Engine {
         n_threads: Some(2),
         ..EngineOptions::default()
     };
-    Engine::new(model.clone(), options).unwrap()
+    CpuEngine::new(model.clone(), options).unwrap()
 }
 
 fn tokens(n: usize, salt: usize) -> Vec<u32> {
@@ -123,7 +125,7 @@ fn the_graph_in_f32_is_what_the_engine_computes() {
             logits: LogitsFor::All,
             hidden: false,
         };
-        let expected = engine.step(&[item]).unwrap().logits(0)[60 * vocab_size..].to_vec();
+        let expected = engine.compute(&[item]).unwrap().logits(0)[60 * vocab_size..].to_vec();
         assert_eq!(found.len(), expected.len());
         let largest = expected.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
         // The demo's weights are Q8_0, beside which the engine takes activations in 8 bits.

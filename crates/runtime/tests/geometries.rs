@@ -15,7 +15,9 @@ use millrace_kernels::table;
 use millrace_model::convert::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_quant::DType;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+};
 use millrace_testkit::compare::Agreement;
 use millrace_testkit::golden::Rows;
 
@@ -72,7 +74,7 @@ fn write(case: &Case<'_>, dir: &Path) -> Arc<LoadedModel> {
     Arc::new(LoadedModel::open(&path).unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn engine(model: &Arc<LoadedModel>, level: Level) -> Engine {
+fn engine(model: &Arc<LoadedModel>, level: Level) -> CpuEngine {
     let options = EngineOptions {
         level: Some(level),
         kv_type: KvType::F32,
@@ -80,10 +82,10 @@ fn engine(model: &Arc<LoadedModel>, level: Level) -> Engine {
         n_threads: Some(2),
         ..EngineOptions::default()
     };
-    Engine::new(Arc::clone(model), options).unwrap()
+    CpuEngine::new(Arc::clone(model), options).unwrap()
 }
 
-fn logits(engine: &mut Engine, tokens: &[u32]) -> Rows {
+fn logits(engine: &mut CpuEngine, tokens: &[u32]) -> Rows {
     let seq = engine.create().unwrap();
     let item = BatchItem {
         seq,
@@ -91,7 +93,7 @@ fn logits(engine: &mut Engine, tokens: &[u32]) -> Rows {
         logits: LogitsFor::All,
         hidden: false,
     };
-    let data = engine.step(&[item]).unwrap().logits(0).to_vec();
+    let data = engine.compute(&[item]).unwrap().logits(0).to_vec();
     engine.release(seq).unwrap();
     Rows {
         width: VOCAB_SIZE,

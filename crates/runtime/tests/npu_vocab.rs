@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
-use millrace_runtime::{BatchItem, Engine, EngineOptions, LoadedModel};
+use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel};
 use millrace_xdna2::{Machine, Profile};
 use serde_json::{Map, json};
 use std::path::Path;
@@ -83,11 +83,11 @@ fn logits_of_odd_vocabularies_are_the_hosts() {
         write_model(dir.path(), vocab);
         let model = Arc::new(LoadedModel::open(dir.path()).unwrap());
         let prompt: Vec<u32> = (0..20).map(|i| (i * 41 + 3) % vocab as u32).collect();
-        let mut engine = Engine::new(model.clone(), EngineOptions::default()).unwrap();
+        let mut engine = CpuEngine::new(model.clone(), EngineOptions::default()).unwrap();
         let sequence = engine.create().unwrap();
         let mut logits = |tokens: &[u32]| {
             let item = BatchItem::last(sequence, tokens);
-            engine.step(&[item]).unwrap().logits(0).to_vec()
+            engine.compute(&[item]).unwrap().logits(0).to_vec()
         };
         let host = [logits(&prompt), logits(&prompt[..1])];
         for mode in [Mode::Best, Mode::Reference] {

@@ -12,7 +12,7 @@ use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
 use conversation::Conversation;
 use input::{Input, Line};
-use millrace_runtime::{Event, Finish};
+use millrace_runtime::{Engine, Event, Finish};
 use std::path::Path;
 
 const EXAMPLES: &str = "\

@@ -93,7 +93,13 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         params.sampling.seed
     ));
     engine.check_context(prompt.len(), params.least_tokens())?;
-    warn_beyond_training(ui, &model, engine.n_ctx(), prompt.len(), params.max_tokens);
+    warn_beyond_training(
+        ui,
+        &model,
+        engine.limits().n_ctx,
+        prompt.len(),
+        params.max_tokens,
+    );
     let mut printer = Printer::new(args, &text)?;
     let seq = engine.create()?;
     let generation = printer.stream(ui, &mut |flag, on_event| {

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::gate::{Path as GatePath, Yardstick, record};
 use millrace_runtime::npu::{NpuModel, NpuSession};
-use millrace_runtime::{CpuEngine, Engine, EngineOptions, Level, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineOptions, Level, LoadedModel};
 use mutants::Mutants;
 use prompts::PromptSet;
 use reference::{Case, Reference};
