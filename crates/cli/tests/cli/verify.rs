@@ -177,7 +177,7 @@ fn diagnose_takes_states_of_transformers() {
         (
             "I32",
             vec![1],
-            (1 << 20_i32).to_le_bytes().to_vec(),
+            (1_i32 << 20).to_le_bytes().to_vec(),
             "vocabulary",
         ),
     ] {
