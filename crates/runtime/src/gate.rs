@@ -7,6 +7,7 @@
 //! [`judge`] states how much more a device may be off. [`mutants`] is how the gate itself is tested:
 //! devices that are wrong on purpose must fail.
 
+pub(crate) mod blocks;
 mod follow;
 mod forward;
 mod mutants;
@@ -15,7 +16,7 @@ mod stats;
 mod verdict;
 
 pub use follow::{Yardstick, follow};
-pub use forward::{Numerics, Truncation, logits};
+pub use forward::{Numerics, Products, logits};
 pub use mutants::{Caught, Mutant, Mutation, every};
 pub use path::{Choice, Path, RECORDED, record};
 pub use stats::{Deviation, TOP, top};

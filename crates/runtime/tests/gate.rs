@@ -5,7 +5,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_runtime::gate::{
-    Caught, Mutation, Numerics, Path, Step, Truncation, Yardstick, every, follow, judge, logits,
+    Caught, Mutation, Numerics, Path, Products, Step, Yardstick, every, follow, judge, logits,
     record,
 };
 use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
@@ -76,10 +76,14 @@ fn tokens(n: usize, salt: usize) -> Vec<u32> {
 }
 
 fn load(model: &Arc<LoadedModel>, mode: Mode) -> (Arc<VirtualDevice>, Arc<NpuModel>) {
+    load_with(model, Features::of(mode))
+}
+
+fn load_with(model: &Arc<LoadedModel>, features: Features) -> (Arc<VirtualDevice>, Arc<NpuModel>) {
     let profile = Profile::builtin(Profile::DEFAULT).unwrap();
     let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu()));
     let options = NpuOptions {
-        features: Features::of(mode),
+        features,
         n_ctx: Some(300),
         prefill_tokens: Some(64),
         ..NpuOptions::default()
@@ -115,7 +119,7 @@ fn the_graph_in_f32_is_what_the_engine_computes() {
             &sequence,
             60..80,
             Numerics::F32,
-            &Truncation::default(),
+            &Products::default(),
         )
         .unwrap();
         let mut engine = engine(&model);
@@ -149,7 +153,7 @@ fn bad_sequences_are_refused() {
             tokens,
             rows,
             Numerics::Bf16,
-            &Truncation::default(),
+            &Products::default(),
         )
     };
     assert!(ask(&[], 0..0).is_err());
@@ -171,6 +175,23 @@ fn steps(npu: &Arc<NpuModel>, yardsticks: &[Yardstick]) -> (Vec<Step>, Vec<Step>
         assert_eq!(yardstick.n_strange(), 0);
     }
     (found, rounding)
+}
+
+/// Products through block floating point: bounds follow the format, and are those of no other.
+#[test]
+fn bounds_follow_products_in_blocks() {
+    let model = random("llama-tiny");
+    let blocks = Features::of(Mode::Best).with_numerics(millrace_xdna2::Numerics::Bfp16);
+    let (_, emulated) = load_with(&model, blocks);
+    let (_, exact) = load(&model, Mode::Best);
+    let along = || paths(&model, &[20, 33, 47, 60], 12);
+    let of_blocks = yardsticks(&emulated, along());
+    let (found, rounding) = steps(&emulated, &of_blocks);
+    let verdict = judge(&found, &rounding);
+    assert!(verdict.passes(), "{verdict:#?}");
+    let (_, rounding_to_bf16) = steps(&exact, &yardsticks(&exact, along()));
+    let verdict = judge(&found, &rounding_to_bf16);
+    assert!(!verdict.passes(), "{verdict:#?}");
 }
 
 /// In both modes, over prompts of one chunk and of three; the published stack truncates sums, which

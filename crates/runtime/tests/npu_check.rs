@@ -35,11 +35,19 @@ impl Bench {
         mode: Mode,
         relayout: Option<fn(WeightLayout) -> WeightLayout>,
     ) -> Bench {
+        Bench::of(model, Features::of(mode), relayout)
+    }
+
+    fn of(
+        model: &Arc<LoadedModel>,
+        features: Features,
+        relayout: Option<fn(WeightLayout) -> WeightLayout>,
+    ) -> Bench {
         let cpu = Cpu::new(CpuOptions::default()).unwrap();
         let profile = Profile::builtin(Profile::DEFAULT).unwrap();
         let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu));
         let options = NpuOptions {
-            features: Features::of(mode),
+            features,
             prefill_tokens: Some(N_PADDED),
             relayout,
             ..NpuOptions::default()
@@ -57,6 +65,22 @@ impl Bench {
         session.prefill(&[1, 300, 25, 7, 900, 31]).unwrap();
         session.decode(55).unwrap();
         check.summary().unwrap()
+    }
+}
+
+/// Ops whose operands are converted to blocks of eight with one exponent answer for what that gives,
+/// and not for what exact products would.
+#[test]
+fn products_in_blocks_are_checked_as_such() {
+    let model = demo();
+    let numerics = millrace_xdna2::Numerics::Bfp16;
+    for mode in [Mode::Best, Mode::Reference] {
+        let features = Features::of(mode).with_numerics(numerics);
+        let found = Bench::of(&model, features, None).checked();
+        assert_eq!(found.finding, None, "{mode:?}");
+        assert!(found.unchecked.is_empty(), "{found:?}");
+        let worst = |label: &str| found.worst.get(label).copied().unwrap_or(0.0);
+        assert!(worst("ffn_down") > 0.3, "{found:?}");
     }
 }
 

@@ -42,7 +42,16 @@ mod tests {
 
     #[test]
     fn the_largest_value_sets_the_step() {
-        let mut x = [1.0, 0.5, 1.0 / 64.0, 1.0 / 128.0, 3.0 / 128.0, -1.0, 0.0, 1e-40];
+        let mut x = [
+            1.0,
+            0.5,
+            1.0 / 64.0,
+            1.0 / 128.0,
+            3.0 / 128.0,
+            -1.0,
+            0.0,
+            1e-40,
+        ];
         convert(&mut x);
         // Ties go to the even mantissa: half a step to none, one and a half to two.
         assert_eq!(x, [1.0, 0.5, 1.0 / 64.0, 0.0, 2.0 / 64.0, -1.0, 0.0, 0.0]);
@@ -67,7 +76,9 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 bf16::from_f32((state >> 8) as f32 / 8_388_608.0 - 1.0).to_f32()
             };
-            let x: Vec<f32> = (0..BLOCK).map(|i| next() * 2.0_f32.powi(-(i as i32))).collect();
+            let x: Vec<f32> = (0..BLOCK)
+                .map(|i| next() * 2.0_f32.powi(-(i as i32)))
+                .collect();
             let mut converted = x.clone();
             convert(&mut converted);
             let largest = x.iter().fold(0.0_f32, |max, x| max.max(x.abs()));

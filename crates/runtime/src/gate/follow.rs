@@ -1,6 +1,6 @@
 //! A device along a path, and what to hold it against.
 
-use super::forward::{Numerics, Truncation, logits};
+use super::forward::{Numerics, logits};
 use super::path::Path;
 use super::stats::Deviation;
 use super::verdict::Step;
@@ -29,7 +29,8 @@ fn phase(step: usize) -> Phase {
 
 impl Yardstick {
     /// Computes both: two passes over the path's tokens on the CPU. Of the device only its number
-    /// format is taken: whether a prompt's sums are truncated on their way.
+    /// format is taken: whether a prompt's sums are truncated on their way, and its operands converted
+    /// to blocks with one exponent.
     ///
     /// # Errors
     /// As [`logits`]; a plan that cannot be made.
@@ -38,11 +39,8 @@ impl Yardstick {
         let vocab_size = model.model().config.vocab_size;
         let tokens = path.tokens();
         let rows = path.prompt.len().saturating_sub(1)..tokens.len();
-        let truncation = Truncation {
-            every: npu.truncated_sums(path.prompt.len())?,
-            n_tokens: path.prompt.len(),
-        };
-        let of = |numerics| logits(cpu, model, &tokens, rows.clone(), numerics, &truncation);
+        let products = npu.prompt_products(path.prompt.len())?;
+        let of = |numerics| logits(cpu, model, &tokens, rows.clone(), numerics, &products);
         let (reference, rounded) = (of(Numerics::F32)?, of(Numerics::Bf16)?);
         let mut rounding = Vec::new();
         let mut n_strange = 0;

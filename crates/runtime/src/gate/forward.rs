@@ -4,6 +4,7 @@
 //! every step of a continuation that is known. Nothing of the engine's plan, of the lowering or of the
 //! array is used; matrices are multiplied by the CPU's kernels in f32.
 
+use super::blocks;
 use crate::Error;
 use crate::exec::decode_vectors;
 use crate::load::LoadedModel;
@@ -43,11 +44,15 @@ impl Numerics {
     }
 }
 
-/// Sums that an array truncates to bf16 on their way, as the published GEMM does in a prefill.
+/// What an array's matrix units do to the products of a prompt, beside rounding their results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Truncation {
-    /// By node of the graph: the elements of a row after which its sums are truncated.
-    pub every: Vec<Option<usize>>,
+pub struct Products {
+    /// By node of the graph: the elements of a row after which its sums are truncated to bf16, as the
+    /// published GEMM does.
+    pub truncated_every: Vec<Option<usize>>,
+    /// By node: whether both operands are converted to blocks of eight values with one exponent, along
+    /// the inner dimension; of attention's second product that are the keys.
+    pub in_blocks: Vec<bool>,
     /// Tokens from the first on that this holds for: those of the prompt.
     pub n_tokens: usize,
 }
@@ -62,7 +67,7 @@ pub fn logits(
     tokens: &[u32],
     rows: Range<usize>,
     numerics: Numerics,
-    truncation: &Truncation,
+    products: &Products,
 ) -> Result<Vec<f32>, Error> {
     let vocab_size = model.model().config.vocab_size;
     if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
@@ -77,7 +82,7 @@ pub fn logits(
         model,
         graph,
         numerics,
-        truncation,
+        products,
         vectors: decode_vectors(model, graph)?,
         values: vec![Vec::new(); graph.values.len()],
         tokens,
@@ -111,7 +116,7 @@ struct Pass<'a> {
     model: &'a LoadedModel,
     graph: &'a Graph,
     numerics: Numerics,
-    truncation: &'a Truncation,
+    products: &'a Products,
     /// Norm weights and biases, by weight.
     vectors: Vec<Vec<f32>>,
     values: Vec<Vec<f32>>,
@@ -164,7 +169,14 @@ impl Pass<'_> {
                 });
                 x
             }
-            Op::Attention(attention) => self.attention(attention, [input(0), input(1), input(2)]),
+            Op::Attention(attention) => {
+                let qkv = [input(0), input(1), input(2)];
+                let mut out = self.attention(attention, qkv);
+                if self.numerics == Numerics::Bf16 && self.in_blocks(index) {
+                    self.attention_in_blocks(attention, qkv, &mut out);
+                }
+                out
+            }
             Op::Glu { activation } => {
                 let pairs = input(0).iter().zip(input(1));
                 pairs
@@ -186,10 +198,12 @@ impl Pass<'_> {
     ) -> Result<Vec<f32>, Error> {
         let spec = &self.graph.weights[weight.0];
         let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
-        let truncated = self.truncation.every.get(node).copied().flatten();
-        let truncated = truncated.filter(|_| self.numerics == Numerics::Bf16 && !self.is_cut);
+        let is_prompts = self.numerics == Numerics::Bf16 && !self.is_cut;
+        let truncated = self.products.truncated_every.get(node).copied().flatten();
+        let truncated = truncated.filter(|_| is_prompts);
+        let in_blocks = is_prompts && self.in_blocks(node);
         let rounded = match self.numerics {
-            Numerics::Bf16 if spec.dtype != DType::BF16 || truncated.is_some() => {
+            Numerics::Bf16 if spec.dtype != DType::BF16 || truncated.is_some() || in_blocks => {
                 Some(self.rounded(weight)?)
             }
             _ => None,
@@ -201,11 +215,31 @@ impl Pass<'_> {
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         let mut out = vec![0.0; x.len() / k * n];
         self.multiply(matrix, bias, x, &mut out);
-        if let (Some(every), Some(rows)) = (truncated, &rounded) {
-            let m = self.truncation.n_tokens.min(x.len() / k);
-            self.truncated((rows, k), &x[..m * k], every.max(1), &mut out[..m * n])?;
+        if let (true, Some(mut w)) = (truncated.is_some() || in_blocks, rounded) {
+            let m = self.products.n_tokens.min(x.len() / k);
+            let mut x = x[..m * k].to_vec();
+            if in_blocks {
+                x.chunks_mut(k).for_each(blocks::convert);
+                self.cpu.pool().run_pieces(&mut w, k, &|_, row| {
+                    let mut values: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
+                    blocks::convert(&mut values);
+                    row.convert_from_f32_slice(&values);
+                });
+            }
+            let out = &mut out[..m * n];
+            match truncated {
+                Some(every) => self.truncated((&w, k), &x, every.max(1), out)?,
+                None => {
+                    let w = Matrix::new(DType::BF16, n, k, cast_slice(&w))?;
+                    self.multiply(w, bias, &x, out);
+                }
+            }
         }
         Ok(out)
+    }
+
+    fn in_blocks(&self, node: usize) -> bool {
+        self.products.in_blocks.get(node).copied().unwrap_or(false)
     }
 
     /// A matrix in bf16.
@@ -299,6 +333,68 @@ impl Pass<'_> {
             out.iter_mut().for_each(|x| *x /= sum);
         });
         out
+    }
+
+    /// The prompt's rows of attention with its two products in blocks: along a head's elements, and
+    /// along the keys, a block of which has the same exponent for a column of V. Probabilities of keys
+    /// that a token does not see are zero.
+    fn attention_in_blocks(&self, attention: &Attention, qkv: [&[f32]; 3], out: &mut [f32]) {
+        let (n_heads, d) = (attention.n_heads, attention.head_dim);
+        let kv_width = attention.n_kv_heads * d;
+        let group = n_heads / attention.n_kv_heads;
+        let n_tokens = self.products.n_tokens.min(qkv[0].len() / (n_heads * d));
+        let [q, k] = [(qkv[0], n_heads * d), (qkv[1], kv_width)].map(|(x, width)| {
+            let mut x = x[..n_tokens * width].to_vec();
+            x.chunks_mut(d).for_each(blocks::convert);
+            x
+        });
+        let mut v = qkv[2][..n_tokens * kv_width].to_vec();
+        for keys in v.chunks_mut(blocks::BLOCK * kv_width) {
+            for column in 0..kv_width {
+                let mut block: Vec<f32> = keys
+                    .iter()
+                    .skip(column)
+                    .step_by(kv_width)
+                    .copied()
+                    .collect();
+                blocks::convert(&mut block);
+                let to = keys.iter_mut().skip(column).step_by(kv_width);
+                to.zip(block).for_each(|(to, x)| *to = x);
+            }
+        }
+        let out = &mut out[..n_tokens * n_heads * d];
+        self.cpu.pool().run_pieces(out, d, &|index, out| {
+            let (position, head) = (index / n_heads, index % n_heads);
+            let oldest = attention
+                .window
+                .map_or(0, |w| (position + 1).saturating_sub(w));
+            let row = |x: &'_ [f32], key: usize| -> Range<usize> {
+                let start = key * kv_width + head / group * d;
+                start..(start + d).min(x.len())
+            };
+            let q = &q[index * d..][..d];
+            let score = |key: usize| {
+                let products = q.iter().zip(&k[row(&k, key)]).map(|(q, k)| q * k);
+                self.numerics.one(products.sum::<f32>()) * attention.scale
+            };
+            let scores: Vec<f32> = (oldest..=position).map(score).collect();
+            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let first = oldest / blocks::BLOCK * blocks::BLOCK;
+            let mut p = vec![0.0; oldest - first];
+            p.extend(
+                scores
+                    .iter()
+                    .map(|score| self.numerics.one((score - max).exp())),
+            );
+            let sum: f32 = p.iter().sum();
+            blocks::convert(&mut p);
+            out.fill(0.0);
+            for (key, p) in (first..).zip(p) {
+                let terms = out.iter_mut().zip(&v[row(&v, key)]);
+                terms.for_each(|(out, v)| *out += p * v);
+            }
+            out.iter_mut().for_each(|x| *x /= sum);
+        });
     }
 }
 

@@ -11,10 +11,12 @@
 mod rule;
 mod statics;
 
+use super::model::on_matrix_units;
 use super::{NpuError, NpuModel, Observation, Observer};
 use half::bf16;
 use millrace_model::graph::{Graph, Node, ValueId};
 use millrace_npu::Role;
+use millrace_xdna2::Numerics;
 use millrace_xdna2::lower::{Binding, CachePart, LogicalLaunch, Phase, Step};
 use rule::{Operation, Rule};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -378,7 +380,9 @@ impl Look<'_> {
         let parameter = slots().filter(is_parameter).nth(part);
         let weights = parameter.map(|slot| self.values(slot)).transpose()?;
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
+        let emulates = self.npu.features().numerics() == Numerics::Bfp16;
         Ok(Rule::new(&Operation {
+            in_blocks: emulates && on_matrix_units(launch.mapping),
             node,
             launch,
             parameter: parameter.map(|slot| &bindings[slot]),

@@ -6,10 +6,12 @@ use super::prepared::Prepared;
 use super::weights;
 use crate::EngineOptions;
 use crate::exec::decode_vectors;
+use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Traffic};
+use millrace_xdna2::Numerics;
 use millrace_xdna2::compile::compile;
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{
@@ -268,13 +270,18 @@ impl NpuModel {
         self.pad
     }
 
-    /// By node of the graph, the elements of a row after which the first chunk of a prompt of so many
-    /// tokens truncates its sums to bf16; with [`Feature::FloatSums`] no node has one.
-    pub(crate) fn truncated_sums(&self, n_prompt: usize) -> Result<Vec<Option<usize>>, NpuError> {
+    /// How the first chunk of a prompt of so many tokens multiplies: sums that are truncated, which no
+    /// node has with [`Feature::FloatSums`], and operands in blocks.
+    pub(crate) fn prompt_products(&self, n_prompt: usize) -> Result<Products, NpuError> {
         let graph = &self.model.model().graph;
-        let mut every = vec![None; graph.nodes.len()];
-        if self.features().has(Feature::FloatSums) {
-            return Ok(every);
+        let mut products = Products {
+            truncated_every: vec![None; graph.nodes.len()],
+            in_blocks: vec![false; graph.nodes.len()],
+            n_tokens: n_prompt,
+        };
+        let emulates = self.features().numerics() == Numerics::Bfp16;
+        if self.features().has(Feature::FloatSums) && !emulates {
+            return Ok(products);
         }
         let n_padded = self.padded(n_prompt);
         let prepared = self.prefill(n_padded, (0, n_prompt.min(n_padded as usize)))?;
@@ -285,13 +292,15 @@ impl NpuModel {
             };
             for (launch, nodes) in plan.launches_at(step) {
                 let launch = &plan.programs[call.program].launches[launch];
-                if launch.mapping.starts_with("gemm-direct") {
-                    let k = launch.tiling.get("tile_k_l2") as usize;
-                    nodes.into_iter().for_each(|node| every[node] = Some(k));
+                let every = (launch.mapping.starts_with("gemm-direct"))
+                    .then(|| launch.tiling.get("tile_k_l2") as usize);
+                for node in nodes {
+                    products.truncated_every[node] = every;
+                    products.in_blocks[node] = emulates && on_matrix_units(launch.mapping);
                 }
             }
         }
-        Ok(every)
+        Ok(products)
     }
 
     /// Keeps other passes out.
@@ -433,6 +442,11 @@ impl NpuModel {
             )),
         })
     }
+}
+
+/// Whether a kernel multiplies on matrix units, which may emulate bf16.
+pub(super) fn on_matrix_units(kernel: &str) -> bool {
+    kernel.starts_with("gemm") || kernel == "flash-attention"
 }
 
 /// Longest context: its cache stays addressable for the widest models.

@@ -14,12 +14,17 @@
 //! | GeGLU (tanh) | ½∣x·up∣·((1 − t²)·7u·∣i∣ + u·∣t∣ + 3u·(1 + t)) | seven in tanh's argument i, then as above |
 //! | attention | see [`Attention`] | scores, probabilities, maxima, sums and output in bf16 |
 //!
+//! Where matrix units convert operands to blocks of eight values with one exponent, y and A are those of
+//! the converted operands, which are bf16 numbers; attention's probabilities are not known exactly, so its
+//! second product has the most that converting changes.
+//!
 //! √k with λ = 8 instead of k is the probabilistic bound of Higham and Mary (SIAM J. Sci. Comput.
 //! 41(5), 2019): beyond it lies one element in 10¹³, where k itself would let a wrong element pass.
 //! Products of first-order terms are covered by a factor of 1 + 32u.
 
 mod attention;
 
+use crate::gate::blocks;
 use attention::Attention;
 use half::bf16;
 use millrace_kernels::Cpu;
@@ -43,6 +48,8 @@ const COLUMNS: usize = 256;
 pub(super) struct Operation<'a> {
     pub(super) node: &'a Node,
     pub(super) launch: &'a LogicalLaunch,
+    /// Whether its operands are converted to blocks of values with one exponent.
+    pub(super) in_blocks: bool,
     /// What the slot of the weight or table holds.
     pub(super) parameter: Option<&'a Binding>,
     /// By the node's inputs, row-major; cached keys and values head-major.
@@ -126,7 +133,15 @@ impl Rule {
         let operand = |i: usize| op.operands.get(i).cloned().unwrap_or_default();
         match (&op.node.op, op.parameter) {
             (Op::Linear { bias: None, .. }, Some(Binding::Weight { layout, .. })) => {
-                linear(op.launch, layout, operand(0), weights.clone(), widths[0])
+                let (mut x, mut w, k) = (operand(0), weights.clone(), widths[0].max(1));
+                if op.in_blocks {
+                    x.chunks_exact_mut(k).for_each(in_blocks);
+                    match layout {
+                        WeightLayout::Transposed { .. } => in_columns_blocks(&mut w, k),
+                        _ => w.chunks_exact_mut(k).for_each(in_blocks),
+                    }
+                }
+                linear(op.launch, layout, x, w, k)
             }
             (Op::RmsNorm { eps, group, .. }, _) if weights.len() == *group => Ok(Rule::Norm {
                 x: operand(0),
@@ -271,6 +286,28 @@ impl Rule {
             }
         };
         (0..n).map(of).collect()
+    }
+}
+
+/// A row of operands as matrix units multiply it; exactly, as results are bf16 numbers.
+fn in_blocks(row: &mut [bf16]) {
+    let mut values: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
+    blocks::convert(&mut values);
+    for (x, value) in row.iter_mut().zip(values) {
+        *x = bf16::from_f32(value);
+    }
+}
+
+/// The columns of a matrix `[k, n]` likewise.
+fn in_columns_blocks(w: &mut [bf16], k: usize) {
+    let n = w.len() / k;
+    let mut column = vec![bf16::ZERO; k];
+    for j in 0..n {
+        let from = w.iter().skip(j).step_by(n);
+        column.iter_mut().zip(from).for_each(|(to, x)| *to = *x);
+        in_blocks(&mut column);
+        let to = w.iter_mut().skip(j).step_by(n);
+        to.zip(&column).for_each(|(to, x)| *to = *x);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Attention's rounding points.
 
 use super::{Exact, LAMBDA, Operation, U, V, f};
+use crate::gate::blocks::{BLOCK, HALF_STEP};
 use half::bf16;
 use millrace_model::graph;
 
@@ -35,6 +36,8 @@ pub(in super::super) struct Attention {
     /// Elements from a key to the next, and from a head to the next.
     key_stride: usize,
     head_stride: usize,
+    /// Whether both products have operands in blocks with one exponent.
+    in_blocks: bool,
 }
 
 impl Attention {
@@ -63,6 +66,13 @@ impl Attention {
         if k.len() < needed || v.len() < needed {
             return Err("the cache has fewer keys than there are positions".to_owned());
         }
+        let rows = |x: &[bf16]| {
+            let mut x = x.to_vec();
+            if op.in_blocks {
+                x.chunks_exact_mut(a.head_dim).for_each(super::in_blocks);
+            }
+            x
+        };
         Ok(Attention {
             head_dim: a.head_dim,
             n_heads: a.n_heads,
@@ -73,14 +83,47 @@ impl Attention {
                 0 => 1.0,
                 part => (a.head_dim as u64).div_ceil(part) as f64,
             },
-            q: q.clone(),
-            k: k.clone(),
+            q: rows(q),
+            k: rows(k),
             v: v.clone(),
             first: op.first,
             window: a.window,
             key_stride,
             head_stride,
+            in_blocks: op.in_blocks,
         })
+    }
+
+    /// What converting probabilities and values to blocks of keys changes at most in a column's sum.
+    fn add_conversion(
+        &self,
+        p: &[f64],
+        oldest: usize,
+        v: impl Fn(usize) -> Vec<f64>,
+        off: &mut [f64],
+    ) {
+        // Values of keys that the token does not see share exponents with those it does.
+        let n_keys = self.v.len().saturating_sub(self.head_dim) / self.key_stride + 1;
+        let mut start = oldest / BLOCK * BLOCK;
+        while start < oldest + p.len() {
+            let block: Vec<Vec<f64>> = (start..n_keys.min(start + BLOCK)).map(&v).collect();
+            let seen = |key: usize| key.checked_sub(oldest).and_then(|i| p.get(i)).copied();
+            let p: Vec<f64> = (start..start + BLOCK)
+                .map(|key| seen(key).unwrap_or(0.0))
+                .collect();
+            let p_max = p.iter().copied().fold(0.0, f64::max);
+            for (i, off) in off.iter_mut().enumerate() {
+                let v_max = block.iter().fold(0.0, |max, v| f64::max(max, v[i].abs()));
+                for (p, v) in p.iter().zip(&block) {
+                    // Either's own error, and both together.
+                    let [p_off, v_off] = [p_max, v_max].map(|max| 2.0 * HALF_STEP * max);
+                    if *p > 0.0 {
+                        *off += p_off * v[i].abs() + p * v_off + p_off * v_off;
+                    }
+                }
+            }
+            start += BLOCK;
+        }
     }
 
     /// A head of a token.
@@ -115,8 +158,16 @@ impl Attention {
         let (mut sum, mut sum_off) = (0.0, 0.0);
         let (mut y, mut size, mut off) = (vec![0.0; d], vec![0.0; d], vec![0.0; d]);
         let n_keys = scores.len() as f64;
+        let probability = |score: f64| (self.scale * (score - max)).exp();
+        if self.in_blocks {
+            let p: Vec<f64> = scores
+                .iter()
+                .map(|(score, _)| probability(*score))
+                .collect();
+            self.add_conversion(&p, oldest, |key| of(&self.v, key), &mut off);
+        }
         for (key, (score, score_off)) in (oldest..).zip(scores) {
-            let p = (self.scale * (score - max)).exp();
+            let p = probability(score);
             let exponent = self.scale * (score_off + max_off + 2.0 * U * (max - score));
             let p_off = p * exponent.exp_m1();
             sum += p;
