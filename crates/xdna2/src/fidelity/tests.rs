@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 fn every_group_attains_its_bound() {
     let report = report(Kind::Kernels);
     let failed: Vec<&Group> = report.groups.iter().filter(|g| !g.pass).collect();
-    let megatiles = report.rows.iter().filter(|row| row.group == "GEMM megatile");
+    let megatiles = report
+        .rows
+        .iter()
+        .filter(|row| row.group == "GEMM megatile");
     let errors: Vec<f64> = megatiles.map(|row| row.error_percent).collect();
     assert!(failed.is_empty(), "{failed:#?} {errors:.1?}");
     assert!(report.pass());
