@@ -260,7 +260,12 @@ fn run_writes_on_the_npu_and_says_that_times_are_modelled() {
     .json();
     assert_eq!(report["npu"]["prefill"]["n_padded_tokens"], 2048);
     assert_eq!(report["npu"]["decode"]["n_dispatches"], 5 * 5);
-    run(home, &[&on_npu[..], &["-c", "8"]].concat()).expect_error(USAGE, &["context"]);
+    // A context that the prompt leaves room in is filled; one that it does not is refused.
+    let filled = run(home, &[&on_npu[..], &["-c", "8", "--json"]].concat())
+        .expect(OK)
+        .json();
+    assert_eq!(filled["finish_reason"], "context_full");
+    run(home, &[&on_npu[..], &["-c", "4"]].concat()).expect_error(USAGE, &["context"]);
 }
 
 /// What transformers wrote in bf16, committed: for the demo, and for random models that are made here.
