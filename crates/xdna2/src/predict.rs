@@ -47,7 +47,7 @@ pub use host::HostKind;
 pub use memory::Memory;
 pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
 pub use trace::trace;
-pub use work::{PartCost, Rate, peak_flops_per_s};
+pub use work::{PartCost, Rate};
 
 use crate::lower::{self, AttentionOn, Feature, Features, LowerError, Options, Plan};
 use crate::profile::Scope;
@@ -197,7 +197,7 @@ pub fn model(
         ttft_ns,
         prompt_tokens_per_s: work.prompt_tokens as f64 * 1e9 / ttft_ns,
         tokens_per_s: 1e9 / token.totals.total_ns,
-        peak_flops_per_s: peak_flops_per_s(timer.machine()),
+        peak_flops_per_s: timer.machine().bf16_flops_per_s(),
         memory: memory::of(&plans, graph, work),
         provenance: provenance(timer.profile(), timer.machine()),
         prefill,

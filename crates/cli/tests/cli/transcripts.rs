@@ -250,6 +250,8 @@ fn examples_of_help_run() {
             .expect(OK)
             .stdout;
         let examples = examples(&help);
+        // What the example that adds two vectors reads.
+        fs::write(home.join("a.bin"), vec![0; 2 * 65_536]).expect("written");
         assert!(examples.len() >= 4, "{command}: {examples:?}");
         for example in examples {
             let why = EXAMPLES_NOT_RUN

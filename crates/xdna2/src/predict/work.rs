@@ -29,14 +29,9 @@ impl Rate {
         Rate {
             flops,
             flops_per_s,
-            peak_share: flops_per_s / peak_flops_per_s(machine).max(1.0),
+            peak_share: flops_per_s / machine.bf16_flops_per_s().max(1.0),
         }
     }
-}
-
-/// The array's peak in bf16.
-pub fn peak_flops_per_s(machine: &Machine) -> f64 {
-    2.0 * f64::from(machine.n_cores()) * f64::from(machine.macs.bf16) * machine.clock_hz
 }
 
 /// Operations of a launch.
@@ -122,9 +117,9 @@ mod tests {
     #[test]
     fn the_peak_is_all_cores_at_once() {
         let mut machine = Machine::npu2();
-        let whole = peak_flops_per_s(&machine);
+        let whole = machine.bf16_flops_per_s();
         machine.cols /= 2;
-        assert_eq!(2.0 * peak_flops_per_s(&machine), whole);
+        assert_eq!(2.0 * machine.bf16_flops_per_s(), whole);
         let rate = Rate::new(whole as u64, 2e9, &machine);
         assert!((rate.peak_share - 1.0).abs() < 1e-9, "{rate:?}");
     }
