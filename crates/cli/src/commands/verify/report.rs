@@ -46,7 +46,7 @@ pub(super) fn print(
     statistics(&found.verdict.statistics).print(&mut out)?;
     out.line(
         "KL: how much the device's probabilities tell less of the next token than the model's in f32, in nats, 0 if \
-         they are the same. bf16 rounding: the same for the model on this CPU with every value rounded to bf16.",
+         they are the same. Rounding: what it is of the model on this CPU with values rounded as the device's number format has them.",
     )?;
     out.line(format!(
         "{} ops computed again in f64 from the device's own operands, {} slots compared with where their bytes came from",
@@ -84,7 +84,7 @@ fn statistic(statistic: &Statistic) -> Value {
         "phase": statistic.phase.map(phase_name),
         "n_steps": statistic.n_steps,
         "device": statistic.found,
-        "bf16_rounding": statistic.rounding,
+        "rounding": statistic.rounding,
         "bound": statistic.bound,
         "passes": statistic.passes(),
     })
@@ -96,7 +96,7 @@ fn statistics(statistics: &[Statistic]) -> Table {
         ("statistic", Align::Left),
         ("steps", Align::Right),
         ("device", Align::Right),
-        ("bf16 rounding", Align::Right),
+        ("rounding", Align::Right),
         ("bound", Align::Right),
         ("", Align::Left),
     ]);
@@ -133,7 +133,7 @@ fn rows(reference: &Reference, prompts: &[Followed]) -> Vec<Value> {
             "n_equal": followed.n_equal,
             "divergence": followed.divergence,
             "mean_kl": followed.mean_kl[0],
-            "mean_kl_bf16_rounding": followed.mean_kl[1],
+            "mean_kl_rounding": followed.mean_kl[1],
         })
     };
     cases.map(row).collect()
@@ -144,7 +144,7 @@ fn table(model: &LoadedModel, reference: &Reference, prompts: &[Followed]) -> Ta
         ("prompt", Align::Left),
         ("tokens", Align::Right),
         ("mean KL", Align::Right),
-        ("bf16", Align::Right),
+        ("rounding", Align::Right),
         ("same", Align::Right),
         ("parts at", Align::Right),
         ("reference's token (rank on device)", Align::Left),
