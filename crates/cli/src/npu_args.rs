@@ -187,7 +187,16 @@ impl NpuModelArgs {
     ) -> Outcome {
         let graph = &model.model().graph;
         let mut known = Vec::new();
-        for request in plan_args::requests(self.features(), &[1]) {
+        let config = &model.model().config;
+        let sequences = lower::Sequences {
+            graph,
+            machine,
+            features: self.features(),
+            n_ctx: config.context_length.max(1) as u64,
+        };
+        let mut requests = plan_args::of_prompts(&sequences, &[1]);
+        requests.extend(plan_args::of_tokens(&sequences));
+        for request in requests {
             let lower = match request.phase {
                 Phase::Prefill => lower::prefill,
                 Phase::Decode => lower::decode,

@@ -10,10 +10,12 @@ use millrace_model::Model;
 use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
-use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{Feature, Features, Mode};
+use millrace_runtime::{EngineOptions, LoadedModel};
+use millrace_xdna2::Machine;
 use millrace_xdna2::Numerics;
-use millrace_xdna2::lower::{self, AttentionOn, Options, Phase};
+pub(crate) use millrace_xdna2::lower::Request;
+use millrace_xdna2::lower::{Phase, Sequences};
 use std::sync::Arc;
 
 /// A graph to plan, on which machine, and how
@@ -98,72 +100,52 @@ impl PlanArgs {
     }
 }
 
-/// A plan to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    /// Prefill or decode.
-    pub(crate) phase: Phase,
-    /// For what.
-    pub(crate) options: Options,
+/// The plans that prompts of those lengths run, chunk by chunk as a session cuts them; without lengths,
+/// a plan for every length that there is.
+pub(crate) fn of_prompts(sequences: &Sequences<'_>, prompts: &[u64]) -> Vec<Request> {
+    let of = |options| Request {
+        phase: Phase::Prefill,
+        options,
+    };
+    sequences.prefills(prompts).into_iter().map(of).collect()
 }
 
-impl Request {
-    /// `prefill of 128 tokens`, `prefill of 128 tokens, later chunk`, `decode`.
-    pub(crate) fn name(&self) -> String {
-        let n = self.options.n_tokens;
-        match (self.phase, self.options.attention) {
-            (Phase::Decode, _) => "decode".to_owned(),
-            (Phase::Prefill, AttentionOn::Device) => format!("prefill of {n} tokens"),
-            (Phase::Prefill, _) => format!("prefill of {n} tokens, a later chunk"),
-        }
+/// The plan of the token behind so many others.
+pub(crate) fn of_token(sequences: &Sequences<'_>, first: u64) -> Request {
+    Request {
+        phase: Phase::Decode,
+        options: sequences.decode(first),
     }
 }
 
-/// Tokens that a prefill has without [`Feature::Buckets`].
-const REFERENCE_TOKENS: u64 = 2048;
-
-/// The plans that prompts of those lengths run, chunk by chunk as a session cuts them, and that of a
-/// token; without lengths, a plan for every bucket.
-pub(crate) fn requests(features: Features, prompts: &[u64]) -> Vec<Request> {
-    let buckets = features.has(Feature::Buckets);
-    let padded = |n: u64| {
-        if buckets {
-            lower::bucket(n)
-        } else {
-            REFERENCE_TOKENS
-        }
+/// The plans of all tokens.
+pub(crate) fn of_tokens(sequences: &Sequences<'_>) -> Vec<Request> {
+    let of = |options| Request {
+        phase: Phase::Decode,
+        options,
     };
-    let mut found = Vec::new();
-    let mut add = |phase, n_tokens, attention| {
-        let options = Options {
+    sequences.decodes().into_iter().map(of).collect()
+}
+
+impl Planned {
+    /// Its sequences on a machine, in the context that a session has if none is asked for, or in one that
+    /// holds the longest of the prompts and a token.
+    pub(crate) fn sequences<'a>(
+        &'a self,
+        machine: &'a Machine,
+        features: Features,
+        prompts: &[u64],
+    ) -> Sequences<'a> {
+        let trained = self.model().config.context_length;
+        let n_ctx = trained.clamp(1, EngineOptions::DEFAULT_MAX_CTX) as u64;
+        let longest = prompts.iter().max().map_or(0, |n| n + 1);
+        Sequences {
+            graph: self.graph(),
+            machine,
             features,
-            n_tokens,
-            attention,
-        };
-        let request = Request { phase, options };
-        if !found.contains(&request) {
-            found.push(request);
-        }
-    };
-    match prompts {
-        [] if buckets => {
-            let each = lower::BUCKETS.into_iter();
-            each.for_each(|n| add(Phase::Prefill, n, AttentionOn::Device));
-        }
-        [] => add(Phase::Prefill, REFERENCE_TOKENS, AttentionOn::Device),
-        prompts => {
-            for &n in prompts {
-                let (mut rest, mut attention) = (n, AttentionOn::Device);
-                while rest > 0 {
-                    add(Phase::Prefill, padded(rest), attention);
-                    rest = rest.saturating_sub(padded(rest));
-                    attention = AttentionOn::Host;
-                }
-            }
+            n_ctx: n_ctx.max(longest),
         }
     }
-    add(Phase::Decode, 1, AttentionOn::Device);
-    found
 }
 
 /// `best`, `reference`, `best without alias`.
@@ -188,26 +170,46 @@ pub(crate) fn mode_name(features: Features) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_xdna2::lower::{self, AttentionOn};
 
-    fn lengths(features: Features, prompts: &[u64]) -> Vec<(u64, AttentionOn)> {
-        let requests = requests(features, prompts).into_iter();
-        let of = |r: Request| (r.options.n_tokens, r.options.attention);
-        requests
-            .filter(|r| r.phase == Phase::Prefill)
-            .map(of)
-            .collect()
-    }
-
+    /// Sessions, predictions and what is compiled ahead of time ask one rule; here it is held to the
+    /// attention that each pass takes.
     #[test]
-    fn prompts_are_cut_as_a_session_cuts_them() {
-        use AttentionOn::{Device, Host};
+    fn prompts_and_tokens_have_the_plans_that_sessions_take() {
+        let geometry = Geometry::named("llama-3.2-1b").expect("a geometry");
+        let recipe = Recipe::parse("BF16").expect("a recipe");
+        let model = Model::without_weights(geometry, Some(1), recipe, Source::HuggingFace);
+        let planned = Planned {
+            name: "1b".to_owned(),
+            of: Of::Geometry(Box::new(model.expect("a model"))),
+        };
+        let machine = Machine::npu2();
         let best = Features::of(Mode::Best);
-        assert_eq!(lengths(best, &[30, 60]), [(64, Device)]);
-        let long = [(2048, Device), (2048, Host), (128, Host)];
+        let lengths = |features, prompts: &[u64]| -> Vec<(u64, bool)> {
+            let sequences = planned.sequences(&machine, features, prompts);
+            let requests = of_prompts(&sequences, prompts).into_iter();
+            let first = |r: Request| r.options.attention == AttentionOn::Device;
+            requests.map(|r| (r.options.n_tokens, first(r))).collect()
+        };
+        assert_eq!(lengths(best, &[30, 60]), [(64, true)]);
+        let long = [(2048, true), (2048, false), (128, false)];
         assert_eq!(lengths(best, &[2 * 2048 + 100]), long);
         assert_eq!(lengths(best, &[]).len(), lower::BUCKETS.len());
-        assert_eq!(lengths(Features::NONE, &[]), [(2048, Device)]);
-        assert_eq!(lengths(Features::NONE, &[7]), [(2048, Device)]);
+        assert_eq!(lengths(Features::NONE, &[]), [(2048, true)]);
+        assert_eq!(lengths(Features::NONE, &[7]), [(2048, true)]);
+        // Every token's plan is among those of all tokens, and none is there twice or for nothing.
+        let sequences = planned.sequences(&machine, best, &[8192]);
+        let all = of_tokens(&sequences);
+        let mut met = Vec::new();
+        for first in (0..sequences.n_ctx).step_by(64) {
+            let one = of_token(&sequences, first);
+            assert!(all.contains(&one), "{first}");
+            if !met.contains(&one) {
+                met.push(one);
+            }
+        }
+        assert_eq!(met, all);
+        assert!(all.len() > 1, "{all:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! token does not end the comparison ([`follow`]). At every step the device's logits are held against
 //! the model in f32 ([`logits`]), and so are those of the same graph with every value rounded to bf16
 //! ([`Numerics::Bf16`]). The second says what the number format explains on this very model and prompt;
-//! [`judge`] states how much more a device may be off. [`mutants`] is how the gate itself is tested:
+//! [`judge`] states how much more a device may be off. [`every`] mutant is how the gate itself is tested:
 //! devices that are wrong on purpose must fail.
 
 pub(crate) mod blocks;

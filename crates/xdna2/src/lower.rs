@@ -62,6 +62,7 @@ mod joined;
 mod kernel;
 mod layout;
 mod name;
+mod passes;
 mod plan;
 mod store;
 mod tiling;
@@ -71,6 +72,7 @@ pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket, pos
 pub use error::LowerError;
 pub use feature::{Feature, Features};
 pub use layout::{TableRows, WeightLayout, rope_table};
+pub use passes::{BUCKETS, Chunk, Lengths, REFERENCE_TOKENS, Request, Sequences};
 pub use plan::{
     Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place,
     Placement, Plan, PlannedProgram, Step,
@@ -154,16 +156,6 @@ impl Options {
             attention: AttentionOn::Device,
         }
     }
-}
-
-/// Lengths that prefill plans are made for, ascending.
-pub const BUCKETS: [u64; 6] = [64, 128, 256, 512, 1024, 2048];
-
-/// The least bucket that holds so many tokens; the largest for more, which then go in chunks.
-pub fn bucket(n_tokens: u64) -> u64 {
-    let [.., largest] = BUCKETS;
-    let fits = BUCKETS.into_iter().find(|&b| b >= n_tokens);
-    fits.unwrap_or(largest)
 }
 
 /// The plan of a prefill of [`Options::n_tokens`] tokens.

@@ -49,16 +49,13 @@ pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
 pub use trace::trace;
 pub use work::{PartCost, Rate};
 
-use crate::lower::{self, AttentionOn, Feature, Features, LowerError, Options, Plan};
+use crate::lower::{self, Chunk, Feature, Features, Lengths, LowerError, Options, Plan, Sequences};
 use crate::profile::Scope;
 use crate::timing::TimingError;
 use crate::{Machine, Profile, Program};
 use millrace_model::graph::Graph;
 use millrace_npu::Provenance;
 use serde::Serialize;
-
-/// Tokens that a prompt is padded to without [`Feature::Buckets`] (seed 000 A5).
-pub const REFERENCE_TOKENS: u64 = 2048;
 
 /// What to predict: a prompt, then one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,38 +80,6 @@ impl Work {
             context: prompt_tokens,
         }
     }
-
-    /// The prompt's chunks.
-    pub fn chunks(&self) -> Vec<Chunk> {
-        let mut chunks = Vec::new();
-        let mut first = 0;
-        while first < self.prompt_tokens {
-            let left = self.prompt_tokens - first;
-            let n_padded = match self.features.has(Feature::Buckets) {
-                true => lower::bucket(left),
-                false => REFERENCE_TOKENS,
-            };
-            let n_tokens = left.min(n_padded);
-            chunks.push(Chunk {
-                first,
-                n_tokens,
-                n_padded,
-            });
-            first += n_tokens;
-        }
-        chunks
-    }
-}
-
-/// A part of a prompt, computed in one pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Chunk {
-    /// Position of its first token: tokens in the cache before it.
-    pub first: u64,
-    /// Tokens that are no padding.
-    pub n_tokens: u64,
-    /// Tokens of the plan.
-    pub n_padded: u64,
 }
 
 /// What a model costs.
@@ -182,11 +147,7 @@ pub fn model(
     for (chunk, plan) in &plans.prefill {
         prefill.push(pass::cost(&plans.plans[*plan], graph, timer, work, *chunk)?);
     }
-    let last = Chunk {
-        first: work.context,
-        n_tokens: 1,
-        n_padded: 1,
-    };
+    let last = Chunk::token(work.context);
     let token = pass::cost(&plans.decode, graph, timer, work, last)?;
     let ttft_ns: f64 = prefill.iter().map(|p| p.totals.total_ns).sum();
     Ok(Prediction {
@@ -248,29 +209,19 @@ pub(crate) struct Plans {
 
 impl Plans {
     fn new(graph: &Graph, machine: &Machine, work: &Work) -> Result<Plans, LowerError> {
-        let passes = work.chunks().into_iter().map(|c| c.first + c.n_padded);
-        let n_ctx = passes.fold(work.context + 1, u64::max);
-        let max_tokens = lower::cache_rows(graph, machine, lower::key_bucket(n_ctx));
-        let cached = |n_keys| match work.features.has(Feature::CachedAttention) {
-            true => AttentionOn::Cached {
-                n_keys: lower::key_bucket(n_keys),
-                max_tokens,
-            },
-            false => AttentionOn::Host,
+        let chunks = Lengths::of(work.features).chunks(work.prompt_tokens);
+        let passes = chunks.iter().map(|c| c.first + c.n_padded);
+        let sequences = Sequences {
+            graph,
+            machine,
+            features: work.features,
+            n_ctx: lower::key_bucket(passes.fold(work.context + 1, u64::max)),
         };
         let mut known: Vec<Options> = Vec::new();
         let mut plans = Vec::new();
         let mut prefill = Vec::new();
-        for chunk in work.chunks() {
-            let options = Options {
-                features: work.features,
-                n_tokens: chunk.n_padded,
-                // Flash attention sees the keys of its own chunk.
-                attention: match chunk.first {
-                    0 => AttentionOn::Device,
-                    first => cached(first + chunk.n_padded),
-                },
-            };
+        for chunk in chunks {
+            let options = sequences.prefill(chunk);
             let plan = match known.iter().position(|o| *o == options) {
                 Some(plan) => plan,
                 None => {
@@ -281,11 +232,7 @@ impl Plans {
             };
             prefill.push((chunk, plan));
         }
-        let options = Options {
-            features: work.features,
-            n_tokens: 1,
-            attention: cached(work.context + 1),
-        };
+        let options = sequences.decode(work.context);
         let decode = lower::decode(graph, machine, &options)?;
         Ok(Plans {
             plans,

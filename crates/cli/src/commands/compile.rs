@@ -60,7 +60,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let planned = args.plan.read(ui)?;
     let (machine, profile) = args.plan.npu.machine()?;
     let features = args.plan.npu.features();
-    let requests = plan_args::requests(features, &args.prompt_tokens);
+    let sequences = planned.sequences(&machine, features, &args.prompt_tokens);
+    let mut requests = plan_args::of_prompts(&sequences, &args.prompt_tokens);
+    requests.extend(plan_args::of_tokens(&sequences));
     let one_thread = CpuOptions {
         n_threads: Some(1),
         level: None,

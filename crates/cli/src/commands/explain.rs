@@ -57,7 +57,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let (machine, _) = args.plan.npu.machine()?;
     let features = args.plan.npu.features();
     let mut cases = Vec::new();
-    for request in plan_args::requests(features, &args.prompt_tokens) {
+    let sequences = planned.sequences(&machine, features, &args.prompt_tokens);
+    let mut requests = plan_args::of_prompts(&sequences, &args.prompt_tokens);
+    let longest = args.prompt_tokens.iter().copied().max();
+    requests.push(plan_args::of_token(&sequences, longest.unwrap_or(0)));
+    for request in requests {
         let lower = match request.phase {
             Phase::Prefill => lower::prefill,
             Phase::Decode => lower::decode,

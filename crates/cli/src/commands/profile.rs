@@ -17,6 +17,7 @@ use crate::output::{Out, Ui};
 use crate::progress::Progress;
 use document::{Document, Unchanged};
 use millrace_model::synth::Geometry;
+use millrace_xdna2::lower;
 use millrace_xdna2::predict::{self, Prediction, Timer, Work};
 use std::path::PathBuf;
 use subject::Subject;
@@ -164,7 +165,7 @@ fn work(args: &Args, subject: &Subject) -> Outcome<Work> {
     let prompt_tokens = match (&args.prompt, args.prompt_tokens) {
         (Some(text), _) => subject.encode(text)?.len() as u64,
         (None, Some(n)) => n,
-        (None, None) if subject.only_predicted(args) => predict::REFERENCE_TOKENS,
+        (None, None) if subject.only_predicted(args) => lower::REFERENCE_TOKENS,
         (None, None) => measured::PROMPT_TOKENS,
     };
     let mut work = Work::new(args.npu.features(), prompt_tokens);

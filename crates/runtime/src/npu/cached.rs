@@ -9,14 +9,10 @@ use super::NpuError;
 use super::attention::HeadMajorCache;
 use super::model::{NpuModel, lock};
 use super::prepared::Prepared;
-use millrace_model::graph::Op;
 use millrace_npu::{Container, Traffic};
-use millrace_xdna2::Profile;
 use millrace_xdna2::compile::compile;
-use millrace_xdna2::lower::{
-    self, AttentionOn, CachePart, Feature, Phase, attention_times, key_bucket,
-};
-use std::collections::{HashMap, HashSet};
+use millrace_xdna2::lower::{self, AttentionOn, CachePart, Feature, Phase, key_bucket};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// What attention over the cache adds to a model.
@@ -40,39 +36,7 @@ impl Cached {
 impl NpuModel {
     /// Rows that a sequence's cache has: enough for whole reads by the array.
     pub(super) fn cache_rows(&self) -> usize {
-        let n_ctx = self.n_ctx() as u64;
-        match self.features().has(Feature::CachedAttention) {
-            true => lower::cache_rows(&self.model.model().graph, &self.machine, n_ctx) as usize,
-            false => self.n_ctx(),
-        }
-    }
-
-    /// Who attends where `n_tokens` tokens end the first `n_seen` of a sequence.
-    pub(super) fn attention_on(&self, n_tokens: u64, n_seen: usize) -> AttentionOn {
-        if !self.features().has(Feature::CachedAttention) {
-            return AttentionOn::Host;
-        }
-        let max_tokens = self.cache_rows() as u64;
-        let n_keys = key_bucket(n_seen as u64).max(n_tokens).min(max_tokens);
-        let wins = Profile::builtin(Profile::DEFAULT).is_some_and(|profile| {
-            // Layers of a kind have the same times.
-            let mut kinds = HashSet::new();
-            self.model.model().graph.nodes.iter().any(|node| {
-                let Op::Attention(a) = &node.op else {
-                    return false;
-                };
-                let kind = (a.n_heads, a.n_kv_heads, a.head_dim, a.window);
-                let times = |a| {
-                    let lengths = (n_keys, max_tokens);
-                    attention_times(a, n_tokens, lengths, &self.machine, &profile)
-                };
-                kinds.insert(kind) && times(a).is_ok_and(|times| times.array_wins())
-            })
-        });
-        match wins {
-            true => AttentionOn::Cached { n_keys, max_tokens },
-            false => AttentionOn::Host,
-        }
+        self.sequences().cache_rows() as usize
     }
 
     /// The plan of a token at position `first`.
@@ -94,8 +58,7 @@ impl NpuModel {
     }
 
     fn decode_over_cache(&self, first: usize) -> Result<Option<Arc<Prepared>>, NpuError> {
-        let mut options = self.plan_options(1);
-        options.attention = self.attention_on(1, first + 1);
+        let options = self.sequences().decode(first as u64);
         let AttentionOn::Cached { n_keys, .. } = options.attention else {
             return Ok(None);
         };

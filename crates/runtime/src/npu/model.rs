@@ -15,16 +15,13 @@ use millrace_xdna2::Numerics;
 use millrace_xdna2::compile::compile;
 use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Call, Feature, Features, Mode, Options, Phase, WeightLayout,
-    rope_table,
+    AttentionOn, Binding, Call, Chunk, Feature, Features, Lengths, Mode, Options, Phase, Sequences,
+    WeightLayout, rope_table,
 };
 use millrace_xdna2::{Machine, Profile};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Tokens that a prefill is padded to without [`Feature::Buckets`] (seed 000 A5).
-const REFERENCE_TOKENS: u64 = 2048;
 
 /// How an [`NpuModel`] is set up.
 #[derive(Clone, Debug)]
@@ -41,8 +38,8 @@ pub struct NpuOptions {
     /// Folder where compiled programs are kept from one run to the next, shared with others;
     /// where it cannot be made, and with `None`, they are kept in memory.
     pub programs: Option<PathBuf>,
-    /// Tokens that every prefill is padded to; `None` takes the least of [`lower::BUCKETS`]
-    /// that fits with [`Feature::Buckets`], and 2,048 without. Longer prompts go in chunks.
+    /// Tokens that every prefill is padded to; `None` takes the lengths that the features have
+    /// ([`Lengths::of`]). Longer prompts go in chunks.
     pub prefill_tokens: Option<u64>,
     /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
     /// of the one that programs ask for. It must have as many elements.
@@ -283,8 +280,7 @@ impl NpuModel {
         if self.features().has(Feature::FloatSums) && !emulates {
             return Ok(products);
         }
-        let n_padded = self.padded(n_prompt);
-        let prepared = self.prefill(n_padded, (0, n_prompt.min(n_padded as usize)))?;
+        let prepared = self.prefill(self.lengths().next(0, n_prompt as u64))?;
         let plan = &prepared.plan;
         for (step, _) in plan.steps.iter().enumerate() {
             let Some(call) = plan.call_at(step) else {
@@ -308,37 +304,32 @@ impl NpuModel {
         lock(&self.turn)
     }
 
-    /// Tokens that a prompt with so many left is padded to in its next chunk.
-    pub(super) fn padded(&self, n_tokens: usize) -> u64 {
+    /// How prompts are cut.
+    pub fn lengths(&self) -> Lengths {
         match self.options.prefill_tokens {
-            Some(n) => n.max(1),
-            None if self.features().has(Feature::Buckets) => lower::bucket(n_tokens as u64),
-            None => REFERENCE_TOKENS,
+            Some(n_tokens) => Lengths::fixed(n_tokens),
+            None => Lengths::of(self.features()),
         }
     }
 
-    /// Options of a plan of so many tokens.
-    pub(super) fn plan_options(&self, n_tokens: u64) -> Options {
-        self.options.plan(n_tokens)
+    /// Which plans its passes take.
+    pub fn sequences(&self) -> Sequences<'_> {
+        Sequences {
+            graph: &self.model.model().graph,
+            machine: &self.machine,
+            features: self.features(),
+            n_ctx: self.n_ctx as u64,
+        }
     }
 
-    /// The plan of a chunk whose first token is at position `first` and of which `n_real` tokens are no
-    /// padding. Flash attention sees this chunk's keys only.
-    pub(super) fn prefill(
-        &self,
-        n_tokens: u64,
-        (first, n_real): (usize, usize),
-    ) -> Result<Arc<Prepared>, NpuError> {
-        let attention = match first {
-            0 => AttentionOn::Device,
-            _ => self.attention_on(n_tokens, first + n_real),
-        };
+    /// The plan of a prompt's chunk.
+    pub(super) fn prefill(&self, chunk: Chunk) -> Result<Arc<Prepared>, NpuError> {
+        let options = self.sequences().prefill(chunk);
+        let (n_tokens, attention) = (options.n_tokens, options.attention);
         let mut plans = lock(&self.prefill);
         let prepared = match plans.get(&(n_tokens, attention)) {
             Some(prepared) => prepared.clone(),
             None => {
-                let mut options = self.options.plan(n_tokens);
-                options.attention = attention;
                 let graph = &self.model.model().graph;
                 let machine = &self.machine;
                 let compiled = compile(&self.cache, graph, machine, Phase::Prefill, &options)?;
@@ -361,7 +352,7 @@ impl NpuModel {
             }
         };
         drop(plans);
-        self.fill(&prepared, first)?;
+        self.fill(&prepared, chunk.first as usize)?;
         Ok(prepared)
     }
 

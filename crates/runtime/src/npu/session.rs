@@ -9,6 +9,7 @@ use super::observe::Observer;
 use super::pass::Pass;
 use crate::Error;
 use half::slice::HalfFloatSliceExt;
+use millrace_xdna2::lower::Chunk;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -89,25 +90,23 @@ impl NpuSession {
         self.check(tokens)?;
         let mut rest = tokens;
         while !rest.is_empty() {
-            let n_padded = self.npu.padded(rest.len());
-            let len = rest
-                .len()
-                .min(usize::try_from(n_padded).unwrap_or(usize::MAX));
-            let (chunk, after) = rest.split_at(len);
-            let done = self.chunk(chunk, n_padded);
+            let lengths = self.npu.lengths();
+            let chunk = lengths.next(self.tokens.len() as u64, rest.len() as u64);
+            let (tokens, after) = rest.split_at(chunk.n_tokens as usize);
+            let done = self.chunk(tokens, chunk);
             self.npu.settle(done)?;
             rest = after;
         }
         Ok(&self.logits)
     }
 
-    fn chunk(&mut self, tokens: &[u32], n_padded: u64) -> Result<(), NpuError> {
+    fn chunk(&mut self, tokens: &[u32], chunk: Chunk) -> Result<(), NpuError> {
         let npu = self.npu.clone();
         let _turn = npu.turn();
         let first = self.tokens.len();
-        let prepared = npu.prefill(n_padded, (first, tokens.len()))?;
+        let prepared = npu.prefill(chunk)?;
         let mut padded = tokens.to_vec();
-        padded.resize(n_padded as usize, npu.pad());
+        padded.resize(chunk.n_padded as usize, npu.pad());
         Pass {
             npu: &npu,
             prepared: &prepared,

@@ -14,7 +14,7 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_xdna2::lower::{
     self, ATTENTION_ALONE, AttentionOn, Binding, Feature, Features, HostStep, IndexSets,
-    LowerError, Mode, Options, Place, Plan, PlannedProgram, Step, TableRows, WeightLayout, bucket,
+    LowerError, Mode, Options, Place, Plan, PlannedProgram, Step, TableRows, WeightLayout,
 };
 use millrace_xdna2::program::text;
 use millrace_xdna2::{Machine, verify};
@@ -242,8 +242,9 @@ fn the_vocabulary_is_padded_to_eight_equal_parts() {
 #[test]
 fn the_demo_runs_on_the_array() {
     let graph = demo();
+    let padded = |n| lower::Lengths::of(Features::of(Mode::Best)).padded(n);
     for mode in MODES {
-        for n_tokens in [1, 30, 64, 65, 300, 512].map(bucket) {
+        for n_tokens in [1, 30, 64, 65, 300, 512].map(padded) {
             let plan = prefill(&graph, plain(mode, n_tokens));
             let labels: Vec<&str> = on_host(&graph, &plan).iter().map(|h| h.0).collect();
             assert_eq!(labels, ["embed", "output_norm"], "{n_tokens}");

@@ -9,9 +9,8 @@ use super::subject::Subject;
 use crate::exit::Outcome;
 use millrace_runtime::npu::{Features, Mode};
 use millrace_xdna2::fidelity;
-use millrace_xdna2::predict::{
-    self as model, CallCost, PassCost, Prediction, REFERENCE_TOKENS, Timer, Totals, Work,
-};
+use millrace_xdna2::lower;
+use millrace_xdna2::predict::{self as model, CallCost, PassCost, Prediction, Timer, Totals, Work};
 use published::Modes;
 use std::fmt::Write;
 
@@ -240,7 +239,7 @@ fn lengths(out: &mut String, subject: &Subject, timer: &mut Timer<'_>) -> Outcom
         let mut cells = vec![count(prompt_tokens)];
         let best_cells = [ms(best.ttft_ns / 1e6), ms(best.token.totals.total_ns / 1e6)];
         // The published stack takes no more at once.
-        if prompt_tokens <= REFERENCE_TOKENS {
+        if prompt_tokens <= lower::REFERENCE_TOKENS {
             let reference = of(Mode::Reference)?;
             let [ttft, token] = best_cells;
             cells.extend([ms(reference.ttft_ns / 1e6), ttft]);
