@@ -235,7 +235,7 @@ def commands(args, original, text):
     ]
     npu = [
         ["run", original, PROMPT, "--device", "xdna2", "--greedy", "-n", N_GREEDY],
-        ["verify", original, "-n", 8], ["diagnose", original, PROMPT],
+        ["verify", original, "--tokens", 8], ["diagnose", original, PROMPT],
     ]
     return cpu + ([] if args.no_device else npu)
 
