@@ -25,9 +25,12 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 
 fn main() -> io::Result<()> {
     let mut found = Vec::new();
-    for folder in ["src", "data"] {
-        println!("cargo::rerun-if-changed={folder}");
-        files(Path::new(folder), &mut found)?;
+    // The form of plans is another crate's; where it lies elsewhere its version is fixed by this one's.
+    for folder in ["src", "data", "../plan/src"] {
+        if Path::new(folder).is_dir() {
+            println!("cargo::rerun-if-changed={folder}");
+            files(Path::new(folder), &mut found)?;
+        }
     }
     found.sort();
     let mut state = 0xcbf2_9ce4_8422_2325;

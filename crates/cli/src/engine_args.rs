@@ -1,10 +1,8 @@
 //! Options of every command that computes: threads, instruction set, context, cache format.
 
-use crate::exit::Outcome;
 use crate::output::Ui;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use millrace_runtime::{CpuEngine, EngineOptions, KvType, Level, LoadedModel};
-use std::sync::Arc;
+use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
 
 /// How the CPU is used.
 #[derive(clap::Args, Clone, Debug)]
@@ -82,32 +80,8 @@ impl CpuArgs {
         }
     }
 
-    /// An engine for one sequence.
-    pub(crate) fn engine(
-        &self,
-        model: &Arc<LoadedModel>,
-        context: &ContextArgs,
-    ) -> Outcome<CpuEngine> {
-        Ok(CpuEngine::new(
-            Arc::clone(model),
-            self.with_context(context),
-        )?)
-    }
-
-    /// An engine for one conversation: what was said stays cached after it is cleared or changed.
-    pub(crate) fn chat_engine(
-        &self,
-        model: &Arc<LoadedModel>,
-        context: &ContextArgs,
-    ) -> Outcome<CpuEngine> {
-        let options = EngineOptions {
-            keep_prefixes: true,
-            ..self.with_context(context)
-        };
-        Ok(CpuEngine::new(Arc::clone(model), options)?)
-    }
-
-    fn with_context(&self, context: &ContextArgs) -> EngineOptions {
+    /// The same in a context.
+    pub(crate) fn with_context(&self, context: &ContextArgs) -> EngineOptions {
         EngineOptions {
             n_ctx: context.ctx,
             kv_type: context.kv_type,

@@ -1,72 +1,8 @@
-//! The `millrace` command line.
+//! The `millrace` binary: the command line with every target of the registry.
 #![forbid(unsafe_code)]
 
-mod cli;
-mod commands;
-mod describe;
-mod embedded;
-mod engine_args;
-mod exit;
-mod guest;
-mod hub;
-mod interrupt;
-mod machine;
-mod model_arg;
-mod npu_args;
-mod npu_cache;
-mod npu_stats;
-mod output;
-mod plan_args;
-mod plan_text;
-mod progress;
-mod prompt;
-mod sampling_args;
-mod stats;
-mod tokens;
-
-use exit::Exit;
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The arguments, with llama-bench's `-pg`, the one short option of two letters, spelled as ours.
-fn arguments() -> impl Iterator<Item = OsString> {
-    std::env::args_os().map(|arg| {
-        if arg == "-pg" {
-            OsString::from("--pg")
-        } else {
-            arg
-        }
-    })
-}
-
 fn main() -> ExitCode {
-    if let Some(code) = guest::main() {
-        return code;
-    }
-    guest::install();
-    let cli = match cli::Cli::from_line(arguments()) {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version come this way too; a closed pipe leaves nobody to read them.
-            let _ = error.print();
-            let exit = if error.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Ok
-            };
-            return exit.into();
-        }
-    };
-    let result = interrupt::install().and_then(|()| cli.run());
-    if interrupt::is_pressed() {
-        // Whatever the work made of it, the user asked for an end.
-        return Exit::Interrupted.into();
-    }
-    match result {
-        Ok(()) => Exit::Ok.into(),
-        Err(failure) => {
-            output::report(&failure);
-            failure.exit.into()
-        }
-    }
+    millrace_cli::main(millrace_targets::ALL)
 }

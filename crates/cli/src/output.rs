@@ -4,6 +4,7 @@
 //! standard error, so a pipe never carries chatter.
 
 use crate::exit::{Exit, Failure, Outcome};
+pub(crate) use millrace_plan::units::{bytes, duration, rate};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -248,21 +249,6 @@ fn pad(text: &str, to: usize, align: Align) -> String {
     }
 }
 
-/// A byte count in binary units: `770.4 MiB`.
-pub(crate) fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let mut value = n as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
 /// A count in decimal units as model cards write it: `1.24 B`, `354 k`.
 pub(crate) fn count(n: u64) -> String {
     let value = n as f64;
@@ -274,36 +260,14 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
-/// A rate with as many digits as carry meaning: `1234`, `85.3`, `4.21`.
-pub(crate) fn rate(value: f64) -> String {
-    match value {
-        v if v >= 1000.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn units_switch_where_the_digits_do() {
-        for (n, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1024 * 1024 - 1, "1.0 MiB"),
-            (807_690_624, "770.3 MiB"),
-            (u64::MAX, "16384.0 PiB"),
-        ] {
-            assert_eq!(bytes(n), text);
-        }
         for (n, text) in [(999, "999"), (1000, "1.0 k"), (1_235_814_432, "1.24 B")] {
             assert_eq!(count(n), text);
-        }
-        for (value, text) in [(1234.5, "1234"), (85.34, "85.3"), (4.214, "4.21")] {
-            assert_eq!(rate(value), text);
         }
     }
 

@@ -2,20 +2,16 @@
 
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
-use crate::npu_args::NpuModelArgs;
 use crate::output::Ui;
+use crate::target_args::TargetArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
-use millrace_runtime::npu::{Feature, Features, Mode};
+use millrace_plan::{PassKind, Planner, Sequences};
 use millrace_runtime::{EngineOptions, LoadedModel};
-use millrace_xdna2::Machine;
-use millrace_xdna2::Numerics;
-pub(crate) use millrace_xdna2::lower::Request;
-use millrace_xdna2::lower::{Phase, Sequences};
 use std::sync::Arc;
 
 /// A graph to plan, on which machine, and how
@@ -32,11 +28,8 @@ pub(crate) struct PlanArgs {
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]
     offline: bool,
-    /// The device
-    #[arg(long, value_name = "NAME", default_value = "xdna2", value_parser = ["xdna2"])]
-    device: String,
     #[command(flatten)]
-    pub(crate) npu: NpuModelArgs,
+    pub(crate) target: TargetArgs,
 }
 
 fn geometry_parser() -> impl TypedValueParser<Value = Geometry> {
@@ -100,40 +93,20 @@ impl PlanArgs {
     }
 }
 
-/// The plans that prompts of those lengths run, chunk by chunk as a session cuts them; without lengths,
-/// a plan for every length that there is.
-pub(crate) fn of_prompts(sequences: &Sequences<'_>, prompts: &[u64]) -> Vec<Request> {
-    let of = |options| Request {
-        phase: Phase::Prefill,
-        options,
-    };
-    sequences.prefills(prompts).into_iter().map(of).collect()
-}
-
-/// The plan of the token behind so many others.
-pub(crate) fn of_token(sequences: &Sequences<'_>, first: u64) -> Request {
-    Request {
-        phase: Phase::Decode,
-        options: sequences.decode(first),
-    }
-}
-
-/// The plans of all tokens.
-pub(crate) fn of_tokens(sequences: &Sequences<'_>) -> Vec<Request> {
-    let of = |options| Request {
-        phase: Phase::Decode,
-        options,
-    };
-    sequences.decodes().into_iter().map(of).collect()
+/// The plans that prompts of those lengths run, chunk by chunk as a session cuts them (without lengths,
+/// a plan for every length that there is), and those of all tokens.
+pub(crate) fn kinds(sequences: &Sequences<'_>, prompts: &[u64]) -> Vec<PassKind> {
+    let mut kinds = sequences.prefills(prompts);
+    kinds.extend(sequences.decodes());
+    kinds
 }
 
 impl Planned {
-    /// Its sequences on a machine, in the context that a session has if none is asked for, or in one that
-    /// holds the longest of the prompts and a token.
+    /// Its sequences, in the context that a session has if none is asked for, or in one that holds the
+    /// longest of the prompts and a token.
     pub(crate) fn sequences<'a>(
         &'a self,
-        machine: &'a Machine,
-        features: Features,
+        planner: &'a dyn Planner,
         prompts: &[u64],
     ) -> Sequences<'a> {
         let trained = self.model().config.context_length;
@@ -141,36 +114,16 @@ impl Planned {
         let longest = prompts.iter().max().map_or(0, |n| n + 1);
         Sequences {
             graph: self.graph(),
-            machine,
-            features,
+            planner,
             n_ctx: n_ctx.max(longest),
         }
-    }
-}
-
-/// `best`, `reference`, `best without alias`.
-pub(crate) fn mode_name(features: Features) -> String {
-    let missing: Vec<&str> = Feature::ALL
-        .into_iter()
-        .filter(|feature| !features.has(*feature))
-        .map(Feature::name)
-        .collect();
-    let name = match features.with_numerics(Numerics::Bf16) {
-        all if all == Features::of(Mode::Best) => "best".to_owned(),
-        published if published == Features::PUBLISHED => "reference".to_owned(),
-        none if none == Features::NONE => "reference without single-row-head".to_owned(),
-        _ => format!("best without {}", missing.join(", ")),
-    };
-    match features.numerics() {
-        Numerics::Bf16 => name,
-        other => format!("{name}, products in {other}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_xdna2::lower::{self, AttentionOn};
+    use millrace_plan::{AttentionOn, Settings};
 
     /// Sessions, predictions and what is compiled ahead of time ask one rule; here it is held to the
     /// attention that each pass takes.
@@ -183,49 +136,32 @@ mod tests {
             name: "1b".to_owned(),
             of: Of::Geometry(Box::new(model.expect("a model"))),
         };
-        let machine = Machine::npu2();
-        let best = Features::of(Mode::Best);
-        let lengths = |features, prompts: &[u64]| -> Vec<(u64, bool)> {
-            let sequences = planned.sequences(&machine, features, prompts);
-            let requests = of_prompts(&sequences, prompts).into_iter();
-            let first = |r: Request| r.options.attention == AttentionOn::Device;
-            requests.map(|r| (r.options.n_tokens, first(r))).collect()
-        };
-        assert_eq!(lengths(best, &[30, 60]), [(64, true)]);
-        let long = [(2048, true), (2048, false), (128, false)];
-        assert_eq!(lengths(best, &[2 * 2048 + 100]), long);
-        assert_eq!(lengths(best, &[]).len(), lower::BUCKETS.len());
-        assert_eq!(lengths(Features::NONE, &[]), [(2048, true)]);
-        assert_eq!(lengths(Features::NONE, &[7]), [(2048, true)]);
-        // Every token's plan is among those of all tokens, and none is there twice or for nothing.
-        let sequences = planned.sequences(&machine, best, &[8192]);
-        let all = of_tokens(&sequences);
-        let mut met = Vec::new();
-        for first in (0..sequences.n_ctx).step_by(64) {
-            let one = of_token(&sequences, first);
-            assert!(all.contains(&one), "{first}");
-            if !met.contains(&one) {
-                met.push(one);
+        for target in millrace_targets::ALL {
+            let planner = target.planner(&Settings::default()).expect("a planner");
+            let lengths = planner.lengths();
+            let longest = *lengths.all().last().expect("a length");
+            let sequences = planned.sequences(&*planner, &[3 * longest]);
+            let plans = sequences.prefills(&[2 * longest + 1]);
+            assert!(plans.len() >= 2, "{plans:?}");
+            assert_eq!(plans[0].attention, AttentionOn::Device);
+            assert!(
+                plans[1..]
+                    .iter()
+                    .all(|k| k.attention != AttentionOn::Device)
+            );
+            assert_eq!(sequences.prefills(&[1, 1]).len(), 1);
+            assert_eq!(sequences.prefills(&[]).len(), lengths.all().len());
+            // Every token's plan is among those of all tokens, and none is there twice or for nothing.
+            let all = sequences.decodes();
+            let mut met = Vec::new();
+            for first in (0..sequences.n_ctx).step_by(64) {
+                let one = sequences.decode(first);
+                assert!(all.contains(&one), "{first}");
+                if !met.contains(&one) {
+                    met.push(one);
+                }
             }
+            assert_eq!(met, all);
         }
-        assert_eq!(met, all);
-        assert!(all.len() > 1, "{all:?}");
-    }
-
-    #[test]
-    fn modes_have_names() {
-        let best = Features::of(Mode::Best);
-        assert_eq!(mode_name(best), "best");
-        assert_eq!(mode_name(Features::PUBLISHED), "reference");
-        assert_eq!(
-            mode_name(Features::NONE),
-            "reference without single-row-head"
-        );
-        assert_eq!(
-            mode_name(best.without(Feature::Alias)),
-            "best without alias"
-        );
-        let emulated = best.with_numerics(Numerics::Bfp16);
-        assert_eq!(mode_name(emulated), "best, products in bfp16");
     }
 }

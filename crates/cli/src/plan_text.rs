@@ -3,24 +3,10 @@
 use crate::output::{Align, Table, bytes};
 use millrace_model::graph::Graph;
 use millrace_npu::{Role, Slot};
-use millrace_xdna2::Program;
-use millrace_xdna2::lower::{
-    Binding, CachePart, IndexSets, LogicalLaunch, Plan, PlannedProgram, WeightLayout,
+use millrace_plan::{
+    Binding, CachePart, IndexSets, Plan, PlannedLaunch, PlannedProgram, Planner, WeightLayout,
 };
 use serde_json::{Value, json};
-
-/// Columns and rows of each herd of some launches of a program, each size once.
-pub(crate) fn herds(program: &Program, launches: std::ops::Range<usize>) -> Vec<(u32, u32)> {
-    let launches = program.launches.get(launches).unwrap_or_default();
-    let mut found = Vec::new();
-    for herd in launches.iter().flat_map(|launch| &launch.herds) {
-        let size = (herd.cols, herd.rows);
-        if !found.contains(&size) {
-            found.push(size);
-        }
-    }
-    found
-}
 
 /// `8×4, 1×1`.
 pub(crate) fn herds_text(herds: &[(u32, u32)]) -> String {
@@ -28,29 +14,20 @@ pub(crate) fn herds_text(herds: &[(u32, u32)]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The compute tiles that a launch takes at once: its herds lie beside each other.
-pub(crate) fn n_tiles(program: &Program, physical: std::ops::Range<usize>) -> u32 {
-    let launches = program.launches.get(physical).unwrap_or_default();
-    let of = |launch: &millrace_xdna2::program::Launch| -> u32 {
-        launch.herds.iter().map(|herd| herd.cols * herd.rows).sum()
-    };
-    launches.iter().map(of).max().unwrap_or(0)
-}
-
 /// Bytes of a program's slots: weights and tables, and all others.
-pub(crate) fn slot_bytes(program: &Program) -> (u64, u64) {
+pub(crate) fn slot_bytes(slots: &[Slot]) -> (u64, u64) {
     let of = |slots: &mut dyn Iterator<Item = &Slot>| slots.filter_map(Slot::size_bytes).sum();
     let is_static = |slot: &&Slot| slot.role == Role::Static;
     (
-        of(&mut program.slots.iter().filter(is_static)),
-        of(&mut program.slots.iter().filter(|slot| !is_static(slot))),
+        of(&mut slots.iter().filter(is_static)),
+        of(&mut slots.iter().filter(|slot| !is_static(slot))),
     )
 }
 
 /// `static {1, 3}  input {0}  intermediate {2, 4}  output {4}`, as mlir-air counts: outputs are
 /// intermediate too.
-pub(crate) fn sets_text(program: &Program) -> String {
-    let sets = IndexSets::of(program);
+pub(crate) fn sets_text(slots: &[Slot]) -> String {
+    let sets = IndexSets::of(slots);
     let named = [
         ("static", &sets.statics),
         ("input", &sets.input),
@@ -86,7 +63,9 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
                 rows.n_tokens, rows.n_heads
             )
         }
-        Binding::Value(value) => format!("value of {}", label(value)),
+        Binding::Value(value) | Binding::Packed { value, .. } => {
+            format!("value of {}", label(value))
+        }
         Binding::Part { value, start, len } => {
             format!("{} {start}..{}", label(value), start + len)
         }
@@ -123,6 +102,7 @@ pub(crate) fn layout(binding: &Binding) -> String {
         } => format!("rows {start}..{}, then zeros to {padded_to}", start + len),
         WeightLayout::Vector { offset } if *offset != 0.0 => format!("plus {offset}"),
         WeightLayout::Vector { .. } => String::new(),
+        WeightLayout::Own { half_split, .. } => order("the device's own", half_split),
     }
 }
 
@@ -146,7 +126,7 @@ pub(crate) fn slot_table(plan: &Plan, program: usize, graph: &Graph) -> Table {
     let slots = plan
         .programs
         .get(program)
-        .map_or(&[][..], |p| &p.program.slots[..]);
+        .map_or(&[][..], PlannedProgram::slots);
     for (number, slot) in slots.iter().enumerate() {
         let binding = first.and_then(|call| call.bindings.get(number));
         table.row(vec![
@@ -168,7 +148,7 @@ pub(crate) fn slots_json(plan: &Plan, program: usize, graph: &Graph) -> Vec<Valu
     let slots = plan
         .programs
         .get(program)
-        .map_or(&[][..], |p| &p.program.slots[..]);
+        .map_or(&[][..], PlannedProgram::slots);
     let row = |(number, slot): (usize, &Slot)| {
         let binding = first.and_then(|call| call.bindings.get(number));
         json!({
@@ -186,7 +166,7 @@ pub(crate) fn slots_json(plan: &Plan, program: usize, graph: &Graph) -> Vec<Valu
 }
 
 /// The logical launches of a program.
-pub(crate) fn launch_table(planned: &PlannedProgram) -> Table {
+pub(crate) fn launch_table(planner: &dyn Planner, planned: &PlannedProgram) -> Table {
     let mut table = Table::new(&[
         ("launch", Align::Right),
         ("name", Align::Left),
@@ -199,39 +179,39 @@ pub(crate) fn launch_table(planned: &PlannedProgram) -> Table {
         ("slots", Align::Left),
     ]);
     for (number, launch) in planned.launches.iter().enumerate() {
-        let program = &planned.program;
+        let occupied = planner.occupied(planned, launch.physical.clone());
         table.row(vec![
             number.to_string(),
             launch.name.clone(),
-            launch.mapping.to_owned(),
+            launch.kernel.clone(),
             launch.shape.to_string(),
             launch.tiling.to_string(),
             launch.physical.len().to_string(),
-            herds_text(&herds(program, launch.physical.clone())),
-            n_tiles(program, launch.physical.clone()).to_string(),
+            herds_text(&occupied.herds),
+            occupied.n_cores.to_string(),
             slot_list(launch),
         ]);
     }
     table
 }
 
-fn slot_list(launch: &LogicalLaunch) -> String {
+fn slot_list(launch: &PlannedLaunch) -> String {
     let slots: Vec<String> = launch.slots.iter().map(ToString::to_string).collect();
     slots.join(" ")
 }
 
 /// The same as JSON.
-pub(crate) fn launches_json(planned: &PlannedProgram) -> Vec<Value> {
-    let row = |launch: &LogicalLaunch| {
-        let program = &planned.program;
+pub(crate) fn launches_json(planner: &dyn Planner, planned: &PlannedProgram) -> Vec<Value> {
+    let row = |launch: &PlannedLaunch| {
+        let occupied = planner.occupied(planned, launch.physical.clone());
         json!({
             "name": launch.name,
-            "kernel": launch.mapping,
+            "kernel": launch.kernel,
             "shape": launch.shape,
             "tiling": launch.tiling,
             "n_physical": launch.physical.len(),
-            "herds": herds(program, launch.physical.clone()),
-            "n_tiles": n_tiles(program, launch.physical.clone()),
+            "herds": occupied.herds,
+            "n_tiles": occupied.n_cores,
             "slots": launch.slots,
         })
     };

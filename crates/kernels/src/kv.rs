@@ -10,11 +10,13 @@
 
 mod append;
 mod buffer;
+mod read;
 #[cfg(test)]
 mod tests;
 
 pub use append::kv_append;
 pub use buffer::KvBuffer;
+pub use read::kv_read;
 
 use crate::error::Error;
 use std::fmt;
@@ -29,6 +31,15 @@ pub(crate) const Q8_DIMS: usize = 32;
 
 /// Largest head dimension that attention accepts.
 pub const MAX_HEAD_DIM: usize = 1024;
+
+/// K or V: which of the two tile orders a page has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvSide {
+    /// Keys, `[head_dim][16]`.
+    K,
+    /// Values, `[16][head_dim]`.
+    V,
+}
 
 /// Element type of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

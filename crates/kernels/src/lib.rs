@@ -28,6 +28,6 @@ pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention}
 pub use cpu::{Cpu, CpuOptions};
 pub use elementwise::{Activation, RopeTable, add, embed, glu, rms_norm, rope, scale};
 pub use error::Error;
-pub use kv::{KvBuffer, KvLayout, KvRun, KvType, kv_append};
+pub use kv::{KvBuffer, KvLayout, KvRun, KvSide, KvType, kv_append, kv_read};
 pub use level::Level;
 pub use pool::Pool;

@@ -5,7 +5,9 @@ mod buffers;
 mod programs;
 
 use crate::cache::ProgramCache;
-use crate::{Buffer, Completion, Container, Device, DeviceError, Direction, LoadedProgram, Role};
+use crate::{
+    Buffer, Completion, Container, Device, DeviceError, Direction, Fence, LoadedProgram, Role,
+};
 use std::sync::Arc;
 
 /// A device to check, and what it needs to be checked.
@@ -146,8 +148,12 @@ impl Ready {
     }
 
     fn run(&self, device: &dyn Device) -> Result<Completion, String> {
-        let fence = text(device.submit(&self.program, &self.buffers))?;
+        let fence = text(self.submit(device))?;
         text(device.wait(fence))
+    }
+
+    fn submit(&self, device: &dyn Device) -> Result<Fence, DeviceError> {
+        device.submit(&device.bind(&self.program, &self.buffers)?)
     }
 
     /// Compares the outputs with what the sample expects.

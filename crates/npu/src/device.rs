@@ -1,13 +1,17 @@
-//! The device contract: `info · alloc · map/sync · load · submit → fence · wait`. Mapping and
+//! The device contract: `info · alloc · map/sync · load · bind · submit → fence · wait`. Mapping and
 //! syncing are the [`Buffer`]'s.
+//!
+//! A program is loaded once, bound once for each set of buffers it runs on, and submitted as often as
+//! it runs: streams of commands hold addresses, and a driver writes them when it knows the buffers.
 
 mod error;
 
 pub use error::{DeviceError, ErrorPlace};
 
 use crate::held::Held;
-use crate::{Buffer, Container, Energy, Provenance, Slot, Trace, Usage};
+use crate::{Buffer, Container, Energy, Inject, Provenance, Slot, Trace, Usage};
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -40,18 +44,44 @@ pub trait LoadedProgram: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A promise that submitted work will end. Given back by [`Device::wait`]; dropping it abandons
+/// A promise that submitted work will end. Given back to [`Device::wait`]; dropping it abandons
 /// the result, not the work.
-#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     device: u64,
     id: u64,
+    /// What the device does when nobody can ask for the result any more.
+    forget: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fence({}, {})", self.device, self.id)
+    }
+}
+
+impl PartialEq for Fence {
+    fn eq(&self, other: &Fence) -> bool {
+        (self.device, self.id) == (other.device, other.id)
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        if let Some(forget) = self.forget.take() {
+            forget();
+        }
+    }
 }
 
 impl Fence {
-    /// A fence of the device numbered `device` (see [`unique_number`]).
-    pub fn new(device: u64, id: u64) -> Fence {
-        Fence { device, id }
+    /// A fence of the device numbered `device` (see [`unique_number`]). `forget` is called when it is
+    /// gone, answered or not: the device keeps no result that nobody can ask for.
+    pub fn new(device: u64, id: u64, forget: impl FnOnce() + Send + 'static) -> Fence {
+        Fence {
+            device,
+            id,
+            forget: Some(Box::new(forget)),
+        }
     }
 
     /// The fence's number.
@@ -105,18 +135,25 @@ pub trait Device: Send + Sync {
     /// Where it is for another target, cannot be decoded, or is refused.
     fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError>;
 
-    /// Starts a program, one buffer a slot, in order. Host and device must not touch the buffers
-    /// otherwise until the fence is answered. The device keeps program and buffers alive as long
-    /// as it needs them.
+    /// Binds a program to buffers, one a slot, in order: what depends on their addresses is worked out
+    /// here, once, however often the program then runs on them.
     ///
     /// # Errors
     /// Where program or buffers belong to another device, or do not fit each other
     /// ([`check_bindings`]).
-    fn submit(
+    fn bind(
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Fence, DeviceError>;
+    ) -> Result<Bound, DeviceError>;
+
+    /// Starts a bound program. Several may be under way; those on the same buffers run in the order in
+    /// which they were submitted. Host and device must not touch the buffers otherwise until the fence is
+    /// answered. The device keeps program and buffers alive as long as it needs them.
+    ///
+    /// # Errors
+    /// Where another device bound it, or the device is not what it was then.
+    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError>;
 
     /// Waits until submitted work has ended. After an error the device can be used further; the
     /// content of the outputs is then undefined.
@@ -124,9 +161,50 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Where the fence is not this device's, or the program failed.
     fn wait(&self, fence: Fence) -> Result<Completion, DeviceError>;
+
+    /// What makes it fail on purpose; a virtual device has that.
+    fn injector(&self) -> Option<&dyn Inject> {
+        None
+    }
 }
 
-/// Checks number and sizes of buffers against a program's slots; for `submit`.
+/// A program bound to its buffers.
+#[derive(Clone)]
+pub struct Bound {
+    /// The program.
+    pub program: Arc<dyn LoadedProgram>,
+    /// One a slot.
+    pub buffers: Vec<Arc<Buffer>>,
+    /// What the device worked out for these buffers (a stream of commands with their addresses), for it
+    /// to recognise.
+    pub stream: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Bound {
+    /// A program and buffers that fit each other ([`check_bindings`]), with nothing worked out.
+    ///
+    /// # Errors
+    /// As [`check_bindings`].
+    pub fn new(
+        program: &Arc<dyn LoadedProgram>,
+        buffers: &[Arc<Buffer>],
+    ) -> Result<Bound, DeviceError> {
+        check_bindings(&**program, buffers)?;
+        Ok(Bound {
+            program: program.clone(),
+            buffers: buffers.to_vec(),
+            stream: None,
+        })
+    }
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bound({})", self.program.name())
+    }
+}
+
+/// Checks number and sizes of buffers against a program's slots; for `bind`.
 ///
 /// # Errors
 /// [`DeviceError::Bindings`] or [`DeviceError::BindingSize`].

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | [`element`], [`slot`] | element types, argument lists and their roles |
 //! | [`buffer`] | buffer objects: mapped, explicitly synchronised, accounted; [`ram`] for virtual devices |
-//! | [`device`] | the contract: info, alloc, load, submit, wait |
+//! | [`device`] | the contract: info, alloc, load, bind, submit, wait |
+//! | [`inject`] | failures to be had on purpose |
 //! | [`held`] | what a device holds: programs, buffers, bytes |
 //! | [`container`] | a compiled program as bytes, with its content hash |
 //! | [`cache`] | artifacts on disk, loaded handles, buffer sets by `bo_key` |
@@ -23,6 +24,7 @@ pub mod device;
 pub mod element;
 pub mod energy;
 pub mod held;
+pub mod inject;
 pub mod provenance;
 pub mod ram;
 pub mod slot;
@@ -31,10 +33,13 @@ pub mod trace;
 pub use buffer::{Buffer, BufferObject, Direction, Traffic, Usage};
 pub use cache::{CacheError, CacheStats, Call, Move, Notice, ProgramCache};
 pub use container::{Container, ContainerError, ContentHash};
-pub use device::{Completion, Device, DeviceError, DeviceInfo, ErrorPlace, Fence, LoadedProgram};
+pub use device::{
+    Bound, Completion, Device, DeviceError, DeviceInfo, ErrorPlace, Fence, LoadedProgram,
+};
 pub use element::Element;
 pub use energy::Energy;
 pub use held::Held;
+pub use inject::{Corrupted, Corruption, Inject, Injection};
 pub use provenance::Provenance;
 pub use slot::{Role, Slot};
 pub use trace::Trace;

@@ -58,6 +58,7 @@ impl Slot {
 
     /// Size in bytes; `None` when it overflows.
     pub fn size_bytes(&self) -> Option<u64> {
-        self.n_elements()?.checked_mul(self.element.size_bytes())
+        let bits = self.n_elements()?.checked_mul(self.element.size_bits())?;
+        Some(bits.div_ceil(8))
     }
 }

@@ -109,11 +109,6 @@ impl CpuEngine {
         })
     }
 
-    /// The CPU it runs on.
-    pub fn cpu(&self) -> &Cpu {
-        &self.cpu
-    }
-
     fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         let vocab_size = self.model.model().config.vocab_size;
         for (i, item) in batch.iter().enumerate() {
@@ -133,8 +128,18 @@ impl CpuEngine {
         self.cache.check_room(wanted, (0, 0))
     }
 
-    /// Computes the chunk that was filled.
+    /// Computes the chunk that was filled. Where that fails, no sequence keeps a page of it.
     fn pass(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
+        let ran = self.run(sink, batch);
+        if ran.is_err() {
+            for span in &self.chunk.spans {
+                self.cache.unreserve(span.seq)?;
+            }
+        }
+        ran
+    }
+
+    fn run(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         for span in &self.chunk.spans {
             self.cache.reserve(span.seq, span.rows.len())?;
         }
@@ -167,6 +172,10 @@ impl Engine for CpuEngine {
 
     fn name(&self) -> String {
         format!("cpu ({})", self.cpu.level())
+    }
+
+    fn cpu(&self) -> &Cpu {
+        &self.cpu
     }
 
     fn create(&mut self) -> Result<SeqId, Error> {

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use millrace_kernels::Cpu;
 use millrace_npu::Provenance;
 
 use crate::Error;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
+use crate::npu::PlannedEngine;
 use crate::sequences::SeqId;
 
 /// A model ready to run, with the sequences it is running.
@@ -25,6 +27,9 @@ pub trait Engine: Send {
 
     /// Where it runs, for messages: `cpu (avx512)`.
     fn name(&self) -> String;
+
+    /// The CPU whose kernels it uses: for all of the model, or for what a device leaves to the host.
+    fn cpu(&self) -> &Cpu;
 
     /// A new, empty sequence.
     ///
@@ -115,6 +120,16 @@ pub trait Engine: Send {
     /// Where [`Counters::device_ns`] comes from: measured by what, or modelled by which profile. `None`
     /// for an engine without a device.
     fn device_time(&self) -> Option<Provenance> {
+        None
+    }
+
+    /// The engine itself, where a device computes for it: what only such an engine can tell.
+    fn planned(&self) -> Option<&PlannedEngine> {
+        None
+    }
+
+    /// As [`planned`](Engine::planned), to change it.
+    fn planned_mut(&mut self) -> Option<&mut PlannedEngine> {
         None
     }
 

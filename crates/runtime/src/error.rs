@@ -1,5 +1,6 @@
 //! The runtime's errors.
 
+use crate::npu::NpuError;
 use crate::plan::PlanError;
 use crate::sequences::SeqId;
 
@@ -124,6 +125,9 @@ pub enum Error {
         /// What it must be.
         expected: &'static str,
     },
+    /// The device, or what was planned for it.
+    #[error("{0}")]
+    Device(Box<NpuError>),
     /// The model computed a logit that is not a number.
     #[error(
         "the model computed NaN or infinite logits at position {position}: the weights are damaged \
@@ -133,4 +137,13 @@ pub enum Error {
         /// Position of the token.
         position: usize,
     },
+}
+
+impl From<NpuError> for Error {
+    fn from(error: NpuError) -> Error {
+        match error {
+            NpuError::Runtime(error) => error,
+            error => Error::Device(Box::new(error)),
+        }
+    }
 }

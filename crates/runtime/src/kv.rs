@@ -315,6 +315,12 @@ impl KvCache {
         self.cut(seq, len)
     }
 
+    /// Gives back pages that were reserved for a pass that failed: a fork would share them, and both
+    /// sequences would write them.
+    pub(crate) fn unreserve(&mut self, seq: SeqId) -> Result<(), Error> {
+        self.cut(seq, self.len(seq)?)
+    }
+
     /// Drops what is past `len` tokens without asking whether the window is still there.
     fn cut(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
         let sequence = self.sequences.get_mut(seq)?;

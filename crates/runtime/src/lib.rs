@@ -6,7 +6,7 @@
 //! into text: sampling, stop conditions, limits; whoever holds engine and turns decides what runs when.
 //! [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse.
 //!
-//! [`npu`] holds the same for models on an NPU: `NpuModel`, `NpuSession`, `generate`.
+//! [`npu`] is the engine for models on an NPU, whichever it is.
 //!
 //! Every session is reproducible from model, tokens, seed and instruction-set level, whatever else
 //! shares the batch: the kernels promise bit-identical rows (see `millrace_kernels`), and this

@@ -1,46 +1,25 @@
 //! The gate: what it is held against, that right devices pass, and that wrong ones do not.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod support;
+
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_model::recipe::Recipe;
-use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_runtime::gate::{
     Caught, Mutation, Numerics, Path, Products, Step, Yardstick, every, follow, judge, logits,
     record,
 };
-use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
 };
-use millrace_xdna2::device::VirtualDevice;
-use millrace_xdna2::{Machine, Profile};
-use std::ops::ControlFlow;
+use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
+use support::{demo, padded_to, planner};
 
 const RANDOM: [&str; 3] = ["llama-tiny", "qwen-tiny", "gemma-tiny"];
 
-fn demo() -> Arc<LoadedModel> {
-    let path =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-    Arc::new(LoadedModel::open(&path).unwrap())
-}
-
 fn random(name: &str) -> Arc<LoadedModel> {
-    let dir = tempfile::tempdir().unwrap();
-    let folder = dir.path().join(name);
-    let options = SynthOptions {
-        recipe: Recipe::parse("BF16").unwrap(),
-        vocab: None,
-        n_layers: Some(2),
-        seed: 3,
-        n_threads: Some(2),
-    };
-    let geometry = Geometry::named(name).unwrap();
-    synth::write(geometry, &folder, &options, &mut |_, _| {
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    Arc::new(LoadedModel::open(&folder).unwrap())
+    support::random(name, Some(2))
 }
 
 fn level() -> Level {
@@ -75,21 +54,18 @@ fn tokens(n: usize, salt: usize) -> Vec<u32> {
         .collect()
 }
 
-fn load(model: &Arc<LoadedModel>, mode: Mode) -> (Arc<VirtualDevice>, Arc<NpuModel>) {
+fn load(model: &Arc<LoadedModel>, mode: Mode) -> Arc<NpuModel> {
     load_with(model, Features::of(mode))
 }
 
-fn load_with(model: &Arc<LoadedModel>, features: Features) -> (Arc<VirtualDevice>, Arc<NpuModel>) {
-    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu()));
+fn load_with(model: &Arc<LoadedModel>, features: Features) -> Arc<NpuModel> {
+    let planner = planner(features);
+    let device = Arc::new(planner.device(cpu()));
     let options = NpuOptions {
-        features,
         n_ctx: Some(300),
-        prefill_tokens: Some(64),
-        ..NpuOptions::default()
+        ..padded_to(64)
     };
-    let npu = NpuModel::on(model.clone(), Machine::npu2(), device.clone(), options).unwrap();
-    (device, Arc::new(npu))
+    Arc::new(NpuModel::on(model.clone(), planner, device, options).unwrap())
 }
 
 fn paths(model: &Arc<LoadedModel>, lengths: &[usize], n_steps: usize) -> Vec<Path> {
@@ -163,7 +139,7 @@ fn bad_sequences_are_refused() {
 }
 
 fn steps(npu: &Arc<NpuModel>, yardsticks: &[Yardstick]) -> (Vec<Step>, Vec<Step>) {
-    let mut session = NpuSession::new(npu);
+    let mut session = NpuSession::new(npu).unwrap();
     let (mut found, mut rounding) = (Vec::new(), Vec::new());
     for yardstick in yardsticks {
         follow(&mut session, yardstick, &mut |step| {
@@ -182,8 +158,8 @@ fn steps(npu: &Arc<NpuModel>, yardsticks: &[Yardstick]) -> (Vec<Step>, Vec<Step>
 fn bounds_follow_products_in_blocks() {
     let model = random("llama-tiny");
     let blocks = Features::of(Mode::Best).with_numerics(millrace_xdna2::Numerics::Bfp16);
-    let (_, emulated) = load_with(&model, blocks);
-    let (_, exact) = load(&model, Mode::Best);
+    let emulated = load_with(&model, blocks);
+    let exact = load(&model, Mode::Best);
     let along = || paths(&model, &[20, 33, 47, 60], 12);
     let of_blocks = yardsticks(&emulated, along());
     let (found, rounding) = steps(&emulated, &of_blocks);
@@ -200,7 +176,7 @@ fn bounds_follow_products_in_blocks() {
 fn right_devices_pass_and_bounds_are_sharp() {
     for mode in [Mode::Best, Mode::Reference] {
         let model = random("llama-tiny");
-        let (_, npu) = load(&model, mode);
+        let npu = load(&model, mode);
         let yardsticks = yardsticks(&npu, paths(&model, &[20, 33, 47, 140], 12));
         let (found, rounding) = steps(&npu, &yardsticks);
         let verdict = judge(&found, &rounding);
@@ -228,7 +204,7 @@ fn right_devices_pass_and_bounds_are_sharp() {
 fn truncated_sums_are_taken_from_the_plan() {
     let model = random("llama-tiny");
     let [best, reference] = [Mode::Best, Mode::Reference].map(|mode| {
-        let (_, npu) = load(&model, mode);
+        let npu = load(&model, mode);
         let of = yardsticks(&npu, paths(&model, &[40, 50, 60], 1));
         let kl = |yardstick: &Yardstick| yardstick.rounding()[0].deviation.kl;
         of.iter().map(kl).sum::<f64>()
@@ -243,9 +219,9 @@ fn wrong_devices_fail() {
     let mut missed = Vec::new();
     let mut n = 0;
     for model in [demo()].into_iter().chain(RANDOM.map(random)) {
-        let (device, npu) = load(&model, Mode::Best);
+        let npu = load(&model, Mode::Best);
         let yardsticks = yardsticks(&npu, paths(&model, &[12, 25, 33, 18, 70], 3));
-        let mutation = Mutation::new(device, npu, yardsticks).unwrap();
+        let mutation = Mutation::new(npu, yardsticks).unwrap();
         let honest = Caught::Missed { changed: false };
         assert_eq!(mutation.honest().unwrap(), honest);
         assert!(

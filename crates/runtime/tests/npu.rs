@@ -1,37 +1,25 @@
 //! Models on the virtual NPU: beside the CPU engine, padded and not, in chunks, and after failures.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_kernels::{Cpu, CpuOptions};
-use millrace_npu::Traffic;
-use millrace_runtime::npu::{Feature, Features, Mode, NpuError, NpuModel, NpuOptions, NpuSession};
+mod support;
+
+use millrace_npu::{Inject, Injection, Traffic};
+use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::sampling::argmax;
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel};
-use millrace_xdna2::device::{Injection, VirtualDevice};
-use millrace_xdna2::{Machine, Profile};
-use std::path::Path;
+use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::sync::Arc;
+use support::{demo, device, noise, on, padded_to};
 
 const PROMPT: &str = "Once upon a time there was a";
 
-fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-    Arc::new(LoadedModel::open(&path).unwrap())
-}
-
-fn profile() -> Profile {
-    Profile::builtin(Profile::DEFAULT).unwrap()
-}
-
 fn load(model: &Arc<LoadedModel>, options: NpuOptions) -> Arc<NpuModel> {
-    let npu = NpuModel::load(model.clone(), Machine::npu2(), profile(), options);
-    Arc::new(npu.unwrap_or_else(|error| panic!("{error}")))
+    support::load(model, Features::of(Mode::Best), options)
 }
 
-fn padded_to(n_tokens: u64) -> NpuOptions {
-    NpuOptions {
-        prefill_tokens: Some(n_tokens),
-        ..NpuOptions::default()
-    }
+/// In that mode, with prompts padded to 64 tokens.
+fn in_mode(model: &Arc<LoadedModel>, mode: Mode) -> Arc<NpuModel> {
+    support::load(model, Features::of(mode), padded_to(64))
 }
 
 fn prompt(model: &LoadedModel) -> Vec<u32> {
@@ -58,7 +46,7 @@ fn rank(logits: &[f32], token: u32) -> usize {
 fn tokens_are_among_the_engines_best() {
     let model = demo();
     let npu = load(&model, NpuOptions::default());
-    let mut session = NpuSession::new(&npu);
+    let mut session = NpuSession::new(&npu).unwrap();
     let mut engine = CpuEngine::new(model.clone(), EngineOptions::default()).unwrap();
     let seq = engine.create().unwrap();
     let prompt = prompt(&model);
@@ -83,12 +71,11 @@ fn tokens_are_among_the_engines_best() {
 }
 
 fn logits_of(npu: &Arc<NpuModel>, prompt: &[u32]) -> Vec<f32> {
-    NpuSession::new(npu).prefill(prompt).unwrap().to_vec()
-}
-
-/// Some tokens, and different ones by salt.
-fn noise(n: u32, salt: u32) -> Vec<u32> {
-    (0..n).map(|i| (i * 41 + salt) % 2048).collect()
+    NpuSession::new(npu)
+        .unwrap()
+        .prefill(prompt)
+        .unwrap()
+        .to_vec()
 }
 
 /// Seed 000 A6: what follows the real positions, padding or anything else, changes no bit of them.
@@ -97,18 +84,12 @@ fn noise(n: u32, salt: u32) -> Vec<u32> {
 fn padding_changes_no_bit() {
     let model = demo();
     for mode in [Mode::Best, Mode::Reference] {
-        let npu = load(
-            &model,
-            NpuOptions {
-                features: Features::of(mode),
-                ..padded_to(256)
-            },
-        );
+        let npu = support::load(&model, Features::of(mode), padded_to(256));
         let prompt = noise(200, 3);
         let decoded = |prompt: &[u32], kept: usize| {
-            let mut session = NpuSession::new(&npu);
+            let mut session = NpuSession::new(&npu).unwrap();
             session.prefill(prompt).unwrap();
-            session.truncate(kept);
+            session.truncate(kept).unwrap();
             [900, 901].map(|token| session.decode(token).unwrap().to_vec())
         };
         let padded = decoded(&prompt, 200);
@@ -125,7 +106,7 @@ fn padding_changes_no_bit() {
 fn the_length_of_a_plan_changes_no_bit_where_the_host_attends() {
     let model = demo();
     let after_chunk = |n_padded| {
-        let mut session = NpuSession::new(&load(&model, padded_to(n_padded)));
+        let mut session = NpuSession::new(&load(&model, padded_to(n_padded))).unwrap();
         for token in noise(5, 2) {
             session.decode(token).unwrap();
         }
@@ -139,7 +120,7 @@ fn the_length_of_a_plan_changes_no_bit_where_the_host_attends() {
 fn chunks_agree_with_the_engine() {
     let model = demo();
     let prompt: Vec<u32> = prompt(&model).repeat(20).into_iter().take(130).collect();
-    let mut session = NpuSession::new(&load(&model, padded_to(64)));
+    let mut session = NpuSession::new(&load(&model, padded_to(64))).unwrap();
     let found = session.prefill(&prompt).unwrap().to_vec();
     assert_eq!(session.counters().prefill.n_passes, 3);
     assert_eq!(session.counters().prefill.n_tokens, 130);
@@ -150,16 +131,8 @@ fn chunks_agree_with_the_engine() {
     assert!(rank(&found, argmax(expected.logits(0))) < 5);
     assert!(rank(expected.logits(0), argmax(&found)) < 5);
     // The tables of the first positions come back.
-    session.truncate(0);
+    session.truncate(0).unwrap();
     assert_eq!(session.prefill(&prompt).unwrap(), found);
-}
-
-/// A mode with prompts padded to 64 tokens.
-fn mode(mode: Mode) -> NpuOptions {
-    NpuOptions {
-        features: Features::of(mode),
-        ..padded_to(64)
-    }
 }
 
 fn bytes(written_elems: usize, read_elems: usize) -> Traffic {
@@ -174,7 +147,7 @@ fn bytes(written_elems: usize, read_elems: usize) -> Traffic {
 
 /// What a prompt of so many tokens and then a single one moved, with their dispatches.
 fn moved(npu: &Arc<NpuModel>, n_tokens: u32) -> [(Traffic, u64); 2] {
-    let mut session = NpuSession::new(npu);
+    let mut session = NpuSession::new(npu).unwrap();
     session.prefill(&noise(n_tokens, 3)).unwrap();
     session.decode(7).unwrap();
     let counters = *session.counters();
@@ -192,7 +165,7 @@ fn moved(npu: &Arc<NpuModel>, n_tokens: u32) -> [(Traffic, u64); 2] {
 #[test]
 fn a_reference_pass_moves_inputs_and_outputs() {
     let model = demo();
-    let npu = load(&model, mode(Mode::Reference));
+    let npu = in_mode(&model, Mode::Reference);
     let loaded = npu.loaded_traffic();
     assert_eq!((loaded.from_device_bytes, loaded.read_bytes), (0, 0));
     let config = &model.model().config;
@@ -218,14 +191,13 @@ fn a_pass_with_aliases_moves_what_the_host_computes_with() {
     let config = &model.model().config;
     let (q, kv, d) = (config.q_width(), config.kv_width(), config.d_model);
     let (n_layers, vocab) = (config.n_layers, config.vocab_size);
-    let mut options = mode(Mode::Best);
-    options.features = options.features.without(Feature::CachedAttention);
+    let mut features = Features::of(Mode::Best).without(Feature::CachedAttention);
     for merged in [true, false] {
         if !merged {
-            options.features = options.features.without(Feature::MergedBlocks);
+            features = features.without(Feature::MergedBlocks);
         }
         let saved = if merged { n_layers as u64 - 1 } else { 0 };
-        let [prefill, decode] = moved(&load(&model, options.clone()), 10);
+        let [prefill, decode] = moved(&support::load(&model, features, padded_to(64)), 10);
         let expected = bytes(64 * d + d, 10 * n_layers * 2 * kv + d + vocab);
         assert_eq!(prefill, (expected, 3 * n_layers as u64 + 1 - saved));
         let expected = bytes(
@@ -243,12 +215,11 @@ fn aliases_and_merged_blocks_change_no_bit() {
     let model = demo();
     let features = Features::of(Mode::Best).without(Feature::CachedAttention);
     let run = |features| {
-        let options = NpuOptions {
-            features,
-            ..padded_to(64)
-        };
-        let npu = load(&model, options);
-        let mut sessions = [NpuSession::new(&npu), NpuSession::new(&npu)];
+        let npu = support::load(&model, features, padded_to(64));
+        let mut sessions = [
+            NpuSession::new(&npu).unwrap(),
+            NpuSession::new(&npu).unwrap(),
+        ];
         let mut logits = Vec::new();
         for turn in 0..3 {
             for (i, session) in sessions.iter_mut().enumerate() {
@@ -277,11 +248,7 @@ fn aliases_and_merged_blocks_change_no_bit() {
 #[test]
 fn memory_holds_weights_once_and_registers() {
     let model = demo();
-    let options = || NpuOptions {
-        prefill_tokens: None,
-        ..mode(Mode::Best)
-    };
-    let npu = load(&model, options());
+    let npu = load(&model, NpuOptions::default());
     // A token's plan brings the weights; a prompt's finds them there.
     let at_first = npu.memory();
     logits_of(&npu, &noise(100, 1));
@@ -300,13 +267,8 @@ fn memory_holds_weights_once_and_registers() {
     assert_eq!(both.weight_bytes, long.weight_bytes + tables(64));
     logits_of(&npu, &noise(90, 2));
     assert_eq!(npu.memory(), both);
-    let apart = load(
-        &model,
-        NpuOptions {
-            features: options().features.without(Feature::Alias),
-            ..options()
-        },
-    );
+    let features = Features::of(Mode::Best).without(Feature::Alias);
+    let apart = support::load(&model, features, NpuOptions::default());
     logits_of(&apart, &noise(100, 1));
     assert!(apart.memory().activation_bytes > long.activation_bytes);
     assert_eq!(apart.memory().weight_bytes, long.weight_bytes);
@@ -332,21 +294,16 @@ fn an_observer_sees_every_call() {
     let model = demo();
     let npu = load(&model, padded_to(64));
     let tokens = prompt(&model);
-    let mut session = NpuSession::new(&npu);
+    let mut session = NpuSession::new(&npu).unwrap();
     let expected = session.prefill(&tokens).unwrap().to_vec();
     let traffic = session.counters().prefill.traffic;
     let (told, seen) = std::sync::mpsc::channel();
     let n_tokens = tokens.len();
-    session.truncate(0);
+    session.truncate(0).unwrap();
     session.observe(Some(Box::new(move |o| {
         assert_eq!((o.first, o.n_real), (0, n_tokens));
         assert!(o.plan.calls().any(|call| call == o.call));
-        for (slot, declared) in o.plan.programs[o.call.program]
-            .program
-            .slots
-            .iter()
-            .enumerate()
-        {
+        for (slot, declared) in o.plan.programs[o.call.program].slots().iter().enumerate() {
             let bytes = o.cache.peek(o.key, slot).unwrap();
             assert_eq!(Some(bytes.len() as u64), declared.size_bytes());
             assert!(bytes.iter().any(|&byte| byte != 0), "{}: {slot}", o.key);
@@ -367,21 +324,20 @@ fn an_observer_sees_every_call() {
 #[test]
 fn a_failed_call_ends_the_pass_and_not_the_session() {
     let model = demo();
-    let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile(), cpu));
-    let npu = NpuModel::on(
-        model.clone(),
-        Machine::npu2(),
-        device.clone(),
+    let device = device();
+    let npu = on(
+        &model,
+        &device,
+        Features::of(Mode::Best),
         NpuOptions::default(),
-    );
-    let npu = Arc::new(npu.unwrap());
+    )
+    .unwrap();
     let prompt = prompt(&model);
-    let mut session = NpuSession::new(&npu);
+    let mut session = NpuSession::new(&npu).unwrap();
     session.prefill(&prompt).unwrap();
     session.decode(11).unwrap();
     let expected = session.decode(12).unwrap().to_vec();
-    session.truncate(0);
+    session.truncate(0).unwrap();
     for injection in [Injection::Timeout, Injection::StopAfter(3)] {
         device.inject(injection);
         let error = session.prefill(&prompt).unwrap_err();
@@ -408,7 +364,7 @@ fn bad_calls_change_nothing() {
         n_ctx: Some(8),
         ..NpuOptions::default()
     };
-    let mut session = NpuSession::new(&load(&model, options));
+    let mut session = NpuSession::new(&load(&model, options)).unwrap();
     session.prefill(&[1, 2, 3]).unwrap();
     for tokens in [&[][..], &[1, 99_999], &[1; 6]] {
         assert!(session.prefill(tokens).is_err());

@@ -1,24 +1,20 @@
 //! The numerics bisect: an honest device passes op by op, a corrupted slot is found and named.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_kernels::{Cpu, CpuOptions};
-use millrace_npu::Role;
+mod support;
+
+use millrace_npu::{Corruption, Inject, Injection, Role};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{
-    CheckSummary, Features, Finding, Mode, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
+    CheckSummary, Finding, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
 };
-use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
-use millrace_xdna2::lower::{self, Options, Phase, Plan, WeightLayout};
-use millrace_xdna2::{Machine, Profile};
-use std::path::Path;
+use millrace_xdna2::Machine;
+use millrace_xdna2::device::VirtualDevice;
+use millrace_xdna2::lower::{self, Features, Mode, Options, Phase, Plan, WeightLayout};
 use std::sync::Arc;
+use support::{demo, padded_to};
 
 const N_PADDED: u64 = 64;
-
-fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-    Arc::new(LoadedModel::open(&path).unwrap())
-}
 
 struct Bench {
     device: Arc<VirtualDevice>,
@@ -43,23 +39,18 @@ impl Bench {
         features: Features,
         relayout: Option<fn(WeightLayout) -> WeightLayout>,
     ) -> Bench {
-        let cpu = Cpu::new(CpuOptions::default()).unwrap();
-        let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-        let device = Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu));
+        let device = support::device();
         let options = NpuOptions {
-            features,
-            prefill_tokens: Some(N_PADDED),
             relayout,
-            ..NpuOptions::default()
+            ..padded_to(N_PADDED)
         };
-        let npu = NpuModel::on(model.clone(), Machine::npu2(), device.clone(), options);
-        let npu = Arc::new(npu.unwrap());
+        let npu = support::on(model, &device, features, options).unwrap();
         Bench { device, npu }
     }
 
     /// A prompt, and a token after it.
     fn checked(&self) -> CheckSummary {
-        let mut session = NpuSession::new(&self.npu);
+        let mut session = NpuSession::new(&self.npu).unwrap();
         let (check, observer) = OpCheck::new(&self.npu);
         session.observe(Some(observer));
         session.prefill(&[1, 300, 25, 7, 900, 31]).unwrap();
@@ -119,7 +110,7 @@ impl Bench {
     fn corrupted(&self, program: &str, slot: &str) -> Finding {
         self.corrupt(program, slot);
         let found = self.checked().finding;
-        self.device.clear_injections();
+        self.device.clear();
         let found = found.unwrap_or_else(|| panic!("{program} {slot}: not found"));
         assert_eq!(found.phase, Phase::Prefill);
         assert_eq!(
@@ -140,9 +131,9 @@ fn a_corrupted_result_is_named() {
         let bench = Bench::new(&model, mode);
         let plan = lower::prefill(graph, &Machine::npu2(), &Options::new(mode, N_PADDED)).unwrap();
         for planned in &plan.programs {
-            let name = &planned.program.name;
+            let name = planned.name();
             let written = |role| matches!(role, Role::Intermediate | Role::Output);
-            let slots = planned.program.slots.iter().enumerate();
+            let slots = planned.slots().iter().enumerate();
             for (number, slot) in slots.filter(|(_, slot)| written(slot.role)) {
                 let found = bench.corrupted(name, &slot.name);
                 assert_eq!(found.slot, number);

@@ -1,39 +1,25 @@
 //! Failures of the device: what each says, what is left, and that nothing leaks.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod support;
+
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_npu::{Device, DeviceError, ErrorPlace, Held};
+use millrace_npu::{Device, DeviceError, ErrorPlace, Held, Inject, Injection};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{Features, Mode, NpuError, NpuModel, NpuOptions, NpuSession};
-use millrace_xdna2::device::{Injection, VirtualDevice};
-use millrace_xdna2::{Machine, Profile};
-use std::path::Path;
+use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
+use millrace_xdna2::device::VirtualDevice;
+use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
+use support::{demo, device, padded_to, planner};
 
 const PROMPT: [u32; 5] = [3, 141, 59, 26, 535];
-
-fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-    Arc::new(LoadedModel::open(&path).unwrap())
-}
-
-fn device() -> Arc<VirtualDevice> {
-    let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    Arc::new(VirtualDevice::new(Machine::npu2(), profile, cpu))
-}
 
 fn on(
     model: &Arc<LoadedModel>,
     device: &Arc<VirtualDevice>,
     mode: Mode,
 ) -> Result<Arc<NpuModel>, NpuError> {
-    let options = NpuOptions {
-        features: Features::of(mode),
-        prefill_tokens: Some(32),
-        ..NpuOptions::default()
-    };
-    NpuModel::on(model.clone(), Machine::npu2(), device.clone(), options).map(Arc::new)
+    support::on(model, device, Features::of(mode), padded_to(32))
 }
 
 /// A model whose plans are made, what it computes undisturbed, and its device.
@@ -51,7 +37,7 @@ impl Setup {
     fn new(mode: Mode) -> Setup {
         let (model, device) = (demo(), device());
         let npu = on(&model, &device, mode).unwrap();
-        let mut session = NpuSession::new(&npu);
+        let mut session = NpuSession::new(&npu).unwrap();
         let after_prompt = session.prefill(&PROMPT).unwrap().to_vec();
         let after_token = session.decode(7).unwrap().to_vec();
         let counters = session.counters();
@@ -67,7 +53,7 @@ impl Setup {
 
     /// A failed prompt, then the same again; after that a failed token, then the same again.
     fn disturb(&self, phase: usize, call: u64, injection: &Injection) -> NpuError {
-        let mut session = NpuSession::new(&self.npu);
+        let mut session = NpuSession::new(&self.npu).unwrap();
         if phase == 1 {
             session.prefill(&PROMPT).unwrap();
         }
@@ -107,7 +93,7 @@ impl Setup {
         assert_eq!(self.device.held(), Held::default());
         self.device.revive();
         // Both plans are on it again.
-        let mut other = NpuSession::new(&self.npu);
+        let mut other = NpuSession::new(&self.npu).unwrap();
         other.prefill(&PROMPT).unwrap();
         other.decode(7).unwrap();
     }
@@ -146,7 +132,7 @@ fn a_failed_call_says_where_and_can_be_repeated() {
                     let place = place(&error);
                     assert!(!place.program.is_empty() && text.contains(&place.program));
                     assert!(place.launch.is_some(), "{text}");
-                    assert!(place.core.is_some() && text.contains(", core ("), "{text}");
+                    assert!(place.unit.is_some() && text.contains(", core ("), "{text}");
                     assert!(place.slot.is_some() && text.contains(", slot `"), "{text}");
                 }
             }
@@ -163,7 +149,11 @@ fn refused_buffers_and_programs_leave_nothing_behind() {
         let device = device();
         let npu = on(&model, &device, Mode::Best).unwrap();
         let loaded = device.held();
-        let logits = NpuSession::new(&npu).prefill(&PROMPT).unwrap().to_vec();
+        let logits = NpuSession::new(&npu)
+            .unwrap()
+            .prefill(&PROMPT)
+            .unwrap()
+            .to_vec();
         (loaded, device.held(), logits)
     };
     let (loaded, prepared, logits) = whole;
@@ -177,7 +167,7 @@ fn refused_buffers_and_programs_leave_nothing_behind() {
         }
         let npu = on(&model, &device, Mode::Best).unwrap();
         assert_eq!(device.held(), loaded);
-        let mut session = NpuSession::new(&npu);
+        let mut session = NpuSession::new(&npu).unwrap();
         for n_passed in [0, 1] {
             device.inject_after(n_passed, injection.clone());
             let error = session.prefill(&PROMPT).unwrap_err();
@@ -222,9 +212,8 @@ fn too_little_memory_is_said_in_bytes() {
     let needed = whole.held().buffer_bytes;
     drop(npu);
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    let small = VirtualDevice::new(Machine::npu2(), profile, cpu).with_memory(needed - 1);
-    let small = Arc::new(small);
+    let small = planner(Features::of(Mode::Best)).device(cpu);
+    let small = Arc::new(small.with_memory(needed - 1));
     let error = on(&model, &small, Mode::Best).err().unwrap();
     let Some(DeviceError::OutOfMemory {
         asked_bytes,
@@ -245,7 +234,7 @@ fn too_little_memory_is_said_in_bytes() {
 fn models_old_and_new_work_on_a_device_that_came_back() {
     let (model, device) = (demo(), device());
     let old = on(&model, &device, Mode::Best).unwrap();
-    let mut session = NpuSession::new(&old);
+    let mut session = NpuSession::new(&old).unwrap();
     let expected = session.prefill(&PROMPT).unwrap().to_vec();
     device.lose();
     assert!(on(&model, &device, Mode::Best).is_err());
@@ -255,7 +244,7 @@ fn models_old_and_new_work_on_a_device_that_came_back() {
     // The old one goes on too: its session has all it needs.
     let after_token = session.decode(7).unwrap().to_vec();
     let new = on(&model, &device, Mode::Best).unwrap();
-    let mut session = NpuSession::new(&new);
+    let mut session = NpuSession::new(&new).unwrap();
     assert!(session.prefill(&PROMPT).unwrap() == expected);
     assert!(session.decode(7).unwrap() == after_token);
 }
@@ -264,7 +253,7 @@ fn models_old_and_new_work_on_a_device_that_came_back() {
 #[test]
 fn a_thousand_failures_leak_nothing() {
     let setup = Setup::new(Mode::Best);
-    let mut session = NpuSession::new(&setup.npu);
+    let mut session = NpuSession::new(&setup.npu).unwrap();
     session.prefill(&PROMPT).unwrap();
     let n_calls = setup.n_calls[1];
     for run in 0..1000 {
@@ -278,12 +267,12 @@ fn a_thousand_failures_leak_nothing() {
         // A long leash lets a short program end.
         assert!(failed || run % 8 == 1, "run {run}");
         if !failed {
-            session.truncate(PROMPT.len());
+            session.truncate(PROMPT.len()).unwrap();
         }
         assert_eq!(setup.device.held(), setup.held, "run {run}");
         assert_eq!(session.tokens().len(), PROMPT.len());
     }
-    setup.device.clear_injections();
+    setup.device.clear();
     assert!(session.decode(7).unwrap() == setup.after_token);
     // And a few that take all with them.
     for _ in 0..10 {

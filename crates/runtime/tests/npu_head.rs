@@ -1,36 +1,16 @@
 //! The head over every row of a prompt, as the published stack first had it, beside the single row.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{
-    Feature, Features, Mode, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
-};
-use millrace_xdna2::{Machine, Profile};
-use std::path::Path;
+mod support;
+
+use millrace_runtime::npu::{NpuModel, NpuSession, OpCheck, Wrong};
+use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::sync::Arc;
-
-fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-    Arc::new(LoadedModel::open(&path).unwrap())
-}
-
-fn load(model: &Arc<LoadedModel>, features: Features) -> Arc<NpuModel> {
-    let options = NpuOptions {
-        features,
-        prefill_tokens: Some(64),
-        ..NpuOptions::default()
-    };
-    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    Arc::new(NpuModel::load(model.clone(), Machine::npu2(), profile, options).unwrap())
-}
-
-fn noise(n: u32) -> Vec<u32> {
-    (0..n).map(|i| (i * 41 + 3) % 2048).collect()
-}
+use support::{apart, demo, load, padded_to};
 
 /// Logits of a prompt and of a token after it, every op checked on the way.
 fn logits(npu: &Arc<NpuModel>, prompt: &[u32]) -> [Vec<f32>; 2] {
-    let mut session = NpuSession::new(npu);
+    let mut session = NpuSession::new(npu).unwrap();
     let (check, observer) = OpCheck::new(npu);
     session.observe(Some(observer));
     let first = session.prefill(prompt).unwrap().to_vec();
@@ -50,15 +30,17 @@ fn logits(npu: &Arc<NpuModel>, prompt: &[u32]) -> [Vec<f32>; 2] {
 fn all_rows_through_the_head_give_the_row_that_is_wanted() {
     let model = demo();
     for mode in [Mode::Best, Mode::Reference] {
-        let one = load(&model, Features::of(mode));
-        let all = load(&model, Features::of(mode).without(Feature::SingleRowHead));
+        let one = load(&model, Features::of(mode), padded_to(64));
+        let all = load(
+            &model,
+            Features::of(mode).without(Feature::SingleRowHead),
+            padded_to(64),
+        );
         for n in [1, 6, 64, 65] {
-            let [single, rows] = [&one, &all].map(|npu| logits(npu, &noise(n)));
+            let [single, rows] = [&one, &all].map(|npu| logits(npu, &support::noise(n, 3)));
             for (single, rows) in single.iter().zip(&rows) {
-                let largest = single.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
-                let apart = single.iter().zip(rows).map(|(a, b)| (a - b).abs());
-                let apart = apart.fold(0.0_f32, f32::max);
-                assert!(apart < 0.02 * largest, "{mode:?} {n}: {apart} of {largest}");
+                let apart = apart(rows, single);
+                assert!(apart < 0.02, "{mode:?} {n}: {apart} of the largest");
             }
             assert_eq!(single[1], rows[1], "a token has the same head in both");
             assert_ne!(single[0], rows[0], "the same bits: was it another head?");
@@ -77,8 +59,8 @@ fn one_row_of_the_logits_is_read() {
             features = features.without(Feature::Alias);
         }
         let read = |features| {
-            let mut session = NpuSession::new(&load(&model, features));
-            session.prefill(&noise(6)).unwrap();
+            let mut session = NpuSession::new(&load(&model, features, padded_to(64))).unwrap();
+            session.prefill(&support::noise(6, 3)).unwrap();
             session.counters().prefill.traffic.read_bytes
         };
         let (single, rows) = (
@@ -86,5 +68,26 @@ fn one_row_of_the_logits_is_read() {
             read(features.without(Feature::SingleRowHead)),
         );
         assert!(rows < single + 2 * vocab, "{rows} and {single} bytes");
+    }
+}
+
+/// Logits of all tokens of a prompt, every op checked on the way; the last are those that a prompt gives.
+#[test]
+fn logits_of_all_tokens_are_read_where_they_are_wanted() {
+    let model = demo();
+    let vocab = model.model().config.vocab_size;
+    for mode in [Mode::Best, Mode::Reference] {
+        let npu = load(&model, Features::of(mode), padded_to(64));
+        let prompt = support::noise(70, 3);
+        let mut session = NpuSession::new(&npu).unwrap();
+        let (check, observer) = OpCheck::new(&npu);
+        session.observe(Some(observer));
+        let all = session.prefill_all(&prompt).unwrap().to_vec();
+        assert_eq!(check.summary().unwrap().finding, None, "{mode:?}");
+        assert_eq!(all.len(), 70 * vocab);
+        session.truncate(0).unwrap();
+        let last = session.prefill(&prompt).unwrap();
+        let apart = apart(&all[69 * vocab..], last);
+        assert!(apart < 0.02, "{mode:?}: {apart} of the largest");
     }
 }

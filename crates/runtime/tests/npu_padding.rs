@@ -2,34 +2,19 @@
 //! padded to, its own length among them.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod support;
+
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
-use millrace_xdna2::{Machine, Profile};
-use std::path::Path;
+use millrace_runtime::npu::NpuSession;
+use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
-
-fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-    Arc::new(LoadedModel::open(&path).unwrap())
-}
-
-/// Some tokens, and different ones by salt.
-fn noise(n: u32, salt: u32) -> Vec<u32> {
-    (0..n).map(|i| (i * 41 + salt) % 2048).collect()
-}
+use support::{demo, load, noise, padded_to};
 
 /// Logits of the prompt's last token, then of two tokens decoded after it: those read every layer's
 /// keys and values at every position of the prompt.
 fn logits(model: &Arc<LoadedModel>, mode: Mode, n_padded: u64, prompt: &[u32]) -> [Vec<f32>; 3] {
-    let options = NpuOptions {
-        features: Features::of(mode),
-        prefill_tokens: Some(n_padded),
-        ..NpuOptions::default()
-    };
-    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    let npu = NpuModel::load(model.clone(), Machine::npu2(), profile, options);
-    let npu = Arc::new(npu.unwrap_or_else(|error| panic!("{error}")));
-    let mut session = NpuSession::new(&npu);
+    let npu = load(model, Features::of(mode), padded_to(n_padded));
+    let mut session = NpuSession::new(&npu).unwrap();
     let last = session.prefill(prompt).unwrap().to_vec();
     let [first, second] = [900, 901].map(|token| session.decode(token).unwrap().to_vec());
     [last, first, second]

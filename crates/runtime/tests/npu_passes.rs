@@ -2,45 +2,35 @@
 //! and what a prediction tells of a prompt is what the session did.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-use millrace_kernels::{Cpu, CpuOptions};
+mod support;
+
 use millrace_npu::ProgramCache;
+use millrace_plan::predict::{self, Work};
+use millrace_plan::{Planner, Sequences, compile};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{Features, Mode, NpuModel, NpuOptions, NpuSession};
-use millrace_xdna2::compile::compile;
-use millrace_xdna2::device::VirtualDevice;
-use millrace_xdna2::lower::{Phase, Sequences};
-use millrace_xdna2::predict::{self, Timer, Work};
-use millrace_xdna2::{Machine, Profile};
+use millrace_runtime::npu::{NpuOptions, NpuSession};
+use millrace_xdna2::lower::{Features, Mode};
+use millrace_xdna2::target::Xdna2;
 use std::path::Path;
-use std::sync::Arc;
+use support::{demo, device, load, planner};
 
 /// More than the longest plan, so that a second chunk attends over the cache.
 const N_PROMPT: usize = 2100;
 
 const N_CTX: usize = 4000;
 
-fn demo() -> Arc<LoadedModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-    Arc::new(LoadedModel::open(&path).unwrap())
-}
-
-fn compile_ahead(model: &LoadedModel, features: Features, dir: &Path) {
-    let cpu = Cpu::new(CpuOptions::default()).unwrap();
-    let (machine, profile) = (Machine::npu2(), Profile::builtin(Profile::DEFAULT).unwrap());
-    let device = Arc::new(VirtualDevice::new(machine.clone(), profile, cpu));
-    let cache = ProgramCache::with_directory(device, dir).unwrap();
+fn compile_ahead(model: &LoadedModel, planner: &Xdna2, dir: &Path) {
+    let cache = ProgramCache::with_directory(device(), dir).unwrap();
     let graph = &model.model().graph;
     let sequences = Sequences {
         graph,
-        machine: &machine,
-        features,
+        planner,
         n_ctx: N_CTX as u64,
     };
-    for options in sequences.prefills(&[N_PROMPT as u64]) {
-        compile(&cache, graph, &machine, Phase::Prefill, &options).unwrap();
-    }
-    for options in sequences.decodes() {
-        compile(&cache, graph, &machine, Phase::Decode, &options).unwrap();
+    let mut kinds = sequences.prefills(&[N_PROMPT as u64]);
+    kinds.extend(sequences.decodes());
+    for kind in kinds {
+        compile(&cache, planner, graph, &kind).unwrap();
     }
     assert!(cache.stats().built > 0);
 }
@@ -49,27 +39,25 @@ fn compile_ahead(model: &LoadedModel, features: Features, dir: &Path) {
 fn sessions_run_what_was_compiled_and_predicted() {
     let model = demo();
     let features = Features::of(Mode::Best);
+    let planner = planner(features);
     let dir = tempfile::tempdir().unwrap();
-    compile_ahead(&model, features, dir.path());
+    compile_ahead(&model, &planner, dir.path());
     let options = NpuOptions {
-        features,
         n_ctx: Some(N_CTX),
         programs: Some(dir.path().to_owned()),
         ..NpuOptions::default()
     };
-    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    let npu = NpuModel::load(model.clone(), Machine::npu2(), profile.clone(), options);
-    let npu = Arc::new(npu.unwrap_or_else(|error| panic!("{error}")));
-    let mut session = NpuSession::new(&npu);
+    let npu = load(&model, features, options);
+    let mut session = NpuSession::new(&npu).unwrap();
     let prompt: Vec<u32> = (0..N_PROMPT as u32).map(|i| i * 41 % 2048).collect();
     session.prefill(&prompt).unwrap();
     session.decode(7).unwrap();
     assert_eq!(npu.cache_stats().built, 0);
 
-    let machine = Machine::npu2();
-    let mut timer = Timer::new(&machine, &profile);
-    let work = Work::new(features, N_PROMPT as u64);
-    let predicted = predict::model(&model.model().graph, &mut timer, &work).unwrap();
+    let mut pricer = planner.pricer().unwrap();
+    let work = Work::new(N_PROMPT as u64);
+    let graph = &model.model().graph;
+    let predicted = predict::model(graph, &*planner, &mut *pricer, &work).unwrap();
     let (prefill, decode) = (&session.counters().prefill, &session.counters().decode);
     assert_eq!(prefill.n_passes, predicted.prefill.len() as u64);
     assert_eq!(prefill.n_passes, 2);

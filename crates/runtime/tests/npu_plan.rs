@@ -2,9 +2,8 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::Mode;
 use millrace_xdna2::Machine;
-use millrace_xdna2::lower::{self, Options, Plan};
+use millrace_xdna2::lower::{self, Mode, Options, Plan};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -68,7 +67,7 @@ fn calls(plan: &Plan) -> BTreeMap<String, (usize, usize)> {
     let mut calls = BTreeMap::new();
     for call in plan.calls() {
         let planned = &plan.programs[call.program];
-        let name = planned.program.name.clone();
+        let name = planned.name().to_owned();
         calls.entry(name).or_insert((0, planned.launches.len())).0 += 1;
     }
     calls

@@ -55,7 +55,11 @@ fn print_times(plan: &Plan, machine: &Machine) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut total_ns = 0.0;
     for (i, planned) in plan.programs.iter().enumerate() {
-        let timing = timing::predict(&planned.program, machine, &profile)?;
+        let timing = timing::predict(
+            lower::program_of(planned).ok_or("no tile program")?,
+            machine,
+            &profile,
+        )?;
         let n = calls.get(&i).copied().unwrap_or_default();
         total_ns += f64::from(n) * timing.total_ns;
         let (us, dispatch) = (timing.total_ns / 1e3, timing.dispatch_ns / 1e3);
@@ -72,7 +76,7 @@ fn print_times(plan: &Plan, machine: &Machine) -> Result<(), Box<dyn Error>> {
                 "  {us:8.1} us {:5.1} GB/s {cores:2} cores  {} {} {}: {}",
                 read / us,
                 launch.name,
-                launch.mapping,
+                launch.kernel,
                 launch.shape,
                 launch.tiling
             );

@@ -1,21 +1,17 @@
 //! The virtual NPU2 as a [`Device`]: programs are verified, run functionally, and timed by the
 //! model. Times and energies say `modelled(profile)`.
 
-mod inject;
-
-pub use inject::{Corrupted, Corruption, Injection};
-
 use crate::functional::{self, Fault};
 use crate::profile::Scope;
 use crate::program::codec::TARGET;
 use crate::{Machine, Profile, Program, timing, verify};
-use inject::{Event, Injections};
 use millrace_kernels::Cpu;
-use millrace_npu::device::{check_bindings, unique_number};
+use millrace_npu::device::unique_number;
 use millrace_npu::held::{Held, Holdings, Lease};
+use millrace_npu::inject::{self, Corrupted, Event, Inject, Injection, Injections};
 use millrace_npu::ram::RamBuffer;
 use millrace_npu::{
-    Buffer, Completion, Container, Device, DeviceError, DeviceInfo, ErrorPlace, Fence,
+    Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, ErrorPlace, Fence,
     LoadedProgram, Role, Slot, Usage,
 };
 use std::any::Any;
@@ -41,7 +37,7 @@ pub struct VirtualDevice {
     /// One program runs at a time, on these threads.
     cpu: Mutex<Cpu>,
     next: AtomicU64,
-    ended: Mutex<HashMap<u64, Result<Completion, DeviceError>>>,
+    ended: Arc<Mutex<HashMap<u64, Result<Completion, DeviceError>>>>,
     holdings: Arc<Holdings>,
     injections: Mutex<Injections>,
     corrupted: Mutex<Corrupted>,
@@ -87,7 +83,7 @@ fn place_of(program: &Program, fault: &Fault) -> ErrorPlace {
     ErrorPlace {
         program: program.name.clone(),
         launch: fault.launch().map(str::to_owned),
-        core: site.core,
+        unit: site.core.map(|(col, row)| format!("core ({col}, {row})")),
         slot: slot.map(|slot| slot.name.clone()),
     }
 }
@@ -116,7 +112,7 @@ impl VirtualDevice {
             profile,
             cpu: Mutex::new(cpu),
             next: AtomicU64::new(0),
-            ended: Mutex::default(),
+            ended: Arc::default(),
             holdings: Holdings::new(MEMORY_BYTES),
             injections: Mutex::default(),
             corrupted: Mutex::default(),
@@ -135,33 +131,6 @@ impl VirtualDevice {
         self.info.max_buffer_bytes = self.info.max_buffer_bytes.min(memory_bytes);
         self.holdings = Holdings::new(memory_bytes);
         self
-    }
-
-    /// Has the next event of its kind fail.
-    pub fn inject(&self, injection: Injection) {
-        self.inject_after(0, injection);
-    }
-
-    /// Has an event fail after `n_passed` others of its kind: the fourth submission, the second
-    /// allocation.
-    pub fn inject_after(&self, n_passed: u64, injection: Injection) {
-        lock(&self.injections).add(n_passed, injection);
-    }
-
-    /// Takes back every injection that has not happened, and the standing ones.
-    pub fn clear_injections(&self) {
-        lock(&self.injections).clear();
-        *lock(&self.corrupted) = Corrupted::default();
-    }
-
-    /// What [`Injection::Corrupt`] did since injections were cleared.
-    pub fn corrupted(&self) -> Corrupted {
-        *lock(&self.corrupted)
-    }
-
-    /// Brings a lost device back. What was on it is gone.
-    pub fn revive(&self) {
-        lock(&self.life).is_lost = false;
     }
 
     /// Takes the device away, with what is on it. Results that nobody has fetched are lost too.
@@ -413,18 +382,26 @@ impl Device for VirtualDevice {
         }))
     }
 
-    fn submit(
+    fn bind(
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Fence, DeviceError> {
+    ) -> Result<Bound, DeviceError> {
         let loaded = self.loaded(&**program)?;
-        check_bindings(&**program, buffers)?;
+        let bound = Bound::new(program, buffers)?;
         self.check_distinct(loaded, buffers)?;
-        let outcome = self.execute(loaded, buffers);
+        Ok(bound)
+    }
+
+    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+        let loaded = self.loaded(&*bound.program)?;
+        let outcome = self.execute(loaded, &bound.buffers);
         let id = self.next.fetch_add(1, Relaxed);
         lock(&self.ended).insert(id, outcome);
-        Ok(Fence::new(self.number, id))
+        let ended = self.ended.clone();
+        Ok(Fence::new(self.number, id, move || {
+            _ = lock(&ended).remove(&id)
+        }))
     }
 
     fn wait(&self, fence: Fence) -> Result<Completion, DeviceError> {
@@ -432,5 +409,28 @@ impl Device for VirtualDevice {
         lock(&self.ended)
             .remove(&id)
             .ok_or(DeviceError::UnknownFence)?
+    }
+
+    fn injector(&self) -> Option<&dyn Inject> {
+        Some(self)
+    }
+}
+
+impl Inject for VirtualDevice {
+    fn inject_after(&self, n_passed: u64, injection: Injection) {
+        lock(&self.injections).add(n_passed, injection);
+    }
+
+    fn clear(&self) {
+        lock(&self.injections).clear();
+        *lock(&self.corrupted) = Corrupted::default();
+    }
+
+    fn corrupted(&self) -> Corrupted {
+        *lock(&self.corrupted)
+    }
+
+    fn revive(&self) {
+        lock(&self.life).is_lost = false;
     }
 }

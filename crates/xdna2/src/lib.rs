@@ -3,7 +3,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`compile`] | plans and their programs from a cache, or lowered and put there |
 //! | [`device`] | the virtual NPU2 as a device: verified, run, timed |
 //! | [`fidelity`] | predictions beside published measurements |
 //! | [`functional`] | functional simulation: bytes move, tile kernels compute, deadlocks are found |
@@ -11,7 +10,8 @@
 //! | [`machine`] | facts about the NPU as data, with their sources; variants and overrides |
 //! | [`mapping`] | kernels laid onto the array: builders, references, legal shapes and tilings |
 //! | [`numerics`] | how matrix units multiply: exactly, or through block floating point |
-//! | [`predict`] | what a model costs: a plan's passes as times, bytes and counts |
+//! | [`predict`] | prices of programs, calls and host steps |
+//! | [`target`] | the row of this kind of NPU in the registry of targets |
 //! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
 //! | [`program`] | tile programs: programs, launches, channels, stages, herds; builder, text form, stitching |
 //! | [`tile`] | tile kernels: dimensions, operands, cost and numerics of what a core computes in one call |
@@ -19,7 +19,6 @@
 //! | [`verify`](mod@verify) | the mapping linter: every rule of the hardware by code, with limit, finding and remedy |
 #![forbid(unsafe_code)]
 
-pub mod compile;
 pub mod device;
 pub mod fidelity;
 pub mod functional;
@@ -30,6 +29,7 @@ pub mod numerics;
 pub mod predict;
 pub mod profile;
 pub mod program;
+pub mod target;
 pub mod tile;
 pub mod timing;
 pub mod verify;

@@ -49,42 +49,33 @@
 //!
 //! [`RopeStyle::Interleaved`]: millrace_model::graph::RopeStyle::Interleaved
 
-mod alias;
 mod all_rows;
 mod assemble;
 mod attention;
-mod check;
-mod error;
 mod feature;
 mod group;
-mod inspect;
 mod joined;
 mod kernel;
-mod layout;
 mod name;
-mod passes;
-mod plan;
-mod store;
 mod tiling;
 
-pub use alias::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
-pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket, position_slot};
-pub use error::LowerError;
+pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket};
 pub use feature::{Feature, Features};
-pub use layout::{TableRows, WeightLayout, rope_table};
-pub use passes::{BUCKETS, Chunk, Lengths, REFERENCE_TOKENS, Request, Sequences};
-pub use plan::{
-    Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, LogicalLaunch, Phase, Place,
-    Placement, Plan, PlannedProgram, Step,
+pub use millrace_plan::{
+    AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Chunk, Device, Edge, End, HeadRows,
+    HostMove, HostStep, IndexSets, Lengths, LowerError, PassKind, Phase, Place, Placement, Plan,
+    PlannedBuffer, PlannedLaunch, PlannedProgram, Rows, Sequences, SlotUse, Step, TableRows,
+    WeightLayout, position_slot, rope_table,
 };
 
-use crate::{Machine, verify};
+use crate::{Machine, Program, verify};
 use assemble::Wired;
-use error::MAX_TOKENS;
 use group::{Group, Item};
 use kernel::Kernels;
-use millrace_model::graph::{Graph, ValueId};
+use millrace_model::graph::Graph;
+use millrace_plan::{Annex, MAX_TOKENS, graph as check};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 pub(crate) use tiling::seed as reference_tilings;
 
 /// Why attention shares a program with nothing: the rule's text in placements.
@@ -109,6 +100,25 @@ pub const HEAD_OF_ALL_ROWS: &str = "the head's parts of the vocabulary are one p
 /// Parts of the vocabulary, each a launch of the head's program (seed 000 B5).
 pub const LM_HEAD_PARTITIONS: usize = 8;
 
+/// Lengths that prefill plans are made for with [`Feature::Buckets`], ascending.
+pub const BUCKETS: [u64; 6] = [64, 128, 256, 512, 1024, 2048];
+
+/// Tokens that every prompt is padded to without it, as the published stack does (seed 000 A5).
+pub const REFERENCE_TOKENS: u64 = 2048;
+
+/// Lengths that a set of features makes prefill plans for.
+pub fn lengths(features: Features) -> Lengths {
+    match features.has(Feature::Buckets) {
+        true => Lengths::new(&BUCKETS),
+        false => Lengths::fixed(REFERENCE_TOKENS),
+    }
+}
+
+/// The tile program that a planned one is; `None` where another target made it.
+pub fn program_of(planned: &PlannedProgram) -> Option<&Program> {
+    planned.annex.get()
+}
+
 /// Whose behaviour a plan has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -116,24 +126,6 @@ pub enum Mode {
     Reference,
     /// Better where the array allows: every [`Feature`].
     Best,
-}
-
-/// Who computes attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttentionOn {
-    /// The array where the mapping takes the shape, the host otherwise. Keys are those of this
-    /// plan's tokens, so it serves the first chunk of a prompt; in decode it is the host.
-    Device,
-    /// For any chunk, and in decode: the array over the cache with [`Feature::CachedAttention`] in
-    /// layers where that is faster ([`attention_times`]), the host otherwise.
-    Cached {
-        /// Keys that a pass reads at least, its own among them: a [`key_bucket`].
-        n_keys: u64,
-        /// Rows of the cache: [`cache_rows`].
-        max_tokens: u64,
-    },
-    /// The host, on the whole cache: any chunk of a prompt.
-    Host,
 }
 
 /// What to lower for.
@@ -145,6 +137,8 @@ pub struct Options {
     pub n_tokens: u64,
     /// Who computes attention.
     pub attention: AttentionOn,
+    /// Which rows of a prompt get logits; without [`Feature::SingleRowHead`] it is all of them.
+    pub head: HeadRows,
 }
 
 impl Options {
@@ -154,7 +148,24 @@ impl Options {
             features: Features::of(mode),
             n_tokens,
             attention: AttentionOn::Device,
+            head: HeadRows::Last,
         }
+    }
+
+    /// For a kind of pass.
+    pub fn of(features: Features, kind: &PassKind) -> Options {
+        Options {
+            features,
+            n_tokens: kind.n_tokens,
+            attention: kind.attention,
+            head: kind.head,
+        }
+    }
+
+    /// Whether only the row whose logits are wanted goes through the last norm and the head of a
+    /// prompt.
+    fn is_single_row(&self) -> bool {
+        self.features.has(Feature::SingleRowHead) && self.head == HeadRows::Last
     }
 }
 
@@ -185,19 +196,21 @@ fn lower(
 ) -> Result<Plan, LowerError> {
     check::check(graph)?;
     let mut kernels = Kernels::new(graph, machine, options, phase)?;
-    if phase == Phase::Prefill && !options.features.has(Feature::SingleRowHead) {
+    if phase == Phase::Prefill && !options.is_single_row() {
         kernels.all_rows = kernels.head_of_all_rows();
     }
     let items = group::items(&mut kernels, options);
-    let mut planner = Planner {
+    let mut assembly = Assembly {
         plan: Plan {
             phase,
             n_tokens: kernels.n_tokens(),
+            alias: options.features.has(Feature::Alias),
+            head: options.head,
             programs: Vec::new(),
             steps: Vec::new(),
             placement: Vec::new(),
             single_row: match kernels.is_single_row() {
-                true => single_row(graph),
+                true => check::single_row(graph),
                 false => Vec::new(),
             },
         },
@@ -207,25 +220,14 @@ fn lower(
         sets: HashSet::new(),
     };
     for item in items {
-        planner.add(item)?;
+        assembly.add(item)?;
     }
-    planner.plan.placement.sort_by_key(|p| p.node);
-    Ok(planner.plan)
-}
-
-/// The final norm's output and everything computed from it.
-fn single_row(graph: &Graph) -> Vec<ValueId> {
-    let mut rows: Vec<ValueId> = graph.head_input.into_iter().collect();
-    for node in &graph.nodes {
-        if node.inputs.iter().any(|v| rows.contains(v)) {
-            rows.push(node.output);
-        }
-    }
-    rows
+    assembly.plan.placement.sort_by_key(|p| p.node);
+    Ok(assembly.plan)
 }
 
 /// Puts a plan together.
-struct Planner<'a> {
+struct Assembly<'a> {
     plan: Plan,
     kernels: &'a Kernels<'a>,
     machine: &'a Machine,
@@ -235,7 +237,7 @@ struct Planner<'a> {
     sets: HashSet<String>,
 }
 
-impl Planner<'_> {
+impl Assembly<'_> {
     fn add(&mut self, item: Item) -> Result<(), LowerError> {
         match item {
             Item::Also(step) => self.plan.steps.push(Step::Host(step)),
@@ -290,10 +292,8 @@ impl Planner<'_> {
                 reason,
             });
         }
-        let set = self.set(
-            &self.plan.programs[program].program.name.clone(),
-            group.block,
-        );
+        let name = self.plan.programs[program].name().to_owned();
+        let set = self.set(&name, group.block);
         self.plan.steps.push(Step::Call(Call {
             program,
             set,
@@ -306,16 +306,26 @@ impl Planner<'_> {
     fn add_program(&mut self, wired: &Wired<'_>) -> Result<usize, LowerError> {
         let taken = |name: &str| {
             let mut programs = self.plan.programs.iter();
-            programs.any(|p| p.program.name == name)
+            programs.any(|p| p.name() == name)
         };
         let name = distinct(&wired.base, taken);
-        let planned = wired.stitch(&name, self.kernels)?;
-        if let Err(refusals) = verify(&planned.program, self.machine) {
+        let (program, launches) = wired.stitch(&name, self.kernels)?;
+        if let Err(refusals) = verify(&program, self.machine) {
             return Err(LowerError::Refused {
                 program: name,
-                refusals,
+                refusals: refusals.iter().map(ToString::to_string).collect(),
             });
         }
+        let container = program.to_container();
+        let container = container.map_err(|error| LowerError::Program {
+            program: name,
+            problem: error.to_string(),
+        })?;
+        let planned = PlannedProgram {
+            container: Arc::new(container),
+            launches,
+            annex: Annex::new(program),
+        };
         self.known
             .insert(wired.signature.clone(), self.plan.programs.len());
         self.plan.programs.push(planned);

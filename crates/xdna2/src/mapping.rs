@@ -36,106 +36,12 @@ mod parts;
 mod rowwise;
 mod streaming;
 
-pub(crate) use cached_attention::{n_keys_unit, position_digits};
+pub(crate) use cached_attention::n_keys_unit;
 pub use compare::{Comparison, Difference, compare};
+pub use millrace_plan::{Named, Shape, ShapeError, Tiling};
 
 use crate::{Machine, Numerics, Profile, Program};
 use std::fmt;
-
-/// Ordered names with numbers: a problem's dimensions, or the tile sizes of a mapping.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Named(Vec<(&'static str, u64)>);
-
-/// Dimensions of a problem.
-pub type Shape = Named;
-
-/// Tile sizes and herd of a mapping.
-pub type Tiling = Named;
-
-impl Named {
-    /// From names and numbers, in order.
-    pub fn new(pairs: &[(&'static str, u64)]) -> Named {
-        Named(pairs.to_vec())
-    }
-
-    /// The number of that name; 0 where there is none.
-    pub fn get(&self, name: &str) -> u64 {
-        self.0
-            .iter()
-            .find(|&&(n, _)| n == name)
-            .map_or(0, |&(_, v)| v)
-    }
-
-    /// The same with one number replaced; unknown names change nothing.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: u64) -> Named {
-        if let Some(pair) = self.0.iter_mut().find(|(n, _)| *n == name) {
-            pair.1 = value;
-        }
-        self
-    }
-
-    /// The pairs in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.0.iter().copied()
-    }
-
-    /// The same with numbers replaced by those of `name=number` pairs, separated by commas.
-    ///
-    /// # Errors
-    /// Names the pair that is no pair, no number or no known name, and lists the known ones.
-    pub fn overridden(mut self, text: &str) -> Result<Named, ShapeError> {
-        for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or_else(|| {
-                ShapeError::new(
-                    pair,
-                    "a tiling is a list of name=number, separated by commas",
-                )
-            })?;
-            let value = value.trim().parse().map_err(|_| {
-                ShapeError::new(pair, "the value is no whole number from 0 to 2^64 - 1")
-            })?;
-            let known: Vec<&str> = self.0.iter().map(|&(n, _)| n).collect();
-            match self.0.iter_mut().find(|(n, _)| *n == name.trim()) {
-                Some(at) => at.1 = value,
-                None => {
-                    let known = known.join(", ");
-                    return Err(ShapeError::new(pair, &format!("the names are {known}")));
-                }
-            }
-        }
-        Ok(self)
-    }
-}
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (name, value)) in self.0.iter().enumerate() {
-            let comma = if i == 0 { "" } else { "," };
-            write!(f, "{comma}{name}={value}")?;
-        }
-        Ok(())
-    }
-}
-
-/// A shape or a tiling that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot read `{text}`: {expected}")]
-pub struct ShapeError {
-    /// What was given.
-    pub text: String,
-    /// What is expected.
-    pub expected: String,
-}
-
-impl ShapeError {
-    fn new(text: &str, expected: &str) -> ShapeError {
-        ShapeError {
-            text: text.to_owned(),
-            expected: expected.to_owned(),
-        }
-    }
-}
 
 /// A shape or tiling that a mapping refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -359,5 +265,5 @@ fn parse_dims<const N: usize>(text: &str, names: [&'static str; N]) -> Result<Sh
             _ => return Err(ShapeError::new(text, &expected)),
         }
     }
-    Ok(Named(pairs))
+    Ok(Named::new(&pairs))
 }

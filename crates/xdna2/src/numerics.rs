@@ -63,6 +63,17 @@ impl Numerics {
         }
     }
 
+    /// What it means, in a line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Numerics::Bf16 => "products of bf16, as the array's 16-bit mode has them",
+            Numerics::Bfp16 => {
+                "products through block floating point (bfp16), as published kernels are compiled; \
+                 times are those of bfp16 either way"
+            }
+        }
+    }
+
     /// Half a step of an operand, relative to the largest of the values that share an exponent: what
     /// conversion changes at most. 0 where nothing is converted.
     pub fn conversion_error(self) -> f64 {

@@ -41,7 +41,7 @@ use network::Network;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-pub use summary::Bottleneck;
+pub use millrace_plan::predict::Bottleneck;
 
 /// A prediction.
 #[derive(Clone, Debug, Serialize)]
@@ -197,6 +197,9 @@ pub enum TimingError {
         /// What is wrong.
         what: String,
     },
+    /// A planned program that another target made.
+    #[error("program `{0}` is no tile program of this target")]
+    Foreign(String),
     /// Nothing moves any more.
     #[error("launch `{launch}` is stuck after {ns:.0} ns: {waiting}")]
     Stuck {

@@ -7,10 +7,11 @@ use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_npu::ProgramCache;
-use millrace_xdna2::compile::compile;
+use millrace_plan::{PassKind, Plan, PlannedProgram, compile};
 use millrace_xdna2::device::VirtualDevice;
-use millrace_xdna2::lower::{Mode, Options, Phase};
-use millrace_xdna2::{Machine, Profile};
+use millrace_xdna2::lower::{Features, Mode};
+use millrace_xdna2::target::Xdna2;
+use millrace_xdna2::{Machine, Profile, Program};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,6 +25,11 @@ fn cache(dir: &Path) -> ProgramCache {
     ProgramCache::with_directory(Arc::new(device), dir).unwrap()
 }
 
+fn planner(mode: Mode) -> Xdna2 {
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    Xdna2::new(Machine::npu2(), profile, Features::of(mode))
+}
+
 fn model(name: &str) -> Model {
     let geometry = Geometry::named(name).unwrap();
     let recipe = Recipe::parse("BF16").unwrap();
@@ -33,26 +39,27 @@ fn model(name: &str) -> Model {
 #[test]
 fn what_is_read_back_is_what_was_lowered() {
     let dir = std::env::temp_dir().join(format!("millrace-compile-{}", std::process::id()));
-    let machine = Machine::npu2();
     for name in ["llama-tiny", "qwen-tiny", "gemma-tiny", "llama-3.2-1b"] {
         let graph = model(name).graph;
         for mode in [Mode::Best, Mode::Reference] {
-            for (phase, n_tokens) in [(Phase::Prefill, 256), (Phase::Decode, 1)] {
-                let options = Options::new(mode, n_tokens);
+            for kind in [PassKind::prefill(256), PassKind::decode()] {
                 let make = || {
                     let cache = cache(&dir);
-                    let made = compile(&cache, &graph, &machine, phase, &options);
+                    let made = compile(&cache, &planner(mode), &graph, &kind);
                     (made.unwrap(), cache.stats())
                 };
                 let (first, built) = make();
                 let (again, read) = make();
-                assert!(first.lowered && !again.lowered, "{name} {mode:?} {phase:?}");
+                assert!(first.lowered && !again.lowered, "{name} {mode:?} {kind:?}");
                 assert!(built.built > 0 && read.built == 0);
                 assert_eq!(first.plan, again.plan);
-                assert_eq!(first.containers, again.containers);
+                let annexed = |p: &PlannedProgram| p.annex.get::<Program>().cloned();
+                let of = |plan: &Plan| -> Vec<_> { plan.programs.iter().map(annexed).collect() };
+                assert_eq!(of(&first.plan), of(&again.plan));
+                assert!(of(&again.plan).iter().all(Option::is_some));
                 assert_eq!(again.plan.check(&graph), Ok(()));
                 // One artifact gone: the plan is made again, and so is what was missing.
-                let hash = first.containers[0].content_hash();
+                let hash = first.plan.programs[0].container.content_hash();
                 std::fs::remove_file(dir.join(format!("{hash}.npu"))).unwrap();
                 let (remade, _) = make();
                 assert!(remade.lowered && remade.plan == first.plan);
@@ -67,15 +74,9 @@ fn what_is_read_back_is_what_was_lowered() {
 #[test]
 fn plans_that_do_not_fit_their_graph_are_told() {
     let graph = model("llama-tiny").graph;
-    let options = Options::new(Mode::Best, 64);
     let dir = std::env::temp_dir().join(format!("millrace-plans-{}", std::process::id()));
-    let made = compile(
-        &cache(&dir),
-        &graph,
-        &Machine::npu2(),
-        Phase::Prefill,
-        &options,
-    );
+    let kind = PassKind::prefill(64);
+    let made = compile(&cache(&dir), &planner(Mode::Best), &graph, &kind);
     std::fs::remove_dir_all(dir).unwrap();
     let plan = made.unwrap().plan;
     assert_eq!(plan.check(&graph), Ok(()));

@@ -6,7 +6,8 @@ use millrace_npu::conformance::{self, Sample, Subject};
 use millrace_npu::{
     Buffer, Completion, Container, Device, DeviceError, Direction, Held, LoadedProgram, Role, Usage,
 };
-use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
+use millrace_npu::{Corruption, Inject, Injection};
+use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::{Machine, Profile, mapping};
 use std::sync::Arc;
 
@@ -93,7 +94,7 @@ impl Ready {
     }
 
     fn run(&self, device: &VirtualDevice) -> Result<Completion, DeviceError> {
-        device.wait(device.submit(&self.program, &self.buffers)?)
+        device.wait(device.submit(&device.bind(&self.program, &self.buffers)?)?)
     }
 
     /// Whether the outputs are what they should be.
@@ -128,7 +129,7 @@ fn injected_failures_say_where_and_the_device_goes_on() {
     assert_eq!(*after_ns, 2_000_000_000);
     assert_eq!(place.program, "gemv");
     assert_eq!(place.launch.as_deref(), Some("gemv"));
-    assert_eq!(place.core, Some((0, 0)));
+    assert_eq!(place.unit.as_deref(), Some("core (0, 0)"));
     assert!(place.slot.is_some(), "{timeout}");
     let stopped = ready.run(&device).unwrap_err();
     assert!(matches!(stopped, DeviceError::Fault { .. }), "{stopped}");
@@ -148,7 +149,7 @@ fn injected_failures_say_where_and_the_device_goes_on() {
     assert_eq!(ready.run(&device).unwrap().energy, None);
     // One buffer for two slots.
     let twice = vec![ready.buffers[0].clone(); ready.buffers.len()];
-    let sizes = device.submit(&ready.program, &twice).unwrap_err();
+    let sizes = device.bind(&ready.program, &twice).unwrap_err();
     assert!(matches!(sizes, DeviceError::BindingSize { .. }), "{sizes}");
 }
 
@@ -170,7 +171,7 @@ fn one_buffer_is_not_two_slots() {
     let (device, sample) = (device(), sample("add", "4096"));
     let ready = Ready::new(&device, &sample);
     let twice = vec![ready.buffers[0].clone(); ready.buffers.len()];
-    let refused = device.submit(&ready.program, &twice).unwrap_err();
+    let refused = device.bind(&ready.program, &twice).unwrap_err();
     assert!(refused.to_string().contains("one buffer"), "{refused}");
 }
 
@@ -209,7 +210,8 @@ fn refused_loads_and_allocations_hold_nothing() {
 fn a_lost_device_says_so_until_all_is_made_anew() {
     let (device, sample) = (device(), sample("add", "4096"));
     let ready = Ready::new(&device, &sample);
-    let fetched_too_late = device.submit(&ready.program, &ready.buffers).unwrap();
+    let bound = device.bind(&ready.program, &ready.buffers).unwrap();
+    let fetched_too_late = device.submit(&bound).unwrap();
     device.inject(Injection::Lose);
     let lost = ready.run(&device).unwrap_err();
     assert!(lost.is_loss() && lost.place().is_some(), "{lost}");
@@ -232,14 +234,14 @@ fn a_lost_device_says_so_until_all_is_made_anew() {
         "{stale}"
     );
     let anew = Ready::new(&device, &sample);
-    let stale = device.submit(&anew.program, &ready.buffers).unwrap_err();
+    let stale = device.bind(&anew.program, &ready.buffers).unwrap_err();
     assert!(
         stale.to_string().contains("a buffer from before is lost"),
         "{stale}"
     );
     anew.run(&device).unwrap();
     assert!(anew.is_right());
-    drop((ready, anew));
+    drop((bound, ready, anew));
     assert_eq!(device.held(), Held::default());
 }
 
@@ -260,7 +262,7 @@ fn a_corrupted_slot_is_wrong_until_it_is_cleared() {
             assert_eq!(ready.is_right(), is_right, "{program}");
         }
     }
-    device.clear_injections();
+    device.clear();
     ready.run(&device).unwrap();
     assert!(ready.is_right());
 }

@@ -4,16 +4,16 @@ mod measure;
 mod report;
 
 use crate::describe::Summary;
-use crate::engine_args::{kv_type_parser, level_parser};
+use crate::engine_args::{CpuArgs, kv_type_parser, level_parser};
 use crate::exit::{Failure, Outcome};
 use crate::machine;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui};
 use crate::progress::Progress;
+use crate::target_args::{DeviceArgs, examples};
 use measure::{Bench, Test};
 use millrace_runtime::{EngineOptions, KvType, Level};
 use report::{Format, Reporter, Row};
-use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,6 +22,7 @@ Examples:
   millrace bench model.gguf -d 0,4096 -r 3           with 0 and 4096 tokens already in the context
   millrace bench model.gguf -p 0 -n 0 -pg 512,128    a prompt and its answer as one test
   millrace bench model.gguf -p 0 -n 64 --sequences 1,8   eight answers in every step
+  millrace bench demo --device {npu} -p 64 -n 8 -r 1    an NPU, by its modelled times
   millrace bench model.gguf -o json > run.json       also csv and jsonl
 
 pp: prompt tokens computed a second. tg: tokens written a second, one at a time. With --sequences,
@@ -29,7 +30,7 @@ the tokens of all together; the test's name then ends in their number, as tg64 x
 
 /// Measure tokens a second
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples(EXAMPLES))]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -91,6 +92,8 @@ pub(crate) struct Args {
     /// How to print
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
     output: Format,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 fn parse_pair(text: &str) -> Result<(usize, usize), String> {
@@ -160,7 +163,19 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             max_sequences: args.sequences.iter().copied().max().unwrap_or(1),
             ..EngineOptions::default()
         };
-        let mut bench = Bench::new(Arc::clone(&model), options)?;
+        let cpu = CpuArgs {
+            threads: n_threads,
+            cpu_level: args.cpu_level,
+        };
+        let engine = progress.suspend(|| args.device.make(&model, options, &cpu, ui))?;
+        if let Some(times) = engine.device_time() {
+            progress.suspend(|| {
+                ui.note(format_args!(
+                    "times are the device's, {times}; steps of the host are not in them"
+                ));
+            });
+        }
+        let mut bench = Bench::new(engine)?;
         for test in &tests {
             progress.message(test.name());
             if !args.no_warmup {

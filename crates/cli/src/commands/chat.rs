@@ -3,6 +3,7 @@
 mod conversation;
 mod input;
 
+use crate::device_stats;
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::interrupt;
@@ -10,14 +11,16 @@ use crate::model_arg::ModelArgs;
 use crate::output::{Out, Paint, Ui};
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
+use crate::target_args::{DeviceArgs, examples};
 use conversation::Conversation;
 use input::{Input, Line};
-use millrace_runtime::{Engine, Event, Finish};
+use millrace_runtime::{Event, Finish};
 use std::path::Path;
 
 const EXAMPLES: &str = "\
 Examples:
   millrace chat demo
+  millrace chat demo --device {npu}                an NPU's answers, simulated
   millrace chat hf:OWNER/REPO:Q4_K_M --system \"Answer in one sentence.\"
   printf 'Hello!\\nAnd now?\\n' | millrace chat demo --greedy    each line is a message
 
@@ -31,7 +34,7 @@ In the conversation:
 
 /// Talk with a model
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples(EXAMPLES))]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -46,12 +49,16 @@ pub(crate) struct Args {
     pub(crate) context: ContextArgs,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
-    let engine = args.cpu.chat_engine(&model, &args.context)?;
+    let engine = args
+        .device
+        .chat_engine(&model, &args.context, &args.cpu, ui)?;
     warn_beyond_training(ui, &model, engine.limits().n_ctx, 0, None);
     let mut conversation = Conversation::new(engine, params, args.system.clone())?;
     let mut input = Input::new()?;
@@ -112,7 +119,13 @@ fn say(
     };
     out.line("")?;
     out.flush()?;
-    ui.note(Paint::Dim.stderr(&format!("[{}]", stats::line(&answer))));
+    let mut lines = vec![stats::line(&answer)];
+    if let Some(planned) = conversation.engine().planned() {
+        lines = device_stats::lines(planned, &lines[0]);
+    }
+    for line in lines {
+        ui.note(Paint::Dim.stderr(&format!("[{line}]")));
+    }
     match answer.finish {
         Finish::Cancelled if !is_terminal => Err(Failure::interrupted()),
         _ => {

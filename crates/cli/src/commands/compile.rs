@@ -4,20 +4,19 @@ mod report;
 
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
-use crate::npu_cache;
 use crate::output::Ui;
-use crate::plan_args::{self, PlanArgs, Request};
+use crate::plan_args::{self, PlanArgs};
+use crate::program_cache;
 use crate::progress::Progress;
+use crate::target_args::examples;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::graph::Graph;
 use millrace_npu::ProgramCache;
-use millrace_xdna2::Machine;
-use millrace_xdna2::compile::{self, CompileError, Compiled};
-use millrace_xdna2::device::VirtualDevice;
+use millrace_plan::{Compiled, LowerError, PassKind, Planner, compile};
 use report::Report;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 const EXAMPLES: &str = "\
@@ -30,12 +29,12 @@ Examples:
   millrace compile demo --set cols=4 --out programs        for a machine that does not exist
 
 What is compiled is kept in ~/.cache/millrace/npu (MILLRACE_NPU_CACHE names another folder, or none if
-empty), where `run --device xdna2` finds it. A change of model, machine, options or of millrace
+empty), where `run --device {npu}` finds it. A change of model, machine, options or of millrace
 itself makes other programs; the folder may be deleted at any time.";
 
 /// Compile a model's programs ahead of time, and list them
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples(EXAMPLES))]
 pub(crate) struct Args {
     #[command(flatten)]
     plan: PlanArgs,
@@ -58,30 +57,27 @@ const MAX_PROMPT: u64 = 1 << 22;
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let planned = args.plan.read(ui)?;
-    let (machine, profile) = args.plan.npu.machine()?;
-    let features = args.plan.npu.features();
-    let sequences = planned.sequences(&machine, features, &args.prompt_tokens);
-    let mut requests = plan_args::of_prompts(&sequences, &args.prompt_tokens);
-    requests.extend(plan_args::of_tokens(&sequences));
+    let planner = args.plan.target.planner()?;
+    let sequences = planned.sequences(&*planner, &args.prompt_tokens);
+    let kinds = plan_args::kinds(&sequences, &args.prompt_tokens);
     let one_thread = CpuOptions {
         n_threads: Some(1),
         level: None,
     };
     // Nothing runs on it: it says for which target programs are kept.
     let cpu = Cpu::new(one_thread).map_err(millrace_runtime::Error::from)?;
-    let device = Arc::new(VirtualDevice::new(machine.clone(), profile, cpu));
-    let dir = args.out.clone().or_else(npu_cache::default_dir);
+    let device = (planner.open(cpu)).map_err(millrace_runtime::npu::NpuError::Open)?;
+    let dir = args.out.clone().or_else(program_cache::default_dir);
     let cache = match &dir {
-        Some(dir) => npu_cache::open(device, dir, ui)?,
+        Some(dir) => program_cache::open(device, dir, ui)?,
         None => ProgramCache::new(device),
     };
     let start = Instant::now();
-    let plans = compile_all(&cache, planned.graph(), &machine, &requests, ui)?;
+    let plans = compile_all(&cache, &*planner, planned.graph(), &kinds, ui)?;
     let elapsed = start.elapsed();
     Report {
         planned: &planned,
-        machine: &machine,
-        features,
+        planner: &*planner,
         dir: dir.as_deref(),
         plans: &plans,
         elapsed,
@@ -89,43 +85,42 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     .print(args.list, args.json)
 }
 
-/// Every plan in the order of the requests, as many at once as there are processors.
+/// Every plan in the order of the kinds, as many at once as there are processors.
 fn compile_all(
     cache: &ProgramCache,
+    planner: &dyn Planner,
     graph: &Graph,
-    machine: &Machine,
-    requests: &[Request],
+    kinds: &[PassKind],
     ui: Ui,
-) -> Outcome<Vec<(Request, Compiled)>> {
-    let progress = Progress::steps(ui, requests.len() as u64);
+) -> Outcome<Vec<(PassKind, Compiled)>> {
+    let progress = Progress::steps(ui, kinds.len() as u64);
     progress.message("compiling");
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<Compiled, CompileError>>>> =
-        Mutex::new(requests.iter().map(|_| None).collect());
+    let done: Mutex<Vec<Option<Result<Compiled, LowerError>>>> =
+        Mutex::new(kinds.iter().map(|_| None).collect());
     let work = || {
         // The longest first: they take longest.
-        while let Some(index) = requests.len().checked_sub(1 + next.fetch_add(1, Relaxed)) {
+        while let Some(index) = kinds.len().checked_sub(1 + next.fetch_add(1, Relaxed)) {
             if interrupt::is_raised() {
                 return;
             }
-            let Request { phase, options } = &requests[index];
-            let compiled = compile::compile(cache, graph, machine, *phase, options);
+            let compiled = compile(cache, planner, graph, &kinds[index]);
             done.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(compiled);
             progress.advance(1);
         }
     };
     let n_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
-        for _ in 1..n_threads.min(requests.len()) {
+        for _ in 1..n_threads.min(kinds.len()) {
             scope.spawn(work);
         }
         work();
     });
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut plans = Vec::new();
-    for (request, compiled) in requests.iter().zip(done) {
+    for (kind, compiled) in kinds.iter().zip(done) {
         let compiled = compiled.ok_or_else(Failure::interrupted)?;
-        plans.push((*request, compiled?));
+        plans.push((*kind, compiled?));
     }
     Ok(plans)
 }

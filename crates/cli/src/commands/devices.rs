@@ -4,15 +4,17 @@ use crate::exit::Outcome;
 use crate::machine::{self, Accelerator, Memory, Processor};
 use crate::output::{Align, Out, Paint, Table, Ui, bytes};
 use crate::progress::Progress;
+use crate::target_args::targets;
 use millrace_kernels::Level;
-use millrace_xdna2::Machine;
-use serde_json::json;
+use millrace_plan::{Choice, Hardware, Settings, Target};
+use serde_json::{Value, json};
 use std::hint::black_box;
 use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
   millrace devices             the processor, its instruction sets, memory, accelerators
+  millrace devices -v          what can be set of each kind of NPU, too
   millrace devices --measure   and how fast memory can be read, which bounds tokens a second
   millrace devices --json";
 
@@ -42,11 +44,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             "memory": memory,
             "read_bytes_per_s": read_bytes_per_s,
             "accelerators": accelerators,
-            "virtual": [{ "name": "xdna2", "machine": Machine::npu2().name }],
+            "targets": targets().iter().map(|target| target_json(*target)).collect::<Vec<_>>(),
         }))?;
     } else {
         print_processor(&processor, &mut out)?;
         print_memory(&memory, read_bytes_per_s, &mut out)?;
+        print_targets(ui, &mut out)?;
         print_accelerators(&accelerators, &mut out)?;
     }
     out.flush()
@@ -110,16 +113,82 @@ fn print_memory(memory: &Memory, read_bytes_per_s: Option<f64>, out: &mut Out) -
     Ok(())
 }
 
-fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
+/// Every kind of NPU; what can be set of it for who wants to know.
+fn print_targets(ui: Ui, out: &mut Out) -> Outcome {
     out.line(format!("\n{}", Paint::Bold.stdout("NPU")))?;
-    let virtual_npu = Machine::npu2();
-    out.line(format!(
-        "  xdna2       virtual {}: {}×{} compute tiles at {:.2} GHz (`millrace kernel`)",
-        virtual_npu.name,
-        virtual_npu.cols,
-        virtual_npu.rows,
-        virtual_npu.clock_hz / 1e9
-    ))?;
+    for target in targets() {
+        let machine = match target.planner(&Settings::default()) {
+            Ok(planner) => {
+                let machine = planner.machine();
+                format!(
+                    "{}, {} × {} cores at {:.2} GHz",
+                    machine.name,
+                    machine.cols,
+                    machine.rows,
+                    machine.clock_hz / 1e9
+                )
+            }
+            Err(error) => error.to_string(),
+        };
+        out.line(format!(
+            "  {:<11} {}: {machine} (`--device {}`)",
+            target.name(),
+            target.title(),
+            target.name()
+        ))?;
+        for hardware in target.hardware() {
+            let state = match &hardware.state {
+                Ok(()) => "ready",
+                Err(problem) => problem,
+            };
+            out.line(format!("    {} {}: {state}", hardware.place, hardware.name))?;
+        }
+        if ui.verbose {
+            print_options(*target, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_options(target: &dyn Target, out: &mut Out) -> Outcome {
+    let options = target.options();
+    for (option, choices) in [
+        ("--machine", &options.machines),
+        ("--profile", &options.profiles),
+        ("--mode", &options.modes),
+        ("--without", &options.features),
+        ("--numerics", &options.numerics),
+    ] {
+        let mut option = option;
+        for choice in choices {
+            let line = format!("    {option:<11} {:<20} {}", choice.name, choice.summary);
+            out.line(line.trim_end())?;
+            option = "";
+        }
+    }
+    Ok(())
+}
+
+fn target_json(target: &dyn Target) -> Value {
+    let choices = |choices: &[Choice]| -> Vec<Value> {
+        let one = |c: &Choice| json!({ "name": c.name, "summary": c.summary });
+        choices.iter().map(one).collect()
+    };
+    let hardware = |h: &Hardware| json!({ "place": h.place, "name": h.name, "problem": h.state.as_ref().err() });
+    let options = target.options();
+    json!({
+        "name": target.name(),
+        "title": target.title(),
+        "hardware": target.hardware().iter().map(hardware).collect::<Vec<_>>(),
+        "machines": choices(&options.machines),
+        "profiles": choices(&options.profiles),
+        "modes": choices(&options.modes),
+        "features": choices(&options.features),
+        "numerics": choices(&options.numerics),
+    })
+}
+
+fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
     if accelerators.is_empty() {
         return out.line("  no hardware found (no device in /dev/accel)");
     }
@@ -141,7 +210,7 @@ fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> Outcome {
         ]);
     }
     table.print(out)?;
-    out.line("  This version does not drive NPU hardware; the virtual one needs none.")
+    out.line("  Hardware that no line above calls ready is not driven by this version; virtual NPUs need none.")
 }
 
 /// Bytes a second that all threads together read from memory, best of a few passes.

@@ -8,9 +8,9 @@ mod report;
 use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
-use crate::npu_args::{CorruptSlot, NpuModelArgs};
 use crate::output::Ui;
 use crate::progress::Progress;
+use crate::target_args::{CorruptSlot, TargetArgs, Wanted, examples};
 pub(crate) use bisect::{headline, to_json as ops_json};
 use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::{LoadedModel, sampling::argmax};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace diagnose demo --device xdna2                        cosine of every layer beside the CPU in f32
+  millrace diagnose demo --device {npu}                        cosine of every layer beside the CPU in f32
   millrace diagnose model.gguf \"Once upon a time\" --mode reference --json
   millrace diagnose folder --reference hidden.safetensors       beside states that tools/npu/reference_hf.py wrote
   millrace diagnose demo --bisect                              every op by itself: which is the first that is wrong
@@ -34,7 +34,7 @@ mlir-air's `make diagnosis` prints for its Llama-3.2-1B.";
 
 /// Compare a device with f32, layer by layer, or find the op that is wrong
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples(EXAMPLES))]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -44,11 +44,8 @@ pub(crate) struct Args {
         default_value = "Once upon a time, there was a little girl who lived near the woods. One day she"
     )]
     prompt: String,
-    /// The device
-    #[arg(long, value_name = "NAME", default_value = "xdna2", value_parser = ["xdna2"])]
-    device: String,
     #[command(flatten)]
-    npu: NpuModelArgs,
+    target: TargetArgs,
     /// What to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`, …
     #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
@@ -79,9 +76,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         Some(tokens) => tokens,
         None => encode(&model, &args.prompt)?,
     };
-    let n_ctx = Some(prompt.len() + N_DECODED);
-    let corrupt = args.corrupt.as_ref();
-    let npu = args.npu.load_with(&model, &args.cpu, n_ctx, corrupt, ui)?;
+    let wanted = Wanted {
+        corrupt: args.corrupt.clone(),
+        ..Wanted::context(prompt.len() + N_DECODED)
+    };
+    let npu = args.target.load(&model, &args.cpu, &wanted, ui)?;
     if args.bisect {
         return bisect::run(&npu, &prompt, args.json, ui);
     }
@@ -113,7 +112,7 @@ fn encode(model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
 
 /// What the device computes for the prompt.
 fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> Outcome<States> {
-    let mut session = NpuSession::new(npu);
+    let mut session = NpuSession::new(npu)?;
     let (capture, observer) = layers::Capture::new(npu);
     session.observe(Some(observer));
     let _progress = Progress::spinner(ui, "running the device");

@@ -7,10 +7,8 @@ mod summary;
 
 use crate::exit::{Failure, Outcome};
 use crate::output::{Out, Paint, Ui};
-use crate::plan_args::{self, PlanArgs, Planned, Request, mode_name};
-use millrace_xdna2::Machine;
-use millrace_xdna2::compile::CompileError;
-use millrace_xdna2::lower::{self, Phase, Plan};
+use crate::plan_args::{PlanArgs, Planned};
+use millrace_plan::{PassKind, Plan, Planner};
 use serde_json::{Value, json};
 use summary::Summary;
 
@@ -47,31 +45,26 @@ pub(crate) struct Args {
 /// A plan to explain.
 struct Case<'a> {
     planned: &'a Planned,
-    machine: &'a Machine,
-    request: Request,
+    planner: &'a dyn Planner,
+    kind: PassKind,
     plan: Plan,
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let planned = args.plan.read(ui)?;
-    let (machine, _) = args.plan.npu.machine()?;
-    let features = args.plan.npu.features();
+    let planner = args.plan.target.planner()?;
+    let machine = planner.machine();
     let mut cases = Vec::new();
-    let sequences = planned.sequences(&machine, features, &args.prompt_tokens);
-    let mut requests = plan_args::of_prompts(&sequences, &args.prompt_tokens);
+    let sequences = planned.sequences(&*planner, &args.prompt_tokens);
+    let mut kinds = sequences.prefills(&args.prompt_tokens);
     let longest = args.prompt_tokens.iter().copied().max();
-    requests.push(plan_args::of_token(&sequences, longest.unwrap_or(0)));
-    for request in requests {
-        let lower = match request.phase {
-            Phase::Prefill => lower::prefill,
-            Phase::Decode => lower::decode,
-        };
-        let plan = lower(planned.graph(), &machine, &request.options);
+    kinds.push(sequences.decode(longest.unwrap_or(0)));
+    for kind in kinds {
         cases.push(Case {
             planned: &planned,
-            machine: &machine,
-            request,
-            plan: plan.map_err(CompileError::from)?,
+            planner: &*planner,
+            kind,
+            plan: planner.lower(planned.graph(), &kind)?,
         });
     }
     if let Some(name) = &args.op {
@@ -92,7 +85,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             "machine": machine.name,
             "cols": machine.cols,
             "rows": machine.rows,
-            "mode": mode_name(features),
+            "mode": planner.mode(),
             "summary": summary.map(|summary| summary.json(&cases)),
             "plans": each.collect::<Vec<Value>>(),
         }));
@@ -103,7 +96,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         machine.name,
         machine.cols,
         machine.rows,
-        mode_name(features)
+        planner.mode()
     ))?;
     if let Some(summary) = &summary {
         summary.print(&cases, &mut out)?;

@@ -3,8 +3,8 @@
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Out, Ui};
 use crate::progress::Progress;
-use millrace_xdna2::fidelity::leave_out::{self, LeaveOut};
-use millrace_xdna2::fidelity::{self, Kind, Report};
+use crate::target_args::KernelTargetArgs;
+use millrace_plan::FidelityOf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +19,8 @@ Rows that a constant was fitted on are marked. Exit code 1 when a group leaves i
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    target: KernelTargetArgs,
     /// Rows of single kernels (the default)
     #[arg(long, conflicts_with = "model")]
     kernel: bool,
@@ -35,60 +37,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    if args.leave_out {
-        return run_leave_out(args, ui);
-    }
-    let kind = if args.model {
-        Kind::Models
-    } else {
-        Kind::Kernels
+    let target = args.target.device;
+    let Some(bench) = target.workbench() else {
+        let message = format!("{} has no measurements to compare with", target.name());
+        return Err(Failure::usage(message));
+    };
+    let (what, doing) = match (args.leave_out, args.model) {
+        (true, _) => (FidelityOf::LeaveOut, "fitting"),
+        (_, true) => (FidelityOf::Models, "predicting"),
+        _ => (FidelityOf::Kernels, "predicting"),
     };
     let report = {
-        let _progress = Progress::spinner(ui, "predicting");
-        fidelity::report(kind)
+        let _progress = Progress::spinner(ui, doing);
+        bench.fidelity(what)?
     };
     let mut out = Out::new();
     if args.json {
-        out.json(&report)?;
+        out.json(&report.json)?;
     } else {
-        out.text(&report)?;
+        out.text(&report.text)?;
     }
     out.flush()?;
-    verdict(&report)
-}
-
-fn run_leave_out(args: &Args, ui: Ui) -> Outcome {
-    let found: LeaveOut = {
-        let _progress = Progress::spinner(ui, "fitting");
-        leave_out::evaluate()
-    };
-    let mut out = Out::new();
-    if args.json {
-        out.json(&found)?;
-    } else {
-        out.text(&found)?;
-    }
-    out.flush()?;
-    match found.pass() {
+    match report.failures.is_empty() {
         true => Ok(()),
-        false => {
-            let message =
-                "a family or a model needs its own rows, and no missing mechanism is named";
-            Err(Failure::new(Exit::Failed, message))
-        }
+        false => Err(Failure::new(Exit::Failed, report.failures.join("; "))),
     }
-}
-
-fn verdict(report: &Report) -> Outcome {
-    if report.rows.is_empty() {
-        let message = "nothing was predicted: no measurement has a mapping and a profile";
-        return Err(Failure::new(Exit::Failed, message));
-    }
-    let outside = report.groups.iter().filter(|group| !group.pass);
-    let outside: Vec<&str> = outside.map(|group| group.name.as_str()).collect();
-    if outside.is_empty() {
-        return Ok(());
-    }
-    let message = format!("outside the stated bound: {}", outside.join(", "));
-    Err(Failure::new(Exit::Failed, message))
 }

@@ -1,27 +1,21 @@
 //! `millrace kernel`: one kernel on the virtual NPU: built, verified, computed, compared, timed.
 
-mod compute;
-mod file;
-mod picture;
-mod report;
-mod sweep;
-mod trace;
+mod print;
+mod slot_file;
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::npu_args::NpuArgs;
 use crate::output::{Align, Out, Table, Ui};
 use crate::progress::Progress;
-use compute::Computed;
-use file::SlotFile;
-use millrace_xdna2::mapping::{self, Mapping, Shape, Tiling};
-use millrace_xdna2::program::text;
-use millrace_xdna2::timing::{self, Timing};
-use millrace_xdna2::verify::{self, Report as Resources};
-use millrace_xdna2::{Machine, Numerics, Profile, Program};
-use report::Report;
+use crate::prompt::read_file;
+use crate::target_args::KernelTargetArgs;
+use millrace_format::output::{self, AtomicFile};
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_npu::Trace;
+use millrace_plan::{KernelRequest, KernelSubject, Workbench};
 use serde_json::json;
-use std::path::PathBuf;
+use slot_file::SlotFile;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,13 +45,13 @@ pub(crate) struct Args {
     #[arg(requires = "name")]
     shape: Option<String>,
     #[command(flatten)]
-    npu: NpuArgs,
+    target: KernelTargetArgs,
     /// Change tile sizes or the herd (`tile_n=64,cols=4`); the others keep their defaults
     #[arg(long, value_name = "KEY=VALUE,..", requires = "shape")]
     tile: Option<String>,
-    /// How matrix units multiply: bf16, or bfp16 (block floating point); prints what that loses
-    #[arg(long, value_name = "NAME", default_value = "bf16", requires = "shape")]
-    numerics: Numerics,
+    /// How the NPU multiplies matrices, where it can in several ways; prints what that loses
+    #[arg(long, value_name = "NAME", requires = "shape")]
+    numerics: Option<String>,
     /// Time all legal tilings and rank them
     #[arg(long, requires = "shape", conflicts_with_all = ["tile", "trace", "print", "time_only"])]
     sweep: bool,
@@ -98,154 +92,136 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Spans a trace may hold: more only slow the viewer down.
+const MOST_SPANS: usize = 200_000;
+
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    let (machine, profile) = args.npu.read()?;
-    if let Some(path) = &args.program {
-        return file::run(args, path, &machine, &profile, ui);
+    let target = args.target.device;
+    let Some(bench) = target.workbench() else {
+        let message = format!("{} has no kernels to look at one by one", target.name());
+        return Err(Failure::usage(message));
+    };
+    if args.name.is_none() && args.program.is_none() {
+        return list(bench, args.json);
     }
-    let Some(name) = &args.name else {
-        return list(args.json);
+    let request = KernelRequest {
+        settings: args.target.settings(args.numerics.clone())?,
+        subject: subject(args, bench)?,
+        time_only: args.time_only,
+        seed: args.seed,
+        trace_spans: args.trace.as_ref().map_or(0, |_| MOST_SPANS),
     };
-    let mapping = find(name)?;
-    let Some(given) = &args.shape else {
-        let summary = mapping.summary();
-        return Err(Failure::usage(format!("{name} needs a shape: {summary}"))
-            .hint("see the examples of `millrace kernel --help`"));
-    };
-    let shape = (mapping.parse_shape(given)).map_err(|error| Failure::usage(error.to_string()))?;
     if args.sweep {
-        return sweep::run(args, mapping, &shape, &machine, &profile, ui);
+        return sweep(args, bench, &request, ui);
     }
-    let tiling = tiling(args, mapping, &shape, &machine)?;
-    let mut program = (mapping.build(&shape, &tiling, &machine))
-        .map_err(|error| Failure::usage(error.to_string()).hint(other_tilings(name, given)))?;
-    args.numerics.apply(&mut program);
     if args.print {
         let mut out = Out::new();
-        out.text(text::print(&program))?;
+        out.text(bench.program_text(&request)?)?;
         return out.flush();
     }
-    let resources = check(&program, &machine)?;
-    let timing = predict(args, &program, &machine, &profile)?;
-    let computed = if args.time_only {
-        None
-    } else {
-        let cpu = compute::cpu(&args.cpu)?;
+    let report = {
         let _progress = Progress::spinner(ui, "computing");
-        let case = compute::Case {
-            mapping,
-            shape: &shape,
-            tiling: &tiling,
-            seed: args.seed,
-            numerics: args.numerics,
-        };
-        Some(compute::run(&case, &program, &cpu)?)
+        bench.kernel(&request, &cpu(&args.cpu)?)?
     };
-    finish(
-        args,
-        &Report {
-            kernel: Some((mapping, &shape, &tiling)),
-            program: &program,
-            machine: &machine,
-            profile: &profile,
-            resources: &resources,
-            computed: computed.as_ref(),
-            produced: None,
-            timing: &timing,
-        },
-    )
-}
-
-fn finish(args: &Args, report: &Report<'_>) -> Outcome {
-    if let Some(path) = &args.trace {
-        trace::write(path, report.timing)?;
+    for (file, bytes) in args.output.iter().zip(&report.outputs) {
+        output::write(&file.path, bytes).map_err(|error| Failure::writing(&error))?;
     }
-    report.print(args.json)?;
-    match report.computed {
-        Some(Computed {
-            wrong: Some(what), ..
-        }) => Err(Failure::new(
+    if let (Some(path), Some(trace)) = (&args.trace, &report.trace) {
+        write_trace(path, trace)?;
+    }
+    print::report(&report, args.json)?;
+    match &report.wrong {
+        Some(what) => Err(Failure::new(
             Exit::Failed,
             format!("the result differs from the reference: {what}"),
         )),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
-fn find(name: &str) -> Outcome<&'static dyn Mapping> {
-    mapping::find(name).ok_or_else(|| {
-        let names = mapping::TABLE.iter().map(|mapping| mapping.name());
-        let near = names.max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)));
+/// A kernel of the table with its shape, or a program of the user's own.
+fn subject(args: &Args, bench: &dyn Workbench) -> Outcome<KernelSubject> {
+    if let Some(path) = &args.program {
+        let text = read_file(path)?;
+        let slots = bench
+            .slots(&text)
+            .map_err(|error| Failure::bad_input(format!("{}: {error}", path.display())))?;
+        // Before any work: a wrong name or size should cost nothing.
+        for file in args.input.iter().chain(&args.output) {
+            file.slot(&slots, path)?;
+        }
+        let inputs = args.input.iter().map(|file| file.read(&slots, path));
+        return Ok(KernelSubject::Program {
+            text,
+            inputs: inputs.collect::<Outcome<_>>()?,
+            outputs: args.output.iter().map(|file| file.slot.clone()).collect(),
+        });
+    }
+    let name = args.name.clone().unwrap_or_default();
+    let kernels = bench.kernels();
+    let Some(kernel) = kernels.iter().find(|kernel| kernel.name == name) else {
+        let names = kernels.iter().map(|kernel| kernel.name.as_str());
+        let near = names.max_by(|a, b| strsim::jaro(a, &name).total_cmp(&strsim::jaro(b, &name)));
         let hint = format!(
             "is it `{}`? `millrace kernel` lists them",
             near.unwrap_or_default()
         );
-        Failure::not_found(format!("no kernel `{name}`")).hint(hint)
+        return Err(Failure::not_found(format!("no kernel `{name}`")).hint(hint));
+    };
+    let Some(shape) = args.shape.clone() else {
+        let summary = &kernel.summary;
+        return Err(Failure::usage(format!("{name} needs a shape: {summary}"))
+            .hint("see the examples of `millrace kernel --help`"));
+    };
+    Ok(KernelSubject::Kernel {
+        name,
+        shape,
+        tile: args.tile.clone(),
     })
 }
 
-fn list(json: bool) -> Outcome {
+fn list(bench: &dyn Workbench, json: bool) -> Outcome {
     let mut out = Out::new();
+    let kernels = bench.kernels();
     if json {
-        let rows = mapping::TABLE.iter();
-        let rows = rows.map(|m| json!({ "name": m.name(), "summary": m.summary() }));
+        let rows = kernels.iter();
+        let rows = rows.map(|k| json!({ "name": k.name, "summary": k.summary }));
         out.json(&rows.collect::<Vec<_>>())?;
     } else {
         let mut table = Table::new(&[("kernel", Align::Left), ("computes; shape", Align::Left)]);
-        for mapping in mapping::TABLE {
-            table.row(vec![
-                mapping.name().to_owned(),
-                mapping.summary().to_owned(),
-            ]);
+        for kernel in kernels {
+            table.row(vec![kernel.name, kernel.summary]);
         }
         table.print(&mut out)?;
     }
     out.flush()
 }
 
-fn tiling(args: &Args, mapping: &dyn Mapping, shape: &Shape, machine: &Machine) -> Outcome<Tiling> {
-    let tiling = mapping.default_tiling(shape, machine);
-    match &args.tile {
-        Some(text) => (tiling.overridden(text))
-            .map_err(|error| Failure::usage(format!("--tile {text}: {error}"))),
-        None => Ok(tiling),
-    }
+/// All legal tilings, ranked by predicted time: an autotuner by model.
+fn sweep(args: &Args, bench: &dyn Workbench, request: &KernelRequest, ui: Ui) -> Outcome {
+    let mut progress: Option<Progress> = None;
+    let found = bench.sweep(request, &mut |at, of, tiling| {
+        let progress = progress.get_or_insert_with(|| Progress::steps(ui, of as u64));
+        progress.message(tiling.to_owned());
+        progress.set(at as u64);
+    })?;
+    drop(progress);
+    print::sweep(&found, args.top, args.json)
 }
 
-fn other_tilings(name: &str, shape: &str) -> String {
-    format!("`millrace kernel {name} {shape} --sweep` lists the legal tilings")
-}
-
-/// Every rule the program breaks, as one failure.
-fn check(program: &Program, machine: &Machine) -> Outcome<Resources> {
-    verify::verify(program, machine).map_err(|refusals| {
-        let refusals: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-        Failure::new(
-            Exit::Failed,
-            format!(
-                "{} would refuse `{}`:\n{}",
-                machine.name,
-                program.name,
-                refusals.join("\n")
-            ),
-        )
-    })
-}
-
-fn predict(
-    args: &Args,
-    program: &Program,
-    machine: &Machine,
-    profile: &Profile,
-) -> Outcome<Timing> {
-    let options = timing::Options {
-        trace_spans: if args.trace.is_some() {
-            trace::MOST_SPANS
-        } else {
-            0
-        },
-        ..timing::Options::default()
+/// The threads of the simulation.
+fn cpu(args: &CpuArgs) -> Outcome<Cpu> {
+    let options = CpuOptions {
+        n_threads: args.threads,
+        level: args.cpu_level,
     };
-    timing::predict_with(program, machine, profile, &options)
-        .map_err(|error| Failure::new(Exit::Failed, error.to_string()))
+    Cpu::new(options).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Writes the spans in the Chrome trace-event format.
+fn write_trace(path: &Path, trace: &Trace) -> Outcome {
+    let failed = |error| Failure::io(format!("cannot write {}", path.display()), &error);
+    let mut file = AtomicFile::create(path).map_err(|error| Failure::writing(&error))?;
+    trace.write_chrome(&mut file).map_err(failed)?;
+    file.commit().map_err(|error| Failure::writing(&error))
 }

@@ -5,18 +5,16 @@ use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};
 use crate::progress::Progress;
+use crate::target_args::DeviceArgs;
 use crate::tokens::TokenList;
 use millrace_format::{TensorSpec, safetensors};
 use millrace_model::ModelConfig;
 use millrace_quant::DType;
-use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, StepOutput,
-};
+use millrace_runtime::{BatchItem, EngineOptions, LoadedModel, LogitsFor, StepOutput};
 use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,6 +59,8 @@ pub(crate) struct Args {
     context: ContextArgs,
     #[command(flatten)]
     cpu: CpuArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         kv_type,
         ..args.cpu.options()
     };
-    let mut engine = CpuEngine::new(Arc::clone(&model), options)?;
+    let mut engine = args.device.make(&model, options, &args.cpu, ui)?;
     engine.check_context(tokens.len(), 0)?;
     warn_beyond_training(ui, &model, n_ctx, tokens.len(), Some(0));
 

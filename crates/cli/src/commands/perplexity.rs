@@ -12,27 +12,26 @@ use crate::model_arg::ModelArgs;
 use crate::output::{Out, Paint, Ui};
 use crate::progress::Progress;
 use crate::prompt::read_file;
+use crate::target_args::{DeviceArgs, examples};
 use millrace_runtime::sampling::log_softmax;
-use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, KvType, LogitsFor, SeqId, StepOutput,
-};
+use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, LogitsFor, SeqId, StepOutput};
 use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
   millrace perplexity model.gguf wiki.test.raw
   millrace perplexity model.gguf wiki.test.raw -c 2048 --chunks 20
   millrace perplexity model.gguf text.txt --json | jq .perplexity
+  millrace perplexity model.gguf text.txt --device {npu} --chunks 2
 
 Lower is better. Compare only numbers of the same text, context length and number of chunks.";
 
 /// Measure how well a model predicts a text
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples(EXAMPLES))]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -53,6 +52,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     cpu: CpuArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Tokens whose logits are computed and scored at a time, which bounds the memory of a large
@@ -90,14 +91,14 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         ..args.cpu.options()
     };
     warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
-    let mut engine = CpuEngine::new(Arc::clone(&model), options)?;
+    let mut engine = args.device.make(&model, options, &args.cpu, ui)?;
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
 
     let progress = Progress::steps(ui, n_chunks as u64);
     let mut score = Score::default();
     for (i, chunk) in tokens.chunks_exact(n_ctx).take(n_chunks).enumerate() {
-        score_chunk(&mut engine, seq, chunk, bos, &mut score)?;
+        score_chunk(&mut *engine, seq, chunk, bos, &mut score)?;
         let running = format!("[{}]{:.4}", i + 1, score.perplexity());
         progress.message(running.as_str());
         progress.set(i as u64 + 1);
@@ -106,12 +107,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         }
     }
     drop(progress);
-    report(args, n_chunks, &score, ui)
+    report(args, &engine.name(), n_chunks, &score, ui)
 }
 
 /// Scores the second half of a chunk.
 fn score_chunk(
-    engine: &mut CpuEngine,
+    engine: &mut dyn Engine,
     seq: SeqId,
     chunk: &[u32],
     bos: Option<u32>,
@@ -126,7 +127,7 @@ fn score_chunk(
     let first = tokens.len() / 2;
     let mut output = StepOutput::default();
     let mut step =
-        |engine: &mut CpuEngine, tokens: &[u32], logits, score: &mut dyn FnMut(&[f32])| {
+        |engine: &mut dyn Engine, tokens: &[u32], logits, score: &mut dyn FnMut(&[f32])| {
             if interrupt::is_raised() {
                 return Err(Failure::interrupted());
             }
@@ -200,12 +201,13 @@ impl Score {
     }
 }
 
-fn report(args: &Args, n_chunks: usize, score: &Score, ui: Ui) -> Outcome {
+fn report(args: &Args, device: &str, n_chunks: usize, score: &Score, ui: Ui) -> Outcome {
     let mut out = Out::new();
     if args.json {
         return out.json(&json!({
             "model": args.model.model,
             "file": args.file,
+            "device": device,
             "perplexity": score.perplexity(),
             "error": score.error(),
             "mean_nll": score.mean(),

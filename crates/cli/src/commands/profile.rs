@@ -1,10 +1,7 @@
 //! `millrace profile`: what a model costs on an NPU, predicted; what it moves and where the time goes.
 
-mod cells;
 mod document;
-mod features;
 mod html;
-mod markdown;
 mod measured;
 mod subject;
 mod tables;
@@ -12,13 +9,15 @@ mod trace;
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::npu_args::NpuModelArgs;
 use crate::output::{Out, Ui};
 use crate::progress::Progress;
+use crate::target_args::TargetArgs;
 use document::{Document, Unchanged};
 use millrace_model::synth::Geometry;
-use millrace_xdna2::lower;
-use millrace_xdna2::predict::{self, Prediction, Timer, Work};
+use millrace_plan::predict::{
+    self, PredictError, Prediction, Work, cells, variants, with_settings,
+};
+use millrace_plan::{Planner, Settings};
 use std::path::PathBuf;
 use subject::Subject;
 
@@ -58,11 +57,8 @@ pub(crate) struct Args {
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]
     offline: bool,
-    /// The kind of NPU
-    #[arg(long, value_name = "NAME", default_value = "xdna2", value_parser = ["xdna2"])]
-    device: String,
     #[command(flatten)]
-    npu: NpuModelArgs,
+    target: TargetArgs,
     /// Tokens of the prompt [default: 2048 if only predicted, else 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
     prompt_tokens: Option<u64>,
@@ -99,34 +95,45 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let subject = Subject::open(args, ui)?;
-    let (machine, profile) = args.npu.machine()?;
-    let work = work(args, &subject)?;
+    let target = args.target.device;
+    let settings = args.target.plans.settings(target)?;
+    let planner = args.target.planner()?;
+    let work = work(args, &subject, &*planner)?;
     warn_of_length(&subject, &work, ui);
-    let mut timer = Timer::new(&machine, &profile);
     if args.markdown {
-        let _progress = Progress::spinner(ui, "predicting");
-        let mut out = Out::new();
-        out.text(markdown::page(&subject, &mut timer, &work)?)?;
-        return out.flush();
+        return markdown(args, &subject, &settings, &work, ui);
     }
     let progress = Progress::spinner(ui, "predicting");
-    let prediction = predict(&subject, &mut timer, &work)?;
+    let Some(mut pricer) = planner.pricer() else {
+        let message = format!(
+            "nothing was ever measured of {}: it has no times",
+            target.title()
+        );
+        return Err(Failure::usage(message));
+    };
+    let prediction = predict::model(subject.graph(), &*planner, &mut *pricer, &work);
+    let prediction = prediction.map_err(failed)?;
     let document = Document {
         model: subject.name().to_owned(),
-        machine: document::MachineFacts::of(&machine),
+        machine: pricer.machine().clone(),
+        mode: planner.mode(),
         trained_context: subject.model().config.context_length,
-        error: predict::model_error(&profile, &machine),
-        kernel_error_percent: predict::kernel_error_percent(&profile, &machine),
+        error: pricer.model_error(),
+        kernel_error_percent: pricer.kernel_error_percent(),
         without: match args.features {
-            true => Some(features::rows(&subject, &mut timer, &work, &prediction)?),
+            true => {
+                let graph = subject.graph();
+                Some(variants(graph, target, &settings, &work, &prediction).map_err(failed)?)
+            }
             false => None,
         },
-        unchanged: unchanged(args, &subject, &work)?,
+        unchanged: unchanged(args, &settings, &subject, &work)?,
         prediction,
         measured: None,
     };
     if let Some(path) = &args.trace {
-        trace::write(path, args.trace_cores, &subject, &work, &timer, &document)?;
+        let plans = (&*planner, &*pricer);
+        trace::write(path, args.trace_cores, &subject, &work, plans, &document)?;
     }
     drop(progress);
     let measured = measured::run(args, &subject, &work, ui)?;
@@ -160,32 +167,63 @@ fn warn_of_length(subject: &Subject, work: &Work, ui: Ui) {
     }
 }
 
+/// The page of what was published of the model, by the target that knows it.
+fn markdown(args: &Args, subject: &Subject, settings: &Settings, work: &Work, ui: Ui) -> Outcome {
+    let target = args.target.device;
+    let _progress = Progress::spinner(ui, "predicting");
+    let page = target.published_page(subject.name(), subject.graph(), settings, work);
+    let Some(page) = page else {
+        let message = format!(
+            "nothing was published of {} on {}",
+            subject.name(),
+            target.name()
+        );
+        return Err(Failure::usage(message));
+    };
+    let mut out = Out::new();
+    out.text(page.map_err(failed)?)?;
+    out.flush()
+}
+
+fn failed(error: PredictError) -> Failure {
+    match error {
+        PredictError::Setting(error) => error.into(),
+        PredictError::Lower(error) => error.into(),
+        other => Failure::new(Exit::Failed, other.to_string()),
+    }
+}
+
 /// What is predicted.
-fn work(args: &Args, subject: &Subject) -> Outcome<Work> {
+fn work(args: &Args, subject: &Subject, planner: &dyn Planner) -> Outcome<Work> {
     let prompt_tokens = match (&args.prompt, args.prompt_tokens) {
         (Some(text), _) => subject.encode(text)?.len() as u64,
         (None, Some(n)) => n,
-        (None, None) if subject.only_predicted(args) => lower::REFERENCE_TOKENS,
+        (None, None) if subject.only_predicted(args) => {
+            planner.lengths().all().last().copied().unwrap_or(1)
+        }
         (None, None) => measured::PROMPT_TOKENS,
     };
-    let mut work = Work::new(args.npu.features(), prompt_tokens);
-    work.context = args.context.unwrap_or(prompt_tokens);
-    Ok(work)
-}
-
-fn predict(subject: &Subject, timer: &mut Timer<'_>, work: &Work) -> Outcome<Prediction> {
-    predict::model(subject.graph(), timer, work)
-        .map_err(|error| Failure::new(Exit::Failed, error.to_string()))
+    Ok(Work {
+        context: args.context.unwrap_or(prompt_tokens),
+        ..Work::new(prompt_tokens)
+    })
 }
 
 /// The machine without what was changed, where something was.
-fn unchanged(args: &Args, subject: &Subject, work: &Work) -> Outcome<Option<Unchanged>> {
-    let Some((machine, profile)) = args.npu.unchanged()? else {
+fn unchanged(
+    args: &Args,
+    settings: &Settings,
+    subject: &Subject,
+    work: &Work,
+) -> Outcome<Option<Unchanged>> {
+    let Some(settings) = settings.unchanged() else {
         return Ok(None);
     };
-    let mut timer = Timer::new(&machine, &profile);
+    let target = args.target.device;
+    let prediction: Prediction =
+        with_settings(subject.graph(), target, &settings, work).map_err(failed)?;
     Ok(Some(Unchanged {
-        machine: document::MachineFacts::of(&machine),
-        prediction: predict(subject, &mut timer, work)?,
+        machine: target.planner(&settings)?.machine(),
+        prediction,
     }))
 }

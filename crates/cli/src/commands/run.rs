@@ -1,19 +1,18 @@
 //! `millrace run`: one prompt in, text out.
 
-mod npu;
-
 use crate::commands::chat;
+use crate::device_stats;
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
-use crate::npu_args::{DeviceArgs, DeviceKind};
 use crate::output::{Out, Paint, Ui, printable};
 use crate::progress::Progress;
 use crate::prompt::{TextArgs, check_not_empty};
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
-use millrace_runtime::{Engine, Event, Finish, GenerateParams, Generation, LoadedModel, generate};
+use crate::target_args::{DeviceArgs, examples};
+use millrace_runtime::{Event, Finish, GenerateParams, Generation, LoadedModel, generate};
 use millrace_text::{EncodeOptions, Message, RenderOptions};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -26,14 +25,14 @@ Examples:
   millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the likeliest
   cat question.txt | millrace run model-folder --chat      prompt from standard input
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
-  millrace run demo \"A cat\" --device xdna2 -n 32           on the simulated NPU, with modelled times
+  millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
   millrace run demo                                        on a terminal: as `millrace chat`
 
 Only what the model writes goes to standard output (and, on a terminal, the prompt before it).";
 
 /// Write text with a model: continue a prompt, or answer it
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES, mut_arg("text", |text| text.value_name("PROMPT")))]
+#[command(after_help = examples(EXAMPLES), mut_arg("text", |text| text.value_name("PROMPT")))]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -64,8 +63,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    let on_npu = args.device.device == DeviceKind::Xdna2;
-    if args.text.is_interactive() && !args.json && !on_npu {
+    if args.text.is_interactive() && !args.json {
         let chat = chat::Args {
             model: args.model.clone(),
             system: args.system.clone(),
@@ -73,6 +71,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             sampling: args.sampling.clone(),
             context: args.context.clone(),
             cpu: args.cpu.clone(),
+            device: args.device.clone(),
         };
         return chat::run(&chat, ui);
     }
@@ -81,17 +80,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
     let prompt = prompt_tokens(args, &model, &text)?;
-    if on_npu {
-        return npu::run(args, &model, &text, &prompt, &params, ui);
-    }
-    let mut engine = args.cpu.engine(&model, &args.context)?;
-    ui.detail(format_args!(
-        "{} threads, level {}, context {}, seed {}",
-        engine.cpu().pool().n_threads(),
-        engine.cpu().level(),
-        engine.limits().n_ctx,
-        params.sampling.seed
-    ));
+    let mut engine = args.device.engine(&model, &args.context, &args.cpu, ui)?;
+    ui.detail(format_args!("seed {}", params.sampling.seed));
     engine.check_context(prompt.len(), params.least_tokens())?;
     warn_beyond_training(
         ui,
@@ -104,7 +94,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let seq = engine.create()?;
     let generation = printer.stream(ui, &mut |flag, on_event| {
         Ok(generate(
-            &mut engine,
+            &mut *engine,
             seq,
             &prompt,
             &params,
@@ -112,14 +102,18 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             on_event,
         )?)
     })?;
-    let details = json!({
+    let mut details = json!({
         "n_ctx": engine.limits().n_ctx,
         "threads": engine.cpu().pool().n_threads(),
         "cpu_level": engine.cpu().level().name(),
     });
+    let mut lines = vec![stats::line(&generation)];
+    if let Some(planned) = engine.planned() {
+        details["npu"] = device_stats::json(planned);
+        lines = device_stats::lines(planned, &lines[0]);
+    }
     let report = to_json(&model, &params, &generation, details);
-    let line = stats::line(&generation);
-    finish(args, &generation, report, &[line], printer.out, ui)
+    finish(args, &generation, report, &lines, printer.out, ui)
 }
 
 impl Args {

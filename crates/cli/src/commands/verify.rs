@@ -11,13 +11,13 @@ use crate::engine_args::CpuArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
-use crate::npu_args::{CorruptSlot, NpuModelArgs};
 use crate::output::Ui;
 use crate::progress::Progress;
+use crate::target_args::{CorruptSlot, TargetArgs, Wanted, examples};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::gate::{Path as GatePath, Yardstick, record};
 use millrace_runtime::npu::{NpuModel, NpuSession};
-use millrace_runtime::{CpuEngine, EngineOptions, Level, LoadedModel};
+use millrace_runtime::{CpuEngine, Engine, EngineOptions, Level, LoadedModel};
 use mutants::Mutants;
 use prompts::PromptSet;
 use reference::{Case, Reference};
@@ -26,12 +26,12 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace verify demo --device xdna2                      two prompts, 32 tokens, beside the CPU
-  millrace verify model.gguf --device xdna2 --prompts full  long prompts, chats and an end token too
-  millrace verify demo --device xdna2 --mode reference     the published stack's programs
-  millrace verify demo --device xdna2 --save ref.json      writes what it was compared with
-  millrace verify demo --device xdna2 --reference ref.json  compares with a file
-  millrace verify folder --device xdna2 --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
+  millrace verify demo --device {npu}                      two prompts, 32 tokens, beside the CPU
+  millrace verify model.gguf --device {npu} --prompts full  long prompts, chats and an end token too
+  millrace verify demo --device {npu} --mode reference     the published stack's programs
+  millrace verify demo --device {npu} --save ref.json      writes what it was compared with
+  millrace verify demo --device {npu} --reference ref.json  compares with a file
+  millrace verify folder --device {npu} --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
   millrace verify demo --corrupt flash_attn:attn:permute   a device that is wrong, which must fail
   millrace verify demo --mutants sample                    many of them: how good is this check itself?
 
@@ -43,15 +43,12 @@ f64. The exit code is 1 if a statistic or an op is beyond its bound.";
 
 /// Check a device against the model: probabilities at every step, and every op by itself
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples(EXAMPLES))]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// The device to check
-    #[arg(long, value_name = "NAME", default_value = "xdna2", value_parser = ["xdna2"])]
-    device: String,
     #[command(flatten)]
-    npu: NpuModelArgs,
+    target: TargetArgs,
     /// What to compare with: `cpu`, `hf` (Hugging Face transformers in bf16), or a file that --save wrote
     #[arg(long, value_name = "cpu|hf|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
@@ -102,12 +99,13 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     let longest = |case: &Case| case.prompt.len() + n_tokens.min(case.steps.len());
     let n_ctx = reference.cases.iter().map(longest).max().unwrap_or(1);
-    let corrupt = args.corrupt.as_ref();
-    let npu = args
-        .npu
-        .load_with(&model, &args.cpu, Some(n_ctx), corrupt, ui)?;
+    let wanted = Wanted {
+        corrupt: args.corrupt.clone(),
+        ..Wanted::context(n_ctx)
+    };
+    let npu = args.target.load(&model, &args.cpu, &wanted, ui)?;
     let yardsticks = yardsticks(args, &npu, &reference, ui)?;
-    let mut session = NpuSession::new(&npu);
+    let mut session = NpuSession::new(&npu)?;
     let found = gate::run(&mut session, &yardsticks, ui)?;
     report::print(args.json, &model, &reference, &found, &session)?;
     match found.failure() {

@@ -33,6 +33,7 @@ impl From<millrace_runtime::Error> for Failure {
             | Error::EmptyPrompt
             | Error::BadToken { .. }
             | Error::BadOption { .. } => Failure::new(Exit::Usage, error.to_string()),
+            Error::Device(device) => of_npu(device),
             _ => Failure::reading(&error),
         }
     }
@@ -43,13 +44,17 @@ impl From<millrace_runtime::npu::NpuError> for Failure {
         use millrace_runtime::npu::NpuError;
         match error {
             NpuError::Runtime(error) => error.into(),
-            NpuError::Lower(_) => Failure::new(Exit::BadInput, error.to_string()),
-            _ => Failure::new(
-                error.device().map_or(Exit::Failed, of_device),
-                error.to_string(),
-            ),
+            error => of_npu(&error),
         }
     }
+}
+
+fn of_npu(error: &millrace_runtime::npu::NpuError) -> Failure {
+    let exit = match error {
+        millrace_runtime::npu::NpuError::Lower(_) => Exit::BadInput,
+        _ => error.device().map_or(Exit::Failed, of_device),
+    };
+    Failure::new(exit, error.to_string())
 }
 
 /// What a device's error means.
@@ -67,16 +72,14 @@ fn of_device(error: &DeviceError) -> Exit {
     }
 }
 
-impl From<millrace_xdna2::compile::CompileError> for Failure {
-    fn from(error: millrace_xdna2::compile::CompileError) -> Failure {
-        use millrace_xdna2::compile::CompileError;
-        match &error {
-            CompileError::Lower(_) => Failure::new(
-                Exit::BadInput,
-                format!("this model cannot run on the NPU: {error}"),
-            ),
-            CompileError::Container { .. } => Failure::new(Exit::Failed, error.to_string()),
-        }
+impl From<millrace_plan::LowerError> for Failure {
+    fn from(error: millrace_plan::LowerError) -> Failure {
+        use millrace_plan::LowerError;
+        let exit = match &error {
+            LowerError::Program { .. } => Exit::Failed,
+            _ => Exit::BadInput,
+        };
+        Failure::new(exit, format!("this model cannot run on the NPU: {error}"))
     }
 }
 

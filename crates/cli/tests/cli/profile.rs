@@ -53,6 +53,7 @@ fn the_json_has_its_fields() {
     let top = [
         "model",
         "machine",
+        "mode",
         "trained_context",
         "error",
         "kernel_error_percent",

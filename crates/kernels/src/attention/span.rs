@@ -6,7 +6,7 @@ use super::{
     AttentionInput, AttentionShape, Leaves, PvTask, QkTask, SPAN_TOKENS, STRIP_TOKENS, Strip,
     TileShape,
 };
-use crate::kv::{KvLayout, KvType, TILE_TOKENS};
+use crate::kv::{KvLayout, KvSide, KvType, TILE_TOKENS};
 use crate::pool::DisjointMut;
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
@@ -35,13 +35,6 @@ pub(super) struct Walk<'a> {
 pub(super) struct Place<'a> {
     pub(super) unit: &'a Unit,
     pub(super) span: usize,
-}
-
-/// One of the two page buffers.
-#[derive(Clone, Copy)]
-enum Side {
-    K,
-    V,
 }
 
 impl<'a> Walk<'a> {
@@ -117,14 +110,14 @@ impl<'a> Walk<'a> {
         let start = span * SPAN_TOKENS;
         let seen = self.seen_in(place);
         (road.len, road.end) = (0, road.strips.len());
-        self.add_strips(unit, Side::K, &seen, road);
+        self.add_strips(unit, KvSide::K, &seen, road);
         road.n_strips = road.len;
-        self.add_strips(unit, Side::V, &seen, road);
+        self.add_strips(unit, KvSide::V, &seen, road);
         road.end = road.len + AHEAD;
         if let Some(next) = next {
             let seen = self.seen_in(next);
-            self.add_strips(next.unit, Side::K, &seen, road);
-            self.add_strips(next.unit, Side::V, &seen, road);
+            self.add_strips(next.unit, KvSide::K, &seen, road);
+            self.add_strips(next.unit, KvSide::V, &seen, road);
         }
         for (_, strip) in &mut road.strips[road.len..road.end] {
             strip.n_tiles = 0;
@@ -154,7 +147,7 @@ impl<'a> Walk<'a> {
                 };
                 self.leaves.qk(self.layout.dtype, task);
             } else {
-                let strip = self.unpack(Side::K, packed, work.strip);
+                let strip = self.unpack(KvSide::K, packed, work.strip);
                 let (shape, q, ahead) = (&self.unpacked, &*work.q, Strip::default());
                 self.leaves.qk(
                     KvType::F32,
@@ -222,7 +215,7 @@ impl<'a> Walk<'a> {
                 };
                 self.leaves.pv(self.layout.dtype, task);
             } else {
-                let strip = self.unpack(Side::V, packed, work.strip);
+                let strip = self.unpack(KvSide::V, packed, work.strip);
                 let (shape, ahead) = (&self.unpacked, Strip::default());
                 let task = PvTask {
                     shape,
@@ -239,17 +232,17 @@ impl<'a> Walk<'a> {
     }
 
     /// Converts the tiles of a strip to f32. A cache of f32 is used where it lies.
-    fn unpack<'s>(&self, side: Side, packed: Strip<'s>, out: &'s mut [f32]) -> Strip<'s> {
+    fn unpack<'s>(&self, side: KvSide, packed: Strip<'s>, out: &'s mut [f32]) -> Strip<'s> {
         if self.layout.dtype == KvType::F32 {
             return packed;
         }
         let n_elems = self.tile.tile_elems();
         for (tile, out) in packed.tiles().iter().zip(out.chunks_exact_mut(n_elems)) {
             match side {
-                Side::K => self
+                KvSide::K => self
                     .leaves
                     .unpack_k(self.layout.dtype, &self.tile, tile, out),
-                Side::V => self
+                KvSide::V => self
                     .leaves
                     .unpack_v(self.layout.dtype, &self.tile, tile, out),
             }
@@ -267,11 +260,11 @@ impl<'a> Walk<'a> {
 
     /// Adds the strips with positions that are `seen`, all in one span, up to the road's end. A strip's tiles end at a multiple of [`STRIP_TOKENS`]; tiles without a seen
     /// position are left out.
-    fn add_strips(&self, unit: &Unit, side: Side, seen: &Range<usize>, road: &mut Road<'a>) {
+    fn add_strips(&self, unit: &Unit, side: KvSide, seen: &Range<usize>, road: &mut Road<'a>) {
         let run = &self.input.runs[unit.run];
         let pages = match side {
-            Side::K => self.input.k_pages,
-            Side::V => self.input.v_pages,
+            KvSide::K => self.input.k_pages,
+            KvSide::V => self.input.v_pages,
         };
         let tiles_per_page = self.layout.tiles_per_page();
         let mut pos = seen.start / TILE_TOKENS * TILE_TOKENS;

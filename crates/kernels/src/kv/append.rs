@@ -1,6 +1,6 @@
 //! Writing new rows of K and V into their pages.
 
-use super::{KvLayout, KvRun, KvType, MAX_HEAD_DIM, Q8_DIMS, TILE_TOKENS};
+use super::{KvLayout, KvRun, KvSide, KvType, MAX_HEAD_DIM, Q8_DIMS, TILE_TOKENS};
 use crate::cpu::Cpu;
 use crate::pool::DisjointMut;
 use half::slice::HalfFloatSliceExt;
@@ -8,15 +8,6 @@ use half::{bf16, f16};
 
 /// Elements below which a parallel region costs more than it saves.
 const SERIAL_ELEMS: usize = 1 << 15;
-
-/// Which of the two tile orders a page has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    /// `[head_dim][16]`.
-    K,
-    /// `[16][head_dim]`.
-    V,
-}
 
 /// Stores the rows of `k` and `v` (`[n_rows, n_kv_heads * head_dim]` f32, row-major) of every run
 /// at their positions, rounded to the cache's type (to nearest, ties to even).
@@ -50,8 +41,8 @@ pub fn kv_append(
     let v_pages = DisjointMut::new(v_pages);
     // Heads, not rows, are what threads share out: whatever the page ids say, the tiles of two heads
     // never overlap.
-    let store = |side: Side, head: usize| {
-        let (x, pages) = if side == Side::K {
+    let store = |side: KvSide, head: usize| {
+        let (x, pages) = if side == KvSide::K {
             (k, &k_pages)
         } else {
             (v, &v_pages)
@@ -61,9 +52,9 @@ pub fn kv_append(
     let n_chunks = 2 * layout.n_kv_heads;
     let run_chunk = |chunk: usize| {
         let side = if chunk.is_multiple_of(2) {
-            Side::K
+            KvSide::K
         } else {
-            Side::V
+            KvSide::V
         };
         store(side, chunk / 2);
     };
@@ -77,7 +68,7 @@ pub fn kv_append(
 /// Stores one head of every run.
 fn store_head(
     layout: &KvLayout,
-    side: Side,
+    side: KvSide,
     head: usize,
     x: &[f32],
     pages: &DisjointMut<'_, u8>,
@@ -108,14 +99,14 @@ fn store_head(
 /// Stores one row of one head in its slot of a tile. `halves` is scratch of `head_dim` elements.
 fn store_row(
     layout: &KvLayout,
-    side: Side,
+    side: KvSide,
     x: &[f32],
     slot: usize,
     tile: &mut [u8],
     halves: &mut [u16],
 ) {
-    let stride = if side == Side::K { TILE_TOKENS } else { 1 };
-    let first = if side == Side::K {
+    let stride = if side == KvSide::K { TILE_TOKENS } else { 1 };
+    let first = if side == KvSide::K {
         slot
     } else {
         slot * layout.padded_dim()
@@ -153,8 +144,8 @@ fn store_row(
             for (block, values) in x.chunks(Q8_DIMS).enumerate() {
                 let scale = q8_scale(values);
                 let index = match side {
-                    Side::K => block * TILE_TOKENS + slot,
-                    Side::V => slot * n_blocks + block,
+                    KvSide::K => block * TILE_TOKENS + slot,
+                    KvSide::V => slot * n_blocks + block,
                 };
                 scales[2 * index..2 * index + 2].copy_from_slice(&scale.to_le_bytes());
                 let inverse = if scale.to_f32() > 0.0 {

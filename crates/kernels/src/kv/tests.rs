@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cpu::{Cpu, CpuOptions};
-use crate::oracle::attention::{Side, element};
+use crate::oracle::attention::element;
 
 /// Relative error a stored element may have: half a unit in the last place of each type, and half a
 /// step of the largest of its block in `Q8_0`.
@@ -60,7 +60,9 @@ fn rows_are_found_where_the_layout_says() {
                 kv_append(&cpu, &layout, &k, &v, &mut k_pages, &mut v_pages, &runs);
                 for run in &runs {
                     for (i, pos) in run.rows.clone().zip(run.first_pos..) {
-                        for (side, x, pages) in [(Side::K, &k, &k_pages), (Side::V, &v, &v_pages)] {
+                        for (side, x, pages) in
+                            [(KvSide::K, &k, &k_pages), (KvSide::V, &v, &v_pages)]
+                        {
                             check_row(&layout, side, pages, (run, pos), &x[i * row..][..row]);
                         }
                     }
@@ -72,12 +74,19 @@ fn rows_are_found_where_the_layout_says() {
 
 fn check_row(
     layout: &KvLayout,
-    side: Side,
+    side: KvSide,
     pages: &[u8],
     (run, pos): (&KvRun<'_>, usize),
     row: &[f32],
 ) {
     for (head, values) in row.chunks(layout.head_dim).enumerate() {
+        let mut read = vec![0.0; layout.head_dim];
+        let table = (run.pages, run.pages_first_pos);
+        kv_read(layout, side, pages, table, (head, pos), &mut read);
+        for (dim, read) in read.into_iter().enumerate() {
+            let found = element(layout, side, pages, run, (head, pos, dim));
+            assert_eq!(read, found, "{layout:?}: dimension {dim}");
+        }
         for (block, values) in values.chunks(Q8_DIMS).enumerate() {
             let largest = values
                 .iter()
@@ -220,6 +229,6 @@ fn zeros_and_infinities_survive_eight_bits() {
             &mut others,
             runs,
         );
-        assert!(element(&layout, Side::K, &pages, &run, (0, 0, 5)).is_finite());
+        assert!(element(&layout, KvSide::K, &pages, &run, (0, 0, 5)).is_finite());
     }
 }

@@ -1,17 +1,8 @@
 //! What attention over the paged cache means: a softmax in f64 over the elements as stored.
 
 use crate::attention::{AttentionInput, AttentionShape};
-use crate::kv::{KvLayout, KvRun, KvType, TILE_TOKENS};
+use crate::kv::{KvLayout, KvRun, KvSide, KvType, TILE_TOKENS};
 use half::{bf16, f16};
-
-/// Which of the two page buffers an element is read from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Keys.
-    K,
-    /// Values.
-    V,
-}
 
 /// One stored element, decoded: dimension `dim` of `kv_head` at position `pos` of a run.
 ///
@@ -20,7 +11,7 @@ pub enum Side {
 #[must_use]
 pub fn element(
     layout: &KvLayout,
-    side: Side,
+    side: KvSide,
     pages: &[u8],
     run: &KvRun<'_>,
     (kv_head, pos, dim): (usize, usize, usize),
@@ -34,8 +25,8 @@ pub fn element(
     let tile = &page[tile * tile_bytes..][..tile_bytes];
     let slot = slot % TILE_TOKENS;
     let index = match side {
-        Side::K => dim * TILE_TOKENS + slot,
-        Side::V => slot * layout.head_dim.next_multiple_of(16) + dim,
+        KvSide::K => dim * TILE_TOKENS + slot,
+        KvSide::V => slot * layout.head_dim.next_multiple_of(16) + dim,
     };
     let half_at = |i: usize| u16::from_le_bytes([tile[2 * i], tile[2 * i + 1]]);
     match layout.dtype {
@@ -48,8 +39,8 @@ pub fn element(
         KvType::Q8_0 => {
             let n_blocks = layout.head_dim.div_ceil(32);
             let scale = match side {
-                Side::K => dim / 32 * TILE_TOKENS + slot,
-                Side::V => slot * n_blocks + dim / 32,
+                KvSide::K => dim / 32 * TILE_TOKENS + slot,
+                KvSide::V => slot * n_blocks + dim / 32,
             };
             let value = tile[2 * TILE_TOKENS * n_blocks + index].cast_signed();
             f16::from_bits(half_at(scale)).to_f32() * f32::from(value)
@@ -96,14 +87,14 @@ fn head_row(
     let first = shape
         .window
         .map_or(0, |window| (pos + 1).saturating_sub(window));
-    let read = |side: Side, pages: &[u8], pos: usize, dim: usize| {
+    let read = |side: KvSide, pages: &[u8], pos: usize, dim: usize| {
         f64::from(element(layout, side, pages, run, (kv_head, pos, dim)))
     };
     let mut scores = Vec::with_capacity(pos + 1 - first);
     for key in first..=pos {
         let products = q.iter().enumerate();
         let dot: f64 = products
-            .map(|(dim, &q)| f64::from(q) * read(Side::K, input.k_pages, key, dim))
+            .map(|(dim, &q)| f64::from(q) * read(KvSide::K, input.k_pages, key, dim))
             .sum();
         scores.push(dot * f64::from(shape.scale));
     }
@@ -115,7 +106,7 @@ fn head_row(
             let weighted = weights
                 .iter()
                 .zip(first..)
-                .map(|(weight, key)| weight * read(Side::V, input.v_pages, key, dim));
+                .map(|(weight, key)| weight * read(KvSide::V, input.v_pages, key, dim));
             weighted.sum::<f64>() / sum
         })
         .collect()

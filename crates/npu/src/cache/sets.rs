@@ -3,8 +3,8 @@
 use super::CacheError;
 use super::shared::{Names, Shared};
 use crate::{
-    Buffer, Completion, Container, ContentHash, Device, DeviceError, Direction, LoadedProgram,
-    Role, Slot, Traffic,
+    Bound, Buffer, Completion, Container, ContentHash, Device, DeviceError, Direction,
+    LoadedProgram, Role, Slot, Traffic,
 };
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,8 @@ pub(super) struct BufferSet {
     written: Vec<bool>,
     /// Bytes of the buffers that were allocated for this set.
     allocated_bytes: u64,
+    /// The program on these buffers, once it has run.
+    bound: Option<Bound>,
 }
 
 /// Fills a static slot, by number, in place.
@@ -99,6 +101,7 @@ impl BufferSet {
             statics: slots.iter().map(|s| s.role == Role::Static).collect(),
             written: Vec::with_capacity(slots.len()),
             allocated_bytes: 0,
+            bound: None,
         };
         for (number, slot) in slots.iter().enumerate() {
             let (buffer, is_written) = match (name(number), slot.role) {
@@ -117,6 +120,19 @@ impl BufferSet {
             set.buffers.push(buffer);
         }
         Ok(set)
+    }
+
+    /// The program bound to these buffers.
+    fn bound(
+        &mut self,
+        device: &dyn Device,
+        program: &Arc<dyn LoadedProgram>,
+    ) -> Result<&Bound, DeviceError> {
+        let bound = match self.bound.take() {
+            Some(bound) if Arc::ptr_eq(&bound.program, program) => bound,
+            _ => device.bind(program, &self.buffers)?,
+        };
+        Ok(self.bound.insert(bound))
     }
 
     fn make(&mut self, device: &dyn Device, slot: &Slot) -> Result<Arc<Buffer>, CacheError> {
@@ -330,7 +346,7 @@ impl BufferSet {
                 self.write(number, data)?;
             }
         }
-        let fence = device.submit(program, &self.buffers)?;
+        let fence = device.submit(self.bound(device, program)?)?;
         let completion = device.wait(fence)?;
         for (number, wanted) in moves.iter().enumerate() {
             if let Move::Read(range) = wanted {

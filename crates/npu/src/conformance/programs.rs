@@ -127,7 +127,7 @@ pub(super) fn bindings(factory: Factory<'_>) -> Result<(), String> {
         let device = &*subject.device;
         let mut ready = Ready::new(device, sample)?;
         let spare = ready.buffers.pop().ok_or("a sample without slots")?;
-        match device.submit(&ready.program, &ready.buffers) {
+        match device.bind(&ready.program, &ready.buffers) {
             Err(DeviceError::Bindings { .. }) => {}
             other => return Err(format!("one buffer too few gave {other:?}")),
         }
@@ -135,7 +135,7 @@ pub(super) fn bindings(factory: Factory<'_>) -> Result<(), String> {
         ready
             .buffers
             .push(text(device.alloc(size, Usage::DeviceToHost))?);
-        match device.submit(&ready.program, &ready.buffers) {
+        match device.bind(&ready.program, &ready.buffers) {
             Err(DeviceError::BindingSize { .. }) => {}
             other => return Err(format!("a buffer of the wrong size gave {other:?}")),
         }
@@ -151,15 +151,20 @@ pub(super) fn foreign(factory: Factory<'_>) -> Result<(), String> {
     let (here, there) = (factory(), factory());
     let mine = Ready::new(&*here.device, first(&here)?)?;
     let other = Ready::new(&*there.device, first(&there)?)?;
-    match here.device.submit(&mine.program, &other.buffers) {
+    match here.device.bind(&mine.program, &other.buffers) {
         Err(DeviceError::ForeignBuffer) => {}
         result => return Err(format!("another device's buffers gave {result:?}")),
     }
-    match here.device.submit(&other.program, &mine.buffers) {
+    match here.device.bind(&other.program, &mine.buffers) {
         Err(DeviceError::ForeignProgram(_)) => {}
         result => return Err(format!("another device's program gave {result:?}")),
     }
-    let fence = text(there.device.submit(&other.program, &other.buffers))?;
+    let bound = text(there.device.bind(&other.program, &other.buffers))?;
+    match here.device.submit(&bound) {
+        Err(DeviceError::ForeignProgram(_) | DeviceError::ForeignBuffer) => {}
+        result => return Err(format!("what another device bound gave {result:?}")),
+    }
+    let fence = text(there.device.submit(&bound))?;
     match here.device.wait(fence) {
         Err(DeviceError::UnknownFence) => Ok(()),
         result => Err(format!("another device's fence gave {result:?}")),
@@ -172,15 +177,15 @@ pub(super) fn fences(factory: Factory<'_>) -> Result<(), String> {
     let device = &*subject.device;
     let ready = Ready::new(device, first(&subject)?)?;
     let again = Ready::new(device, first(&subject)?)?;
-    let one = text(device.submit(&ready.program, &ready.buffers))?;
-    let two = text(device.submit(&again.program, &again.buffers))?;
+    let one = text(ready.submit(device))?;
+    let two = text(again.submit(device))?;
     ensure(one != two, || "two submissions have one fence".to_owned())?;
     text(device.wait(two))?;
     again.check_outputs()?;
     text(device.wait(one))?;
     ready.check_outputs()?;
     // Abandoned work is finished or dropped, and the device goes on.
-    let _abandoned = text(device.submit(&again.program, &again.buffers))?;
+    let _abandoned = text(again.submit(device))?;
     let last = Ready::new(device, first(&subject)?)?;
     last.run(device)?;
     last.check_outputs()
@@ -191,9 +196,10 @@ pub(super) fn in_flight(factory: Factory<'_>) -> Result<(), String> {
     let subject = factory();
     let device = &*subject.device;
     let ready = Ready::new(device, first(&subject)?)?;
+    let bound = text(device.bind(&ready.program, &ready.buffers))?;
     let mut pending = Vec::new();
     for _ in 0..8 {
-        pending.push(text(device.submit(&ready.program, &ready.buffers))?);
+        pending.push(text(device.submit(&bound))?);
     }
     for fence in pending {
         text(device.wait(fence))?;
@@ -206,7 +212,7 @@ pub(super) fn keeps_alive(factory: Factory<'_>) -> Result<(), String> {
     each(factory, |subject, sample| {
         let device = &*subject.device;
         let mut ready = Ready::new(device, sample)?;
-        let fence = text(device.submit(&ready.program, &ready.buffers))?;
+        let fence = text(ready.submit(device))?;
         ready.program = text(device.load(&sample.container))?;
         for (slot, buffer) in sample.container.slots().iter().zip(&mut ready.buffers) {
             if slot.role != Role::Output {
@@ -253,9 +259,7 @@ pub(super) fn fault(factory: Factory<'_>) -> Result<(), String> {
         return Ok(());
     };
     let ready = Ready::new(device, faulty)?;
-    let result = device
-        .submit(&ready.program, &ready.buffers)
-        .and_then(|fence| device.wait(fence));
+    let result = ready.submit(device).and_then(|fence| device.wait(fence));
     match result {
         Err(DeviceError::Fault { .. }) => {}
         other => return Err(format!("a failing program gave {other:?}")),

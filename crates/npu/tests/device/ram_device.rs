@@ -5,8 +5,8 @@ use millrace_npu::device::{check_bindings, unique_number};
 use millrace_npu::held::{Held, Holdings, Lease};
 use millrace_npu::ram::RamBuffer;
 use millrace_npu::{
-    Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Element, ErrorPlace, Fence,
-    LoadedProgram, Provenance, Role, Slot, Usage,
+    Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Element, ErrorPlace,
+    Fence, LoadedProgram, Provenance, Role, Slot, Usage,
 };
 use std::any::Any;
 use std::collections::HashMap;
@@ -77,7 +77,7 @@ pub(crate) struct RamDevice {
     holdings: Arc<Holdings>,
     next: AtomicU64,
     jobs: Sender<Job>,
-    results: Mutex<HashMap<u64, Receiver<Outcome>>>,
+    results: Arc<Mutex<HashMap<u64, Receiver<Outcome>>>>,
 }
 
 impl RamDevice {
@@ -108,7 +108,7 @@ impl RamDevice {
             holdings: Holdings::new(MEMORY_BYTES),
             next: AtomicU64::new(0),
             jobs,
-            results: Mutex::default(),
+            results: Arc::default(),
         }
     }
 }
@@ -234,11 +234,11 @@ impl Device for RamDevice {
         }))
     }
 
-    fn submit(
+    fn bind(
         &self,
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
-    ) -> Result<Fence, DeviceError> {
+    ) -> Result<Bound, DeviceError> {
         let own = program.as_any().downcast_ref::<Program>();
         let own = own.filter(|p| p.owner == self.number);
         if own.is_none() && self.defect != Defect::TakesForeignPrograms {
@@ -250,6 +250,19 @@ impl Device for RamDevice {
         for buffer in buffers {
             RamBuffer::of(buffer, self.number)?;
         }
+        Ok(Bound {
+            program: program.clone(),
+            buffers: buffers.to_vec(),
+            stream: None,
+        })
+    }
+
+    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+        let own = bound.program.as_any().downcast_ref::<Program>();
+        let own = own.filter(|p| p.owner == self.number);
+        if own.is_none() && self.defect != Defect::TakesForeignPrograms {
+            return Err(DeviceError::ForeignProgram(bound.program.name().into()));
+        }
         let id = match self.defect {
             Defect::OneFenceForAll => 0,
             _ => self.next.fetch_add(1, Relaxed),
@@ -257,14 +270,18 @@ impl Device for RamDevice {
         let (reply, result) = channel();
         self.results.lock().unwrap().insert(id, result);
         let job = Job {
-            program: program.clone(),
-            buffers: buffers.to_vec(),
+            program: bound.program.clone(),
+            buffers: bound.buffers.clone(),
             reply,
         };
         self.jobs
             .send(job)
             .map_err(|e| DeviceError::Driver(e.to_string()))?;
-        Ok(Fence::new(self.number, id))
+        let results = self.results.clone();
+        let forget = move || {
+            results.lock().unwrap().remove(&id);
+        };
+        Ok(Fence::new(self.number, id, forget))
     }
 
     fn wait(&self, fence: Fence) -> Result<Completion, DeviceError> {

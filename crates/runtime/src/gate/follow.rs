@@ -7,7 +7,7 @@ use super::verdict::Step;
 use crate::load::LoadedModel;
 use crate::npu::{NpuError, NpuModel, NpuSession};
 use millrace_kernels::Cpu;
-use millrace_xdna2::lower::Phase;
+use millrace_plan::Phase;
 
 /// A path with the model's logits in f32 and what rounding to bf16 does to them.
 pub struct Yardstick {
@@ -96,7 +96,7 @@ pub fn follow(
     yardstick: &Yardstick,
     each: &mut dyn FnMut(Step) -> bool,
 ) -> Result<(), NpuError> {
-    session.truncate(0);
+    session.truncate(0)?;
     for step in 0..yardstick.path.choices.len() {
         let found = match step.checked_sub(1) {
             None => session.prefill(&yardstick.path.prompt)?,

@@ -3,7 +3,7 @@
 use super::follow::{Yardstick, follow};
 use super::verdict::{Step, judge};
 use crate::npu::{NpuError, NpuModel, NpuSession, OpCheck, Wrong};
-use millrace_xdna2::device::{Corruption, Injection, VirtualDevice};
+use millrace_npu::{Corruption, Inject, Injection};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,7 +45,6 @@ type Seen = (Vec<Mutant>, BTreeSet<(String, String)>);
 
 /// Mutants of a model on a device.
 pub struct Mutation {
-    device: Arc<VirtualDevice>,
     npu: Arc<NpuModel>,
     yardsticks: Vec<Yardstick>,
     mutants: Vec<Mutant>,
@@ -56,23 +55,19 @@ impl Mutation {
     /// one whose ops are checked.
     ///
     /// # Errors
-    /// As [`follow`].
-    pub fn new(
-        device: Arc<VirtualDevice>,
-        npu: Arc<NpuModel>,
-        yardsticks: Vec<Yardstick>,
-    ) -> Result<Mutation, NpuError> {
+    /// As [`follow`]; a device that does not fail on purpose.
+    pub fn new(npu: Arc<NpuModel>, yardsticks: Vec<Yardstick>) -> Result<Mutation, NpuError> {
         let seen: Arc<Mutex<Seen>> = Arc::default();
-        let mut session = NpuSession::new(&npu);
+        let mut session = NpuSession::new(&npu)?;
         let to = seen.clone();
         session.observe(Some(Box::new(move |at| {
             let mut seen = to.lock().unwrap_or_else(PoisonError::into_inner);
             let (mutants, known) = &mut *seen;
-            let program = &at.plan.programs[at.call.program].program;
-            for slot in &program.slots {
-                if known.insert((program.name.clone(), slot.name.clone())) {
+            let program = &at.plan.programs[at.call.program];
+            for slot in program.slots() {
+                if known.insert((program.name().to_owned(), slot.name.clone())) {
                     mutants.extend(Corruption::WHOLE.map(|how| Mutant {
-                        program: program.name.clone(),
+                        program: program.name().to_owned(),
                         slot: slot.name.clone(),
                         how,
                     }));
@@ -84,7 +79,6 @@ impl Mutation {
         }
         let mutants = std::mem::take(&mut seen.lock().unwrap_or_else(PoisonError::into_inner).0);
         Ok(Mutation {
-            device,
             npu,
             yardsticks,
             mutants,
@@ -101,7 +95,7 @@ impl Mutation {
     /// # Errors
     /// As [`follow`].
     pub fn honest(&self) -> Result<Caught, NpuError> {
-        self.device.clear_injections();
+        self.injector()?.clear();
         self.look()
     }
 
@@ -110,26 +104,36 @@ impl Mutation {
     /// # Errors
     /// Where ops cannot be looked at.
     pub fn test(&self, mutant: &Mutant) -> Result<Caught, NpuError> {
-        self.device.clear_injections();
-        self.device.inject(Injection::Corrupt {
+        self.injector()?.clear();
+        self.injector()?.inject(Injection::Corrupt {
             program: mutant.program.clone(),
             slot: mutant.slot.clone(),
             how: mutant.how,
         });
         let caught = self.look();
-        self.device.clear_injections();
+        self.injector()?.clear();
         caught
     }
 
+    fn injector(&self) -> Result<&dyn Inject, NpuError> {
+        let device = self.npu.device();
+        device.injector().ok_or_else(|| {
+            NpuError::plan(
+                self.npu.device_name(),
+                "it does not fail on purpose, as a virtual device does",
+            )
+        })
+    }
+
     fn look(&self) -> Result<Caught, NpuError> {
-        let mut session = NpuSession::new(&self.npu);
+        let mut session = NpuSession::new(&self.npu)?;
         if let Some(caught) = self.logits(&mut session) {
             return Ok(caught);
         }
         if let Some(caught) = self.ops(&mut session)? {
             return Ok(caught);
         }
-        let changed = self.device.corrupted().n_changed > 0;
+        let changed = self.injector()?.corrupted().n_changed > 0;
         Ok(Caught::Missed { changed })
     }
 
@@ -166,7 +170,7 @@ impl Mutation {
         };
         let (check, observer) = OpCheck::new(&self.npu);
         session.observe(Some(observer));
-        session.truncate(0);
+        session.truncate(0)?;
         let ended = session.prefill(&path.prompt).map(|_| ());
         let token = path.choices.first().map_or(0, |choice| choice.token);
         let ended = ended.and_then(|()| session.decode(token).map(|_| ()));

@@ -19,7 +19,7 @@
 //! one in 700 and twice the rows less two: 3.01 for 256 rows, 3.4 for 12.
 
 use super::stats::{Deviation, TOP};
-use millrace_xdna2::lower::Phase;
+use millrace_plan::Phase;
 
 /// What an array may add to the format's own rounding: a factor.
 pub const FACTOR: f64 = 1.5;

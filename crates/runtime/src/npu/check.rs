@@ -11,13 +11,10 @@
 mod rule;
 mod statics;
 
-use super::model::on_matrix_units;
 use super::{NpuError, NpuModel, Observation, Observer};
-use half::bf16;
 use millrace_model::graph::{Graph, Node, ValueId};
-use millrace_npu::Role;
-use millrace_xdna2::Numerics;
-use millrace_xdna2::lower::{Binding, CachePart, LogicalLaunch, Phase, Step};
+use millrace_npu::{Element, Role, Slot};
+use millrace_plan::{Binding, CachePart, Phase, PlannedLaunch, Step, WeightLayout};
 use rule::{Operation, Rule};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -111,7 +108,7 @@ pub enum Wrong {
 struct State {
     summary: CheckSummary,
     /// What calls of this pass gave.
-    given: HashMap<ValueId, Vec<u8>>,
+    given: HashMap<ValueId, (Element, Vec<u8>)>,
     /// Buffer sets whose static slots were looked at, with the position their tables hold for.
     static_seen: HashSet<(String, usize)>,
     /// Calls of this pass so far.
@@ -206,10 +203,19 @@ impl Look<'_> {
         Ok(self.seen.cache.peek(self.seen.key, slot)?)
     }
 
-    fn values(&self, slot: usize) -> Result<Vec<bf16>, NpuError> {
+    /// A slot's numbers, each exactly what the device has: f32 holds every number of the types that slots
+    /// have.
+    fn values(&self, slot: usize) -> Result<Vec<f32>, NpuError> {
         let bytes = self.bytes(slot)?;
-        let of = |pair: &[u8]| bf16::from_le_bytes([pair[0], pair[1]]);
-        Ok(bytes.chunks_exact(2).map(of).collect())
+        let element = self.slots()[slot].element;
+        let numbers = bytes.chunks_exact(element.size_bytes() as usize);
+        let number = |x: &[u8]| element.number(x).unwrap_or(f64::NAN) as f32;
+        Ok(numbers.map(number).collect())
+    }
+
+    /// The slots of the call's program.
+    fn slots(&self) -> &[Slot] {
+        self.seen.plan.programs[self.seen.call.program].slots()
     }
 
     /// Rows of a value that are no padding.
@@ -221,28 +227,37 @@ impl Look<'_> {
     /// Bytes that the program found: weights, tables, and values of earlier calls.
     fn moved(&self, state: &mut State) -> Result<(), NpuError> {
         let (call, first) = (self.seen.call, self.seen.first);
-        let program = &self.seen.plan.programs[call.program].program;
+        let slots = self.slots();
         let statics = state.static_seen.insert((self.seen.key.to_owned(), first));
         for (slot, binding) in call.bindings.iter().enumerate() {
-            let role = program.slots[slot].role;
+            let role = slots[slot].role;
             match binding {
+                // What such a slot holds only the target knows.
+                Binding::Weight {
+                    layout: WeightLayout::Own { .. },
+                    ..
+                } => {}
                 Binding::Weight { .. } | Binding::RopeTable { .. } if role == Role::Static => {
                     if !statics {
                         continue;
                     }
                     let found = self.bytes(slot)?;
-                    let expected = self.static_slot(binding, first, &found)?;
+                    let element = slots[slot].element;
+                    let expected = self.static_slot(binding, element, first, &found)?;
                     let wrong = |(at, n_wrong)| Wrong::Static { at, n_wrong };
                     state.summary.n_moved += 1;
                     let what = differs(&expected, &found).map(wrong);
                     self.report(slot, None, None, what, state);
                 }
                 Binding::Value(value) if role == Role::Input => {
-                    let Some(given) = state.given.get(value) else {
+                    // Where the two slots have other element types, the host rounded in between.
+                    let given = state.given.get(value);
+                    let Some((_, given)) = given.filter(|(e, _)| *e == slots[slot].element) else {
                         continue;
                     };
                     let width = self.graph().values[value.0].width;
-                    let n_bytes = 2 * width * self.n_rows(*value);
+                    let size = slots[slot].element.size_bytes() as usize;
+                    let n_bytes = size * width * self.n_rows(*value);
                     let found = self.bytes(slot)?;
                     let rows = given.get(..n_bytes).zip(found.get(..n_bytes));
                     let wrong = |(at, n_wrong)| Wrong::Value { at, n_wrong };
@@ -263,32 +278,40 @@ impl Look<'_> {
     fn static_slot(
         &self,
         binding: &Binding,
+        element: Element,
         first: usize,
         found: &[u8],
     ) -> Result<Vec<u8>, NpuError> {
-        let bits = match binding {
+        let encode = |values: &[f32]| statics::encode(values, element);
+        Ok(match binding {
             Binding::Weight { weight, layout } => {
-                statics::weight(self.npu.model(), *weight, layout)?
+                encode(&statics::weight(self.npu.model(), *weight, layout)?)
             }
             Binding::RopeTable { rope, rows } => {
-                let pairs = found.chunks_exact(2);
-                let found: Vec<u16> = pairs.map(|p| u16::from_le_bytes([p[0], p[1]])).collect();
-                statics::table(&self.graph().ropes[rope.0], *rows, first, &found)
+                let size = element.size_bytes() as usize;
+                let numbers = found.chunks_exact(size).map(|x| element.number(x));
+                let found: Vec<f64> = numbers.map(|x| x.unwrap_or(f64::NAN)).collect();
+                encode(&statics::table(
+                    &self.graph().ropes[rope.0],
+                    *rows,
+                    first,
+                    &found,
+                ))
             }
             _ => Vec::new(),
-        };
-        Ok(bits.into_iter().flat_map(u16::to_le_bytes).collect())
+        })
     }
 
     /// Keeps what this call gave, for the calls that take it.
     fn keep_given(&self, state: &mut State) -> Result<(), NpuError> {
         let call = self.seen.call;
-        let program = &self.seen.plan.programs[call.program].program;
+        let slots = self.slots();
         for (slot, binding) in call.bindings.iter().enumerate() {
             if let Binding::Value(value) = binding
-                && program.slots[slot].role == Role::Output
+                && slots[slot].role == Role::Output
             {
-                state.given.insert(*value, self.bytes(slot)?);
+                let given = (slots[slot].element, self.bytes(slot)?);
+                state.given.insert(*value, given);
             }
         }
         Ok(())
@@ -298,7 +321,7 @@ impl Look<'_> {
     fn op(
         &self,
         number: usize,
-        launch: &LogicalLaunch,
+        launch: &PlannedLaunch,
         part: usize,
         values: &[Option<ValueId>],
         state: &mut State,
@@ -310,7 +333,7 @@ impl Look<'_> {
                 "a launch without a node or slots",
             ));
         };
-        let rule = match self.rule(node, launch, part, values)? {
+        let rule = match self.rule(node, launch, (part, slot), values)? {
             Ok(rule) => rule,
             Err(reason) => {
                 state.summary.unchecked.insert(node.label, reason);
@@ -352,8 +375,8 @@ impl Look<'_> {
     fn rule(
         &self,
         node: &Node,
-        launch: &LogicalLaunch,
-        part: usize,
+        launch: &PlannedLaunch,
+        (part, result): (usize, usize),
         values: &[Option<ValueId>],
     ) -> Result<Result<Rule, String>, NpuError> {
         let bindings = &self.seen.call.bindings;
@@ -367,7 +390,7 @@ impl Look<'_> {
             };
             let holds = |slot: &usize| values.get(*slot) == Some(&Some(*value));
             let Some(slot) = slots().find(cached).or_else(|| slots().find(holds)) else {
-                return Ok(Err(format!("`{}` takes other operands", launch.mapping)));
+                return Ok(Err(format!("`{}` takes other operands", launch.kernel)));
             };
             operands.push(self.values(slot)?);
         }
@@ -380,9 +403,9 @@ impl Look<'_> {
         let parameter = slots().filter(is_parameter).nth(part);
         let weights = parameter.map(|slot| self.values(slot)).transpose()?;
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
-        let emulates = self.npu.features().numerics() == Numerics::Bfp16;
         Ok(Rule::new(&Operation {
-            in_blocks: emulates && on_matrix_units(launch.mapping),
+            arithmetic: self.npu.planner().arithmetic(launch),
+            result: self.slots()[result].element,
             node,
             launch,
             parameter: parameter.map(|slot| &bindings[slot]),
@@ -397,7 +420,7 @@ impl Look<'_> {
     fn report(
         &self,
         slot: usize,
-        launch: Option<&LogicalLaunch>,
+        launch: Option<&PlannedLaunch>,
         node: Option<usize>,
         what: Option<Wrong>,
         state: &mut State,
@@ -406,17 +429,17 @@ impl Look<'_> {
             return;
         };
         let (plan, call) = (self.seen.plan, self.seen.call);
-        let program = &plan.programs[call.program].program;
+        let program = &plan.programs[call.program];
         let op = node.and_then(|node| self.graph().nodes.get(node));
         state.summary.finding = Some(Finding {
             phase: plan.phase,
             first: self.seen.first,
             call: state.n_calls,
-            program: program.name.clone(),
+            program: program.name().to_owned(),
             set: self.seen.key.to_owned(),
             launch: launch.map(|launch| launch.name.clone()),
             slot,
-            slot_name: program.slots[slot].name.clone(),
+            slot_name: program.slots()[slot].name.clone(),
             op: op.map(|node| node.label),
             node,
             layer: op.and_then(|node| node.layer),

@@ -1,8 +1,7 @@
 //! What can go wrong on the way through an NPU.
 
-use millrace_npu::{CacheError, ContainerError, DeviceError};
-use millrace_xdna2::compile::CompileError;
-use millrace_xdna2::lower::LowerError;
+use millrace_npu::{CacheError, DeviceError};
+use millrace_plan::LowerError;
 
 /// Why a model does not load, or a pass does not end.
 ///
@@ -18,14 +17,9 @@ pub enum NpuError {
     /// A program cannot be made, or buffers cannot be filled.
     #[error("the NPU cannot be set up: {0}")]
     Cache(#[from] CacheError),
-    /// A program does not fit its container; a defect of lowering.
-    #[error("program `{program}` cannot be packed: {error}")]
-    Container {
-        /// The program.
-        program: String,
-        /// Why.
-        error: ContainerError,
-    },
+    /// The device cannot be opened.
+    #[error("the NPU cannot be opened: {0}")]
+    Open(#[source] DeviceError),
     /// A dispatch failed.
     #[error("call {call} of {n_calls} (`{set}`): {error}")]
     Call {
@@ -53,23 +47,15 @@ impl NpuError {
     pub fn device(&self) -> Option<&DeviceError> {
         match self {
             NpuError::Cache(error) | NpuError::Call { error, .. } => error.device(),
+            NpuError::Open(error) => Some(error),
             _ => None,
         }
     }
 
-    pub(super) fn plan(place: impl Into<String>, problem: impl Into<String>) -> NpuError {
+    pub(crate) fn plan(place: impl Into<String>, problem: impl Into<String>) -> NpuError {
         NpuError::Plan {
             place: place.into(),
             problem: problem.into(),
-        }
-    }
-}
-
-impl From<CompileError> for NpuError {
-    fn from(error: CompileError) -> NpuError {
-        match error {
-            CompileError::Lower(error) => NpuError::Lower(error),
-            CompileError::Container { program, error } => NpuError::Container { program, error },
         }
     }
 }

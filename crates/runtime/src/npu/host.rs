@@ -5,9 +5,9 @@ use crate::load::LoadedModel;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
-use millrace_kernels::{self as kernels, Cpu};
-use millrace_model::graph::{self, Graph, Node, Op, Rope, ValueId, WeightId};
-use millrace_xdna2::lower::WeightLayout;
+use millrace_kernels::{self as kernels, Cpu, RopeTable};
+use millrace_model::graph::{self, Graph, Node, Op, ValueId, WeightId};
+use millrace_plan::WeightLayout;
 use std::ops::Range;
 
 /// The host's copies of a graph's values, bf16 `[n_rows, width]` each. Memory of dropped ones serves
@@ -107,6 +107,8 @@ pub(super) struct Host<'a> {
     pub(super) model: &'a LoadedModel,
     /// Norm weights and biases as f32, by weight; empty for matrices.
     pub(super) vectors: &'a [Vec<f32>],
+    /// By the graph's ropes, half-split whatever its style.
+    pub(super) ropes: &'a [RopeTable],
 }
 
 impl Host<'_> {
@@ -218,12 +220,10 @@ impl Host<'_> {
         let Op::Rope { rope, head_dim } = node.op else {
             return Err(wrong(node, "no rotation"));
         };
-        let rope = &self.model.model().graph.ropes[rope.0];
         let mut x = values.f32(node, 0)?;
-        let width = values.width(node.output);
-        for (row, x) in x.chunks_exact_mut(width).enumerate() {
-            rotate(rope, head_dim, first + row, x);
-        }
+        let n_rows = x.len() / values.width(node.output).max(1);
+        let positions: Vec<u32> = (first..first + n_rows).map(|p| p as u32).collect();
+        kernels::rope(self.cpu, &mut x, head_dim, &positions, &self.ropes[rope.0]);
         values.write_f32(node.output, &x);
         Ok(())
     }
@@ -255,23 +255,5 @@ impl Host<'_> {
         let spec = &self.model.model().graph.weights[weight.0];
         let bytes = self.model.weight_bytes(weight);
         Ok(Matrix::new(spec.dtype, spec.n, spec.k, bytes)?)
-    }
-}
-
-/// Element `i` of each head with `i + n_rot / 2`, whatever the style of the checkpoint: its rows were
-/// put in that order.
-fn rotate(rope: &Rope, head_dim: usize, position: usize, x: &mut [f32]) {
-    let half = rope.inv_freq.len();
-    let angles = rope
-        .inv_freq
-        .iter()
-        .map(|f| (position as f32 * f).sin_cos());
-    let angles: Vec<(f32, f32)> = angles.collect();
-    for head in x.chunks_exact_mut(head_dim) {
-        let (low, high) = head.split_at_mut(half);
-        for ((a, b), (sin, cos)) in low.iter_mut().zip(high).zip(&angles) {
-            let (sin, cos) = (sin * rope.attention_factor, cos * rope.attention_factor);
-            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
-        }
     }
 }

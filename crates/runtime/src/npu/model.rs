@@ -1,36 +1,32 @@
-//! What the sessions of a model share: plans, programs, weights on the device.
+//! What the sequences of a model share: plans, programs, weights on the device.
 
 use super::NpuError;
-use super::cached::Cached;
+use super::device_cache::DeviceCache;
 use super::prepared::Prepared;
 use super::weights;
 use crate::EngineOptions;
 use crate::exec::decode_vectors;
 use crate::gate::Products;
 use crate::load::LoadedModel;
-use millrace_kernels::{Cpu, CpuOptions, Level};
+use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
 use millrace_npu::cache::CacheStats;
-use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Traffic};
-use millrace_xdna2::Numerics;
-use millrace_xdna2::compile::compile;
-use millrace_xdna2::device::VirtualDevice;
-use millrace_xdna2::lower::{
-    AttentionOn, Binding, Call, Chunk, Feature, Features, Lengths, Mode, Options, Phase, Sequences,
-    WeightLayout, rope_table,
+use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Slot, Traffic};
+use millrace_plan::{
+    Binding, Call, Chunk, HeadRows, Lengths, PassKind, Phase, Planner, Sequences, WeightLayout,
+    WeightSource, compile, rope_table,
 };
-use millrace_xdna2::{Machine, Profile};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How an [`NpuModel`] is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct NpuOptions {
-    /// What is better than the published stack's behaviour.
-    pub features: Features,
     /// Tokens a sequence may hold; `None` takes the trained context, at most
     /// [`EngineOptions::DEFAULT_MAX_CTX`].
     pub n_ctx: Option<usize>,
+    /// Sequences alive at a time; 0 takes one.
+    pub max_sequences: usize,
     /// Threads of the host's steps, and of the simulation; `None` takes the physical cores.
     pub n_threads: Option<usize>,
     /// Forces an instruction-set level; `None` takes the best.
@@ -38,38 +34,15 @@ pub struct NpuOptions {
     /// Folder where compiled programs are kept from one run to the next, shared with others;
     /// where it cannot be made, and with `None`, they are kept in memory.
     pub programs: Option<PathBuf>,
-    /// Tokens that every prefill is padded to; `None` takes the lengths that the features have
-    /// ([`Lengths::of`]). Longer prompts go in chunks.
+    /// Tokens that every prefill is padded to; `None` takes the lengths that the planner has
+    /// ([`Planner::lengths`]). Longer prompts go in chunks.
     pub prefill_tokens: Option<u64>,
     /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
     /// of the one that programs ask for. It must have as many elements.
     pub relayout: Option<fn(WeightLayout) -> WeightLayout>,
 }
 
-impl Default for NpuOptions {
-    fn default() -> NpuOptions {
-        NpuOptions {
-            features: Features::of(Mode::Best),
-            n_ctx: None,
-            n_threads: None,
-            level: None,
-            programs: None,
-            prefill_tokens: None,
-            relayout: None,
-        }
-    }
-}
-
 impl NpuOptions {
-    /// Options of a plan of so many tokens.
-    fn plan(&self, n_tokens: u64) -> Options {
-        Options {
-            features: self.features,
-            n_tokens,
-            attention: AttentionOn::Device,
-        }
-    }
-
     fn cpu(&self) -> Result<Cpu, NpuError> {
         Ok(Cpu::new(CpuOptions {
             n_threads: self.n_threads,
@@ -99,14 +72,15 @@ pub struct NpuMemory {
 /// A model on a device.
 pub struct NpuModel {
     pub(super) model: Arc<LoadedModel>,
-    pub(super) machine: Machine,
+    planner: Arc<dyn Planner>,
     options: NpuOptions,
     pub(super) cpu: Cpu,
     pub(super) cache: ProgramCache,
     pub(super) vectors: Vec<Vec<f32>>,
-    pub(super) decode: Arc<Prepared>,
-    prefill: Mutex<HashMap<(u64, AttentionOn), Arc<Prepared>>>,
-    pub(super) cached: Cached,
+    pub(super) ropes: Vec<RopeTable>,
+    /// By kind of pass.
+    plans: Mutex<HashMap<PassKind, Arc<Prepared>>>,
+    pub(super) device_cache: DeviceCache,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
     /// Bytes of the device's copies of caches, by the names of their buffers.
@@ -124,35 +98,31 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl NpuModel {
-    /// Puts a model on a virtual NPU: lowers decode, loads its programs and fills their weights
-    /// into buffers. Prefill plans are made when a prompt first needs them.
+    /// Puts a model on a device that the planner opens: lowers decode, loads its programs and fills their
+    /// weights into buffers. Prefill plans are made when a prompt first needs them.
     ///
     /// # Errors
-    /// A graph that cannot be lowered, a program that the device refuses, memory, a level that this
-    /// CPU lacks.
+    /// A graph that cannot be lowered, a device that cannot be opened, a program that it refuses, memory,
+    /// a level that this CPU lacks.
     pub fn load(
         model: Arc<LoadedModel>,
-        machine: Machine,
-        profile: Profile,
+        planner: Arc<dyn Planner>,
         options: NpuOptions,
     ) -> Result<NpuModel, NpuError> {
-        let device = VirtualDevice::new(machine.clone(), profile, options.cpu()?);
-        NpuModel::on(model, machine, Arc::new(device), options)
+        let device = planner.open(options.cpu()?).map_err(NpuError::Open)?;
+        NpuModel::on(model, planner, device, options)
     }
 
-    /// Puts a model on a device of that machine.
+    /// Puts a model on a device that runs the planner's programs.
     ///
     /// # Errors
     /// As [`load`](NpuModel::load).
     pub fn on(
         model: Arc<LoadedModel>,
-        machine: Machine,
+        planner: Arc<dyn Planner>,
         device: Arc<dyn Device>,
         options: NpuOptions,
     ) -> Result<NpuModel, NpuError> {
-        let graph = &model.model().graph;
-        let cache = programs(device, &options);
-        let decode = compile(&cache, graph, &machine, Phase::Decode, &options.plan(1))?;
         let config = &model.model().config;
         let default_ctx = config.context_length.min(EngineOptions::DEFAULT_MAX_CTX);
         let n_ctx = options.n_ctx.unwrap_or(default_ctx);
@@ -163,16 +133,15 @@ impl NpuModel {
                 expected: "between 1 and 2^22",
             }));
         }
-        let alias = options.features.has(Feature::Alias);
-        let decode = Prepared::new(decode, graph, alias, |call, _| call.set.clone())?;
         let end_token = model.tokenizer().ok().and_then(|tokenizer| tokenizer.eos());
+        let graph = &model.model().graph;
         let npu = NpuModel {
             cpu: options.cpu()?,
-            cache,
-            vectors: decode_vectors(&model, &model.model().graph)?,
-            decode: Arc::new(decode),
-            prefill: Mutex::default(),
-            cached: Cached::default(),
+            cache: programs(device, &options),
+            vectors: decode_vectors(&model, graph)?,
+            ropes: graph.ropes.iter().map(half_split_rope).collect(),
+            plans: Mutex::default(),
+            device_cache: DeviceCache::default(),
             tables: Mutex::default(),
             kv_buffers: Mutex::default(),
             turn: Mutex::new(()),
@@ -181,10 +150,10 @@ impl NpuModel {
             // No bit depends on it.
             pad: end_token.unwrap_or(0),
             model,
-            machine,
+            planner,
             options,
         };
-        npu.fill(&npu.decode, 0)?;
+        npu.decode_at(0)?;
         Ok(npu)
     }
 
@@ -193,14 +162,19 @@ impl NpuModel {
         &self.model
     }
 
-    /// The machine that plans are made for.
-    pub fn machine(&self) -> &Machine {
-        &self.machine
+    /// Who makes its plans.
+    pub fn planner(&self) -> &dyn Planner {
+        &*self.planner
     }
 
-    /// What is better than the published stack's behaviour.
-    pub fn features(&self) -> Features {
-        self.options.features
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        &**self.cache.device()
+    }
+
+    /// Sequences alive at a time.
+    pub fn max_sequences(&self) -> usize {
+        self.options.max_sequences.max(1)
     }
 
     /// Tokens a sequence may hold.
@@ -239,14 +213,6 @@ impl NpuModel {
         *lock(&self.loaded)
     }
 
-    /// The plan of a token, its weights on the device.
-    pub(super) fn decode(&self) -> Result<&Arc<Prepared>, NpuError> {
-        if !*lock(&self.decode.filled) {
-            self.fill(&self.decode, 0)?;
-        }
-        Ok(&self.decode)
-    }
-
     /// Passes a result on. Where it says that the device was lost, programs and buffers are let go,
     /// so that the next call makes them anew.
     pub(super) fn settle<T>(&self, result: Result<T, NpuError>) -> Result<T, NpuError> {
@@ -254,8 +220,8 @@ impl NpuModel {
         if error.is_some_and(DeviceError::is_loss) {
             self.cache.reset();
             lock(&self.tables).clear();
-            self.cached.reset();
-            for prepared in lock(&self.prefill).values().chain([&self.decode]) {
+            self.device_cache.reset();
+            for prepared in lock(&self.plans).values() {
                 *lock(&prepared.filled) = false;
             }
         }
@@ -267,8 +233,8 @@ impl NpuModel {
         self.pad
     }
 
-    /// How the first chunk of a prompt of so many tokens multiplies: sums that are truncated, which no
-    /// node has with [`Feature::FloatSums`], and operands in blocks.
+    /// How the first chunk of a prompt of so many tokens multiplies: sums that are truncated, and operands
+    /// in blocks.
     pub(crate) fn prompt_products(&self, n_prompt: usize) -> Result<Products, NpuError> {
         let graph = &self.model.model().graph;
         let mut products = Products {
@@ -276,11 +242,8 @@ impl NpuModel {
             in_blocks: vec![false; graph.nodes.len()],
             n_tokens: n_prompt,
         };
-        let emulates = self.features().numerics() == Numerics::Bfp16;
-        if self.features().has(Feature::FloatSums) && !emulates {
-            return Ok(products);
-        }
-        let prepared = self.prefill(self.lengths().next(0, n_prompt as u64))?;
+        let chunk = self.lengths().next(0, n_prompt as u64);
+        let prepared = self.prepared(chunk.first, &self.sequences().prefill(chunk))?;
         let plan = &prepared.plan;
         for (step, _) in plan.steps.iter().enumerate() {
             let Some(call) = plan.call_at(step) else {
@@ -288,11 +251,10 @@ impl NpuModel {
             };
             for (launch, nodes) in plan.launches_at(step) {
                 let launch = &plan.programs[call.program].launches[launch];
-                let every = (launch.mapping.starts_with("gemm-direct"))
-                    .then(|| launch.tiling.get("tile_k_l2") as usize);
+                let arithmetic = self.planner.arithmetic(launch);
                 for node in nodes {
-                    products.truncated_every[node] = every;
-                    products.in_blocks[node] = emulates && on_matrix_units(launch.mapping);
+                    products.truncated_every[node] = arithmetic.truncated_every;
+                    products.in_blocks[node] = arithmetic.in_blocks;
                 }
             }
         }
@@ -308,7 +270,7 @@ impl NpuModel {
     pub fn lengths(&self) -> Lengths {
         match self.options.prefill_tokens {
             Some(n_tokens) => Lengths::fixed(n_tokens),
-            None => Lengths::of(self.features()),
+            None => self.planner.lengths(),
         }
     }
 
@@ -316,55 +278,70 @@ impl NpuModel {
     pub fn sequences(&self) -> Sequences<'_> {
         Sequences {
             graph: &self.model.model().graph,
-            machine: &self.machine,
-            features: self.features(),
+            planner: &*self.planner,
             n_ctx: self.n_ctx as u64,
         }
     }
 
     /// The plan of a prompt's chunk.
-    pub(super) fn prefill(&self, chunk: Chunk) -> Result<Arc<Prepared>, NpuError> {
-        let options = self.sequences().prefill(chunk);
-        let (n_tokens, attention) = (options.n_tokens, options.attention);
-        let mut plans = lock(&self.prefill);
-        let prepared = match plans.get(&(n_tokens, attention)) {
-            Some(prepared) => prepared.clone(),
-            None => {
-                let graph = &self.model.model().graph;
-                let machine = &self.machine;
-                let compiled = compile(&self.cache, graph, machine, Phase::Prefill, &options)?;
-                let alias = self.features().has(Feature::Alias);
-                let suffix = match attention {
-                    AttentionOn::Device => String::new(),
-                    AttentionOn::Host => "+".to_owned(),
-                    AttentionOn::Cached { n_keys, .. } => format!("+{n_keys}"),
-                };
-                let key = |call: &Call, container: &Container| {
-                    // The head is decode's, buffers included, where those hold nothing else.
-                    match !alias && self.decode.holds(&call.set, container) {
-                        true => call.set.clone(),
-                        false => format!("{}@{n_tokens}{suffix}", call.set),
-                    }
-                };
-                let prepared = Arc::new(Prepared::new(compiled, graph, alias, key)?);
-                plans.insert((n_tokens, attention), prepared.clone());
-                prepared
+    pub(super) fn prefill(&self, chunk: Chunk, head: HeadRows) -> Result<Arc<Prepared>, NpuError> {
+        let kind = self.sequences().prefill(chunk).with_head(head);
+        self.prepared(chunk.first, &kind)
+    }
+
+    /// The plan of a token at position `first`.
+    pub(super) fn decode_at(&self, first: usize) -> Result<Arc<Prepared>, NpuError> {
+        let first = first as u64;
+        self.prepared(first, &self.sequences().decode(first))
+    }
+
+    /// The plan of a kind of pass, ready for one whose first token is at position `first`.
+    fn prepared(&self, first: u64, kind: &PassKind) -> Result<Arc<Prepared>, NpuError> {
+        let known = lock(&self.plans).get(kind).cloned();
+        let prepared = match known {
+            Some(known) => known,
+            None => self.make(kind)?,
+        };
+        self.fill(&prepared, first as usize)?;
+        Ok(prepared)
+    }
+
+    /// Keys of buffer sets tell plans apart. Without aliasing a prompt's head is decode's, buffers
+    /// included, where those hold nothing else.
+    fn make(&self, kind: &PassKind) -> Result<Arc<Prepared>, NpuError> {
+        let graph = &self.model.model().graph;
+        let compiled = compile(&self.cache, &*self.planner, graph, kind)?;
+        let mut plans = lock(&self.plans);
+        let decode = plans.get(&PassKind::decode()).cloned();
+        let alias = compiled.plan.alias;
+        let key = |call: &Call, container: &Container| {
+            let of_decode = || {
+                decode
+                    .as_ref()
+                    .is_some_and(|d| d.holds(&call.set, container))
+            };
+            match kind.phase {
+                Phase::Prefill if !alias && of_decode() => call.set.clone(),
+                Phase::Prefill => format!("{}@{}{}", call.set, kind.n_tokens, suffix(kind)),
+                Phase::Decode => format!("{}{}", call.set, suffix(kind)),
             }
         };
-        drop(plans);
-        self.fill(&prepared, chunk.first as usize)?;
-        Ok(prepared)
+        let prepared = Arc::new(Prepared::new(compiled, graph, key)?);
+        Ok(plans.entry(*kind).or_insert(prepared).clone())
     }
 
     /// Makes a plan's buffers and fills static slots: once, and tables again for other positions.
     pub(super) fn fill(&self, prepared: &Prepared, first: usize) -> Result<(), NpuError> {
         let mut filled = lock(&prepared.filled);
+        if *filled && !prepared.has_tables() {
+            return Ok(());
+        }
         let mut tables = lock(&self.tables);
         for (index, call) in prepared.plan.calls().enumerate() {
             let (container, key) = (prepared.container(call), prepared.key(index));
             let name = |slot: usize| prepared.buffer_name(index, slot).map(str::to_owned);
             let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
-                self.fill_slot(call, slot, first, bytes)?;
+                self.fill_slot(call, (slot, &container.slots()[slot]), first, bytes)?;
                 match (&call.bindings[slot], name(slot)) {
                     (Binding::RopeTable { .. }, Some(name)) => _ = tables.insert(name, first),
                     (Binding::Cache { .. }, Some(name)) => {
@@ -387,7 +364,9 @@ impl NpuModel {
             }
             let slots: Vec<usize> = moved.iter().map(|(slot, _)| *slot).collect();
             moved.iter().for_each(|(_, name)| _ = tables.remove(name));
-            let mut fill = |slot: usize, bytes: &mut [u8]| self.fill_slot(call, slot, first, bytes);
+            let mut fill = |slot: usize, bytes: &mut [u8]| {
+                self.fill_slot(call, (slot, &container.slots()[slot]), first, bytes)
+            };
             *lock(&self.loaded) += self.cache.refill(container, key, &slots, &mut fill)?;
             tables.extend(moved.into_iter().map(|(_, name)| (name, first)));
         }
@@ -399,45 +378,71 @@ impl NpuModel {
     fn fill_slot(
         &self,
         call: &Call,
-        slot: usize,
+        slot: (usize, &Slot),
         first: usize,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {
-        weights::as_bf16(bytes, |out| match &call.bindings[slot] {
+        let (number, slot) = slot;
+        match &call.bindings[number] {
             Binding::Weight { weight, layout } => {
                 let layout = match self.options.relayout {
                     Some(relayout) => relayout(*layout),
                     None => *layout,
                 };
-                weights::fill(&self.cpu, &self.model, *weight, &layout, out)
+                match layout {
+                    WeightLayout::Own { id, half_split } => {
+                        let spec = &self.model.model().graph.weights[weight.0];
+                        let source = WeightSource {
+                            dtype: spec.dtype,
+                            bytes: self.model.weight_bytes(*weight),
+                            n: spec.n,
+                            k: spec.k,
+                            half_split,
+                        };
+                        let filled = self.planner.fill(&self.cpu, id, &source, slot, bytes);
+                        filled.map_err(|problem| {
+                            NpuError::plan(format!("weight `{}`", spec.name), problem)
+                        })
+                    }
+                    layout => weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes),
+                }
             }
             Binding::RopeTable { rope, rows } => {
                 let table = rope_table(&self.model.model().graph.ropes[rope.0], *rows, first);
-                if table.len() != out.len() {
-                    return Err(NpuError::plan(
-                        &call.set,
-                        format!("slot {slot}: a table of another size"),
-                    ));
-                }
-                out.copy_from_slice(&table);
-                Ok(())
+                weights::write(&table, slot, bytes)
+                    .map_err(|problem| NpuError::plan(&call.set, problem))
             }
             // Rows come as they are made.
             Binding::Cache { .. } => {
-                out.fill(half::bf16::ZERO);
+                bytes.fill(0);
                 Ok(())
             }
             _ => Err(NpuError::plan(
                 &call.set,
-                format!("slot {slot} is static but no weight"),
+                format!("slot {number} is static but no weight"),
             )),
-        })
+        }
     }
 }
 
-/// Whether a kernel multiplies on matrix units, which may emulate bf16.
-pub(super) fn on_matrix_units(kernel: &str) -> bool {
-    kernel.starts_with("gemm") || kernel == "flash-attention"
+/// What tells the buffer sets of a kind of pass from others of its length.
+fn suffix(kind: &PassKind) -> String {
+    use millrace_plan::AttentionOn;
+    let attention = match kind.attention {
+        AttentionOn::Device => String::new(),
+        AttentionOn::Host => "+".to_owned(),
+        AttentionOn::Cached { n_keys, .. } => format!("+{n_keys}"),
+    };
+    let head = match kind.head {
+        HeadRows::Last => "",
+        HeadRows::All => " all",
+    };
+    format!("{attention}{head}")
+}
+
+/// Plans have rows of Q and K in half-split order, whatever the checkpoint's.
+fn half_split_rope(rope: &millrace_model::graph::Rope) -> RopeTable {
+    RopeTable::new(false, rope.inv_freq.clone(), rope.attention_factor)
 }
 
 /// Longest context: its cache stays addressable for the widest models.

@@ -1,7 +1,7 @@
 //! A look at a pass while it runs.
 
 use millrace_npu::ProgramCache;
-use millrace_xdna2::lower::{Call, Plan};
+use millrace_plan::{Call, Plan};
 
 /// What is called after every dispatch of a session.
 pub type Observer = Box<dyn FnMut(&Observation<'_>) + Send>;

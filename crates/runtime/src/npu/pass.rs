@@ -1,17 +1,22 @@
 //! One pass of a plan: its calls and the host's steps between them.
 
 use super::NpuError;
-use super::attention::HeadMajorCache;
 use super::counters::{PhaseCounters, ns};
+use super::device_cache::LayerRows;
 use super::host::{Host, Values};
 use super::model::NpuModel;
 use super::observe::{Observation, Observer};
 use super::prepared::Prepared;
-use bytemuck::{cast_slice, cast_slice_mut};
+use super::weights;
+use crate::kv::KvCache;
+use crate::sequences::SeqId;
+use bytemuck::cast_slice;
 use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, AttentionShape, KvRun};
 use millrace_model::graph::{Node, Op, ValueId};
-use millrace_npu::{Move, Role};
-use millrace_xdna2::lower::{
+use millrace_npu::{Element, Move, Role, Slot};
+use millrace_plan::{
     Binding, Call, HostMove, HostStep, Rows, SlotUse, Step, position_slot, rope_table,
 };
 use std::ops::Range;
@@ -27,10 +32,11 @@ pub(super) struct Pass<'a> {
     pub(super) n_real: usize,
     /// Position of the first.
     pub(super) first: usize,
-    /// Number of the session.
-    pub(super) session: u64,
+    pub(super) seq: SeqId,
     pub(super) values: &'a mut Values,
-    pub(super) cache: &'a mut HeadMajorCache,
+    /// With room for the pass's tokens.
+    pub(super) cache: &'a mut KvCache,
+    pub(super) scratch: &'a mut AttentionScratch,
     pub(super) counters: &'a mut PhaseCounters,
     pub(super) observer: Option<&'a mut Observer>,
 }
@@ -41,9 +47,8 @@ impl Pass<'_> {
     pub(super) fn run(&mut self) -> Result<(), NpuError> {
         let prepared = self.prepared;
         let _hot = self.npu.cpu.pool().enter();
-        if prepared.reads_cache() {
-            self.npu.own_cache(self.session, self.cache);
-        }
+        let reads = prepared.reads_cache();
+        self.npu.device_cache.enter(self.seq, self.first, reads);
         let mut call_index = 0;
         for (index, step) in prepared.plan.steps.iter().enumerate() {
             match step {
@@ -93,16 +98,14 @@ impl Pass<'_> {
         let mut outputs: Vec<(ValueId, Vec<bf16>)> = Vec::new();
         let mut reads: Vec<Range<u64>> = vec![0..0; uses.len()];
         for (slot, (binding, used)) in call.bindings.iter().zip(uses).enumerate() {
-            let (Binding::Value(value) | Binding::Part { value, .. }, HostMove::Read(rows)) =
-                (binding, used.host)
-            else {
+            let (Some(value), HostMove::Read(rows)) = (binding.value(), used.host) else {
                 continue;
             };
             let size_bytes = container.slots()[slot].size_bytes().unwrap_or(0);
             let (bytes, n_rows) = self.rows_read(binding, size_bytes, rows);
             reads[slot] = bytes;
-            if !outputs.iter().any(|(other, _)| other == value) {
-                outputs.push((*value, self.values.take(*value, n_rows)));
+            if !outputs.iter().any(|(other, _)| *other == value) {
+                outputs.push((value, self.values.take(value, n_rows)));
             }
         }
         let slots = container.slots().iter().zip(uses).zip(reads);
@@ -110,10 +113,10 @@ impl Pass<'_> {
             .zip(call.bindings.iter().zip(&made))
             .map(
                 |(((slot, used), read), (binding, made))| match (used.host, binding, made) {
+                    (HostMove::Write, _, Some(made)) => Move::Write(made),
                     (HostMove::Write, Binding::Value(value), _) => {
                         Move::Write(cast_slice(self.values.get(*value)))
                     }
-                    (HostMove::Write, _, Some(made)) => Move::Write(cast_slice(made)),
                     (HostMove::Read(_), ..) => Move::Read(read),
                     _ if slot.role == Role::Input => Move::Keep,
                     _ => Move::None,
@@ -128,8 +131,14 @@ impl Pass<'_> {
             self.prepared.key(index),
             &moves,
             |slot, bytes| {
-                if !read_output(&call.bindings[slot], bytes, &mut outputs) {
-                    misfit = Some(slot);
+                let read = self.read_output(
+                    &call.bindings[slot],
+                    &container.slots()[slot],
+                    bytes,
+                    &mut outputs,
+                );
+                if let Err(problem) = read {
+                    misfit = Some((slot, problem));
                 }
             },
         );
@@ -148,10 +157,10 @@ impl Pass<'_> {
         self.counters.traffic += done.traffic;
         self.counters.device_ns += done.completion.duration_ns;
         match misfit {
-            Some(slot) => {
-                let problem = format!("output slot {slot} has not the size of its value");
-                Err(NpuError::plan(&call.set, problem))
-            }
+            Some((slot, problem)) => Err(NpuError::plan(
+                format!("output slot {slot} of {}", call.set),
+                problem,
+            )),
             None => Ok(()),
         }
     }
@@ -169,40 +178,117 @@ impl Pass<'_> {
         }
     }
 
-    /// Inputs that are no value as it lies: tables of one position, parts of a row.
-    fn made_inputs(
-        &self,
-        call: &Call,
-        uses: &[SlotUse],
-    ) -> Result<Vec<Option<Vec<bf16>>>, NpuError> {
+    /// Inputs that are no value as it lies on the host: tables of one position, parts of a row, other
+    /// element types, arrangements of the target's own.
+    fn made_inputs(&self, call: &Call, uses: &[SlotUse]) -> Result<Vec<Option<Vec<u8>>>, NpuError> {
         let slots = self.prepared.container(call).slots();
         let mut made = Vec::with_capacity(slots.len());
         for ((slot, used), binding) in slots.iter().zip(uses).zip(&call.bindings) {
-            made.push(match binding {
-                _ if used.host != HostMove::Write => None,
-                Binding::RopeTable { rope, rows } => {
-                    let rope = &self.npu.model.model().graph.ropes[rope.0];
-                    Some(rope_table(rope, *rows, self.first))
-                }
-                Binding::Position => {
-                    let n_elems = slot.n_elements().unwrap_or(0) as usize;
-                    let first = u32::try_from(self.first);
-                    let first = first.map_err(|_| NpuError::plan(&call.set, "a position"))?;
-                    Some(position_slot(first, n_elems))
-                }
-                Binding::Part { value, start, len } => {
-                    let n_elems = slot.n_elements().unwrap_or(0) as usize;
-                    let part = self.values.get(*value).get(*start..start + len);
-                    let part =
-                        part.ok_or_else(|| NpuError::plan(&call.set, "a part beyond its value"))?;
-                    let mut padded = part.to_vec();
-                    padded.resize(n_elems, bf16::ZERO);
-                    Some(padded)
-                }
+            made.push(match used.host {
+                HostMove::Write => self.made_input(call, slot, binding)?,
                 _ => None,
             });
         }
         Ok(made)
+    }
+
+    fn made_input(
+        &self,
+        call: &Call,
+        slot: &Slot,
+        binding: &Binding,
+    ) -> Result<Option<Vec<u8>>, NpuError> {
+        let n_elems = slot.n_elements().unwrap_or(0) as usize;
+        let mut bytes = vec![0; slot.size_bytes().unwrap_or(0) as usize];
+        let written = match binding {
+            Binding::RopeTable { rope, rows } => {
+                let rope = &self.npu.model.model().graph.ropes[rope.0];
+                weights::write(&rope_table(rope, *rows, self.first), slot, &mut bytes)
+            }
+            Binding::Position => match u32::try_from(self.first) {
+                Ok(first) => weights::write(&position_slot(first, n_elems), slot, &mut bytes),
+                Err(_) => Err("a position beyond 2^32".to_owned()),
+            },
+            Binding::Part { value, start, len } => {
+                match self.values.get(*value).get(*start..start + len) {
+                    Some(part) => {
+                        let mut padded = part.to_vec();
+                        padded.resize(n_elems, bf16::ZERO);
+                        weights::write(&padded, slot, &mut bytes)
+                    }
+                    None => Err("a part beyond its value".to_owned()),
+                }
+            }
+            Binding::Packed { value, id } => {
+                let rows = self.values.get(*value).to_f32_vec();
+                let width = self.values.width(*value);
+                let planner = self.npu.planner();
+                planner.pack(&self.npu.cpu, *id, &rows, width, slot, &mut bytes)
+            }
+            Binding::Value(value) if slot.element != Element::Bf16 => {
+                weights::write(self.values.get(*value), slot, &mut bytes)
+            }
+            _ => return Ok(None),
+        };
+        match written {
+            Ok(()) => Ok(Some(bytes)),
+            Err(problem) => Err(NpuError::plan(
+                format!("input `{}` of {}", slot.name, call.set),
+                problem,
+            )),
+        }
+    }
+
+    /// An output slot's bytes into the rows of its value.
+    fn read_output(
+        &self,
+        binding: &Binding,
+        slot: &Slot,
+        bytes: &[u8],
+        outputs: &mut [(ValueId, Vec<bf16>)],
+    ) -> Result<(), String> {
+        let Some(value) = binding.value() else {
+            return Ok(());
+        };
+        let Some((_, rows)) = outputs.iter_mut().find(|(other, _)| *other == value) else {
+            return Err("nobody wants its value".to_owned());
+        };
+        match binding {
+            Binding::Packed { id, .. } => {
+                let width = self.values.width(value);
+                let mut read = vec![0.0; rows.len()];
+                let planner = self.npu.planner();
+                planner.unpack(&self.npu.cpu, *id, slot, bytes, width, &mut read)?;
+                rows.convert_from_f32_slice(&read);
+                Ok(())
+            }
+            Binding::Part { start, len, .. } => {
+                self.read_part((*start, *len), value, slot, bytes, rows)
+            }
+            _ => weights::read(bytes, slot.element, rows),
+        }
+    }
+
+    /// Columns `start .. start + len` of every row; what follows them in the slot's rows is padding.
+    fn read_part(
+        &self,
+        (start, len): (usize, usize),
+        value: ValueId,
+        slot: &Slot,
+        bytes: &[u8],
+        rows: &mut [bf16],
+    ) -> Result<(), String> {
+        let width = self.values.width(value).max(1);
+        let n_rows = (rows.len() / width).max(1);
+        let size = slot.element.size_bytes() as usize;
+        let stride = bytes.len() / n_rows;
+        for (row, bytes) in rows.chunks_exact_mut(width).zip(bytes.chunks_exact(stride)) {
+            match (row.get_mut(start..start + len), bytes.get(..len * size)) {
+                (Some(part), Some(bytes)) => weights::read(bytes, slot.element, part)?,
+                _ => return Err("a part beyond its value".to_owned()),
+            }
+        }
+        Ok(())
     }
 
     fn host(&mut self, step: HostStep) -> Result<(), NpuError> {
@@ -211,6 +297,7 @@ impl Pass<'_> {
             cpu: &npu.cpu,
             model: &npu.model,
             vectors: &npu.vectors,
+            ropes: &npu.ropes,
         };
         let node = |node: usize| -> Result<&Node, NpuError> {
             let node = npu.model.model().graph.nodes.get(node);
@@ -244,23 +331,37 @@ impl Pass<'_> {
 
     /// Keys and values of the tokens that are no padding.
     fn append(&mut self, layer: usize, k: ValueId, v: ValueId) -> Result<(), NpuError> {
-        let width = self.cache.width(layer).unwrap_or(0) * self.n_real;
-        let rows = |value: ValueId| self.values.get(value).get(..width);
-        match (rows(k), rows(v)) {
-            (Some(k), Some(v)) if width > 0 => {
-                self.cache.append(layer, self.first, k, v);
-                let n_rows = self.first + self.n_real;
-                let synced = self
-                    .npu
-                    .sync_cache(self.prepared, self.cache, layer, n_rows);
-                self.counters.traffic += synced?;
-                Ok(())
-            }
-            _ => Err(NpuError::plan(
-                format!("the cache of layer {layer}"),
-                "no keys and values",
-            )),
-        }
+        let place = || format!("the cache of layer {layer}");
+        let (layers, tables) = self.cache.parts();
+        let (pages, pages_first_pos) = tables.pages(self.seq, layer);
+        let Some(cache) = layers.get_mut(layer) else {
+            return Err(NpuError::plan(place(), "no such layer"));
+        };
+        let n_elems = self.n_real * cache.layout.n_kv_heads * cache.layout.head_dim;
+        let rows = |value: ValueId| {
+            let rows = self.values.get(value).get(..n_elems);
+            rows.map(HalfFloatSliceExt::to_f32_vec)
+        };
+        let (Some(k), Some(v)) = (rows(k), rows(v)) else {
+            return Err(NpuError::plan(place(), "no keys and values"));
+        };
+        let run = KvRun {
+            rows: 0..self.n_real,
+            first_pos: self.first,
+            pages,
+            pages_first_pos,
+        };
+        let (cpu, layout) = (&self.npu.cpu, cache.layout);
+        kernels::kv_append(cpu, &layout, &k, &v, &mut cache.k, &mut cache.v, &[run]);
+        let rows = LayerRows {
+            index: layer,
+            layer: cache,
+            pages,
+            pages_first_pos,
+        };
+        let n_rows = self.first + self.n_real;
+        self.counters.traffic += self.npu.sync_cache(self.prepared, &rows, n_rows)?;
+        Ok(())
     }
 
     /// Attention over the cache. Rows of padding are zero: nobody reads them.
@@ -268,50 +369,42 @@ impl Pass<'_> {
         let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
             return Err(NpuError::plan(node.label, "no attention"));
         };
-        let width = attention.n_heads * attention.head_dim;
-        let mut out = self.values.take(node.output, self.n_rows(node.output));
-        out.fill(bf16::ZERO);
-        let real = self.n_real * width;
-        let fits =
-            self.cache.width(attention.layer) == Some(attention.n_kv_heads * attention.head_dim);
-        let (Some(q), Some(to), true) =
-            (self.values.get(*q).get(..real), out.get_mut(..real), fits)
+        let n_elems = self.n_real * attention.n_heads * attention.head_dim;
+        let mut rows = self.values.take(node.output, self.n_rows(node.output));
+        let (layers, tables) = self.cache.parts();
+        let q = self.values.get(*q).get(..n_elems);
+        let (Some(q), Some(cache), true) = (q, layers.get(attention.layer), rows.len() >= n_elems)
         else {
             return Err(NpuError::plan(node.label, "queries of another shape"));
         };
-        self.cache
-            .attend(&self.npu.cpu, attention, self.first, q, to);
-        self.values.put(node.output, out);
+        let q = q.to_f32_vec();
+        let shape = AttentionShape {
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            scale: attention.scale,
+            window: attention.window,
+        };
+        let (pages, pages_first_pos) = tables.pages(self.seq, attention.layer);
+        let runs = [KvRun {
+            rows: 0..self.n_real,
+            first_pos: self.first,
+            pages,
+            pages_first_pos,
+        }];
+        let input = AttentionInput {
+            q: &q,
+            k_pages: &cache.k,
+            v_pages: &cache.v,
+            runs: &runs,
+        };
+        let mut out = vec![0.0; n_elems];
+        let cpu = &self.npu.cpu;
+        kernels::attention(cpu, &shape, &cache.layout, &input, self.scratch, &mut out);
+        let (real, padding) = rows.split_at_mut(n_elems);
+        real.convert_from_f32_slice(&out);
+        padding.fill(bf16::ZERO);
+        self.values.put(node.output, rows);
         Ok(())
-    }
-}
-
-/// Whether an output slot fits its value.
-fn read_output(binding: &Binding, bytes: &[u8], outputs: &mut [(ValueId, Vec<bf16>)]) -> bool {
-    let (value, range) = match binding {
-        Binding::Value(value) => (value, None),
-        Binding::Part { value, start, len } => (value, Some(*start..start + len)),
-        _ => return true,
-    };
-    let Some((_, rows)) = outputs.iter_mut().find(|(other, _)| other == value) else {
-        return false;
-    };
-    match range {
-        None => {
-            let to: &mut [u8] = cast_slice_mut(rows);
-            let fits = to.len() == bytes.len();
-            if fits {
-                to.copy_from_slice(bytes);
-            }
-            fits
-        }
-        Some(range) => {
-            let to = rows.get_mut(range).map(cast_slice_mut::<bf16, u8>);
-            match to.and_then(|to| Some((bytes.get(..to.len())?, to))) {
-                Some((from, to)) => to.copy_from_slice(from),
-                None => return false,
-            }
-            true
-        }
     }
 }

@@ -3,19 +3,17 @@
 use super::NpuError;
 use millrace_model::graph::{Graph, ValueId};
 use millrace_npu::Container;
-use millrace_xdna2::compile::Compiled;
-use millrace_xdna2::lower::{
-    Binding, BufferKind, Buffers, CachePart, Call, HostMove, Plan, SlotUse, Step,
+use millrace_plan::{
+    Binding, BufferKind, Buffers, CachePart, Call, Compiled, HostMove, Plan, PlannedBuffer,
+    SlotUse, Step,
 };
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 /// A plan with its programs packed, its buffers assigned and its buffer sets named.
 pub(super) struct Prepared {
     pub(super) plan: Plan,
     buffers: Buffers,
-    /// By program.
-    containers: Vec<Arc<Container>>,
     /// By call, in order.
     keys: Vec<String>,
     /// By step: values whose host copies nobody looks at afterwards.
@@ -27,33 +25,29 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// `alias` as for [`Buffers::of`]; `key` names the buffer set of a call of that program.
+    /// `key` names the buffer set of a call of that program.
     pub(super) fn new(
         compiled: Compiled,
         graph: &Graph,
-        alias: bool,
         key: impl Fn(&Call, &Container) -> String,
     ) -> Result<Prepared, NpuError> {
-        let Compiled {
-            plan, containers, ..
-        } = compiled;
+        let plan = compiled.plan;
         let mut keys = Vec::new();
         for call in plan.calls() {
-            let container = containers.get(call.program);
-            let container =
-                container.ok_or_else(|| NpuError::plan(&call.set, "no such program"))?;
+            let planned = plan.programs.get(call.program);
+            let planned = planned.ok_or_else(|| NpuError::plan(&call.set, "no such program"))?;
+            let container = &*planned.container;
             if container.slots().len() != call.bindings.len() {
                 return Err(NpuError::plan(&call.set, "not one binding a slot"));
             }
             keys.push(key(call, container));
         }
-        let buffers = Buffers::of(&plan, graph, alias);
+        let buffers = Buffers::of(&plan, graph);
         Ok(Prepared {
             spent: spent(&plan, graph, &buffers),
             caches: caches(&plan),
             plan,
             buffers,
-            containers,
             keys,
             filled: Mutex::new(false),
         })
@@ -61,7 +55,7 @@ impl Prepared {
 
     /// A call's program; `call` is one of this plan's.
     pub(super) fn container(&self, call: &Call) -> &Container {
-        &self.containers[call.program]
+        &self.plan.programs[call.program].container
     }
 
     /// Key of the buffer set of call number `index`.
@@ -105,6 +99,13 @@ impl Prepared {
         })
     }
 
+    /// Whether any call has such tables.
+    pub(super) fn has_tables(&self) -> bool {
+        let table =
+            |b: &PlannedBuffer| matches!(b.kind, BufferKind::Static(Binding::RopeTable { .. }));
+        self.buffers.buffers.iter().any(table)
+    }
+
     /// Values whose host copies are of no use after step number `step`.
     pub(super) fn spent(&self, step: usize) -> &[ValueId] {
         &self.spent[step]
@@ -140,10 +141,8 @@ fn spent(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Vec<Vec<ValueId>> {
             Step::Call(call) => {
                 let uses = uses.next().map(Vec::as_slice).unwrap_or_default();
                 for (binding, used) in call.bindings.iter().zip(uses) {
-                    if let Binding::Value(value) | Binding::Part { value, .. } = binding
-                        && used.host != HostMove::None
-                    {
-                        last.insert(*value, index);
+                    if let (Some(value), true) = (binding.value(), used.host != HostMove::None) {
+                        last.insert(value, index);
                     }
                 }
             }

@@ -1,13 +1,16 @@
-//! Weights from the checkpoint into buffer objects, decoded and arranged on the way.
+//! Weights from the checkpoint into buffer objects, decoded and arranged on the way; and numbers of the
+//! host in the element type of a slot.
 
 use super::NpuError;
 use crate::load::LoadedModel;
-use bytemuck::{cast_slice, try_cast_slice_mut};
-use half::bf16;
+use bytemuck::{Pod, cast_slice, try_cast_slice_mut};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use millrace_kernels::Cpu;
 use millrace_model::graph::WeightId;
+use millrace_npu::{Element, Slot};
+use millrace_plan::WeightLayout;
 use millrace_quant as quant;
-use millrace_xdna2::lower::WeightLayout;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,18 +18,95 @@ use std::sync::{Mutex, PoisonError};
 /// a cache line.
 const BLOCK_ROWS: usize = 32;
 
-/// Calls `fill` with a buffer's bytes as bf16, through a copy only where they are misaligned.
-pub(super) fn as_bf16(
-    bytes: &mut [u8],
-    fill: impl FnOnce(&mut [bf16]) -> Result<(), NpuError>,
-) -> Result<(), NpuError> {
+/// A number that slots hold.
+trait Number: Pod + Send + Sync {
+    fn of(x: f32) -> Self;
+}
+
+impl Number for bf16 {
+    fn of(x: f32) -> bf16 {
+        bf16::from_f32(x)
+    }
+}
+
+impl Number for f16 {
+    fn of(x: f32) -> f16 {
+        f16::from_f32(x)
+    }
+}
+
+impl Number for f32 {
+    fn of(x: f32) -> f32 {
+        x
+    }
+}
+
+/// Calls `fill` with a buffer's bytes as numbers, through a copy only where they are misaligned.
+fn as_numbers<T: Number, R>(bytes: &mut [u8], fill: impl FnOnce(&mut [T]) -> R) -> R {
     if let Ok(values) = try_cast_slice_mut(bytes) {
         return fill(values);
     }
-    let mut values = vec![bf16::ZERO; bytes.len() / size_of::<bf16>()];
-    fill(&mut values)?;
+    let mut values = vec![T::of(0.0); bytes.len() / size_of::<T>()];
+    let done = fill(&mut values);
     let values = cast_slice(&values);
     bytes[..values.len()].copy_from_slice(values);
+    done
+}
+
+/// Writes numbers in an element type, each rounded to nearest.
+pub(super) fn write_f32(values: &[f32], element: Element, bytes: &mut [u8]) -> Result<(), String> {
+    fn all<T: Number>(values: &[f32], bytes: &mut [u8]) {
+        as_numbers(bytes, |out: &mut [T]| {
+            out.iter_mut()
+                .zip(values)
+                .for_each(|(out, x)| *out = T::of(*x));
+        });
+    }
+    if bytes.len() as u64 != values.len() as u64 * element.size_bytes() {
+        return Err(format!(
+            "{} numbers for {} bytes",
+            values.len(),
+            bytes.len()
+        ));
+    }
+    match element {
+        Element::Bf16 => all::<bf16>(values, bytes),
+        Element::F16 => all::<f16>(values, bytes),
+        Element::F32 => all::<f32>(values, bytes),
+        other => return Err(format!("{other} needs a layout of the target's own")),
+    }
+    Ok(())
+}
+
+/// Writes numbers of bf16 in a slot's element type.
+pub(super) fn write(values: &[bf16], slot: &Slot, bytes: &mut [u8]) -> Result<(), String> {
+    if slot.element == Element::Bf16 && bytes.len() == size_of_val(values) {
+        bytes.copy_from_slice(cast_slice(values));
+        return Ok(());
+    }
+    write_f32(&values.to_f32_vec(), slot.element, bytes)
+}
+
+/// Numbers of an element type, rounded to bf16.
+pub(super) fn read(bytes: &[u8], element: Element, values: &mut [bf16]) -> Result<(), String> {
+    let size = element.size_bytes() as usize;
+    if bytes.len() != values.len() * size {
+        return Err(format!(
+            "{} bytes for {} numbers",
+            bytes.len(),
+            values.len()
+        ));
+    }
+    if element == Element::Bf16 {
+        bytemuck::cast_slice_mut::<bf16, u8>(values).copy_from_slice(bytes);
+        return Ok(());
+    }
+    if element.precision().is_none() {
+        return Err(format!("{element} needs a layout of the target's own"));
+    }
+    for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(size)) {
+        *value = bf16::from_f64(element.number(bytes).unwrap_or(f64::NAN));
+    }
     Ok(())
 }
 
@@ -37,13 +117,17 @@ pub(super) fn fill(
     model: &LoadedModel,
     weight: WeightId,
     layout: &WeightLayout,
-    out: &mut [bf16],
+    slot: &Slot,
+    bytes: &mut [u8],
 ) -> Result<(), NpuError> {
     let spec = &model.model().graph.weights[weight.0];
+    let misfit = |problem| NpuError::plan(format!("weight `{}`", spec.name), problem);
     let expected = layout.n_elements([spec.n, spec.k]);
-    if out.len() != expected {
-        let problem = format!("{expected} elements for a slot of {}", out.len());
-        return Err(NpuError::plan(format!("weight `{}`", spec.name), problem));
+    let found = bytes.len() / slot.element.size_bytes() as usize;
+    if expected != Some(found) {
+        return Err(misfit(format!(
+            "{expected:?} elements for a slot of {found}"
+        )));
     }
     let source = Source {
         layout,
@@ -52,32 +136,19 @@ pub(super) fn fill(
         n: spec.n,
         k: spec.k,
     };
-    let failed = Mutex::new(Ok(()));
-    let keep = |result: Result<(), quant::Error>| {
-        if result.is_err() {
-            *failed.lock().unwrap_or_else(PoisonError::into_inner) = result;
-        }
+    let filled = match slot.element {
+        Element::Bf16 => as_numbers::<bf16, _>(bytes, |out| source.fill(cpu, out)),
+        Element::F16 => as_numbers::<f16, _>(bytes, |out| source.fill(cpu, out)),
+        Element::F32 => as_numbers::<f32, _>(bytes, |out| source.fill(cpu, out)),
+        other => return Err(misfit(format!("a layout of {other} is the target's own"))),
     };
-    if let WeightLayout::Transposed { .. } = layout {
-        // A thread takes some elements of every row, so that it writes a part of its own.
-        let columns = spec.k.div_ceil(cpu.pool().n_threads());
-        cpu.pool().run_pieces(out, columns * spec.n, &|i, out| {
-            let end = (i + 1) * columns;
-            keep(source.columns(i * columns..end.min(spec.k), out));
-        });
-    } else {
-        cpu.pool().run_pieces(out, BLOCK_ROWS * spec.k, &|i, out| {
-            keep(source.rows(i * BLOCK_ROWS, out))
-        });
-    }
     let rows = match *layout {
         WeightLayout::Rows { start, len, .. } => start..start + len,
         _ => 0..spec.n,
     };
     let row_bytes = source.bytes.len() / spec.n.max(1);
     model.release_weight(weight, rows.start * row_bytes..rows.end * row_bytes);
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(failed?)
+    Ok(filled?)
 }
 
 struct Source<'a> {
@@ -89,6 +160,29 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// All of it, on all threads.
+    fn fill<T: Number>(&self, cpu: &Cpu, out: &mut [T]) -> Result<(), quant::Error> {
+        let failed = Mutex::new(Ok(()));
+        let keep = |result: Result<(), quant::Error>| {
+            if result.is_err() {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = result;
+            }
+        };
+        if let WeightLayout::Transposed { .. } = self.layout {
+            // A thread takes some elements of every row, so that it writes a part of its own.
+            let columns = self.k.div_ceil(cpu.pool().n_threads());
+            cpu.pool().run_pieces(out, columns * self.n, &|i, out| {
+                let end = (i + 1) * columns;
+                keep(self.columns(i * columns..end.min(self.k), out));
+            });
+        } else {
+            cpu.pool().run_pieces(out, BLOCK_ROWS * self.k, &|i, out| {
+                keep(self.rows(i * BLOCK_ROWS, out))
+            });
+        }
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Row `row` of the arranged matrix.
     fn row(&self, row: usize, out: &mut [f32]) -> Result<(), quant::Error> {
         match self.layout.source_row(row) {
@@ -104,18 +198,18 @@ impl Source<'_> {
     }
 
     /// Whole rows from `first` on.
-    fn rows(&self, first: usize, out: &mut [bf16]) -> Result<(), quant::Error> {
+    fn rows<T: Number>(&self, first: usize, out: &mut [T]) -> Result<(), quant::Error> {
         let mut values = vec![0.0; self.k];
         for (i, out) in out.chunks_exact_mut(self.k).enumerate() {
             self.row(first + i, &mut values)?;
-            let values = values.iter().map(|x| bf16::from_f32(*x));
+            let values = values.iter().map(|x| T::of(*x));
             out.iter_mut().zip(values).for_each(|(out, x)| *out = x);
         }
         Ok(())
     }
 
     /// Elements `columns` of every row, as rows of `out: [columns.len(), n]`.
-    fn columns(&self, columns: Range<usize>, out: &mut [bf16]) -> Result<(), quant::Error> {
+    fn columns<T: Number>(&self, columns: Range<usize>, out: &mut [T]) -> Result<(), quant::Error> {
         let mut block = vec![0.0; BLOCK_ROWS * self.k];
         for first in (0..self.n).step_by(BLOCK_ROWS) {
             let rows = BLOCK_ROWS.min(self.n - first);
@@ -125,8 +219,7 @@ impl Source<'_> {
             for (column, out) in columns.clone().zip(out.chunks_exact_mut(self.n)) {
                 let values = block.iter().skip(column).step_by(self.k);
                 let out = out[first..first + rows].iter_mut();
-                out.zip(values)
-                    .for_each(|(out, x)| *out = bf16::from_f32(*x));
+                out.zip(values).for_each(|(out, x)| *out = T::of(*x));
             }
         }
         Ok(())
@@ -153,7 +246,7 @@ mod tests {
         for (id, spec) in model.model().graph.weights.iter().enumerate() {
             let Weight { n, k, .. } = *spec;
             for layout in layouts(n) {
-                let len = layout.n_elements([n, k]);
+                let len = layout.n_elements([n, k]).expect("a common layout");
                 let row = |row: usize, out: &mut [f32]| {
                     let bytes = model.weight_bytes(WeightId(id));
                     let decoded = quant::decode_rows(spec.dtype, bytes, n, k, row..row + 1, out);
@@ -161,11 +254,32 @@ mod tests {
                 };
                 let mut expected = vec![bf16::ZERO; len];
                 layout.arrange([n, k], row, &mut expected);
-                let mut found = vec![bf16::ONE; len];
-                fill(&cpu, &model, WeightId(id), &layout, &mut found).expect("filled");
-                assert!(found == expected, "{} {layout:?}", spec.name);
-                found.push(bf16::ZERO);
-                assert!(fill(&cpu, &model, WeightId(id), &layout, &mut found).is_err());
+                for element in [Element::Bf16, Element::F16, Element::F32] {
+                    let slot = Slot {
+                        name: "w".to_owned(),
+                        element,
+                        shape: vec![len as u64],
+                        role: millrace_npu::Role::Static,
+                    };
+                    let size = element.size_bytes() as usize;
+                    let mut found = vec![0xa5; len * size];
+                    let id = WeightId(id);
+                    fill(&cpu, &model, id, &layout, &slot, &mut found).expect("filled");
+                    for (found, expected) in found.chunks_exact(size).zip(&expected) {
+                        let found = element.number(found).expect("a number");
+                        // bf16 has the fewest digits; what it rounds to is within a step of the others.
+                        let off = (found - expected.to_f64()).abs();
+                        let step = f64::from(expected.to_f32().abs()) / 256.0 + 1e-7;
+                        let exact = element == Element::Bf16;
+                        assert!(
+                            off <= if exact { 0.0 } else { step },
+                            "{} {layout:?}",
+                            spec.name
+                        );
+                    }
+                    found.extend_from_slice(&[0; 4]);
+                    assert!(fill(&cpu, &model, id, &layout, &slot, &mut found).is_err());
+                }
             }
         }
     }

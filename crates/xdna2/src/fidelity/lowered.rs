@@ -34,9 +34,10 @@ impl Lowered {
         let prefill = lower::prefill(&graph, machine, &options).map_err(|e| e.to_string())?;
         let decode = lower::decode(&graph, machine, &options).map_err(|e| e.to_string())?;
         let time = |planned: PlannedProgram| {
-            let timing = timing::predict(&planned.program, machine, profile);
+            let program = lower::program_of(&planned).ok_or("no tile program")?;
+            let timing = timing::predict(program, machine, profile);
             let total_ns = timing.map_err(|e| e.to_string())?.total_ns;
-            Ok((planned.program.name, total_ns))
+            Ok((planned.name().to_owned(), total_ns))
         };
         let programs = prefill.programs.into_iter().chain(decode.programs);
         let by_name = programs.map(time).collect::<Result<_, String>>()?;

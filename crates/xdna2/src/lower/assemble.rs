@@ -2,7 +2,9 @@
 
 use super::group::Group;
 use super::kernel::{Arg, Kernel, Kernels};
-use super::{Binding, LogicalLaunch, LowerError, Phase, PlannedProgram, name};
+use super::{Binding, LowerError, Phase, PlannedLaunch, name};
+use crate::mapping::Shape;
+use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS};
 use crate::program::{Part, Program, stitch};
 use millrace_model::graph::{Op, ValueId};
 use millrace_npu::Role;
@@ -139,7 +141,7 @@ impl<'g> Wired<'g> {
         &self,
         name: &str,
         kernels: &Kernels<'_>,
-    ) -> Result<PlannedProgram, LowerError> {
+    ) -> Result<(Program, Vec<PlannedLaunch>), LowerError> {
         let parts: Vec<Program> = self
             .kernels
             .iter()
@@ -157,14 +159,11 @@ impl<'g> Wired<'g> {
                 arg_map,
             })
             .collect();
-        let stitched = stitch(name, &parts, &[]).map_err(|error| LowerError::Stitch {
+        let stitched = stitch(name, &parts, &[]).map_err(|error| LowerError::Program {
             program: name.to_owned(),
-            error: Box::new(error),
+            problem: error.to_string(),
         })?;
-        Ok(PlannedProgram {
-            program: self.in_order(stitched),
-            launches: self.logical(),
-        })
+        Ok((self.in_order(stitched), self.logical()))
     }
 
     /// A kernel's program with values in the shape of the graph, so that launches agree on it: a
@@ -199,25 +198,33 @@ impl<'g> Wired<'g> {
         program
     }
 
-    fn logical(&self) -> Vec<LogicalLaunch> {
+    fn logical(&self) -> Vec<PlannedLaunch> {
         let mut first = 0;
         let mut launches = Vec::with_capacity(self.kernels.len());
         for (kernel, names) in self.kernels.iter().zip(&self.arg_maps) {
             let position = |name: &String| self.wires.iter().position(|w| w.name == *name);
             let built = &kernel.built;
             let last = first + built.program.launches.len();
-            launches.push(LogicalLaunch {
+            launches.push(PlannedLaunch {
                 name: kernel.name.clone(),
-                mapping: built.mapping,
+                kernel: built.mapping.to_owned(),
                 shape: built.shape.clone(),
                 tiling: built.tiling.clone(),
                 slots: names.iter().filter_map(position).collect(),
+                n_results: n_results(&built.shape),
                 physical: first..last,
             });
             first = last;
         }
         launches
     }
+}
+
+/// Slots that a mapping of the shape writes: one a product.
+fn n_results(shape: &Shape) -> usize {
+    let part = |name: &str| GEMM_PARTS.contains(&name) || GEMV_PARTS.contains(&name);
+    let n_parts = shape.iter().filter(|(name, _)| part(name)).count();
+    n_parts.max(1)
 }
 
 fn shape(value: ValueId, kernels: &Kernels<'_>) -> Vec<u64> {

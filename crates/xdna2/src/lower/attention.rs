@@ -5,7 +5,6 @@ use super::{AttentionOn, CachePart, Feature, Phase};
 use crate::mapping::{self, Named, Shape};
 use crate::timing::{self, TimingError};
 use crate::{Machine, Profile, Program};
-use half::bf16;
 use millrace_model::graph::{Attention, Graph, Node, Op};
 use std::fmt;
 
@@ -49,16 +48,6 @@ fn common_multiple(a: u64, b: u64) -> u64 {
         (x, y) = (y, x % y);
     }
     (a / x.max(1)).saturating_mul(b)
-}
-
-/// A position as a slot of [`Binding::Position`](super::Binding::Position) holds it: in base 256,
-/// lowest digit first, then zeros up to `n_elems`.
-pub fn position_slot(position: u32, n_elems: usize) -> Vec<bf16> {
-    let digits = mapping::position_digits(position);
-    let digits = digits.iter().map(|&digit| bf16::from_f32(digit.into()));
-    let mut slot: Vec<bf16> = digits.take(n_elems).collect();
-    slot.resize(n_elems, bf16::ZERO);
-    slot
 }
 
 fn shape(a: &Attention, n_tokens: u64, (n_keys, max_tokens): (u64, u64)) -> Shape {
@@ -290,15 +279,5 @@ mod tests {
             assert!(!bounded || bucket <= n_keys + n_keys / 2);
         }
         assert_eq!([1, 600, 900, 1025].map(key_bucket), [512, 768, 1024, 1536]);
-    }
-
-    #[test]
-    fn positions_are_spelled_in_digits_that_bf16_holds() {
-        for position in [0, 1, 255, 256, 131_071, u32::MAX] {
-            let slot = position_slot(position, 16);
-            let digits = slot.iter().rev();
-            let read = digits.fold(0.0, |read, digit| 256.0 * read + digit.to_f64());
-            assert_eq!((read, slot.len()), (f64::from(position), 16));
-        }
     }
 }

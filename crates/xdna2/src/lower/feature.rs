@@ -70,6 +70,30 @@ impl Feature {
     }
 }
 
+impl Feature {
+    /// What it does, in a line.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Feature::FloatSums => "GEMMs keep f32 sums to the end",
+            Feature::FastTilings => "tilings that the timing model finds fastest",
+            Feature::Buckets => "prompts are padded to a bucket, not to 2,048",
+            Feature::MergedBlocks => "a block's end and the next one's start share a dispatch",
+            Feature::OneCopy => "prefill and decode read one copy of a weight",
+            Feature::Alias => "values stay on the device between programs",
+            Feature::AllCores => {
+                "element-wise and row-wise launches on all cores where that is faster"
+            }
+            Feature::BalancedAttention => {
+                "attention's causal work shared evenly, no pause between steps"
+            }
+            Feature::CachedAttention => {
+                "attention over cached keys on the array where it is faster"
+            }
+            Feature::SingleRowHead => "only the last row of a prompt goes through the head",
+        }
+    }
+}
+
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -5,6 +5,7 @@ use super::{
     ATTENTION_ALONE, Feature, HEAD_ALONE, HEAD_OF_ALL_ROWS, HostStep, Options, WITHIN_BLOCK,
 };
 use millrace_model::graph::{Node, Op, ValueId};
+use millrace_plan::offload;
 
 /// Nodes that become one program.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl Cutter {
         let alone = alone(kernels, node);
         if alone.is_some() {
             self.close();
-            self.items.extend(append_kv(node).map(Item::Also));
+            self.items.extend(offload::append_kv(node).map(Item::Also));
         } else if !self.across_blocks && self.open.as_ref().is_some_and(|g| g.block != node.layer) {
             self.close();
             self.cause = WITHIN_BLOCK.to_owned();
@@ -120,41 +121,11 @@ fn alone(kernels: &Kernels<'_>, node: &Node) -> Option<Alone> {
     }
 }
 
-/// Attention fills the cache wherever it runs.
-fn append_kv(node: &Node) -> Option<HostStep> {
-    match (&node.op, &node.inputs[..]) {
-        (Op::Attention(a), &[_, k, v]) => Some(HostStep::AppendKv {
-            layer: a.layer,
-            k,
-            v,
-        }),
-        _ => None,
-    }
-}
-
-fn host_steps(kernels: &Kernels<'_>, node: usize) -> Vec<HostStep> {
-    let graph = kernels.graph;
-    let step = match graph.nodes[node].op {
-        Op::Embed { .. } => HostStep::Embed { node },
-        Op::RmsNorm { .. }
-            if kernels.is_single_row() && graph.head_input == Some(graph.nodes[node].output) =>
-        {
-            HostStep::FinalNorm { node }
-        }
-        Op::RmsNorm { .. } => HostStep::Norm { node },
-        Op::Linear { .. } => HostStep::Linear {
-            node,
-            half_split: kernels.half_split.get(&node).copied(),
-        },
-        Op::Rope { .. } => HostStep::Rope { node },
-        Op::Attention(_) => HostStep::Attention { node },
-        Op::Glu { .. } => HostStep::Glu { node },
-        Op::Add => HostStep::Add { node },
-    };
-    append_kv(&graph.nodes[node])
-        .into_iter()
-        .chain([step])
-        .collect()
+fn host_steps(kernels: &Kernels<'_>, number: usize) -> Vec<HostStep> {
+    let node = &kernels.graph.nodes[number];
+    let is_last_norm = kernels.is_single_row() && kernels.graph.head_input == Some(node.output);
+    let half_split = kernels.half_split.get(&number).copied();
+    offload::host_steps(node, number, is_last_norm, half_split)
 }
 
 impl Group {

@@ -44,7 +44,7 @@ pub(crate) fn seed(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling)
     let tiling = default.clone();
     match mapping {
         // B2.2: larger L2 tiles for the wide projections.
-        "gemm-direct" | "gemm-direct-bt" if shape.get("k") >= 4096 => {
+        "gemm-direct" | "gemm-direct-bt" if shape["k"] >= 4096 => {
             vec![tiling.with("tile_k_l2", 512)]
         }
         "gemv" => [8, 4, 2]
@@ -97,9 +97,9 @@ fn fastest(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<
         // A few thousand elements: loading programs into more cores takes longer than the work.
         (Phase::Decode, "rope") => vec![default.clone().with("cols", 1).with("rows", 1)],
         (Phase::Decode, "add" | "silu-mul" | "gelu-mul") => {
-            let n_cores = default.get("cols") * default.get("rows");
+            let n_cores = default["cols"] * default["rows"];
             let alone = default.clone().with("cols", 1).with("rows", 1);
-            let tile = default.get("tile");
+            let tile = default["tile"];
             let factors = [n_cores, n_cores / 2, n_cores / 4, 1].into_iter();
             let tiles = factors
                 .filter(|&f| f > 0)
@@ -114,7 +114,7 @@ fn fastest(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<
 /// have small tiles of queries; tiles of keys and their deal stay, so that the bits do (seed 000 A6).
 fn attention(shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let skipping = default.clone().with("causal_skip", 1);
-    let tile_q = default.get("tile_kv").min(shape.get("n_queries") / 8);
+    let tile_q = default["tile_kv"].min(shape["n_queries"] / 8);
     let one_head = skipping.clone().with("unroll", 1).with("q_tiles", 8);
     vec![one_head.with("tile_q", tile_q), skipping]
 }

@@ -375,9 +375,9 @@ impl Mapping for Attention {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let d = shape.get("head_dim");
-        let n_q = shape.get("n_heads") * shape.get("n_queries") * d;
-        let n_kv = shape.get("n_kv_heads") * shape.get("n_keys") * d;
+        let d = shape["head_dim"];
+        let n_q = shape["n_heads"] * shape["n_queries"] * d;
+        let n_kv = shape["n_kv_heads"] * shape["n_keys"] * d;
         let mut random = Random::new(seed);
         let q = random.bf16_bytes(n_q, 2.0);
         let k = random.bf16_bytes(n_kv, 2.0);
@@ -413,12 +413,12 @@ impl Mapping for Attention {
 
     /// A causal mask halves the operations, as published rates count them.
     fn work(&self, shape: &Shape) -> Work {
-        let d = shape.get("head_dim");
-        let (heads, kv_heads) = (shape.get("n_heads"), shape.get("n_kv_heads"));
-        let (queries, keys) = (shape.get("n_queries"), shape.get("n_keys"));
+        let d = shape["head_dim"];
+        let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
+        let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
         let full = 4 * heads * queries * keys * d;
         Work {
-            flops: full / (1 + shape.get("causal")),
+            flops: full / (1 + shape["causal"]),
             ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
         }
     }

@@ -296,9 +296,9 @@ impl Mapping for CachedAttention {
 
     /// Every key counts for every query, as the array reads and computes it.
     fn work(&self, shape: &Shape) -> Work {
-        let d = shape.get("head_dim");
-        let (heads, kv_heads) = (shape.get("n_heads"), shape.get("n_kv_heads"));
-        let (queries, keys) = (shape.get("n_queries"), shape.get("n_keys"));
+        let d = shape["head_dim"];
+        let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
+        let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
         Work {
             flops: 4 * heads * queries * keys * d,
             ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),

@@ -1,7 +1,6 @@
 //! A result beside its reference.
 
 use super::Tolerance;
-use half::bf16;
 use millrace_npu::Element;
 use std::fmt;
 
@@ -77,25 +76,16 @@ fn close(element: Element, found: f64, expected: f64, tolerance: Tolerance) -> b
     let Tolerance::Close { ulps, absolute } = tolerance else {
         return false;
     };
-    let unit = match element {
-        Element::F32 => expected.abs() * 2f64.powi(-23),
-        Element::Bf16 => expected.abs() * 2f64.powi(-7),
-        Element::U8 | Element::I8 | Element::I16 | Element::I32 => 1.0,
+    let unit = match element.precision() {
+        Some(digits) => expected.abs() * 2f64.powi(1 - digits.cast_signed()),
+        None => 1.0,
     };
     (found - expected).abs() <= (unit * f64::from(ulps)).max(f64::from(absolute))
 }
 
 /// One element's bytes as a number.
 fn value(element: Element, bytes: &[u8]) -> f64 {
-    match (element, bytes) {
-        (Element::U8, &[a]) => f64::from(a),
-        (Element::I8, &[a]) => f64::from(a.cast_signed()),
-        (Element::I16, &[a, b]) => f64::from(i16::from_le_bytes([a, b])),
-        (Element::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f64(),
-        (Element::I32, &[a, b, c, d]) => f64::from(i32::from_le_bytes([a, b, c, d])),
-        (Element::F32, &[a, b, c, d]) => f64::from(f32::from_le_bytes([a, b, c, d])),
-        _ => f64::NAN,
-    }
+    element.number(bytes).unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -103,7 +93,10 @@ mod tests {
     use super::*;
 
     fn bf16s(values: &[f32]) -> Vec<u8> {
-        (values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes())).collect()
+        (values
+            .iter()
+            .flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()))
+        .collect()
     }
 
     #[test]

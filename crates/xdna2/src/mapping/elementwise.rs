@@ -119,17 +119,17 @@ struct Plan {
 impl Elementwise {
     fn plan(&self, shape: &Shape, tiling: &Tiling) -> Plan {
         let (n, row) = match self.layout {
-            Layout::Flat => (shape.get("n"), shape.get("n")),
-            _ => (shape.get("rows") * shape.get("cols"), shape.get("cols")),
+            Layout::Flat => (shape["n"], shape["n"]),
+            _ => (shape["rows"] * shape["cols"], shape["cols"]),
         };
         Plan {
             n,
             row,
-            tile: tiling.get("tile"),
-            cols: tiling.get("cols"),
-            rows: tiling.get("rows"),
-            depth: tiling.get("l1_depth"),
-            l2_copies: tiling.get("l2_copies"),
+            tile: tiling["tile"],
+            cols: tiling["cols"],
+            rows: tiling["rows"],
+            depth: tiling["l1_depth"],
+            l2_copies: tiling["l2_copies"],
         }
     }
 
@@ -239,8 +239,8 @@ impl Elementwise {
     /// The largest even block for a herd, if there is one.
     fn tile_for(&self, shape: &Shape, n_cores: u64) -> u64 {
         let whole = match self.layout {
-            Layout::Flat => shape.get("n") / n_cores,
-            _ => shape.get("cols"),
+            Layout::Flat => shape["n"] / n_cores,
+            _ => shape["cols"],
         };
         largest_divisor(whole, self.tile_max, 2)
     }
@@ -284,7 +284,7 @@ pub(super) fn ranked(
     let n = shape.iter().map(|(_, v)| v).product();
     let tilings = mapping.through_memory_tiles(shape, machine);
     streaming::faster(tilings, default, |tiling| {
-        let n_cores = tiling.get("cols") * tiling.get("rows");
+        let n_cores = tiling["cols"] * tiling["rows"];
         let bytes = (2 * mapping.n_inputs(), 2);
         streaming::estimate_ns(n, n_cores, mapping.kernel(), bytes, (machine, profile))
     })

@@ -128,18 +128,18 @@ struct Plan {
 impl Plan {
     fn new(shape: &Shape, tiling: &Tiling) -> Plan {
         Plan {
-            m: shape.get("m"),
-            k: shape.get("k"),
-            n: shape.get("n"),
-            tm: tiling.get("tile_m"),
-            kl2: tiling.get("tile_k_l2"),
-            tk: tiling.get("tile_k_l1"),
-            tn: tiling.get("tile_n"),
-            cols: tiling.get("cols"),
-            rows: tiling.get("rows"),
-            l1_depth: tiling.get("l1_depth"),
-            l2_copies: tiling.get("l2_copies"),
-            chunks: tiling.get("drain_chunks"),
+            m: shape["m"],
+            k: shape["k"],
+            n: shape["n"],
+            tm: tiling["tile_m"],
+            kl2: tiling["tile_k_l2"],
+            tk: tiling["tile_k_l1"],
+            tn: tiling["tile_n"],
+            cols: tiling["cols"],
+            rows: tiling["rows"],
+            l1_depth: tiling["l1_depth"],
+            l2_copies: tiling["l2_copies"],
+            chunks: tiling["drain_chunks"],
         }
     }
 
@@ -224,8 +224,8 @@ impl Mapping for Gemm {
                 "cast",
                 [2, 3],
                 p.m * p.n,
-                tiling.get("cast_tile"),
-                tiling.get("cast_cols"),
+                tiling["cast_tile"],
+                tiling["cast_cols"],
             ));
         } else {
             slots.push(c("c", self.c_element(), Role::Output));
@@ -238,7 +238,7 @@ impl Mapping for Gemm {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape.get("m"), shape.get("k"), shape.get("n"));
+        let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
         let mut random = Random::new(seed);
         let a = random.bf16_bytes(m * k, 1.0);
         let b = random.bf16_bytes(k * n, 1.0);
@@ -274,7 +274,7 @@ impl Mapping for Gemm {
     }
 
     fn work(&self, shape: &Shape) -> Work {
-        let (m, k, n) = (shape.get("m"), shape.get("k"), shape.get("n"));
+        let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
         let c_bytes = match self.path {
             Path::F32 | Path::DirectF32 => 4,
             Path::FusedCast | Path::Drain | Path::Direct => 2,

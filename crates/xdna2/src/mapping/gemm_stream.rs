@@ -82,22 +82,40 @@ struct Plan {
 impl Plan {
     fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> Plan {
         Plan {
-            m: shape.get("m"),
-            k: shape.get("k"),
+            m: shape["m"],
+            k: shape["k"],
             n: joined::sizes(shape, GEMM_PARTS),
-            tm: tiling.get("tile_m"),
-            kl2: tiling.get("tile_k_l2"),
-            tk: tiling.get("tile_k_l1"),
-            tn: tiling.get("tile_n"),
-            cols: tiling.get("cols"),
-            rows: tiling.get("rows"),
-            n_over_cols: tiling.get("n_over_cols") > 0,
-            hold_a: tiling.get("hold_a") > 0,
-            l1_depth: tiling.get("l1_depth"),
-            l2_copies: tiling.get("l2_copies"),
-            chunks: tiling.get("drain_chunks"),
+            tm: tiling["tile_m"],
+            kl2: tiling["tile_k_l2"],
+            tk: tiling["tile_k_l1"],
+            tn: tiling["tile_n"],
+            cols: tiling["cols"],
+            rows: tiling["rows"],
+            n_over_cols: tiling["n_over_cols"] > 0,
+            hold_a: tiling["hold_a"] > 0,
+            l1_depth: tiling["l1_depth"],
+            l2_copies: tiling["l2_copies"],
+            chunks: tiling["drain_chunks"],
             bt: gemm.bt,
         }
+    }
+
+    /// A problem without a tiling yet: every size is 0.
+    fn untiled(gemm: &GemmStream, shape: &Shape) -> Plan {
+        let none = Named::new(&[
+            ("tile_m", 0),
+            ("tile_k_l2", 0),
+            ("tile_k_l1", 0),
+            ("tile_n", 0),
+            ("cols", 0),
+            ("rows", 0),
+            ("n_over_cols", 0),
+            ("hold_a", 0),
+            ("l1_depth", 0),
+            ("l2_copies", 0),
+            ("drain_chunks", 0),
+        ]);
+        Plan::new(gemm, shape, &none)
     }
 
     /// Streams of A, each a tile's rows.
@@ -172,7 +190,7 @@ impl Mapping for GemmStream {
             Some((m, k, n)) if [m, k].iter().all(|d| (1..=DIM_MAX).contains(d)) => {
                 let parts = joined::parse(text, n, GEMM_PARTS, form)?;
                 let dims = [("m", m), ("k", k)].into_iter().chain(parts);
-                Ok(Named(dims.collect()))
+                Ok(Named::new(&dims.collect::<Vec<_>>()))
             }
             _ => {
                 let expected = format!("the shape is {form}, whole numbers from 1 to {DIM_MAX}");
@@ -201,7 +219,7 @@ impl Mapping for GemmStream {
         let checks = Checks { mapping: self.name };
         checks.bounded(shape, tiling)?;
         for flag in ["n_over_cols", "hold_a"] {
-            let value = tiling.get(flag);
+            let value = tiling[flag];
             checks.ensure(value <= 1, Rule::Range, || {
                 format!("{flag} = {value}; it is 0 or 1")
             })?;
@@ -225,11 +243,7 @@ impl Mapping for GemmStream {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (
-            shape.get("m"),
-            shape.get("k"),
-            joined::sizes(shape, GEMM_PARTS),
-        );
+        let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(m * k, 1.0)];
         slots.extend(n.iter().map(|n| random.bf16_bytes(k * n, 1.0)));
@@ -254,7 +268,7 @@ impl Mapping for GemmStream {
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let (m, k) = (shape.get("m") as usize, shape.get("k") as usize);
+        let (m, k) = (shape["m"] as usize, shape["k"] as usize);
         let n = joined::sizes(shape, GEMM_PARTS);
         let a = floats(&slots[0]);
         let product = |part: usize| {
@@ -275,7 +289,7 @@ impl Mapping for GemmStream {
     }
 
     fn work(&self, shape: &Shape) -> Work {
-        let (m, k) = (shape.get("m"), shape.get("k"));
+        let (m, k) = (shape["m"], shape["k"]);
         let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
         Work {
             flops: 2 * m * k * n,

@@ -55,15 +55,28 @@ const Y_OUT: usize = 4;
 impl Plan {
     fn new(shape: &Shape, tiling: &Tiling) -> Plan {
         Plan {
-            m: shape.get("m"),
-            k: shape.get("k"),
-            tile_m: tiling.get("tile_m"),
-            m_input: tiling.get("m_input"),
-            cols: tiling.get("cols"),
-            l1_depth: tiling.get("l1_depth"),
-            l2_copies: tiling.get("l2_copies"),
-            streamed: tiling.get("streamed"),
+            m: shape["m"],
+            k: shape["k"],
+            tile_m: tiling["tile_m"],
+            m_input: tiling["m_input"],
+            cols: tiling["cols"],
+            l1_depth: tiling["l1_depth"],
+            l2_copies: tiling["l2_copies"],
+            streamed: tiling["streamed"],
         }
+    }
+
+    /// A problem without a tiling yet: every size is 0.
+    fn untiled(shape: &Shape) -> Plan {
+        let none = Named::new(&[
+            ("tile_m", 0),
+            ("m_input", 0),
+            ("cols", 0),
+            ("l1_depth", 0),
+            ("l2_copies", 0),
+            ("streamed", 0),
+        ]);
+        Plan::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
@@ -245,7 +258,7 @@ impl Mapping for Gemv {
                 l1_depth: 1,
                 l2_copies: 1,
                 streamed: 0,
-                ..Plan::new(shape, &Named::new(&[]))
+                ..Plan::untiled(shape)
             }
             .tiling(),
         )
@@ -255,7 +268,7 @@ impl Mapping for Gemv {
     /// that do not.
     fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         let mut tilings = Vec::new();
-        let m = shape.get("m");
+        let m = shape["m"];
         for cols in (1..=u64::from(machine.cols)).rev() {
             let largest = largest_divisor(m / cols, 16, 2);
             for tile_m in [largest, 16, 8, 4, 2] {
@@ -263,7 +276,7 @@ impl Mapping for Gemv {
                     for l1_depth in [1, 2] {
                         let plan = Plan {
                             m,
-                            k: shape.get("k"),
+                            k: shape["k"],
                             tile_m,
                             m_input,
                             cols,
@@ -325,7 +338,7 @@ impl Mapping for Gemv {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k) = (shape.get("m"), shape.get("k"));
+        let (m, k) = (shape["m"], shape["k"]);
         let mut random = Random::new(seed);
         let w = random.bf16_bytes(m * k, 1.0);
         let x = random.bf16_bytes(k, 1.0);
@@ -338,7 +351,7 @@ impl Mapping for Gemv {
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let y = product(&slots[0], &slots[1], shape.get("k") as usize);
+        let y = product(&slots[0], &slots[1], shape["k"] as usize);
         vec![(2, bf16_bytes(&y))]
     }
 
@@ -347,7 +360,7 @@ impl Mapping for Gemv {
     }
 
     fn work(&self, shape: &Shape) -> Work {
-        let (m, k) = (shape.get("m"), shape.get("k"));
+        let (m, k) = (shape["m"], shape["k"]);
         Work {
             flops: 2 * m * k,
             ddr_bytes: 2 * (m * k + k + m),

@@ -47,12 +47,18 @@ impl Plan {
     fn new(shape: &Shape, tiling: &Tiling) -> Plan {
         Plan {
             rows: joined::sizes(shape, GEMV_PARTS),
-            k: shape.get("k"),
-            tile_m: tiling.get("tile_m"),
-            cols: tiling.get("cols"),
-            streams: tiling.get("streams"),
-            l1_depth: tiling.get("l1_depth"),
+            k: shape["k"],
+            tile_m: tiling["tile_m"],
+            cols: tiling["cols"],
+            streams: tiling["streams"],
+            l1_depth: tiling["l1_depth"],
         }
+    }
+
+    /// A problem without a tiling yet: every size is 0.
+    fn untiled(shape: &Shape) -> Plan {
+        let none = Named::new(&[("tile_m", 0), ("cols", 0), ("streams", 0), ("l1_depth", 0)]);
+        Plan::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
@@ -196,7 +202,7 @@ impl Mapping for GemvStream {
             return Err(ShapeError::new(text, &format!("the shape is {form}")));
         }
         pairs.push(("k", k));
-        Ok(Named(pairs))
+        Ok(Named::new(&pairs))
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -206,7 +212,7 @@ impl Mapping for GemvStream {
                 cols: 1,
                 streams: 1,
                 l1_depth: 1,
-                ..Plan::new(shape, &Named::new(&[]))
+                ..Plan::untiled(shape)
             };
             plan.tiling()
         };
@@ -233,7 +239,7 @@ impl Mapping for GemvStream {
                         cols,
                         streams,
                         l1_depth,
-                        ..Plan::new(shape, &Named::new(&[]))
+                        ..Plan::untiled(shape)
                     };
                     let tiling = plan.tiling();
                     if plan.check(machine).is_ok() && !tilings.contains(&tiling) {
@@ -281,7 +287,7 @@ impl Mapping for GemvStream {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape.get("k"));
+        let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(k, 1.0)];
         slots.extend(rows.iter().map(|m| random.bf16_bytes(m * k, 1.0)));
@@ -297,7 +303,7 @@ impl Mapping for GemvStream {
     ) -> Vec<(usize, Vec<u8>)> {
         let n = joined::sizes(shape, GEMV_PARTS).len();
         let product = |part: usize| {
-            let y = gemv::product(&slots[1 + part], &slots[0], shape.get("k") as usize);
+            let y = gemv::product(&slots[1 + part], &slots[0], shape["k"] as usize);
             (1 + n + part, bf16_bytes(&y))
         };
         (0..n).map(product).collect()
@@ -310,7 +316,7 @@ impl Mapping for GemvStream {
     fn work(&self, shape: &Shape) -> Work {
         let (m, k) = (
             joined::sizes(shape, GEMV_PARTS).iter().sum::<u64>(),
-            shape.get("k"),
+            shape["k"],
         );
         Work {
             flops: 2 * m * k,

@@ -35,7 +35,7 @@ pub(super) fn parse(
 
 /// The sizes of a shape's parts.
 pub(super) fn sizes(shape: &Shape, names: [&'static str; MAX_PARTS]) -> Vec<u64> {
-    let all = names.into_iter().map(|name| shape.get(name));
+    let all = names.into_iter().map_while(|name| shape.get(name));
     all.take_while(|&size| size > 0).collect()
 }
 

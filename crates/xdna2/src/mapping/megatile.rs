@@ -306,7 +306,7 @@ impl Mapping for Megatile {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let (m, k, n) = (shape.get("m"), shape.get("k"), shape.get("n"));
+        let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
         let mut random = Random::new(seed);
         let a = random.bf16_bytes(m * k, 1.0);
         let b = random.bf16_bytes(k * n, 1.0);
@@ -331,8 +331,8 @@ impl Mapping for Megatile {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         let (a, b) = (floats(&slots[0]), floats(&slots[1]));
-        let (k, n) = (shape.get("k") as usize, shape.get("n") as usize);
-        let mut c = vec![0.0; shape.get("m") as usize * n];
+        let (k, n) = (shape["k"] as usize, shape["n"] as usize);
+        let mut c = vec![0.0; shape["m"] as usize * n];
         accumulate(numerics, &mut c, &a, &b, [k, n], 0..k);
         vec![(2, bf16_bytes(&c))]
     }
@@ -342,7 +342,7 @@ impl Mapping for Megatile {
     }
 
     fn work(&self, shape: &Shape) -> Work {
-        let (m, k, n) = (shape.get("m"), shape.get("k"), shape.get("n"));
+        let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
         Work {
             flops: 2 * m * k * n,
             ddr_bytes: 2 * (m * k + k * n + m * n),

@@ -77,13 +77,13 @@ struct Plan {
 impl Rowwise {
     fn plan(&self, shape: &Shape, tiling: &Tiling) -> Plan {
         Plan {
-            n_rows: shape.get("rows"),
-            width: shape.get(self.width_name()),
-            tile_rows: tiling.get("tile_rows"),
-            cols: tiling.get("cols"),
-            rows: tiling.get("rows"),
-            depth: tiling.get("l1_depth"),
-            l2_copies: tiling.get("l2_copies"),
+            n_rows: shape["rows"],
+            width: shape[self.width_name()],
+            tile_rows: tiling["tile_rows"],
+            cols: tiling["cols"],
+            rows: tiling["rows"],
+            depth: tiling["l1_depth"],
+            l2_copies: tiling["l2_copies"],
         }
     }
 
@@ -326,8 +326,8 @@ impl Rowwise {
 
     /// Legal tilings through memory tiles, with blocks of a few KB.
     fn through_memory_tiles(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
-        let (cols, n_rows) = (u64::from(machine.cols), shape.get("rows"));
-        let width = shape.get(self.width_name()).max(1);
+        let (cols, n_rows) = (u64::from(machine.cols), shape["rows"]);
+        let width = shape[self.width_name()].max(1);
         let of_rows = (2..=u64::from(machine.rows)).rev().map(|rows| {
             let limit = (BLOCK_ELEMENTS / width).max(1);
             let tile_rows = largest_divisor(n_rows / (cols * rows), limit, 1);
@@ -358,7 +358,7 @@ pub(super) fn ranked(
     let n = shape.iter().map(|(_, v)| v).product();
     let tilings = mapping.through_memory_tiles(shape, machine);
     streaming::faster(tilings, default, |tiling| {
-        let n_cores = tiling.get("cols") * tiling.get("rows");
+        let n_cores = tiling["cols"] * tiling["rows"];
         let kernel = mapping.kernel();
         streaming::estimate_ns(n, n_cores, kernel, (2, 2), (machine, profile))
     })
@@ -390,7 +390,7 @@ impl Mapping for Rowwise {
         let mut tilings = Vec::new();
         for rows in [1, 2, 4] {
             for cols in (1..=u64::from(machine.cols)).rev() {
-                let share = shape.get("rows") / (cols * rows);
+                let share = shape["rows"] / (cols * rows);
                 for tile_rows in divisors(share).into_iter().filter(|&t| t <= 64) {
                     let tiling = Self::tiling(tile_rows, cols, rows);
                     if self.legal(shape, &tiling, machine) {
@@ -430,12 +430,12 @@ impl Mapping for Rowwise {
     }
 
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let width = shape.get(self.width_name());
-        let n = shape.get("rows") * width;
+        let width = shape[self.width_name()];
+        let n = shape["rows"] * width;
         let mut random = Random::new(seed);
         let mut slots = vec![random.bf16_bytes(n, 2.0)];
         match self.function {
-            Function::Rope => slots.push(reference::table(shape.get("rows"), width)),
+            Function::Rope => slots.push(reference::table(shape["rows"], width)),
             _ => slots.extend(
                 self.parameters()
                     .iter()
@@ -452,7 +452,7 @@ impl Mapping for Rowwise {
         _tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let width = shape.get(self.width_name()) as usize;
+        let width = shape[self.width_name()] as usize;
         let (inputs, _) = slots.split_at(slots.len() - 1);
         vec![(inputs.len(), reference::run(self.function, width, inputs))]
     }
@@ -462,8 +462,8 @@ impl Mapping for Rowwise {
     }
 
     fn work(&self, shape: &Shape) -> Work {
-        let width = shape.get(self.width_name());
-        let n = shape.get("rows") * width;
+        let width = shape[self.width_name()];
+        let n = shape["rows"] * width;
         let (flops, ddr) = match self.function {
             Function::RmsNorm => (4 * n, 2 * n + width),
             Function::LayerNorm => (8 * n, 2 * n + 2 * width),

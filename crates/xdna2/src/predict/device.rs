@@ -1,108 +1,56 @@
 //! Programs on the array: every launch simulated once.
 
-use super::work::{self, Rate};
-use crate::lower::{LogicalLaunch, PlannedProgram};
+use crate::lower::{PlannedLaunch, PlannedProgram, program_of};
 use crate::program::{Launch, Program};
-use crate::timing::{self, Bottleneck, CoreCounters, LaunchTiming, TimingError};
-use crate::{Machine, Profile};
-use serde::Serialize;
-use std::sync::Mutex;
+use crate::timing::{self, CoreCounters, LaunchTiming, TimingError};
+use crate::{Machine, Profile, mapping};
+use millrace_plan::predict::{
+    Bottleneck, CoreCost, LaunchCost, ModelPart, ProgramCost, Rate, SlotBytes,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Launches without name and arguments, on which no time depends, with their times.
+type Known = Arc<Mutex<Vec<(Launch, LaunchTiming)>>>;
+
+/// What was simulated for a machine under a profile, by both in words: predictions of one process with
+/// other features share most of their launches.
+static KNOWN: Mutex<Vec<(String, Known)>> = Mutex::new(Vec::new());
+
+/// Machines and profiles that are remembered.
+const MOST_KNOWN: usize = 4;
 
 /// Times programs, and remembers launches: those of equal work are simulated once.
 pub struct Timer<'a> {
     machine: &'a Machine,
     profile: &'a Profile,
-    /// Launches without name and arguments, on which no time depends.
-    known: Vec<(Launch, LaunchTiming)>,
+    known: Known,
 }
 
-/// A program of a pass.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProgramCost {
-    /// Name.
-    pub name: String,
-    /// Calls in the pass.
-    pub calls: u64,
-    /// One run on the NPU: `dispatch_ns + load_ns +` its launches.
-    pub run_ns: f64,
-    /// The call itself, as with an empty program.
-    pub dispatch_ns: f64,
-    /// Loading core programs.
-    pub load_ns: f64,
-    /// Operations of a run, and their rate over it.
-    #[serde(flatten)]
-    pub rate: Rate,
-    /// One a kernel, in order.
-    pub launches: Vec<LaunchCost>,
-    /// Bytes of its slots by role, of one call.
-    pub slots: SlotBytes,
-}
-
-/// Bytes of a program's slots by role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SlotBytes {
-    /// Weights, tables, a sequence's cache.
-    pub r#static: u64,
-    /// Written by the host, or by a call before.
-    pub input: u64,
-    /// Of no interest to the host.
-    pub intermediate: u64,
-    /// Read by the host, or by a call after.
-    pub output: u64,
-}
-
-/// A kernel within a program.
-#[derive(Clone, Debug, Serialize)]
-pub struct LaunchCost {
-    /// The node's label.
-    pub name: String,
-    /// The mapping.
-    pub mapping: &'static str,
-    /// The problem, as `millrace kernel` takes it: `2048x2048x8192`.
-    pub shape: String,
-    /// How it is tiled.
-    pub tiling: String,
-    /// Launches of the program that it takes.
-    pub physical: u64,
-    /// From its first task to its last token.
-    pub ns: f64,
-    /// Loading its cores' programs.
-    pub load_ns: f64,
-    /// Its operations.
-    pub flops: u64,
-    /// What bounds it.
-    pub bottleneck: Bottleneck,
-    /// Bytes read from DDR.
-    pub ddr_read_bytes: f64,
-    /// Bytes written to DDR.
-    pub ddr_write_bytes: f64,
-    /// Cores that compute.
-    pub cores: Vec<CoreCost>,
-    /// Share of the machine's cores times the launch's time in which they compute.
-    pub utilization: f64,
-}
-
-/// A core in a launch, as shares of the launch's time.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct CoreCost {
-    /// Column.
-    pub col: u32,
-    /// Row.
-    pub row: u32,
-    /// Computing.
-    pub busy: f64,
-    /// Waiting for a full or an empty block.
-    pub stalled: f64,
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Timer<'a> {
-    /// A timer that knows nothing yet.
+    /// A timer that knows what others of this process found out for that machine and profile.
     pub fn new(machine: &'a Machine, profile: &'a Profile) -> Timer<'a> {
+        let key = format!("{machine:?} {profile:?}");
+        let mut all = lock(&KNOWN);
+        let known = match all.iter().position(|(other, _)| *other == key) {
+            Some(at) => all[at].1.clone(),
+            None => {
+                if all.len() == MOST_KNOWN {
+                    all.remove(0);
+                }
+                let known = Known::default();
+                all.push((key, known.clone()));
+                known
+            }
+        };
         Timer {
             machine,
             profile,
-            known: Vec::new(),
+            known,
         }
     }
 
@@ -120,11 +68,12 @@ impl<'a> Timer<'a> {
     ///
     /// # Errors
     /// See [`TimingError`].
-    pub fn prime(&mut self, programs: &[&Program]) -> Result<(), TimingError> {
+    pub fn prime(&self, programs: &[&Program]) -> Result<(), TimingError> {
         let mut wanted: Vec<(Launch, &str)> = Vec::new();
+        let known = lock(&self.known);
         for launch in programs.iter().flat_map(|p| &p.launches) {
             let plain = plain(launch);
-            let known = self.known.iter().map(|(known, _)| known);
+            let known = known.iter().map(|(known, _)| known);
             if !known
                 .chain(wanted.iter().map(|w| &w.0))
                 .any(|k| *k == plain)
@@ -132,6 +81,7 @@ impl<'a> Timer<'a> {
                 wanted.push((plain, &launch.name));
             }
         }
+        drop(known);
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
         let work = || {
@@ -149,7 +99,7 @@ impl<'a> Timer<'a> {
             work();
         });
         for (launch, timing) in done.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            self.known.push((launch, timing?));
+            lock(&self.known).push((launch, timing?));
         }
         Ok(())
     }
@@ -168,25 +118,26 @@ impl<'a> Timer<'a> {
         Ok(timing.launches.remove(0))
     }
 
-    fn launch(&mut self, launch: &Launch) -> Result<&LaunchTiming, TimingError> {
+    fn launch(&self, launch: &Launch) -> Result<LaunchTiming, TimingError> {
         let wanted = plain(launch);
-        let at = match self.known.iter().position(|(known, _)| *known == wanted) {
-            Some(at) => at,
-            None => {
-                let timing = self.simulate(&wanted, &launch.name)?;
-                self.known.push((wanted, timing));
-                self.known.len() - 1
-            }
-        };
-        Ok(&self.known[at].1)
+        let known = lock(&self.known);
+        let found = known.iter().find(|(known, _)| *known == wanted);
+        if let Some((_, timing)) = found {
+            return Ok(timing.clone());
+        }
+        drop(known);
+        let timing = self.simulate(&wanted, &launch.name)?;
+        lock(&self.known).push((wanted, timing.clone()));
+        Ok(timing)
     }
 
     /// What one call of a program costs; `calls` is left at 0.
     ///
     /// # Errors
     /// See [`TimingError`].
-    pub fn program(&mut self, planned: &PlannedProgram) -> Result<ProgramCost, TimingError> {
-        let program = &planned.program;
+    pub fn program(&self, planned: &PlannedProgram) -> Result<ProgramCost, TimingError> {
+        let program = program_of(planned);
+        let program = program.ok_or_else(|| TimingError::Foreign(planned.name().to_owned()))?;
         let n_herds: usize = program.launches.iter().map(|l| l.herds.len()).sum();
         let mut launches = Vec::new();
         for logical in &planned.launches {
@@ -201,30 +152,31 @@ impl<'a> Timer<'a> {
             name: program.name.clone(),
             calls: 0,
             run_ns,
-            rate: Rate::new(flops, run_ns, self.machine),
+            rate: Rate::new(flops, run_ns, self.machine.bf16_flops_per_s()),
             dispatch_ns,
             load_ns,
             launches,
-            slots: SlotBytes::of(program),
+            slots: SlotBytes::of(&program.slots),
         })
     }
 
     /// A kernel of a program that has so many herds.
     fn logical(
-        &mut self,
+        &self,
         program: &Program,
-        logical: &LogicalLaunch,
+        logical: &PlannedLaunch,
         n_herds: usize,
     ) -> Result<LaunchCost, TimingError> {
         let mut cost = LaunchCost {
             name: logical.name.clone(),
-            mapping: logical.mapping,
+            kernel: logical.kernel.clone(),
+            part: part(&logical.name, &logical.kernel),
             shape: shape_text(logical),
             tiling: logical.tiling.to_string(),
             physical: logical.physical.len() as u64,
             ns: 0.0,
             load_ns: 0.0,
-            flops: work::flops(logical.mapping, &logical.shape),
+            flops: flops(logical),
             bottleneck: Bottleneck::default(),
             ddr_read_bytes: 0.0,
             ddr_write_bytes: 0.0,
@@ -262,23 +214,6 @@ impl<'a> Timer<'a> {
     }
 }
 
-impl SlotBytes {
-    fn of(program: &Program) -> SlotBytes {
-        use millrace_npu::Role;
-        let mut bytes = SlotBytes::default();
-        for slot in &program.slots {
-            let size = slot.size_bytes().unwrap_or(0);
-            match slot.role {
-                Role::Static => bytes.r#static += size,
-                Role::Input => bytes.input += size,
-                Role::Intermediate => bytes.intermediate += size,
-                Role::Output => bytes.output += size,
-            }
-        }
-        bytes
-    }
-}
-
 fn add_core(cores: &mut Vec<CoreCounters>, core: &CoreCounters) {
     match cores
         .iter_mut()
@@ -293,17 +228,31 @@ fn add_core(cores: &mut Vec<CoreCounters>, core: &CoreCounters) {
     }
 }
 
+/// Operations of a launch.
+fn flops(logical: &PlannedLaunch) -> u64 {
+    mapping::find(&logical.kernel).map_or(0, |m| m.work(&logical.shape).flops)
+}
+
+fn part(name: &str, kernel: &str) -> ModelPart {
+    let is_product = kernel.starts_with("gemm") || kernel.starts_with("gemv");
+    match is_product {
+        _ if kernel.contains("attention") => ModelPart::Attention,
+        true => ModelPart::of_product(name),
+        false => ModelPart::Elementwise,
+    }
+}
+
 /// The shape as the command line spells it; names with their numbers where that is not plain.
-fn shape_text(logical: &LogicalLaunch) -> String {
+fn shape_text(logical: &PlannedLaunch) -> String {
     let shape = &logical.shape;
-    if logical.mapping.contains("attention") {
+    if logical.kernel.contains("attention") {
         return format!(
             "{} {}q/{}kv d{}{}",
-            shape.get("n_queries"),
-            shape.get("n_heads"),
-            shape.get("n_kv_heads"),
-            shape.get("head_dim"),
-            if shape.get("causal") == 1 {
+            shape["n_queries"],
+            shape["n_heads"],
+            shape["n_kv_heads"],
+            shape["head_dim"],
+            if shape.get("causal") == Some(1) {
                 " causal"
             } else {
                 ""
@@ -320,5 +269,41 @@ fn plain(launch: &Launch) -> Launch {
         name: String::new(),
         args: (0..launch.args.len()).collect(),
         ..launch.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_belong_to_a_part_of_the_model() {
+        for (name, kernel, expected) in [
+            (
+                "attn_q_attn_k_attn_v",
+                "gemm-stream-bt",
+                ModelPart::Projections,
+            ),
+            ("attn_output", "gemv", ModelPart::Projections),
+            ("attn", "flash-attention", ModelPart::Attention),
+            ("attn", "cached-attention", ModelPart::Attention),
+            ("ffn_gate_ffn_up", "gemv-stream", ModelPart::FeedForward),
+            ("ffn_glu", "silu-mul", ModelPart::Elementwise),
+            ("attn_q_rope", "rope", ModelPart::Elementwise),
+            ("output_norm", "rmsnorm", ModelPart::Elementwise),
+            ("lm_head_p3", "gemv", ModelPart::Head),
+        ] {
+            assert_eq!(part(name, kernel), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_peak_is_all_cores_at_once() {
+        let mut machine = Machine::npu2();
+        let whole = machine.bf16_flops_per_s();
+        machine.cols /= 2;
+        assert_eq!(2.0 * machine.bf16_flops_per_s(), whole);
+        let rate = Rate::new(whole as u64, 2e9, machine.bf16_flops_per_s());
+        assert!((rate.peak_share - 1.0).abs() < 1e-9, "{rate:?}");
     }
 }

@@ -2,15 +2,7 @@
 
 use crate::profile::Scope;
 use crate::{Machine, Profile};
-
-/// Errors of whole models that no constant was fitted on, in percent: medians over published rows.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct ModelError {
-    /// Of prompts.
-    pub prompt_percent: f64,
-    /// Of tokens.
-    pub token_percent: f64,
-}
+use millrace_plan::predict::ModelError;
 
 /// The error of whole models under a profile ([`Profile::error_of`]); `None` where none was measured,
 /// and where the profile or the machine was changed.

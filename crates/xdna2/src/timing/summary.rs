@@ -5,31 +5,7 @@ use super::network::{Network, Via};
 use super::{CoreCounters, LaunchTiming, PortCounters};
 use crate::program::{Flat, Order, Port};
 use crate::{Machine, Profile};
-use serde::Serialize;
-use std::fmt;
-
-/// The resource that is busy for most of a launch.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Bottleneck {
-    /// Its name.
-    pub resource: String,
-    /// Share of the launch's time for which it is busy.
-    pub utilization: f64,
-}
-
-impl fmt::Display for Bottleneck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = 100.0 * self.utilization;
-        write!(f, "{}, busy {percent:.0} % of the time", self.resource)?;
-        if self.utilization < 0.6 {
-            write!(
-                f,
-                " (no resource is full: fills, drains and waits do not overlap)"
-            )?;
-        }
-        Ok(())
-    }
-}
+use millrace_plan::predict::Bottleneck;
 
 /// The report of one launch.
 pub(super) fn launch(

@@ -3,13 +3,15 @@
 
 use crate::{MODES, graph, llama_1b};
 use millrace_model::graph::{Graph, Node, Op, Value, ValueId, WeightId};
-use millrace_npu::{Element, Role, Slot};
+use millrace_npu::{Container, Element, Role, Slot};
+use millrace_plan::Annex;
+use millrace_xdna2::Machine;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, BufferKind, Buffers, Call, Feature, Features, HostMove, HostStep,
-    Mode, Options, Phase, Plan, PlannedProgram, Rows, Step, WeightLayout,
+    self, AttentionOn, Binding, BufferKind, Buffers, Call, Feature, Features, HeadRows, HostMove,
+    HostStep, Mode, Options, Phase, Plan, PlannedProgram, Rows, Step, WeightLayout,
 };
-use millrace_xdna2::{Machine, Program};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// What a buffer holds, symbolically.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +91,7 @@ impl Run<'_> {
     }
 
     fn call(&mut self, call: &Call, index: usize) -> Result<(), String> {
-        let slots = &self.plan.programs[call.program].program.slots;
+        let slots = self.plan.programs[call.program].slots();
         let uses = &self.buffers.calls[index];
         let distinct: HashSet<usize> = uses.iter().map(|u| u.buffer).collect();
         if distinct.len() != slots.len() || uses.len() != slots.len() {
@@ -116,8 +118,8 @@ impl Run<'_> {
                     }
                 }
                 (Role::Input, HostMove::Write) => {
-                    if let Binding::Value(value) | Binding::Part { value, .. } = binding {
-                        self.has(Some(*value), Rows::All, &place)?;
+                    if let Some(value) = binding.value() {
+                        self.has(Some(value), Rows::All, &place)?;
                     }
                     self.device[used.buffer] = Tag::Bound(binding.clone());
                 }
@@ -137,11 +139,11 @@ impl Run<'_> {
                 Role::Intermediate => self.device[used.buffer] = Tag::Nothing,
                 Role::Static | Role::Input => {}
             }
-            match (used.host, binding) {
-                (HostMove::Read(rows), Binding::Value(value) | Binding::Part { value, .. }) => {
-                    self.host.insert(*value, rows);
+            match (used.host, binding.value()) {
+                (HostMove::Read(rows), Some(value)) => {
+                    self.host.insert(value, rows);
                 }
-                (HostMove::Read(_), other) => return Err(format!("{other:?} is read")),
+                (HostMove::Read(_), None) => return Err(format!("{binding:?} is read")),
                 _ => {}
             }
         }
@@ -152,10 +154,14 @@ impl Run<'_> {
 /// Checks the buffers of a plan, with and without aliasing.
 fn check(plan: &Plan, graph: &Graph) {
     for alias in [false, true] {
-        let buffers = Buffers::of(plan, graph, alias);
+        let plan = &Plan {
+            alias,
+            ..plan.clone()
+        };
+        let buffers = Buffers::of(plan, graph);
         let result = simulate(plan, graph, &buffers);
         result.unwrap_or_else(|problem| panic!("alias {alias}: {problem}"));
-        assert_eq!(buffers, Buffers::of(plan, graph, alias));
+        assert_eq!(buffers, Buffers::of(plan, graph));
     }
 }
 
@@ -184,6 +190,8 @@ fn random_plan(random: &mut Random) -> (Plan, Graph) {
     let mut plan = Plan {
         phase: Phase::Prefill,
         n_tokens: N_TOKENS,
+        alias: true,
+        head: HeadRows::Last,
         programs: Vec::new(),
         steps: Vec::new(),
         placement: Vec::new(),
@@ -272,13 +280,11 @@ fn random_plan(random: &mut Random) -> (Plan, Graph) {
             bindings,
             nodes: Vec::new(),
         }));
+        let container = Container::new("xdna2", &format!("p{index}"), slots, Vec::new());
         plan.programs.push(PlannedProgram {
-            program: Program {
-                name: format!("p{index}"),
-                slots,
-                launches: Vec::new(),
-            },
+            container: Arc::new(container.unwrap()),
             launches: Vec::new(),
+            annex: Annex::default(),
         });
     }
     graph.logits = Some(ValueId(random.below(graph.values.len())));
@@ -291,7 +297,7 @@ fn most_at_once(plan: &Plan, buffers: &Buffers) -> HashMap<u64, usize> {
     let mut lives: Vec<(usize, usize, usize)> = Vec::new();
     let mut current: HashMap<usize, usize> = HashMap::new();
     for (index, (call, uses)) in plan.calls().zip(&buffers.calls).enumerate() {
-        let slots = &plan.programs[call.program].program.slots;
+        let slots = plan.programs[call.program].slots();
         for (slot, used) in slots.iter().zip(uses) {
             match (slot.role, used.host) {
                 (Role::Static, _) => {}
@@ -322,7 +328,7 @@ fn slots_of_random_plans_find_what_they_should() {
     for _ in 0..2000 {
         let (plan, graph) = random_plan(&mut random);
         check(&plan, &graph);
-        let buffers = Buffers::of(&plan, &graph, true);
+        let buffers = Buffers::of(&plan, &graph);
         let mut made: HashMap<u64, usize> = HashMap::new();
         for buffer in &buffers.buffers {
             if !matches!(buffer.kind, BufferKind::Static(_)) {
@@ -338,18 +344,19 @@ fn slots_of_random_plans_find_what_they_should() {
 fn the_simulation_finds_mistakes() {
     let graph = graph("llama-tiny", Some(2));
     let options = Options::new(Mode::Reference, 64);
-    let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
-    let good = Buffers::of(&plan, &graph, true);
+    let mut plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
+    plan.alias = true;
+    let good = Buffers::of(&plan, &graph);
     assert_eq!(simulate(&plan, &graph, &good), Ok(()));
     let calls: Vec<&Call> = plan.calls().collect();
     let slot = |call: usize, name: &str| {
-        let slots = &plan.programs[calls[call].program].program.slots;
+        let slots = plan.programs[calls[call].program].slots();
         slots.iter().position(|s| s.name == name).unwrap()
     };
     // Attention writes where the residual waits for the second half of the block.
     let mut wrong = good.clone();
     let residual = good.calls[2][slot(2, "x_residual")].buffer;
-    let out = plan.programs[calls[1].program].program.slots.len() - 1;
+    let out = plan.programs[calls[1].program].slots().len() - 1;
     wrong.calls[1][out].buffer = residual;
     assert!(simulate(&plan, &graph, &wrong).is_err());
     let mut wrong = good.clone();
@@ -397,8 +404,8 @@ fn slots_of_real_plans_find_what_they_should() {
 const MIB: u64 = 1 << 20;
 
 /// Bytes (written, read) by call, of a pass of Llama-3.2-1B.
-fn crossing(plan: &Plan, graph: &Graph, alias: bool, n_real: u64) -> Vec<(String, u64, u64)> {
-    let buffers = Buffers::of(plan, graph, alias);
+fn crossing(plan: &Plan, graph: &Graph, n_real: u64) -> Vec<(String, u64, u64)> {
+    let buffers = Buffers::of(plan, graph);
     let calls = plan.calls().enumerate();
     calls
         .map(|(index, call)| {
@@ -418,7 +425,7 @@ fn a_reference_prefill_moves_what_the_seed_says() {
     let graph = llama_1b();
     let options = Options::new(Mode::Reference, 2048);
     let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
-    let crossed = crossing(&plan, &graph, false, 7);
+    let crossed = crossing(&plan, &graph, 7);
     assert_eq!(crossed.len(), 49);
     for (layer, calls) in crossed.chunks_exact(3).take(16).enumerate() {
         let expected = [
@@ -446,8 +453,8 @@ fn a_reference_prefill_moves_what_the_seed_says() {
 fn a_reference_token_moves_kilobytes() {
     let graph = llama_1b();
     let options = Options::new(Mode::Reference, 2048);
-    let plan = lower::decode(&graph, &Machine::npu2(), &options).unwrap();
-    let crossed = crossing(&plan, &graph, false, 1);
+    let mut plan = lower::decode(&graph, &Machine::npu2(), &options).unwrap();
+    let crossed = crossing(&plan, &graph, 1);
     assert_eq!(crossed.len(), 33);
     // x and two rows of tables; q, k and v. Attention and residual; the block's output.
     let (d, kv) = (2 * 2048, 2 * 512);
@@ -457,7 +464,8 @@ fn a_reference_token_moves_kilobytes() {
     }
     // With values in common buffers: the embedding, the tables once, attention; q, k and v, the last
     // block's output, logits.
-    let crossed = crossing(&plan, &graph, true, 1);
+    plan.alias = true;
+    let crossed = crossing(&plan, &graph, 1);
     let total = |of: fn(&(String, u64, u64)) -> u64| crossed.iter().map(of).sum::<u64>();
     assert_eq!(total(|c| c.1), d + d + kv + 16 * d + d);
     assert_eq!(total(|c| c.2), 16 * (d + 2 * kv) + d + 2 * 8 * 16_384);
@@ -476,7 +484,7 @@ fn a_prefill_with_aliases_moves_what_the_host_computes_with() {
         }
         let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
         let total = |n_real: u64| {
-            let crossed = crossing(&plan, &graph, true, n_real);
+            let crossed = crossing(&plan, &graph, n_real);
             crossed.iter().fold((0, 0), |(w, r), c| (w + c.1, r + c.2))
         };
         let kv = |n_tokens: u64| 16 * 2 * n_tokens * 2 * 512;
@@ -497,7 +505,7 @@ fn layers_share_registers() {
             ..Options::new(Mode::Best, 256)
         };
         let plan = lower::prefill(&graph, &Machine::npu2(), &options).unwrap();
-        let buffers = Buffers::of(&plan, &graph, features.has(Feature::Alias));
+        let buffers = Buffers::of(&plan, &graph);
         (buffers.static_bytes(), buffers.other_bytes())
     };
     let best = Features::of(Mode::Best);

@@ -41,7 +41,13 @@ fn the_array_attends_where_it_is_faster_and_says_so() {
         assert!(reason.contains("on the array") && reason.contains("on the host"));
         assert!(reason.contains("8192 keys"), "{reason}");
     }
-    assert!(verify(&program(&long, "cached_attn").program, &Machine::npu2()).is_ok());
+    assert!(
+        verify(
+            lower::program_of(program(&long, "cached_attn")).unwrap(),
+            &Machine::npu2()
+        )
+        .is_ok()
+    );
     let appended = |step: &&Step| matches!(step, Step::Host(HostStep::AppendKv { .. }));
     assert_eq!(long.steps.iter().filter(appended).count(), 16);
     let attends = |step: &&Step| matches!(step, Step::Host(HostStep::Attention { .. }));
@@ -63,7 +69,7 @@ fn slots_are_the_caches_of_their_layer() {
         .filter(|call| call.set.starts_with("cached_attn"));
     for (layer, call) in calls.enumerate() {
         let cache = |of| Binding::Cache { layer, of };
-        let slots = &plan.programs[call.program].program.slots;
+        let slots = plan.programs[call.program].slots();
         let at = |binding: &Binding| call.bindings.iter().position(|b| b == binding).unwrap();
         for of in [CachePart::Keys, CachePart::Values] {
             assert_eq!(slots[at(&cache(of))].shape, [8, 16_384, 64]);
@@ -145,7 +151,7 @@ fn every_geometry_has_times_and_programs() {
         for n_keys in [512, 4000] {
             let plan = decode(&graph, key_bucket(n_keys), max_tokens);
             for planned in &plan.programs {
-                assert!(verify(&planned.program, &machine).is_ok());
+                assert!(verify(lower::program_of(planned).unwrap(), &machine).is_ok());
             }
         }
     }

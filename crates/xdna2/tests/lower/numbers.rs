@@ -22,7 +22,7 @@ fn random_bytes(n_bytes: usize, state: &mut u64) -> Vec<u8> {
 /// Runs a program, and its launches' references one after the other on the same content.
 fn check_numbers(planned: &PlannedProgram) {
     let mut state = 1;
-    let slots = &planned.program.slots;
+    let slots = planned.slots();
     let content = slots.iter().map(|s| {
         let n_bytes = s.size_bytes().unwrap() as usize;
         match s.role {
@@ -33,7 +33,7 @@ fn check_numbers(planned: &PlannedProgram) {
     let mut expected: Vec<Vec<u8>> = content.collect();
     let mut run = expected.clone();
     for launch in &planned.launches {
-        let mapping = mapping::find(launch.mapping).unwrap();
+        let mapping = mapping::find(&launch.kernel).unwrap();
         let args: Vec<Vec<u8>> = launch.slots.iter().map(|&s| expected[s].clone()).collect();
         for (arg, bytes) in mapping.reference(&launch.shape, &launch.tiling, &args) {
             expected[launch.slots[arg]] = bytes;
@@ -41,10 +41,15 @@ fn check_numbers(planned: &PlannedProgram) {
     }
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
     let options = functional::Options::new(&cpu);
-    functional::run(&planned.program, &mut run, &options).unwrap();
+    functional::run(
+        millrace_xdna2::lower::program_of(planned).unwrap(),
+        &mut run,
+        &options,
+    )
+    .unwrap();
     for ((slot, run), expected) in slots.iter().zip(&run).zip(&expected) {
         let zeros = run.iter().filter(|&&b| b == 0).count();
-        assert!(run == expected, "{}: {}", planned.program.name, slot.name);
+        assert!(run == expected, "{}: {}", planned.name(), slot.name);
         assert!(2 * zeros < run.len(), "{} is empty", slot.name);
     }
 }

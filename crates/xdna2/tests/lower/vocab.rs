@@ -60,7 +60,7 @@ fn check_head(graph: &Graph, plan: &Plan, vocab: usize) {
         }
     }
     assert_eq!(next, vocab);
-    let program = &plan.programs[head.program].program;
+    let program = lower::program_of(&plan.programs[head.program]).unwrap();
     let refused = verify(program, &Machine::npu2()).err();
     assert!(refused.is_none(), "{vocab}: {refused:?}");
     let mut names: Vec<&str> = program.slots.iter().map(|s| s.name.as_str()).collect();

@@ -136,9 +136,9 @@ fn published_megatiles() {
         let tiling = format!("{tiling},tile_k_l2={}", mega[1]);
         let (mapping, shape, t) = case("gemm-megatile", "2048x2048x2048", &tiling);
         build(mapping, &shape, &t, &Machine::npu2());
-        let m = t.get("cols") * t.get("e_y") * t.get("tile_m");
-        let n = t.get("rows") * t.get("e_x") * t.get("tile_n");
-        assert_eq!([m, t.get("tile_k_l2"), n], mega);
+        let m = t["cols"] * t["e_y"] * t["tile_m"];
+        let n = t["rows"] * t["e_x"] * t["tile_n"];
+        assert_eq!([m, t["tile_k_l2"], n], mega);
     }
 }
 

@@ -12,7 +12,7 @@ fn gemm_of_the_transpose_gives_the_same_bits() {
     ] {
         let (mapping, shape, tiling) = case(name, "64x96x144", "tile_n=24,tile_k_l2=32");
         let other = find(of_transpose);
-        let [m, k, n] = ["m", "k", "n"].map(|d| shape.get(d) as usize);
+        let [m, k, n] = ["m", "k", "n"].map(|d| shape[d] as usize);
         let mut slots = mapping.inputs(&shape, 3);
         // Large, tiny and not finite ones among them.
         for (at, b) in slots[1].chunks_exact_mut(2).enumerate().step_by(11) {

@@ -201,7 +201,7 @@ fn absurd_tilings_are_refused() {
                 // One flag takes any number but 1 as "no"; others are 0 or 1.
                 let flag = ["n_over_cols", "hold_a", "streamed", "top_first"].contains(&name)
                     && value == 0;
-                let flag = flag || (name == "l2_copies" && tiling.get(name) == value);
+                let flag = flag || (name == "l2_copies" && tiling[name] == value);
                 assert!(
                     built.is_err() || flag || name == "causal_skip",
                     "{} {wrong}",

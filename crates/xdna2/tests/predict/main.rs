@@ -7,9 +7,11 @@ use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_npu::trace::check_chrome;
+use millrace_plan::Planner;
+use millrace_plan::predict::{self, PassCost, PredictError, Prediction, Work};
 use millrace_xdna2::lower::{Feature, Features, Mode};
-use millrace_xdna2::predict::{self, HostKind, PassCost, PredictError, Prediction, Timer, Work};
-use millrace_xdna2::{Machine, Profile, timing};
+use millrace_xdna2::target::Xdna2;
+use millrace_xdna2::{Machine, Profile, lower, timing};
 
 const MIB: u64 = 1 << 20;
 
@@ -34,9 +36,15 @@ impl Box2026 {
         }
     }
 
-    fn predict(&self, graph: &Graph, work: &Work) -> Prediction {
-        let mut timer = Timer::new(&self.machine, &self.profile);
-        predict::model(graph, &mut timer, work).unwrap_or_else(|e| panic!("{e}"))
+    fn planner(&self, features: Features) -> Xdna2 {
+        Xdna2::new(self.machine.clone(), self.profile.clone(), features)
+    }
+
+    fn predict(&self, graph: &Graph, features: Features, prompt_tokens: u64) -> Prediction {
+        let planner = self.planner(features);
+        let mut pricer = planner.pricer().unwrap();
+        let found = predict::model(graph, &planner, &mut *pricer, &Work::new(prompt_tokens));
+        found.unwrap_or_else(|e| panic!("{e}"))
     }
 }
 
@@ -48,8 +56,8 @@ fn best() -> Features {
 #[test]
 fn the_published_stack_has_its_counts() {
     let graph = graph("llama-3.2-1b");
-    let found = Box2026::new().predict(&graph, &Work::new(Features::PUBLISHED, 30));
-    assert_eq!(found.host, HostKind::Published);
+    let found = Box2026::new().predict(&graph, Features::PUBLISHED, 30);
+    assert_eq!(found.host, "published");
     let [prompt] = &found.prefill[..] else {
         panic!("{} passes", found.prefill.len())
     };
@@ -92,7 +100,7 @@ fn the_published_stack_has_its_counts() {
 #[test]
 fn a_single_row_saves_what_was_published() {
     let (graph, box_2026) = (graph("llama-3.2-1b"), Box2026::new());
-    let of = |features| box_2026.predict(&graph, &Work::new(features, 2048));
+    let of = |features| box_2026.predict(&graph, features, 2048);
     for features in [Features::PUBLISHED, best()] {
         let single = of(features);
         let all = of(features.without(Feature::SingleRowHead));
@@ -130,7 +138,7 @@ fn a_single_row_saves_what_was_published() {
 #[test]
 fn operations_are_those_that_were_published() {
     let (graph, box_2026) = (graph("llama-3.2-1b"), Box2026::new());
-    let found = box_2026.predict(&graph, &Work::new(Features::PUBLISHED, 2048));
+    let found = box_2026.predict(&graph, Features::PUBLISHED, 2048);
     let prompt = &found.prefill[0];
     let part = |name: &str| prompt.parts.iter().find(|part| part.name == name).unwrap();
     let feed_forward = part("feed-forward products").rate;
@@ -192,13 +200,10 @@ fn sums_hold(pass: &PassCost) {
 #[test]
 fn sums_are_those_of_their_parts() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
-    let mut works = vec![
-        Work::new(Features::PUBLISHED, 7),
-        Work::new(best(), 2048 + 130),
-    ];
-    works.extend(Feature::ALL.map(|feature| Work::new(best().without(feature), 100)));
-    for work in works {
-        let found = box_2026.predict(&small, &work);
+    let mut works = vec![(Features::PUBLISHED, 7), (best(), 2048 + 130)];
+    works.extend(Feature::ALL.map(|feature| (best().without(feature), 100)));
+    for (features, prompt_tokens) in works {
+        let found = box_2026.predict(&small, features, prompt_tokens);
         found
             .prefill
             .iter()
@@ -207,7 +212,7 @@ fn sums_are_those_of_their_parts() {
         let prompt: f64 = found.prefill.iter().map(|p| p.totals.total_ns).sum();
         assert!(close(found.ttft_ns, prompt));
         let tokens: u64 = found.prefill.iter().map(|p| p.chunk.n_tokens).sum();
-        assert_eq!(tokens, work.prompt_tokens);
+        assert_eq!(tokens, prompt_tokens);
         let m = &found.memory;
         let parts = m.weight_bytes + m.table_bytes + m.value_bytes + m.cache_bytes;
         assert_eq!(m.total_bytes, parts);
@@ -220,12 +225,13 @@ fn sums_are_those_of_their_parts() {
 fn programs_take_what_timing_says() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
     for features in [Features::PUBLISHED, best()] {
-        let work = Work::new(features, 60);
-        let found = box_2026.predict(&small, &work);
-        let programs = predict::programs(&small, &box_2026.machine, &work).unwrap();
+        let found = box_2026.predict(&small, features, 60);
+        let programs =
+            predict::programs(&small, &box_2026.planner(features), &Work::new(60)).unwrap();
         assert!(programs.len() > 4);
         for program in programs {
-            let whole = timing::predict(&program, &box_2026.machine, &box_2026.profile).unwrap();
+            let program = lower::program_of(&program).unwrap();
+            let whole = timing::predict(program, &box_2026.machine, &box_2026.profile).unwrap();
             let passes = || found.prefill.iter().chain([&found.token]);
             let mut costs = passes().flat_map(|pass| &pass.programs);
             let cost = costs.find(|cost| cost.name == program.name).unwrap();
@@ -238,12 +244,12 @@ fn programs_take_what_timing_says() {
 #[test]
 fn our_best_is_better_and_more_costs_more() {
     let (graph, box_2026) = (graph("llama-3.2-1b"), Box2026::new());
-    let published = box_2026.predict(&graph, &Work::new(Features::PUBLISHED, 30));
-    let short = box_2026.predict(&graph, &Work::new(best(), 30));
+    let published = box_2026.predict(&graph, Features::PUBLISHED, 30);
+    let short = box_2026.predict(&graph, best(), 30);
     assert!(10.0 * short.ttft_ns < published.ttft_ns);
     assert!(short.tokens_per_s > published.tokens_per_s);
     assert!(short.memory.total_bytes < published.memory.total_bytes);
-    let long = box_2026.predict(&graph, &Work::new(best(), 2048));
+    let long = box_2026.predict(&graph, best(), 2048);
     assert!(long.ttft_ns < published.ttft_ns);
     assert!(
         long.tokens_per_s < short.tokens_per_s,
@@ -254,21 +260,23 @@ fn our_best_is_better_and_more_costs_more() {
         crossing.written_bytes + crossing.read_bytes
     };
     assert!(moved(&long) <= 150_000_000, "{} bytes cross", moved(&long));
-    let without = Work::new(best().without(Feature::Alias), 2048);
-    assert!(moved(&box_2026.predict(&graph, &without)) > 5 * moved(&long));
+    let without = best().without(Feature::Alias);
+    assert!(moved(&box_2026.predict(&graph, without, 2048)) > 5 * moved(&long));
     let mut faster = Box2026::new();
     faster.profile.set("ddr.read_gb_per_s=110").unwrap();
     faster.profile.set("ddr.total_gb_per_s=170").unwrap();
-    let fast = faster.predict(&graph, &Work::new(best(), 2048));
+    let fast = faster.predict(&graph, best(), 2048);
     assert!(fast.ttft_ns < long.ttft_ns && fast.tokens_per_s > long.tokens_per_s);
 }
 
 #[test]
 fn a_prompt_of_no_length_is_refused() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
-    let mut timer = Timer::new(&box_2026.machine, &box_2026.profile);
+    let planner = box_2026.planner(best());
+    let mut pricer = planner.pricer().unwrap();
     for prompt_tokens in [0, predict::MAX_PROMPT + 1] {
-        let found = predict::model(&small, &mut timer, &Work::new(best(), prompt_tokens));
+        let work = Work::new(prompt_tokens);
+        let found = predict::model(&small, &planner, &mut *pricer, &work);
         assert!(matches!(found, Err(PredictError::Prompt(n)) if n == prompt_tokens));
     }
 }
@@ -277,17 +285,13 @@ fn a_prompt_of_no_length_is_refused() {
 fn a_trace_of_a_prompt_and_a_token_opens() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
     for features in [Features::PUBLISHED, best()] {
-        let work = Work::new(features, 60);
-        let found = box_2026.predict(&small, &work);
-        let options = timing::Options {
-            trace_spans: 2_000,
-            ..timing::Options::default()
-        };
-        let programs = predict::programs(&small, &box_2026.machine, &work).unwrap();
-        let time = |program: &_| {
-            timing::predict_with(program, &box_2026.machine, &box_2026.profile, &options).unwrap()
-        };
-        let detail: Vec<timing::Timing> = programs.iter().map(time).collect();
+        let found = box_2026.predict(&small, features, 60);
+        let programs =
+            predict::programs(&small, &box_2026.planner(features), &Work::new(60)).unwrap();
+        let planner = box_2026.planner(features);
+        let pricer = planner.pricer().unwrap();
+        let detail = programs.iter().map(|p| pricer.detail(p, 2_000).unwrap());
+        let detail: Vec<predict::ProgramDetail> = detail.collect();
         for detail in [&detail[..], &[]] {
             let trace = predict::trace("a model", &found, detail);
             let summary = check_chrome(&trace.to_chrome().unwrap()).unwrap();

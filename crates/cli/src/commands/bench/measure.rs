@@ -2,10 +2,7 @@
 
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
-use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, Error, LoadedModel, LogitsFor, SeqId, StepOutput,
-};
-use std::sync::Arc;
+use millrace_runtime::{BatchItem, Engine, Error, LogitsFor, SeqId, StepOutput};
 use std::time::Instant;
 
 /// What is measured: a prompt, an answer, or both, after some tokens that are not.
@@ -57,20 +54,19 @@ impl Test {
 
 /// An engine and the sequences that tests run in.
 pub(super) struct Bench {
-    engine: CpuEngine,
+    engine: Box<dyn Engine>,
     output: StepOutput,
     sequences: Vec<SeqId>,
     tokens: TokenSource,
 }
 
 impl Bench {
-    pub(super) fn new(model: Arc<LoadedModel>, options: EngineOptions) -> Outcome<Bench> {
+    pub(super) fn new(mut engine: Box<dyn Engine>) -> Outcome<Bench> {
         let tokens = TokenSource {
             state: 1,
-            vocab_size: model.model().config.vocab_size,
+            vocab_size: engine.model().model().config.vocab_size,
         };
-        let n_sequences = options.max_sequences;
-        let mut engine = CpuEngine::new(model, options)?;
+        let n_sequences = engine.limits().max_sequences;
         let sequences = (0..n_sequences)
             .map(|_| engine.create())
             .collect::<Result<_, _>>()?;
@@ -82,16 +78,18 @@ impl Bench {
         })
     }
 
-    pub(super) fn engine(&self) -> &CpuEngine {
-        &self.engine
+    pub(super) fn engine(&self) -> &dyn Engine {
+        &*self.engine
     }
 
-    /// Nanoseconds that the test takes; filling the contexts up to their depth does not count.
+    /// Nanoseconds that the test takes, as the device says where there is one and measured here
+    /// otherwise; filling the contexts up to their depth does not count.
     pub(super) fn run(&mut self, test: &Test) -> Outcome<u64> {
         for index in 0..test.n_sequences {
             self.go_to(index, test.n_depth)?;
         }
         let prompts = self.tokens.take(test.n_prompt * test.n_sequences);
+        let before_ns = self.engine.counters().device_ns;
         let start = Instant::now();
         if test.n_prompt > 0 {
             self.step(&prompts, test.n_prompt, LogitsFor::Last)?;
@@ -99,6 +97,9 @@ impl Bench {
         for _ in 0..test.n_gen {
             let tokens = self.tokens.take(test.n_sequences);
             self.step(&tokens, 1, LogitsFor::Last)?;
+        }
+        if self.engine.device_time().is_some() {
+            return Ok(self.engine.counters().device_ns - before_ns);
         }
         Ok(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }

@@ -4,7 +4,7 @@ use super::measure::Test;
 use crate::describe::Summary;
 use crate::exit::Outcome;
 use crate::output::Out;
-use millrace_runtime::{CpuEngine, Engine, KvType};
+use millrace_runtime::{Engine, KvType};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ pub(super) enum Format {
 pub(super) struct Row<'a> {
     pub(super) summary: &'a Summary,
     pub(super) cpu_name: &'a str,
-    pub(super) engine: &'a CpuEngine,
+    pub(super) engine: &'a dyn Engine,
     pub(super) kv_type: KvType,
     pub(super) test: &'a Test,
     /// When it began.
@@ -47,6 +47,20 @@ impl Row<'_> {
         self.engine.cpu().pool().n_threads()
     }
 
+    /// `CPU`, or the device's target.
+    fn backend(&self) -> String {
+        match self.engine.planned() {
+            None => "CPU".to_owned(),
+            Some(planned) => planned.npu().device().info().target.clone(),
+        }
+    }
+
+    /// Where the times come from: `measured` here, or what the device says.
+    fn times(&self) -> String {
+        let times = self.engine.device_time();
+        times.map_or_else(|| "measured".to_owned(), |times| times.to_string())
+    }
+
     /// `llama 1B Q4_K_M`.
     fn model_type(&self) -> String {
         let family = self.engine.model().model().config.family;
@@ -64,7 +78,7 @@ impl Row<'_> {
             self.model_type(),
             gibibytes(self.summary.size_bytes),
             billions(self.summary.n_params),
-            "CPU".to_owned(),
+            self.backend(),
             self.n_threads().to_string(),
             self.test.name(),
             format!("{mean:.2} ± {deviation:.2}"),
@@ -81,7 +95,8 @@ impl Row<'_> {
             "millrace_version": env!("CARGO_PKG_VERSION"),
             "cpu_info": self.cpu_name,
             "gpu_info": "",
-            "backends": "CPU",
+            "backends": self.backend(),
+            "times": self.times(),
             "cpu_level": self.engine.cpu().level().name(),
             "model_filename": self.summary.name,
             "model_type": self.model_type(),

@@ -6,7 +6,7 @@ use crate::output::bytes;
 use crate::prompt::read_file;
 use crate::stats;
 use millrace_format::output;
-use millrace_runtime::{CpuEngine, Engine, Event, GenerateParams, Generation, SeqId, generate};
+use millrace_runtime::{Engine, Event, GenerateParams, Generation, SeqId, generate};
 use millrace_text::{ChatTemplate, Message, RenderOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::path::Path;
 /// A conversation in progress. The sequence keeps the keys and values of what was said, so an
 /// answer costs only the new message.
 pub(super) struct Conversation {
-    engine: CpuEngine,
+    engine: Box<dyn Engine>,
     seq: SeqId,
     template: ChatTemplate,
     params: GenerateParams,
@@ -33,7 +33,7 @@ struct Saved {
 
 impl Conversation {
     pub(super) fn new(
-        mut engine: CpuEngine,
+        mut engine: Box<dyn Engine>,
         params: GenerateParams,
         system: Option<String>,
     ) -> Outcome<Conversation> {
@@ -49,6 +49,11 @@ impl Conversation {
             messages,
             last: None,
         })
+    }
+
+    /// What answers.
+    pub(super) fn engine(&self) -> &dyn Engine {
+        &*self.engine
     }
 
     /// Adds a message and generates the answer to all of them. If that fails, nothing was said; an
@@ -85,7 +90,7 @@ impl Conversation {
         let prompt = tokenizer.encode_prompt(&prompt);
         let flag = interrupt::flag();
         let generation = generate(
-            &mut self.engine,
+            &mut *self.engine,
             self.seq,
             &prompt,
             &self.params,
@@ -156,13 +161,14 @@ impl Conversation {
         let last = self.last.as_deref().unwrap_or("no answer yet");
         let n_tokens = self.engine.len(self.seq).unwrap_or(0);
         format!(
-            "{last}\n{} messages, {} of {} tokens of context, {} of cache, {} threads, level {}",
+            "{last}\n{} messages, {} of {} tokens of context, {} of cache, {} threads, level {}; {}",
             self.messages.len(),
             n_tokens,
             self.engine.limits().n_ctx,
             bytes(self.engine.kv_usage().used_bytes as u64),
             self.engine.cpu().pool().n_threads(),
             self.engine.cpu().level(),
+            self.engine.name(),
         )
     }
 }

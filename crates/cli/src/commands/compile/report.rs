@@ -2,13 +2,11 @@
 
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Paint, Table, bytes};
-use crate::plan_args::{Planned, Request, mode_name};
+use crate::plan_args::Planned;
 use crate::plan_text::{
-    herds, herds_text, launch_table, launches_json, sets_text, slot_bytes, slot_table, slots_json,
+    herds_text, launch_table, launches_json, sets_text, slot_bytes, slot_table, slots_json,
 };
-use millrace_runtime::npu::Features;
-use millrace_xdna2::Machine;
-use millrace_xdna2::compile::{COMPILER, Compiled};
+use millrace_plan::{Compiled, PassKind, PlannedProgram, Planner};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -16,11 +14,10 @@ use std::time::Duration;
 /// Everything that was compiled.
 pub(super) struct Report<'a> {
     pub(super) planned: &'a Planned,
-    pub(super) machine: &'a Machine,
-    pub(super) features: Features,
+    pub(super) planner: &'a dyn Planner,
     /// Where it is kept, if it is.
     pub(super) dir: Option<&'a Path>,
-    pub(super) plans: &'a [(Request, Compiled)],
+    pub(super) plans: &'a [(PassKind, Compiled)],
     pub(super) elapsed: Duration,
 }
 
@@ -33,14 +30,14 @@ impl Report<'_> {
         if as_json {
             return out.json(&self.json());
         }
-        let machine = self.machine;
+        let machine = self.planner.machine();
         out.line(format!(
             "{} on {} {} × {}, mode {}: {} plans in {:.2} s, {} of them from the cache",
             Paint::Bold.stdout(self.planned.name()),
             machine.name,
             machine.cols,
             machine.rows,
-            mode_name(self.features),
+            self.planner.mode(),
             self.plans.len(),
             self.elapsed.as_secs_f64(),
             self.plans.iter().filter(|(_, c)| !c.lowered).count(),
@@ -49,9 +46,9 @@ impl Report<'_> {
             Some(dir) => out.line(format!("  kept in {}", dir.display()))?,
             None => out.line("  not kept: there is no cache folder")?,
         }
-        for (request, compiled) in self.plans {
+        for (kind, compiled) in self.plans {
             out.line("")?;
-            self.plan(&mut out, request, compiled)?;
+            self.plan(&mut out, kind, compiled)?;
             if list {
                 self.programs(&mut out, compiled)?;
             }
@@ -59,12 +56,12 @@ impl Report<'_> {
         out.flush()
     }
 
-    fn plan(&self, out: &mut Out, request: &Request, compiled: &Compiled) -> Outcome {
+    fn plan(&self, out: &mut Out, kind: &PassKind, compiled: &Compiled) -> Outcome {
         let plan = &compiled.plan;
         let n_calls = plan.calls().count();
         out.line(format!(
             "{}: {n_calls} dispatches, {} host steps, {}",
-            Paint::Bold.stdout(&request.name()),
+            Paint::Bold.stdout(&kind.name()),
             plan.steps.len() - n_calls,
             state(compiled),
         ))?;
@@ -81,16 +78,16 @@ impl Report<'_> {
             ("hash", Align::Left),
         ]);
         for (index, planned) in plan.programs.iter().enumerate() {
-            let program = &planned.program;
-            let (weights, activations) = slot_bytes(program);
-            let container = &compiled.containers[index];
+            let (weights, activations) = slot_bytes(planned.slots());
+            let container = &planned.container;
+            let occupied = self.planner.occupied(planned, physical(planned));
             table.row(vec![
-                program.name.clone(),
+                planned.name().to_owned(),
                 n_calls_of(compiled, index).to_string(),
                 planned.launches.len().to_string(),
-                program.launches.len().to_string(),
-                herds_text(&herds(program, 0..program.launches.len())),
-                program.slots.len().to_string(),
+                occupied.n_launches.to_string(),
+                herds_text(&occupied.herds),
+                planned.slots().len().to_string(),
                 bytes(weights),
                 bytes(activations),
                 bytes(container.encode().len() as u64),
@@ -102,26 +99,26 @@ impl Report<'_> {
 
     fn programs(&self, out: &mut Out, compiled: &Compiled) -> Outcome {
         for (index, planned) in compiled.plan.programs.iter().enumerate() {
-            let program = &planned.program;
             out.line("")?;
             out.line(format!(
                 "  {}  {}",
-                Paint::Bold.stdout(&program.name),
-                sets_text(program)
+                Paint::Bold.stdout(planned.name()),
+                sets_text(planned.slots())
             ))?;
-            launch_table(planned).print(out)?;
+            launch_table(self.planner, planned).print(out)?;
             slot_table(&compiled.plan, index, self.planned.graph()).print(out)?;
         }
         Ok(())
     }
 
     fn json(&self) -> Value {
-        let plans = self.plans.iter().map(|(request, compiled)| {
+        let machine = self.planner.machine();
+        let plans = self.plans.iter().map(|(kind, compiled)| {
             let plan = &compiled.plan;
             let n_calls = plan.calls().count();
             let programs = 0..plan.programs.len();
             json!({
-                "name": request.name(),
+                "name": kind.name(),
                 "n_tokens": plan.n_tokens,
                 "from_cache": !compiled.lowered,
                 "n_dispatches": n_calls,
@@ -131,11 +128,11 @@ impl Report<'_> {
         });
         json!({
             "model": self.planned.name(),
-            "machine": self.machine.name,
-            "cols": self.machine.cols,
-            "rows": self.machine.rows,
-            "mode": mode_name(self.features),
-            "compiler": COMPILER,
+            "machine": machine.name,
+            "cols": machine.cols,
+            "rows": machine.rows,
+            "mode": self.planner.mode(),
+            "compiler": self.planner.identity().split(' ').take(2).collect::<Vec<_>>().join(" "),
             "cache": self.dir,
             "elapsed_s": self.elapsed.as_secs_f64(),
             "plans": plans.collect::<Vec<_>>(),
@@ -145,13 +142,14 @@ impl Report<'_> {
     fn program_json(&self, compiled: &Compiled, index: usize) -> Value {
         let plan = &compiled.plan;
         let planned = &plan.programs[index];
-        let container = &compiled.containers[index];
-        let (weights, activations) = slot_bytes(&planned.program);
+        let container = &planned.container;
+        let (weights, activations) = slot_bytes(planned.slots());
+        let occupied = self.planner.occupied(planned, physical(planned));
         json!({
-            "name": planned.program.name,
+            "name": planned.name(),
             "n_calls": n_calls_of(compiled, index),
-            "n_physical_launches": planned.program.launches.len(),
-            "launches": launches_json(planned),
+            "n_physical_launches": occupied.n_launches,
+            "launches": launches_json(self.planner, planned),
             "slots": slots_json(plan, index, self.planned.graph()),
             "weight_bytes_a_call": weights,
             "activation_bytes": activations,
@@ -159,6 +157,11 @@ impl Report<'_> {
             "content_hash": container.content_hash().to_string(),
         })
     }
+}
+
+/// All launches of a program.
+fn physical(planned: &PlannedProgram) -> std::ops::Range<usize> {
+    0..planned.launches.last().map_or(0, |last| last.physical.end)
 }
 
 fn state(compiled: &Compiled) -> &'static str {

@@ -3,9 +3,9 @@
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Align, Out, Paint, Table, Ui};
 use crate::progress::Progress;
+use millrace_plan::Phase;
 use millrace_runtime::npu::{CheckSummary, Finding, NpuModel, NpuSession, OpCheck, Wrong};
 use millrace_runtime::sampling::argmax;
-use millrace_xdna2::lower::Phase;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) fn run(npu: &Arc<NpuModel>, prompt: &[u32], as_json: bool, ui: Ui) ->
 
 /// The prompt and a token after it, every dispatch looked at.
 fn check(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> Outcome<CheckSummary> {
-    let mut session = NpuSession::new(npu);
+    let mut session = NpuSession::new(npu)?;
     let (check, observer) = OpCheck::new(npu);
     session.observe(Some(observer));
     let _progress = Progress::spinner(ui, "checking every op");

@@ -3,9 +3,9 @@
 use super::reference::States;
 use crate::exit::{Exit, Failure, Outcome};
 use millrace_npu::CacheError;
+use millrace_plan::Step;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuModel, Observation, Observer};
-use millrace_xdna2::lower::Step;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,10 +5,8 @@ use super::report::op_json;
 use super::rows::folded;
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Paint, Table, bytes};
-use crate::plan_text::{herds, herds_text, holds, layout, n_tiles, shape};
-use millrace_xdna2::lower::{LogicalLaunch, Place, Placement};
-use millrace_xdna2::verify::verify;
-use millrace_xdna2::{Program, mapping};
+use crate::plan_text::{herds_text, holds, layout, shape};
+use millrace_plan::{Place, Placement, PlannedLaunch, PlannedProgram};
 use serde_json::{Value, json};
 
 /// The op in every layer, by the graph's order.
@@ -23,7 +21,7 @@ pub(super) fn print(case: &Case<'_>, name: &str, out: &mut Out) -> Outcome {
     out.line(format!(
         "{}: {}",
         Paint::Bold.stdout(name),
-        case.request.name()
+        case.kind.name()
     ))?;
     for row in folded(case).into_iter().filter(|row| row.op == name) {
         let layers = match row.layers {
@@ -50,7 +48,7 @@ pub(super) fn print(case: &Case<'_>, name: &str, out: &mut Out) -> Outcome {
         shown.push((device.program, launches.start));
         let planned = &case.plan.programs[device.program];
         for launch in &planned.launches[launches] {
-            print_launch(case, device.step, &planned.program, launch, out)?;
+            print_launch(case, device.step, planned, launch, out)?;
         }
     }
     Ok(())
@@ -59,33 +57,34 @@ pub(super) fn print(case: &Case<'_>, name: &str, out: &mut Out) -> Outcome {
 fn print_launch(
     case: &Case<'_>,
     step: usize,
-    program: &Program,
-    launch: &LogicalLaunch,
+    planned: &PlannedProgram,
+    launch: &PlannedLaunch,
     out: &mut Out,
 ) -> Outcome {
-    let physical = launch.physical.clone();
-    let tiles = n_tiles(program, physical.clone());
+    let occupied = case.planner.occupied(planned, launch.physical.clone());
+    let kernel = case.planner.kernel(launch);
+    let machine = case.planner.machine();
     out.line("")?;
     out.line(format!(
         "  {} in {}",
         Paint::Bold.stdout(&launch.name),
-        program.name
+        planned.name()
     ))?;
-    let summary = mapping::find(launch.mapping).map_or("", |m| m.summary());
     for (what, text) in [
-        ("kernel", format!("{}: {summary}", launch.mapping)),
+        ("kernel", format!("{}: {}", launch.kernel, kernel.summary)),
         ("shape", launch.shape.to_string()),
         ("tiling", launch.tiling.to_string()),
         (
             "herds",
             format!(
-                "{}, {tiles} of {} tiles",
-                herds_text(&herds(program, physical.clone())),
-                case.machine.n_cores()
+                "{}, {} of {} tiles",
+                herds_text(&occupied.herds),
+                occupied.n_cores,
+                machine.cols * machine.rows
             ),
         ),
-        ("launches", physical.len().to_string()),
-        ("limits", limits(case, launch)),
+        ("launches", launch.physical.len().to_string()),
+        ("limits", kernel.limits),
     ] {
         out.line(format!("    {what:<9} {text}"))?;
     }
@@ -100,7 +99,7 @@ fn print_launch(
     ]);
     let call = case.plan.call_at(step);
     for &number in &launch.slots {
-        let slot = &program.slots[number];
+        let slot = &planned.slots()[number];
         let binding = call.and_then(|call| call.bindings.get(number));
         table.row(vec![
             number.to_string(),
@@ -115,27 +114,6 @@ fn print_launch(
     table.print(out)
 }
 
-/// The launch by itself, as its mapping builds it, against the machine's memories.
-fn limits(case: &Case<'_>, launch: &LogicalLaunch) -> String {
-    let machine = case.machine;
-    let built = mapping::find(launch.mapping)
-        .and_then(|m| m.build(&launch.shape, &launch.tiling, machine).ok());
-    let used = built.and_then(|program| verify(&program, machine).ok());
-    used.map_or_else(
-        || "not examined".to_owned(),
-        |used| {
-            format!(
-                "L1 {} of {}, L2 {} of {} a tile, {} locks",
-                bytes(used.l1_bytes),
-                bytes(machine.core.data_bytes),
-                bytes(used.l2_bytes),
-                bytes(machine.memory.data_bytes),
-                used.locks
-            )
-        },
-    )
-}
-
 pub(super) fn json(case: &Case<'_>, name: &str) -> Value {
     let each = placements(case, name).map(|placement| {
         let mut op = op_json(case, placement);
@@ -144,26 +122,27 @@ pub(super) fn json(case: &Case<'_>, name: &str) -> Value {
             let launches = &planned.launches[device.computed_by()];
             op["kernels"] = launches
                 .iter()
-                .map(|l| launch_json(&planned.program, l))
+                .map(|l| launch_json(case, planned, l))
                 .collect();
         }
         op
     });
     json!({
-        "name": case.request.name(),
+        "name": case.kind.name(),
         "op": name,
         "nodes": each.collect::<Vec<_>>(),
     })
 }
 
-fn launch_json(program: &Program, launch: &LogicalLaunch) -> Value {
+fn launch_json(case: &Case<'_>, planned: &PlannedProgram, launch: &PlannedLaunch) -> Value {
+    let occupied = case.planner.occupied(planned, launch.physical.clone());
     json!({
         "name": launch.name,
-        "kernel": launch.mapping,
+        "kernel": launch.kernel,
         "shape": launch.shape,
         "tiling": launch.tiling,
-        "herds": herds(program, launch.physical.clone()),
-        "n_tiles": n_tiles(program, launch.physical.clone()),
+        "herds": occupied.herds,
+        "n_tiles": occupied.n_cores,
         "slots": launch.slots,
     })
 }

@@ -5,7 +5,7 @@ use super::rows::{Row, folded};
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Paint, Table};
 use crate::plan_text::{launches_json, sets_text, slot_table, slots_json};
-use millrace_xdna2::lower::{Place, Placement};
+use millrace_plan::{Place, Placement};
 use serde_json::{Value, json};
 
 pub(super) fn print(case: &Case<'_>, out: &mut Out) -> Outcome {
@@ -15,7 +15,7 @@ pub(super) fn print(case: &Case<'_>, out: &mut Out) -> Outcome {
     out.line("")?;
     out.line(format!(
         "{}: {n_calls} dispatches of {} programs; {} of {} ops on the CPU",
-        Paint::Bold.stdout(&case.request.name()),
+        Paint::Bold.stdout(&case.kind.name()),
         plan.programs.len(),
         on_host.count(),
         plan.placement.len(),
@@ -50,9 +50,9 @@ pub(super) fn print(case: &Case<'_>, out: &mut Out) -> Outcome {
         out.line("")?;
         out.line(format!(
             "  {}  {} launches  {}  {}",
-            Paint::Bold.stdout(&planned.program.name),
+            Paint::Bold.stdout(planned.name()),
             planned.launches.len(),
-            sets_text(&planned.program),
+            sets_text(planned.slots()),
             buffer_sets(&calls),
         ))?;
         slot_table(plan, index, case.planned.graph()).print(out)?;
@@ -75,14 +75,14 @@ pub(super) fn json(case: &Case<'_>) -> Value {
     let programs = plan.programs.iter().enumerate().map(|(index, planned)| {
         let calls = plan.calls().filter(|call| call.program == index);
         json!({
-            "name": planned.program.name,
-            "launches": launches_json(planned),
+            "name": planned.name(),
+            "launches": launches_json(case.planner, planned),
             "slots": slots_json(plan, index, graph),
             "buffer_sets": calls.map(|call| &call.set).collect::<Vec<_>>(),
         })
     });
     json!({
-        "name": case.request.name(),
+        "name": case.kind.name(),
         "n_tokens": plan.n_tokens,
         "n_dispatches": plan.calls().count(),
         "ops": ops.collect::<Vec<_>>(),
@@ -112,7 +112,7 @@ pub(super) fn op_json(case: &Case<'_>, placement: &Placement) -> Value {
             let call = case.plan.call_at(device.step);
             (
                 "array",
-                Some(&planned.program.name),
+                Some(planned.name()),
                 Some([device.computed_by().start, device.computed_by().end]),
                 call.map(|call| &call.set),
             )

@@ -1,7 +1,7 @@
 //! A row an op, equal layers folded.
 
 use super::Case;
-use millrace_xdna2::lower::{Place, Placement};
+use millrace_plan::{Place, Placement};
 
 /// Where an op runs, the same in one layer or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Row {
             Place::Device(device) => {
                 let planned = &case.plan.programs[device.program];
                 let launches = device.computed_by();
-                let name = planned.program.name.clone();
+                let name = planned.name().to_owned();
                 Some((name, launches.start, launches.len(), planned.launches.len()))
             }
         };

@@ -4,8 +4,8 @@ use super::Case;
 use super::rows::folded;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Out, bytes, count};
-use millrace_xdna2::lower::Place;
-use millrace_xdna2::predict::{self, Memory, Work};
+use millrace_plan::Place;
+use millrace_plan::predict::{self, Memory, Work};
 use serde_json::{Value, json};
 
 /// Longest prompt that memory is told for: each chunk more only takes time to plan.
@@ -47,19 +47,19 @@ impl Summary {
                     (known.op, &known.layers, &known.reason) == (row.op, &layers, &row.reason)
                 });
                 match known {
-                    Some(known) => known.plans.push(case.request.name()),
+                    Some(known) => known.plans.push(case.kind.name()),
                     None => left.push(Left {
                         op: row.op,
                         layers,
                         reason: row.reason,
-                        plans: vec![case.request.name()],
+                        plans: vec![case.kind.name()],
                     }),
                 }
             }
         }
         let longest = prompts.iter().copied().max().unwrap_or(1).clamp(1, LONGEST);
-        let work = Work::new(first.request.options.features, longest);
-        let memory = predict::memory(first.planned.graph(), first.machine, &work)
+        let work = Work::new(longest);
+        let memory = predict::memory(first.planned.graph(), first.planner, &work)
             .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
         Ok(Some(Summary { left, memory }))
     }
@@ -69,7 +69,7 @@ impl Summary {
             let (array, all) = on_array(case);
             out.line(format!(
                 "  {}: {array} of {all} ops on the array, by {} programs in {} dispatches",
-                case.request.name(),
+                case.kind.name(),
                 case.plan.programs.len(),
                 case.plan.calls().count()
             ))?;
@@ -109,7 +109,7 @@ impl Summary {
         let plan = |case: &Case<'_>| {
             let (array, all) = on_array(case);
             json!({
-                "name": case.request.name(),
+                "name": case.kind.name(),
                 "n_ops": all,
                 "n_ops_on_array": array,
                 "n_programs": case.plan.programs.len(),

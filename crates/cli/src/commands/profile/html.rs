@@ -1,11 +1,12 @@
 //! One page for a browser, without anything from elsewhere: tables made here, the timeline drawn by
 //! the page's own script from the same JSON that `--json` prints.
 
-use super::cells::{self, Line, count, ms};
 use super::document::Document;
 use crate::exit::{Failure, Outcome};
-use crate::output::bytes;
-use millrace_xdna2::predict::{PassCost, Totals};
+use crate::output::{bytes, rate};
+use millrace_format::output;
+use millrace_plan::predict::cells::{self, Line, count, ms};
+use millrace_plan::predict::{PassCost, Totals};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -14,8 +15,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 pub(super) fn write(path: &Path, document: &Document) -> Outcome {
-    std::fs::write(path, page(document))
-        .map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
+    output::write(path, page(document).as_bytes()).map_err(|error| Failure::writing(&error))
 }
 
 /// The whole page.
@@ -71,7 +71,7 @@ fn header(document: &Document) -> String {
         machine.cols,
         machine.rows,
         machine.clock_hz / 1e9,
-        escaped(&document.features())
+        escaped(&document.mode)
     );
     let _ = writeln!(
         out,
@@ -98,12 +98,12 @@ fn header(document: &Document) -> String {
             format!("to the first token of {}", count(p.prompt_tokens)),
         ),
         (
-            cells::rate_text(p.tokens_per_s),
+            rate(p.tokens_per_s),
             "tok/s",
             format!("with {} cached", count(p.context)),
         ),
         (
-            cells::rate_text(p.prompt_tokens_per_s),
+            rate(p.prompt_tokens_per_s),
             "tok/s",
             "of the prompt".to_owned(),
         ),
@@ -274,7 +274,7 @@ fn tables(document: &Document) -> String {
             "what it is",
         ];
         let mut grid = Grid::new("What each improvement buys", &headings, 1);
-        cells::without_cells(rows)
+        cells::variant_cells(rows)
             .iter()
             .for_each(|cells| grid.row("", cells));
         grid.end(&mut out);
@@ -385,7 +385,7 @@ fn launches(out: &mut String, document: &Document) {
     let headings = [
         "program",
         "launch",
-        "mapping",
+        "kernel",
         "shape",
         "ms",
         "load",

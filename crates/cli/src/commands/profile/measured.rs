@@ -2,11 +2,12 @@
 
 use super::Args;
 use super::subject::Subject;
+use crate::device_stats;
 use crate::exit::Outcome;
-use crate::npu_stats;
 use crate::output::Ui;
+use crate::target_args::Wanted;
+use millrace_plan::predict::Work;
 use millrace_runtime::npu::NpuSession;
-use millrace_xdna2::predict::Work;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Instant;
@@ -51,9 +52,11 @@ pub(super) fn run(
     };
     let n_ctx = prompt.len() + args.n_tokens as usize;
     let start = Instant::now();
-    let npu = args.npu.load(model, &args.cpu, Some(n_ctx), ui)?;
+    let npu = args
+        .target
+        .load(model, &args.cpu, &Wanted::context(n_ctx), ui)?;
     let load_s = start.elapsed().as_secs_f64();
-    let mut session = NpuSession::new(&npu);
+    let mut session = NpuSession::new(&npu)?;
     let start = Instant::now();
     let mut token = likeliest(session.prefill(&prompt)?);
     let prompt_s = start.elapsed().as_secs_f64();
@@ -66,7 +69,7 @@ pub(super) fn run(
         prompt_s,
         tokens_s: start.elapsed().as_secs_f64(),
         n_tokens: args.n_tokens,
-        counters: npu_stats::json(&session),
+        counters: device_stats::json(session.engine()),
     }))
 }
 

@@ -8,12 +8,12 @@
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // What colour a launch has.
-  const family = (mapping) => {
-    if (mapping.startsWith("gemm")) return "--gemm";
-    if (mapping.startsWith("gemv")) return "--gemv";
-    if (mapping.includes("attention")) return "--attention";
-    if (mapping.includes("norm")) return "--norm";
-    if (mapping === "rope") return "--rope";
+  const family = (kernel) => {
+    if (kernel.startsWith("gemm")) return "--gemm";
+    if (kernel.startsWith("gemv")) return "--gemv";
+    if (kernel.includes("attention")) return "--attention";
+    if (kernel.includes("norm")) return "--norm";
+    if (kernel === "rope") return "--rope";
     return "--elementwise";
   };
 
@@ -51,7 +51,7 @@
       for (const launch of program.launches) {
         if (launch.load_ns > 0) lanes.launches.push({ from: at, to: at + launch.load_ns, name: "load " + launch.name, colour: "--overhead" });
         at += launch.load_ns;
-        lanes.launches.push({ from: at, to: at + launch.ns, name: launch.name, colour: family(launch.mapping), launch, program, step });
+        lanes.launches.push({ from: at, to: at + launch.ns, name: launch.name, colour: family(launch.kernel), launch, program, step });
         at += launch.ns;
       }
     }
@@ -236,7 +236,7 @@
       const l = span.launch;
       return show(`${span.step.set}: ${l.name}`, [
         duration,
-        ["mapping", l.mapping],
+        ["kernel", l.kernel],
         ["shape", l.shape],
         ["tiling", l.tiling.replaceAll(",", ", ")],
         ["bound by", `${l.bottleneck.resource}, ${Math.round(100 * l.bottleneck.utilization)} %`],

@@ -1,12 +1,11 @@
 //! The tables, as text.
 
-use super::cells::{self, FIGURES, count, lines, ms, title};
 use super::document::Document;
-use super::features::Row;
 use super::measured::Measured;
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Paint, Table, bytes};
-use millrace_xdna2::predict::{Memory, PassCost, Prediction, Totals};
+use millrace_plan::predict::cells::{self, FIGURES, count, lines, ms, title};
+use millrace_plan::predict::{Memory, PassCost, Prediction, Totals, Variant};
 
 const LEFT: Align = Align::Left;
 const RIGHT: Align = Align::Right;
@@ -46,7 +45,7 @@ fn heading(document: &Document, out: &mut Out) -> Outcome {
         machine.rows,
         machine.clock_hz / 1e9
     ))?;
-    out.line(format!("  features   {}", document.features()))?;
+    out.line(format!("  mode       {}", document.mode))?;
     out.line(format!("  times      {}", document.times()))
 }
 
@@ -190,7 +189,7 @@ fn memory(memory: &Memory, out: &mut Out) -> Outcome {
     out.line(format!("  for {} tokens cached", count(memory.n_cached)))
 }
 
-fn without(rows: &[Row], out: &mut Out) -> Outcome {
+fn without(rows: &[Variant], out: &mut Out) -> Outcome {
     out.line("")?;
     out.line(Paint::Bold.stdout("What each improvement buys"))?;
     let mut table = Table::new(&[
@@ -204,7 +203,7 @@ fn without(rows: &[Row], out: &mut Out) -> Outcome {
         ("memory MB", RIGHT),
         ("what it is", LEFT),
     ]);
-    for cells in cells::without_cells(rows) {
+    for cells in cells::variant_cells(rows) {
         table.row(cells);
     }
     table.print(out)

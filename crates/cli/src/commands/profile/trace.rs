@@ -3,46 +3,49 @@
 use super::document::Document;
 use super::subject::Subject;
 use crate::exit::{Exit, Failure, Outcome};
-use millrace_xdna2::predict::{self, Timer, Work};
-use millrace_xdna2::timing::{self, Timing};
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use millrace_format::output::AtomicFile;
+use millrace_plan::Planner;
+use millrace_plan::predict::{self, Pricer, ProgramDetail, Work};
 use std::path::Path;
 
 /// Spans of cores and channels that a program may have: more only slow the viewer down.
 const SPANS_A_PROGRAM: usize = 40_000;
+
+/// Who makes plans, and what they cost.
+type Plans<'a> = (&'a dyn Planner, &'a dyn Pricer);
 
 pub(super) fn write(
     path: &Path,
     cores: bool,
     subject: &Subject,
     work: &Work,
-    timer: &Timer<'_>,
+    plans: Plans<'_>,
     document: &Document,
 ) -> Outcome {
     let detail = match cores {
-        true => detail(subject, work, timer)?,
+        true => detail(subject, work, plans)?,
         false => Vec::new(),
     };
     let trace = predict::trace(&document.model, &document.prediction, &detail);
     let failed = |error| Failure::io(format!("cannot write {}", path.display()), &error);
-    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    let mut file = AtomicFile::create(path).map_err(|error| Failure::writing(&error))?;
     trace.write_chrome(&mut file).map_err(failed)?;
-    file.flush().map_err(failed)
+    file.commit().map_err(|error| Failure::writing(&error))
 }
 
 /// Every program with the spans of its cores and channels.
-fn detail(subject: &Subject, work: &Work, timer: &Timer<'_>) -> Outcome<Vec<Timing>> {
+fn detail(
+    subject: &Subject,
+    work: &Work,
+    (planner, pricer): Plans<'_>,
+) -> Outcome<Vec<ProgramDetail>> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, error.to_string());
-    let options = timing::Options {
-        trace_spans: SPANS_A_PROGRAM,
-        ..timing::Options::default()
-    };
-    let programs = predict::programs(subject.graph(), timer.machine(), work);
+    let programs = predict::programs(subject.graph(), planner, work);
     let programs = programs.map_err(|error| failed(&error))?;
-    let time = |program: &_| {
-        timing::predict_with(program, timer.machine(), timer.profile(), &options)
+    let detail = |program: &_| {
+        pricer
+            .detail(program, SPANS_A_PROGRAM)
             .map_err(|error| failed(&error))
     };
-    programs.iter().map(time).collect()
+    programs.iter().map(detail).collect()
 }

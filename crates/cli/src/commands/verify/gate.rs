@@ -139,7 +139,7 @@ fn followed(yardstick: &Yardstick, steps: Vec<Step>) -> Followed {
 fn check_ops(session: &mut NpuSession, path: &Path) -> Outcome<CheckSummary> {
     let (check, observer) = OpCheck::new(session.model());
     session.observe(Some(observer));
-    session.truncate(0);
+    session.truncate(0)?;
     let mut ended = session.prefill(&path.prompt).map(|_| ());
     for choice in path.choices.iter().take(N_DECODED) {
         if ended.is_ok() && session.check_context(1, 0).is_ok() {

@@ -4,6 +4,7 @@ use super::{Args, by_cpu, check_interrupt, exact_cpu, prompts};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Align, Out, Paint, Table, Ui};
 use crate::progress::Progress;
+use crate::target_args::Wanted;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::gate::{Caught, Mutant, Mutation, Path, Yardstick, every};
 use serde_json::{Value, json};
@@ -42,15 +43,17 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
     let paths = paths(args, model, ui)?;
     let longest = paths.iter().map(|path| path.prompt.len()).max();
     let n_ctx = longest.unwrap_or(1) + N_STEPS;
-    let (device, npu) = args
-        .npu
-        .load_device(model, &args.cpu, (n_ctx, Some(CHUNK as u64)), ui)?;
+    let wanted = Wanted {
+        prefill_tokens: Some(CHUNK as u64),
+        ..Wanted::context(n_ctx)
+    };
+    let npu = args.target.load(model, &args.cpu, &wanted, ui)?;
     let cpu = exact_cpu(&args.cpu)?;
     let yardsticks = paths
         .into_iter()
         .map(|path| Yardstick::new(&cpu, &npu, path));
     let yardsticks = yardsticks.collect::<Result<Vec<_>, _>>()?;
-    let mutation = Mutation::new(device, npu, yardsticks)?;
+    let mutation = Mutation::new(npu, yardsticks)?;
     let honest = mutation.honest()?;
     if !matches!(honest, Caught::Missed { .. }) {
         let message = format!("the device fails without a mutant: {}", words(&honest));

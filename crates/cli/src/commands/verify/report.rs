@@ -2,13 +2,13 @@
 
 use super::gate::{Divergence, Followed, Found};
 use super::reference::{Case, Reference};
+use crate::device_stats;
 use crate::exit::Outcome;
-use crate::npu_stats;
 use crate::output::{Align, Out, Paint, Table};
+use millrace_plan::Phase;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::gate::{RECORDED, Statistic, TOP};
 use millrace_runtime::npu::NpuSession;
-use millrace_xdna2::lower::Phase;
 use serde_json::{Value, json};
 
 pub(super) fn print(
@@ -32,7 +32,7 @@ pub(super) fn print(
             "statistics": found.verdict.statistics.iter().map(statistic).collect::<Vec<_>>(),
             "choices_unlike_the_model": found.n_strange,
             "ops": crate::commands::diagnose::ops_json(&found.ops),
-            "npu": npu_stats::json(session),
+            "npu": device_stats::json(session.engine()),
         }));
     }
     out.line(format!(
@@ -67,7 +67,7 @@ pub(super) fn print(
             crate::commands::diagnose::headline(finding)
         ))?;
     }
-    out.line(npu_stats::line(session))?;
+    out.line(device_stats::line(session.engine()))?;
     out.flush()
 }
 

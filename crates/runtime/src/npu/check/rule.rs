@@ -1,6 +1,7 @@
 //! What an op gives in f64, and how far a device may be from it.
 //!
-//! With u = 2⁻⁸ (half a unit in the last place of bf16, to nearest), v = 2⁻²⁴ (of f32), y the exact
+//! With u = 2⁻⁸ (half a unit in the last place of bf16, to nearest; of a product that leaves the device in
+//! another type, that type's), v = 2⁻²⁴ (of f32), y the exact
 //! result and A the same sum over absolute values:
 //!
 //! | op | tolerance | rounding points |
@@ -26,10 +27,10 @@ mod attention;
 
 use crate::gate::blocks;
 use attention::Attention;
-use half::bf16;
 use millrace_kernels::Cpu;
 use millrace_model::graph::{Activation, Node, Op};
-use millrace_xdna2::lower::{Binding, LogicalLaunch, WeightLayout};
+use millrace_npu::Element;
+use millrace_plan::{Arithmetic, Binding, PlannedLaunch, WeightLayout};
 use std::ops::Range;
 
 /// Half a unit in the last place of bf16, relative.
@@ -47,15 +48,17 @@ const COLUMNS: usize = 256;
 /// An op as a device computed it.
 pub(super) struct Operation<'a> {
     pub(super) node: &'a Node,
-    pub(super) launch: &'a LogicalLaunch,
-    /// Whether its operands are converted to blocks of values with one exponent.
-    pub(super) in_blocks: bool,
+    pub(super) launch: &'a PlannedLaunch,
+    /// How the target says it computes.
+    pub(super) arithmetic: Arithmetic,
     /// What the slot of the weight or table holds.
     pub(super) parameter: Option<&'a Binding>,
     /// By the node's inputs, row-major; cached keys and values head-major.
-    pub(super) operands: Vec<Vec<bf16>>,
+    pub(super) operands: Vec<Vec<f32>>,
     /// The weight's or table's slot.
-    pub(super) weights: Vec<bf16>,
+    pub(super) weights: Vec<f32>,
+    /// Element type of the result's slot.
+    pub(super) result: Element,
     /// Widths of the inputs.
     pub(super) widths: Vec<usize>,
     /// Rows of the result that are no padding.
@@ -67,33 +70,35 @@ pub(super) struct Operation<'a> {
 /// A formula with its operands.
 pub(super) enum Rule {
     Linear {
-        x: Vec<bf16>,
-        w: Vec<bf16>,
+        x: Vec<f32>,
+        w: Vec<f32>,
         k: usize,
         /// Elements between two rows of the stored matrix.
         stride: usize,
         transposed: bool,
         /// Elements after which sums are truncated to bf16.
         truncated_every: Option<usize>,
+        /// Half a unit in the last place of the result's type.
+        half_unit: f64,
     },
     Norm {
-        x: Vec<bf16>,
-        weight: Vec<bf16>,
+        x: Vec<f32>,
+        weight: Vec<f32>,
         eps: f64,
     },
     Rope {
-        x: Vec<bf16>,
-        table: Vec<bf16>,
+        x: Vec<f32>,
+        table: Vec<f32>,
         head_dim: usize,
     },
     Glu {
         activation: Activation,
-        gate: Vec<bf16>,
-        up: Vec<bf16>,
+        gate: Vec<f32>,
+        up: Vec<f32>,
     },
     Add {
-        a: Vec<bf16>,
-        b: Vec<bf16>,
+        a: Vec<f32>,
+        b: Vec<f32>,
     },
     Attention(Attention),
 }
@@ -117,15 +122,16 @@ struct Exact {
     tolerance: f64,
 }
 
-fn f(x: bf16) -> f64 {
-    x.to_f64()
+fn f(x: f32) -> f64 {
+    f64::from(x)
 }
 
 impl Rule {
     /// The rule of an op, or why there is none.
     pub(super) fn new(op: &Operation<'_>) -> Result<Rule, String> {
         let (n_rows, widths, weights) = (op.n_rows, &op.widths, &op.weights);
-        let from_cache = op.launch.mapping == "cached-attention";
+        let steps = op.arithmetic.attention;
+        let from_cache = steps.is_some_and(|steps| steps.cache_rows.is_some());
         let rows = op.operands.iter().zip(widths);
         if !from_cache && !rows.clone().all(|(x, width)| x.len() >= n_rows * width) {
             return Err("an operand has fewer rows than the result".to_owned());
@@ -134,14 +140,14 @@ impl Rule {
         match (&op.node.op, op.parameter) {
             (Op::Linear { bias: None, .. }, Some(Binding::Weight { layout, .. })) => {
                 let (mut x, mut w, k) = (operand(0), weights.clone(), widths[0].max(1));
-                if op.in_blocks {
+                if op.arithmetic.in_blocks {
                     x.chunks_exact_mut(k).for_each(in_blocks);
                     match layout {
                         WeightLayout::Transposed { .. } => in_columns_blocks(&mut w, k),
                         _ => w.chunks_exact_mut(k).for_each(in_blocks),
                     }
                 }
-                linear(op.launch, layout, x, w, k)
+                linear(op, layout, x, w, k)
             }
             (Op::RmsNorm { eps, group, .. }, _) if weights.len() == *group => Ok(Rule::Norm {
                 x: operand(0),
@@ -165,7 +171,7 @@ impl Rule {
                 b: operand(1),
             }),
             (Op::Attention(a), _) => Attention::new(a, op).map(Rule::Attention),
-            _ => Err(format!("no rule for `{}`", op.launch.mapping)),
+            _ => Err(format!("no rule for `{}`", op.launch.kernel)),
         }
     }
 
@@ -175,7 +181,7 @@ impl Rule {
         cpu: &Cpu,
         n_rows: usize,
         n_cols: usize,
-        found: &[bf16],
+        found: &[f32],
     ) -> (Worst, u64) {
         let piece = self.piece(n_cols).clamp(1, n_cols.max(1));
         let pieces = n_cols.div_ceil(piece);
@@ -234,13 +240,14 @@ impl Rule {
     }
 
     /// Columns of `x · W`.
-    fn products(&self, x: &[bf16], cols: Range<usize>) -> Vec<Exact> {
+    fn products(&self, x: &[f32], cols: Range<usize>) -> Vec<Exact> {
         let Rule::Linear {
             w,
             k,
             stride,
             transposed,
             truncated_every,
+            half_unit,
             ..
         } = self
         else {
@@ -278,7 +285,7 @@ impl Rule {
         let of = |i: usize| {
             let rounding = match truncated_every {
                 Some(_) => 2.0 * U * partial[i],
-                None => U * f64::abs(sums[i]),
+                None => half_unit * f64::abs(sums[i]),
             };
             Exact {
                 y: sums[i],
@@ -290,18 +297,14 @@ impl Rule {
 }
 
 /// A row of operands as matrix units multiply it; exactly, as results are bf16 numbers.
-fn in_blocks(row: &mut [bf16]) {
-    let mut values: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
-    blocks::convert(&mut values);
-    for (x, value) in row.iter_mut().zip(values) {
-        *x = bf16::from_f32(value);
-    }
+fn in_blocks(row: &mut [f32]) {
+    blocks::convert(row);
 }
 
 /// The columns of a matrix `[k, n]` likewise.
-fn in_columns_blocks(w: &mut [bf16], k: usize) {
+fn in_columns_blocks(w: &mut [f32], k: usize) {
     let n = w.len() / k;
-    let mut column = vec![bf16::ZERO; k];
+    let mut column = vec![0.0; k];
     for j in 0..n {
         let from = w.iter().skip(j).step_by(n);
         column.iter_mut().zip(from).for_each(|(to, x)| *to = *x);
@@ -312,10 +315,10 @@ fn in_columns_blocks(w: &mut [bf16], k: usize) {
 }
 
 fn linear(
-    launch: &LogicalLaunch,
+    op: &Operation<'_>,
     layout: &WeightLayout,
-    x: Vec<bf16>,
-    w: Vec<bf16>,
+    x: Vec<f32>,
+    w: Vec<f32>,
     k: usize,
 ) -> Result<Rule, String> {
     let transposed = matches!(layout, WeightLayout::Transposed { .. });
@@ -323,19 +326,26 @@ fn linear(
     if !w.len().is_multiple_of(k) {
         return Err("a weight of another size".to_owned());
     }
-    let truncated = launch.mapping.starts_with("gemm-direct");
     Ok(Rule::Linear {
         stride: if transposed { w.len() / k } else { k },
         x,
         w,
         k,
         transposed,
-        truncated_every: truncated.then(|| launch.tiling.get("tile_k_l2") as usize),
+        truncated_every: op.arithmetic.truncated_every,
+        half_unit: half_unit(op.result),
     })
 }
 
+/// Half a unit in the last place of a type's numbers, relative.
+fn half_unit(element: Element) -> f64 {
+    element
+        .precision()
+        .map_or(0.0, |digits| f64::from(-(digits as f32)).exp2())
+}
+
 /// Sum of products, and of their absolute values, in eight sums each.
-fn dot(a: &[bf16], b: &[bf16]) -> (f64, f64) {
+fn dot(a: &[f32], b: &[f32]) -> (f64, f64) {
     let (mut sums, mut sizes) = ([0.0; 8], [0.0; 8]);
     for (a, b) in a.chunks(8).zip(b.chunks(8)) {
         for (((sum, size), a), b) in sums.iter_mut().zip(&mut sizes).zip(a).zip(b) {
@@ -347,7 +357,7 @@ fn dot(a: &[bf16], b: &[bf16]) -> (f64, f64) {
     (sums.iter().sum(), sizes.iter().sum())
 }
 
-fn norm(x: &[bf16], weight: &[bf16], eps: f64) -> Vec<Exact> {
+fn norm(x: &[f32], weight: &[f32], eps: f64) -> Vec<Exact> {
     let n = x.len() as f64;
     let mean = x.iter().map(|x| f(*x) * f(*x)).sum::<f64>() / n;
     let inverse = 1.0 / (mean + eps).sqrt();
@@ -362,7 +372,7 @@ fn norm(x: &[bf16], weight: &[bf16], eps: f64) -> Vec<Exact> {
 }
 
 /// A head and its row of cosines and sines.
-fn rope(x: &[bf16], table: &[bf16]) -> Vec<Exact> {
+fn rope(x: &[f32], table: &[f32]) -> Vec<Exact> {
     let half = x.len() / 2;
     let of = |i: usize| {
         let (cos, sin) = (f(table[i % half]), f(table[half + i % half]));
@@ -377,7 +387,7 @@ fn rope(x: &[bf16], table: &[bf16]) -> Vec<Exact> {
     (0..x.len()).map(of).collect()
 }
 
-fn pairs(a: &[bf16], b: &[bf16], of: impl Fn(f64, f64) -> Exact) -> Vec<Exact> {
+fn pairs(a: &[f32], b: &[f32], of: impl Fn(f64, f64) -> Exact) -> Vec<Exact> {
     a.iter().zip(b).map(|(a, b)| of(f(*a), f(*b))).collect()
 }
 

@@ -17,15 +17,16 @@
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_model::graph::{Rope, WeightId};
+use millrace_npu::Element;
+use millrace_plan::{TableRows, WeightLayout};
 use millrace_quant as quant;
-use millrace_xdna2::lower::{TableRows, WeightLayout};
 
-/// What the slot of a weight must hold: bits of bf16.
+/// What the slot of a weight must hold, before it is rounded to the slot's type.
 pub(super) fn weight(
     model: &LoadedModel,
     weight: WeightId,
     layout: &WeightLayout,
-) -> Result<Vec<u16>, Error> {
+) -> Result<Vec<f32>, Error> {
     let spec = &model.model().graph.weights[weight.0];
     let (n, k) = (spec.n, spec.k);
     let rows = match *layout {
@@ -36,7 +37,7 @@ pub(super) fn weight(
         WeightLayout::Rows { padded_to, .. } => padded_to * k,
         _ => n * k,
     };
-    let mut slot = vec![0; n_elems];
+    let mut slot = vec![0.0; n_elems];
     let mut row = vec![0.0; k];
     let bytes = model.weight_bytes(weight);
     for r in rows {
@@ -47,9 +48,11 @@ pub(super) fn weight(
                 WeightLayout::Transposed { half_split } => (c * n + split(r, half_split), *value),
                 WeightLayout::Rows { start, .. } => ((r - start) * k + c, *value),
                 WeightLayout::Vector { offset } => (c, value + offset),
+                // Nobody but the target knows; such slots are not asked for.
+                WeightLayout::Own { .. } => (r * k + c, *value),
             };
             if let Some(place) = slot.get_mut(at) {
-                *place = to_bf16(value);
+                *place = value;
             }
         }
     }
@@ -63,6 +66,18 @@ fn split(r: usize, head_dim: Option<usize>) -> usize {
     head * d + part * (d / 2) + pair
 }
 
+/// Numbers in a slot's element type, each rounded to nearest.
+pub(super) fn encode(values: &[f32], element: Element) -> Vec<u8> {
+    let bytes = |x: &f32| -> Vec<u8> {
+        match element {
+            Element::F32 => x.to_le_bytes().to_vec(),
+            Element::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
+            _ => to_bf16(*x).to_le_bytes().to_vec(),
+        }
+    };
+    values.iter().flat_map(bytes).collect()
+}
+
 fn to_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
     if x.is_nan() {
@@ -74,24 +89,23 @@ fn to_bf16(x: f32) -> u16 {
 
 /// What the slot of a table must hold. Where `found` is as near to the exact number as f32 can tell, that
 /// is what is expected: a cosine that lies between two numbers of bf16 may be either.
-pub(super) fn table(rope: &Rope, rows: TableRows, first: usize, found: &[u16]) -> Vec<u16> {
+pub(super) fn table(rope: &Rope, rows: TableRows, first: usize, found: &[f64]) -> Vec<f32> {
     /// Error of a cosine in f32 and of its product with the factor, beyond which no tie is seen.
     const SLACK: f64 = 1.0 / (1_u64 << 21) as f64;
     let half = rope.inv_freq.len();
-    let mut slot = vec![0; rows.n_tokens * rows.n_heads * 2 * half];
-    for (at, bits) in slot.iter_mut().enumerate() {
+    let mut slot = vec![0.0; rows.n_tokens * rows.n_heads * 2 * half];
+    for (at, value) in slot.iter_mut().enumerate() {
         let (row, i) = (at / (2 * half), at % (2 * half));
         let position = first + row / rows.n_heads;
         // The angle is a product in f32, as where the model was trained.
         let angle = f64::from(position as f32 * rope.inv_freq[i % half]);
         let exact = if i < half { angle.cos() } else { angle.sin() };
         let exact = exact * f64::from(rope.attention_factor);
-        *bits = to_bf16(exact as f32);
+        *value = exact as f32;
         if let Some(&found) = found.get(at) {
-            let value = |bits: u16| f64::from(f32::from_bits(u32::from(bits) << 16));
-            let off = |bits| f64::abs(value(bits) - exact);
-            if off(found) <= off(*bits) + SLACK {
-                *bits = found;
+            let rounded = f32::from_bits(u32::from(to_bf16(*value)) << 16);
+            if f64::abs(found - exact) <= f64::abs(f64::from(rounded) - exact) + SLACK {
+                *value = found as f32;
             }
         }
     }
@@ -136,14 +150,18 @@ mod tests {
             n_tokens: 3,
             n_heads: 2,
         };
-        let bits = |first| -> Vec<u16> {
-            let table = millrace_xdna2::lower::rope_table(&rope, rows, first);
-            table.into_iter().map(bf16::to_bits).collect()
+        let bits = |first| -> Vec<f64> {
+            let table = millrace_plan::rope_table(&rope, rows, first);
+            table.into_iter().map(bf16::to_f64).collect()
+        };
+        let table = |found: &[f64], first| -> Vec<f64> {
+            let table = table(&rope, rows, first, found);
+            table.into_iter().map(f64::from).collect()
         };
         for first in [0, 5, 1000] {
             let found = bits(first);
-            assert_eq!(table(&rope, rows, first, &found), found);
-            assert_ne!(table(&rope, rows, first, &bits(first + 1)), bits(first + 1));
+            assert_eq!(table(&found, first), found);
+            assert_ne!(table(&bits(first + 1), first), bits(first + 1));
         }
     }
 }

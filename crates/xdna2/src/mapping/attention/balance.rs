@@ -13,16 +13,16 @@ pub(in crate::mapping) fn balanced(
     machine: &Machine,
     profile: Option<&Profile>,
 ) -> Vec<Tiling> {
-    let group = shape.get("n_heads") / shape.get("n_kv_heads").max(1);
+    let group = shape["n_heads"] / shape["n_kv_heads"].max(1);
     let cols = u64::from(machine.cols);
     let mut legal = Vec::new();
     for unroll in [1, 2] {
         for heads in down(group, cols / unroll) {
             for q_tiles in (1..=cols / (unroll * heads)).rev() {
-                let tile_q = tiling.get("tile_kv").min(shape.get("n_queries") / q_tiles);
+                let tile_q = tiling["tile_kv"].min(shape["n_queries"] / q_tiles);
                 let tiling = tiling.clone().with("tile_q", tile_q).with("unroll", unroll);
                 let tiling = tiling.with("heads", heads).with("q_tiles", q_tiles);
-                let tiling = tiling.with("causal_skip", shape.get("causal"));
+                let tiling = tiling.with("causal_skip", shape["causal"]);
                 let plan = Plan::new(shape, &tiling.with("streamed", 1).with("top_first", 1));
                 if plan.check(machine).is_ok() {
                     legal.push(plan);

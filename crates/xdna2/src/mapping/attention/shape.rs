@@ -48,29 +48,29 @@ pub(super) struct Layout {
 
 impl Plan {
     pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
-        let (n_keys, tile_kv) = (shape.get("n_keys"), tiling.get("tile_kv"));
-        let dealt = tiling.get("stages");
+        let (n_keys, tile_kv) = (shape["n_keys"], tiling["tile_kv"]);
+        let dealt = tiling["stages"];
         Plan {
-            n_queries: shape.get("n_queries"),
+            n_queries: shape["n_queries"],
             n_keys,
-            n_heads: shape.get("n_heads"),
-            n_kv_heads: shape.get("n_kv_heads"),
-            head_dim: shape.get("head_dim"),
-            causal: shape.get("causal") == 1,
-            seq_first: shape.get("seq_first") == 1,
-            tile_q: tiling.get("tile_q"),
+            n_heads: shape["n_heads"],
+            n_kv_heads: shape["n_kv_heads"],
+            head_dim: shape["head_dim"],
+            causal: shape["causal"] == 1,
+            seq_first: shape["seq_first"] == 1,
+            tile_q: tiling["tile_q"],
             tile_kv,
-            tile_dk: tiling.get("tile_dk"),
-            tile_dv: tiling.get("tile_dv"),
-            q_tiles: tiling.get("q_tiles"),
+            tile_dk: tiling["tile_dk"],
+            tile_dv: tiling["tile_dv"],
+            q_tiles: tiling["q_tiles"],
             dealt,
             stages: dealt.min(n_keys.div_ceil(tile_kv.max(1))),
-            unroll: tiling.get("unroll"),
-            heads: tiling.get("heads"),
-            causal_skip: tiling.get("causal_skip") == 1,
-            streamed: tiling.get("streamed") == 1,
-            top_first: tiling.get("top_first") == 1,
-            l1_depth: tiling.get("l1_depth"),
+            unroll: tiling["unroll"],
+            heads: tiling["heads"],
+            causal_skip: tiling["causal_skip"] == 1,
+            streamed: tiling["streamed"] == 1,
+            top_first: tiling["top_first"] == 1,
+            l1_depth: tiling["l1_depth"],
         }
     }
 
@@ -392,7 +392,7 @@ fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<Numerics> {
 /// The numerics of every length: those of the largest tiles that fit with as many queries as keys.
 /// Fewer keys are one smaller tile, whose sums are those of a large one with the rest masked.
 fn canonical(shape: &Shape, machine: &Machine) -> Option<Numerics> {
-    let (d, n_keys) = (shape.get("head_dim"), shape.get("n_keys"));
+    let (d, n_keys) = (shape["head_dim"], shape["n_keys"]);
     let fits = |n: &Numerics| {
         let plan = n.plan(shape, n.tile_kv, (1, 1));
         plan.l1_bytes() <= machine.core.data_bytes - machine.stack_bytes
@@ -428,14 +428,14 @@ impl Numerics {
     /// 128 with one head first.
     fn plans(self, shape: &Shape, machine: &Machine) -> Vec<Plan> {
         let cols = u64::from(machine.cols);
-        let unrolls = match shape.get("head_dim") {
+        let unrolls = match shape["head_dim"] {
             129.. => [1, 2],
             _ => [2, 1],
         };
         let mut plans = Vec::new();
         for unroll in unrolls {
             for q_tiles in (1..=cols / unroll).rev().filter(|q| q.is_power_of_two()) {
-                let tile_q = self.tile_kv.min(shape.get("n_queries") / q_tiles);
+                let tile_q = self.tile_kv.min(shape["n_queries"] / q_tiles);
                 let plan = self.plan(shape, tile_q, (q_tiles, unroll));
                 if plan.check(machine).is_ok() {
                     plans.push(plan);
@@ -455,7 +455,7 @@ fn busiest(plans: &[Plan]) -> Option<&Plan> {
 /// whole number gets smaller ones.
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let best = |n: Numerics| busiest(&n.plans(shape, machine)).copied();
-    let others = || numerics(shape.get("head_dim"), shape.get("n_keys"), machine);
+    let others = || numerics(shape["head_dim"], shape["n_keys"], machine);
     let plan = canonical(shape, machine)
         .and_then(best)
         .or_else(|| others().into_iter().find_map(best));
@@ -471,7 +471,7 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
 
 /// All on at least half as many cores as the default, without and with causal skipping.
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
-    let all = numerics(shape.get("head_dim"), shape.get("n_keys"), machine);
+    let all = numerics(shape["head_dim"], shape["n_keys"], machine);
     let plans = all.into_iter().flat_map(|n| n.plans(shape, machine));
     let plans: Vec<Plan> = plans.collect();
     let most = busiest(&plans).map_or(0, Plan::n_cores);

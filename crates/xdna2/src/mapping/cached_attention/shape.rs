@@ -31,20 +31,33 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
         Plan {
-            n_queries: shape.get("n_queries"),
-            n_keys: shape.get("n_keys"),
-            max_tokens: shape.get("max_tokens"),
-            n_heads: shape.get("n_heads"),
-            n_kv_heads: shape.get("n_kv_heads"),
-            head_dim: shape.get("head_dim"),
-            window: shape.get("window"),
-            tile_tokens: tiling.get("tile_tokens"),
-            tile_kv: tiling.get("tile_kv"),
-            heads: tiling.get("heads"),
-            spread: tiling.get("spread"),
-            rows: tiling.get("rows"),
-            l1_depth: tiling.get("l1_depth"),
+            n_queries: shape["n_queries"],
+            n_keys: shape["n_keys"],
+            max_tokens: shape["max_tokens"],
+            n_heads: shape["n_heads"],
+            n_kv_heads: shape["n_kv_heads"],
+            head_dim: shape["head_dim"],
+            window: shape["window"],
+            tile_tokens: tiling["tile_tokens"],
+            tile_kv: tiling["tile_kv"],
+            heads: tiling["heads"],
+            spread: tiling["spread"],
+            rows: tiling["rows"],
+            l1_depth: tiling["l1_depth"],
         }
+    }
+
+    /// A problem without a tiling yet: every size is 0.
+    fn untiled(shape: &Shape) -> Plan {
+        let none = Named::new(&[
+            ("tile_tokens", 0),
+            ("tile_kv", 0),
+            ("heads", 0),
+            ("spread", 0),
+            ("rows", 0),
+            ("l1_depth", 0),
+        ]);
+        Plan::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
@@ -250,10 +263,10 @@ fn tile_unit(group: u64) -> u64 {
 /// ping-pong, then large tiles of keys. In decode small ones, because queries take the place of a
 /// block of keys.
 fn candidates(shape: &Shape, machine: &Machine) -> Vec<Plan> {
-    let (heads, spread) = columns(shape.get("n_kv_heads"), machine);
-    let group = shape.get("n_heads") / shape.get("n_kv_heads").max(1);
+    let (heads, spread) = columns(shape["n_kv_heads"], machine);
+    let group = shape["n_heads"] / shape["n_kv_heads"].max(1);
     let unit = tile_unit(group.max(1));
-    let decode = shape.get("n_queries") == 1;
+    let decode = shape["n_queries"] == 1;
     let largest = if decode { 16 } else { 32 };
     let tiles = (1..=(largest / unit).max(1)).rev().map(|n| n * unit);
     let tokens = if decode { 1 } else { 64 / group.clamp(1, 64) };
@@ -268,7 +281,7 @@ fn candidates(shape: &Shape, machine: &Machine) -> Vec<Plan> {
                     spread,
                     rows: machine.rows.into(),
                     l1_depth,
-                    ..Plan::new(shape, &Named::new(&[]))
+                    ..Plan::untiled(shape)
                 };
                 plans.push(plan);
             }
@@ -297,7 +310,7 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
         same && p.check(machine).is_ok()
     });
     let first = here.or(best).or(plans.first());
-    first.map_or_else(|| Named::new(&[]), Plan::tiling)
+    first.map_or_else(|| Plan::untiled(shape).tiling(), Plan::tiling)
 }
 
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {

@@ -77,7 +77,7 @@ pub(super) fn check_cast(
     machine: &Machine,
 ) -> Result<(), BuildError> {
     let checks = Checks { mapping: gemm.name };
-    let (tile, cols) = (tiling.get("cast_tile"), tiling.get("cast_cols"));
+    let (tile, cols) = (tiling["cast_tile"], tiling["cast_cols"]);
     checks.herd(cols, 1, machine)?;
     checks.divides(("m * n", p.m * p.n), ("cast_cols * cast_tile", cols * tile))?;
     checks.ensure(tile.is_multiple_of(2), Rule::Granularity, || {
@@ -89,7 +89,7 @@ pub(super) fn check_cast(
 /// The plan to start from: the largest tiles that the registry of MLIR-AIR recommends and the shape
 /// divides into.
 fn start(gemm: &Gemm, shape: &Shape, machine: &Machine) -> Plan {
-    let (m, k, n) = (shape.get("m"), shape.get("k"), shape.get("n"));
+    let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
     let widest = |total: u64, limit: u32| {
         (1..=u64::from(limit))
             .rev()

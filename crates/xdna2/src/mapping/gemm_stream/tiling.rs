@@ -91,7 +91,7 @@ pub(super) fn least(gemm: &GemmStream, shape: &Shape) -> Tiling {
         l1_depth: 2,
         l2_copies: 2,
         chunks: 1,
-        ..Plan::new(gemm, shape, &Named::new(&[]))
+        ..Plan::untiled(gemm, shape)
     };
     plan.tiling()
 }
@@ -99,7 +99,7 @@ pub(super) fn least(gemm: &GemmStream, shape: &Shape) -> Tiling {
 /// Legal plans: on herds of whole columns or rows, the largest first, with the fewest pieces of C
 /// that fit L1.
 fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Plan> {
-    let base = Plan::new(gemm, shape, &Named::new(&[]));
+    let base = Plan::untiled(gemm, shape);
     let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
     let herds = divisors_down(cols).flat_map(|c| divisors_down(rows).map(move |r| (c, r)));
     let odd_herd = (1..=cols)

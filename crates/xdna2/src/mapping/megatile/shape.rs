@@ -25,19 +25,19 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
         Plan {
-            m: shape.get("m"),
-            k: shape.get("k"),
-            n: shape.get("n"),
-            tm: tiling.get("tile_m"),
-            tn: tiling.get("tile_n"),
-            e_y: tiling.get("e_y"),
-            e_x: tiling.get("e_x"),
-            kl2: tiling.get("tile_k_l2"),
-            tk: tiling.get("tile_k_l1"),
-            cols: tiling.get("cols"),
-            rows: tiling.get("rows"),
-            l1_depth: tiling.get("l1_depth"),
-            l2_copies: tiling.get("l2_copies"),
+            m: shape["m"],
+            k: shape["k"],
+            n: shape["n"],
+            tm: tiling["tile_m"],
+            tn: tiling["tile_n"],
+            e_y: tiling["e_y"],
+            e_x: tiling["e_x"],
+            kl2: tiling["tile_k_l2"],
+            tk: tiling["tile_k_l1"],
+            cols: tiling["cols"],
+            rows: tiling["rows"],
+            l1_depth: tiling["l1_depth"],
+            l2_copies: tiling["l2_copies"],
         }
     }
 
@@ -118,7 +118,7 @@ impl Plan {
 /// The largest megatile that fits: 512 × 512 where M is long; where it is short, tiles so low that
 /// all columns have rows, and padding in steps of 8.
 fn start(shape: &Shape, machine: &Machine) -> Plan {
-    let (m, k, n) = (shape.get("m"), shape.get("k"), shape.get("n"));
+    let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
     let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
     let rows = (1..=rows)
         .rev()

@@ -2,7 +2,6 @@
 
 use super::{Exact, LAMBDA, Operation, U, V, f};
 use crate::gate::blocks::{BLOCK, HALF_STEP};
-use half::bf16;
 use millrace_model::graph;
 
 /// Causal attention over keys of the same tokens, or over a cache.
@@ -27,9 +26,9 @@ pub(in super::super) struct Attention {
     n_steps: f64,
     /// Parts of the head dimension whose scores are rounded one after the other.
     n_parts: f64,
-    q: Vec<bf16>,
-    k: Vec<bf16>,
-    v: Vec<bf16>,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
     /// Position of the first query; key 0 is at position 0.
     first: usize,
     window: Option<usize>,
@@ -42,20 +41,12 @@ pub(in super::super) struct Attention {
 
 impl Attention {
     pub(super) fn new(a: &graph::Attention, op: &Operation<'_>) -> Result<Attention, String> {
-        let (shape, tiling) = (&op.launch.shape, &op.launch.tiling);
-        let size = |name: &str| tiling.get(name).max(1);
-        let tiles = shape.get("n_keys").div_ceil(size("tile_kv"));
-        let (n_steps, key_stride, head_stride) = match op.launch.mapping {
-            "flash-attention" if op.first == 0 => {
-                let steps = tiles.div_ceil(size("stages")) + size("stages");
-                (steps, a.n_kv_heads * a.head_dim, a.head_dim)
-            }
-            "cached-attention" => {
-                let parts = size("rows") * size("spread");
-                let rows = shape.get("max_tokens") as usize;
-                (tiles.div_ceil(parts) + parts, a.head_dim, rows * a.head_dim)
-            }
-            other => return Err(format!("no rule for `{other}`")),
+        let steps = op.arithmetic.attention;
+        let steps = steps.ok_or_else(|| format!("no rule for `{}`", op.launch.kernel))?;
+        let (key_stride, head_stride) = match steps.cache_rows {
+            None if op.first == 0 => (a.n_kv_heads * a.head_dim, a.head_dim),
+            None => return Err(format!("`{}` behind other tokens", op.launch.kernel)),
+            Some(rows) => (a.head_dim, rows as usize * a.head_dim),
         };
         let n_keys = op.first + op.n_rows;
         let last_key = n_keys.saturating_sub(1) * key_stride;
@@ -66,9 +57,9 @@ impl Attention {
         if k.len() < needed || v.len() < needed {
             return Err("the cache has fewer keys than there are positions".to_owned());
         }
-        let rows = |x: &[bf16]| {
+        let rows = |x: &[f32]| {
             let mut x = x.to_vec();
-            if op.in_blocks {
+            if op.arithmetic.in_blocks {
                 x.chunks_exact_mut(a.head_dim).for_each(super::in_blocks);
             }
             x
@@ -78,11 +69,8 @@ impl Attention {
             n_heads: a.n_heads,
             n_kv_heads: a.n_kv_heads,
             scale: f64::from(a.scale),
-            n_steps: n_steps as f64,
-            n_parts: match tiling.get("tile_dk") {
-                0 => 1.0,
-                part => (a.head_dim as u64).div_ceil(part) as f64,
-            },
+            n_steps: steps.n_steps as f64,
+            n_parts: steps.n_parts as f64,
             q: rows(q),
             k: rows(k),
             v: v.clone(),
@@ -90,7 +78,7 @@ impl Attention {
             window: a.window,
             key_stride,
             head_stride,
-            in_blocks: op.in_blocks,
+            in_blocks: op.arithmetic.in_blocks,
         })
     }
 
@@ -131,7 +119,7 @@ impl Attention {
         let d = self.head_dim;
         let kv_head = head / (self.n_heads / self.n_kv_heads);
         let q = &self.q[(row * self.n_heads + head) * d..][..d];
-        let of = |rows: &[bf16], key: usize| -> Vec<f64> {
+        let of = |rows: &[f32], key: usize| -> Vec<f64> {
             let at = key * self.key_stride + kv_head * self.head_stride;
             rows[at..at + d].iter().map(|x| f(*x)).collect()
         };

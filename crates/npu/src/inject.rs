@@ -1,0 +1,321 @@
+//! Failures to be had on purpose, for testing what is above a device.
+
+use crate::{Element, Slot};
+
+/// A failure to be had on purpose. Each kind waits for the next event that it can happen to; of two
+/// of a kind, the second waits for the event after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Injection {
+    /// A submission hangs in its first launch, and the device stops waiting for it.
+    Timeout,
+    /// A submission stops after so many units of work, whatever one is on that device, with outputs half
+    /// written. One that ends before runs as ever.
+    StopAfter(u64),
+    /// The device disappears in the middle of a submission and stays away until it is
+    /// [revived](Inject::revive).
+    Lose,
+    /// An allocation is refused: the memory cannot be pinned.
+    NotPinned,
+    /// A load is refused.
+    RefuseLoad,
+    /// One slot's content is wrong in every run of the program, until it is
+    /// [cleared](Inject::clear): what the program writes, after each launch
+    /// that writes it, so that later launches read it so; what it reads, from the start of the run.
+    /// Static content is as it was again after the run.
+    Corrupt {
+        /// The program's name.
+        program: String,
+        /// The slot's name.
+        slot: String,
+        /// How it is wrong.
+        how: Corruption,
+    },
+}
+
+/// A device that fails on purpose: a virtual one.
+pub trait Inject {
+    /// Has an event fail after `n_passed` others of its kind: the fourth submission, the second
+    /// allocation.
+    fn inject_after(&self, n_passed: u64, injection: Injection);
+
+    /// Has the next event of its kind fail.
+    fn inject(&self, injection: Injection) {
+        self.inject_after(0, injection);
+    }
+
+    /// Takes back every injection that has not happened, and the standing ones.
+    fn clear(&self);
+
+    /// What [`Injection::Corrupt`] did since injections were cleared.
+    fn corrupted(&self) -> Corrupted;
+
+    /// Brings a lost device back. What was on it is gone.
+    fn revive(&self);
+}
+
+/// How a slot's content is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Corruption {
+    /// Every 16th element is doubled or halved.
+    Some,
+    /// Every element is doubled.
+    Double,
+    /// Every element is zero.
+    Zero,
+    /// Of every three elements in a row, each has the place of the next.
+    Permute,
+    /// Each row has the content of the one before it; the first stays. Where there is a single row,
+    /// elements.
+    Row,
+}
+
+impl Corruption {
+    /// Those that touch every element.
+    pub const WHOLE: [Corruption; 4] = [
+        Corruption::Double,
+        Corruption::Zero,
+        Corruption::Permute,
+        Corruption::Row,
+    ];
+
+    /// The name used in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Corruption::Some => "some",
+            Corruption::Double => "double",
+            Corruption::Zero => "zero",
+            Corruption::Permute => "permute",
+            Corruption::Row => "row",
+        }
+    }
+
+    /// The corruption of that [`name`](Corruption::name).
+    pub fn from_name(name: &str) -> Option<Corruption> {
+        let [a, b, c, d] = Corruption::WHOLE;
+        [Corruption::Some, a, b, c, d]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+}
+
+/// What [`Injection::Corrupt`] did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Corrupted {
+    /// How often content was made wrong.
+    pub n_applied: u64,
+    /// How often that changed a byte: twice zero is zero.
+    pub n_changed: u64,
+}
+
+/// What an injection happens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A program is submitted.
+    Submission,
+    /// A buffer is made.
+    Allocation,
+    /// A program is loaded.
+    Load,
+}
+
+impl Injection {
+    /// What it waits for; `None` where it stands until it is cleared.
+    fn event(&self) -> Option<Event> {
+        match self {
+            Injection::Timeout | Injection::StopAfter(_) | Injection::Lose => {
+                Some(Event::Submission)
+            }
+            Injection::NotPinned => Some(Event::Allocation),
+            Injection::RefuseLoad => Some(Event::Load),
+            Injection::Corrupt { .. } => None,
+        }
+    }
+}
+
+/// Injections that have not happened: what a virtual device keeps of them.
+#[derive(Debug, Default)]
+pub struct Injections {
+    /// With the events of its kind that each lets pass.
+    waiting: Vec<(u64, Injection)>,
+}
+
+impl Injections {
+    /// One more, for the event after `n_passed` others of its kind.
+    pub fn add(&mut self, n_passed: u64, injection: Injection) {
+        self.waiting.push((n_passed, injection));
+    }
+
+    /// Takes all of them back.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// What happens to the event at hand.
+    pub fn take(&mut self, event: Event) -> Option<Injection> {
+        let of_kind = |(_, injection): &(u64, Injection)| injection.event() == Some(event);
+        let at = self.waiting.iter().position(of_kind)?;
+        match &mut self.waiting[at].0 {
+            0 => Some(self.waiting.remove(at).1),
+            n_passed => {
+                *n_passed -= 1;
+                None
+            }
+        }
+    }
+
+    /// Slots of the program whose content is to be wrong.
+    pub fn corrupted(&self, name: &str, slots: &[Slot]) -> Vec<(usize, Corruption)> {
+        let of_program = self
+            .waiting
+            .iter()
+            .filter_map(|(_, injection)| match injection {
+                Injection::Corrupt { program, slot, how } if program == name => {
+                    let slot = slots.iter().position(|s| s.name == *slot)?;
+                    Some((slot, *how))
+                }
+                _ => None,
+            });
+        of_program.collect()
+    }
+}
+
+/// Elements from one that is made wrong to the next.
+const STRIDE: usize = 16;
+
+/// Makes a slot's content wrong; whether a byte changed.
+pub fn corrupt(how: Corruption, slot: &Slot, bytes: &mut [u8]) -> bool {
+    let size = slot.element.size_bytes() as usize;
+    let before = bytes.to_vec();
+    match how {
+        Corruption::Some => some(slot.element, bytes),
+        Corruption::Double => bytes
+            .chunks_exact_mut(size)
+            .for_each(|value| double(slot.element, value)),
+        Corruption::Zero => bytes.fill(0),
+        Corruption::Permute => bytes
+            .chunks_exact_mut(3 * size)
+            .for_each(|three| three.rotate_right(size)),
+        Corruption::Row => {
+            let n_elems = bytes.len() / size.max(1);
+            let row = slot.shape.last().map_or(n_elems, |n| *n as usize);
+            let row = if row >= n_elems { 1 } else { row } * size;
+            let end = bytes.len().saturating_sub(row);
+            bytes.copy_within(..end, row.min(bytes.len()));
+        }
+    }
+    bytes != before
+}
+
+/// Of floats, the lowest bit of the exponent is flipped, so that they stay finite unless they are huge;
+/// of integers, the lowest bit.
+fn some(element: Element, bytes: &mut [u8]) {
+    let (byte, bit) = match element {
+        Element::Bf16 => (0, 0x80),
+        Element::F32 => (2, 0x80),
+        _ => (0, 1),
+    };
+    let size = element.size_bytes() as usize;
+    for value in bytes.chunks_exact_mut(size).step_by(STRIDE) {
+        value[byte] ^= bit;
+    }
+}
+
+/// Twice a value: of floats, the exponent one more.
+fn double(element: Element, value: &mut [u8]) {
+    match (element, &mut *value) {
+        (Element::Bf16, [a, b]) => {
+            let twice = 2.0 * f32::from_le_bytes([0, 0, *a, *b]);
+            [_, _, *a, *b] = twice.to_le_bytes();
+        }
+        (Element::F32, [a, b, c, d]) => {
+            let twice = 2.0 * f32::from_le_bytes([*a, *b, *c, *d]);
+            [*a, *b, *c, *d] = twice.to_le_bytes();
+        }
+        _ => {
+            let mut carry = 0;
+            for byte in value {
+                (*byte, carry) = (*byte << 1 | carry, *byte >> 7);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_waits_for_its_own_kind_of_event() {
+        let mut injections = Injections::default();
+        injections.add(1, Injection::StopAfter(5));
+        injections.add(0, Injection::NotPinned);
+        injections.add(0, Injection::Timeout);
+        assert_eq!(injections.take(Event::Load), None);
+        assert_eq!(injections.take(Event::Submission), None);
+        assert_eq!(
+            injections.take(Event::Allocation),
+            Some(Injection::NotPinned)
+        );
+        assert_eq!(injections.take(Event::Allocation), None);
+        assert_eq!(
+            injections.take(Event::Submission),
+            Some(Injection::StopAfter(5))
+        );
+        assert_eq!(injections.take(Event::Submission), Some(Injection::Timeout));
+        assert_eq!(injections.take(Event::Submission), None);
+    }
+
+    fn slot(element: Element, shape: &[u64]) -> Slot {
+        Slot {
+            name: "x".to_owned(),
+            element,
+            shape: shape.to_vec(),
+            role: crate::Role::Input,
+        }
+    }
+
+    fn floats(bytes: &[u8]) -> Vec<f32> {
+        let of = |x: &[u8]| f32::from_le_bytes([x[0], x[1], x[2], x[3]]);
+        bytes.chunks_exact(4).map(of).collect()
+    }
+
+    #[test]
+    fn corrupted_floats_are_doubled_or_halved() {
+        let mut bytes: Vec<u8> = [1.0_f32; 32].iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert!(corrupt(
+            Corruption::Some,
+            &slot(Element::F32, &[32]),
+            &mut bytes
+        ));
+        let found = floats(&bytes);
+        assert!((found[0] == 0.5 || found[0] == 2.0) && found[16] == found[0]);
+        assert!(found[1..16].iter().all(|x| *x == 1.0));
+    }
+
+    /// Each kind, on two rows of three and on one row, and where it changes nothing.
+    #[test]
+    fn whole_slots_are_wrong_in_four_ways() {
+        let x = [1.0_f32, -2.0, 3.5, 4.0, 0.0, 6.0];
+        let (two, one) = (&[2_u64, 3][..], &[6_u64][..]);
+        for (how, shape, expected) in [
+            (Corruption::Double, two, [2.0, -4.0, 7.0, 8.0, 0.0, 12.0]),
+            (Corruption::Zero, two, [0.0; 6]),
+            (Corruption::Permute, two, [3.5, 1.0, -2.0, 6.0, 4.0, 0.0]),
+            (Corruption::Row, two, [1.0, -2.0, 3.5, 1.0, -2.0, 3.5]),
+            (Corruption::Row, one, [1.0, 1.0, -2.0, 3.5, 4.0, 0.0]),
+        ] {
+            let mut bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+            assert!(corrupt(how, &slot(Element::F32, shape), &mut bytes));
+            assert_eq!(floats(&bytes), expected, "{how:?}");
+            let mut zeros = vec![0; 24];
+            assert!(!corrupt(how, &slot(Element::F32, shape), &mut zeros));
+            assert_eq!(Corruption::from_name(how.name()), Some(how));
+        }
+        let mut bytes = [300_i32, -5].map(i32::to_le_bytes).concat();
+        corrupt(Corruption::Double, &slot(Element::I32, &[2]), &mut bytes);
+        assert_eq!(bytes, [600_i32, -10].map(i32::to_le_bytes).concat());
+        let mut bytes = vec![0x40, 0x40];
+        corrupt(Corruption::Double, &slot(Element::Bf16, &[1]), &mut bytes);
+        assert_eq!(bytes, [0xc0, 0x40], "3 in bf16 becomes 6");
+    }
+}

@@ -1,0 +1,417 @@
+//! Which buffer each slot of a plan is, and what the host moves at each call.
+//!
+//! Without [`Plan::alias`] every call has buffers of its own, inputs are written before it and outputs
+//! read after it (the buffer objects of the published stack, seed 000 B6). With it (seed 000 D2) a value is
+//! in one buffer from the program that writes it to the last that reads it; the host writes what it
+//! computed itself, once, and reads what it computes with. Values and scratch whose lives do not
+//! overlap share memory: buffers of a size are registers, given out call by call and free again after
+//! the last call that needs them. As lives are intervals of the sequence of calls, first come, first
+//! served takes the fewest registers of each size. Two slots of a call are never one buffer.
+//!
+//! Static buffers are one for each content in either case.
+
+use crate::{Binding, HeadRows, HostStep, Phase, Plan, PlannedProgram, Step};
+use millrace_model::graph::{Graph, ValueId};
+use millrace_npu::{Role, Slot, Traffic};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The buffers of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffers {
+    /// Each buffer once.
+    pub buffers: Vec<PlannedBuffer>,
+    /// By call, in order, and by slot.
+    pub calls: Vec<Vec<SlotUse>>,
+}
+
+/// A buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedBuffer {
+    /// Its size.
+    pub size_bytes: u64,
+    /// What is in it.
+    pub kind: BufferKind,
+    /// What slots of other calls, and of other plans of the same graph, know it by: the content of a
+    /// static buffer, the number of a register. `None` for a buffer that one call has alone.
+    pub name: Option<String>,
+}
+
+/// What is in a buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BufferKind {
+    /// A weight or a table, filled before the first call.
+    Static(Binding),
+    /// Values that pass between programs or to and from the host; scratch at other times.
+    Values,
+    /// What programs overwrite and nobody else looks at.
+    Scratch,
+}
+
+/// A slot of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotUse {
+    /// Index in [`Buffers::buffers`].
+    pub buffer: usize,
+    /// What the host does with it at this call.
+    pub host: HostMove,
+}
+
+/// What the host does with a slot at a call. A `static` slot was filled before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostMove {
+    /// Nothing: the program overwrites the slot, or finds in it what is needed.
+    None,
+    /// Writes it, whole, before the call.
+    Write,
+    /// Reads rows of it after the call.
+    Read(Rows),
+}
+
+/// Rows of a value that the host reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rows {
+    /// The last that is no padding.
+    Last,
+    /// Those that are no padding.
+    Real,
+    /// All.
+    All,
+}
+
+impl Rows {
+    /// Bytes of a buffer that are these rows, of `n_rows` of which the first `n_real` are no padding.
+    pub fn bytes(self, size_bytes: u64, n_rows: u64, n_real: u64) -> Range<u64> {
+        let row_bytes = size_bytes / n_rows.max(1);
+        let n_real = n_real.min(n_rows);
+        match self {
+            Rows::Last => row_bytes * n_real.saturating_sub(1)..row_bytes * n_real,
+            Rows::Real => 0..row_bytes * n_real,
+            Rows::All => 0..size_bytes,
+        }
+    }
+}
+
+/// What a buffer of values holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Content<'p> {
+    Scratch,
+    /// A value or a part of one, or a table of the pass's positions.
+    Bound(&'p Binding),
+}
+
+/// Content on the device, from the call that brings it on.
+struct Life<'p> {
+    content: Content<'p>,
+    size_bytes: u64,
+    /// The last call that needs it.
+    last: usize,
+}
+
+impl Buffers {
+    /// The buffers of a plan of the graph.
+    pub fn of(plan: &Plan, graph: &Graph) -> Buffers {
+        let alias = plan.alias;
+        let lives = Lives::of(plan, alias);
+        let wanted = Wanted::of(plan, graph, &lives);
+        let mut made = Maker {
+            alias,
+            buffers: Vec::new(),
+            statics: HashMap::new(),
+            free: HashMap::new(),
+            n_registers: HashMap::new(),
+            of_life: vec![None; lives.lives.len()],
+        };
+        let mut calls = Vec::new();
+        for (index, call) in plan.calls().enumerate() {
+            made.release(&lives.lives, index);
+            let mut uses: Vec<SlotUse> = Vec::with_capacity(call.bindings.len());
+            for (slot, (declared, binding)) in slots(plan, call.program, &call.bindings).enumerate()
+            {
+                let (life, written) = lives.calls[index][slot];
+                let buffer = match life {
+                    Some(life) => made.register(&lives.lives, life),
+                    None => made.fixed(declared, binding, &uses),
+                };
+                let host = match declared.role {
+                    Role::Input if written => HostMove::Write,
+                    Role::Output => wanted.by(plan, binding, declared, alias),
+                    _ => HostMove::None,
+                };
+                uses.push(SlotUse { buffer, host });
+            }
+            calls.push(uses);
+        }
+        Buffers {
+            buffers: made.buffers,
+            calls,
+        }
+    }
+
+    /// Bytes of static buffers.
+    pub fn static_bytes(&self) -> u64 {
+        let statics = self.buffers.iter();
+        let statics = statics.filter(|b| matches!(b.kind, BufferKind::Static(_)));
+        statics.map(|b| b.size_bytes).sum()
+    }
+
+    /// Bytes of all other buffers.
+    pub fn other_bytes(&self) -> u64 {
+        let all: u64 = self.buffers.iter().map(|b| b.size_bytes).sum();
+        all - self.static_bytes()
+    }
+
+    /// What crosses at a call, by its number, where `n_real` of the plan's tokens are no padding.
+    pub fn traffic(&self, plan: &Plan, call: usize, n_real: u64) -> Traffic {
+        let mut traffic = Traffic::default();
+        let (Some(uses), Some(planned)) = (self.calls.get(call), plan.calls().nth(call)) else {
+            return traffic;
+        };
+        for (used, binding) in uses.iter().zip(&planned.bindings) {
+            let size_bytes = self.buffers[used.buffer].size_bytes;
+            match used.host {
+                HostMove::None => {}
+                HostMove::Write => {
+                    traffic.written_bytes += size_bytes;
+                    traffic.to_device_bytes += size_bytes;
+                }
+                HostMove::Read(rows) => {
+                    let bytes = rows.bytes(size_bytes, plan.rows_bound(binding), n_real);
+                    traffic.from_device_bytes += bytes.end - bytes.start;
+                    traffic.read_bytes += bytes.end - bytes.start;
+                }
+            }
+        }
+        traffic
+    }
+}
+
+/// A call's slots and what they hold.
+fn slots<'p>(
+    plan: &'p Plan,
+    program: usize,
+    bindings: &'p [Binding],
+) -> impl Iterator<Item = (&'p Slot, &'p Binding)> {
+    let slots = plan.programs.get(program).map(PlannedProgram::slots);
+    slots.unwrap_or_default().iter().zip(bindings)
+}
+
+fn size_bytes(slot: &Slot) -> u64 {
+    slot.size_bytes().unwrap_or(u64::MAX)
+}
+
+/// Every content with its life.
+struct Lives<'p> {
+    lives: Vec<Life<'p>>,
+    /// By call and slot: the life of what is not static, and whether the host writes it.
+    calls: Vec<Vec<(Option<usize>, bool)>>,
+}
+
+impl<'p> Lives<'p> {
+    fn of(plan: &'p Plan, alias: bool) -> Lives<'p> {
+        let mut lives: Vec<Life<'p>> = Vec::new();
+        let mut calls = Vec::new();
+        for (index, call) in plan.calls().enumerate() {
+            let mut of_call = Vec::with_capacity(call.bindings.len());
+            for (slot, binding) in slots(plan, call.program, &call.bindings) {
+                let size_bytes = size_bytes(slot);
+                let content = match slot.role {
+                    Role::Intermediate => Content::Scratch,
+                    _ => Content::Bound(binding),
+                };
+                let there =
+                    |life: &Life<'_>| life.content == content && life.size_bytes == size_bytes;
+                let known = match slot.role {
+                    Role::Input if alias => lives.iter().position(there),
+                    _ => None,
+                };
+                of_call.push(match (known, slot.role) {
+                    (_, Role::Static) => (None, false),
+                    (Some(known), _) => {
+                        lives[known].last = index;
+                        (Some(known), false)
+                    }
+                    (None, role) => {
+                        lives.push(Life {
+                            content,
+                            size_bytes,
+                            last: index,
+                        });
+                        (Some(lives.len() - 1), role == Role::Input)
+                    }
+                });
+            }
+            calls.push(of_call);
+        }
+        Lives { lives, calls }
+    }
+}
+
+/// Rows of values that the host needs, where programs compute them.
+struct Wanted(HashMap<ValueId, Rows>);
+
+impl Wanted {
+    fn of(plan: &Plan, graph: &Graph, lives: &Lives<'_>) -> Wanted {
+        let mut wanted = Wanted(HashMap::new());
+        for step in &plan.steps {
+            if let Step::Host(host) = step {
+                for value in host.reads(graph) {
+                    wanted.add(value, rows_read(plan.phase, *host));
+                }
+            }
+        }
+        if let Some(logits) = graph.logits {
+            wanted.add(
+                logits,
+                match plan.head {
+                    // Of one token, however many rows the head computed.
+                    HeadRows::Last => Rows::Last,
+                    HeadRows::All => Rows::Real,
+                },
+            );
+        }
+        // What a later call takes from the host.
+        for (call, of_call) in plan.calls().zip(&lives.calls) {
+            for (binding, (_, written)) in call.bindings.iter().zip(of_call) {
+                if let (Some(value), true) = (binding.value(), *written) {
+                    wanted.add(value, Rows::All);
+                }
+            }
+        }
+        wanted
+    }
+
+    fn add(&mut self, value: ValueId, rows: Rows) {
+        let wanted = self.0.entry(value).or_insert(rows);
+        *wanted = rows.max(*wanted);
+    }
+
+    fn by(&self, plan: &Plan, binding: &Binding, slot: &Slot, alias: bool) -> HostMove {
+        let Some(value) = binding.value() else {
+            return HostMove::None;
+        };
+        let n_rows = plan.rows_bound(binding);
+        let is_part = matches!(binding, Binding::Part { .. });
+        match self.0.get(&value) {
+            // A packed value is whole or nothing.
+            rows if matches!(binding, Binding::Packed { .. }) => match (rows, alias) {
+                (None, true) => HostMove::None,
+                _ => HostMove::Read(Rows::All),
+            },
+            // Parts are the head's: of many rows of logits the published host, too, takes one.
+            _ if !(alias || is_part && n_rows > 1) => HostMove::Read(Rows::All),
+            None => HostMove::None,
+            Some(rows) if n_rows > 1 && size_bytes(slot).is_multiple_of(n_rows) => {
+                HostMove::Read(*rows)
+            }
+            Some(_) => HostMove::Read(Rows::All),
+        }
+    }
+}
+
+/// Rows of its operands that a host step looks at.
+fn rows_read(phase: Phase, step: HostStep) -> Rows {
+    match step {
+        _ if phase == Phase::Decode => Rows::All,
+        HostStep::FinalNorm { .. } => Rows::Last,
+        HostStep::AppendKv { .. } | HostStep::Attention { .. } => Rows::Real,
+        HostStep::Embed { .. }
+        | HostStep::Norm { .. }
+        | HostStep::Linear { .. }
+        | HostStep::Rope { .. }
+        | HostStep::Glu { .. }
+        | HostStep::Add { .. } => Rows::All,
+    }
+}
+
+/// Gives out buffers.
+struct Maker {
+    alias: bool,
+    buffers: Vec<PlannedBuffer>,
+    /// By name.
+    statics: HashMap<String, usize>,
+    /// By size: registers that hold nothing.
+    free: HashMap<u64, Vec<usize>>,
+    /// By size: registers made.
+    n_registers: HashMap<u64, usize>,
+    /// By life, its buffer while it lasts.
+    of_life: Vec<Option<usize>>,
+}
+
+impl Maker {
+    /// Frees registers whose content is not needed from call `index` on.
+    fn release(&mut self, lives: &[Life<'_>], index: usize) {
+        for (life, buffer) in lives.iter().zip(&mut self.of_life) {
+            if life.last < index
+                && let Some(buffer) = buffer.take()
+                && self.alias
+            {
+                self.free.entry(life.size_bytes).or_default().push(buffer);
+            }
+        }
+        // The least number first, so that equal calls take equal registers.
+        for free in self.free.values_mut() {
+            free.sort_unstable_by(|a, b| b.cmp(a));
+        }
+    }
+
+    fn register(&mut self, lives: &[Life<'_>], life: usize) -> usize {
+        if let Some(buffer) = self.of_life[life] {
+            return buffer;
+        }
+        let Life {
+            content,
+            size_bytes,
+            ..
+        } = lives[life];
+        let free = self.free.get_mut(&size_bytes).and_then(Vec::pop);
+        let buffer = free.unwrap_or_else(|| self.make_register(size_bytes));
+        if content != Content::Scratch {
+            self.buffers[buffer].kind = BufferKind::Values;
+        }
+        self.of_life[life] = Some(buffer);
+        buffer
+    }
+
+    fn make_register(&mut self, size_bytes: u64) -> usize {
+        let number = self.n_registers.entry(size_bytes).or_default();
+        let name = self
+            .alias
+            .then(|| format!("register {number} of {size_bytes} bytes"));
+        *number += 1;
+        self.buffers.push(PlannedBuffer {
+            size_bytes,
+            kind: BufferKind::Scratch,
+            name,
+        });
+        self.buffers.len() - 1
+    }
+
+    /// The buffer of a static slot; `taken` are the call's other slots.
+    fn fixed(&mut self, slot: &Slot, binding: &Binding, taken: &[SlotUse]) -> usize {
+        let content = match binding {
+            Binding::Weight { weight, layout } => format!("weight {} {layout:?}", weight.0),
+            Binding::RopeTable { rope, rows } => format!("rope {} {rows:?}", rope.0),
+            other => format!("{other:?}"),
+        };
+        let mut name = content.clone();
+        let mut number = 1_usize;
+        loop {
+            match self.statics.get(&name) {
+                Some(&buffer) if taken.iter().all(|t| t.buffer != buffer) => return buffer,
+                Some(_) => {
+                    number += 1;
+                    name = format!("{content} #{number}");
+                }
+                None => break,
+            }
+        }
+        self.statics.insert(name.clone(), self.buffers.len());
+        self.buffers.push(PlannedBuffer {
+            size_bytes: size_bytes(slot),
+            kind: BufferKind::Static(binding.clone()),
+            name: Some(name),
+        });
+        self.buffers.len() - 1
+    }
+}

@@ -1,0 +1,156 @@
+//! Ahead of time: plans and their programs from a [`ProgramCache`], or lowered and put there.
+//!
+//! A plan is an artifact as a program is: a container whose payload is JSON, found by the hash of
+//! everything that lowering depends on (graph, kind of pass, and the planner's
+//! [identity](Planner::identity), its compiler's included). It names its programs by their content
+//! hashes, which are their keys, so that plans share the programs they have in common. What comes from
+//! the cache was verified by this very compiler before it was put there, and the container's hash guards
+//! the bytes; so nothing is lowered or verified again. A device verifies what it loads all the same: it
+//! trusts no cache.
+
+use crate::{LowerError, PassKind, Plan, PlannedLaunch, PlannedProgram, Planner};
+use millrace_model::graph::Graph;
+use millrace_npu::{Container, ContentHash, ProgramCache};
+use serde::{Deserialize, Serialize};
+
+/// A plan that is ready to be loaded.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The plan.
+    pub plan: Plan,
+    /// Whether it was lowered for this; otherwise the cache had it.
+    pub lowered: bool,
+}
+
+/// The plan of a kind of pass and its programs.
+///
+/// # Errors
+/// There is no plan. Trouble with the cache's disk is none: it costs time, and the cache gives notice
+/// of it.
+pub fn compile(
+    cache: &ProgramCache,
+    planner: &dyn Planner,
+    graph: &Graph,
+    kind: &PassKind,
+) -> Result<Compiled, LowerError> {
+    let job = Job {
+        graph,
+        planner,
+        kind,
+    };
+    let mut made = None;
+    let stored = cache.artifact(job.key(), &job.name(), || {
+        let plan = planner.lower(graph, kind)?;
+        let stored = job.store(&plan)?;
+        made = Some(plan);
+        Ok::<_, LowerError>(stored)
+    })?;
+    if made.is_none()
+        && let Some(plan) = job.restore(cache, &stored)
+    {
+        return Ok(Compiled {
+            plan,
+            lowered: false,
+        });
+    }
+    let plan = match made {
+        Some(plan) => plan,
+        None => planner.lower(graph, kind)?,
+    };
+    Ok(Compiled {
+        plan: keep(cache, plan)?,
+        lowered: true,
+    })
+}
+
+/// What a plan is made from.
+struct Job<'a> {
+    graph: &'a Graph,
+    planner: &'a dyn Planner,
+    kind: &'a PassKind,
+}
+
+/// A plan as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Form<P, L> {
+    plan: P,
+    programs: Vec<Program<L>>,
+}
+
+/// A program of it.
+#[derive(Serialize, Deserialize)]
+struct Program<L> {
+    name: String,
+    /// Its content hash.
+    hash: String,
+    launches: L,
+}
+
+impl Job<'_> {
+    fn key(&self) -> ContentHash {
+        ContentHash::of(&[
+            self.planner.target().as_bytes(),
+            self.planner.identity().as_bytes(),
+            format!("{:?}", self.kind).as_bytes(),
+            format!("{:?}", self.graph).as_bytes(),
+        ])
+    }
+
+    fn name(&self) -> String {
+        format!("plan of a {}", self.kind.name())
+    }
+
+    fn store(&self, plan: &Plan) -> Result<Container, LowerError> {
+        let program = |planned: &PlannedProgram| Program {
+            name: planned.name().to_owned(),
+            hash: planned.container.content_hash().to_string(),
+            launches: planned.launches.clone(),
+        };
+        let form = Form {
+            plan,
+            programs: plan.programs.iter().map(program).collect(),
+        };
+        // Plans have no maps but those of names, and no number that JSON has not.
+        let payload = serde_json::to_vec(&form).unwrap_or_default();
+        let packed = Container::new(self.planner.target(), &self.name(), Vec::new(), payload);
+        packed.map_err(|error| LowerError::Program {
+            program: self.name(),
+            problem: error.to_string(),
+        })
+    }
+
+    /// The plan of a stored one; `None` where its programs are not all there any more.
+    fn restore(&self, cache: &ProgramCache, stored: &Container) -> Option<Plan> {
+        let form: Form<Plan, Vec<PlannedLaunch>> = serde_json::from_slice(stored.payload()).ok()?;
+        let mut plan = form.plan;
+        for Program {
+            name,
+            hash,
+            launches,
+        } in form.programs
+        {
+            let key = ContentHash::from_hex(&hash)?;
+            // One that is gone or damaged is made again with its plan.
+            let gone = || Err(());
+            let container = cache.artifact(key, &name, gone).ok()?;
+            let annex = self.planner.annex(&container, &launches)?;
+            plan.programs.push(PlannedProgram {
+                container,
+                launches,
+                annex,
+            });
+        }
+        plan.check(self.graph).ok()?;
+        Some(plan)
+    }
+}
+
+/// Puts a lowered plan's programs where the next one finds them.
+fn keep(cache: &ProgramCache, mut plan: Plan) -> Result<Plan, LowerError> {
+    for planned in &mut plan.programs {
+        let container = &planned.container;
+        let build = || Ok::<_, LowerError>((**container).clone());
+        planned.container = cache.artifact(container.content_hash(), container.name(), build)?;
+    }
+    Ok(plan)
+}

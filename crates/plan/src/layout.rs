@@ -1,0 +1,266 @@
+//! How weights and RoPE tables lie in their slots.
+
+use half::bf16;
+use millrace_model::graph::Rope;
+use serde::{Deserialize, Serialize};
+
+/// How a weight lies in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum WeightLayout {
+    /// `[n, k]`, as checkpoints store matrices: W of a GEMV.
+    AsStored {
+        /// With a head's elements: rows of each head put from interleaved to half-split order.
+        half_split: Option<usize>,
+    },
+    /// `[k, n]`: B of a GEMM.
+    Transposed {
+        /// As above; it orders the columns here.
+        half_split: Option<usize>,
+    },
+    /// Rows `start .. start + len` of a matrix, then zeros to `padded_to` rows.
+    Rows {
+        /// First row.
+        start: usize,
+        /// Rows of the matrix.
+        len: usize,
+        /// Rows of the slot.
+        padded_to: usize,
+    },
+    /// A vector, `offset` added to each element before it is rounded (a norm's weight).
+    Vector {
+        /// Added.
+        offset: f32,
+    },
+    /// An arrangement of the target's own, by a number that only it knows:
+    /// [`Planner::fill`](crate::Planner::fill) makes it from the checkpoint's bytes.
+    Own {
+        /// The arrangement.
+        id: u32,
+        /// As above.
+        half_split: Option<usize>,
+    },
+}
+
+impl WeightLayout {
+    /// Elements of the slot for a matrix `[n, k]`; only the target knows those of a layout of its own.
+    pub fn n_elements(&self, [n, k]: [usize; 2]) -> Option<usize> {
+        match self {
+            WeightLayout::Rows { padded_to, .. } => Some(padded_to * k),
+            WeightLayout::Own { .. } => None,
+            _ => Some(n * k),
+        }
+    }
+
+    /// The checkpoint's row that is output `row` of the arranged matrix; `None` for zeros.
+    pub fn source_row(&self, row: usize) -> Option<usize> {
+        match *self {
+            WeightLayout::AsStored { half_split }
+            | WeightLayout::Transposed { half_split }
+            | WeightLayout::Own { half_split, .. } => {
+                Some(half_split.map_or(row, |head_dim| interleaved(row, head_dim)))
+            }
+            WeightLayout::Rows { start, len, .. } => (row < len).then_some(start + row),
+            WeightLayout::Vector { .. } => Some(row),
+        }
+    }
+
+    /// Arranges a weight `[n, k]` in a slot of [`n_elements`](WeightLayout::n_elements), in bf16. `row`
+    /// writes the `k` elements of a row of the checkpoint; it is asked for each once, in the
+    /// slot's order. A layout of the target's own is arranged as the checkpoint stores it.
+    ///
+    /// # Panics
+    /// If `out` has another length.
+    pub fn arrange(
+        &self,
+        [n, k]: [usize; 2],
+        mut row: impl FnMut(usize, &mut [f32]),
+        out: &mut [bf16],
+    ) {
+        let (n_rows, offset) = match *self {
+            WeightLayout::Rows { padded_to, .. } => (padded_to, 0.0),
+            WeightLayout::Vector { offset } => (n, offset),
+            _ => (n, 0.0),
+        };
+        let mut values = vec![0.0_f32; k];
+        let mut block = vec![bf16::ZERO; k * BLOCK_ROWS];
+        for first in (0..n_rows).step_by(BLOCK_ROWS) {
+            let rows = first..n_rows.min(first + BLOCK_ROWS);
+            for (i, arranged) in rows.clone().zip(block.chunks_exact_mut(k.max(1))) {
+                match self.source_row(i) {
+                    Some(source) => row(source, &mut values),
+                    None => values.fill(0.0),
+                }
+                for (arranged, value) in arranged.iter_mut().zip(&values) {
+                    *arranged = bf16::from_f32(value + offset);
+                }
+            }
+            let block = &block[..k * rows.len()];
+            if let WeightLayout::Transposed { .. } = self {
+                transpose(block, k, &mut out[first..], n);
+            } else {
+                out[first * k..][..block.len()].copy_from_slice(block);
+            }
+        }
+    }
+}
+
+/// Rows arranged at a time: their columns are whole cache lines of a transposed matrix.
+const BLOCK_ROWS: usize = 32;
+
+/// Writes rows of `k` elements as columns of a matrix with `n` columns.
+fn transpose(rows: &[bf16], k: usize, out: &mut [bf16], n: usize) {
+    for (j, line) in out.chunks_mut(n).take(k).enumerate() {
+        let column = rows.iter().skip(j).step_by(k.max(1));
+        line.iter_mut().zip(column).for_each(|(out, v)| *out = *v);
+    }
+}
+
+/// Row of an interleaved head that is row `row` in half-split order: the first halves of all pairs,
+/// then the second halves.
+fn interleaved(row: usize, head_dim: usize) -> usize {
+    let (head, i) = (row / head_dim, row % head_dim);
+    let half = head_dim / 2;
+    let within = if i < half { 2 * i } else { 2 * (i - half) + 1 };
+    head * head_dim + within
+}
+
+/// Rows of a RoPE table: each token's row once for each of its heads, as heads are rows to the
+/// rotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TableRows {
+    /// Positions, consecutive.
+    pub n_tokens: usize,
+    /// Heads of a token.
+    pub n_heads: usize,
+}
+
+/// The table of positions `first ..`: rows `[n_tokens · n_heads]`, each the cosines of the
+/// `n_rot / 2` frequencies and then their sines, times the attention factor. Angles are f32
+/// products as in transformers' rotary embedding.
+pub fn rope_table(rope: &Rope, rows: TableRows, first: usize) -> Vec<bf16> {
+    let width = 2 * rope.inv_freq.len();
+    let mut table = Vec::with_capacity(rows.n_tokens * rows.n_heads * width);
+    for position in first..first + rows.n_tokens {
+        let angles = || rope.inv_freq.iter().map(|f| position as f32 * f);
+        let scaled = |x: f32| bf16::from_f32(x * rope.attention_factor);
+        let start = table.len();
+        table.extend(angles().map(|a| scaled(a.cos())));
+        table.extend(angles().map(|a| scaled(a.sin())));
+        for _ in 1..rows.n_heads {
+            table.extend_from_within(start..start + width);
+        }
+    }
+    table
+}
+
+/// A position as a slot of [`Binding::Position`](crate::Binding::Position) holds it: in base 256,
+/// lowest digit first, then zeros up to `n_elems`. Digits that small are exact in every element type.
+pub fn position_slot(position: u32, n_elems: usize) -> Vec<bf16> {
+    let digits = position.to_le_bytes();
+    let digits = digits.iter().map(|&digit| bf16::from_f32(digit.into()));
+    let mut slot: Vec<bf16> = digits.take(n_elems).collect();
+    slot.resize(n_elems, bf16::ZERO);
+    slot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_model::graph::RopeStyle;
+
+    fn arranged(layout: WeightLayout, [n, k]: [usize; 2]) -> Vec<f32> {
+        let mut out = vec![bf16::NAN; layout.n_elements([n, k]).unwrap_or(0)];
+        let row = |i: usize, row: &mut [f32]| {
+            for (j, value) in row.iter_mut().enumerate() {
+                *value = (i * k + j) as f32;
+            }
+        };
+        layout.arrange([n, k], row, &mut out);
+        out.into_iter().map(f32::from).collect()
+    }
+
+    #[test]
+    fn transposed_over_several_blocks() {
+        let (n, k) = (2 * BLOCK_ROWS + 3, 3);
+        let transposed = arranged(WeightLayout::Transposed { half_split: None }, [n, k]);
+        for (at, value) in transposed.into_iter().enumerate() {
+            assert_eq!(value, ((at % n) * k + at / n) as f32);
+        }
+    }
+
+    #[test]
+    fn parts_are_padded_with_zeros() {
+        let layout = WeightLayout::Rows {
+            start: 2,
+            len: 1,
+            padded_to: 3,
+        };
+        assert_eq!(arranged(layout, [3, 2]), [4.0, 5.0, 0.0, 0.0, 0.0, 0.0]);
+        let layout = WeightLayout::Vector { offset: 1.0 };
+        assert_eq!(arranged(layout, [1, 3]), [1.0, 2.0, 3.0]);
+    }
+
+    /// Rotating neighbours and then ordering is ordering and then rotating halves.
+    #[test]
+    fn half_split_order_fits_half_split_rotation() {
+        let head_dim = 8;
+        let layout = WeightLayout::AsStored {
+            half_split: Some(head_dim),
+        };
+        let angle = |pair: usize| 0.3 + pair as f32;
+        let x: Vec<f32> = (0..2 * head_dim).map(|i| (i as f32).sin()).collect();
+        let pair = |a: f32, b: f32, i: usize| {
+            let (sin, cos) = angle(i).sin_cos();
+            [a * cos - b * sin, a * sin + b * cos]
+        };
+        let mut neighbours = x.clone();
+        for (i, ab) in neighbours.chunks_exact_mut(2).enumerate() {
+            ab.copy_from_slice(&pair(ab[0], ab[1], i % (head_dim / 2)));
+        }
+        let order = |x: &[f32]| -> Vec<f32> {
+            let source = |row| x[layout.source_row(row).unwrap_or(0)];
+            (0..x.len()).map(source).collect()
+        };
+        let mut halves = order(&x);
+        for head in halves.chunks_exact_mut(head_dim) {
+            for i in 0..head_dim / 2 {
+                [head[i], head[i + head_dim / 2]] = pair(head[i], head[i + head_dim / 2], i);
+            }
+        }
+        assert_eq!(halves, order(&neighbours));
+    }
+
+    #[test]
+    fn positions_are_spelled_in_digits_that_bf16_holds() {
+        for position in [0, 1, 255, 256, 131_071, u32::MAX] {
+            let slot = position_slot(position, 16);
+            let digits = slot.iter().rev();
+            let read = digits.fold(0.0, |read, digit| 256.0 * read + digit.to_f64());
+            assert_eq!((read, slot.len()), (f64::from(position), 16));
+        }
+    }
+
+    #[test]
+    fn table_rows_are_repeated_for_heads() {
+        let rope = Rope {
+            style: RopeStyle::HalfSplit,
+            n_rot: 4,
+            inv_freq: vec![1.0, 0.5],
+            attention_factor: 2.0,
+        };
+        let rows = TableRows {
+            n_tokens: 2,
+            n_heads: 3,
+        };
+        let table = rope_table(&rope, rows, 5);
+        assert_eq!(table.len(), 2 * 3 * 4);
+        let row = |position: f32| {
+            let angles = [position, position * 0.5];
+            let cos = angles.map(|a| bf16::from_f32(2.0 * a.cos()));
+            [cos, angles.map(|a| bf16::from_f32(2.0 * a.sin()))].concat()
+        };
+        for (i, found) in table.chunks(4).enumerate() {
+            assert_eq!(found, row(if i < 3 { 5.0 } else { 6.0 }));
+        }
+    }
+}

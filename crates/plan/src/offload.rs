@@ -1,0 +1,171 @@
+//! Plans of targets that take products of matrices and leave everything else to the host.
+
+use crate::graph::{check, half_split, single_row};
+use crate::{
+    Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, PassKind, Phase, Place,
+    Placement, Plan, PlannedProgram, Reason, Step,
+};
+use millrace_model::graph::{Graph, Node, Op, ValueId, WeightId};
+
+/// A product of a pass: `y[m, n] = x[m, k] · W[n, k]ᵀ`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// Index in the graph's nodes.
+    pub node: usize,
+    /// The node's label.
+    pub label: &'static str,
+    /// W.
+    pub weight: WeightId,
+    /// x.
+    pub x: ValueId,
+    /// y.
+    pub y: ValueId,
+    /// Rows of x and y.
+    pub m: u64,
+    /// Elements of a row of x.
+    pub k: u64,
+    /// Elements of a row of y.
+    pub n: u64,
+    /// With a head's elements: rows of W to put from interleaved to half-split order, as
+    /// [`WeightLayout`](crate::WeightLayout) has it.
+    pub half_split: Option<usize>,
+}
+
+/// A product as a target computes it: one call of a program with one launch.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The program. Products that are the same program but for their weights give equal ones.
+    pub program: PlannedProgram,
+    /// What its slots hold.
+    pub bindings: Vec<Binding>,
+    /// Why the device computes it.
+    pub reason: String,
+}
+
+/// The plan of a kind of pass in which `take` decides what each product becomes; a product that it
+/// refuses, and every other op, is the host's.
+///
+/// # Errors
+/// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
+pub fn products(
+    graph: &Graph,
+    kind: &PassKind,
+    take: &mut dyn FnMut(&Product) -> Result<Taken, Reason>,
+) -> Result<Plan, LowerError> {
+    check(graph)?;
+    if !(1..=MAX_TOKENS).contains(&kind.n_tokens) {
+        return Err(LowerError::Tokens(kind.n_tokens));
+    }
+    let half_split = half_split(graph)?;
+    let is_single_row = kind.phase == Phase::Decode || kind.head == HeadRows::Last;
+    let mut plan = Plan {
+        phase: kind.phase,
+        n_tokens: kind.n_tokens,
+        alias: true,
+        head: kind.head,
+        programs: Vec::new(),
+        steps: Vec::new(),
+        placement: Vec::new(),
+        single_row: match is_single_row {
+            true => single_row(graph),
+            false => Vec::new(),
+        },
+    };
+    for (number, node) in graph.nodes.iter().enumerate() {
+        let half_split = half_split.get(&number).copied();
+        let taken = match &node.op {
+            Op::Linear { bias: Some(_), .. } => {
+                Err(Reason("the device adds no bias to a product".to_owned()))
+            }
+            Op::Linear { weight, .. } => take(&Product {
+                node: number,
+                label: node.label,
+                weight: *weight,
+                x: node.inputs[0],
+                y: node.output,
+                m: plan.n_rows(node.output),
+                k: graph.weights[weight.0].k as u64,
+                n: graph.weights[weight.0].n as u64,
+                half_split,
+            }),
+            _ => Err(Reason("the device takes products of matrices".to_owned())),
+        };
+        match taken {
+            Ok(taken) => add_call(&mut plan, graph, number, taken),
+            Err(reason) => {
+                let first = is_single_row && graph.head_input == Some(node.output);
+                let steps = host_steps(node, number, first, half_split);
+                plan.steps.extend(steps.into_iter().map(Step::Host));
+                plan.placement.push(Placement {
+                    node: number,
+                    place: Place::Host,
+                    reason: reason.0,
+                });
+            }
+        }
+    }
+    Ok(plan)
+}
+
+fn add_call(plan: &mut Plan, graph: &Graph, node: usize, taken: Taken) {
+    let known = plan.programs.iter().position(|p| *p == taken.program);
+    let program = known.unwrap_or_else(|| {
+        plan.programs.push(taken.program);
+        plan.programs.len() - 1
+    });
+    let (label, layer) = (graph.nodes[node].label, graph.nodes[node].layer);
+    let device = Device {
+        step: plan.steps.len(),
+        program,
+        launches: 0..1,
+    };
+    plan.placement.push(Placement {
+        node,
+        place: Place::Device(device),
+        reason: taken.reason,
+    });
+    plan.steps.push(Step::Call(Call {
+        program,
+        set: match layer {
+            Some(layer) => format!("{label}_L{layer}"),
+            None => label.to_owned(),
+        },
+        bindings: taken.bindings,
+        nodes: vec![node],
+    }));
+}
+
+/// What the host does for a node. `is_last_norm` is the norm before a head that takes a single row.
+pub fn host_steps(
+    node: &Node,
+    number: usize,
+    is_last_norm: bool,
+    half_split: Option<usize>,
+) -> Vec<HostStep> {
+    let step = match node.op {
+        Op::Embed { .. } => HostStep::Embed { node: number },
+        Op::RmsNorm { .. } if is_last_norm => HostStep::FinalNorm { node: number },
+        Op::RmsNorm { .. } => HostStep::Norm { node: number },
+        Op::Linear { .. } => HostStep::Linear {
+            node: number,
+            half_split,
+        },
+        Op::Rope { .. } => HostStep::Rope { node: number },
+        Op::Attention(_) => HostStep::Attention { node: number },
+        Op::Glu { .. } => HostStep::Glu { node: number },
+        Op::Add => HostStep::Add { node: number },
+    };
+    append_kv(node).into_iter().chain([step]).collect()
+}
+
+/// Attention fills the cache wherever it runs.
+pub fn append_kv(node: &Node) -> Option<HostStep> {
+    match (&node.op, &node.inputs[..]) {
+        (Op::Attention(a), &[_, k, v]) => Some(HostStep::AppendKv {
+            layer: a.layer,
+            k,
+            v,
+        }),
+        _ => None,
+    }
+}

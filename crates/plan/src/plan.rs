@@ -1,0 +1,463 @@
+//! The result of lowering: a pass as calls of programs and steps of the host.
+
+use crate::{HeadRows, Shape, TableRows, Tiling, WeightLayout};
+use millrace_model::graph::{Graph, Op, RopeId, ValueId, WeightId};
+use millrace_npu::{Container, Role, Slot};
+use serde::{Deserialize, Serialize};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a plan computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Many tokens at once; logits of one of them.
+    Prefill,
+    /// One token.
+    Decode,
+}
+
+/// A forward pass as calls and host steps.
+///
+/// Values are the host's `[n_rows, width]` row-major, in bf16; a slot holds them in its own element
+/// type. [`Buffers`](crate::Buffers) tells which buffers hold them, and which of them the host writes
+/// and reads; [`Plan::edges`] who takes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Prefill or decode.
+    pub phase: Phase,
+    /// Tokens it takes; 1 in decode.
+    pub n_tokens: u64,
+    /// Whether a value stays in one buffer from the program that writes it to the last that reads it;
+    /// otherwise each call has buffers of its own, and the host carries values between them.
+    pub alias: bool,
+    /// Which rows of logits the caller takes.
+    pub head: HeadRows,
+    /// Programs, each once, in the order of their first call. A plan in a cache names them by content
+    /// hash ([`compile`](crate::compile())).
+    #[serde(skip)]
+    pub programs: Vec<PlannedProgram>,
+    /// What to do, in order.
+    pub steps: Vec<Step>,
+    /// Where each node of the graph runs, by its index.
+    pub placement: Vec<Placement>,
+    /// The final norm's output and what follows it, a single row even in a prefill; none where every
+    /// row goes through the head.
+    pub single_row: Vec<ValueId>,
+}
+
+/// A program and what its launches are.
+#[derive(Clone, Debug)]
+pub struct PlannedProgram {
+    /// What a device loads.
+    pub container: Arc<Container>,
+    /// Logical launches, in order: one a kernel.
+    pub launches: Vec<PlannedLaunch>,
+    /// The target's own form of the program.
+    pub annex: Annex,
+}
+
+impl PlannedProgram {
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        self.container.name()
+    }
+
+    /// Its argument list.
+    pub fn slots(&self) -> &[Slot] {
+        self.container.slots()
+    }
+}
+
+impl PartialEq for PlannedProgram {
+    /// The annex is what the container's bytes say, so it is not looked at.
+    fn eq(&self, other: &PlannedProgram) -> bool {
+        self.container == other.container && self.launches == other.launches
+    }
+}
+
+/// A target's own form of a program, for its explanations and predictions: nobody else looks into it.
+#[derive(Clone, Default)]
+pub struct Annex(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Annex {
+    /// Of that content.
+    pub fn new(content: impl Any + Send + Sync) -> Annex {
+        Annex(Some(Arc::new(content)))
+    }
+
+    /// The content, if it is of that type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.as_deref()?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Annex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Annex")
+    }
+}
+
+/// A kernel within a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedLaunch {
+    /// The node's label; with its number for a part of the head (`lm_head_p3`).
+    pub name: String,
+    /// The target's kernel.
+    pub kernel: String,
+    /// The problem.
+    pub shape: Shape,
+    /// How it is tiled.
+    pub tiling: Tiling,
+    /// The program's slot for each of the kernel's, in the kernel's order: what it writes comes last.
+    pub slots: Vec<usize>,
+    /// How many of [`slots`](PlannedLaunch::slots) it writes: one a product.
+    pub n_results: usize,
+    /// Its launches in the program: more than one where a kernel casts in a launch of its own.
+    pub physical: Range<usize>,
+}
+
+impl PlannedLaunch {
+    /// The slots that it writes.
+    pub fn results(&self) -> &[usize] {
+        let n_results = self.n_results.min(self.slots.len());
+        &self.slots[self.slots.len() - n_results..]
+    }
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    /// A dispatch.
+    Call(Call),
+    /// Work of the host.
+    Host(HostStep),
+}
+
+/// A dispatch of a program on a buffer set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// Index in [`Plan::programs`].
+    pub program: usize,
+    /// Key of the buffer set: `rms_gemms_rope_L5`. No two calls of a plan share one.
+    pub set: String,
+    /// What each slot holds, one a slot.
+    pub bindings: Vec<Binding>,
+    /// The graph's nodes that it computes, in order.
+    pub nodes: Vec<usize>,
+}
+
+/// What a slot holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Binding {
+    /// A weight in the slot's element type, arranged as the layout says; quantised ones are decoded
+    /// unless the layout is the target's own. `static`.
+    Weight {
+        /// Which.
+        weight: WeightId,
+        /// How.
+        layout: WeightLayout,
+    },
+    /// Cosines and sines ([`rope_table`](crate::rope_table)): `static` in a prefill, where they
+    /// hold from the chunk's first position, `input` in decode.
+    RopeTable {
+        /// Which frequencies.
+        rope: RopeId,
+        /// Which rows.
+        rows: TableRows,
+    },
+    /// A value: an `input` slot is written from the host's copy, an `output` slot read to it.
+    Value(ValueId),
+    /// Elements `start .. start + len` of each of a value's rows; what follows them in the slot's
+    /// rows is padding.
+    Part {
+        /// Which.
+        value: ValueId,
+        /// First element.
+        start: usize,
+        /// How many.
+        len: usize,
+    },
+    /// A layer's cached keys or values, `[n_kv_heads, max_tokens, head_dim]`: the
+    /// sequence's own, which gets its new rows before the call ([`HostStep::AppendKv`]) and is never
+    /// written as a whole. Rows that were never written are zeros. `static`.
+    Cache {
+        /// The cache's layer.
+        layer: usize,
+        /// Which of its two arrays.
+        of: CachePart,
+    },
+    /// A value in an arrangement of the target's own, by a number that only the target knows: it
+    /// [packs](crate::Planner::pack) what the host writes and [unpacks](crate::Planner::unpack) what the
+    /// host reads.
+    Packed {
+        /// Which.
+        value: ValueId,
+        /// The arrangement.
+        id: u32,
+    },
+    /// Position of the pass's first token ([`position_slot`](crate::position_slot)). `input`.
+    Position,
+    /// Overwritten by the program, of no interest afterwards. `intermediate`.
+    Scratch,
+}
+
+impl Binding {
+    /// The value that the slot holds, whole or a part of it.
+    pub fn value(&self) -> Option<ValueId> {
+        match self {
+            Binding::Value(value) | Binding::Part { value, .. } | Binding::Packed { value, .. } => {
+                Some(*value)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One of the two arrays of a layer's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CachePart {
+    /// Rotated keys.
+    Keys,
+    /// Values.
+    Values,
+}
+
+/// Work of the host between calls. Values are bf16 as everywhere in a plan; `node` is an index in
+/// the graph's nodes and says operands and parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostStep {
+    /// Rows of the embedding table.
+    Embed {
+        /// The node.
+        node: usize,
+    },
+    /// Appends K and V `[n_tokens, n_kv_heads, head_dim]` to a layer's cache.
+    AppendKv {
+        /// The cache's layer.
+        layer: usize,
+        /// Rotated keys.
+        k: ValueId,
+        /// Values.
+        v: ValueId,
+    },
+    /// Attention of the node's Q over the layer's cache, after [`HostStep::AppendKv`].
+    Attention {
+        /// The node.
+        node: usize,
+    },
+    /// The norm before the head, of the one row whose logits are wanted.
+    FinalNorm {
+        /// The node.
+        node: usize,
+    },
+    /// An RMSNorm that the device does not take.
+    Norm {
+        /// The node.
+        node: usize,
+    },
+    /// A projection that the device does not take.
+    Linear {
+        /// The node.
+        node: usize,
+        /// With a head's elements: outputs to put in half-split order, as
+        /// [`WeightLayout::source_row`] does for weights.
+        half_split: Option<usize>,
+    },
+    /// A rotation that the device does not take; half-split whatever the graph's style.
+    Rope {
+        /// The node.
+        node: usize,
+    },
+    /// A gated activation that the device does not take.
+    Glu {
+        /// The node.
+        node: usize,
+    },
+    /// A sum that the device does not take.
+    Add {
+        /// The node.
+        node: usize,
+    },
+}
+
+/// Where a node runs, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Index in the graph's nodes.
+    pub node: usize,
+    /// Where.
+    pub place: Place,
+    /// The rule that decided, in words.
+    pub reason: String,
+}
+
+/// Where a node runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Place {
+    /// On the device.
+    Device(Device),
+    /// On the CPU.
+    Host,
+}
+
+/// Where on the device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Index in [`Plan::steps`].
+    pub step: usize,
+    /// Index in [`Plan::programs`].
+    pub program: usize,
+    /// Its logical launches there.
+    pub launches: Range<usize>,
+}
+
+/// Slot numbers by role, as the published stack for Llama-3.2-1B passes them to its `load_and_run`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexSets {
+    /// Written before each call.
+    pub input: Vec<usize>,
+    /// Written once: weights and tables.
+    pub statics: Vec<usize>,
+    /// Overwritten by the program, so never written by the host; outputs among them.
+    pub intermediate: Vec<usize>,
+    /// Read back.
+    pub output: Vec<usize>,
+}
+
+impl IndexSets {
+    /// The sets of an argument list.
+    pub fn of(slots: &[Slot]) -> IndexSets {
+        let mut sets = IndexSets::default();
+        for (i, slot) in slots.iter().enumerate() {
+            match slot.role {
+                Role::Static => sets.statics.push(i),
+                Role::Input => sets.input.push(i),
+                Role::Intermediate => sets.intermediate.push(i),
+                Role::Output => {
+                    sets.intermediate.push(i);
+                    sets.output.push(i);
+                }
+            }
+        }
+        sets
+    }
+}
+
+/// A slot of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Index in [`Plan::steps`].
+    pub step: usize,
+    /// Slot of the call's program.
+    pub slot: usize,
+}
+
+/// A value on its way from a call to others: a candidate for one common buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The value.
+    pub value: ValueId,
+    /// The slot that holds it first.
+    pub from: End,
+    /// Slots of later calls that take it, whole.
+    pub to: Vec<End>,
+    /// Whether a host step, or the caller (logits), reads it too.
+    pub host_reads: bool,
+}
+
+impl Plan {
+    /// Rows of a value: the plan's tokens, or 1 from the final norm on.
+    pub fn n_rows(&self, value: ValueId) -> u64 {
+        if self.single_row.contains(&value) {
+            1
+        } else {
+            self.n_tokens
+        }
+    }
+
+    /// Rows of what a slot is bound to.
+    pub fn rows_bound(&self, binding: &Binding) -> u64 {
+        binding.value().map_or(1, |value| self.n_rows(value))
+    }
+
+    /// Calls of the plan: dispatches of a pass.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Call(call) => Some(call),
+            Step::Host(_) => None,
+        })
+    }
+
+    /// Every value that a call gives out, by value: who takes it, and whether the host reads it.
+    pub fn edges(&self, graph: &Graph) -> Vec<Edge> {
+        let mut edges: BTreeMap<ValueId, Edge> = BTreeMap::new();
+        for (step, s) in self.steps.iter().enumerate() {
+            match s {
+                Step::Call(call) => self.add_ends(step, call, &mut edges),
+                Step::Host(host) => {
+                    for value in host.reads(graph) {
+                        if let Some(edge) = edges.get_mut(&value) {
+                            edge.host_reads = true;
+                        }
+                    }
+                }
+            }
+        }
+        for edge in edges.values_mut() {
+            edge.host_reads |= graph.logits == Some(edge.value);
+        }
+        edges.into_values().collect()
+    }
+
+    fn add_ends(&self, step: usize, call: &Call, edges: &mut BTreeMap<ValueId, Edge>) {
+        let Some(planned) = self.programs.get(call.program) else {
+            return;
+        };
+        for (slot, binding) in call.bindings.iter().enumerate() {
+            let (Binding::Value(value) | Binding::Packed { value, .. }, Some(declared)) =
+                (binding, planned.slots().get(slot))
+            else {
+                continue;
+            };
+            let end = End { step, slot };
+            if declared.role == Role::Output {
+                let edge = Edge {
+                    value: *value,
+                    from: end,
+                    to: Vec::new(),
+                    host_reads: false,
+                };
+                edges.insert(*value, edge);
+            } else if let Some(edge) = edges.get_mut(value) {
+                edge.to.push(end);
+            }
+        }
+    }
+}
+
+impl HostStep {
+    /// The graph values that the host reads in this step.
+    pub fn reads(&self, graph: &Graph) -> Vec<ValueId> {
+        match *self {
+            HostStep::AppendKv { k, v, .. } => vec![k, v],
+            HostStep::Embed { node }
+            | HostStep::Attention { node }
+            | HostStep::FinalNorm { node }
+            | HostStep::Norm { node }
+            | HostStep::Linear { node, .. }
+            | HostStep::Rope { node }
+            | HostStep::Glu { node }
+            | HostStep::Add { node } => match graph.nodes.get(node) {
+                // K and V come from the cache.
+                Some(n) if matches!(n.op, Op::Attention(_)) => {
+                    n.inputs.iter().take(1).copied().collect()
+                }
+                Some(n) => n.inputs.clone(),
+                None => Vec::new(),
+            },
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What a model costs on a device: a pass of a [`Plan`] as times, bytes and counts.
+//!
+//! A target's [`Pricer`] says what a program costs on its machine, what a call and a step of the host
+//! cost beside it, and where those times come from; everything that follows from the plan itself (what
+//! crosses, which buffers stay, sums and rates) is worked out here, the same for every target.
+//!
+//! # Work
+//! Operations are counted by program, by pass and by part of the model, over the time they take, with
+//! the share of the machine's peak ([`Rate`]).
+//!
+//! # Memory bandwidth utilisation
+//! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of the Gemma 3 paper (seed 002), taken over a
+//! whole pass: the bytes of static slots (weights and tables, each call's once) over the pass's time and
+//! the peak of the machine's DDR. What the device reads in fact is more, because a tiled product reads
+//! its operands several times: `ddr_utilization` is that, `ddr_read_bytes` over the device's time and
+//! the attainable rate.
+
+pub mod cells;
+mod cost;
+mod host;
+mod memory;
+mod pass;
+mod trace;
+mod variants;
+mod work;
+
+pub use cost::{Bottleneck, CoreCost, LaunchCost, ModelPart, ProgramCost, SlotBytes};
+pub use host::{CallNs, HostWork};
+pub use memory::Memory;
+pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
+pub use trace::{ProgramDetail, ProgramSpan, trace};
+pub use variants::{Variant, variants, with_settings};
+pub use work::{PartCost, Rate};
+
+use crate::{
+    Chunk, HostStep, LowerError, PassKind, Plan, PlannedProgram, Planner, Sequences, SettingError,
+};
+use millrace_model::graph::Graph;
+use millrace_npu::{Energy, Provenance};
+use serde::Serialize;
+
+/// What a target's machine, software and host take for parts of a plan. All of it is modelled.
+pub trait Pricer {
+    /// The machine.
+    fn machine(&self) -> &MachineFacts;
+
+    /// Looks at programs before they are asked for, on all processors: what follows is then quick.
+    ///
+    /// # Errors
+    /// A program that has no time.
+    fn prime(&mut self, programs: &[&PlannedProgram]) -> Result<(), PriceError> {
+        let _ = programs;
+        Ok(())
+    }
+
+    /// What one call of a program costs on the device; `calls` is left at 0.
+    ///
+    /// # Errors
+    /// A program that has no time.
+    fn program(&mut self, planned: &PlannedProgram) -> Result<ProgramCost, PriceError>;
+
+    /// Nanoseconds that a step of the host takes; `work` tells what it touches.
+    fn step_ns(&self, work: &HostWork<'_>, step: HostStep) -> f64;
+
+    /// The host's part of a call whose slots cross so.
+    fn call(&self, work: &HostWork<'_>, call: &crate::Call, crossing: Crossing) -> CallNs;
+
+    /// Energy of that time on the device, where powers are known.
+    fn energy(&self, run_ns: u64) -> Option<Energy> {
+        let _ = run_ns;
+        None
+    }
+
+    /// Whose host works between the calls, in a word.
+    fn host(&self) -> &'static str;
+
+    /// Where whole passes' times come from, and how far they were off.
+    fn provenance(&self) -> Provenance;
+
+    /// How far whole models were off that no constant was fitted on; `None` where nothing was measured,
+    /// or machine or constants were changed.
+    fn model_error(&self) -> Option<ModelError> {
+        None
+    }
+
+    /// The same of single kernels, in percent.
+    fn kernel_error_percent(&self) -> Option<f64> {
+        None
+    }
+
+    /// What a program's cores and channels do over time, in at most so many spans.
+    ///
+    /// # Errors
+    /// A program that has no time.
+    fn detail(
+        &self,
+        planned: &PlannedProgram,
+        n_spans: usize,
+    ) -> Result<ProgramDetail, PriceError> {
+        let _ = n_spans;
+        Ok(ProgramDetail {
+            program: planned.name().to_owned(),
+            ..ProgramDetail::default()
+        })
+    }
+}
+
+/// What tables and pictures need to know of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MachineFacts {
+    /// Name.
+    pub name: String,
+    /// Columns of its array of cores.
+    pub cols: u32,
+    /// Rows of its array of cores.
+    pub rows: u32,
+    /// Clock of the cores.
+    pub clock_hz: f64,
+    /// Peak of its DDR.
+    pub ddr_bytes_per_s: f64,
+    /// What it reads of that at best; a constant of the software stack, not a fact.
+    #[serde(skip)]
+    pub attained_bytes_per_s: f64,
+    /// Operations a second of its matrix units in bf16, or in the widest type that they multiply.
+    #[serde(skip)]
+    pub peak_flops_per_s: f64,
+}
+
+/// Errors of whole models that no constant was fitted on, in percent: medians over published rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ModelError {
+    /// Of prompts.
+    pub prompt_percent: f64,
+    /// Of tokens.
+    pub token_percent: f64,
+}
+
+/// Where times come from, in a sentence: whose error is told of whole models, whose of kernels.
+pub fn times(provenance: &Provenance, error: Option<&ModelError>, kernels: Option<f64>) -> String {
+    let profile = match provenance {
+        Provenance::Modelled { profile, .. } => profile.clone(),
+        other => other.to_string(),
+    };
+    let whole = match error {
+        Some(error) => format!(
+            "±{} % a prompt, ±{} % a token: medians over published ones that nothing was fitted on",
+            error.prompt_percent, error.token_percent
+        ),
+        None => "error unknown".to_owned(),
+    };
+    let kernels = kernels.map_or_else(String::new, |percent| {
+        format!("; single kernels ±{percent} %")
+    });
+    format!("modelled({profile}, {whole}{kernels}); not measured on an NPU")
+}
+
+/// Why something has no price.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct PriceError(pub String);
+
+/// What to predict: a prompt, then one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Tokens in the cache when the token is computed.
+    pub context: u64,
+}
+
+impl Work {
+    /// A prompt and the token after it.
+    pub fn new(prompt_tokens: u64) -> Work {
+        Work {
+            prompt_tokens,
+            context: prompt_tokens,
+        }
+    }
+}
+
+/// What a model costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prediction {
+    /// The improvements that are in.
+    pub features: Vec<&'static str>,
+    /// Whose host it is.
+    pub host: &'static str,
+    /// Tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// Tokens in the cache when the token is computed.
+    pub context: u64,
+    /// The prompt's passes, chunk by chunk.
+    pub prefill: Vec<PassCost>,
+    /// One token's.
+    pub token: PassCost,
+    /// From the prompt to its logits: time to the first token, without sampling.
+    pub ttft_ns: f64,
+    /// Prompt tokens in a second.
+    pub prompt_tokens_per_s: f64,
+    /// Of the token's time.
+    pub tokens_per_s: f64,
+    /// Operations a second that the machine's matrix units could do.
+    pub peak_flops_per_s: f64,
+    /// Buffers and cache.
+    pub memory: Memory,
+    /// Where the times come from.
+    pub provenance: Provenance,
+}
+
+/// Why nothing can be predicted.
+#[derive(Debug, thiserror::Error)]
+pub enum PredictError {
+    /// There is no plan.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// A program has no time.
+    #[error(transparent)]
+    Price(#[from] PriceError),
+    /// A setting.
+    #[error(transparent)]
+    Setting(SettingError),
+    /// A prompt of no length, or one of which nobody would wait for the end.
+    #[error("a prompt of {0} tokens: 1 to {MAX_PROMPT} can be predicted")]
+    Prompt(u64),
+}
+
+/// Context that predictions suppose at least, where every token of a target takes one plan.
+const LONG_CTX: u64 = 4096;
+
+/// Longest prompt.
+pub const MAX_PROMPT: u64 = 1 << 20;
+
+/// Predicts a prompt and a token.
+///
+/// # Errors
+/// See [`PredictError`].
+pub fn model(
+    graph: &Graph,
+    planner: &dyn Planner,
+    pricer: &mut dyn Pricer,
+    work: &Work,
+) -> Result<Prediction, PredictError> {
+    if !(1..=MAX_PROMPT).contains(&work.prompt_tokens) {
+        return Err(PredictError::Prompt(work.prompt_tokens));
+    }
+    let plans = Plans::new(graph, planner, work)?;
+    let programs = plans.all().flat_map(|plan| &plan.programs);
+    pricer.prime(&programs.collect::<Vec<_>>())?;
+    let mut prefill: Vec<PassCost> = Vec::new();
+    for (chunk, plan) in &plans.prefill {
+        prefill.push(pass::cost(&plans.plans[*plan], graph, pricer, *chunk)?);
+    }
+    let token = pass::cost(&plans.decode, graph, pricer, Chunk::token(work.context))?;
+    let ttft_ns: f64 = prefill.iter().map(|p| p.totals.total_ns).sum();
+    Ok(Prediction {
+        features: planner.features(),
+        host: pricer.host(),
+        prompt_tokens: work.prompt_tokens,
+        context: work.context,
+        ttft_ns,
+        prompt_tokens_per_s: work.prompt_tokens as f64 * 1e9 / ttft_ns,
+        tokens_per_s: 1e9 / token.totals.total_ns,
+        peak_flops_per_s: pricer.machine().peak_flops_per_s,
+        memory: memory::of(&plans, graph, work),
+        provenance: pricer.provenance(),
+        prefill,
+        token,
+    })
+}
+
+/// The distinct programs of a prompt and a token, by name: the first of each.
+///
+/// # Errors
+/// There is no plan.
+pub fn programs(
+    graph: &Graph,
+    planner: &dyn Planner,
+    work: &Work,
+) -> Result<Vec<PlannedProgram>, PredictError> {
+    let plans = Plans::new(graph, planner, work)?;
+    let mut programs: Vec<PlannedProgram> = Vec::new();
+    for planned in plans.all().flat_map(|plan| &plan.programs) {
+        if !programs.iter().any(|p| p.name() == planned.name()) {
+            programs.push(planned.clone());
+        }
+    }
+    Ok(programs)
+}
+
+/// Buffers and cache of a prompt and a token, without their times.
+///
+/// # Errors
+/// There is no plan.
+pub fn memory(graph: &Graph, planner: &dyn Planner, work: &Work) -> Result<Memory, PredictError> {
+    Ok(memory::of(&Plans::new(graph, planner, work)?, graph, work))
+}
+
+/// The plans of a prompt and a token; chunks that are equal share one.
+struct Plans {
+    plans: Vec<Plan>,
+    /// Chunks with the index of their plan.
+    prefill: Vec<(Chunk, usize)>,
+    decode: Plan,
+}
+
+impl Plans {
+    fn new(graph: &Graph, planner: &dyn Planner, work: &Work) -> Result<Plans, LowerError> {
+        let chunks = planner.lengths().chunks(work.prompt_tokens);
+        let passes = chunks.iter().map(|c| c.first + c.n_padded);
+        let last = passes.fold(work.context + 1, u64::max);
+        let sequences = Sequences {
+            graph,
+            planner,
+            // A context in which the token's plan is made for as many keys as it would be in a longer one.
+            n_ctx: planner
+                .decode_until(last - 1)
+                .min(last.saturating_mul(2).max(LONG_CTX)),
+        };
+        let mut known: Vec<PassKind> = Vec::new();
+        let mut plans = Vec::new();
+        let mut prefill = Vec::new();
+        for chunk in chunks {
+            let kind = sequences.prefill(chunk);
+            let plan = match known.iter().position(|k| *k == kind) {
+                Some(plan) => plan,
+                None => {
+                    plans.push(planner.lower(graph, &kind)?);
+                    known.push(kind);
+                    plans.len() - 1
+                }
+            };
+            prefill.push((chunk, plan));
+        }
+        let decode = planner.lower(graph, &sequences.decode(work.context))?;
+        Ok(Plans {
+            plans,
+            prefill,
+            decode,
+        })
+    }
+
+    /// Each plan once.
+    fn all(&self) -> impl Iterator<Item = &Plan> {
+        self.plans.iter().chain([&self.decode])
+    }
+}

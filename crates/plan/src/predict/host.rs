@@ -1,0 +1,128 @@
+//! The host's part: what a step between calls touches.
+
+use crate::{Call, Chunk, HostStep, Phase, Plan};
+use millrace_model::graph::{Attention, Graph, Node, Op, ValueId};
+
+/// A pass as the host sees it.
+pub struct HostWork<'a> {
+    /// The model.
+    pub graph: &'a Graph,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The tokens.
+    pub chunk: Chunk,
+}
+
+/// A call's host part, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CallNs {
+    /// The call itself.
+    pub call_ns: f64,
+    /// Writing and syncing what crosses to the device.
+    pub write_ns: f64,
+    /// Syncing and reading what comes back.
+    pub read_ns: f64,
+}
+
+/// Bytes of a bf16 element.
+const ELEM: u64 = 2;
+
+impl HostWork<'_> {
+    /// Prefill or decode.
+    pub fn phase(&self) -> Phase {
+        self.plan.phase
+    }
+
+    /// Bytes of what a call's attention gives, all rows of the plan.
+    pub fn attention_bytes(&self, call: &Call) -> u64 {
+        let nodes = call
+            .nodes
+            .iter()
+            .filter_map(|node| self.graph.nodes.get(*node));
+        let attention = nodes.filter(|node| matches!(node.op, Op::Attention(_)));
+        let rows = |node: &Node| self.plan.n_rows(node.output) * self.row_bytes(node.output);
+        attention.map(rows).sum()
+    }
+
+    /// Width of the feed-forward.
+    pub fn d_ff(&self) -> u64 {
+        let gated = self
+            .graph
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.op, Op::Glu { .. }));
+        let widths = gated.filter_map(|node| self.graph.values.get(node.output.0));
+        widths.map(|value| value.width as u64).max().unwrap_or(0)
+    }
+
+    fn row_bytes(&self, value: ValueId) -> u64 {
+        ELEM * self.graph.values.get(value.0).map_or(0, |v| v.width as u64)
+    }
+
+    /// Bytes of the operands of a step.
+    pub fn bytes(&self, step: HostStep) -> u64 {
+        let n_tokens = self.chunk.n_tokens;
+        match step {
+            HostStep::AppendKv { k, v, .. } => {
+                2 * n_tokens * (self.row_bytes(k) + self.row_bytes(v))
+            }
+            HostStep::Embed { node } => 2 * self.plan.n_tokens * self.output_bytes(node),
+            HostStep::FinalNorm { node } => 2 * self.output_bytes(node),
+            HostStep::Attention { node } => {
+                let around = self.operands(node, n_tokens);
+                match self.graph.nodes.get(node).map(|n| &n.op) {
+                    Some(Op::Attention(attention)) => around + self.cached_bytes(attention),
+                    _ => around,
+                }
+            }
+            HostStep::Linear { node, .. } => {
+                let weight = match self.graph.nodes.get(node).map(|n| &n.op) {
+                    Some(Op::Linear { weight, .. }) => self.graph.weights.get(weight.0),
+                    _ => None,
+                };
+                let weight_bytes = weight.map_or(0, |w| ELEM * w.n as u64 * w.k as u64);
+                let n_rows = self.n_rows(node);
+                n_rows * weight_bytes + self.operands(node, n_rows)
+            }
+            HostStep::Norm { node }
+            | HostStep::Rope { node }
+            | HostStep::Glu { node }
+            | HostStep::Add { node } => self.operands(node, self.n_rows(node)),
+        }
+    }
+
+    fn n_rows(&self, node: usize) -> u64 {
+        let node = self.graph.nodes.get(node);
+        node.map_or(0, |n| self.plan.n_rows(n.output))
+    }
+
+    fn output_bytes(&self, node: usize) -> u64 {
+        let node = self.graph.nodes.get(node);
+        node.map_or(0, |n| self.row_bytes(n.output))
+    }
+
+    /// Rows of what a node reads and writes, K and V of the cache left out.
+    fn operands(&self, node: usize, n_rows: u64) -> u64 {
+        let Some(node) = self.graph.nodes.get(node) else {
+            return 0;
+        };
+        let inputs = match node.op {
+            Op::Attention(_) => &node.inputs[..node.inputs.len().min(1)],
+            _ => &node.inputs[..],
+        };
+        let values = inputs.iter().chain([&node.output]);
+        n_rows * values.map(|v| self.row_bytes(*v)).sum::<u64>()
+    }
+
+    /// Keys and values that the chunk's queries see, each query its own.
+    fn cached_bytes(&self, attention: &Attention) -> u64 {
+        let window = attention.window.map_or(u64::MAX, |w| w as u64);
+        let (first, n) = (self.chunk.first, self.chunk.n_tokens);
+        // Queries whose window is not full yet see first + 1, first + 2, … keys.
+        let growing = window.saturating_sub(first).min(n);
+        let seen =
+            growing * first + growing * (growing + 1) / 2 + (n - growing) * window.min(first + n);
+        let width = attention.n_kv_heads as u64 * attention.head_dim as u64;
+        2 * ELEM * width * seen
+    }
+}

@@ -1,0 +1,104 @@
+//! What a plan that was read from somewhere must keep to.
+
+use crate::{Binding, Call, HostStep, Place, Plan, Step};
+use millrace_model::graph::{Graph, Node, Op, ValueId};
+
+impl Plan {
+    /// Whether every index in a plan that was read from somewhere is one of its own or the graph's.
+    ///
+    /// # Errors
+    /// What is out of range, for people.
+    pub fn check(&self, graph: &Graph) -> Result<(), String> {
+        let here = |what: &str, index: usize, len: usize| match index < len {
+            true => Ok(()),
+            false => Err(format!("{what} {index} of {len}")),
+        };
+        let value = |v: ValueId| here("value", v.0, graph.values.len());
+        self.single_row.iter().try_for_each(|&v| value(v))?;
+        for step in &self.steps {
+            match step {
+                Step::Call(call) => self.check_call(call, graph)?,
+                Step::Host(HostStep::AppendKv { layer, k, v }) => {
+                    here("layer", *layer, graph.hidden.len())?;
+                    value(*k).and(value(*v))?;
+                }
+                Step::Host(host) => {
+                    let nodes = host.node().into_iter();
+                    nodes
+                        .into_iter()
+                        .try_for_each(|n| here("node", n, graph.nodes.len()))?;
+                }
+            }
+        }
+        for placement in &self.placement {
+            here("node", placement.node, graph.nodes.len())?;
+            if let Place::Device(device) = &placement.place {
+                here("step", device.step, self.steps.len())?;
+                here("program", device.program, self.programs.len())?;
+                let n_launches = self.programs[device.program].launches.len();
+                here("launch", device.launches.end, n_launches + 1)?;
+            }
+        }
+        for planned in &self.programs {
+            let n_slots = planned.slots().len();
+            for launch in &planned.launches {
+                let mut slots = launch.slots.iter();
+                slots.try_for_each(|&slot| here("slot", slot, n_slots))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_call(&self, call: &Call, graph: &Graph) -> Result<(), String> {
+        let set = &call.set;
+        let Some(planned) = self.programs.get(call.program) else {
+            return Err(format!("{set}: program {}", call.program));
+        };
+        if planned.slots().len() != call.bindings.len() {
+            return Err(format!("{set}: not one binding a slot"));
+        }
+        if let Some(node) = call.nodes.iter().find(|n| **n >= graph.nodes.len()) {
+            return Err(format!("{set}: node {node}"));
+        }
+        for binding in &call.bindings {
+            let fits = match binding {
+                Binding::Weight { weight, .. } => weight.0 < graph.weights.len(),
+                Binding::RopeTable { rope, .. } => rope.0 < graph.ropes.len(),
+                Binding::Value(value) | Binding::Packed { value, .. } => {
+                    value.0 < graph.values.len()
+                }
+                Binding::Part { value, start, len } => {
+                    let width = graph.values.get(value.0).map_or(0, |v| v.width);
+                    start.checked_add(*len).is_some_and(|end| end <= width)
+                }
+                Binding::Cache { layer, .. } => {
+                    let attends =
+                        |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
+                    graph.nodes.iter().any(attends)
+                }
+                Binding::Position | Binding::Scratch => true,
+            };
+            if !fits {
+                return Err(format!("{set}: {binding:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HostStep {
+    /// The graph's node that the step computes; appending keys and values is no node's.
+    pub fn node(&self) -> Option<usize> {
+        match *self {
+            HostStep::AppendKv { .. } => None,
+            HostStep::Embed { node }
+            | HostStep::Attention { node }
+            | HostStep::FinalNorm { node }
+            | HostStep::Norm { node }
+            | HostStep::Linear { node, .. }
+            | HostStep::Rope { node }
+            | HostStep::Glu { node }
+            | HostStep::Add { node } => Some(node),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What an NPU is to everything above it: a row in the registry, and who makes plans for it.
+
+use crate::predict::{MachineFacts, PredictError, Work};
+use crate::{
+    Annex, Arithmetic, Chunk, HeadRows, Lengths, LowerError, PassKind, Phase, Plan, PlannedLaunch,
+    PlannedProgram, Pricer, Settings, Workbench,
+};
+use crate::{AttentionOn, SettingError};
+use millrace_kernels::Cpu;
+use millrace_model::graph::Graph;
+use millrace_npu::{Container, Device, DeviceError, Slot};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A kind of NPU: one static row in the registry of targets.
+///
+/// Everything a command, a server or a plugin knows of a kind of NPU it asks here; nothing outside the
+/// target's own crate names it.
+pub trait Target: Sync {
+    /// Its name as a value of `--device`, and in its programs' containers (`xdna2`).
+    fn name(&self) -> &'static str;
+
+    /// What it is, for people: maker and model, and whether it is simulated.
+    fn title(&self) -> &'static str;
+
+    /// What can be set, with the values there are.
+    fn options(&self) -> TargetOptions;
+
+    /// Who makes plans for it, set up so.
+    ///
+    /// # Errors
+    /// A setting that it does not know, or values that cannot be.
+    fn planner(&self, settings: &Settings) -> Result<Arc<dyn Planner>, SettingError>;
+
+    /// Hardware of this kind that this computer has.
+    fn hardware(&self) -> Vec<Hardware> {
+        Vec::new()
+    }
+
+    /// Its kernels by themselves, for who maps models onto it.
+    fn workbench(&self) -> Option<&dyn Workbench> {
+        None
+    }
+
+    /// A page in Markdown of what was published of a model on it beside its predictions; `None` where
+    /// there is none of that model.
+    fn published_page(
+        &self,
+        model: &str,
+        graph: &Graph,
+        settings: &Settings,
+        work: &Work,
+    ) -> Option<Result<String, PredictError>> {
+        let _ = (model, graph, settings, work);
+        None
+    }
+
+    /// Settings to predict beside those asked for, each with its name: what somebody else published.
+    fn comparisons(&self) -> Vec<(&'static str, Settings)> {
+        Vec::new()
+    }
+}
+
+impl fmt::Debug for dyn Target + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What can be set of a target. Of each list the first is what is taken if nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetOptions {
+    /// Machines whose facts are built in.
+    pub machines: Vec<Choice>,
+    /// Profiles of constants that are built in.
+    pub profiles: Vec<Choice>,
+    /// Ways of making plans.
+    pub modes: Vec<Choice>,
+    /// Improvements that can be left out one by one.
+    pub features: Vec<Choice>,
+    /// How matrices are multiplied.
+    pub numerics: Vec<Choice>,
+}
+
+/// A value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Its name.
+    pub name: String,
+    /// What it means, in a line.
+    pub summary: String,
+}
+
+impl Choice {
+    /// A name and what it means.
+    pub fn new(name: &str, summary: &str) -> Choice {
+        Choice {
+            name: name.to_owned(),
+            summary: summary.to_owned(),
+        }
+    }
+}
+
+/// A device that was found on this computer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hardware {
+    /// Where it is (`/dev/accel/accel0`, a bus address).
+    pub place: String,
+    /// What it says it is.
+    pub name: String,
+    /// Whether a model can be run on it, or why not and what to do.
+    pub state: Result<(), String>,
+}
+
+/// Why an op is not computed on a device, in words for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason(pub String);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A weight as the checkpoint has it, for a target that arranges it in a way of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightSource<'a> {
+    /// Its element or block format.
+    pub dtype: millrace_quant::DType,
+    /// The checkpoint's bytes.
+    pub bytes: &'a [u8],
+    /// Rows.
+    pub n: usize,
+    /// Elements of a row.
+    pub k: usize,
+    /// With a head's elements: rows of each head are put from interleaved to half-split order.
+    pub half_split: Option<usize>,
+}
+
+/// Makes plans of a model's graph for one machine of a target, and opens devices that run them.
+///
+/// Lowering is pure: the same graph and kind of pass give the same plan, byte for byte.
+pub trait Planner: Send + Sync {
+    /// The target's [name](Target::name).
+    fn target(&self) -> &'static str;
+
+    /// Everything that plans depend on beside graph and kind of pass: the target's compiler, machine,
+    /// constants and options, as text. Equal identities make equal plans, so caches are keyed by it.
+    fn identity(&self) -> String;
+
+    /// The machine.
+    fn machine(&self) -> MachineFacts;
+
+    /// How plans are made, in a few words (`best without alias`).
+    fn mode(&self) -> String;
+
+    /// The improvements in force, by name.
+    fn features(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Lengths that prefill plans are made for.
+    fn lengths(&self) -> Lengths;
+
+    /// Rows of a sequence's cache of `n_ctx` tokens: at least those.
+    fn cache_rows(&self, graph: &Graph, n_ctx: u64) -> u64 {
+        let _ = graph;
+        n_ctx
+    }
+
+    /// The kind of pass that a chunk takes, where a sequence's cache has `cache_rows` rows. Without a
+    /// mapping over the cache, attention of later chunks is the host's.
+    fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
+        let _ = (graph, cache_rows);
+        PassKind {
+            phase,
+            n_tokens: chunk.n_padded,
+            attention: match (phase, chunk.first) {
+                (Phase::Prefill, 1..) => AttentionOn::Host,
+                _ => AttentionOn::Device,
+            },
+            head: HeadRows::Last,
+        }
+    }
+
+    /// The first position behind `first` whose token may take another plan than the one at `first`.
+    fn decode_until(&self, first: u64) -> u64 {
+        let _ = first;
+        u64::MAX
+    }
+
+    /// Whether a node of the graph, by its number, is computed on the device in passes of that kind.
+    ///
+    /// # Errors
+    /// The rule that leaves it to the host.
+    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason>;
+
+    /// The plan of a kind of pass.
+    ///
+    /// # Errors
+    /// A graph that makes no sense, a length beyond the limits, an op that neither device nor host
+    /// computes.
+    fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError>;
+
+    /// The target's own form of a program that comes from a cache; `None` where the bytes are none.
+    fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
+        let _ = (container, launches);
+        Some(Annex::default())
+    }
+
+    /// Writes a weight whose layout is the target's own ([`WeightLayout::Own`](crate::WeightLayout::Own))
+    /// into its slot.
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    fn fill(
+        &self,
+        cpu: &Cpu,
+        id: u32,
+        weight: &WeightSource<'_>,
+        slot: &Slot,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let _ = (cpu, weight, slot, out);
+        Err(format!("{} has no layout {id} of weights", self.target()))
+    }
+
+    /// Writes rows of a value into a slot with an arrangement of the target's own
+    /// ([`Binding::Packed`](crate::Binding::Packed)). `rows` is `[n_rows, width]`.
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    fn pack(
+        &self,
+        cpu: &Cpu,
+        id: u32,
+        rows: &[f32],
+        width: usize,
+        slot: &Slot,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let _ = (cpu, rows, width, slot, out);
+        Err(format!("{} has no layout {id} of values", self.target()))
+    }
+
+    /// Reads rows of a value from such a slot.
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    fn unpack(
+        &self,
+        cpu: &Cpu,
+        id: u32,
+        slot: &Slot,
+        bytes: &[u8],
+        width: usize,
+        rows: &mut [f32],
+    ) -> Result<(), String> {
+        let _ = (cpu, slot, bytes, width, rows);
+        Err(format!("{} has no layout {id} of values", self.target()))
+    }
+
+    /// How a launch of one of its plans computes, for who checks the result.
+    fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
+        let _ = launch;
+        Arithmetic::default()
+    }
+
+    /// What physical launches of a program take of the machine.
+    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
+        let _ = planned;
+        Occupied {
+            n_launches: physical.len(),
+            ..Occupied::default()
+        }
+    }
+
+    /// What a launch's kernel is, and how near it comes to the machine's limits.
+    fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
+        let _ = launch;
+        KernelFacts::default()
+    }
+
+    /// A device of that machine: hardware where there is some and it can be opened, otherwise a virtual
+    /// one, whose name says so. Simulations run on the CPU's threads.
+    ///
+    /// # Errors
+    /// Hardware that is there and cannot be used, memory.
+    fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError>;
+
+    /// What predicts the cost of its plans; `None` where nothing was ever measured.
+    fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
+        None
+    }
+}
+
+/// What launches take of a machine's cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Occupied {
+    /// Launches that there are.
+    pub n_launches: usize,
+    /// Columns and rows of their herds, each size once.
+    pub herds: Vec<(u32, u32)>,
+    /// Cores that one of them takes at most: its herds lie beside each other.
+    pub n_cores: u32,
+}
+
+/// A kernel in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelFacts {
+    /// What it computes.
+    pub summary: String,
+    /// What it takes of the machine's limits.
+    pub limits: String,
+}
+
+impl fmt::Debug for dyn Planner + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.target(), self.identity())
+    }
+}

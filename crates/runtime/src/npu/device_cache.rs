@@ -1,0 +1,141 @@
+//! The device's copy of the cache: keys and values where programs attend over them.
+//!
+//! The pages of the host are the sequence's. Programs that read a cache have one buffer for the keys
+//! and one for the values of a layer, `[n_kv_heads, rows, head_dim]`, which all sequences of a model share:
+//! one that finds another's rows there writes its own anew, otherwise only rows that are new cross.
+
+use super::NpuError;
+use super::model::{NpuModel, lock};
+use super::prepared::Prepared;
+use super::weights;
+use crate::kv::LayerCache;
+use crate::sequences::SeqId;
+use millrace_kernels::{KvSide, kv_read};
+use millrace_npu::Traffic;
+use millrace_plan::CachePart;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Whose rows the device has.
+#[derive(Default)]
+pub(super) struct DeviceCache(Mutex<Copied>);
+
+#[derive(Default)]
+struct Copied {
+    owner: Option<SeqId>,
+    /// By layer: rows from the first on that the device has as the sequence has them.
+    n_rows: Vec<usize>,
+}
+
+/// A layer's pages, and where a sequence's are among them.
+pub(super) struct LayerRows<'a> {
+    pub(super) index: usize,
+    pub(super) layer: &'a LayerCache,
+    pub(super) pages: &'a [u32],
+    /// Position of the first slot of the first page.
+    pub(super) pages_first_pos: usize,
+}
+
+impl DeviceCache {
+    /// The device lost everything.
+    pub(super) fn reset(&self) {
+        *lock(&self.0) = Copied::default();
+    }
+
+    /// Before a pass: what another sequence left on the device is none of this one's, and of its own only
+    /// what is before the pass still holds, be it read in this pass (`reads`) or in a later one.
+    pub(super) fn enter(&self, seq: SeqId, first: usize, reads: bool) {
+        let mut copied = lock(&self.0);
+        if reads && copied.owner != Some(seq) {
+            copied.owner = Some(seq);
+            copied.n_rows.clear();
+        }
+        if copied.owner == Some(seq) {
+            copied.n_rows.iter_mut().for_each(|n| *n = (*n).min(first));
+        }
+    }
+
+    /// The rows of a layer that the device lacks, up to `n_rows`.
+    fn missing(&self, layer: usize, n_rows: usize) -> Range<usize> {
+        let has = lock(&self.0).n_rows.get(layer).copied().unwrap_or(0);
+        has.min(n_rows)..n_rows
+    }
+
+    fn set(&self, layer: usize, n_rows: usize) {
+        let mut copied = lock(&self.0);
+        if copied.n_rows.len() <= layer {
+            copied.n_rows.resize(layer + 1, 0);
+        }
+        copied.n_rows[layer] = n_rows;
+    }
+}
+
+impl NpuModel {
+    /// Brings a layer's rows up to `n_rows` to the device, where the plan reads them there. Rows that a
+    /// window has left behind are nobody's to read.
+    pub(super) fn sync_cache(
+        &self,
+        prepared: &Prepared,
+        rows: &LayerRows<'_>,
+        n_rows: usize,
+    ) -> Result<Traffic, NpuError> {
+        let mut traffic = Traffic::default();
+        let missing = self.device_cache.missing(rows.index, n_rows);
+        let missing = missing.start.max(rows.pages_first_pos)..missing.end;
+        for (of, side) in [(CachePart::Keys, KvSide::K), (CachePart::Values, KvSide::V)] {
+            let Some((index, slot)) = prepared.cache_slot(rows.index, of) else {
+                return Ok(traffic);
+            };
+            let Some(call) = prepared.plan.calls().nth(index) else {
+                return Err(NpuError::plan("the cache", "no such call"));
+            };
+            let (container, key) = (prepared.container(call), prepared.key(index));
+            let parts = rows.parts(side, &missing, &container.slots()[slot])?;
+            let parts: Vec<(u64, &[u8])> = parts.iter().map(|(at, b)| (*at, &b[..])).collect();
+            traffic += self.cache.write_parts(container, key, slot, &parts)?;
+        }
+        self.device_cache.set(rows.index, n_rows);
+        Ok(traffic)
+    }
+}
+
+impl LayerRows<'_> {
+    /// Rows of keys or values as a slot `[n_kv_heads, rows, head_dim]` has them: a piece a head, with its
+    /// offset in bytes.
+    fn parts(
+        &self,
+        side: KvSide,
+        rows: &Range<usize>,
+        slot: &millrace_npu::Slot,
+    ) -> Result<Vec<(u64, Vec<u8>)>, NpuError> {
+        let layout = &self.layer.layout;
+        let elem_bytes = slot.element.size_bytes();
+        let [n_kv_heads, n_slot_rows, head_dim] = slot.shape[..] else {
+            return Err(NpuError::plan("the cache", "a slot of other dimensions"));
+        };
+        let fits = n_kv_heads == layout.n_kv_heads as u64
+            && head_dim == layout.head_dim as u64
+            && rows.end as u64 <= n_slot_rows;
+        if !fits {
+            return Err(NpuError::plan("the cache", "a slot of another size"));
+        }
+        let slab: &[u8] = match side {
+            KvSide::K => &self.layer.k,
+            KvSide::V => &self.layer.v,
+        };
+        let table = (self.pages, self.pages_first_pos);
+        let mut parts = Vec::with_capacity(layout.n_kv_heads);
+        for kv_head in 0..layout.n_kv_heads {
+            let mut values = vec![0.0; rows.len() * layout.head_dim];
+            for (pos, row) in rows.clone().zip(values.chunks_exact_mut(layout.head_dim)) {
+                kv_read(layout, side, slab, table, (kv_head, pos), row);
+            }
+            let mut bytes = vec![0; values.len() * elem_bytes as usize];
+            weights::write_f32(&values, slot.element, &mut bytes)
+                .map_err(|problem| NpuError::plan("the cache", problem))?;
+            let at = (kv_head as u64 * n_slot_rows + rows.start as u64) * head_dim * elem_bytes;
+            parts.push((at, bytes));
+        }
+        Ok(parts)
+    }
+}

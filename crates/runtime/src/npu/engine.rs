@@ -1,0 +1,380 @@
+//! The engine on a device that runs plans.
+
+use super::counters::{Counters as PhaseCounters, PhaseCounters as Phase, ns};
+use super::host::Values;
+use super::observe::Observer;
+use super::pass::Pass;
+use super::prepared::Prepared;
+use super::{NpuError, NpuModel};
+use crate::Error;
+use crate::engine::{
+    BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
+};
+use crate::kv::{KvCache, KvSizes};
+use crate::load::LoadedModel;
+use crate::sequences::SeqId;
+use half::slice::HalfFloatSliceExt;
+use millrace_kernels::{AttentionScratch, Cpu, KvType};
+use millrace_npu::Provenance;
+use millrace_plan::{Chunk, HeadRows};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A model on a device, with the sequences it is running.
+///
+/// Keys and values are the host's, in bf16 pages, as [`crate::CpuEngine`] has them; programs that attend
+/// over a cache have a copy on the device. A prompt is cut into the passes that the target has plans for,
+/// and each item of a batch is computed by itself: a device runs one pass at a time. Passes of different
+/// kinds add in different orders, so here, unlike on the CPU, how a sequence was cut into steps may show
+/// in the last bits of its logits; what else shares a step does not.
+pub struct PlannedEngine {
+    npu: Arc<NpuModel>,
+    cache: KvCache,
+    values: Values,
+    scratch: AttentionScratch,
+    /// `[n_rows, vocab]` of the last pass.
+    logits: Vec<f32>,
+    counters: Counters,
+    phases: PhaseCounters,
+    observer: Option<Observer>,
+}
+
+/// Rows of logits that one pass computes at most, where those of all tokens are wanted.
+const LOGIT_ROWS: u64 = 128;
+
+/// What a pass is for.
+struct Part<'t> {
+    seq: SeqId,
+    tokens: &'t [u32],
+    chunk: Chunk,
+    head: HeadRows,
+    /// Whether it is a token of decode, not a prompt's.
+    decodes: bool,
+}
+
+impl PlannedEngine {
+    /// An engine without sequences.
+    ///
+    /// # Errors
+    /// [`Error::CacheTooLarge`], a layer that no cache has the shape of.
+    pub fn new(npu: &Arc<NpuModel>) -> Result<PlannedEngine, Error> {
+        let graph = &npu.model().model().graph;
+        let longest = npu.lengths().all().last().copied().unwrap_or(1) as usize;
+        let max_sequences = npu.max_sequences();
+        let sizes = KvSizes {
+            dtype: KvType::BF16,
+            n_ctx: npu.n_ctx(),
+            kv_tokens: npu.n_ctx().saturating_mul(max_sequences),
+            max_sequences,
+            max_chunk: longest,
+            keep_prefixes: false,
+        };
+        Ok(PlannedEngine {
+            cache: KvCache::new(graph, sizes)?,
+            values: Values::new(graph),
+            scratch: AttentionScratch::default(),
+            logits: Vec::new(),
+            counters: Counters::default(),
+            phases: PhaseCounters::default(),
+            observer: None,
+            npu: npu.clone(),
+        })
+    }
+
+    /// The model on its device.
+    pub fn npu(&self) -> &Arc<NpuModel> {
+        &self.npu
+    }
+
+    /// What was done so far, by phase.
+    pub fn phases(&self) -> &PhaseCounters {
+        &self.phases
+    }
+
+    /// Has `observer` called after every dispatch that ends well, or nothing. It sees what the device
+    /// holds and changes no bit of it.
+    pub fn observe(&mut self, observer: Option<Observer>) {
+        self.observer = observer;
+    }
+
+    /// Appends tokens to a sequence as a prompt's, in chunks where they are longer than a plan, or a single
+    /// one as decode's; hands over the rows of logits that are wanted with the index of the first.
+    ///
+    /// # Errors
+    /// A failed dispatch: whole chunks before it stay.
+    pub(super) fn append(
+        &mut self,
+        seq: SeqId,
+        tokens: &[u32],
+        decodes: bool,
+        wanted: LogitsFor,
+        sink: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), NpuError> {
+        let mut done = 0;
+        while done < tokens.len() {
+            let (first, n_left) = (self.cache.len(seq)? as u64, (tokens.len() - done) as u64);
+            let head = match wanted {
+                LogitsFor::All if !decodes => HeadRows::All,
+                _ => HeadRows::Last,
+            };
+            let chunk = match (decodes, head) {
+                (true, _) => Chunk::token(first),
+                (false, HeadRows::Last) => self.npu.lengths().next(first, n_left),
+                // Every row takes a vocabulary's room: fewer at a time.
+                (false, HeadRows::All) => {
+                    let lengths = self.npu.lengths();
+                    lengths.next(first, n_left.min(LOGIT_ROWS))
+                }
+            };
+            let end = done + chunk.n_tokens as usize;
+            let part = Part {
+                seq,
+                tokens: &tokens[done..end],
+                chunk,
+                head,
+                decodes,
+            };
+            let ran = self.run(&part);
+            let npu = self.npu.clone();
+            npu.settle(ran)?;
+            let wanted_here = match wanted {
+                LogitsFor::None => false,
+                LogitsFor::Last => end == tokens.len(),
+                LogitsFor::All => true,
+            };
+            if wanted_here {
+                let vocab_size = self.vocab_size();
+                let row = end - self.logits.len() / vocab_size.max(1);
+                self.counters.n_logit_rows += (end - row) as u64;
+                sink(row, &self.logits);
+            }
+            done = end;
+        }
+        Ok(())
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.npu.model().model().config.vocab_size
+    }
+
+    fn run(&mut self, part: &Part<'_>) -> Result<(), NpuError> {
+        let ran = self.pass(part);
+        if ran.is_err() {
+            self.cache.unreserve(part.seq)?;
+        }
+        ran
+    }
+
+    fn pass(&mut self, part: &Part<'_>) -> Result<(), NpuError> {
+        let npu = self.npu.clone();
+        let _turn = npu.turn();
+        let first = part.chunk.first as usize;
+        let prepared: Arc<Prepared> = match part.decodes {
+            true => npu.decode_at(first)?,
+            false => npu.prefill(part.chunk, part.head)?,
+        };
+        let mut padded = part.tokens.to_vec();
+        padded.resize(part.chunk.n_padded as usize, npu.pad());
+        self.cache.reserve(part.seq, part.tokens.len())?;
+        let phase: &mut Phase = match part.decodes {
+            true => &mut self.phases.decode,
+            false => &mut self.phases.prefill,
+        };
+        let before_ns = phase.device_ns;
+        let ran = Pass {
+            npu: &npu,
+            prepared: &prepared,
+            tokens: &padded,
+            n_real: part.tokens.len(),
+            first,
+            seq: part.seq,
+            values: &mut self.values,
+            cache: &mut self.cache,
+            scratch: &mut self.scratch,
+            counters: phase,
+            observer: self.observer.as_mut(),
+        }
+        .run();
+        self.counters.device_ns += phase.device_ns - before_ns;
+        ran?;
+        self.read_logits(&prepared, part, first)?;
+        self.cache.commit(part.seq, part.tokens)?;
+        self.counters.n_passes += 1;
+        self.counters.n_tokens += part.tokens.len() as u64;
+        Ok(())
+    }
+
+    /// The pass is complete when its logits are read: of the last token that is no padding, or of all.
+    fn read_logits(
+        &mut self,
+        prepared: &Prepared,
+        part: &Part<'_>,
+        first: usize,
+    ) -> Result<(), NpuError> {
+        let logits = self.npu.model().model().graph.logits;
+        let rows = logits.map_or(&[][..], |value| self.values.get(value));
+        let vocab_size = self.vocab_size();
+        let n_wanted = match part.head {
+            HeadRows::Last => 1,
+            HeadRows::All => part.tokens.len(),
+        };
+        // A plan may compute more rows than were asked for, or have read only the last.
+        let n_rows = rows.len() / vocab_size.max(1);
+        let end = n_rows.min(part.tokens.len());
+        let range = end.saturating_sub(n_wanted) * vocab_size..end * vocab_size;
+        let rows = rows.get(range).filter(|r| r.len() == n_wanted * vocab_size);
+        let Some(rows) = rows else {
+            let problem = format!("{n_rows} rows where {n_wanted} are wanted");
+            return Err(NpuError::plan(
+                format!("logits of {}", prepared.plan.n_tokens),
+                problem,
+            ));
+        };
+        self.logits.resize(rows.len(), 0.0);
+        rows.convert_to_f32_slice(&mut self.logits);
+        // One pass over a row finds NaN and infinities alike: 0 · x is 0 only for finite x.
+        for (row, logits) in self.logits.chunks_exact(vocab_size).enumerate() {
+            if logits.iter().map(|logit| logit * 0.0).sum::<f32>() != 0.0 {
+                let position = first + part.tokens.len() - n_wanted + row;
+                return Err(Error::NotFinite { position }.into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check(&self, item: &BatchItem<'_>) -> Result<(), Error> {
+        let len = self.cache.len(item.seq)?;
+        if item.tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if item.hidden {
+            let found = "asked for".to_owned();
+            let expected =
+                "left out: a device's programs keep the states between blocks to themselves";
+            return Err(Error::BadOption {
+                option: "hidden states",
+                found,
+                expected,
+            });
+        }
+        let vocab_size = self.vocab_size();
+        if let Some(&token) = item.tokens.iter().find(|t| **t as usize >= vocab_size) {
+            return Err(Error::BadToken { token, vocab_size });
+        }
+        self.check_context(len.saturating_add(item.tokens.len()), 0)
+    }
+}
+
+impl Engine for PlannedEngine {
+    fn model(&self) -> &Arc<LoadedModel> {
+        self.npu.model()
+    }
+
+    fn name(&self) -> String {
+        self.npu.device_name().to_owned()
+    }
+
+    fn cpu(&self) -> &Cpu {
+        &self.npu.cpu
+    }
+
+    fn create(&mut self) -> Result<SeqId, Error> {
+        self.cache.create()
+    }
+
+    fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
+        self.cache.fork(seq)
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        self.cache.truncate(seq, len)
+    }
+
+    fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
+        self.cache.reuse_prefix(seq, prompt)
+    }
+
+    fn release(&mut self, seq: SeqId) -> Result<(), Error> {
+        self.cache.release(seq)
+    }
+
+    fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
+        self.cache.tokens(seq)
+    }
+
+    fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error> {
+        for (i, item) in batch.iter().enumerate() {
+            self.check(item)?;
+            if batch[..i].iter().any(|other| other.seq == item.seq) {
+                return Err(Error::DuplicateSequence(item.seq));
+            }
+        }
+        let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
+        self.cache.check_room(wanted, (0, 0))?;
+        let start = Instant::now();
+        sink.begin(StepShape {
+            n_items: batch.len(),
+            vocab_size: self.vocab_size(),
+            d_model: self.npu.model().model().config.d_model,
+        });
+        for (item, wanted) in batch.iter().enumerate() {
+            let decodes = wanted.tokens.len() == 1 && self.cache.len(wanted.seq)? > 0;
+            let done = self.append(
+                wanted.seq,
+                wanted.tokens,
+                decodes,
+                wanted.logits,
+                &mut |first_token, data| {
+                    sink.logits(Rows {
+                        item,
+                        first_token,
+                        data,
+                    });
+                },
+            );
+            done.map_err(Error::from)?;
+        }
+        self.counters.n_steps += 1;
+        self.counters.host_ns += ns(start.elapsed());
+        Ok(())
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            n_ctx: self.npu.n_ctx(),
+            max_sequences: self.npu.max_sequences(),
+            max_chunk: self.npu.lengths().all().last().copied().unwrap_or(1) as usize,
+        }
+    }
+
+    fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error> {
+        self.cache.room(seqs, n_new)
+    }
+
+    fn kv_usage(&self) -> KvUsage {
+        KvUsage {
+            used_bytes: self.cache.used_bytes(),
+            idle_bytes: self.cache.idle_bytes(),
+            capacity_bytes: self.cache.capacity_bytes(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            prefix: self.cache.prefix_counters(),
+            ..self.counters
+        }
+    }
+
+    fn device_time(&self) -> Option<Provenance> {
+        Some(self.npu.provenance().clone())
+    }
+
+    fn planned(&self) -> Option<&PlannedEngine> {
+        Some(self)
+    }
+
+    fn planned_mut(&mut self) -> Option<&mut PlannedEngine> {
+        Some(self)
+    }
+}

@@ -1,0 +1,275 @@
+//! What is told of a kernel, for people and for programs.
+
+use super::{Case, Computed, Run};
+use crate::Machine;
+use crate::timing::Timing;
+use crate::verify::Report as Resources;
+use millrace_plan::units::{bytes, duration};
+use millrace_plan::{KernelReport, Line, Span, Tone};
+use serde_json::{Value, json};
+
+/// Everything known about one kernel.
+pub(super) struct Report<'a> {
+    pub(super) case: &'a Case,
+    pub(super) resources: &'a Resources,
+    pub(super) computed: Option<&'a Computed>,
+    /// What a program of somebody's own computed.
+    pub(super) run: Option<&'a Run>,
+    pub(super) timing: &'a Timing,
+}
+
+/// A rate beside the roof it cannot pass.
+struct Against {
+    per_s: f64,
+    roof_per_s: f64,
+}
+
+impl Against {
+    fn percent(&self) -> f64 {
+        100.0 * self.per_s / self.roof_per_s
+    }
+}
+
+impl Report<'_> {
+    pub(super) fn made(&self) -> KernelReport {
+        let mut lines = Vec::new();
+        self.resources(&mut lines);
+        self.numbers(&mut lines);
+        self.prediction(&mut lines);
+        self.launches(&mut lines);
+        self.array(&mut lines);
+        let (machine, kernel) = (&self.case.machine, &self.case.kernel);
+        let on = format!(
+            "{} {}×{} at {:.2} GHz",
+            machine.name,
+            machine.cols,
+            machine.rows,
+            machine.clock_hz / 1e9
+        );
+        if let Some(kernel) = kernel {
+            lines.insert(0, Line::plain("tiling", kernel.tiling.to_string()));
+        }
+        KernelReport {
+            name: match kernel {
+                Some(kernel) => kernel.mapping.name().to_owned(),
+                None => self.case.program.name.clone(),
+            },
+            heading: match kernel {
+                Some(kernel) => format!("{}  on {on}", kernel.shape),
+                None => format!("on {on}"),
+            },
+            lines,
+            json: self.to_json(),
+            trace: None,
+            outputs: Vec::new(),
+            wrong: self.computed.and_then(|computed| computed.wrong.clone()),
+        }
+    }
+
+    /// Floating-point operations a second beside the array's bf16 peak.
+    fn compute(&self) -> Option<Against> {
+        let kernel = self.case.kernel.as_ref()?;
+        let flops = kernel.mapping.work(&kernel.shape).flops as f64;
+        Some(Against {
+            per_s: flops / self.timing.total_ns * 1e9,
+            roof_per_s: self.case.machine.bf16_flops_per_s(),
+        })
+    }
+
+    /// DDR traffic beside what the profile says the NPU gets.
+    fn ddr(&self) -> Against {
+        Against {
+            per_s: self.ddr_bytes() / self.timing.total_ns * 1e9,
+            roof_per_s: self.case.profile.ddr.total_gb_per_s * 1e9,
+        }
+    }
+
+    fn ddr_bytes(&self) -> f64 {
+        let launches = self.timing.launches.iter();
+        launches.map(|l| l.ddr_read_bytes + l.ddr_write_bytes).sum()
+    }
+
+    fn resources(&self, lines: &mut Vec<Line>) {
+        let (used, machine) = (self.resources, &self.case.machine);
+        let text = format!(
+            "L1 {} of {}, L2 {} of {} a tile, {} of {} memory-tile descriptors, {} locks",
+            bytes(used.l1_bytes),
+            bytes(machine.core.data_bytes),
+            bytes(used.l2_bytes),
+            bytes(machine.memory.data_bytes),
+            used.memory_bds,
+            machine.memory.bds,
+            used.locks,
+        );
+        lines.push(Line::plain("verified", text));
+    }
+
+    fn numbers(&self, lines: &mut Vec<Line>) {
+        if let Some(run) = self.run {
+            return produced(run, lines);
+        }
+        let Some(computed) = self.computed else {
+            let text = "nothing: only the time was asked for";
+            return lines.push(Line::plain("computed", text));
+        };
+        let verdict = match (&computed.wrong, computed.n_unequal) {
+            (Some(what), _) => Span::new(what, Tone::Wrong),
+            (None, 0) => Span::new("equal to the reference bit for bit", Tone::Plain),
+            (None, n) => {
+                let text = format!(
+                    "{n} of {} elements differ from the reference, all within {}",
+                    computed.n_elements, computed.tolerance
+                );
+                Span::new(text, Tone::Plain)
+            }
+        };
+        let host = duration(computed.host_s * 1e9);
+        let before = Span::new(format!("in {host} on this computer: "), Tone::Plain);
+        lines.push(Line {
+            label: "computed",
+            text: vec![before, verdict],
+        });
+        if let Some(snr) = computed.snr_db {
+            let text = format!("SNR {snr:.1} dB against exact products of the same bf16 values");
+            lines.push(Line::plain("loss", text));
+        }
+    }
+
+    fn prediction(&self, lines: &mut Vec<Line>) {
+        let dispatch = duration(self.timing.dispatch_ns);
+        let rest = format!("  {}, {dispatch} of it dispatch", self.timing.label);
+        lines.push(Line {
+            label: "predicted",
+            text: vec![
+                Span::new(duration(self.timing.total_ns), Tone::Strong),
+                Span::new(rest, Tone::Plain),
+            ],
+        });
+        if let Some(compute) = self.compute().filter(|compute| compute.per_s > 0.0) {
+            let text = format!(
+                "{:.3} TFLOP/s, {:.1} % of the array's {:.1} (bf16)",
+                compute.per_s / 1e12,
+                compute.percent(),
+                compute.roof_per_s / 1e12
+            );
+            lines.push(Line::plain("compute", text));
+        }
+        let ddr = self.ddr();
+        let text = format!(
+            "{:.1} GB/s, {:.0} % of the {:.0} it gets; {} moved",
+            ddr.per_s / 1e9,
+            ddr.percent(),
+            ddr.roof_per_s / 1e9,
+            bytes(self.ddr_bytes() as u64)
+        );
+        lines.push(Line::plain("DDR", text));
+    }
+
+    fn launches(&self, lines: &mut Vec<Line>) {
+        for launch in &self.timing.launches {
+            let text = format!(
+                "{} {}, {} grid points; bound by {}",
+                launch.name,
+                duration(launch.ns),
+                launch.points,
+                launch.bottleneck
+            );
+            lines.push(Line::plain("launch", text));
+        }
+    }
+
+    fn array(&self, lines: &mut Vec<Line>) {
+        let text = "percent of the call that each core computes, by column";
+        lines.push(Line::plain("array", text));
+        for row in picture(&busy(self.timing, &self.case.machine)) {
+            lines.push(Line::plain("", row));
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let against = |a: Against| json!({ "per_s": a.per_s, "roof_per_s": a.roof_per_s, "percent": a.percent() });
+        let (used, machine) = (self.resources, &self.case.machine);
+        let kernel = self.case.kernel.as_ref();
+        json!({
+            "kernel": kernel.map(|kernel| kernel.mapping.name()),
+            "shape": kernel.map(|kernel| kernel.shape.to_string()),
+            "tiling": kernel.map(|kernel| kernel.tiling.to_string()),
+            "program": self.case.program.name,
+            "machine": { "name": machine.name, "cols": machine.cols, "rows": machine.rows, "clock_hz": machine.clock_hz },
+            "profile": self.case.profile.name,
+            "resources": {
+                "l1_bytes": used.l1_bytes, "l2_bytes": used.l2_bytes, "program_bytes": used.program_bytes,
+                "dma_channels": used.dma_channels, "core_bds": used.core_bds, "memory_bds": used.memory_bds,
+                "locks": used.locks, "link_streams": used.link_streams,
+            },
+            "computed": match self.run {
+                Some(run) => json!(run),
+                None => json!(self.computed),
+            },
+            "predicted": {
+                "label": self.timing.label,
+                "total_ns": self.timing.total_ns,
+                "dispatch_ns": self.timing.dispatch_ns,
+                "compute": self.compute().map(against),
+                "ddr": against(self.ddr()),
+                "launches": self.timing.launches,
+                "busy_percent": busy(self.timing, machine),
+            },
+        })
+    }
+}
+
+fn produced(run: &Run, lines: &mut Vec<Line>) {
+    let text = format!(
+        "in {} on this computer, inputs without a file from seed {}; there is no reference to compare with",
+        duration(run.host_s * 1e9),
+        run.seed
+    );
+    lines.push(Line::plain("computed", text));
+    for output in &run.outputs {
+        let broken = match output.n_not_finite {
+            0 => String::new(),
+            n => format!(", {n} NaN or infinite"),
+        };
+        let text = format!(
+            "{} {} {:?}: {:.4} to {:.4}, mean {:.4}{broken}",
+            output.slot, output.element, output.shape, output.least, output.greatest, output.mean
+        );
+        lines.push(Line::plain("output", text));
+    }
+}
+
+/// Share of the whole call that each core computes, in percent, by row and column; `None` for
+/// cores that no launch uses.
+fn busy(timing: &Timing, machine: &Machine) -> Vec<Vec<Option<f64>>> {
+    let mut busy = vec![vec![None; machine.cols as usize]; machine.rows as usize];
+    for core in timing.launches.iter().flat_map(|launch| &launch.cores) {
+        let row = busy.get_mut(core.row as usize);
+        if let Some(cell) = row.and_then(|row| row.get_mut(core.col as usize)) {
+            *cell = Some(cell.unwrap_or(0.0) + 100.0 * core.busy_ns / timing.total_ns);
+        }
+    }
+    busy
+}
+
+/// The picture: rows from the far end of the array down to the memory tiles.
+fn picture(busy: &[Vec<Option<f64>>]) -> Vec<String> {
+    let cell = |cell: &Option<f64>| match cell {
+        Some(percent) => format!("{percent:5.0}"),
+        None => "    ·".to_owned(),
+    };
+    let rows = busy.iter().enumerate().rev();
+    rows.map(|(row, cells)| format!("row {row} {}", cells.iter().map(cell).collect::<String>()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_far_row_is_on_top_and_idle_cores_are_dots() {
+        let picture = picture(&[vec![Some(99.6), None], vec![None, Some(3.2)]]);
+        assert_eq!(picture, ["row 1     ·    3", "row 0   100    ·"]);
+    }
+}

@@ -1,0 +1,321 @@
+//! Plans for a machine of this kind.
+
+use crate::device::VirtualDevice;
+use crate::lower::{
+    self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, program_of,
+};
+use crate::predict::{HostKind, Prices, facts};
+use crate::program::Launch;
+use crate::program::codec::TARGET;
+use crate::{Machine, Numerics, Profile, Program, mapping, verify};
+use millrace_kernels::Cpu;
+use millrace_model::graph::{Attention, Graph, Op};
+use millrace_npu::{Container, Device, DeviceError};
+use millrace_plan::predict::MachineFacts;
+use millrace_plan::units::bytes;
+use millrace_plan::{
+    Annex, Arithmetic, AttentionOn, AttentionSteps, Chunk, HeadRows, KernelFacts, Lengths,
+    LowerError, Occupied, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
+    Pricer, Reason,
+};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What tells this compiler from others: the crate's version and a hash of its sources.
+const COMPILER: &str = env!("MILLRACE_XDNA2_COMPILER");
+
+/// Makes plans for a machine with a set of features.
+pub struct Xdna2 {
+    machine: Machine,
+    profile: Profile,
+    features: Features,
+    host: HostKind,
+    /// Whether the array is the faster one for a kind of attention in a kind of pass.
+    wins: Mutex<HashMap<String, bool>>,
+}
+
+impl fmt::Debug for Xdna2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Xdna2({}, {:?})", self.machine.name, self.features)
+    }
+}
+
+impl Xdna2 {
+    /// A planner for that machine. The profile is what virtual devices and predictions take their times
+    /// from; no plan depends on it.
+    pub fn new(machine: Machine, profile: Profile, features: Features) -> Xdna2 {
+        Xdna2 {
+            machine,
+            profile,
+            host: HostKind::of(features),
+            features,
+            wins: Mutex::default(),
+        }
+    }
+
+    /// The same with another host in predictions.
+    #[must_use]
+    pub fn with_host(self, host: HostKind) -> Xdna2 {
+        Xdna2 { host, ..self }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// A virtual device of the machine.
+    pub fn device(&self, cpu: Cpu) -> VirtualDevice {
+        VirtualDevice::new(self.machine.clone(), self.profile.clone(), cpu)
+    }
+
+    /// Attention over the cache by the array, where any layer is faster for it.
+    fn over_cache(&self, graph: &Graph, chunk: Chunk, max_tokens: u64) -> Option<AttentionOn> {
+        if !self.features.has(Feature::CachedAttention) {
+            return None;
+        }
+        let n_keys = key_bucket(chunk.first + chunk.n_tokens);
+        let n_keys = n_keys.max(chunk.n_padded).min(max_tokens);
+        // Lowering ranks by this profile too: what a plan is does not depend on the times it is given.
+        let profile = Profile::builtin(Profile::DEFAULT)?;
+        let wins = graph.nodes.iter().any(|node| match &node.op {
+            Op::Attention(a) => self.array_wins(a, chunk.n_padded, (n_keys, max_tokens), &profile),
+            _ => false,
+        });
+        wins.then_some(AttentionOn::Cached { n_keys, max_tokens })
+    }
+
+    fn array_wins(
+        &self,
+        a: &Attention,
+        n_tokens: u64,
+        lengths: (u64, u64),
+        profile: &Profile,
+    ) -> bool {
+        let heads = (a.n_heads, a.n_kv_heads, a.head_dim, a.window);
+        let key = format!("{heads:?} {n_tokens} {lengths:?}");
+        let lock = || self.wins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&known) = lock().get(&key) {
+            return known;
+        }
+        let wins = attention_times(a, n_tokens, lengths, &self.machine, profile)
+            .is_ok_and(|times| times.array_wins());
+        lock().insert(key, wins);
+        wins
+    }
+}
+
+impl Planner for Xdna2 {
+    fn target(&self) -> &'static str {
+        TARGET
+    }
+
+    fn identity(&self) -> String {
+        format!("{COMPILER} {:?} {:?}", self.machine, self.features)
+    }
+
+    fn machine(&self) -> MachineFacts {
+        facts(&self.machine, &self.profile)
+    }
+
+    fn mode(&self) -> String {
+        mode(self.features)
+    }
+
+    fn features(&self) -> Vec<&'static str> {
+        self.features.iter().map(Feature::name).collect()
+    }
+
+    fn lengths(&self) -> Lengths {
+        lower::lengths(self.features)
+    }
+
+    /// Enough for whole reads by the array.
+    fn cache_rows(&self, graph: &Graph, n_ctx: u64) -> u64 {
+        match self.features.has(Feature::CachedAttention) {
+            true => cache_rows(graph, &self.machine, n_ctx),
+            false => n_ctx,
+        }
+    }
+
+    /// Flash attention sees the keys of its own chunk, so it is the first one's; in decode there is one
+    /// plan as long as the host attends, then one for each [`key_bucket`].
+    fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
+        let over_cache = || self.over_cache(graph, chunk, cache_rows);
+        let attention = match (phase, chunk.first) {
+            (Phase::Prefill, 0) => AttentionOn::Device,
+            (Phase::Prefill, _) => over_cache().unwrap_or(AttentionOn::Host),
+            (Phase::Decode, _) => over_cache().unwrap_or(AttentionOn::Device),
+        };
+        PassKind {
+            phase,
+            n_tokens: chunk.n_padded,
+            attention,
+            head: HeadRows::Last,
+        }
+    }
+
+    fn decode_until(&self, first: u64) -> u64 {
+        key_bucket(first.saturating_add(1))
+    }
+
+    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
+        let plan = self.lower(graph, kind);
+        let plan = plan.map_err(|error| Reason(error.to_string()))?;
+        let placed = plan.placement.into_iter().find(|p| p.node == node);
+        let placed = placed.ok_or_else(|| Reason(format!("the graph has no node {node}")))?;
+        match placed.place {
+            Place::Device(_) => Ok(()),
+            Place::Host => Err(Reason(placed.reason)),
+        }
+    }
+
+    fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
+        let lower = match kind.phase {
+            Phase::Prefill => lower::prefill,
+            Phase::Decode => lower::decode,
+        };
+        lower(graph, &self.machine, &Options::of(self.features, kind))
+    }
+
+    fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
+        let program = Program::from_container(container).ok()?;
+        let n_launches = program.launches.len();
+        let fits = |launch: &PlannedLaunch| {
+            launch.physical.start <= launch.physical.end && launch.physical.end <= n_launches
+        };
+        let known = |launch: &PlannedLaunch| crate::mapping::find(&launch.kernel).is_some();
+        (launches.iter().all(|l| fits(l) && known(l))).then(|| Annex::new(program))
+    }
+
+    fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
+        let kernel = launch.kernel.as_str();
+        let emulates = self.features.numerics() == Numerics::Bfp16;
+        let on_matrix_units = kernel.starts_with("gemm") || kernel == "flash-attention";
+        let truncates = kernel.starts_with("gemm-direct");
+        let every = launch.tiling.get("tile_k_l2").filter(|_| truncates);
+        Arithmetic {
+            truncated_every: every.map(|every| every as usize),
+            in_blocks: emulates && on_matrix_units,
+            attention: attention_steps(launch),
+        }
+    }
+
+    fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> Occupied {
+        let launches = program_of(planned).and_then(|p| p.launches.get(physical));
+        let launches = launches.unwrap_or_default();
+        let mut herds = Vec::new();
+        for herd in launches.iter().flat_map(|launch| &launch.herds) {
+            let size = (herd.cols, herd.rows);
+            if !herds.contains(&size) {
+                herds.push(size);
+            }
+        }
+        let cores = |launch: &Launch| launch.herds.iter().map(|herd| herd.cols * herd.rows).sum();
+        Occupied {
+            n_launches: launches.len(),
+            herds,
+            n_cores: launches.iter().map(cores).max().unwrap_or(0),
+        }
+    }
+
+    /// The launch by itself, as its mapping builds it, against the machine's memories.
+    fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
+        let Some(mapping) = mapping::find(&launch.kernel) else {
+            return KernelFacts::default();
+        };
+        let machine = &self.machine;
+        let built = mapping.build(&launch.shape, &launch.tiling, machine).ok();
+        let used = built.and_then(|program| verify(&program, machine).ok());
+        let limits = used.map_or_else(
+            || "not examined".to_owned(),
+            |used| {
+                format!(
+                    "L1 {} of {}, L2 {} of {} a tile, {} locks",
+                    bytes(used.l1_bytes),
+                    bytes(machine.core.data_bytes),
+                    bytes(used.l2_bytes),
+                    bytes(machine.memory.data_bytes),
+                    used.locks
+                )
+            },
+        );
+        KernelFacts {
+            summary: mapping.summary().to_owned(),
+            limits,
+        }
+    }
+
+    fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(Arc::new(self.device(cpu)))
+    }
+
+    fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
+        let prices = Prices::new(&self.machine, &self.profile, self.host);
+        Some(Box::new(prices))
+    }
+}
+
+/// `best`, `reference`, `best without alias`.
+fn mode(features: Features) -> String {
+    let missing: Vec<&str> = Feature::ALL
+        .into_iter()
+        .filter(|feature| !features.has(*feature))
+        .map(Feature::name)
+        .collect();
+    let name = match features.with_numerics(Numerics::Bf16) {
+        all if all == Features::of(Mode::Best) => "best".to_owned(),
+        published if published == Features::PUBLISHED => "reference".to_owned(),
+        none if none == Features::NONE => "reference without single-row-head".to_owned(),
+        _ => format!("best without {}", missing.join(", ")),
+    };
+    match features.numerics() {
+        Numerics::Bf16 => name,
+        other => format!("{name}, products in {other}"),
+    }
+}
+
+/// Steps of attention's running state, from shape and tiling.
+fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
+    let size = |name: &str| launch.tiling.get(name).unwrap_or(1).max(1);
+    let head_dim = launch.shape.get("head_dim")?;
+    let tiles = launch.shape.get("n_keys")?.div_ceil(size("tile_kv"));
+    let (n_steps, cache_rows) = match launch.kernel.as_str() {
+        "flash-attention" => (tiles.div_ceil(size("stages")) + size("stages"), None),
+        "cached-attention" => {
+            let parts = size("rows") * size("spread");
+            let rows = launch.shape.get("max_tokens")?;
+            (tiles.div_ceil(parts) + parts, Some(rows))
+        }
+        _ => return None,
+    };
+    let part = launch.tiling.get("tile_dk").filter(|&part| part > 0);
+    Some(AttentionSteps {
+        n_steps,
+        n_parts: part.map_or(1, |part| head_dim.div_ceil(part)),
+        cache_rows,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_have_names() {
+        let best = Features::of(Mode::Best);
+        assert_eq!(mode(best), "best");
+        assert_eq!(mode(Features::PUBLISHED), "reference");
+        assert_eq!(mode(Features::NONE), "reference without single-row-head");
+        assert_eq!(mode(best.without(Feature::Alias)), "best without alias");
+        let emulated = best.with_numerics(Numerics::Bfp16);
+        assert_eq!(mode(emulated), "best, products in bfp16");
+    }
+}
