@@ -1,8 +1,8 @@
 //! Conversion of checkpoints: between number formats, and between GGUF, Hugging Face folders and
 //! Q4NX bundles.
 //!
-//! [`Plan::new`] decides everything that can fail by itself: which tensors the result has, under
-//! which names, in which formats, and what its metadata or side files say. [`Plan::write`] then
+//! [`Conversion::new`] decides everything that can fail by itself: which tensors the result has, under
+//! which names, in which formats, and what its metadata or side files say. [`Conversion::write`] then
 //! streams tensor by tensor: memory stays bounded by a few megabytes a thread, and the result
 //! appears whole or not at all.
 //!
@@ -25,7 +25,7 @@ mod transform;
 mod write;
 
 pub use error::Error;
-pub use plan::{Fallback, Origin, Plan, PlannedTensor};
+pub use plan::{Conversion, Fallback, Origin, PlannedTensor};
 pub use transform::{Permutation, RowOrder, Transform};
 pub use write::{Progress, Summary};
 

@@ -9,7 +9,7 @@ use millrace_quant as quant;
 use crate::Error;
 use crate::kv::{LayerCache, PageTables};
 use crate::load::LoadedModel;
-use crate::plan::{Head, LinearPart, Plan, Slot, StepKind};
+use crate::schedule::{Head, LinearPart, Register, Schedule, StageKind};
 use crate::sequences::SeqId;
 
 /// A sequence's share of a chunk.
@@ -47,23 +47,23 @@ pub(crate) trait Sink {
 struct Buffers(Vec<Vec<f32>>);
 
 impl Buffers {
-    fn rows(&self, slot: Slot, m: usize) -> &[f32] {
+    fn rows(&self, slot: Register, m: usize) -> &[f32] {
         &self.0[slot.buffer][..m * slot.width]
     }
 
-    fn rows_mut(&mut self, slot: Slot, m: usize) -> &mut [f32] {
+    fn rows_mut(&mut self, slot: Register, m: usize) -> &mut [f32] {
         &mut self.0[slot.buffer][..m * slot.width]
     }
 
     /// Writes `out` while the other buffers can be read. A plan never reads a step's own output.
-    fn write(&mut self, out: Slot, m: usize, f: impl FnOnce(&Buffers, &mut [f32])) {
+    fn write(&mut self, out: Register, m: usize, f: impl FnOnce(&Buffers, &mut [f32])) {
         let mut taken = std::mem::take(&mut self.0[out.buffer]);
         f(self, &mut taken[..m * out.width]);
         self.0[out.buffer] = taken;
     }
 
     /// Keeps only `rows` (ascending) of a value, moved to the front.
-    fn gather(&mut self, slot: Slot, rows: &[usize]) {
+    fn gather(&mut self, slot: Register, rows: &[usize]) {
         let width = slot.width;
         for (to, &from) in rows.iter().enumerate() {
             self.0[slot.buffer].copy_within(from * width..(from + 1) * width, to * width);
@@ -73,7 +73,7 @@ impl Buffers {
 
 /// A plan with everything it needs besides the matrices, which stay in the checkpoint.
 pub(crate) struct Executor {
-    plan: Plan,
+    schedule: Schedule,
     /// Norm weights and biases as f32, by weight; empty for matrices.
     vectors: Vec<Vec<f32>>,
     ropes: Vec<RopeTable>,
@@ -93,9 +93,9 @@ const HEAD_ROWS: usize = 128;
 impl Executor {
     pub(crate) fn new(model: &LoadedModel, max_chunk: usize) -> Result<Executor, Error> {
         let graph = &model.model().graph;
-        let plan = Plan::new(graph)?;
+        let schedule = Schedule::new(graph)?;
         check_matrices(model, graph)?;
-        let buffers = plan
+        let buffers = schedule
             .buffer_widths
             .iter()
             .map(|width| vec![0.0; width * max_chunk])
@@ -108,14 +108,14 @@ impl Executor {
             attention: AttentionScratch::default(),
             runs: Vec::new(),
             logits: vec![0.0; model.model().config.vocab_size * HEAD_ROWS.min(max_chunk)],
-            plan,
+            schedule,
         })
     }
 
     /// Bytes of scratch buffers that [`Executor::new`] would allocate; saturates.
     pub(crate) fn scratch_bytes_of(model: &LoadedModel, max_chunk: usize) -> Result<usize, Error> {
-        let plan = Plan::new(&model.model().graph)?;
-        let widths = plan.buffer_widths.iter();
+        let schedule = Schedule::new(&model.model().graph)?;
+        let widths = schedule.buffer_widths.iter();
         let rows = widths.map(|width| width.saturating_mul(max_chunk));
         let vocab_size = model.model().config.vocab_size;
         let head = vocab_size.saturating_mul(HEAD_ROWS.min(max_chunk));
@@ -136,18 +136,18 @@ impl Executor {
         let (layers, tables) = cache;
         let mut m = chunk.tokens.len();
         let drop_rows = !chunk.hidden && chunk.logit_rows.len() < m;
-        for i in 0..self.plan.steps.len() {
-            if i == self.plan.gather_at && drop_rows {
+        for i in 0..self.schedule.steps.len() {
+            if i == self.schedule.gather_at && drop_rows {
                 if chunk.logit_rows.is_empty() {
                     return Ok(());
                 }
-                for &slot in &self.plan.gather {
+                for &slot in &self.schedule.gather {
                     self.buffers.gather(slot, &chunk.logit_rows);
                 }
                 m = chunk.logit_rows.len();
             }
-            match &self.plan.steps[i].kind {
-                StepKind::Attention {
+            match &self.schedule.steps[i].kind {
+                StageKind::Attention {
                     attention,
                     q,
                     k,
@@ -170,12 +170,12 @@ impl Executor {
                         args,
                     );
                 }
-                StepKind::Embed { table, scale, out } => {
+                StageKind::Embed { table, scale, out } => {
                     let table = known_matrix(model, *table);
                     let out = self.buffers.rows_mut(*out, m);
                     kernels::embed(cpu, &table, &chunk.tokens, *scale, out)?;
                 }
-                StepKind::Linear { x, parts } => {
+                StageKind::Linear { x, parts } => {
                     let linears = Linears {
                         model,
                         vectors: &self.vectors,
@@ -198,13 +198,13 @@ impl Executor {
                 }
             }
             if chunk.hidden {
-                for (index, slot) in &self.plan.steps[i].hidden {
+                for (index, slot) in &self.schedule.steps[i].hidden {
                     sink.hidden(*index, self.buffers.rows(*slot, m));
                 }
             }
         }
         if !drop_rows && chunk.logit_rows.len() < m {
-            self.buffers.gather(self.plan.head.x, &chunk.logit_rows);
+            self.buffers.gather(self.schedule.head.x, &chunk.logit_rows);
         }
         self.head(cpu, model, chunk.logit_rows.len(), sink);
         Ok(())
@@ -212,7 +212,7 @@ impl Executor {
 
     /// Computes the logits of the first `m` rows of the head's input, some rows at a time.
     fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn Sink) {
-        let Head { x, weight, bias } = self.plan.head;
+        let Head { x, weight, bias } = self.schedule.head;
         let weight = known_matrix(model, weight);
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         for x in self.buffers.rows(x, m).chunks(HEAD_ROWS * x.width) {
@@ -249,7 +249,7 @@ fn known_matrix(model: &LoadedModel, weight: WeightId) -> Matrix<'_> {
 struct Linears<'a> {
     model: &'a LoadedModel,
     vectors: &'a [Vec<f32>],
-    x: Slot,
+    x: Register,
     m: usize,
 }
 
@@ -299,8 +299,8 @@ impl Linears<'_> {
 
 struct AttendArgs<'a> {
     attention: &'a Attention,
-    slots: [Slot; 3],
-    out: Slot,
+    slots: [Register; 3],
+    out: Register,
 }
 
 fn attend(
@@ -363,7 +363,7 @@ fn recycle<'to>(mut runs: Vec<KvRun<'_>>) -> Vec<KvRun<'to>> {
 /// Steps that treat each row by itself and read no matrix.
 fn by_row(
     cpu: &Cpu,
-    kind: &StepKind,
+    kind: &StageKind,
     vectors: &[Vec<f32>],
     ropes: &[RopeTable],
     buffers: &mut Buffers,
@@ -371,7 +371,7 @@ fn by_row(
     positions: &[u32],
 ) {
     match kind {
-        StepKind::RmsNorm {
+        StageKind::RmsNorm {
             weight,
             eps,
             offset,
@@ -384,7 +384,7 @@ fn by_row(
                 kernels::rms_norm(cpu, buffers.rows(*x, m), *group, weight, *eps, *offset, out);
             });
         }
-        StepKind::Rope { rope, head_dim, x } => {
+        StageKind::Rope { rope, head_dim, x } => {
             kernels::rope(
                 cpu,
                 buffers.rows_mut(*x, m),
@@ -393,7 +393,7 @@ fn by_row(
                 &ropes[rope.0],
             );
         }
-        StepKind::Glu {
+        StageKind::Glu {
             activation,
             gate,
             up,
@@ -406,17 +406,17 @@ fn by_row(
                 kernels::glu(cpu, activation, gate, buffers.rows(*up, m));
             });
         }
-        StepKind::Add { acc, x } => {
+        StageKind::Add { acc, x } => {
             buffers.write(*acc, m, |buffers, acc| {
                 kernels::add(cpu, acc, buffers.rows(*x, m))
             });
         }
-        StepKind::Copy { x, out } => {
+        StageKind::Copy { x, out } => {
             buffers.write(*out, m, |buffers, out| {
                 out.copy_from_slice(buffers.rows(*x, m))
             });
         }
-        StepKind::Embed { .. } | StepKind::Linear { .. } | StepKind::Attention { .. } => {
+        StageKind::Embed { .. } | StageKind::Linear { .. } | StageKind::Attention { .. } => {
             unreachable!("run() handles the steps that read matrices or the cache")
         }
     }

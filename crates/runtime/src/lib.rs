@@ -22,8 +22,8 @@ mod generate;
 mod kv;
 mod load;
 pub mod npu;
-mod plan;
 pub mod sampling;
+mod schedule;
 mod sequences;
 mod turn;
 
@@ -36,7 +36,7 @@ pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate}
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
 pub use millrace_kernels::{KvType, Level};
-pub use plan::PlanError;
 pub use sampling::{Sampler, SamplingParams};
+pub use schedule::ScheduleError;
 pub use sequences::SeqId;
 pub use turn::{Feed, Turn};

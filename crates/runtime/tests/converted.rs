@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_format::Checkpoint;
-use millrace_model::convert::{Container, Plan, Recipe, Target};
+use millrace_model::convert::{Container, Conversion, Recipe, Target};
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
@@ -52,7 +52,7 @@ fn convert(from: &Path, dir: &Path, container: Container, recipe: &str) -> PathB
         Container::Safetensors | Container::Q4nx => dir.join("folder"),
     };
     let checkpoint = Checkpoint::open(from).unwrap();
-    let plan = Plan::new(&checkpoint, Target { container, recipe }).unwrap();
+    let plan = Conversion::new(&checkpoint, Target { container, recipe }).unwrap();
     plan.write(&out, 2, &mut |_| ControlFlow::Continue(()))
         .unwrap();
     out

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_format::Checkpoint;
-use millrace_model::convert::{Container, Plan, Recipe, Target};
+use millrace_model::convert::{Container, Conversion, Recipe, Target};
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{
@@ -105,7 +105,7 @@ fn converted(from: &Path, dir: &Path, recipe: &str) -> Arc<LoadedModel> {
     };
     let recipe = Recipe::parse(recipe).unwrap();
     let checkpoint = Checkpoint::open(from).unwrap();
-    let plan = Plan::new(&checkpoint, Target { container, recipe }).unwrap();
+    let plan = Conversion::new(&checkpoint, Target { container, recipe }).unwrap();
     plan.write(&out, 2, &mut |_| ControlFlow::Continue(()))
         .unwrap();
     Arc::new(LoadedModel::open(&out).unwrap())

@@ -27,7 +27,7 @@ pub(crate) enum Prepend {
 
 /// One step of a pre-tokenizer.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum Stage {
     /// One of the built-in expressions; its pieces are the matches.
     Scan(Scanner),
     /// Any expression or string, with one of the five behaviours.
@@ -53,7 +53,7 @@ pub(crate) enum Step {
 /// A list of steps.
 #[derive(Debug, Default)]
 pub(crate) struct PreTokenizer {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<Stage>,
 }
 
 impl PreTokenizer {
@@ -64,7 +64,7 @@ impl PreTokenizer {
     }
 }
 
-fn run(steps: &[Step], text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
+fn run(steps: &[Stage], text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
     if text.is_empty() {
         return;
     }
@@ -81,15 +81,15 @@ fn run(steps: &[Step], text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
     }
 }
 
-impl Step {
+impl Stage {
     fn split(&self, text: &str, first: bool, emit: &mut dyn FnMut(&str)) {
         match self {
-            Step::Scan(scanner) => scanner.split(text, emit),
-            Step::Split(split) => split.run(text, emit),
-            Step::SpacePrefix if text.starts_with(' ') => emit(text),
-            Step::SpacePrefix => emit(&format!(" {text}")),
-            Step::Digits { individual } => digits(text, *individual, emit),
-            Step::Metaspace { mark, prepend, cut } => {
+            Stage::Scan(scanner) => scanner.split(text, emit),
+            Stage::Split(split) => split.run(text, emit),
+            Stage::SpacePrefix if text.starts_with(' ') => emit(text),
+            Stage::SpacePrefix => emit(&format!(" {text}")),
+            Stage::Digits { individual } => digits(text, *individual, emit),
+            Stage::Metaspace { mark, prepend, cut } => {
                 let text = marked(text, *mark, *prepend, first);
                 if *cut {
                     cut_before(&text, *mark, emit)

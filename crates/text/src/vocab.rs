@@ -42,7 +42,7 @@ pub(crate) struct StringTable {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     /// Open addressing with linear probing; [`EMPTY`] marks a free slot.
-    slots: Vec<Slot>,
+    slots: Vec<Bucket>,
     n_indexed: usize,
     longest_indexed: usize,
     seed: Seed,
@@ -50,7 +50,7 @@ pub(crate) struct StringTable {
 
 /// A string's number, and some bits of its hash so that most probes need not look at the string.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct Bucket {
     tag: u32,
     id: u32,
 }
@@ -106,7 +106,7 @@ impl StringTable {
             }
             at = (at + 1) & mask;
         }
-        self.slots[at] = Slot {
+        self.slots[at] = Bucket {
             tag: (hash >> 32) as u32,
             id,
         };
@@ -117,7 +117,7 @@ impl StringTable {
         let n_slots = (self.slots.len() * 2)
             .max((self.ends.capacity() * 2).next_power_of_two())
             .max(16);
-        let old = std::mem::replace(&mut self.slots, vec![Slot { tag: 0, id: EMPTY }; n_slots]);
+        let old = std::mem::replace(&mut self.slots, vec![Bucket { tag: 0, id: EMPTY }; n_slots]);
         self.n_indexed = 0;
         for slot in old {
             if slot.id != EMPTY {

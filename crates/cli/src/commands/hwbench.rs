@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         level: Some(Level::detect()),
     })
     .map_err(|error| Failure::usage(error.to_string()))?;
-    let plan = Plan::new(args, &work, &cpu)?;
+    let plan = Trials::new(args, &work, &cpu)?;
     let progress = Progress::steps(ui, plan.n_rows as u64);
     progress.message("limits of the machine");
     let effort = Effort {
@@ -135,15 +135,15 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 /// What is measured, and within which limits.
-struct Plan<'a> {
+struct Trials<'a> {
     cases: Vec<(&'a Case, Vec<&'static Kernel>)>,
     n_rows: usize,
     limits: Limits,
     stream_bytes: usize,
 }
 
-impl<'a> Plan<'a> {
-    fn new(args: &Args, work: &'a Work, cpu: &Cpu) -> Outcome<Plan<'a>> {
+impl<'a> Trials<'a> {
+    fn new(args: &Args, work: &'a Work, cpu: &Cpu) -> Outcome<Trials<'a>> {
         let wanted = |kernel: &&Kernel| {
             kernel.level <= cpu.level()
                 && (args.level.is_empty() || args.level.contains(&kernel.level))
@@ -169,7 +169,7 @@ impl<'a> Plan<'a> {
         });
         check_memory(work, stream_bytes)?;
         let n_parts = u32::try_from(n_rows).unwrap_or(u32::MAX);
-        Ok(Plan {
+        Ok(Trials {
             cases,
             n_rows,
             limits: Limits {

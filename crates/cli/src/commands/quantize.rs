@@ -5,7 +5,7 @@ use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Align, Out, Table, Ui, bytes};
 use crate::progress::Progress;
-use millrace_model::convert::{Container, Plan, Summary, Target};
+use millrace_model::convert::{Container, Conversion, Summary, Target};
 use millrace_model::recipe::Recipe;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -70,7 +70,7 @@ impl From<millrace_model::convert::Error> for Failure {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let checkpoint = args.model.open(ui)?;
     let container = Container::of(&args.out, args.recipe);
-    let plan = Plan::new(
+    let plan = Conversion::new(
         &checkpoint,
         Target {
             container,
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     report(args, &summary, plan.n_elems(), ui)
 }
 
-fn report_plan(args: &Args, plan: &Plan<'_>, ui: Ui) -> Outcome {
+fn report_plan(args: &Args, plan: &Conversion<'_>, ui: Ui) -> Outcome {
     let mut out = Out::new();
     if args.json {
         let tensor = |tensor: &millrace_model::convert::PlannedTensor| {

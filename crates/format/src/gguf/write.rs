@@ -4,7 +4,7 @@ use std::io::{Seek, Write};
 use std::path::Path;
 
 use super::{Array, MAGIC, MAX_DIMS, Metadata, Value, read, types};
-use crate::output::{AtomicFile, Body, Slot};
+use crate::output::{AtomicFile, Body, Place};
 use crate::{Error, TensorSpec, extents};
 
 /// ggml keeps tensor names in 64 bytes with a closing zero and refuses files with longer ones.
@@ -97,7 +97,7 @@ fn put_table(
     tensors: &[TensorSpec],
     alignment: u64,
     file: &Path,
-) -> Result<Vec<Slot>, Error> {
+) -> Result<Vec<Place>, Error> {
     extents::check_unique(tensors.iter().map(|tensor| tensor.name.as_str()), file)?;
     let mut offset = 0u64;
     let mut slots = Vec::with_capacity(tensors.len());
@@ -114,7 +114,7 @@ fn put_table(
         head.extend(offset.to_le_bytes());
         let size_bytes = size_bytes as u64;
         let end = size_bytes.next_multiple_of(alignment);
-        slots.push(Slot {
+        slots.push(Place {
             name: tensor.name.clone(),
             offset,
             size_bytes,

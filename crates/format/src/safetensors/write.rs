@@ -8,7 +8,7 @@ use millrace_quant::DType;
 use serde_json::{Map, Value, json};
 
 use super::{MAX_HEADER_BYTES, SHAPE_KEY_PREFIX, types};
-use crate::output::{AtomicFile, Body, Slot};
+use crate::output::{AtomicFile, Body, Place};
 use crate::{Error, TensorSpec, TensorType, extents};
 
 /// Tensor data starts at a multiple of this: a cache line. (The reference implementation pads to 8.)
@@ -77,7 +77,7 @@ impl<W: Write + Seek> Writer<W> {
             let entry = json!({ "dtype": stored.dtype, "shape": stored.shape,
                 "data_offsets": [offset, end] });
             entries.insert(tensor.name.clone(), entry);
-            slots.push(Slot {
+            slots.push(Place {
                 name: tensor.name.clone(),
                 offset,
                 size_bytes: stored.size_bytes,

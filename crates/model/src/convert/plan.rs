@@ -64,7 +64,7 @@ impl PlannedTensor {
 
 /// A conversion, ready to be written.
 #[derive(Debug)]
-pub struct Plan<'a> {
+pub struct Conversion<'a> {
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) target: Target,
     pub(super) tensors: Vec<PlannedTensor>,
@@ -73,14 +73,14 @@ pub struct Plan<'a> {
     pub(super) side: Side,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> Conversion<'a> {
     /// Plans the conversion of a checkpoint.
     ///
     /// # Errors
     /// [`Error::Target`] for a recipe that the container cannot hold, [`Error::Model`] for a
     /// checkpoint that is not a supported model or whose configuration the target cannot express,
     /// [`Error::Tokenizer`] for a tokenizer that the target cannot express.
-    pub fn new(checkpoint: &'a Checkpoint, target: Target) -> Result<Plan<'a>, Error> {
+    pub fn new(checkpoint: &'a Checkpoint, target: Target) -> Result<Conversion<'a>, Error> {
         target.check()?;
         // Whoever builds the graph has checked that every weight is there and has its shape.
         Model::from_checkpoint(checkpoint)?;
@@ -111,7 +111,7 @@ impl<'a> Plan<'a> {
             same_layout: keeps,
         };
         let side = files.plan()?;
-        Ok(Plan {
+        Ok(Conversion {
             checkpoint,
             target,
             tensors,

@@ -12,7 +12,7 @@ use millrace_format::safetensors::ShardedWriter;
 use millrace_format::{Checkpoint, TensorSpec};
 use millrace_quant::{DType, decode_rows};
 
-use super::{Container, Error, Plan, Recipe, Summary, Target};
+use super::{Container, Conversion, Error, Recipe, Summary, Target};
 use crate::ModelConfig;
 use crate::arch::{self, Layout};
 use crate::config::hf;
@@ -112,7 +112,7 @@ fn target(out: &Path, recipe: &str) -> Target {
 }
 
 fn convert(source: &Checkpoint, out: &Path, recipe: &str) -> Result<Summary, Error> {
-    let plan = Plan::new(source, target(out, recipe))?;
+    let plan = Conversion::new(source, target(out, recipe))?;
     plan.write(out, 2, &mut |_| ControlFlow::Continue(()))
 }
 

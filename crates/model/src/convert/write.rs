@@ -11,7 +11,7 @@ use millrace_quant::DType;
 
 use super::encode::{Job, Out};
 use super::folder::Folder;
-use super::plan::{Origin, Plan, PlannedTensor};
+use super::plan::{Conversion, Origin, PlannedTensor};
 use super::side::Contents;
 use super::{Container, Error};
 
@@ -49,7 +49,7 @@ pub struct Summary {
     pub by_type: Vec<(TensorType, u64)>,
 }
 
-impl Plan<'_> {
+impl Conversion<'_> {
     /// Writes the result to `out`: a GGUF file, or a folder, which is made if it is missing.
     ///
     /// `n_threads` encode. `progress` is called after every few megabytes and may stop the work.

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::normalize::{Form, Normalizer, Rule};
 use crate::pretokenize::{
-    Behavior, Pattern, PreTokenizer, Prepend, SPACE_MARK, Scanner, Split, Step,
+    Behavior, Pattern, PreTokenizer, Prepend, SPACE_MARK, Scanner, Split, Stage,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -149,7 +149,7 @@ pub(crate) fn pre_tokenizer(value: &Value) -> Result<PreTokenizerParts, Error> {
     })
 }
 
-fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = Step>, Error> {
+fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = Stage>, Error> {
     #[derive(Deserialize)]
     struct ByteLevel {
         add_prefix_space: bool,
@@ -160,10 +160,10 @@ fn byte_level_steps(value: &Value) -> Result<impl Iterator<Item = Step>, Error> 
         add_prefix_space,
         use_regex,
     } = fields(value)?;
-    let prefix = add_prefix_space.then_some(Step::SpacePrefix);
+    let prefix = add_prefix_space.then_some(Stage::SpacePrefix);
     Ok(prefix
         .into_iter()
-        .chain(use_regex.then_some(Step::Scan(Scanner::GPT2))))
+        .chain(use_regex.then_some(Stage::Scan(Scanner::GPT2))))
 }
 
 fn yes() -> bool {
@@ -192,7 +192,7 @@ impl From<BehaviorJson> for Behavior {
     }
 }
 
-fn pre_tokenizer_step(value: &Value) -> Result<Step, Error> {
+fn pre_tokenizer_step(value: &Value) -> Result<Stage, Error> {
     #[derive(Deserialize)]
     struct SplitJson {
         pattern: PatternJson,
@@ -214,7 +214,7 @@ fn pre_tokenizer_step(value: &Value) -> Result<Step, Error> {
     }
     let removed = |pattern: &str, invert| {
         let pattern = Pattern::regex(pattern)?;
-        Ok::<_, Error>(Step::Split(Split {
+        Ok::<_, Error>(Stage::Split(Split {
             pattern,
             behavior: Behavior::Removed,
             invert,
@@ -229,13 +229,13 @@ fn pre_tokenizer_step(value: &Value) -> Result<Step, Error> {
             } = fields(value)?;
             Ok(split_step(pattern.compile()?, behavior.into(), invert))
         }
-        Some("Digits") => Ok(Step::Digits {
+        Some("Digits") => Ok(Stage::Digits {
             individual: fields::<Digits>(value)?.individual_digits,
         }),
         Some("Punctuation") => {
             let behavior = fields::<Punctuation>(value)?.behavior.into();
             let pattern = Pattern::regex(r"[!-/:-@\[-`{-~\p{P}]")?;
-            Ok(Step::Split(Split {
+            Ok(Stage::Split(Split {
                 pattern,
                 behavior,
                 invert: false,
@@ -250,11 +250,11 @@ fn pre_tokenizer_step(value: &Value) -> Result<Step, Error> {
 
 /// A scanner's matches are the whole text, so that most behaviours are the same: each match is a
 /// piece.
-fn split_step(pattern: Pattern, behavior: Behavior, invert: bool) -> Step {
+fn split_step(pattern: Pattern, behavior: Behavior, invert: bool) -> Stage {
     match (&pattern, behavior, invert) {
         (Pattern::Scanner(scanner), Behavior::Isolated, _)
-        | (Pattern::Scanner(scanner), Behavior::Removed, true) => Step::Scan(*scanner),
-        _ => Step::Split(Split {
+        | (Pattern::Scanner(scanner), Behavior::Removed, true) => Stage::Scan(*scanner),
+        _ => Stage::Split(Split {
             pattern,
             behavior,
             invert,
@@ -292,10 +292,10 @@ impl MetaspaceJson {
     }
 }
 
-fn metaspace(value: &Value) -> Result<Step, Error> {
+fn metaspace(value: &Value) -> Result<Stage, Error> {
     let json: MetaspaceJson = fields(value)?;
     let prepend = json.prepend()?;
-    Ok(Step::Metaspace {
+    Ok(Stage::Metaspace {
         mark: json.replacement,
         prepend,
         cut: json.split,

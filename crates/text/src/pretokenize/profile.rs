@@ -4,7 +4,7 @@
 //! `tokenizer.json` files that the names were given for.
 
 use super::scan::GPT2_PATTERN;
-use super::{PreTokenizer, Scanner, Split, Step};
+use super::{PreTokenizer, Scanner, Split, Stage};
 use crate::Error;
 use crate::normalize::Form;
 
@@ -186,13 +186,16 @@ impl Profile {
     /// The steps of the pre-tokenizer.
     pub(crate) fn pre_tokenizer(&self) -> Result<PreTokenizer, Error> {
         let steps = match self.rules {
-            Rules::Scan(scanner) => vec![Step::Scan(scanner)],
+            Rules::Scan(scanner) => vec![Stage::Scan(scanner)],
             Rules::DigitsThenGpt2 => {
-                vec![Step::Digits { individual: true }, Step::Scan(Scanner::GPT2)]
+                vec![
+                    Stage::Digits { individual: true },
+                    Stage::Scan(Scanner::GPT2),
+                ]
             }
             Rules::Regexes(patterns) => patterns
                 .iter()
-                .map(|pattern| Split::isolated(pattern).map(Step::Split))
+                .map(|pattern| Split::isolated(pattern).map(Stage::Split))
                 .collect::<Result<_, _>>()?,
         };
         Ok(PreTokenizer { steps })

@@ -3,14 +3,14 @@
 use super::profile::{Profile, known_names};
 use super::*;
 
-fn pieces(steps: Vec<Step>, text: &str) -> Vec<String> {
+fn pieces(steps: Vec<Stage>, text: &str) -> Vec<String> {
     let mut out = Vec::new();
     PreTokenizer { steps }.split(text, true, &mut |piece| out.push(piece.to_owned()));
     out
 }
 
-fn split(behavior: Behavior, invert: bool) -> Step {
-    Step::Split(Split {
+fn split(behavior: Behavior, invert: bool) -> Stage {
+    Stage::Split(Split {
         pattern: Pattern::regex("-").unwrap(),
         behavior,
         invert,
@@ -69,7 +69,7 @@ fn literal_patterns_are_not_expressions() {
         behavior: Behavior::Isolated,
         invert: false,
     };
-    assert_eq!(pieces(vec![Step::Split(step)], "a.b"), ["a", ".", "b"]);
+    assert_eq!(pieces(vec![Stage::Split(step)], "a.b"), ["a", ".", "b"]);
 }
 
 #[test]
@@ -77,20 +77,20 @@ fn an_expression_that_backtracks_too_far_loses_no_text() {
     // A lookahead forces the backtracking engine, which gives up on this one.
     let step = Split::isolated(r"(?:a|a|a)*(?=b)c").unwrap();
     let text = "a".repeat(5000);
-    assert_eq!(pieces(vec![Step::Split(step)], &text).concat(), text);
+    assert_eq!(pieces(vec![Stage::Split(step)], &text).concat(), text);
 }
 
 #[test]
 fn digits_and_metaspace() {
-    let single = || vec![Step::Digits { individual: true }];
+    let single = || vec![Stage::Digits { individual: true }];
     assert_eq!(pieces(single(), "a12b"), ["a", "1", "2", "b"]);
     assert_eq!(
-        pieces(vec![Step::Digits { individual: false }], "a12b3"),
+        pieces(vec![Stage::Digits { individual: false }], "a12b3"),
         ["a", "12", "b", "3"]
     );
     assert_eq!(pieces(single(), "½²"), ["½", "²"]);
     let metaspace = |prepend, cut| {
-        vec![Step::Metaspace {
+        vec![Stage::Metaspace {
             mark: '▁',
             prepend,
             cut,
@@ -110,7 +110,7 @@ fn digits_and_metaspace() {
 
 #[test]
 fn a_piece_gets_one_space_in_front() {
-    let steps = || vec![Step::SpacePrefix, Step::Scan(Scanner::GPT2)];
+    let steps = || vec![Stage::SpacePrefix, Stage::Scan(Scanner::GPT2)];
     assert_eq!(pieces(steps(), "a b"), [" a", " b"]);
     assert_eq!(pieces(steps(), " a b"), [" a", " b"]);
 }

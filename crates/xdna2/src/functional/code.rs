@@ -5,7 +5,7 @@ use crate::tile::{self, TileKernel};
 use millrace_npu::Element;
 
 /// One step.
-pub(super) enum Step<'p> {
+pub(super) enum Instruction<'p> {
     /// Begins a loop, or goes to `end` if it runs not once.
     Begin {
         count: &'p Affine,
@@ -51,7 +51,7 @@ pub(super) struct CallStep<'p> {
 
 /// A herd's program.
 pub(super) struct Code<'p> {
-    pub(super) steps: Vec<Step<'p>>,
+    pub(super) steps: Vec<Instruction<'p>>,
     pub(super) n_calls: usize,
     /// Block names are below this.
     pub(super) n_names: usize,
@@ -87,11 +87,11 @@ impl<'p> Code<'p> {
         match op {
             Op::Loop { count, body } => {
                 let begin = self.steps.len();
-                self.steps.push(Step::Begin { count, end: 0 });
+                self.steps.push(Instruction::Begin { count, end: 0 });
                 self.body(body, herd)?;
-                self.steps.push(Step::End { begin });
+                self.steps.push(Instruction::End { begin });
                 let end = self.steps.len();
-                self.steps[begin] = Step::Begin { count, end };
+                self.steps[begin] = Instruction::Begin { count, end };
             }
             Op::If {
                 value,
@@ -105,7 +105,7 @@ impl<'p> Code<'p> {
                 block,
             } => {
                 let block = self.name(*block);
-                self.steps.push(Step::Get {
+                self.steps.push(Instruction::Get {
                     channel: *channel,
                     index,
                     block,
@@ -117,7 +117,7 @@ impl<'p> Code<'p> {
                 block,
             } => {
                 let block = self.name(*block);
-                self.steps.push(Step::New {
+                self.steps.push(Instruction::New {
                     channel: *channel,
                     index,
                     block,
@@ -125,11 +125,11 @@ impl<'p> Code<'p> {
             }
             Op::Free { block } => {
                 let block = self.name(*block);
-                self.steps.push(Step::Free(block));
+                self.steps.push(Instruction::Free(block));
             }
             Op::Put { block } => {
                 let block = self.name(*block);
-                self.steps.push(Step::Put(block));
+                self.steps.push(Instruction::Put(block));
             }
             Op::Call {
                 kernel,
@@ -144,7 +144,7 @@ impl<'p> Code<'p> {
                         self.name(*block);
                     }
                 }
-                self.steps.push(Step::Call(Box::new(CallStep {
+                self.steps.push(Instruction::Call(Box::new(CallStep {
                     kernel,
                     dims,
                     operands,
@@ -167,17 +167,17 @@ impl<'p> Code<'p> {
         herd: &'p Herd,
     ) -> Result<(), String> {
         let at = self.steps.len();
-        self.steps.push(Step::Jump(0));
+        self.steps.push(Instruction::Jump(0));
         self.body(then, herd)?;
         let jump = self.steps.len();
-        self.steps.push(Step::Jump(0));
-        self.steps[at] = Step::Unless {
+        self.steps.push(Instruction::Jump(0));
+        self.steps[at] = Instruction::Unless {
             value,
             condition,
             otherwise: self.steps.len(),
         };
         self.body(otherwise, herd)?;
-        self.steps[jump] = Step::Jump(self.steps.len());
+        self.steps[jump] = Instruction::Jump(self.steps.len());
         Ok(())
     }
 }

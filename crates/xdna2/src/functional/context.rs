@@ -1,7 +1,7 @@
 //! What all actors of a launch see.
 
 use super::fault::Site;
-use super::motion::Plan;
+use super::motion::Motion;
 use crate::program::{Env, Flat, Launch, Pattern};
 use millrace_kernels::Cpu;
 use millrace_npu::Slot;
@@ -68,13 +68,13 @@ pub(super) fn coordinates(launch: &Launch, point: u64) -> Vec<u32> {
 }
 
 /// A pattern over a buffer, cut into a channel's blocks.
-pub(super) fn plan(
+pub(super) fn motion(
     pattern: &Pattern,
     env: &Env<'_>,
     flat: &Flat<'_>,
     channel: usize,
     (element_bytes, buffer_elements): (u64, u64),
-) -> Result<Plan, String> {
+) -> Result<Motion, String> {
     let decl = flat.channels[channel].decl;
     let channel_bytes = decl.element.size_bytes();
     if channel_bytes != element_bytes {
@@ -84,7 +84,7 @@ pub(super) fn plan(
         ));
     }
     let block = elements(&decl.block).unwrap_or(u64::MAX);
-    Plan::new(&pattern.walk(env), block, element_bytes, buffer_elements)
+    Motion::new(&pattern.walk(env), block, element_bytes, buffer_elements)
 }
 
 /// Elements of a shape; `None` when it overflows.

@@ -1,8 +1,10 @@
 //! A core: runs its herd's program for every grid point.
 
 use super::block::{Block, Parcel};
-use super::code::{Code, Signature, Step};
-use super::context::{Context, QUANTUM, Trouble, coordinates, core_site, elements, n_points, plan};
+use super::code::{Code, Instruction, Signature};
+use super::context::{
+    Context, QUANTUM, Trouble, coordinates, core_site, elements, motion, n_points,
+};
 use super::counters::Tally;
 use super::ends::{Receiver, Sender};
 use super::fault::Waiting;
@@ -128,14 +130,14 @@ impl<'p> Core<'p> {
 
     fn run(
         &mut self,
-        step: &Step<'_>,
+        step: &Instruction<'_>,
         senders: &mut [Sender<'p>],
         receivers: &mut [Receiver<'p>],
         ctx: &Context<'_>,
         tally: &mut Tally,
     ) -> Result<Outcome, Trouble> {
         match step {
-            Step::Begin { count, end } => {
+            Instruction::Begin { count, end } => {
                 let count = count.at(&self.env(ctx));
                 if count <= 0 {
                     return Ok(Outcome::Goto(*end));
@@ -143,7 +145,7 @@ impl<'p> Core<'p> {
                 self.loops.push(0);
                 self.counts.push(count);
             }
-            Step::End { begin } => {
+            Instruction::End { begin } => {
                 if let (Some(value), Some(&count)) = (self.loops.last_mut(), self.counts.last()) {
                     *value += 1;
                     if *value < count {
@@ -153,7 +155,7 @@ impl<'p> Core<'p> {
                 self.loops.pop();
                 self.counts.pop();
             }
-            Step::Unless {
+            Instruction::Unless {
                 value,
                 condition,
                 otherwise,
@@ -162,20 +164,20 @@ impl<'p> Core<'p> {
                     return Ok(Outcome::Goto(*otherwise));
                 }
             }
-            Step::Jump(to) => return Ok(Outcome::Goto(*to)),
-            Step::Get {
+            Instruction::Jump(to) => return Ok(Outcome::Goto(*to)),
+            Instruction::Get {
                 channel,
                 index,
                 block,
             } => return self.get((*channel, *index), *block, receivers, ctx),
-            Step::New {
+            Instruction::New {
                 channel,
                 index,
                 block,
             } => return self.begin((*channel, *index), *block, senders, ctx),
-            Step::Free(block) => self.free(*block, receivers, ctx)?,
-            Step::Put(block) => self.put(*block, senders, ctx)?,
-            Step::Call(call) => self.call(call, senders, receivers, ctx, tally)?,
+            Instruction::Free(block) => self.free(*block, receivers, ctx)?,
+            Instruction::Put(block) => self.put(*block, senders, ctx)?,
+            Instruction::Call(call) => self.call(call, senders, receivers, ctx, tally)?,
         }
         Ok(Outcome::Next)
     }
@@ -292,7 +294,7 @@ impl<'p> Core<'p> {
             };
             let n = elements(&channel.decl.block).unwrap_or(u64::MAX);
             let size = (channel.decl.element.size_bytes(), n);
-            let stream = plan(pattern, &env, ctx.flat, senders[at].channel, size)
+            let stream = motion(pattern, &env, ctx.flat, senders[at].channel, size)
                 .map_err(|problem| self.trouble(problem, ctx))?;
             if stream.n_blocks() != 1 {
                 let name = ctx.flat.channel_name(senders[at].channel);
@@ -328,7 +330,7 @@ impl<'p> Core<'p> {
             self.grid
         );
         let what = match self.code.steps.get(self.next) {
-            Some(Step::Get { channel, index, .. }) => {
+            Some(Instruction::Get { channel, index, .. }) => {
                 let id = self.channel((*channel, *index), ctx).ok()?;
                 let receiver = receivers.iter().find(|r| r.channel == id)?;
                 format!(
@@ -338,7 +340,7 @@ impl<'p> Core<'p> {
                     receiver.borrowed
                 )
             }
-            Some(Step::New { channel, index, .. }) => {
+            Some(Instruction::New { channel, index, .. }) => {
                 let id = self.channel((*channel, *index), ctx).ok()?;
                 let sender = senders.iter().find(|s| s.channel == id)?;
                 format!(

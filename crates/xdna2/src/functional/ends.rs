@@ -2,7 +2,7 @@
 //! sharing. Blocks and room travel between them at the end of a round.
 
 use super::block::{Block, Content, Parcel};
-use super::motion::Plan;
+use super::motion::Motion;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) struct Sender<'p> {
     /// Blocks sent so far, with those made ahead.
     pub(super) sent: u64,
     /// How sinks that are cores store the stream, unless in order.
-    pub(super) reorder: Option<Plan>,
+    pub(super) reorder: Option<Motion>,
     pub(super) spare: Vec<Block>,
 }
 
@@ -86,10 +86,10 @@ impl<'p> Sender<'p> {
     pub(super) fn send(&mut self, block: Content<'p>, point: u64) {
         let block = match &self.reorder {
             None => block,
-            Some(plan) => {
+            Some(motion) => {
                 let mut stored = (self.spare.pop()).unwrap_or_else(|| Block::new(self.block_bytes));
                 stored.poison();
-                plan.scatter(0, stored.bytes_mut(), 0, block.bytes());
+                motion.scatter(0, stored.bytes_mut(), 0, block.bytes());
                 self.recycle(block);
                 Content::Own(Arc::new(stored))
             }

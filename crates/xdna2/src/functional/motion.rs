@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// A walk over a buffer, cut into blocks of one length.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct Motion {
     walk: Walk,
     n_blocks: i64,
     block: i64,
@@ -28,14 +28,14 @@ struct Nest {
     run_bytes: usize,
 }
 
-impl Plan {
+impl Motion {
     /// Cuts `walk`, over a buffer of `buffer` elements, into blocks of `block` elements.
     pub(super) fn new(
         walk: &Walk,
         block: u64,
         element_bytes: u64,
         buffer: u64,
-    ) -> Result<Plan, String> {
+    ) -> Result<Motion, String> {
         let walk = walk.canonical();
         let n = walk.n_elements();
         let block = i64::try_from(block).unwrap_or(i64::MAX);
@@ -56,7 +56,7 @@ impl Plan {
                 ));
             }
         };
-        Ok(Plan {
+        Ok(Motion {
             nest: (n > 0).then(|| nest(&walk, block, element_bytes)).flatten(),
             n_blocks: n / block,
             walk,
@@ -289,16 +289,16 @@ fn scatter_rows<const N: usize>(to: &mut [u8], mut at: usize, stride: isize, fro
 
 /// Whether the walks together visit every one of `n` elements. Answers no rather than spend more
 /// than a few visits an element.
-pub(super) fn cover(plans: &[&Plan], n: u64) -> bool {
-    let visits = plans
+pub(super) fn cover(motions: &[&Motion], n: u64) -> bool {
+    let visits = motions
         .iter()
-        .fold(0_i64, |sum, plan| sum.saturating_add(plan.n_elements()));
+        .fold(0_i64, |sum, motion| sum.saturating_add(motion.n_elements()));
     if (visits as u64) < n || visits as u64 > n.saturating_mul(4) {
         return false;
     }
     let mut written = vec![false; n as usize];
-    for plan in plans {
-        for (start, len) in plan.walk().runs() {
+    for motion in motions {
+        for (start, len) in motion.walk().runs() {
             written[start as usize..(start + len) as usize].fill(true);
         }
     }

@@ -2,11 +2,11 @@
 
 use super::block::{Content, lend};
 use super::context::{
-    Context, QUANTUM, Trouble, coordinates, core_site, move_units, n_points, plan,
+    Context, QUANTUM, Trouble, coordinates, core_site, motion, move_units, n_points,
 };
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
-use super::motion::Plan;
+use super::motion::Motion;
 use crate::program::{Affine, Env, Flat, Port};
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub(super) struct Shim<'p> {
 /// A buffer descriptor at work.
 #[derive(Debug)]
 struct Task {
-    plan: Plan,
+    motion: Motion,
     slot: usize,
     transfer: usize,
     /// Blocks moved.
@@ -202,14 +202,14 @@ impl<'p> Shim<'p> {
             element_bytes,
             ctx.ddr.get(slot).map_or(0, |b| b.len() as u64) / element_bytes,
         );
-        let plan =
-            plan(&transfer.decl.pattern, &env, ctx.flat, self.channel, buffer).map_err(trouble)?;
-        if plan.n_blocks() == 0 {
+        let motion = motion(&transfer.decl.pattern, &env, ctx.flat, self.channel, buffer)
+            .map_err(trouble)?;
+        if motion.n_blocks() == 0 {
             return Ok(false);
         }
         self.n_tasks += 1;
         self.task = Some(Task {
-            plan,
+            motion,
             slot,
             transfer: number,
             moved: 0,
@@ -254,20 +254,20 @@ impl<'p> Shim<'p> {
             let Some(task) = &mut self.task else {
                 return Ok(bytes);
             };
-            while task.moved < task.plan.n_blocks() {
+            while task.moved < task.motion.n_blocks() {
                 if !to.has_room() || *spent > QUANTUM {
                     return Ok(bytes);
                 }
                 *spent += move_units(to.block_bytes);
                 bytes += to.block_bytes as u64;
                 let slot = self.lent.get(task.slot).copied().flatten();
-                let part = slot.and_then(|slot| lend(slot, task.plan.contiguous(task.moved)?));
+                let part = slot.and_then(|slot| lend(slot, task.motion.contiguous(task.moved)?));
                 match part {
                     Some(part) => to.send(Content::Lent(part), self.point),
                     None => {
                         let mut block = to.buffer();
                         let from = ctx.ddr[task.slot];
-                        task.plan.gather(task.moved, from, 0, block.bytes_mut());
+                        task.motion.gather(task.moved, from, 0, block.bytes_mut());
                         to.send_own(block, self.point);
                     }
                 }
@@ -288,7 +288,7 @@ impl<'p> Shim<'p> {
             self.next_task(ctx, spent)?;
         }
         let block_bytes = ctx.flat.channels[self.channel].decl.block_bytes();
-        let left = (self.task.as_ref()).map_or(0, |task| task.plan.n_blocks() - task.moved);
+        let left = (self.task.as_ref()).map_or(0, |task| task.motion.n_blocks() - task.moved);
         from.demand = (left as usize).min(max_in_flight(block_bytes));
         Ok(())
     }
@@ -296,7 +296,7 @@ impl<'p> Shim<'p> {
     /// The slot and its bytes that the blocks in the inbox will be written to.
     pub(super) fn target(&self, from: &Receiver<'_>) -> Option<(usize, Range<usize>)> {
         let task = self.task.as_ref().filter(|_| !from.inbox.is_empty())?;
-        Some((task.slot, task.plan.range()))
+        Some((task.slot, task.motion.range()))
     }
 
     /// Writes the blocks in the inbox to `to`, which begins at byte `base` of the slot.
@@ -311,13 +311,13 @@ impl<'p> Shim<'p> {
         while let Some(task) = &mut self.task
             && let Some(parcel) = from.inbox.pop_front()
         {
-            task.plan
+            task.motion
                 .scatter(task.moved, to, base, parcel.block.bytes());
             *spent += move_units(parcel.block.len());
             bytes += parcel.block.len() as u64;
             from.freed.push(parcel.block);
             task.moved += 1;
-            if task.moved == task.plan.n_blocks() {
+            if task.moved == task.motion.n_blocks() {
                 self.task = None;
             }
         }
@@ -343,7 +343,7 @@ impl<'p> Shim<'p> {
                 ),
             });
         };
-        let (moved, total) = (task.moved, task.plan.n_blocks());
+        let (moved, total) = (task.moved, task.motion.n_blocks());
         let wait = if reads {
             format!("waits for room in `{channel}`")
         } else {

@@ -1,10 +1,10 @@
 //! A stage: blocks of L2 that are filled together, drained together, and free again.
 
 use super::block::{Block, Content};
-use super::context::{Context, QUANTUM, Trouble, coordinates, elements, move_units, plan};
+use super::context::{Context, QUANTUM, Trouble, coordinates, elements, motion, move_units};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::fault::{Site, Waiting};
-use super::motion::{Plan, cover};
+use super::motion::{Motion, cover};
 use crate::program::{Env, Flat, FlatEnd, Pattern, Var};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Stage<'p> {
     blocks: VecDeque<Stored<'p>>,
     fills: Vec<End>,
     drains: Vec<End>,
-    /// Whether the fills write every element, for the plans they had when it was found out.
+    /// Whether the fills write every element, for the motions they had when it was found out.
     covered: Option<bool>,
     spare: Vec<Block>,
 }
@@ -47,8 +47,8 @@ struct End {
     at: u64,
     /// Channel blocks moved of it.
     moved: i64,
-    plan: Option<Plan>,
-    /// The grid point that `plan` is for; any, where the pattern does not depend on it.
+    motion: Option<Motion>,
+    /// The grid point that `motion` is for; any, where the pattern does not depend on it.
     point: Option<u64>,
     depends_on_grid: bool,
     /// Of a drain: for each stage block made into channel blocks that have not all gone, the number
@@ -67,7 +67,7 @@ impl End {
         End {
             at: 0,
             moved: 0,
-            plan: None,
+            motion: None,
             point: None,
             depends_on_grid: depends_on_grid(&end.decl.pattern),
             unsettled: VecDeque::new(),
@@ -79,15 +79,15 @@ impl End {
         self.at - self.unsettled.len() as u64
     }
 
-    /// The plan at a grid point.
-    fn plan_at(
+    /// The motion at a grid point.
+    fn motion_at(
         &mut self,
         point: u64,
         stage: &Geometry,
         end: &FlatEnd<'_>,
         ctx: &Context<'_>,
-    ) -> Result<&Plan, Trouble> {
-        if self.plan.is_none() || (self.depends_on_grid && self.point != Some(point)) {
+    ) -> Result<&Motion, Trouble> {
+        if self.motion.is_none() || (self.depends_on_grid && self.point != Some(point)) {
             let grid = coordinates(ctx.flat.launch, point);
             let flat = &ctx.flat.stages[stage.number];
             let env = Env {
@@ -97,7 +97,7 @@ impl End {
                 ..Env::default()
             };
             let size = (stage.element_bytes, stage.n_elements);
-            let made = plan(&end.decl.pattern, &env, ctx.flat, end.channel, size);
+            let made = motion(&end.decl.pattern, &env, ctx.flat, end.channel, size);
             let made = made.map_err(|problem| Trouble {
                 place: format!(
                     "stage {}, channel {}",
@@ -108,15 +108,15 @@ impl End {
                 point: Some(grid.clone()),
                 problem,
             })?;
-            self.plan = Some(made);
+            self.motion = Some(made);
             self.point = Some(point);
         }
         let name = || ctx.flat.stage_name(stage.number);
-        (self.plan.as_ref()).ok_or_else(|| Trouble::at(name(), "no plan"))
+        (self.motion.as_ref()).ok_or_else(|| Trouble::at(name(), "no motion"))
     }
 }
 
-/// What plans need of a stage.
+/// What motions need of a stage.
 #[derive(Clone, Copy)]
 struct Geometry {
     number: usize,
@@ -211,7 +211,7 @@ impl<'p> Stage<'p> {
                 (None, None) => break,
             };
             let n = self.fills[i]
-                .plan_at(point, &geometry, flat_end, ctx)?
+                .motion_at(point, &geometry, flat_end, ctx)?
                 .n_blocks();
             if self.fills[i].moved < n {
                 let Some(parcel) = from.inbox.pop_front() else {
@@ -247,9 +247,9 @@ impl<'p> Stage<'p> {
     ) {
         let whole_bytes = self.block_bytes();
         let end = &self.fills[i];
-        let Some(plan) = &end.plan else { return };
+        let Some(motion) = &end.motion else { return };
         if at == self.blocks.len() {
-            let alone = self.fills.len() == 1 && plan.is_whole(whole_bytes);
+            let alone = self.fills.len() == 1 && motion.is_whole(whole_bytes);
             let content = if alone {
                 // The stage block is the channel block: shared, not copied.
                 block.clone()
@@ -268,10 +268,10 @@ impl<'p> Stage<'p> {
             }
         }
         let end = &self.fills[i];
-        let Some(plan) = &end.plan else { return };
+        let Some(motion) = &end.motion else { return };
         // Nobody else has it before it is full.
         let content = self.blocks[at].content.own_mut();
-        plan.scatter(end.moved, content.bytes_mut(), 0, block.bytes());
+        motion.scatter(end.moved, content.bytes_mut(), 0, block.bytes());
         from.freed.push(block);
     }
 
@@ -282,9 +282,13 @@ impl<'p> Stage<'p> {
         let covered = match self.covered {
             Some(covered) => covered,
             None => {
-                let plans: Vec<&Plan> = self.fills.iter().filter_map(|e| e.plan.as_ref()).collect();
-                let covered = !varies && cover(&plans, self.n_elements);
-                if plans.len() == self.fills.len() {
+                let motions: Vec<&Motion> = self
+                    .fills
+                    .iter()
+                    .filter_map(|e| e.motion.as_ref())
+                    .collect();
+                let covered = !varies && cover(&motions, self.n_elements);
+                if motions.len() == self.fills.len() {
                     self.covered = Some(covered);
                 }
                 covered
@@ -315,8 +319,8 @@ impl<'p> Stage<'p> {
             };
             let end = &mut self.drains[i];
             let moved = end.moved;
-            let plan = end.plan_at(stored.point, &geometry, flat_end, ctx)?;
-            let n = plan.n_blocks();
+            let motion = end.motion_at(stored.point, &geometry, flat_end, ctx)?;
+            let n = motion.n_blocks();
             let total = n.saturating_mul(i64::from(flat_end.decl.repeat));
             if moved < total {
                 if !to.has_room() {
@@ -325,13 +329,13 @@ impl<'p> Stage<'p> {
                 *spent += move_units(to.block_bytes);
                 *bytes += to.block_bytes as u64;
                 let part = |part| stored.content.lent(part);
-                if plan.is_whole(stored.content.len()) {
+                if motion.is_whole(stored.content.len()) {
                     to.send(stored.content.clone(), stored.point);
-                } else if let Some(part) = plan.contiguous(moved % n).and_then(part) {
+                } else if let Some(part) = motion.contiguous(moved % n).and_then(part) {
                     to.send(part, stored.point);
                 } else {
                     let mut block = to.buffer();
-                    plan.gather(moved % n, stored.content.bytes(), 0, block.bytes_mut());
+                    motion.gather(moved % n, stored.content.bytes(), 0, block.bytes_mut());
                     to.send_own(block, stored.point);
                 }
                 end.moved += 1;
@@ -393,9 +397,9 @@ impl<'p> Stage<'p> {
         let flat_end = &ctx.flat.stages[self.number].fills[i];
         let decl = ctx.flat.channels[flat_end.channel].decl;
         let most = max_in_flight(decl.block_bytes());
-        match &end.plan {
-            Some(plan) if !end.depends_on_grid => {
-                let all = plan.n_blocks().saturating_mul(free.min(1 << 20) as i64) - end.moved;
+        match &end.motion {
+            Some(motion) if !end.depends_on_grid => {
+                let all = motion.n_blocks().saturating_mul(free.min(1 << 20) as i64) - end.moved;
                 (all.max(0) as usize).min(most)
             }
             // How many there will be is known once the first has come.
@@ -412,7 +416,7 @@ impl<'p> Stage<'p> {
             let channel = ctx.flat.channel_name(flat_end.channel);
             let begun = self.blocks.get((end.at - self.oldest) as usize);
             if end.moved > 0 || begun.is_some() {
-                let total = end.plan.as_ref().map_or(0, Plan::n_blocks);
+                let total = end.motion.as_ref().map_or(0, Motion::n_blocks);
                 waiting.push(Waiting {
                     who: format!("stage `{name}`, block {}", end.at),
                     site: Site::default(),

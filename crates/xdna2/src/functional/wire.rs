@@ -2,7 +2,7 @@
 
 use super::actor::{Actor, Kind};
 use super::code::Code;
-use super::context::{Trouble, elements, plan};
+use super::context::{Trouble, elements, motion};
 use super::ends::{Receiver, Sender, max_in_flight};
 use super::shim::Shim;
 use crate::program::{Env, Flat, FlatChannel, Herd, Link, Port};
@@ -147,15 +147,15 @@ pub(super) fn connect<'p>(
             ..Env::default()
         };
         let n = elements(&decl.block).unwrap_or(u64::MAX);
-        let made = plan(pattern, &env, flat, id, (decl.element.size_bytes(), n));
+        let made = motion(pattern, &env, flat, id, (decl.element.size_bytes(), n));
         let problem = match made {
-            Ok(plan) if plan.n_blocks() == 1 => {
-                sender.reorder = Some(plan);
+            Ok(motion) if motion.n_blocks() == 1 => {
+                sender.reorder = Some(motion);
                 None
             }
-            Ok(plan) => Some(format!(
+            Ok(motion) => Some(format!(
                 "the receiving pattern visits {} blocks, not one",
-                plan.n_blocks()
+                motion.n_blocks()
             )),
             Err(problem) => Some(problem),
         };

@@ -15,7 +15,7 @@
 //! # Bits do not depend on length (seed 000 A6)
 //! A query's result depends on its own keys, on `tile_kv`, on how tiles are dealt, and on `tile_dk`,
 //! where scores are rounded. The default tiling has the same ones at every length that is at most a
-//! tile or a whole number of tiles. What a longer plan adds changes no bit: a tile of masked keys has
+//! tile or a whole number of tiles. What a longer tiled adds changes no bit: a tile of masked keys has
 //! the weight 2^−∞ = 0 and leaves maximum, sum and output as they are, and joining the state of a
 //! stage without keys, with a maximum below all others, adds zeros. Only the sign of a zero could
 //! tell; the last division gives +0.
@@ -45,7 +45,7 @@ use crate::program::{Affine, Channel, Launch, Link, Order, Pattern, Place, Span,
 use crate::{Machine, Numerics, Program};
 pub(super) use balance::balanced;
 use millrace_npu::{Element, Role};
-use shape::Plan;
+use shape::Tiled;
 
 /// The attention.
 pub(super) struct Attention;
@@ -60,7 +60,7 @@ const Y: usize = 5;
 const Y_OUT: usize = 6;
 const BUNDLES: usize = 7;
 
-impl Plan {
+impl Tiled {
     fn launch(&self) -> Launch {
         let mut launch = Launch {
             name: "attention".to_owned(),
@@ -349,7 +349,7 @@ impl Mapping for Attention {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Plan::new(shape, tiling);
+        let p = Tiled::new(shape, tiling);
         let checks = Checks {
             mapping: self.name(),
         };
@@ -403,7 +403,7 @@ impl Mapping for Attention {
     ) -> Vec<(usize, Vec<u8>)> {
         vec![(
             3,
-            reference::run(numerics, &Plan::new(shape, tiling), slots),
+            reference::run(numerics, &Tiled::new(shape, tiling), slots),
         )]
     }
 

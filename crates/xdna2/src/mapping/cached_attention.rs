@@ -38,7 +38,7 @@ use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
 use crate::program::{Affine, Channel, Herd, Launch, Link, Order, Place, Stage, Transfer, Var};
 use crate::{Machine, Program};
 use millrace_npu::{Element, Role};
-use shape::Plan;
+use shape::Tiled;
 pub(crate) use shape::n_keys_unit;
 
 /// The mapping.
@@ -62,7 +62,7 @@ pub(crate) fn position_digits(position: u32) -> [u8; POSITION_DIGITS] {
     position.to_le_bytes()
 }
 
-impl Plan {
+impl Tiled {
     /// Bundle of the channels between columns.
     fn east(&self) -> usize {
         CASCADE + usize::from(self.rows > 1)
@@ -243,7 +243,7 @@ impl Mapping for CachedAttention {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Plan::new(shape, tiling);
+        let p = Tiled::new(shape, tiling);
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
@@ -265,7 +265,7 @@ impl Mapping for CachedAttention {
 
     /// With a position from the seed.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
-        let p = Plan::new(shape, &shape::default(shape, &Machine::npu2()));
+        let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
         let mut random = Random::new(seed);
         let n_q = p.n_queries * p.n_heads * p.head_dim;
         let n_cache = p.n_kv_heads * p.max_tokens * p.head_dim;
@@ -287,7 +287,7 @@ impl Mapping for CachedAttention {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        vec![(4, reference::run(&Plan::new(shape, tiling), slots))]
+        vec![(4, reference::run(&Tiled::new(shape, tiling), slots))]
     }
 
     fn tolerance(&self) -> Tolerance {

@@ -103,7 +103,7 @@ pub(super) const ADD_FLAT: Elementwise = Elementwise {
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Tiled {
     /// Elements.
     n: u64,
     /// Elements of a row; all of them on flat slots.
@@ -117,12 +117,12 @@ struct Plan {
 }
 
 impl Elementwise {
-    fn plan(&self, shape: &Shape, tiling: &Tiling) -> Plan {
+    fn tiled(&self, shape: &Shape, tiling: &Tiling) -> Tiled {
         let (n, row) = match self.layout {
             Layout::Flat => (shape["n"], shape["n"]),
             _ => (shape["rows"] * shape["cols"], shape["cols"]),
         };
-        Plan {
+        Tiled {
             n,
             row,
             tile: tiling["tile"],
@@ -150,7 +150,7 @@ impl Elementwise {
         }
     }
 
-    fn check(&self, p: &Plan, machine: &Machine) -> Result<(), BuildError> {
+    fn check(&self, p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
         let checks = Checks { mapping: self.name };
         let n_cores = p.cols * p.rows;
         checks.herd(p.cols, p.rows, machine)?;
@@ -193,7 +193,7 @@ impl Elementwise {
         checks.l1(2 * p.depth * p.tile * (self.n_inputs() + 1), machine)
     }
 
-    fn streaming(&self, p: &Plan) -> Streaming<'_> {
+    fn streaming(&self, p: &Tiled) -> Streaming<'_> {
         let share = p.n / (p.cols * p.rows);
         let names: &[&'static str] = match self.function {
             Function::SiluMul | Function::GeluMul => &["gate", "up"],
@@ -264,7 +264,7 @@ impl Elementwise {
             Self::tiling(tile, cols, rows).with("l2_copies", 2)
         });
         of_rows
-            .filter(|t| self.check(&self.plan(shape, t), machine).is_ok())
+            .filter(|t| self.check(&self.tiled(shape, t), machine).is_ok())
             .collect()
     }
 }
@@ -313,7 +313,7 @@ impl Mapping for Elementwise {
         for rows in 1..=u64::from(machine.rows) {
             for cols in 1..=u64::from(machine.cols) {
                 let tiling = Self::tiling(self.tile_for(shape, cols * rows), cols, rows);
-                let legal = self.check(&self.plan(shape, &tiling), machine).is_ok();
+                let legal = self.check(&self.tiled(shape, &tiling), machine).is_ok();
                 if legal && cols * rows > most {
                     (best, most) = (tiling, cols * rows);
                 }
@@ -329,7 +329,7 @@ impl Mapping for Elementwise {
                 let largest = self.tile_for(shape, cols * rows);
                 for tile in [largest, 256, 512, 1024, 2048, 4096] {
                     let tiling = Self::tiling(tile, cols, rows);
-                    let legal = self.check(&self.plan(shape, &tiling), machine).is_ok();
+                    let legal = self.check(&self.tiled(shape, &tiling), machine).is_ok();
                     if legal && !tilings.contains(&tiling) {
                         tilings.push(tiling);
                     }
@@ -346,7 +346,7 @@ impl Mapping for Elementwise {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = self.plan(shape, tiling);
+        let p = self.tiled(shape, tiling);
         Checks { mapping: self.name }.bounded(shape, tiling)?;
         self.check(&p, machine)?;
         let streaming = self.streaming(&p);

@@ -109,7 +109,7 @@ pub(super) const DIRECT_BT: Gemm = Gemm {
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct Tiled {
     m: u64,
     k: u64,
     n: u64,
@@ -125,9 +125,9 @@ struct Plan {
     chunks: u64,
 }
 
-impl Plan {
-    fn new(shape: &Shape, tiling: &Tiling) -> Plan {
-        Plan {
+impl Tiled {
+    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+        Tiled {
             m: shape["m"],
             k: shape["k"],
             n: shape["n"],
@@ -202,7 +202,7 @@ impl Mapping for Gemm {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Plan::new(shape, tiling);
+        let p = Tiled::new(shape, tiling);
         Checks { mapping: self.name }.bounded(shape, tiling)?;
         tiling::check(self, &p, machine)?;
         if self.path == Path::FusedCast {
@@ -266,7 +266,7 @@ impl Mapping for Gemm {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        reference::run(numerics, self, &Plan::new(shape, tiling), slots)
+        reference::run(numerics, self, &Tiled::new(shape, tiling), slots)
     }
 
     fn tolerance(&self) -> Tolerance {

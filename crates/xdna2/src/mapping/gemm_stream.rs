@@ -59,7 +59,7 @@ const HELD_DESCRIPTORS: u64 = 20;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
-struct Plan {
+struct Tiled {
     m: u64,
     k: u64,
     /// Columns of each product.
@@ -79,9 +79,9 @@ struct Plan {
     bt: bool,
 }
 
-impl Plan {
-    fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> Plan {
-        Plan {
+impl Tiled {
+    fn new(gemm: &GemmStream, shape: &Shape, tiling: &Tiling) -> Tiled {
+        Tiled {
             m: shape["m"],
             k: shape["k"],
             n: joined::sizes(shape, GEMM_PARTS),
@@ -101,7 +101,7 @@ impl Plan {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(gemm: &GemmStream, shape: &Shape) -> Plan {
+    fn untiled(gemm: &GemmStream, shape: &Shape) -> Tiled {
         let none = Named::new(&[
             ("tile_m", 0),
             ("tile_k_l2", 0),
@@ -115,7 +115,7 @@ impl Plan {
             ("l2_copies", 0),
             ("drain_chunks", 0),
         ]);
-        Plan::new(gemm, shape, &none)
+        Tiled::new(gemm, shape, &none)
     }
 
     /// Streams of A, each a tile's rows.
@@ -215,7 +215,7 @@ impl Mapping for GemmStream {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Plan::new(self, shape, tiling);
+        let p = Tiled::new(self, shape, tiling);
         let checks = Checks { mapping: self.name };
         checks.bounded(shape, tiling)?;
         for flag in ["n_over_cols", "hold_a"] {

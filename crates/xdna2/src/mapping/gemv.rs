@@ -34,7 +34,7 @@ const PANELS_BYTES: u64 = 512 << 10;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Tiled {
     m: u64,
     k: u64,
     tile_m: u64,
@@ -52,9 +52,9 @@ const X: usize = 2;
 const Y: usize = 3;
 const Y_OUT: usize = 4;
 
-impl Plan {
-    fn new(shape: &Shape, tiling: &Tiling) -> Plan {
-        Plan {
+impl Tiled {
+    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+        Tiled {
             m: shape["m"],
             k: shape["k"],
             tile_m: tiling["tile_m"],
@@ -67,7 +67,7 @@ impl Plan {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(shape: &Shape) -> Plan {
+    fn untiled(shape: &Shape) -> Tiled {
         let none = Named::new(&[
             ("tile_m", 0),
             ("m_input", 0),
@@ -76,7 +76,7 @@ impl Plan {
             ("l2_copies", 0),
             ("streamed", 0),
         ]);
-        Plan::new(shape, &none)
+        Tiled::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
@@ -251,14 +251,14 @@ impl Mapping for Gemv {
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
         self.tilings(shape, machine).into_iter().next().unwrap_or(
-            Plan {
+            Tiled {
                 tile_m: 2,
                 m_input: 2,
                 cols: 1,
                 l1_depth: 1,
                 l2_copies: 1,
                 streamed: 0,
-                ..Plan::untiled(shape)
+                ..Tiled::untiled(shape)
             }
             .tiling(),
         )
@@ -274,7 +274,7 @@ impl Mapping for Gemv {
             for tile_m in [largest, 16, 8, 4, 2] {
                 for m_input in divisors(tile_m).into_iter().rev() {
                     for l1_depth in [1, 2] {
-                        let plan = Plan {
+                        let tiled = Tiled {
                             m,
                             k: shape["k"],
                             tile_m,
@@ -284,8 +284,8 @@ impl Mapping for Gemv {
                             l2_copies: 1,
                             streamed: 0,
                         };
-                        let tiling = plan.tiling();
-                        if plan.check(machine).is_ok() && !tilings.contains(&tiling) {
+                        let tiling = tiled.tiling();
+                        if tiled.check(machine).is_ok() && !tilings.contains(&tiling) {
                             tilings.push(tiling);
                         }
                     }
@@ -307,7 +307,7 @@ impl Mapping for Gemv {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Plan::new(shape, tiling);
+        let p = Tiled::new(shape, tiling);
         let checks = Checks {
             mapping: self.name(),
         };

@@ -29,7 +29,7 @@ use millrace_npu::{Element, Role};
 pub(super) struct GemvStream;
 
 /// Shape and tiling as plain numbers.
-struct Plan {
+struct Tiled {
     /// Rows of each product.
     rows: Vec<u64>,
     k: u64,
@@ -43,9 +43,9 @@ struct Plan {
 const W: usize = 0;
 const Y: usize = 1;
 
-impl Plan {
-    fn new(shape: &Shape, tiling: &Tiling) -> Plan {
-        Plan {
+impl Tiled {
+    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+        Tiled {
             rows: joined::sizes(shape, GEMV_PARTS),
             k: shape["k"],
             tile_m: tiling["tile_m"],
@@ -56,9 +56,9 @@ impl Plan {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(shape: &Shape) -> Plan {
+    fn untiled(shape: &Shape) -> Tiled {
         let none = Named::new(&[("tile_m", 0), ("cols", 0), ("streams", 0), ("l1_depth", 0)]);
-        Plan::new(shape, &none)
+        Tiled::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
@@ -207,14 +207,14 @@ impl Mapping for GemvStream {
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
         let least = || {
-            let plan = Plan {
+            let tiled = Tiled {
                 tile_m: 2,
                 cols: 1,
                 streams: 1,
                 l1_depth: 1,
-                ..Plan::untiled(shape)
+                ..Tiled::untiled(shape)
             };
-            plan.tiling()
+            tiled.tiling()
         };
         let tilings = self.tilings(shape, machine);
         tilings.into_iter().next().unwrap_or_else(least)
@@ -234,15 +234,15 @@ impl Mapping for GemvStream {
             for l1_depth in [2, 1] {
                 let tiles = divisors(common).into_iter().rev().filter(|&t| t <= 64);
                 for tile_m in tiles.take(3) {
-                    let plan = Plan {
+                    let tiled = Tiled {
                         tile_m,
                         cols,
                         streams,
                         l1_depth,
-                        ..Plan::untiled(shape)
+                        ..Tiled::untiled(shape)
                     };
-                    let tiling = plan.tiling();
-                    if plan.check(machine).is_ok() && !tilings.contains(&tiling) {
+                    let tiling = tiled.tiling();
+                    if tiled.check(machine).is_ok() && !tilings.contains(&tiling) {
                         tilings.push(tiling);
                     }
                 }
@@ -257,7 +257,7 @@ impl Mapping for GemvStream {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Plan::new(shape, tiling);
+        let p = Tiled::new(shape, tiling);
         let checks = Checks {
             mapping: self.name(),
         };
@@ -333,7 +333,7 @@ pub(super) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec
         .kernel("matvec_part_bf16_bf16")
         .map_or(1.0, |c| c.macs_per_cycle.max(1.0));
     let estimate_ns = |tiling: &Tiling| {
-        let p = Plan::new(shape, tiling);
+        let p = Tiled::new(shape, tiling);
         let macs = f(p.k * p.rows.iter().sum::<u64>());
         let (cols, shim) = (f(p.cols), &profile.shim);
         let column = (f(p.streams) * shim.port_gb_per_s).min(shim.column_read_gb_per_s);

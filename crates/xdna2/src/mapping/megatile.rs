@@ -24,7 +24,7 @@ use crate::program::{
 };
 use crate::{Machine, Numerics, Program};
 use millrace_npu::{Element, Role};
-use shape::Plan;
+use shape::Tiled;
 
 /// The megatile GEMM.
 pub(super) struct Megatile;
@@ -39,7 +39,7 @@ const C_OUT: usize = 5;
 
 /// One launch: `cols` columns from row `first_row` of A, `n_down` megatiles down.
 struct Part<'a> {
-    plan: &'a Plan,
+    tiled: &'a Tiled,
     name: &'static str,
     first_row: u64,
     n_down: u64,
@@ -48,7 +48,7 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn launch(&self, machine: &Machine) -> Launch {
-        let p = self.plan;
+        let p = self.tiled;
         let grid = [self.n_down, p.n / p.mega_n()];
         let sums =
             (0..p.e_x * p.e_y).map(|s| local(&format!("sum{s}"), Element::F32, &[p.tm, p.tn]));
@@ -68,11 +68,11 @@ impl Part<'_> {
     }
 
     fn b_col(&self, machine: &Machine) -> Affine {
-        i(0, (u64::from(machine.cols) / self.plan.rows).max(1))
+        i(0, (u64::from(machine.cols) / self.tiled.rows).max(1))
     }
 
     fn channels(&self, machine: &Machine) -> Vec<Channel> {
-        let p = self.plan;
+        let p = self.tiled;
         let (cols, rows) = ([self.cols], [p.rows]);
         let bf16 = Element::Bf16;
         let col = || i(0, 1);
@@ -109,7 +109,7 @@ impl Part<'_> {
     }
 
     fn stages(&self, machine: &Machine) -> Vec<Stage> {
-        let p = self.plan;
+        let p = self.tiled;
         let (m, n, tk, kl2) = (p.tm, p.tn, p.tk, p.kl2);
         let own = || vec![i(0, 1)];
         let whole = |size: u64| pattern(constant(0), &[(size, 1)]);
@@ -155,7 +155,7 @@ impl Part<'_> {
 
     /// C of a column, gathered from its cores.
     fn c_stage(&self) -> Stage {
-        let p = self.plan;
+        let p = self.tiled;
         let (m, width) = (p.tm, p.e_x * p.tn);
         let own = || vec![i(0, 1)];
         // A core sends its tiles row by row of the megatile, so that columns of adjacent tiles
@@ -186,7 +186,7 @@ impl Part<'_> {
     }
 
     fn transfers(&self) -> Vec<Transfer> {
-        let p = self.plan;
+        let p = self.tiled;
         let height = p.e_y * p.tm;
         let width = p.e_x * p.tn;
         let first = |row: u64| {
@@ -214,7 +214,7 @@ impl Part<'_> {
     /// For every block of k, all tiles of the megatile by column, then row; the sums are sent row
     /// by row.
     fn body(&self) -> Vec<Op> {
-        let p = self.plan;
+        let p = self.tiled;
         let sum = |tile_x: u64, tile_y: u64| Operand::Local((tile_y * p.e_x + tile_x) as usize);
         let tiles = || (0..p.e_x).flat_map(|tx| (0..p.e_y).map(move |ty| (tx, ty)));
         let zero = |(tx, ty)| call("zero_f32", &[p.tm * p.tn], &[sum(tx, ty)]);
@@ -270,7 +270,7 @@ impl Mapping for Megatile {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Plan::new(shape, tiling);
+        let p = Tiled::new(shape, tiling);
         let checks = Checks {
             mapping: self.name(),
         };
@@ -285,7 +285,7 @@ impl Mapping for Megatile {
         let parts = parts.into_iter().filter(|part| part.2 * part.3 > 0);
         let launches = parts.map(|(name, first_row, n_down, cols)| {
             let part = Part {
-                plan: &p,
+                tiled: &p,
                 name,
                 first_row,
                 n_down,

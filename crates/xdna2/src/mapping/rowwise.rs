@@ -62,7 +62,7 @@ const EPSILON: f32 = 1e-5;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Tiled {
     n_rows: u64,
     width: u64,
     /// Rows of one block.
@@ -75,8 +75,8 @@ struct Plan {
 }
 
 impl Rowwise {
-    fn plan(&self, shape: &Shape, tiling: &Tiling) -> Plan {
-        Plan {
+    fn tiled(&self, shape: &Shape, tiling: &Tiling) -> Tiled {
+        Tiled {
             n_rows: shape["rows"],
             width: shape[self.width_name()],
             tile_rows: tiling["tile_rows"],
@@ -104,7 +104,7 @@ impl Rowwise {
         }
     }
 
-    fn check(&self, p: &Plan, machine: &Machine) -> Result<(), BuildError> {
+    fn check(&self, p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
         let checks = Checks { mapping: self.name };
         checks.herd(p.cols, p.rows, machine)?;
         let n_cores = p.cols * p.rows;
@@ -167,7 +167,7 @@ impl Rowwise {
     }
 
     /// A core's rows: consecutive for norms, interleaved by blocks for the rotation.
-    fn walk(&self, p: &Plan) -> Pattern {
+    fn walk(&self, p: &Tiled) -> Pattern {
         let n_cores = p.cols * p.rows;
         let share = p.n_rows / n_cores * p.width;
         let piece = p.tile_rows * p.width;
@@ -178,7 +178,7 @@ impl Rowwise {
         pattern(i(0, step).plus(Var::Index(1), int(p.cols * step)), &dims)
     }
 
-    fn launch(&self, p: &Plan, machine: &Machine) -> Launch {
+    fn launch(&self, p: &Tiled, machine: &Machine) -> Launch {
         let parameters = self.parameters();
         let streams: &[(&str, usize, bool)] = match self.function {
             Function::Rope => &[("x", 0, true), ("table", 1, true), ("y", 2, false)],
@@ -217,7 +217,7 @@ impl Rowwise {
 
     /// Shim ends and memory tiles between them and the streams of the cores, for the arguments that are
     /// read and written.
-    fn add_memory_tiles(&self, launch: &mut Launch, p: &Plan, args: [usize; 2]) {
+    fn add_memory_tiles(&self, launch: &mut Launch, p: &Tiled, args: [usize; 2]) {
         let first = launch.channels.len();
         let block = [p.rows * p.tile_rows, p.width];
         let (shim, memory) = (|| Place::Shim(i(0, 1)), || Place::Memory(i(0, 1)));
@@ -238,7 +238,7 @@ impl Rowwise {
     fn add_stream(
         &self,
         launch: &mut Launch,
-        p: &Plan,
+        p: &Tiled,
         machine: &Machine,
         (name, arg, reads): (&str, usize, bool),
     ) {
@@ -278,7 +278,7 @@ impl Rowwise {
         }
     }
 
-    fn body(&self, p: &Plan) -> Vec<Op> {
+    fn body(&self, p: &Tiled) -> Vec<Op> {
         let dims = [p.tile_rows, p.width];
         let n_blocks = p.n_rows / (p.cols * p.rows) / p.tile_rows;
         let here = || vec![x(), y()];
@@ -337,7 +337,7 @@ impl Rowwise {
     }
 
     fn legal(&self, shape: &Shape, tiling: &Tiling, machine: &Machine) -> bool {
-        self.check(&self.plan(shape, tiling), machine).is_ok()
+        self.check(&self.tiled(shape, tiling), machine).is_ok()
     }
 }
 
@@ -409,7 +409,7 @@ impl Mapping for Rowwise {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = self.plan(shape, tiling);
+        let p = self.tiled(shape, tiling);
         Checks { mapping: self.name }.bounded(shape, tiling)?;
         self.check(&p, machine)?;
         let matrix = [p.n_rows, p.width];

@@ -8,7 +8,7 @@ use crate::program::{Affine, Condition, Env, Launch, Op};
 use crate::tile::{self, TileKernel, Work};
 
 /// One step.
-pub(super) enum Step {
+pub(super) enum Instruction {
     /// Begins a loop, or goes past its `Next` when it runs no times.
     Loop {
         count: Affine,
@@ -67,7 +67,7 @@ impl Cost {
 struct Compiler<'a> {
     launch: &'a Launch,
     profile: &'a Profile,
-    steps: Vec<Step>,
+    steps: Vec<Instruction>,
 }
 
 /// Compiles a herd's body; loops at the top level have that many iterations merged.
@@ -76,7 +76,7 @@ pub(super) fn compile(
     launch: &Launch,
     profile: &Profile,
     merged: u64,
-) -> Result<Vec<Step>, TimingError> {
+) -> Result<Vec<Instruction>, TimingError> {
     let mut compiler = Compiler {
         launch,
         profile,
@@ -107,14 +107,14 @@ impl Compiler<'_> {
                 ..
             } => {
                 let cost = self.cost(kernel, dims, scalars, merged)?;
-                self.steps.push(Step::Call(Box::new(cost)));
+                self.steps.push(Instruction::Call(Box::new(cost)));
                 Ok(())
             }
             Op::Get {
                 channel,
                 index,
                 block,
-            } => self.push(Step::Get {
+            } => self.push(Instruction::Get {
                 bundle: *channel,
                 index: index.clone(),
                 block: *block,
@@ -123,17 +123,17 @@ impl Compiler<'_> {
                 channel,
                 index,
                 block,
-            } => self.push(Step::New {
+            } => self.push(Instruction::New {
                 bundle: *channel,
                 index: index.clone(),
                 block: *block,
             }),
-            Op::Free { block } => self.push(Step::Free(*block)),
-            Op::Put { block } => self.push(Step::Put(*block)),
+            Op::Free { block } => self.push(Instruction::Free(*block)),
+            Op::Put { block } => self.push(Instruction::Put(*block)),
         }
     }
 
-    fn push(&mut self, step: Step) -> Result<(), TimingError> {
+    fn push(&mut self, step: Instruction) -> Result<(), TimingError> {
         self.steps.push(step);
         Ok(())
     }
@@ -146,33 +146,33 @@ impl Compiler<'_> {
         merged: u64,
     ) -> Result<(), TimingError> {
         let branch = self.steps.len();
-        self.steps.push(Step::Branch {
+        self.steps.push(Instruction::Branch {
             value: value.clone(),
             condition,
             otherwise: 0,
         });
         self.ops(then, 1, merged)?;
         let jump = self.steps.len();
-        self.steps.push(Step::Jump(0));
-        if let Step::Branch { otherwise, .. } = &mut self.steps[branch] {
+        self.steps.push(Instruction::Jump(0));
+        if let Instruction::Branch { otherwise, .. } = &mut self.steps[branch] {
             *otherwise = jump + 1;
         }
         self.ops(otherwise, 1, merged)?;
-        self.steps[jump] = Step::Jump(self.steps.len());
+        self.steps[jump] = Instruction::Jump(self.steps.len());
         Ok(())
     }
 
     fn repeat(&mut self, count: &Affine, body: &[Op], merge: u64) -> Result<(), TimingError> {
         let begin = self.steps.len();
-        self.steps.push(Step::Loop {
+        self.steps.push(Instruction::Loop {
             count: count.clone(),
             after: 0,
             merged: merge,
         });
         self.ops(body, 1, merge)?;
-        self.steps.push(Step::Next { body: begin + 1 });
+        self.steps.push(Instruction::Next { body: begin + 1 });
         let end = self.steps.len();
-        if let Step::Loop { after, .. } = &mut self.steps[begin] {
+        if let Instruction::Loop { after, .. } = &mut self.steps[begin] {
             *after = end;
         }
         Ok(())

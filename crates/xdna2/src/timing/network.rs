@@ -1,7 +1,7 @@
 //! A launch as the simulation sees it: wires, stages, tasks and compiled core programs.
 
 use super::TimingError;
-use super::cores::{self, Step};
+use super::cores::{self, Instruction};
 use super::ddr::Stream;
 use super::merge::{self, Merge};
 use crate::program::{Env, Flat, FlatTransfer, Indices, Link, Order, Pattern, Port, Var, Walk};
@@ -54,7 +54,7 @@ pub(super) struct Network<'p> {
     pub(super) profile: &'p Profile,
     pub(super) wires: Vec<Wire>,
     /// Compiled programs by herd.
-    pub(super) programs: Vec<Vec<Step>>,
+    pub(super) programs: Vec<Vec<Instruction>>,
     pub(super) merge: Merge,
 }
 

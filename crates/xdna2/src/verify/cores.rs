@@ -42,7 +42,7 @@ impl Event {
 }
 
 /// One instruction of a body laid flat.
-enum Step<'p> {
+enum Instruction<'p> {
     /// Begins a loop, or goes past its end.
     Loop {
         count: &'p Affine,
@@ -69,7 +69,7 @@ enum Step<'p> {
 
 /// A herd's body, ready to be traced.
 pub(super) struct Code<'p> {
-    steps: Vec<Step<'p>>,
+    steps: Vec<Instruction<'p>>,
     /// Whether the trace can differ between grid points.
     pub grid_dependent: bool,
 }
@@ -89,14 +89,14 @@ impl<'p> Code<'p> {
             match op {
                 Op::Loop { count, body } => {
                     let begin = self.steps.len();
-                    self.steps.push(Step::Jump(0));
+                    self.steps.push(Instruction::Jump(0));
                     self.lay(body);
                     let end = self.steps.len() + 1;
-                    self.steps.push(Step::End { begin });
+                    self.steps.push(Instruction::End { begin });
                     self.steps[begin] = if body.iter().all(|op| matches!(op, Op::Call { .. })) {
-                        Step::Calls { count, end }
+                        Instruction::Calls { count, end }
                     } else {
-                        Step::Loop { count, end }
+                        Instruction::Loop { count, end }
                     };
                 }
                 Op::If {
@@ -106,19 +106,19 @@ impl<'p> Code<'p> {
                     otherwise,
                 } => {
                     let at = self.steps.len();
-                    self.steps.push(Step::Jump(0));
+                    self.steps.push(Instruction::Jump(0));
                     self.lay(then);
                     let jump = self.steps.len();
-                    self.steps.push(Step::Jump(0));
-                    self.steps[at] = Step::If {
+                    self.steps.push(Instruction::Jump(0));
+                    self.steps[at] = Instruction::If {
                         value,
                         condition: *condition,
                         otherwise: self.steps.len(),
                     };
                     self.lay(otherwise);
-                    self.steps[jump] = Step::Jump(self.steps.len());
+                    self.steps[jump] = Instruction::Jump(self.steps.len());
                 }
-                _ => self.steps.push(Step::Op(op)),
+                _ => self.steps.push(Instruction::Op(op)),
             }
         }
     }
@@ -204,8 +204,8 @@ impl<'a, 'p> Tracer<'a, 'p> {
             self.charge(1)?;
             pc += 1;
             match step {
-                Step::Jump(to) => pc = *to,
-                Step::If {
+                Instruction::Jump(to) => pc = *to,
+                Instruction::If {
                     value,
                     condition,
                     otherwise,
@@ -214,13 +214,13 @@ impl<'a, 'p> Tracer<'a, 'p> {
                         pc = *otherwise;
                     }
                 }
-                Step::Loop { count, end } | Step::Calls { count, end } => {
+                Instruction::Loop { count, end } | Instruction::Calls { count, end } => {
                     let times = count.at(&env);
                     if times <= 0 {
                         pc = *end;
                         continue;
                     }
-                    let once = matches!(step, Step::Calls { .. });
+                    let once = matches!(step, Instruction::Calls { .. });
                     if once {
                         // A thousand calls weigh as one step: they need no tracing.
                         self.charge(times.unsigned_abs() / 1024)?;
@@ -228,7 +228,7 @@ impl<'a, 'p> Tracer<'a, 'p> {
                     loops.push(0);
                     counts.push(if once { 1 } else { times });
                 }
-                Step::End { begin } => {
+                Instruction::End { begin } => {
                     let (Some(i), Some(count)) = (loops.last_mut(), counts.last()) else {
                         continue;
                     };
@@ -240,7 +240,7 @@ impl<'a, 'p> Tracer<'a, 'p> {
                         counts.pop();
                     }
                 }
-                Step::Op(op) => self.op(op, pc, &env)?,
+                Instruction::Op(op) => self.op(op, pc, &env)?,
             }
         }
         Ok(())

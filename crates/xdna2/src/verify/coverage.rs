@@ -103,7 +103,7 @@ fn stage_block(
 }
 
 /// What is known of one slot's content.
-struct Slot {
+struct Covered {
     /// Elements of a unit; 0 where the slot is not examined.
     unit: u64,
     /// When each unit was last written: 0 never, else the epoch.
@@ -113,7 +113,7 @@ struct Slot {
 /// Writes and reads of slots, in the order of launches and grid points.
 pub(super) struct Coverage<'p> {
     program: &'p Program,
-    slots: Vec<Slot>,
+    slots: Vec<Covered>,
     epoch: u32,
     budget: u64,
     /// Names of slots passed over.
@@ -151,7 +151,7 @@ impl<'p> Coverage<'p> {
                 }
                 let examined = examined && count <= room;
                 room -= if examined { count } else { 0 };
-                Slot {
+                Covered {
                     unit: if examined { unit } else { 0 },
                     written: vec![0; if examined { count as usize } else { 0 }],
                 }
@@ -282,7 +282,7 @@ fn place(mut element: u64, shape: &[u64]) -> String {
     format!("{at:?}")
 }
 
-impl Slot {
+impl Covered {
     fn units(&self, run: (i64, i64)) -> std::ops::Range<usize> {
         // Bounds and divisibility by the unit are known.
         let start = run.0.unsigned_abs() / self.unit;

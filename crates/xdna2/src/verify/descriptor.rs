@@ -166,7 +166,7 @@ fn fields(walk: &Walk, size_bytes: u64, dma: Dma, machine: &Machine) -> Option<F
             group(max_step * unit)
         );
         return Some(
-            Finding::new(Rule::Step, message)
+            Finding::new(Rule::Instruction, message)
                 .numbers(steepest, max_step)
                 .fix(fix),
         );
@@ -321,7 +321,7 @@ mod tests {
         // not. (Panels that join to one dimension need no such stride, so these leave rows out.)
         let b = |n: i64, k: i64| rule(&[(8, k * n), (k / 2, n), (128, 1)], 2, Dma::Shim);
         assert_eq!(b(10_240, 128), None);
-        assert_eq!(b(10_240, 256), Some(Rule::Step));
+        assert_eq!(b(10_240, 256), Some(Rule::Instruction));
     }
 
     #[test]

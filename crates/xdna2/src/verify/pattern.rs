@@ -357,7 +357,7 @@ fn corners(
                 "offsets step by {} elements of {} bytes: not whole {}-byte words",
                 odd?, buffer.size_bytes, machine.granularity_bytes
             );
-            Some(Finding::new(Rule::Granularity, message).fix("Step by whole words"))
+            Some(Finding::new(Rule::Granularity, message).fix("Instruction by whole words"))
         })
 }
 

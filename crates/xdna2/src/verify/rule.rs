@@ -56,7 +56,7 @@ rules! {
     TaskQueue "XD305" "At most four tasks are pushed at once on a shim channel." "mlir-aie getDmaTaskQueueDepth; IRON: 8 outstanding hang";
     Dimensions "XD306" "A descriptor has three dimensions, on memory tiles four, on shims an iteration on top." "mlir-aie getBDMaxDims";
     Wrap "XD307" "A dimension's size fits its field, or splits into dimensions that do." "mlir-aie getDmaBdWrapBits: 8 bits, 10 on memory tiles and shims";
-    Step "XD308" "A stride fits its field." "mlir-aie getDmaBdStepBits: 13, 17 and 20 bits of 4-byte words; mlir-air GEMM: tile_k_l2 x N has a ceiling";
+    Instruction "XD308" "A stride fits its field." "mlir-aie getDmaBdStepBits: 13, 17 and 20 bits of 4-byte words; mlir-air GEMM: tile_k_l2 x N has a ceiling";
     Length "XD309" "A descriptor's length fits its field." "mlir-aie getDmaBdMaxLen";
     Repeat "XD310" "A repeat is at most 255, an iteration at most 64." "mlir-aie AIEXDialect; mlir-air GEMV_bf16.md";
     Granularity "XD311" "Offsets, runs and strides are whole 4-byte words." "mlir-aie getAddressGenGranularity; mlir-air GEMV_bf16.md: tile_m=1 is illegal";

@@ -13,7 +13,7 @@ fn containers_refuse_formats_they_cannot_hold() {
     ];
     for (container, recipe, possible) in cases {
         let recipe = Recipe::from_name(recipe).unwrap();
-        let error = Plan::new(&source, Target { container, recipe })
+        let error = Conversion::new(&source, Target { container, recipe })
             .unwrap_err()
             .to_string();
         assert!(
@@ -47,7 +47,7 @@ fn stopping_leaves_nothing() {
     let source = model.open();
     for (out, recipe) in [("out.gguf", "Q4_0"), ("out", "F16"), ("bundle", "Q4NX")] {
         let out = model.beside(out);
-        let plan = Plan::new(&source, target(&out, recipe)).unwrap();
+        let plan = Conversion::new(&source, target(&out, recipe)).unwrap();
         let (mut calls, mut elems) = (0, 0);
         let result = plan.write(&out, 2, &mut |progress| {
             assert!(progress.elems_done > elems && progress.elems_done <= progress.elems_total);
@@ -68,7 +68,7 @@ fn progress_ends_at_the_total() {
     let model = Model::random("llama-tiny", "Q4_K_M", "in.gguf");
     let source = model.open();
     let out = model.beside("out.gguf");
-    let plan = Plan::new(&source, target(&out, "Q8_0")).unwrap();
+    let plan = Conversion::new(&source, target(&out, "Q8_0")).unwrap();
     let mut last = 0;
     plan.write(&out, 1, &mut |progress| {
         last = progress.elems_done;

@@ -133,7 +133,7 @@ fn a_folder_without_a_tokenizer_is_converted_with_a_note() {
     let model = Model::flat(&config_of("llama-tiny"));
     let source = model.open();
     let out = model.beside("out.gguf");
-    let plan = Plan::new(&source, target(&out, "Q4_0")).unwrap();
+    let plan = Conversion::new(&source, target(&out, "Q4_0")).unwrap();
     assert!(
         plan.notes()[0].contains("tokenizer.json"),
         "{:?}",
@@ -186,7 +186,7 @@ fn rows_that_do_not_divide_are_reported() {
     (config.d_model, config.d_ff) = (288, 1000);
     let model = Model::flat(&config);
     let source = model.open();
-    let plan = Plan::new(&source, target(Path::new("x.gguf"), "Q4_K_M")).unwrap();
+    let plan = Conversion::new(&source, target(Path::new("x.gguf"), "Q4_K_M")).unwrap();
     let found: Vec<(&str, DType, DType)> = plan
         .fallbacks()
         .iter()
@@ -202,7 +202,7 @@ fn rows_that_do_not_divide_are_reported() {
         ("blk.1.ffn_down.weight", DType::Q6K, DType::F16),
     ];
     assert_eq!(found, expected);
-    let plan = Plan::new(&source, target(Path::new("x"), "Q4NX")).unwrap();
+    let plan = Conversion::new(&source, target(Path::new("x"), "Q4NX")).unwrap();
     assert!(
         plan.fallbacks()
             .iter()
@@ -240,7 +240,7 @@ fn tensors_of_other_models_are_skipped_and_named() {
     assert!(writer.commit().unwrap().len() > 2, "the model is sharded");
     std::fs::copy(model.path.join("config.json"), path.join("config.json")).unwrap();
     let source = Checkpoint::open(&path).unwrap();
-    let plan = Plan::new(&source, target(Path::new("x.gguf"), "Q8_0")).unwrap();
+    let plan = Conversion::new(&source, target(Path::new("x.gguf"), "Q8_0")).unwrap();
     assert_eq!(plan.skipped(), ["vision_tower.patch.weight"]);
     // Between folders it stays.
     convert(&source, &model.beside("out"), "F16").unwrap();

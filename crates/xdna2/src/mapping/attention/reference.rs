@@ -1,7 +1,7 @@
 //! Attention by the online softmax, one query at a time, with the rounding points of the tile
 //! kernels: scores, probabilities, maxima, sums and outputs are bf16, products sum in f32.
 
-use super::Plan;
+use super::Tiled;
 use crate::Numerics;
 use crate::mapping::blocked;
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
@@ -15,7 +15,7 @@ struct State {
 }
 
 /// The output slot for the contents of Q, K and V.
-pub(super) fn run(numerics: Numerics, p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn run(numerics: Numerics, p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v] = [0, 1, 2].map(|slot| floats(&slots[slot]));
     let (q_at, kv_at) = (p.q_layout(), p.kv_layout());
     let d = p.head_dim as usize;
@@ -66,7 +66,7 @@ pub(in crate::mapping) fn difference(a: f32, b: f32) -> f32 {
 /// All stages' states, joined from the last stage to the first.
 fn cascade(
     numerics: Numerics,
-    p: &Plan,
+    p: &Tiled,
     q: &[f32],
     last_key: u64,
     keys: &[Vec<f32>],
@@ -117,7 +117,7 @@ pub(in crate::mapping) fn dot(sum: f32, pairs: impl Iterator<Item = [(f32, f32);
 }
 
 /// q · key, rounded to bf16 after every chunk of the head dimension.
-fn score(numerics: Numerics, p: &Plan, q: &[f32], key: &[f32]) -> f32 {
+fn score(numerics: Numerics, p: &Tiled, q: &[f32], key: &[f32]) -> f32 {
     let chunk = p.tile_dk as usize;
     let chunks = q.chunks_exact(chunk).zip(key.chunks_exact(chunk));
     chunks.fold(0.0, |sum, (q, key)| {

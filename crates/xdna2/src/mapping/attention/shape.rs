@@ -7,7 +7,7 @@ use crate::program::{Affine, Var};
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct Tiled {
     pub(super) n_queries: u64,
     pub(super) n_keys: u64,
     pub(super) n_heads: u64,
@@ -46,11 +46,11 @@ pub(super) struct Layout {
     pub(super) row: u64,
 }
 
-impl Plan {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
+impl Tiled {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
         let (n_keys, tile_kv) = (shape["n_keys"], tiling["tile_kv"]);
         let dealt = tiling["stages"];
-        Plan {
+        Tiled {
             n_queries: shape["n_queries"],
             n_keys,
             n_heads: shape["n_heads"],
@@ -394,8 +394,8 @@ fn numerics(head_dim: u64, n_keys: u64, machine: &Machine) -> Vec<Numerics> {
 fn canonical(shape: &Shape, machine: &Machine) -> Option<Numerics> {
     let (d, n_keys) = (shape["head_dim"], shape["n_keys"]);
     let fits = |n: &Numerics| {
-        let plan = n.plan(shape, n.tile_kv, (1, 1));
-        plan.l1_bytes() <= machine.core.data_bytes - machine.stack_bytes
+        let tiled = n.tiled(shape, n.tile_kv, (1, 1));
+        tiled.l1_bytes() <= machine.core.data_bytes - machine.stack_bytes
     };
     let largest = numerics(d, tile_max(d), machine).into_iter().find(fits)?;
     Some(Numerics {
@@ -406,7 +406,7 @@ fn canonical(shape: &Shape, machine: &Machine) -> Option<Numerics> {
 
 impl Numerics {
     /// With tiles of so many queries, on so many columns, for so many heads.
-    fn plan(self, shape: &Shape, tile_q: u64, (q_tiles, unroll): (u64, u64)) -> Plan {
+    fn tiled(self, shape: &Shape, tile_q: u64, (q_tiles, unroll): (u64, u64)) -> Tiled {
         let tiling = Named::new(&[
             ("tile_q", tile_q),
             ("tile_kv", self.tile_kv),
@@ -421,12 +421,12 @@ impl Numerics {
             ("top_first", 0),
             ("l1_depth", 1),
         ]);
-        Plan::new(shape, &tiling)
+        Tiled::new(shape, &tiling)
     }
 
     /// Legal plans with two heads before such with one, wide ones first; for head dimensions beyond
     /// 128 with one head first.
-    fn plans(self, shape: &Shape, machine: &Machine) -> Vec<Plan> {
+    fn plans(self, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
         let cols = u64::from(machine.cols);
         let unrolls = match shape["head_dim"] {
             129.. => [1, 2],
@@ -436,9 +436,9 @@ impl Numerics {
         for unroll in unrolls {
             for q_tiles in (1..=cols / unroll).rev().filter(|q| q.is_power_of_two()) {
                 let tile_q = self.tile_kv.min(shape["n_queries"] / q_tiles);
-                let plan = self.plan(shape, tile_q, (q_tiles, unroll));
-                if plan.check(machine).is_ok() {
-                    plans.push(plan);
+                let tiled = self.tiled(shape, tile_q, (q_tiles, unroll));
+                if tiled.check(machine).is_ok() {
+                    plans.push(tiled);
                 }
             }
         }
@@ -446,8 +446,8 @@ impl Numerics {
     }
 }
 
-fn busiest(plans: &[Plan]) -> Option<&Plan> {
-    let most = plans.iter().map(Plan::n_cores).max();
+fn busiest(plans: &[Tiled]) -> Option<&Tiled> {
+    let most = plans.iter().map(Tiled::n_cores).max();
     plans.iter().find(|p| Some(p.n_cores()) == most)
 }
 
@@ -456,7 +456,7 @@ fn busiest(plans: &[Plan]) -> Option<&Plan> {
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let best = |n: Numerics| busiest(&n.plans(shape, machine)).copied();
     let others = || numerics(shape["head_dim"], shape["n_keys"], machine);
-    let plan = canonical(shape, machine)
+    let tiled = canonical(shape, machine)
         .and_then(best)
         .or_else(|| others().into_iter().find_map(best));
     let least = Numerics {
@@ -465,25 +465,25 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
         tile_dv: 8,
         stages: 1,
     };
-    let plan = plan.unwrap_or_else(|| least.plan(shape, 8, (1, 1)));
-    plan.tiling()
+    let tiled = tiled.unwrap_or_else(|| least.tiled(shape, 8, (1, 1)));
+    tiled.tiling()
 }
 
 /// All on at least half as many cores as the default, without and with causal skipping.
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let all = numerics(shape["head_dim"], shape["n_keys"], machine);
     let plans = all.into_iter().flat_map(|n| n.plans(shape, machine));
-    let plans: Vec<Plan> = plans.collect();
-    let most = busiest(&plans).map_or(0, Plan::n_cores);
+    let plans: Vec<Tiled> = plans.collect();
+    let most = busiest(&plans).map_or(0, Tiled::n_cores);
     let mut tilings = Vec::new();
-    for plan in plans {
-        if 2 * plan.n_cores() < most || plan.tile_dk < 16 || plan.tile_dv < 16 {
+    for tiled in plans {
+        if 2 * tiled.n_cores() < most || tiled.tile_dk < 16 || tiled.tile_dv < 16 {
             continue;
         }
-        tilings.push(plan.tiling());
-        if plan.causal {
-            tilings.push(plan.tiling().with("causal_skip", 1));
-            for even in super::balanced(shape, &plan.tiling(), machine, None) {
+        tilings.push(tiled.tiling());
+        if tiled.causal {
+            tilings.push(tiled.tiling().with("causal_skip", 1));
+            for even in super::balanced(shape, &tiled.tiling(), machine, None) {
                 if !tilings.contains(&even) {
                     tilings.push(even);
                 }

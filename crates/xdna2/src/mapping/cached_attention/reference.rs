@@ -2,7 +2,7 @@
 //! tile kernels: scores, probabilities and maxima are bf16, sums and outputs f32.
 
 use super::POSITION_DIGITS;
-use super::shape::Plan;
+use super::shape::Tiled;
 use crate::mapping::attention::reference::{LOWEST, difference, dot, exp2, exponent_scale};
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
 
@@ -15,7 +15,7 @@ struct State {
 }
 
 /// The output slot for the contents of the others.
-pub(super) fn run(p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v, at] = [0, 1, 2, 3].map(|slot| floats(&slots[slot]));
     let digits = at[..POSITION_DIGITS].iter().rev();
     let first = digits.fold(0, |position, &digit| 256 * position + digit as u64);
@@ -37,7 +37,7 @@ pub(super) fn run(p: &Plan, slots: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// The states of all parts of the keys as one: from the top row to row 0, then from column to column.
-fn joined(p: &Plan, q: &[f32], position: u64, k: &[f32], v: &[f32]) -> State {
+fn joined(p: &Tiled, q: &[f32], position: u64, k: &[f32], v: &[f32]) -> State {
     let scale = exponent_scale(p.scale());
     let column = |column: u64| {
         let states = (0..p.rows).rev().map(|row| {
@@ -61,7 +61,7 @@ fn empty(d: usize) -> State {
 }
 
 /// A part's own tiles of keys.
-fn part_state(p: &Plan, q: &[f32], position: u64, part: u64, k: &[f32], v: &[f32]) -> State {
+fn part_state(p: &Tiled, q: &[f32], position: u64, part: u64, k: &[f32], v: &[f32]) -> State {
     let (tile, d) = (p.tile_kv as usize, p.head_dim as usize);
     let mut state = empty(d);
     let n_parts = (p.rows * p.spread) as usize;

@@ -7,7 +7,7 @@ use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct Tiled {
     pub(super) n_queries: u64,
     pub(super) n_keys: u64,
     pub(super) max_tokens: u64,
@@ -28,9 +28,9 @@ pub(super) struct Plan {
     pub(super) l1_depth: u64,
 }
 
-impl Plan {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
-        Plan {
+impl Tiled {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+        Tiled {
             n_queries: shape["n_queries"],
             n_keys: shape["n_keys"],
             max_tokens: shape["max_tokens"],
@@ -48,7 +48,7 @@ impl Plan {
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(shape: &Shape) -> Plan {
+    fn untiled(shape: &Shape) -> Tiled {
         let none = Named::new(&[
             ("tile_tokens", 0),
             ("tile_kv", 0),
@@ -57,7 +57,7 @@ impl Plan {
             ("rows", 0),
             ("l1_depth", 0),
         ]);
-        Plan::new(shape, &none)
+        Tiled::new(shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
@@ -262,7 +262,7 @@ fn tile_unit(group: u64) -> u64 {
 /// Tilings for one token, or for chunks of any length, best first: the most queries a tile, then
 /// ping-pong, then large tiles of keys. In decode small ones, because queries take the place of a
 /// block of keys.
-fn candidates(shape: &Shape, machine: &Machine) -> Vec<Plan> {
+fn candidates(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
     let (heads, spread) = columns(shape["n_kv_heads"], machine);
     let group = shape["n_heads"] / shape["n_kv_heads"].max(1);
     let unit = tile_unit(group.max(1));
@@ -274,16 +274,16 @@ fn candidates(shape: &Shape, machine: &Machine) -> Vec<Plan> {
     for tile_tokens in (1..=tokens.max(1)).rev() {
         for l1_depth in [2, 1] {
             for tile_kv in tiles.clone() {
-                let plan = Plan {
+                let tiled = Tiled {
                     tile_tokens,
                     tile_kv,
                     heads,
                     spread,
                     rows: machine.rows.into(),
                     l1_depth,
-                    ..Plan::untiled(shape)
+                    ..Tiled::untiled(shape)
                 };
-                plans.push(plan);
+                plans.push(tiled);
             }
         }
     }
@@ -294,9 +294,9 @@ fn candidates(shape: &Shape, machine: &Machine) -> Vec<Plan> {
 /// and keys are; then as many queries as divide theirs.
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let plans = candidates(shape, machine);
-    let anywhere = |p: &&Plan| {
+    let anywhere = |p: &&Tiled| {
         let round = p.rows * p.spread * p.tile_kv;
-        let roomy = Plan {
+        let roomy = Tiled {
             n_queries: p.tile_tokens,
             n_keys: round * p.tile_tokens,
             max_tokens: round * p.tile_tokens,
@@ -310,22 +310,22 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
         same && p.check(machine).is_ok()
     });
     let first = here.or(best).or(plans.first());
-    first.map_or_else(|| Plan::untiled(shape).tiling(), Plan::tiling)
+    first.map_or_else(|| Tiled::untiled(shape).tiling(), Tiled::tiling)
 }
 
 pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let mut tilings: Vec<Tiling> = Vec::new();
-    for plan in candidates(shape, machine) {
-        if plan.check(machine).is_ok() {
-            tilings.push(plan.tiling());
+    for tiled in candidates(shape, machine) {
+        if tiled.check(machine).is_ok() {
+            tilings.push(tiled.tiling());
         }
     }
     tilings
 }
 
-/// What the number of keys that a plan reads must be a multiple of.
+/// What the number of keys that a tiled reads must be a multiple of.
 pub(crate) fn n_keys_unit(shape: &Shape, machine: &Machine) -> u64 {
     let tiling = default(shape, machine);
-    let plan = Plan::new(shape, &tiling);
-    (plan.rows * plan.spread * plan.tile_kv).max(1)
+    let tiled = Tiled::new(shape, &tiling);
+    (tiled.rows * tiled.spread * tiled.tile_kv).max(1)
 }

@@ -1,6 +1,6 @@
 //! GEMM by its definition, with the rounding points of each output path.
 
-use super::{Gemm, Path, Plan};
+use super::{Gemm, Path, Tiled};
 use crate::Numerics;
 use crate::mapping::blocked::{self, BLOCK};
 use crate::mapping::data::{bf16_bytes, f32_bytes, floats, truncate};
@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(super) fn run(
     numerics: Numerics,
     gemm: &Gemm,
-    p: &Plan,
+    p: &Tiled,
     slots: &[Vec<u8>],
 ) -> Vec<(usize, Vec<u8>)> {
     let (a, mut b) = (floats(&slots[0]), floats(&slots[1]));

@@ -1,11 +1,11 @@
 //! Which tilings are legal, and which are fast.
 
-use super::{GEMM_PARTS, GemmStream, Plan};
+use super::{GEMM_PARTS, GemmStream, Tiled};
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, Mapping, Named, Rule, Shape, Tiling};
 use crate::{Machine, Profile};
 
-impl Plan {
+impl Tiled {
     fn l1_bytes(&self) -> u64 {
         let inputs = self.l1_depth * 2 * self.tk * (self.tm + self.tn);
         let tile = self.tm * self.tn;
@@ -38,7 +38,7 @@ impl Plan {
 }
 
 /// Refuses what the builder cannot lay out or the machine cannot hold.
-pub(super) fn check(gemm: &GemmStream, p: &Plan, machine: &Machine) -> Result<(), BuildError> {
+pub(super) fn check(gemm: &GemmStream, p: &Tiled, machine: &Machine) -> Result<(), BuildError> {
     let checks = Checks { mapping: gemm.name };
     checks.herd(p.cols, p.rows, machine)?;
     checks.ensure(p.rows <= u64::from(machine.cols), Rule::Herd, || {
@@ -81,7 +81,7 @@ pub(super) fn check(gemm: &GemmStream, p: &Plan, machine: &Machine) -> Result<()
 
 /// The least tiles on one core.
 pub(super) fn least(gemm: &GemmStream, shape: &Shape) -> Tiling {
-    let plan = Plan {
+    let tiled = Tiled {
         tm: 8,
         kl2: 8,
         tk: 8,
@@ -91,15 +91,15 @@ pub(super) fn least(gemm: &GemmStream, shape: &Shape) -> Tiling {
         l1_depth: 2,
         l2_copies: 2,
         chunks: 1,
-        ..Plan::untiled(gemm, shape)
+        ..Tiled::untiled(gemm, shape)
     };
-    plan.tiling()
+    tiled.tiling()
 }
 
 /// Legal plans: on herds of whole columns or rows, the largest first, with the fewest pieces of C
 /// that fit L1.
-fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Plan> {
-    let base = Plan::untiled(gemm, shape);
+fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Tiled> {
+    let base = Tiled::untiled(gemm, shape);
     let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
     let herds = divisors_down(cols).flat_map(|c| divisors_down(rows).map(move |r| (c, r)));
     let odd_herd = (1..=cols)
@@ -117,7 +117,7 @@ fn plans(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Plan> {
             break;
         }
         for n_over_cols in [false, true] {
-            let herd = Plan {
+            let herd = Tiled {
                 cols,
                 rows,
                 n_over_cols,
@@ -134,7 +134,7 @@ fn divisors_down(n: u64) -> impl Iterator<Item = u64> + Clone {
 }
 
 /// Legal plans of a herd.
-fn tiles(gemm: &GemmStream, herd: &Plan, machine: &Machine, found: &mut Vec<Plan>) {
+fn tiles(gemm: &GemmStream, herd: &Tiled, machine: &Machine, found: &mut Vec<Tiled>) {
     let sizes = |limits: &[u64], total: u64, streams: u64| -> Vec<u64> {
         let share = total / streams;
         let fits = |&&s: &&u64| total.is_multiple_of(streams) && share.is_multiple_of(s);
@@ -164,7 +164,7 @@ fn tiles(gemm: &GemmStream, herd: &Plan, machine: &Machine, found: &mut Vec<Plan
                 .into_iter()
                 .flat_map(|hold| depths.iter().take(4).map(move |d| (hold, d)))
             {
-                let plan = Plan {
+                let tiled = Tiled {
                     tm,
                     tn,
                     kl2,
@@ -173,29 +173,29 @@ fn tiles(gemm: &GemmStream, herd: &Plan, machine: &Machine, found: &mut Vec<Plan
                     l2_copies: 2,
                     ..herd.clone()
                 };
-                found.extend(in_pieces(gemm, plan, machine));
+                found.extend(in_pieces(gemm, tiled, machine));
             }
         }
     }
 }
 
-/// The plan with the deepest blocks and the fewest pieces of C that are legal.
-fn in_pieces(gemm: &GemmStream, plan: Plan, machine: &Machine) -> Option<Plan> {
+/// The tiled with the deepest blocks and the fewest pieces of C that are legal.
+fn in_pieces(gemm: &GemmStream, tiled: Tiled, machine: &Machine) -> Option<Tiled> {
     let depth = |limit: u64| {
         (1..=limit / 8)
             .rev()
             .map(|d| 8 * d)
-            .find(|d| plan.kl2.is_multiple_of(*d))
+            .find(|d| tiled.kl2.is_multiple_of(*d))
     };
     let depths = [64, 32].into_iter().filter_map(depth);
     let mut tries = depths.flat_map(|tk| [1, 2, 4, 8].map(|chunks| (tk, chunks)));
     tries.find_map(|(tk, chunks)| {
-        let plan = Plan {
+        let tiled = Tiled {
             tk,
             chunks,
-            ..plan.clone()
+            ..tiled.clone()
         };
-        check(gemm, &plan, machine).is_ok().then_some(plan)
+        check(gemm, &tiled, machine).is_ok().then_some(tiled)
     })
 }
 
@@ -206,9 +206,9 @@ fn gcd(a: u64, b: u64) -> u64 {
 /// Legal tilings, the largest tiles on the widest herd first.
 pub(super) fn all(gemm: &GemmStream, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     let mut plans = plans(gemm, shape, machine);
-    let work = |p: &Plan| (p.cols * p.rows * p.tm * p.tn, p.hold_a, p.kl2);
+    let work = |p: &Tiled| (p.cols * p.rows * p.tm * p.tn, p.hold_a, p.kl2);
     plans.sort_by_key(|p| std::cmp::Reverse(work(p)));
-    plans.iter().map(Plan::tiling).collect()
+    plans.iter().map(Tiled::tiling).collect()
 }
 
 /// Legal tilings by their estimated time, least first, the loading of cores included.
@@ -225,7 +225,7 @@ pub(in crate::mapping) fn ranked(
         return Vec::new();
     };
     let plans = plans(&gemm, shape, machine);
-    let mut timed: Vec<(f64, &Plan)> = plans
+    let mut timed: Vec<(f64, &Tiled)> = plans
         .iter()
         .map(|p| (estimate_ns(p, machine, profile), p))
         .collect();
@@ -234,7 +234,7 @@ pub(in crate::mapping) fn ranked(
     // better than that, and larger tiles are fewer calls.
     let best = timed.first().map_or(0.0, |t| t.0);
     let n_equal = timed.partition_point(|t| t.0 <= best * EQUAL);
-    let size = |p: &Plan| p.tm * p.tn * p.tk * p.cols * p.rows;
+    let size = |p: &Tiled| p.tm * p.tn * p.tk * p.cols * p.rows;
     timed[..n_equal].sort_by_key(|t| std::cmp::Reverse(size(t.1)));
     timed.into_iter().map(|(_, p)| p.tiling()).collect()
 }
@@ -247,7 +247,7 @@ const SEVERAL: usize = 2;
 
 /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
 /// panels, the last tile of C, and the loading of cores. [`timing`](crate::timing) simulates it.
-fn estimate_ns(p: &Plan, machine: &Machine, profile: &Profile) -> f64 {
+fn estimate_ns(p: &Tiled, machine: &Machine, profile: &Profile) -> f64 {
     let f = |value: u64| value as f64;
     let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();
     let macs_per_cycle = rate("matmul_bf16_f32.peano").macs_per_cycle.max(1.0);

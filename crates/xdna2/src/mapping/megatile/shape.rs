@@ -6,7 +6,7 @@ use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct Tiled {
     pub(super) m: u64,
     pub(super) k: u64,
     pub(super) n: u64,
@@ -22,9 +22,9 @@ pub(super) struct Plan {
     pub(super) l2_copies: u64,
 }
 
-impl Plan {
-    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Plan {
-        Plan {
+impl Tiled {
+    pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+        Tiled {
             m: shape["m"],
             k: shape["k"],
             n: shape["n"],
@@ -117,7 +117,7 @@ impl Plan {
 
 /// The largest megatile that fits: 512 × 512 where M is long; where it is short, tiles so low that
 /// all columns have rows, and padding in steps of 8.
-fn start(shape: &Shape, machine: &Machine) -> Plan {
+fn start(shape: &Shape, machine: &Machine) -> Tiled {
     let (m, k, n) = (shape["m"], shape["k"], shape["n"]);
     let (cols, rows) = (u64::from(machine.cols), u64::from(machine.rows));
     let rows = (1..=rows)
@@ -132,7 +132,7 @@ fn start(shape: &Shape, machine: &Machine) -> Plan {
     } else {
         1
     };
-    Plan {
+    Tiled {
         m,
         k,
         n,
@@ -163,7 +163,7 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
                 for kl2 in [128, 256, 512] {
                     for tk in [32, 64] {
                         let e_cols = (base.m / (e_y * tm)).clamp(1, u64::from(machine.cols));
-                        plans.push(Plan {
+                        plans.push(Tiled {
                             tm,
                             tn,
                             e_y,
@@ -179,7 +179,7 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         }
     }
     plans.retain(|p| p.check(machine).is_ok());
-    let mut tilings: Vec<Tiling> = plans.iter().map(Plan::tiling).collect();
+    let mut tilings: Vec<Tiling> = plans.iter().map(Tiled::tiling).collect();
     tilings[..].sort_by_key(|t| t.iter().map(|(_, v)| v).collect::<Vec<_>>());
     tilings.dedup();
     tilings

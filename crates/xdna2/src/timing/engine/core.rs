@@ -2,7 +2,7 @@
 
 use super::{Engine, Kind};
 use crate::program::{Affine, Env, Port};
-use crate::timing::cores::{Cost, Step};
+use crate::timing::cores::{Cost, Instruction};
 use crate::timing::network::Via;
 use crate::timing::{TimingError, Track};
 
@@ -62,7 +62,7 @@ impl Engine<'_, '_> {
         let track = Track::Core(flat.col, flat.row);
         let net = self.net;
         self.span(track, since, || match &net.programs[flat.herd][at] {
-            Step::Call(cost) => cost.name.clone(),
+            Instruction::Call(cost) => cost.name.clone(),
             _ => String::new(),
         });
         self.cores[core].wait = Wait::No;
@@ -91,17 +91,17 @@ impl Engine<'_, '_> {
                 return Ok(());
             };
             let goes_on = match step {
-                Step::Get {
+                Instruction::Get {
                     bundle,
                     index,
                     block,
                 } => self.get(core, *bundle, index, *block)?,
-                Step::New {
+                Instruction::New {
                     bundle,
                     index,
                     block,
                 } => self.new_block(core, *bundle, index, *block)?,
-                Step::Call(cost) => self.call(core, cost),
+                Instruction::Call(cost) => self.call(core, cost),
                 _ => self.control(core, step)?,
             };
             if !goes_on {
@@ -149,10 +149,10 @@ impl Engine<'_, '_> {
     }
 
     /// Steps that take no time.
-    fn control(&mut self, core: usize, step: &Step) -> Result<bool, TimingError> {
+    fn control(&mut self, core: usize, step: &Instruction) -> Result<bool, TimingError> {
         let at = self.cores[core].at;
         let next = match step {
-            Step::Loop {
+            Instruction::Loop {
                 count,
                 after,
                 merged,
@@ -166,7 +166,7 @@ impl Engine<'_, '_> {
                     *after
                 }
             }
-            Step::Next { body } => {
+            Instruction::Next { body } => {
                 let state = &mut self.cores[core];
                 match (state.loops.last_mut(), state.ends.last()) {
                     (Some(value), Some(&end)) if *value + 1 < end => {
@@ -180,7 +180,7 @@ impl Engine<'_, '_> {
                     }
                 }
             }
-            Step::Branch {
+            Instruction::Branch {
                 value,
                 condition,
                 otherwise,
@@ -191,16 +191,16 @@ impl Engine<'_, '_> {
                     *otherwise
                 }
             }
-            Step::Jump(to) => *to,
-            Step::Free(block) => {
+            Instruction::Jump(to) => *to,
+            Instruction::Free(block) => {
                 self.free(core, *block)?;
                 at + 1
             }
-            Step::Put(block) => {
+            Instruction::Put(block) => {
                 self.put(core, *block)?;
                 at + 1
             }
-            Step::Get { .. } | Step::New { .. } | Step::Call(_) => at + 1,
+            Instruction::Get { .. } | Instruction::New { .. } | Instruction::Call(_) => at + 1,
         };
         self.cores[core].at = next;
         Ok(true)

@@ -9,7 +9,7 @@ use millrace_model::graph::{Activation, Attention, Graph, Node, Op, RopeId, Valu
 
 /// A value's place: a scratch buffer, and the elements a token it takes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Slot {
+pub(crate) struct Register {
     pub(crate) buffer: usize,
     pub(crate) width: usize,
 }
@@ -17,98 +17,98 @@ pub(crate) struct Slot {
 /// The most linear layers one step may hold: Q, K and V.
 pub(crate) const MAX_PARTS: usize = 3;
 
-/// One linear layer of a [`StepKind::Linear`].
+/// One linear layer of a [`StageKind::Linear`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LinearPart {
     pub(crate) weight: WeightId,
     pub(crate) bias: Option<WeightId>,
-    pub(crate) out: Slot,
+    pub(crate) out: Register,
 }
 
 /// What a step does. Names as in [`Op`].
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum StepKind {
+pub(crate) enum StageKind {
     Embed {
         table: WeightId,
         scale: f32,
-        out: Slot,
+        out: Register,
     },
     RmsNorm {
         weight: WeightId,
         eps: f32,
         offset: f32,
         group: usize,
-        x: Slot,
-        out: Slot,
+        x: Register,
+        out: Register,
     },
     Linear {
-        x: Slot,
+        x: Register,
         parts: Vec<LinearPart>,
     },
     /// In place.
     Rope {
         rope: RopeId,
         head_dim: usize,
-        x: Slot,
+        x: Register,
     },
     Attention {
         attention: Attention,
-        q: Slot,
-        k: Slot,
-        v: Slot,
-        out: Slot,
+        q: Register,
+        k: Register,
+        v: Register,
+        out: Register,
     },
     /// `gate = act(gate) · up`.
     Glu {
         activation: Activation,
-        gate: Slot,
-        up: Slot,
+        gate: Register,
+        up: Register,
     },
     /// `acc += x`.
     Add {
-        acc: Slot,
-        x: Slot,
+        acc: Register,
+        x: Register,
     },
     /// Copies a value that an in-place step is about to overwrite but a later step still reads.
     Copy {
-        x: Slot,
-        out: Slot,
+        x: Register,
+        out: Register,
     },
 }
 
 /// One step, and the hidden states its outputs are.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Step {
-    pub(crate) kind: StepKind,
+pub(crate) struct Stage {
+    pub(crate) kind: StageKind,
     /// `(index into Graph::hidden, place)` to capture when asked for.
-    pub(crate) hidden: Vec<(usize, Slot)>,
+    pub(crate) hidden: Vec<(usize, Register)>,
 }
 
 /// The linear layer that writes the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Head {
-    pub(crate) x: Slot,
+    pub(crate) x: Register,
     pub(crate) weight: WeightId,
     pub(crate) bias: Option<WeightId>,
 }
 
-/// A CPU execution plan.
+/// A CPU execution schedule.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
+pub(crate) struct Schedule {
+    pub(crate) steps: Vec<Stage>,
     /// Elements a token of each buffer.
     pub(crate) buffer_widths: Vec<usize>,
     /// Steps from here on are independent by token: rows without logits may be dropped first.
     pub(crate) gather_at: usize,
     /// Values alive at `gather_at`.
-    pub(crate) gather: Vec<Slot>,
+    pub(crate) gather: Vec<Register>,
     /// The last linear layer: it writes the logits, which are too wide to keep for a whole chunk.
     pub(crate) head: Head,
 }
 
-/// Why a graph has no plan: it is not one this engine can run.
+/// Why a graph has no schedule: it is not one this engine can run.
 #[derive(Debug, thiserror::Error, PartialEq)]
-pub enum PlanError {
+pub enum ScheduleError {
     /// A node reads a value no earlier node wrote.
     #[error("node {node} ({label}) reads value {value} before it is written")]
     ReadBeforeWrite {
@@ -136,12 +136,12 @@ pub enum PlanError {
     NoLogits,
 }
 
-impl Plan {
-    /// Plans `graph`. Pure: the same graph gives the same plan.
-    pub(crate) fn new(graph: &Graph) -> Result<Plan, PlanError> {
+impl Schedule {
+    /// Plans `graph`. Pure: the same graph gives the same schedule.
+    pub(crate) fn new(graph: &Graph) -> Result<Schedule, ScheduleError> {
         check(graph)?;
         // All but the head, which is no step.
-        let (_, body) = graph.nodes.split_last().ok_or(PlanError::NoLogits)?;
+        let (_, body) = graph.nodes.split_last().ok_or(ScheduleError::NoLogits)?;
         let groups = group_linears(body);
         Builder::new(graph, &groups).build()
     }
@@ -150,7 +150,7 @@ impl Plan {
 /// Nodes that run as one step, in execution order; more than one only for linears.
 type Group = Vec<usize>;
 
-fn check(graph: &Graph) -> Result<(), PlanError> {
+fn check(graph: &Graph) -> Result<(), ScheduleError> {
     let mut written = vec![false; graph.values.len()];
     for (i, node) in graph.nodes.iter().enumerate() {
         let expected = match node.op {
@@ -161,7 +161,7 @@ fn check(graph: &Graph) -> Result<(), PlanError> {
         };
         if node.inputs.len() != expected {
             let found = node.inputs.len();
-            return Err(PlanError::Arity {
+            return Err(ScheduleError::Arity {
                 node: i,
                 label: node.label,
                 expected,
@@ -170,7 +170,7 @@ fn check(graph: &Graph) -> Result<(), PlanError> {
         }
         if let Some(value) = node.inputs.iter().find(|value| !written[value.0]) {
             let value = value.0;
-            return Err(PlanError::ReadBeforeWrite {
+            return Err(ScheduleError::ReadBeforeWrite {
                 node: i,
                 label: node.label,
                 value,
@@ -184,7 +184,7 @@ fn check(graph: &Graph) -> Result<(), PlanError> {
             output,
             ..
         }) if graph.logits == Some(*output) => Ok(()),
-        _ => Err(PlanError::NoLogits),
+        _ => Err(ScheduleError::NoLogits),
     }
 }
 
@@ -217,10 +217,10 @@ struct Builder<'g> {
     groups: &'g [Group],
     /// For each value, the last group that reads it (`usize::MAX` for the head).
     last_use: Vec<usize>,
-    slot_of: Vec<Option<Slot>>,
+    slot_of: Vec<Option<Register>>,
     widths: Vec<usize>,
     free: Vec<usize>,
-    steps: Vec<Step>,
+    steps: Vec<Stage>,
 }
 
 impl<'g> Builder<'g> {
@@ -247,7 +247,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    fn build(mut self) -> Result<Plan, PlanError> {
+    fn build(mut self) -> Result<Schedule, ScheduleError> {
         let mut gather_at = 0;
         let mut gather = Vec::new();
         for g in 0..self.groups.len() {
@@ -269,9 +269,9 @@ impl<'g> Builder<'g> {
                 weight: *weight,
                 bias: *bias,
             },
-            _ => return Err(PlanError::NoLogits),
+            _ => return Err(ScheduleError::NoLogits),
         };
-        Ok(Plan {
+        Ok(Schedule {
             head,
             steps: self.steps,
             buffer_widths: self.widths,
@@ -287,7 +287,7 @@ impl<'g> Builder<'g> {
         let kind = match &node.op {
             Op::Embed { table, scale } => {
                 let out = self.allocate(node.output);
-                StepKind::Embed {
+                StageKind::Embed {
                     table: *table,
                     scale: *scale,
                     out,
@@ -301,7 +301,7 @@ impl<'g> Builder<'g> {
             } => {
                 let (x, out) = (self.slot(input(0)), self.allocate(node.output));
                 let (weight, eps, offset, group) = (*weight, *eps, *offset, *group);
-                StepKind::RmsNorm {
+                StageKind::RmsNorm {
                     weight,
                     eps,
                     offset,
@@ -313,7 +313,7 @@ impl<'g> Builder<'g> {
             Op::Linear { .. } => self.linear_step(g),
             Op::Rope { rope, head_dim } => {
                 let x = self.in_place(g, input(0), node.output);
-                StepKind::Rope {
+                StageKind::Rope {
                     rope: *rope,
                     head_dim: *head_dim,
                     x,
@@ -322,7 +322,7 @@ impl<'g> Builder<'g> {
             Op::Attention(attention) => {
                 let [q, k, v] = [0, 1, 2].map(|i| self.slot(input(i)));
                 let out = self.allocate(node.output);
-                StepKind::Attention {
+                StageKind::Attention {
                     attention: attention.clone(),
                     q,
                     k,
@@ -333,7 +333,7 @@ impl<'g> Builder<'g> {
             Op::Glu { activation } => {
                 let up = self.slot(input(1));
                 let gate = self.in_place(g, input(0), node.output);
-                StepKind::Glu {
+                StageKind::Glu {
                     activation: *activation,
                     gate,
                     up,
@@ -345,7 +345,7 @@ impl<'g> Builder<'g> {
                 let b_only_dies = self.last_use[a.0] != g && self.last_use[b.0] == g;
                 let (acc, x) = if b_only_dies { (b, a) } else { (a, b) };
                 let x = self.slot(x);
-                StepKind::Add {
+                StageKind::Add {
                     acc: self.in_place(g, acc, node.output),
                     x,
                 }
@@ -353,10 +353,10 @@ impl<'g> Builder<'g> {
         };
         let outputs = group.iter().map(|&i| self.graph.nodes[i].output);
         let hidden = outputs.flat_map(|value| self.hidden_of(value)).collect();
-        self.steps.push(Step { kind, hidden });
+        self.steps.push(Stage { kind, hidden });
     }
 
-    fn linear_step(&mut self, g: usize) -> StepKind {
+    fn linear_step(&mut self, g: usize) -> StageKind {
         let x = self.slot(self.graph.nodes[self.groups[g][0]].inputs[0]);
         let mut parts = Vec::new();
         for &i in &self.groups[g] {
@@ -369,10 +369,10 @@ impl<'g> Builder<'g> {
                 });
             }
         }
-        StepKind::Linear { x, parts }
+        StageKind::Linear { x, parts }
     }
 
-    fn hidden_of(&self, value: ValueId) -> Vec<(usize, Slot)> {
+    fn hidden_of(&self, value: ValueId) -> Vec<(usize, Register)> {
         let states = self.graph.hidden.iter().enumerate();
         states
             .filter(|(_, v)| **v == value)
@@ -380,13 +380,13 @@ impl<'g> Builder<'g> {
             .collect()
     }
 
-    fn slot(&self, value: ValueId) -> Slot {
+    fn slot(&self, value: ValueId) -> Register {
         self.slot_of[value.0].expect("check() saw every value written before it is read")
     }
 
     /// A buffer for a new value: the free one that fits tightest, else the widest free one grown,
     /// else a new one.
-    fn allocate(&mut self, value: ValueId) -> Slot {
+    fn allocate(&mut self, value: ValueId) -> Register {
         let width = self.graph.values[value.0].width;
         let free = self.free.iter().copied();
         let tightest = free
@@ -404,13 +404,13 @@ impl<'g> Builder<'g> {
                 self.widths.len() - 1
             }
         };
-        let slot = Slot { buffer, width };
+        let slot = Register { buffer, width };
         self.slot_of[value.0] = Some(slot);
         slot
     }
 
     /// The place of `input`, to be overwritten as `output`; a copy if a later step reads `input`.
-    fn in_place(&mut self, g: usize, input: ValueId, output: ValueId) -> Slot {
+    fn in_place(&mut self, g: usize, input: ValueId, output: ValueId) -> Register {
         let x = self.slot(input);
         if self.last_use[input.0] == g {
             self.slot_of[output.0] = Some(x);
@@ -418,8 +418,8 @@ impl<'g> Builder<'g> {
             return x;
         }
         let out = self.allocate(output);
-        self.steps.push(Step {
-            kind: StepKind::Copy { x, out },
+        self.steps.push(Stage {
+            kind: StageKind::Copy { x, out },
             hidden: Vec::new(),
         });
         out
@@ -435,7 +435,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    fn live(&self) -> Vec<Slot> {
+    fn live(&self) -> Vec<Register> {
         self.slot_of.iter().flatten().copied().collect()
     }
 }

@@ -171,21 +171,21 @@ fn sum(a: String, b: String) -> String {
     }
 }
 
-/// Runs the plan on expressions: the logits, and each captured hidden state.
-fn run(plan: &Plan) -> (String, HashMap<usize, String>) {
-    let mut buffers = vec![String::from("?"); plan.buffer_widths.len()];
+/// Runs the schedule on expressions: the logits, and each captured hidden state.
+fn run(schedule: &Schedule) -> (String, HashMap<usize, String>) {
+    let mut buffers = vec![String::from("?"); schedule.buffer_widths.len()];
     let mut hidden = HashMap::new();
-    for step in &plan.steps {
-        let at = |slot: &Slot| buffers[slot.buffer].clone();
+    for step in &schedule.steps {
+        let at = |slot: &Register| buffers[slot.buffer].clone();
         match &step.kind {
-            StepKind::Embed { table, out, .. } => {
+            StageKind::Embed { table, out, .. } => {
                 buffers[out.buffer] = format!("embed{}", table.0);
             }
-            StepKind::RmsNorm { weight, x, out, .. } => {
+            StageKind::RmsNorm { weight, x, out, .. } => {
                 assert_ne!(x.buffer, out.buffer);
                 buffers[out.buffer] = format!("norm{}({})", weight.0, at(x));
             }
-            StepKind::Linear { x, parts } => {
+            StageKind::Linear { x, parts } => {
                 let x_text = at(x);
                 assert!(parts.len() <= MAX_PARTS);
                 for part in parts {
@@ -193,8 +193,8 @@ fn run(plan: &Plan) -> (String, HashMap<usize, String>) {
                     buffers[part.out.buffer] = format!("lin{}({})", part.weight.0, x_text);
                 }
             }
-            StepKind::Rope { x, .. } => buffers[x.buffer] = format!("rope({})", at(x)),
-            StepKind::Attention {
+            StageKind::Rope { x, .. } => buffers[x.buffer] = format!("rope({})", at(x)),
+            StageKind::Attention {
                 attention,
                 q,
                 k,
@@ -205,21 +205,21 @@ fn run(plan: &Plan) -> (String, HashMap<usize, String>) {
                 let text = format!("attn{}({},{},{})", attention.layer, at(q), at(k), at(v));
                 buffers[out.buffer] = text;
             }
-            StepKind::Glu { gate, up, .. } => {
+            StageKind::Glu { gate, up, .. } => {
                 assert_ne!(gate.buffer, up.buffer);
                 buffers[gate.buffer] = format!("glu({},{})", at(gate), at(up));
             }
-            StepKind::Add { acc, x } => {
+            StageKind::Add { acc, x } => {
                 assert_ne!(acc.buffer, x.buffer);
                 buffers[acc.buffer] = sum(at(acc), at(x));
             }
-            StepKind::Copy { x, out } => buffers[out.buffer] = at(x),
+            StageKind::Copy { x, out } => buffers[out.buffer] = at(x),
         }
         for (index, slot) in &step.hidden {
             hidden.insert(*index, buffers[slot.buffer].clone());
         }
     }
-    let head = &plan.head;
+    let head = &schedule.head;
     (
         format!("lin{}({})", head.weight.0, buffers[head.x.buffer]),
         hidden,
@@ -227,9 +227,9 @@ fn run(plan: &Plan) -> (String, HashMap<usize, String>) {
 }
 
 fn assert_same(graph: &Graph) {
-    let plan = Plan::new(graph).unwrap();
+    let schedule = Schedule::new(graph).unwrap();
     let of = expressions(graph);
-    let (logits, hidden) = run(&plan);
+    let (logits, hidden) = run(&schedule);
     assert_eq!(logits, of[&graph.logits.unwrap().0]);
     for (index, value) in graph.hidden.iter().enumerate() {
         assert_eq!(hidden[&index], of[&value.0], "hidden {index}");
@@ -243,30 +243,38 @@ fn a_transformer_computes_what_its_graph_says() {
 
 #[test]
 fn linears_of_one_input_share_a_step_and_buffers_are_reused() {
-    let plan = Plan::new(&transformer()).unwrap();
-    let parts = |step: &Step| match &step.kind {
-        StepKind::Linear { parts, .. } => Some(parts.len()),
+    let schedule = Schedule::new(&transformer()).unwrap();
+    let parts = |step: &Stage| match &step.kind {
+        StageKind::Linear { parts, .. } => Some(parts.len()),
         _ => None,
     };
-    let counts: Vec<usize> = plan.steps.iter().filter_map(parts).collect();
+    let counts: Vec<usize> = schedule.steps.iter().filter_map(parts).collect();
     assert_eq!(counts, [3, 1, 2, 1, 3, 1, 2, 1]);
-    assert!(plan.buffer_widths.len() <= 6, "{:?}", plan.buffer_widths);
     assert!(
-        !plan
+        schedule.buffer_widths.len() <= 6,
+        "{:?}",
+        schedule.buffer_widths
+    );
+    assert!(
+        !schedule
             .steps
             .iter()
-            .any(|step| matches!(step.kind, StepKind::Copy { .. }))
+            .any(|step| matches!(step.kind, StageKind::Copy { .. }))
     );
 }
 
 #[test]
 fn rows_may_be_dropped_after_the_last_attention_only() {
-    let plan = Plan::new(&transformer()).unwrap();
-    let is_attention = |step: &Step| matches!(step.kind, StepKind::Attention { .. });
-    assert!(is_attention(&plan.steps[plan.gather_at - 1]));
-    assert!(!plan.steps[plan.gather_at..].iter().any(is_attention));
+    let schedule = Schedule::new(&transformer()).unwrap();
+    let is_attention = |step: &Stage| matches!(step.kind, StageKind::Attention { .. });
+    assert!(is_attention(&schedule.steps[schedule.gather_at - 1]));
+    assert!(
+        !schedule.steps[schedule.gather_at..]
+            .iter()
+            .any(is_attention)
+    );
     assert_eq!(
-        plan.gather.len(),
+        schedule.gather.len(),
         2,
         "the residual and the attention's output"
     );
@@ -290,12 +298,12 @@ fn broken_graphs_are_refused() {
     let graph = g.finish(x);
     let mut no_logits = graph.clone();
     no_logits.logits = None;
-    assert_eq!(Plan::new(&no_logits), Err(PlanError::NoLogits));
+    assert_eq!(Schedule::new(&no_logits), Err(ScheduleError::NoLogits));
     let mut arity = graph.clone();
     arity.nodes[0].inputs.push(x);
     assert!(matches!(
-        Plan::new(&arity),
-        Err(PlanError::Arity {
+        Schedule::new(&arity),
+        Err(ScheduleError::Arity {
             expected: 0,
             found: 1,
             ..
@@ -304,8 +312,8 @@ fn broken_graphs_are_refused() {
     let mut order = transformer();
     order.nodes.swap(0, 1);
     assert!(matches!(
-        Plan::new(&order),
-        Err(PlanError::ReadBeforeWrite { node: 0, .. })
+        Schedule::new(&order),
+        Err(ScheduleError::ReadBeforeWrite { node: 0, .. })
     ));
 }
 
@@ -324,7 +332,7 @@ proptest! {
                 0 => g.norm(a),
                 1 => g.linear(a, 8),
                 2 => g.rope(a),
-                // The plan adds and gates distinct values only, as every model does.
+                // The schedule adds and gates distinct values only, as every model does.
                 3 if a != b => g.add(a, b),
                 4 if a != b => g.glu(a, b),
                 5 => g.attention(0, a, b, c),
