@@ -2,8 +2,15 @@
 //! virtual board that runs the same programs where there is none.
 
 pub mod command;
+pub mod layout;
 pub mod machine;
 pub mod matmul;
+pub mod profile;
+pub mod program;
 pub mod regs;
+pub mod tiling;
+pub mod timing;
 
 pub use machine::Machine;
+pub use profile::Profile;
+pub use program::Program;
