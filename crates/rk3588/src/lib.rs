@@ -10,6 +10,7 @@ pub mod program;
 pub mod regs;
 pub mod tiling;
 pub mod timing;
+pub mod verify;
 
 pub use machine::Machine;
 pub use profile::Profile;
