@@ -1,7 +1,13 @@
 //! Rockchip RK3588's NPU as a target: register programs that a mainline Linux kernel runs, and a
 //! virtual board that runs the same programs where there is none.
 
+#![deny(unsafe_code)]
+
+pub mod board;
 pub mod command;
+pub mod device;
+pub mod driver;
+pub mod kernel;
 pub mod layout;
 pub mod machine;
 pub mod matmul;
@@ -12,6 +18,7 @@ pub mod tiling;
 pub mod timing;
 pub mod verify;
 
+pub use device::RkDevice;
 pub use machine::Machine;
 pub use profile::Profile;
 pub use program::Program;

@@ -14,6 +14,8 @@ pub struct Profile {
     pub name: String,
     /// What it describes, in one line.
     pub summary: String,
+    /// How far its times lie from measurements that nothing was fitted on, as a fraction: the median.
+    pub error: Option<f64>,
     /// Clock of all cores, in Hz.
     pub clock_hz: f64,
     /// Host time of one SUBMIT, in nanoseconds.
@@ -88,6 +90,7 @@ struct File {
     name: String,
     base: Option<String>,
     summary: String,
+    error: Option<f64>,
     #[serde(flatten)]
     constants: BTreeMap<String, Value>,
 }
@@ -168,6 +171,7 @@ impl Profile {
         };
         profile.name = file.name;
         profile.summary = file.summary;
+        profile.error = file.error;
         for (name, value) in file.constants {
             profile.set(&name, value)?;
         }
@@ -227,6 +231,7 @@ impl Profile {
         Profile {
             name: String::new(),
             summary: String::new(),
+            error: None,
             clock_hz: 0.0,
             submit_ns: 0.0,
             task_ns: 0.0,

@@ -9,6 +9,7 @@ mod rule;
 mod task;
 
 pub use rule::{Effect, Refusal, Rule};
+pub(crate) use place::reuse;
 pub use task::{Broken, task};
 
 use crate::machine::Machine;
@@ -55,7 +56,7 @@ pub fn program(program: &Program, machine: &Machine) -> Result<Verified, Vec<Ref
                 Err(broken) => broken.clone(),
             };
             if let Ok(task) = found {
-                broken.extend(place::reuse(tasks.last(), &task, machine));
+                broken.extend(reuse(tasks.last(), &task, machine));
                 if task.kind != program.shape.kind {
                     broken.push(Broken {
                         rule: Rule::Precision,

@@ -103,21 +103,14 @@ impl Schedule {
     /// Runs until the job has ended and says when that was. `None` for a job that was not submitted
     /// here or was asked for before.
     pub fn finish(&mut self, id: JobId) -> Option<Ran> {
-        while !self.ended.contains_key(&id) {
-            if !self.step(f64::INFINITY) {
-                return None;
-            }
-        }
-        self.ended.remove(&id)
+        let ran = self.run_until(id, f64::INFINITY);
+        self.ended.remove(&id);
+        ran
     }
 
-    /// When the job ended or will end, without forgetting it.
-    pub fn end_of(&mut self, id: JobId) -> Option<Ran> {
-        while !self.ended.contains_key(&id) {
-            if !self.step(f64::INFINITY) {
-                return None;
-            }
-        }
+    /// Runs until the job has ended, at most to a time. `None` where it has not by then.
+    pub fn run_until(&mut self, id: JobId, limit_ns: f64) -> Option<Ran> {
+        while !self.ended.contains_key(&id) && self.now_ns < limit_ns && self.step(limit_ns) {}
         self.ended.get(&id).copied()
     }
 

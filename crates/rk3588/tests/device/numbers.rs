@@ -1,0 +1,126 @@
+//! Numbers of every kind and cut, exact.
+
+use crate::data::{self, case, tiling};
+use crate::{Ready, board, device_on};
+use millrace_npu::{Direction, Provenance};
+use millrace_npu::Device;
+use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::tiling::{Matmul, Order, Tiling, choose_weights};
+use millrace_rk3588::{Machine, Profile};
+
+#[test]
+fn every_kind_computes_its_product() {
+    let device = device_on(&board(), 3);
+    for kind in Kind::ALL {
+        let group = kind.n_group();
+        for (m, n, k, cut) in [
+            (1, 1, 1, tiling(1, group, 32, 1)),
+            (1, 3 * group, 64, tiling(1, group, 64, 3)),
+            (4, group, 64, tiling(4, group, 64, 1)),
+            (7, group + 5, 96, tiling(4, group, 96, 2)),
+            (33, 4 * group, 128, tiling(16, 2 * group, 128, 3)),
+        ] {
+            let ready = Ready::new(&device, case(kind, m, n, k, cut));
+            ready.run(&device).unwrap();
+            ready.check();
+        }
+    }
+}
+
+#[test]
+fn parts_of_k_add_up() {
+    let device = device_on(&board(), 3);
+    for kind in [Kind::Int8Int32, Kind::Int8F32, Kind::Fp16F32, Kind::Bf16F32] {
+        for order in [Order::Columns, Order::Rows] {
+            let cut = Tiling {
+                order,
+                ..tiling(8, 64, 128, 3)
+            };
+            let ready = Ready::new(&device, case(kind, 20, 200, 300, cut));
+            ready.run(&device).unwrap();
+            ready.check();
+        }
+    }
+}
+
+#[test]
+fn chosen_tilings_compute_their_products() {
+    let device = device_on(&board(), 3);
+    let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
+    for (m, n, k) in [(1, 512, 2048), (160, 96, 2048), (5, 64, 14_336), (70, 640, 1152)] {
+        let shape = Matmul {
+            kind: Kind::Int8Int32,
+            m,
+            n,
+            k,
+        };
+        let (_, chosen) = choose_weights(shape, 3, &machine, &profile).unwrap();
+        let ready = Ready::new(&device, data::case_with(shape, chosen.tiling, 3));
+        ready.run(&device).unwrap();
+        ready.check();
+    }
+}
+
+#[test]
+fn one_packed_copy_of_weights_serves_every_m() {
+    let device = device_on(&board(), 3);
+    let many = case(Kind::Int8Int32, 40, 200, 300, tiling(20, 64, 128, 3));
+    let one = case(Kind::Int8Int32, 1, 200, 300, tiling(1, 96, 128, 3));
+    assert_eq!(many.packed_b(), one.packed_b());
+    let (mut many, one) = (Ready::new(&device, many), Ready::new(&device, one));
+    many.run(&device).unwrap();
+    many.buffers[1] = one.buffers[1].clone();
+    many.run(&device).unwrap();
+    many.check();
+    one.run(&device).unwrap();
+    one.check();
+    // Weights are in objects of their workers and nowhere else; looking at them changes nothing.
+    one.buffers[1].sync(Direction::FromDevice).unwrap();
+    let expected = one.case.packed_b();
+    (one.buffers[1].read_with(|seen| assert_eq!(seen, expected))).unwrap();
+    many.run(&device).unwrap();
+    many.check();
+}
+
+#[test]
+fn times_are_modelled_and_do_not_depend_on_data() {
+    let times: Vec<u64> = [3, 11]
+        .map(|seed| {
+            let device = device_on(&board(), 3);
+            let shape = Matmul {
+                kind: Kind::Int8Int32,
+                m: 16,
+                n: 192,
+                k: 128,
+            };
+            let ready = Ready::new(&device, data::case_with(shape, tiling(16, 64, 128, 3), seed));
+            let first = ready.run(&device).unwrap();
+            assert_eq!(ready.run(&device).unwrap(), first);
+            first
+        })
+        .into();
+    assert_eq!(times[0], times[1]);
+    // Three submits, then the last task: at least those and a kick.
+    assert!(times[0] > 3 * 54_000 + 44_000, "{times:?}");
+    let device = device_on(&board(), 1);
+    assert!(matches!(device.info().provenance, Provenance::Modelled { .. }));
+    assert!(device.info().name.contains("virtual board"), "{}", device.info().name);
+}
+
+#[test]
+fn more_workers_end_sooner_up_to_the_cores() {
+    let time = |workers: u32| {
+        let device = device_on(&board(), workers as usize);
+        let cut = Tiling {
+            job_tasks: 64,
+            ..tiling(64, 576, 512, workers)
+        };
+        let ready = Ready::new(&device, case(Kind::Int8Int32, 64, 3456, 512, cut));
+        let ns = ready.run(&device).unwrap();
+        ready.check();
+        ns as f64
+    };
+    let [one, two, three, six] = [1, 2, 3, 6].map(time);
+    assert!(one / two > 1.5 && one / three > 2.0, "{one} {two} {three}");
+    assert!(six > 0.8 * three, "{six} {three}");
+}
