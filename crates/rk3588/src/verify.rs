@@ -48,15 +48,18 @@ pub fn program(program: &Program, machine: &Machine) -> Result<Verified, Vec<Ref
     let mut jobs = Vec::new();
     for (job, commands) in program.jobs.iter().enumerate() {
         let mut tasks: Vec<Task> = Vec::new();
+        // What a task that cannot be read leaves in the CBUF is no fault of the next.
+        let mut unreadable = false;
         for (at, commands) in commands.tasks.iter().enumerate() {
             let place = Some((job, at));
             let found = task(commands, machine);
             let mut broken = match &found {
+                Ok(task) if !unreadable => reuse(tasks.last(), task, machine),
                 Ok(_) => Vec::new(),
                 Err(broken) => broken.clone(),
             };
+            unreadable = found.is_err();
             if let Ok(task) = found {
-                broken.extend(reuse(tasks.last(), &task, machine));
                 if task.kind != program.shape.kind {
                     broken.push(Broken {
                         rule: Rule::Precision,
