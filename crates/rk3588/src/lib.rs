@@ -7,6 +7,7 @@ pub mod board;
 pub mod command;
 pub mod device;
 pub mod driver;
+pub mod fidelity;
 pub mod kernel;
 pub mod layout;
 pub mod machine;

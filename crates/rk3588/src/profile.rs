@@ -14,7 +14,8 @@ pub struct Profile {
     pub name: String,
     /// What it describes, in one line.
     pub summary: String,
-    /// How far its times lie from measurements that nothing was fitted on, as a fraction: the median.
+    /// How far its times lie from measurements that nothing was fitted on, as a fraction: the largest
+    /// median of a group of the fidelity report.
     pub error: Option<f64>,
     /// Clock of all cores, in Hz.
     pub clock_hz: f64,
@@ -28,12 +29,16 @@ pub struct Profile {
     pub ddr_bytes_per_s: f64,
     /// Bytes of A that one host thread packs in a second.
     pub host_pack_bytes_per_s: f64,
-    /// Bytes of C that one host thread reads back in a second.
-    pub host_unpack_bytes_per_s: f64,
+    /// Elements of C that one host thread reads back, adds and converts in a second.
+    pub host_unpack_elements_per_s: f64,
     /// Host threads that pack and read back.
     pub host_threads: f64,
-    /// What a layer of a model costs beside its products, in nanoseconds.
+    /// What a layer of a model costs beside its products, in nanoseconds a pass.
     pub layer_ns: f64,
+    /// And for each token of the pass.
+    pub layer_token_ns: f64,
+    /// Share of its peak that the array attains.
+    pub mac_efficiency: f64,
     /// Every constant with its origin.
     pub constants: Vec<Constant>,
 }
@@ -109,11 +114,13 @@ const KEYS: &[(&str, f64, f64, Set)] = &[
     ("host_pack_bytes_per_s", 1e6, 1e13, |p| {
         &mut p.host_pack_bytes_per_s
     }),
-    ("host_unpack_bytes_per_s", 1e6, 1e13, |p| {
-        &mut p.host_unpack_bytes_per_s
+    ("host_unpack_elements_per_s", 1e6, 1e13, |p| {
+        &mut p.host_unpack_elements_per_s
     }),
     ("host_threads", 1.0, 256.0, |p| &mut p.host_threads),
     ("layer_ns", 0.0, 1e12, |p| &mut p.layer_ns),
+    ("layer_token_ns", 0.0, 1e12, |p| &mut p.layer_token_ns),
+    ("mac_efficiency", 1e-3, 1.0, |p| &mut p.mac_efficiency),
 ];
 
 const BUILTIN: &[(&str, &str)] = &[
@@ -128,6 +135,10 @@ const BUILTIN: &[(&str, &str)] = &[
     (
         "vendor-1000",
         include_str!("../data/profiles/vendor-1000.toml"),
+    ),
+    (
+        "rk-llama-1000",
+        include_str!("../data/profiles/rk-llama-1000.toml"),
     ),
 ];
 
@@ -238,9 +249,11 @@ impl Profile {
             core_bytes_per_cycle: 0.0,
             ddr_bytes_per_s: 0.0,
             host_pack_bytes_per_s: 0.0,
-            host_unpack_bytes_per_s: 0.0,
+            host_unpack_elements_per_s: 0.0,
             host_threads: 0.0,
             layer_ns: 0.0,
+            layer_token_ns: 0.0,
+            mac_efficiency: 0.0,
             constants: Vec::new(),
         }
     }

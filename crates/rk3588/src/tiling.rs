@@ -126,8 +126,8 @@ pub enum TilingError {
     },
     /// Parts of k whose sums cannot be added exactly.
     #[error(
-        "k {k} in parts of {depth}: parts of `{kind}` are rounded before they are added; only results \
-         of 32 bits can be taken in parts"
+        "k {k} in parts of {depth}: parts of `{kind}` lose bits before they are added; take results of \
+         32 bits, or for 4-bit operands parts of at most 512"
     )]
     Parts {
         /// The product's k.
@@ -217,7 +217,7 @@ impl Tiling {
             let (rows, depth) = (self.rows, self.depth);
             return Err(TilingError::Cbuf { rows, depth, most });
         }
-        if shape.k > self.depth && shape.kind.output().bits() < 32 {
+        if shape.k > self.depth && !shape.kind.adds_parts(self.depth) {
             return Err(TilingError::Parts {
                 k: shape.k,
                 depth: self.depth,

@@ -52,7 +52,7 @@ impl TaskCost {
         let cycles = mac_cycles(task.m, task.n, task.k, task.kind, machine);
         TaskCost {
             fixed_ns: profile.task_ns,
-            mac_ns: cycles * 1e9 / profile.clock_hz,
+            mac_ns: cycles * 1e9 / (profile.clock_hz * profile.mac_efficiency),
             dma_bytes: read(task.data_reuse, m * row_bytes)
                 + read(task.weight_reuse, n * row_bytes)
                 + m * n * f64::from(task.kind.output_bytes()),

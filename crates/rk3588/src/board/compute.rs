@@ -67,35 +67,63 @@ fn integers(task: &Task, a: &[u8], b: &[u8]) -> Vec<u8> {
         for n in first..first + BLOCK {
             b_row(task, b, n, |block| push_i16(task, block, &mut kernels));
         }
-        let (k01, k23) = kernels.split_at(2 * k);
-        let ((k0, k1), (k2, k3)) = (k01.split_at(k), k23.split_at(k));
-        for (row, x) in rows.chunks_exact(k).enumerate() {
-            let sums = dot4(x, [k0, k1, k2, k3]);
-            for (at, sum) in sums.into_iter().enumerate() {
-                out.integer(row, first + at, sum);
+        for (at, rows) in rows.chunks(2 * k).enumerate() {
+            // Two rows at once, the last perhaps alone.
+            let (x0, x1) = rows.split_at(k);
+            let sums = match x1.is_empty() {
+                true => [dot4(x0, &kernels), [0; BLOCK]],
+                false => dot2x4(x0, x1, &kernels),
+            };
+            for (row, sums) in sums.into_iter().enumerate().take(rows.len() / k) {
+                out.integers(2 * at + row, first, sums);
             }
         }
     }
     out.bytes
 }
 
-/// Four dot products of 16-bit numbers; k is a multiple of 32.
-fn dot4(x: &[i16], kernels: [&[i16]; BLOCK]) -> [i32; BLOCK] {
-    let mut sums = [[0i32; 8]; BLOCK];
-    let x = x.as_chunks::<16>().0;
-    let kernels = kernels.map(|kernel| kernel.as_chunks::<16>().0);
-    for (at, x) in x.iter().enumerate() {
-        for (sums, kernel) in sums.iter_mut().zip(&kernels) {
-            let y = &kernel[at];
-            // Pairs of products: what `pmaddwd` adds in one instruction.
-            for lane in 0..8 {
-                let pair = i32::from(x[2 * lane]) * i32::from(y[2 * lane])
-                    + i32::from(x[2 * lane + 1]) * i32::from(y[2 * lane + 1]);
-                sums[lane] = sums[lane].wrapping_add(pair);
-            }
-        }
+/// The k elements of each kernel of a block.
+fn kernels_of<T>(block: &[T], k: usize) -> [&[T]; BLOCK] {
+    let (front, back) = block.split_at(2 * k);
+    let ((k0, k1), (k2, k3)) = (front.split_at(k), back.split_at(k));
+    [k0, k1, k2, &k3[..k]]
+}
+
+fn multiply_add(sum: i32, x: i16, y: i16) -> i32 {
+    sum.wrapping_add(i32::from(x) * i32::from(y))
+}
+
+/// Dot products of a row with the kernels of a block. Plain sums over k are what compilers turn into
+/// multiplications of pairs.
+fn dot4(x: &[i16], block: &[i16]) -> [i32; BLOCK] {
+    let [k0, k1, k2, k3] = kernels_of(block, x.len());
+    let [mut s0, mut s1, mut s2, mut s3] = [0i32; BLOCK];
+    for at in 0..x.len() {
+        s0 = multiply_add(s0, x[at], k0[at]);
+        s1 = multiply_add(s1, x[at], k1[at]);
+        s2 = multiply_add(s2, x[at], k2[at]);
+        s3 = multiply_add(s3, x[at], k3[at]);
     }
-    sums.map(|lanes| lanes.iter().fold(0i32, |sum, &lane| sum.wrapping_add(lane)))
+    [s0, s1, s2, s3]
+}
+
+/// [`dot4`] of two rows, whose kernels are loaded once.
+fn dot2x4(x: &[i16], y: &[i16], block: &[i16]) -> [[i32; BLOCK]; 2] {
+    let [k0, k1, k2, k3] = kernels_of(block, x.len());
+    let y = &y[..x.len()];
+    let [mut s0, mut s1, mut s2, mut s3] = [0i32; BLOCK];
+    let [mut t0, mut t1, mut t2, mut t3] = [0i32; BLOCK];
+    for at in 0..x.len() {
+        s0 = multiply_add(s0, x[at], k0[at]);
+        s1 = multiply_add(s1, x[at], k1[at]);
+        s2 = multiply_add(s2, x[at], k2[at]);
+        s3 = multiply_add(s3, x[at], k3[at]);
+        t0 = multiply_add(t0, y[at], k0[at]);
+        t1 = multiply_add(t1, y[at], k1[at]);
+        t2 = multiply_add(t2, y[at], k2[at]);
+        t3 = multiply_add(t3, y[at], k3[at]);
+    }
+    [[s0, s1, s2, s3], [t0, t1, t2, t3]]
 }
 
 fn push_f32(task: &Task, bytes: &[u8], out: &mut Vec<f32>) {
@@ -162,14 +190,22 @@ impl Output {
         self.bytes[at..at + WIDTH].copy_from_slice(&bytes);
     }
 
-    fn integer(&mut self, row: usize, col: usize, sum: i32) {
-        match self.precision {
-            Precision::Int32 => self.put(row, col, sum.to_le_bytes()),
-            Precision::Int16 => {
+    /// Four neighbouring columns, the first a multiple of four.
+    fn integers(&mut self, row: usize, first: usize, sums: [i32; BLOCK]) {
+        if self.precision == Precision::Int16 {
+            for (at, sum) in sums.into_iter().enumerate() {
                 let sum = sum.clamp(i16::MIN.into(), i16::MAX.into()) as i16;
-                self.put(row, col, sum.to_le_bytes());
+                self.put(row, first + at, sum.to_le_bytes());
             }
-            _ => self.put(row, col, (sum as f32).to_le_bytes()),
+            return;
+        }
+        let at = (first / 4 * self.m + row) * ATOM;
+        let atom = self.bytes[at..at + ATOM].as_chunks_mut::<4>().0;
+        for (bytes, sum) in atom.iter_mut().zip(sums) {
+            *bytes = match self.precision {
+                Precision::Int32 => sum.to_le_bytes(),
+                _ => (sum as f32).to_le_bytes(),
+            };
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) fn any_grid() -> impl Strategy<Value = Grid> {
     (kind, dims, cut).prop_filter_map("does not fit", |(kind, dims, cut)| {
         let (m, n, k) = dims;
         let (rows, cols, depth, workers, inner_rows) = cut;
-        let whole = kind.output().bits() < 32;
+        let whole = !kind.adds_parts(depth * 32);
         let tiling = Tiling {
             rows: if rows == 0 && m == 1 { 1 } else { (rows + 1) * 4 },
             cols: cols * kind.n_group(),

@@ -169,9 +169,13 @@ impl Kind {
         matches!(self, Kind::Int8Int32 | Kind::Int8F32 | Kind::Int4Int16)
     }
 
-    /// Whether partial results over parts of k may be added on the host without loss.
-    pub const fn adds_exactly(self) -> bool {
-        matches!(self, Kind::Int8Int32)
+    /// Whether results of parts of k of that depth can be added on the host: they are not rounded to
+    /// fewer bits than sums need. 4-bit operands of -7 to 7 stay within 16 bits up to a depth of 512.
+    pub const fn adds_parts(self, depth: u32) -> bool {
+        match self.output() {
+            Precision::Int16 => depth <= 512,
+            output => output.bits() == 32,
+        }
     }
 }
 

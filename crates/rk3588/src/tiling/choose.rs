@@ -95,9 +95,9 @@ fn depths(k: u32, kind: Kind, machine: &Machine) -> Vec<u32> {
         })
         .filter(|depth| !(3073..4096).contains(depth) && *depth <= machine.k_max)
         .collect();
-    // Results below 32 bits cannot be taken in parts.
-    if kind.output().bits() < 32 && padded <= machine.k_max {
-        depths = vec![padded];
+    if !kind.adds_parts(machine.k_max) && padded <= machine.k_max {
+        depths.retain(|&depth| kind.adds_parts(depth));
+        depths.push(padded);
     }
     depths.sort_unstable();
     depths.dedup();
@@ -278,7 +278,8 @@ pub fn price(grid: &Grid, job_tasks: u32, machine: &Machine, profile: &Profile) 
         price.mac_ns = price.mac_ns.max(mac_ns * turns);
     }
     let packed = grid.a_bytes() as f64 / (profile.host_pack_bytes_per_s * profile.host_threads);
-    let read = grid.c_bytes() as f64 / (profile.host_unpack_bytes_per_s * profile.host_threads);
+    let elements = grid.c_bytes() as f64 / f64::from(grid.shape.kind.output_bytes());
+    let read = elements / (profile.host_unpack_elements_per_s * profile.host_threads);
     price.host_ns = (packed + read) * 1e9 + profile.submit_ns * n_jobs as f64;
     price
 }
