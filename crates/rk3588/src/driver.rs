@@ -92,6 +92,11 @@ impl DriverError {
         }
     }
 
+    /// A shape of this crate's own that the machine does not take; only another machine's facts do that.
+    pub(crate) fn unfit() -> DriverError {
+        DriverError::of("cutting a product")(Errno::INVAL)
+    }
+
     /// Whether the device has disappeared.
     pub fn is_gone(&self) -> bool {
         matches!(self.errno, Errno::NODEV | Errno::NXIO)

@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod layout;
 pub mod machine;
 pub mod matmul;
+pub mod probe;
 pub mod profile;
 pub mod program;
 pub mod regs;
