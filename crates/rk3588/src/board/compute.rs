@@ -5,8 +5,13 @@
 
 use crate::matmul::{Precision, Task};
 use half::{bf16, f16};
+use millrace_kernels::Level;
+use millrace_kernels::tile::products_i16;
 
 const ATOM: usize = 16;
+
+/// Kernels that are taken at once: their rows stay in a near cache while rows of A pass.
+const BLOCK: usize = 16;
 
 /// C of a task, packed, from its packed A and B.
 pub(super) fn product(task: &Task, a: &[u8], b: &[u8]) -> Vec<u8> {
@@ -50,80 +55,28 @@ fn push_i16(task: &Task, bytes: &[u8], out: &mut Vec<i16>) {
     }
 }
 
-/// Kernels that are taken at once: their rows stay in the first cache while rows of A pass.
-const BLOCK: usize = 4;
-
 fn integers(task: &Task, a: &[u8], b: &[u8]) -> Vec<u8> {
     let (m, n, k) = (task.m as usize, task.n as usize, task.k as usize);
+    let level = Level::preferred();
     let mut rows: Vec<i16> = Vec::with_capacity(m * k);
     for row in 0..m {
         a_row(task, a, row, |atom| push_i16(task, atom, &mut rows));
     }
     let mut out = Output::new(task);
     let mut kernels: Vec<i16> = Vec::with_capacity(BLOCK * k);
+    let mut sums = vec![0i32; m * BLOCK];
     // n is a multiple of a kernel group, and so of a block.
     for first in (0..n).step_by(BLOCK) {
         kernels.clear();
         for n in first..first + BLOCK {
             b_row(task, b, n, |block| push_i16(task, block, &mut kernels));
         }
-        for (at, rows) in rows.chunks(2 * k).enumerate() {
-            // Two rows at once, the last perhaps alone.
-            let (x0, x1) = rows.split_at(k);
-            let sums = match x1.is_empty() {
-                true => [dot4(x0, &kernels), [0; BLOCK]],
-                false => dot2x4(x0, x1, &kernels),
-            };
-            for (row, sums) in sums.into_iter().enumerate().take(rows.len() / k) {
-                out.integers(2 * at + row, first, sums);
-            }
+        products_i16(level, k, &rows, &kernels, &mut sums);
+        for (row, sums) in sums.as_chunks::<BLOCK>().0.iter().enumerate() {
+            out.integers(row, first, sums);
         }
     }
     out.bytes
-}
-
-/// The k elements of each kernel of a block.
-fn kernels_of<T>(block: &[T], k: usize) -> [&[T]; BLOCK] {
-    let (front, back) = block.split_at(2 * k);
-    let ((k0, k1), (k2, k3)) = (front.split_at(k), back.split_at(k));
-    [k0, k1, k2, &k3[..k]]
-}
-
-fn multiply_add(sum: i32, x: i16, y: i16) -> i32 {
-    sum.wrapping_add(i32::from(x) * i32::from(y))
-}
-
-/// Dot products of a row with the kernels of a block. Plain sums over k are what compilers turn into
-/// multiplications of pairs.
-fn dot4(x: &[i16], block: &[i16]) -> [i32; BLOCK] {
-    let [k0, k1, k2, k3] = kernels_of(block, x.len());
-    let [mut s0, mut s1, mut s2, mut s3] = [0i32; BLOCK];
-    for at in 0..x.len() {
-        s0 = multiply_add(s0, x[at], k0[at]);
-        s1 = multiply_add(s1, x[at], k1[at]);
-        s2 = multiply_add(s2, x[at], k2[at]);
-        s3 = multiply_add(s3, x[at], k3[at]);
-    }
-    [s0, s1, s2, s3]
-}
-
-/// [`dot4`] of two rows, whose kernels are loaded once.
-fn dot2x4(x: &[i16], y: &[i16], block: &[i16]) -> [[i32; BLOCK]; 2] {
-    let [k0, k1, k2, k3] = kernels_of(block, x.len());
-    let y = &y[..x.len()];
-    let [mut s0, mut s1, mut s2, mut s3] = [0i32; BLOCK];
-    let [mut t0, mut t1, mut t2, mut t3] = [0i32; BLOCK];
-    for at in 0..x.len() {
-        s0 = multiply_add(s0, x[at], k0[at]);
-        s1 = multiply_add(s1, x[at], k1[at]);
-        s2 = multiply_add(s2, x[at], k2[at]);
-        s3 = multiply_add(s3, x[at], k3[at]);
-        t0 = multiply_add(t0, y[at], k0[at]);
-        t1 = multiply_add(t1, y[at], k1[at]);
-        t2 = multiply_add(t2, y[at], k2[at]);
-        t3 = multiply_add(t3, y[at], k3[at]);
-    }
-    [[s0, s1, s2, s3], [t0, t1, t2, t3]]
 }
 
 fn push_f32(task: &Task, bytes: &[u8], out: &mut Vec<f32>) {
@@ -190,22 +143,17 @@ impl Output {
         self.bytes[at..at + WIDTH].copy_from_slice(&bytes);
     }
 
-    /// Four neighbouring columns, the first a multiple of four.
-    fn integers(&mut self, row: usize, first: usize, sums: [i32; BLOCK]) {
-        if self.precision == Precision::Int16 {
-            for (at, sum) in sums.into_iter().enumerate() {
-                let sum = sum.clamp(i16::MIN.into(), i16::MAX.into()) as i16;
-                self.put(row, first + at, sum.to_le_bytes());
+    /// A block of neighbouring columns, the first a multiple of a block.
+    fn integers(&mut self, row: usize, first: usize, sums: &[i32; BLOCK]) {
+        for (at, &sum) in sums.iter().enumerate() {
+            match self.precision {
+                Precision::Int32 => self.put(row, first + at, sum.to_le_bytes()),
+                Precision::Int16 => {
+                    let sum = sum.clamp(i16::MIN.into(), i16::MAX.into()) as i16;
+                    self.put(row, first + at, sum.to_le_bytes());
+                }
+                _ => self.put(row, first + at, (sum as f32).to_le_bytes()),
             }
-            return;
-        }
-        let at = (first / 4 * self.m + row) * ATOM;
-        let atom = self.bytes[at..at + ATOM].as_chunks_mut::<4>().0;
-        for (bytes, sum) in atom.iter_mut().zip(sums) {
-            *bytes = match self.precision {
-                Precision::Int32 => sum.to_le_bytes(),
-                _ => (sum as f32).to_le_bytes(),
-            };
         }
     }
 

@@ -75,8 +75,12 @@ fn spans(start: u32, len: u32, step: u32, padded: impl Fn(u32) -> u32) -> Vec<Sp
         .collect()
 }
 
+/// Indices with padding. Only a last span has padding, since steps are multiples of what is padded to.
 fn padded_sum(spans: &[Span]) -> u64 {
-    spans.iter().map(|span| u64::from(span.padded)).sum()
+    match (spans.first(), spans.last()) {
+        (Some(first), Some(last)) => u64::from(last.start - first.start + last.padded),
+        _ => 0,
+    }
 }
 
 impl Grid {
@@ -199,7 +203,7 @@ impl Grid {
 
     /// Bytes of a row of the parts before.
     fn parts_before(&self, part: usize) -> u64 {
-        (0..part).map(|p| self.part_bytes(p)).sum()
+        self.shape.kind.row_bytes(self.parts[part].start)
     }
 
     /// Where a task's A lies in `a`.
