@@ -14,6 +14,7 @@ pub mod machine;
 pub mod matmul;
 pub mod probe;
 pub mod profile;
+pub mod quantise;
 pub mod program;
 pub mod regs;
 pub mod tiling;
