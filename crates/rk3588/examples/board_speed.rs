@@ -11,9 +11,7 @@ use millrace_rk3588::{Machine, Profile, Program, RkDevice};
 use std::time::Instant;
 
 fn main() {
-    let n_tokens: u32 = std::env::args()
-        .nth(1)
-        .map_or(128, |n| n.parse().unwrap());
+    let n_tokens: u32 = std::env::args().nth(1).map_or(128, |n| n.parse().unwrap());
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
     let board = Board::new(BoardOptions::default());
     let device = RkDevice::with_host(&board, machine.clone(), 3).unwrap();
@@ -53,7 +51,10 @@ fn main() {
             let start = Instant::now();
             let fence = device.submit(&loaded, &buffers).unwrap();
             let done = device.wait(fence).unwrap();
-            (start.elapsed().as_secs_f64() * 1e3, done.duration_ns as f64 / 1e6)
+            (
+                start.elapsed().as_secs_f64() * 1e3,
+                done.duration_ns as f64 / 1e6,
+            )
         };
         run();
         let mut best = run();
@@ -64,12 +65,16 @@ fn main() {
         let ops = 2.0 * f64::from(m) * f64::from(n) * f64::from(k);
         println!(
             "{name:12}{:2}{:9.2} {:7.1} {:12.2} {times:6}",
-            "", best.0,
+            "",
+            best.0,
             ops / best.0 / 1e6,
             best.1
         );
         host += best.0 * f64::from(times);
         modelled += best.1 * f64::from(times);
     }
-    println!("all products of {n_tokens} tokens: {host:.0} ms of host time (measured), {modelled:.0} ms on the board (modelled, {})", profile.name);
+    println!(
+        "all products of {n_tokens} tokens: {host:.0} ms of host time (measured), {modelled:.0} ms on the board (modelled, {})",
+        profile.name
+    );
 }

@@ -160,12 +160,8 @@ impl RkDevice {
             let parts = object.place(&self.driver, &loaded.parts[slot]);
             parts.map_err(|e| self.error(e))
         };
-        let parts = [
-            place(program::A)?,
-            place(program::B)?,
-            place(program::C)?,
-        ];
-        let (commands, jobs) = (loaded.bind(&self.driver, &parts)).map_err(|e| self.error(e))?;
+        let parts = [place(program::A)?, place(program::B)?, place(program::C)?];
+        let bound = (loaded.bind(&self.driver, &parts)).map_err(|e| self.error(e))?;
         pending::mark(loaded, &parts[program::C]).map_err(|e| self.error(e))?;
         self.own(&buffers[program::C])?.device_writes();
         let mut work = Work {
@@ -176,10 +172,10 @@ impl RkDevice {
             n_jobs: BTreeMap::new(),
             started_ns: self.driver.node(0).now_ns(),
             failed: None,
-            _commands: commands,
+            _commands: bound.commands,
             _parts: parts,
         };
-        for (worker, job) in jobs {
+        for (worker, job) in bound.jobs {
             if let Err(error) = driver::submit(&**self.driver.node(worker), &[job]) {
                 work.failed = Some(error);
                 break;
@@ -237,7 +233,11 @@ impl Device for RkDevice {
             ));
         }
         let workers = self.n_workers();
-        if program.jobs.iter().any(|job| job.worker as usize >= workers) {
+        if program
+            .jobs
+            .iter()
+            .any(|job| job.worker as usize >= workers)
+        {
             return Err(refused(format!(
                 "it is for {} workers, the device was opened with {workers}",
                 program.tiling.workers

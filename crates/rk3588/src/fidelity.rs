@@ -80,7 +80,10 @@ impl Report {
 
 /// Groups in the order of the report.
 const GROUPS: &[(&str, Bound)] = &[
-    ("cycle estimates of the vendor's converter", Bound::Every(2.0)),
+    (
+        "cycle estimates of the vendor's converter",
+        Bound::Every(2.0),
+    ),
     ("GEMM on rocket", Bound::Median(20.0)),
     ("several open files", Bound::Median(20.0)),
     ("submit of a tiny job", Bound::None),

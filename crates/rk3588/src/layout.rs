@@ -45,14 +45,21 @@ impl Grid {
     /// Where either has another size.
     pub fn pack_a(&self, rows: &[u8], out: &mut [u8]) -> Result<(), SizeError> {
         let row_bytes = self.input_row_bytes();
-        size("a, row-major", u64::from(self.shape.m) * row_bytes as u64, rows.len())?;
+        size(
+            "a, row-major",
+            u64::from(self.shape.m) * row_bytes as u64,
+            rows.len(),
+        )?;
         size("a, packed", self.a_bytes(), out.len())?;
         for (row_tile, span) in self.rows.iter().enumerate() {
             for part in 0..self.parts.len() {
                 let range = self.a_range(row_tile, part);
                 let tile = &mut out[range.start as usize..range.end as usize];
                 let first_byte = self.shape.kind.row_bytes(self.parts[part].start) as usize;
-                for (at, atom_rows) in tile.chunks_exact_mut(span.padded as usize * ATOM).enumerate() {
+                for (at, atom_rows) in tile
+                    .chunks_exact_mut(span.padded as usize * ATOM)
+                    .enumerate()
+                {
                     let from = first_byte + at * ATOM;
                     pack_atoms(rows, row_bytes, span, from, atom_rows);
                 }
@@ -106,7 +113,11 @@ impl Grid {
     /// Where either has another size.
     pub fn pack_b(&self, rows: &[u8], out: &mut [u8]) -> Result<(), SizeError> {
         let row_bytes = self.input_row_bytes();
-        size("b, row-major", u64::from(self.shape.n) * row_bytes as u64, rows.len())?;
+        size(
+            "b, row-major",
+            u64::from(self.shape.n) * row_bytes as u64,
+            rows.len(),
+        )?;
         out.fill(0);
         for n in 0..self.shape.n {
             let at = n as usize * row_bytes;
@@ -163,7 +174,10 @@ impl Grid {
         let output = self.shape.kind.output();
         self.check_c(output, c, out.len())?;
         out.fill(0.0);
-        let (n, per_atom) = (self.shape.n as usize, self.shape.kind.output_atom() as usize);
+        let (n, per_atom) = (
+            self.shape.n as usize,
+            self.shape.kind.output_atom() as usize,
+        );
         let width = ATOM / per_atom;
         self.each_atom(c, |row, col, atom| {
             let out = &mut out[row * n + col..row * n + n.min(col + per_atom)];

@@ -171,8 +171,7 @@ impl Machine {
             address_bits: facts.positive("address_bits", file.address_bits)?,
             domain_bytes: facts.positive("domain_bytes", file.domain_bytes)?,
             page_bytes: facts.positive("page_bytes", file.page_bytes)?,
-            address_align_bytes: facts
-                .positive("address_align_bytes", file.address_align_bytes)?,
+            address_align_bytes: facts.positive("address_align_bytes", file.address_align_bytes)?,
             m_max: facts.positive("m_max", file.m_max)?,
             grains_max: facts.positive("grains_max", file.grains_max)?,
             k_max: facts.positive("k_max", file.k_max)?,
@@ -201,7 +200,10 @@ mod tests {
         let machine = Machine::rk3588();
         assert_eq!(machine.facts.len(), 19);
         assert!(machine.facts.iter().all(|fact| !fact.source.is_empty()));
-        assert_eq!(machine.cbuf_banks as u64 * machine.cbuf_bank_bytes, 384 << 10);
+        assert_eq!(
+            machine.cbuf_banks as u64 * machine.cbuf_bank_bytes,
+            384 << 10
+        );
         // 3 cores, 1 GHz, two operations a MAC: the advertised 6 TOPS.
         let ops = 2 * u64::from(machine.macs.int8) * u64::from(machine.n_cores);
         assert_eq!(ops, 6144);
@@ -211,9 +213,15 @@ mod tests {
     fn wrong_files_are_refused_by_name() {
         let text = include_str!("../data/machines/rk3588.toml");
         let wrong = [
-            (text.replace("[k_group]\nvalue = 32", "[k_group]\nvalue = 0"), "k_group"),
+            (
+                text.replace("[k_group]\nvalue = 32", "[k_group]\nvalue = 0"),
+                "k_group",
+            ),
             (text.replace("[n_cores]", "[n_kernels]"), "n_kernels"),
-            (text.replace("[cbuf_banks]\nvalue = 12", "[cbuf_banks]\nvalue = 16"), "15 CBUF"),
+            (
+                text.replace("[cbuf_banks]\nvalue = 12", "[cbuf_banks]\nvalue = 16"),
+                "15 CBUF",
+            ),
             (String::new(), "name"),
         ];
         for (text, words) in wrong {

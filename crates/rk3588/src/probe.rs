@@ -188,13 +188,14 @@ fn bandwidth(driver: &Driver, machine: &Machine, report: &mut Report) -> Result<
 }
 
 fn second_core(driver: &Driver, machine: &Machine, report: &mut Report) -> Result<(), Failure> {
-    let make = |worker: usize| {
-        Bench::array_bound(driver.node(worker), 3, machine).map_err(calling)
-    };
+    let make = |worker: usize| Bench::array_bound(driver.node(worker), 3, machine).map_err(calling);
     let (one, two) = (make(0)?, make(1)?);
     let alone = one.best_of(2).map_err(running)?;
     let started = driver.node(0).now_ns();
-    let (first, second) = (one.submit().map_err(calling)?, two.submit().map_err(calling)?);
+    let (first, second) = (
+        one.submit().map_err(calling)?,
+        two.submit().map_err(calling)?,
+    );
     one.wait(first).map_err(running)?;
     two.wait(second).map_err(running)?;
     let both = (driver.node(0).now_ns() - started) as f64;
@@ -264,7 +265,10 @@ fn waiting(error: RunError) -> Failure {
         ),
         RunError::Unwritten { log, .. } => (
             format!("the job ended without writing its output{}", logged(&log)),
-            Some("the driver ignores jobs that it finds wrong: update the kernel; look into `dmesg`".into()),
+            Some(
+                "the driver ignores jobs that it finds wrong: update the kernel; look into `dmesg`"
+                    .into(),
+            ),
         ),
         RunError::Wrong { .. } => comparing(error),
     }

@@ -33,6 +33,10 @@ pub struct Profile {
     pub host_unpack_elements_per_s: f64,
     /// Host threads that pack and read back.
     pub host_threads: f64,
+    /// Bytes that one host thread reads in a second.
+    pub host_read_bytes_per_s: f64,
+    /// Operations (two a multiply-add) of attention that one host thread does in a second.
+    pub host_ops_per_s: f64,
     /// What a layer of a model costs beside its products, in nanoseconds a pass.
     pub layer_ns: f64,
     /// And for each token of the pass.
@@ -118,6 +122,10 @@ const KEYS: &[(&str, f64, f64, Set)] = &[
         &mut p.host_unpack_elements_per_s
     }),
     ("host_threads", 1.0, 256.0, |p| &mut p.host_threads),
+    ("host_read_bytes_per_s", 1e6, 1e13, |p| {
+        &mut p.host_read_bytes_per_s
+    }),
+    ("host_ops_per_s", 1e6, 1e15, |p| &mut p.host_ops_per_s),
     ("layer_ns", 0.0, 1e12, |p| &mut p.layer_ns),
     ("layer_token_ns", 0.0, 1e12, |p| &mut p.layer_token_ns),
     ("mac_efficiency", 1e-3, 1.0, |p| &mut p.mac_efficiency),
@@ -251,6 +259,8 @@ impl Profile {
             host_pack_bytes_per_s: 0.0,
             host_unpack_elements_per_s: 0.0,
             host_threads: 0.0,
+            host_read_bytes_per_s: 0.0,
+            host_ops_per_s: 0.0,
             layer_ns: 0.0,
             layer_token_ns: 0.0,
             mac_efficiency: 0.0,
@@ -283,11 +293,23 @@ mod tests {
         let wrong = [
             (head.to_owned(), "`clock_hz` is missing"),
             (format!("{head}base = 'nothing'\n"), "no base is named"),
-            (constant("clock", "1e9", "origin = 'derived'"), "no constant"),
-            (constant("clock_hz", "1", "origin = 'derived'"), "expected 1"),
-            (constant("clock_hz", "nan", "origin = 'derived'"), "expected 1"),
+            (
+                constant("clock", "1e9", "origin = 'derived'"),
+                "no constant",
+            ),
+            (
+                constant("clock_hz", "1", "origin = 'derived'"),
+                "expected 1",
+            ),
+            (
+                constant("clock_hz", "nan", "origin = 'derived'"),
+                "expected 1",
+            ),
             (constant("clock_hz", "1e9", "origin = 'guessed'"), "guessed"),
-            (constant("clock_hz", "1e9", "origin = 'fitted'"), "names its rows"),
+            (
+                constant("clock_hz", "1e9", "origin = 'fitted'"),
+                "names its rows",
+            ),
         ];
         for (text, words) in wrong {
             let error = Profile::from_toml(&text).unwrap_err().to_string();

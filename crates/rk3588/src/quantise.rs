@@ -43,7 +43,11 @@ impl Rotation {
     /// If it is not.
     pub fn apply(self, row: &mut [f32]) {
         let block = self.block as usize;
-        assert!(row.len().is_multiple_of(block), "{} in blocks of {block}", row.len());
+        assert!(
+            row.len().is_multiple_of(block),
+            "{} in blocks of {block}",
+            row.len()
+        );
         if block == 1 {
             return;
         }
@@ -79,7 +83,11 @@ pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
     assert_eq!(row.len(), out.len());
     let largest = row.iter().fold(0.0f32, |largest, x| {
         // `max` would drop NaN.
-        if x.is_finite() { largest.max(x.abs()) } else { f32::NAN }
+        if x.is_finite() {
+            largest.max(x.abs())
+        } else {
+            f32::NAN
+        }
     });
     if !row.iter().all(|x| x.is_finite()) {
         out.fill(0);

@@ -29,7 +29,11 @@ pub struct Matmul {
 
 impl std::fmt::Display for Matmul {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}x{}x{} (m, n, k)", self.kind, self.m, self.n, self.k)
+        write!(
+            f,
+            "{} {}x{}x{} (m, n, k)",
+            self.kind, self.m, self.n, self.k
+        )
     }
 }
 

@@ -8,8 +8,8 @@ mod place;
 mod rule;
 mod task;
 
-pub use rule::{Effect, Refusal, Rule};
 pub(crate) use place::reuse;
+pub use rule::{Effect, Refusal, Rule};
 pub use task::{Broken, task};
 
 use crate::machine::Machine;

@@ -28,8 +28,10 @@ struct Bench {
 
 fn write(node: &Arc<dyn Node>, bo: &CreatedBo, content: &[u8]) {
     node.prep_bo(bo.handle, FAR).unwrap();
-    node.access(bo, &mut |bytes| bytes[..content.len()].copy_from_slice(content))
-        .unwrap();
+    node.access(bo, &mut |bytes| {
+        bytes[..content.len()].copy_from_slice(content)
+    })
+    .unwrap();
     node.fini_bo(bo.handle).unwrap();
 }
 
@@ -141,20 +143,17 @@ fn submit_succeeds_for_jobs_that_it_ignores() {
     }
 }
 
+/// Makes a job for a bench.
+type Make = fn(&Bench) -> JobArgs;
+
 #[test]
 fn a_reset_job_is_waited_for_with_success_and_leaves_the_output() {
     // The vendor's form without DPU_RDMA; an address of no object; commands of no object.
-    let cases: [(&str, fn(&Bench) -> JobArgs); 3] = [
+    let cases: [(&str, Make); 3] = [
         ("RK102", |bench| bench.job(&bench.task(), Emit::MTX512)),
         ("IOMMU fault", |bench| {
             let c = bench.c.dma_address as u32 + 4096;
-            bench.job(
-                &Task {
-                    c,
-                    ..bench.task()
-                },
-                Emit::MILLRACE,
-            )
+            bench.job(&Task { c, ..bench.task() }, Emit::MILLRACE)
         }),
         ("fetching commands", |bench| {
             let mut job = bench.job(&bench.task(), Emit::MILLRACE);

@@ -49,7 +49,9 @@ fn read(path: &std::path::Path) -> Golden {
         let word = head.split_whitespace().find_map(|w| w.strip_prefix(key));
         word.unwrap().to_owned()
     };
-    let words = file.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+    let words = file
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty());
     Golden {
         name: path.file_stem().unwrap().to_string_lossy().into_owned(),
         m: value("M=").parse().unwrap(),

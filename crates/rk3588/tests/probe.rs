@@ -27,7 +27,10 @@ fn options(profile: &str) -> BoardOptions {
 fn a_whole_board_passes() {
     let report = probe(options("rocket-600"), Faults::default());
     assert!(report.passed(), "{report:#?}");
-    assert!(report.steps.iter().all(|step| step.status == Status::Ok), "{report:#?}");
+    assert!(
+        report.steps.iter().all(|step| step.status == Status::Ok),
+        "{report:#?}"
+    );
     let clock = report.clock_hz.unwrap();
     assert!((450e6..=600e6).contains(&clock), "{clock}");
     let gain = report.second_core_gain.unwrap();
@@ -46,7 +49,10 @@ fn the_stock_clock_is_noted_with_what_to_do() {
     let clock = &report.steps[5];
     assert_eq!(clock.status, Status::Note);
     let advice = clock.advice.as_ref().unwrap();
-    assert!(advice.contains("200 MHz") && advice.contains("600 MHz"), "{advice}");
+    assert!(
+        advice.contains("200 MHz") && advice.contains("600 MHz"),
+        "{advice}"
+    );
 }
 
 #[test]
@@ -168,9 +174,16 @@ fn every_fault_fails_its_step_with_advice() {
     for (options, faults, step, advice) in cases {
         let report = probe(options, faults.clone());
         assert!(!report.passed());
-        let failed = report.steps.iter().find(|s| s.status != Status::Ok && s.status != Status::Note);
+        let failed = report
+            .steps
+            .iter()
+            .find(|s| s.status != Status::Ok && s.status != Status::Note);
         let failed = failed.unwrap();
-        assert_eq!((failed.name, failed.status), (step, Status::Failed), "{faults:?}: {report:#?}");
+        assert_eq!(
+            (failed.name, failed.status),
+            (step, Status::Failed),
+            "{faults:?}: {report:#?}"
+        );
         let found = failed.advice.as_ref().unwrap();
         assert!(found.contains(advice), "{found}");
     }

@@ -30,7 +30,11 @@ fn base() -> Program {
     let mut program = build(Kind::Int8Int32, 16, 128, 64, TILING);
     for job in 0..2 {
         for task in 0..4 {
-            set(&mut program, (job, task), &[(cna::CBUF_CON0::DATA_REUSE, 0)]);
+            set(
+                &mut program,
+                (job, task),
+                &[(cna::CBUF_CON0::DATA_REUSE, 0)],
+            );
         }
     }
     program
@@ -80,7 +84,10 @@ fn with_task(mut program: Program, change: impl Fn(&mut Task)) -> Program {
         m: 8,
         n: 32,
         k: 64,
-        banks: Banks { data: 1, weight: 11 },
+        banks: Banks {
+            data: 1,
+            weight: 11,
+        },
         data_reuse: false,
         weight_reuse: false,
         a: 0,
@@ -149,16 +156,7 @@ fn pair(rule: Rule) -> (Program, Program) {
         ),
         Rule::OperandReaders => (
             with(base(), &[(r::RDMA_FEATURE_MODE_CFG::MRDMA_DISABLE, 0)]),
-            build(
-                Kind::Fp16Fp16,
-                16,
-                32,
-                64,
-                Tiling {
-                    cols: 16,
-                    ..TILING
-                },
-            ),
+            build(Kind::Fp16Fp16, 16, 32, 64, Tiling { cols: 16, ..TILING }),
         ),
         Rule::Partial => (
             without(base(), dpu::BS_CFG::REG),
@@ -325,7 +323,11 @@ fn most_rules_are_broken_alone() {
 fn codes_are_unique_and_in_order() {
     let codes: Vec<&str> = Rule::ALL.iter().map(|rule| rule.code()).collect();
     assert!(codes.is_sorted_by(|a, b| a < b), "{codes:?}");
-    assert!(Rule::ALL.iter().all(|r| r.states().ends_with('.') && !r.source().is_empty()));
+    assert!(
+        Rule::ALL
+            .iter()
+            .all(|r| r.states().ends_with('.') && !r.source().is_empty())
+    );
 }
 
 proptest! {

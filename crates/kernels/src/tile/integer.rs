@@ -159,7 +159,9 @@ mod x86 {
                 let mut lanes = [0i32; 4];
                 // SAFETY: four lanes have 16 bytes; the store needs no alignment.
                 unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), half) };
-                out[row * n + kernel] = lanes.iter().fold(0, |sum: i32, lane| sum.wrapping_add(*lane));
+                out[row * n + kernel] = lanes
+                    .iter()
+                    .fold(0, |sum: i32, lane| sum.wrapping_add(*lane));
             }
         }
     }

@@ -211,11 +211,17 @@ impl Node for Descriptor {
     fn access(&self, bo: &CreatedBo, touch: &mut dyn FnMut(&mut [u8])) -> Result<(), Errno> {
         let object = self.bo(bo.handle)?;
         if !object.host_holds() {
-            let line = format!("file {}: object {} touched without PREP_BO", self.worker, bo.handle);
+            let line = format!(
+                "file {}: object {} touched without PREP_BO",
+                self.worker, bo.handle
+            );
             self.board.lock().log(line);
             return Err(Errno::ACCESS);
         }
-        let mut memory = object.memory.write().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = object
+            .memory
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         touch(&mut memory);
         Ok(())
     }

@@ -52,8 +52,16 @@ pub(super) fn prepare(board: &Inner, space: &Space, job: &JobArgs) -> Result<Wor
         let found = space.get(*handle).cloned();
         found.ok_or_else(|| Rejected(format!("no buffer object has handle {handle}")))
     };
-    let out: Vec<Arc<Bo>> = job.out_handles.iter().map(handle).collect::<Result<_, _>>()?;
-    let read: Vec<Arc<Bo>> = job.in_handles.iter().map(handle).collect::<Result<_, _>>()?;
+    let out: Vec<Arc<Bo>> = job
+        .out_handles
+        .iter()
+        .map(handle)
+        .collect::<Result<_, _>>()?;
+    let read: Vec<Arc<Bo>> = job
+        .in_handles
+        .iter()
+        .map(handle)
+        .collect::<Result<_, _>>()?;
     if job.tasks.is_empty() || job.tasks.iter().any(|task| task.regcmd_count == 0) {
         return Err(Rejected("a job needs tasks, a task commands".into()));
     }
@@ -243,7 +251,11 @@ impl Step {
                 *byte ^= flip;
             }
         }
-        let mut memory = self.c.memory.write().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self
+            .c
+            .memory
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         memory[self.c.within(self.task.c_range())].copy_from_slice(&c);
     }
 }

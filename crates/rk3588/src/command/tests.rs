@@ -5,13 +5,19 @@ use proptest::prelude::*;
 
 /// Any command that the table allows.
 pub(crate) fn any_command() -> impl Strategy<Value = Command> {
-    let write = (0..Block::ALL.len(), any::<prop::sample::Index>(), any::<u32>()).prop_map(
-        |(block, register, bits)| {
+    let write = (
+        0..Block::ALL.len(),
+        any::<prop::sample::Index>(),
+        any::<u32>(),
+    )
+        .prop_map(|(block, register, bits)| {
             let row = register.get(Block::ALL[block].registers());
             let value = bits & row.mask();
-            Command::Write { reg: row.reg, value }
-        },
-    );
+            Command::Write {
+                reg: row.reg,
+                value,
+            }
+        });
     prop_oneof![
         8 => write,
         1 => Just(Command::Marker),
@@ -47,16 +53,31 @@ fn errors_name_position_and_what_is_wrong() {
     let good = Command::write(cna::CBUF_CON1::REG, &[(cna::CBUF_CON1::DATA_ENTRIES, 3)]).encode();
     let of = |word: u64| decode(&[good, word]).unwrap_err();
     let bad = [
-        (0x0401_0000_0000_1000, "no block is reached by target 0x0401"),
+        (
+            0x0401_0000_0000_1000,
+            "no block is reached by target 0x0401",
+        ),
         // The target without its write bit.
-        (0x0200_0000_0000_1040, "no block is reached by target 0x0200"),
-        (0x0201_0000_0000_1ffc, "block `cna` has no register at 0x1ffc"),
+        (
+            0x0200_0000_0000_1040,
+            "no block is reached by target 0x0200",
+        ),
+        (
+            0x0201_0000_0000_1ffc,
+            "block `cna` has no register at 0x1ffc",
+        ),
         // A register of another block.
-        (0x0201_0000_0000_4010, "block `cna` has no register at 0x4010"),
+        (
+            0x0201_0000_0000_4010,
+            "block `cna` has no register at 0x4010",
+        ),
         (0x0201_0001_0000_1044, "bits 0x10000 are reserved"),
         (0x0801_0000_0001_3030, "bits 0x1 are reserved"),
         (0x0041_0000_0001_0000, "a marker has value 0"),
-        (0x0081_0000_000d_000c, "an enable command writes register 0x0008"),
+        (
+            0x0081_0000_000d_000c,
+            "an enable command writes register 0x0008",
+        ),
         (0x0081_0000_0002_0008, "bits of blocks"),
     ];
     for (word, words) in bad {
@@ -83,7 +104,10 @@ fn the_text_reads_as_the_table_names_things() {
         ("sdma.X", "no block is named"),
         ("cna.DATA_SIZE0 HEIGHT=1", "has no field"),
         ("cna.DATA_SIZE0 DATAIN_HEIGHT=0x800", "holds at most 0x7ff"),
-        ("cna.DATA_SIZE0 DATAIN_HEIGHT=1 DATAIN_HEIGHT=1", "set twice"),
+        (
+            "cna.DATA_SIZE0 DATAIN_HEIGHT=1 DATAIN_HEIGHT=1",
+            "set twice",
+        ),
         ("cna.DATA_SIZE0 DATAIN_HEIGHT=+1", "is no number"),
         ("cna.DATA_SIZE0 DATAIN_HEIGHT", "expected `FIELD=value`"),
         ("enable pc", "no block that can be enabled"),

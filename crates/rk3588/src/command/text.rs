@@ -125,15 +125,17 @@ fn parse_write<'a>(
     let mut value = 0;
     let mut seen = 0;
     for word in fields {
-        let (name, number) =
-            (word.split_once('=')).ok_or_else(|| format!("expected `FIELD=value`, found `{word}`"))?;
+        let (name, number) = (word.split_once('='))
+            .ok_or_else(|| format!("expected `FIELD=value`, found `{word}`"))?;
         let field = (row.fields.iter())
             .find(|f| f.name == name)
             .ok_or_else(|| format!("register `{register}` has no field `{name}`"))?;
         let bits = parse_number(number).ok_or_else(|| format!("`{number}` is no number"))?;
         if bits > field.max() {
             let max = field.max();
-            return Err(format!("field `{name}` holds at most {max:#x}, found {bits:#x}"));
+            return Err(format!(
+                "field `{name}` holds at most {max:#x}, found {bits:#x}"
+            ));
         }
         if seen & field.mask() != 0 {
             return Err(format!("field `{name}` is set twice"));

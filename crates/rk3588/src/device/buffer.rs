@@ -157,7 +157,8 @@ impl RkBuffer {
             let len = at.range.end - at.range.start;
             let bo = Bo::create(driver.node(at.worker), len)?;
             if !matches!(sides.place, Place::Zeros) {
-                let filled = bo.touch(|bytes| sides.place.read(&at.range, &mut bytes[..len as usize]));
+                let filled =
+                    bo.touch(|bytes| sides.place.read(&at.range, &mut bytes[..len as usize]));
                 filled??;
             }
             let at = at.clone();

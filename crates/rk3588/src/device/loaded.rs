@@ -48,6 +48,13 @@ pub(super) struct Commands {
     tasks: Vec<Vec<TaskArgs>>,
 }
 
+/// A program with the addresses of its buffers.
+pub(super) struct Bound {
+    pub(super) commands: Arc<Commands>,
+    /// The jobs to submit, each with its worker.
+    pub(super) jobs: Vec<(usize, JobArgs)>,
+}
+
 /// Sets of commands that one program keeps; a model binds one for each of its layers.
 const MAX_BOUND: usize = 128;
 
@@ -85,7 +92,7 @@ impl Loaded {
         &self,
         driver: &Driver,
         parts: &[Arc<Vec<Part>>; 3],
-    ) -> Result<(Arc<Commands>, Vec<(usize, JobArgs)>), DriverError> {
+    ) -> Result<Bound, DriverError> {
         let addresses = parts.iter().flat_map(|parts| parts.iter());
         let key: Vec<u32> = addresses.map(|part| part.bo.address()).collect();
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,22 +110,21 @@ impl Loaded {
         let jobs = self.jobs.iter().zip(&commands.tasks);
         let args = jobs.map(|(job, tasks)| {
             let of = |slot: usize| {
-                let mine = parts[slot].iter().filter(|part| part.at.worker == job.worker);
+                let mine = parts[slot]
+                    .iter()
+                    .filter(|part| part.at.worker == job.worker);
                 mine.map(|part| part.bo.handle())
             };
             let regcmd = commands.by_worker.get(&job.worker).map(Bo::handle);
             let args = JobArgs {
                 tasks: tasks.clone(),
-                in_handles: of(program::A)
-                    .chain(of(program::B))
-                    .chain(regcmd)
-                    .collect(),
+                in_handles: of(program::A).chain(of(program::B)).chain(regcmd).collect(),
                 out_handles: of(program::C).collect(),
             };
             (job.worker, args)
         });
-        let args = args.collect();
-        Ok((commands, args))
+        let jobs = args.collect();
+        Ok(Bound { commands, jobs })
     }
 
     /// Writes the commands into objects.

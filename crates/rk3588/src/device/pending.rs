@@ -165,7 +165,9 @@ impl Work {
     fn failure(&self, job: usize, task: usize, worker: usize, waited_ns: i64) -> DeviceError {
         let mut place = self.place();
         let workers = self.driver.n_workers();
-        place.launch = Some(format!("job {job}, task {task} of worker {worker} of {workers}"));
+        place.launch = Some(format!(
+            "job {job}, task {task} of worker {worker} of {workers}"
+        ));
         place.slot = Some("c".into());
         let mut log = self.driver.node(worker).log();
         log.truncate(4);

@@ -1,7 +1,7 @@
 //! Whole models: passes as the sum of their products and what the host does beside them.
 
-use super::rows::{Measured, What};
 use super::product_ns;
+use super::rows::{Measured, What};
 use crate::machine::Machine;
 use crate::matmul::Kind;
 use crate::profile::Profile;

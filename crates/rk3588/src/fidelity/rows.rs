@@ -73,8 +73,22 @@ pub fn measurements() -> Vec<Measured> {
 /// One row; the last field may be quoted. `None` for a line that is no row.
 fn read(line: &str) -> Option<Measured> {
     let fields: Vec<&str> = line.splitn(14, ',').collect();
-    let [id, group, source, profile, what, geometry, kind, m, k, n, workers, metric, value, notes] =
-        fields[..]
+    let [
+        id,
+        group,
+        source,
+        profile,
+        what,
+        geometry,
+        kind,
+        m,
+        k,
+        n,
+        workers,
+        metric,
+        value,
+        notes,
+    ] = fields[..]
     else {
         return None;
     };
@@ -114,11 +128,17 @@ fn read(line: &str) -> Option<Measured> {
 /// What a reader should know of a row's prediction.
 pub(super) fn remark(id: &str) -> Option<&'static str> {
     Some(match id {
-        "G01" => "the host's part is fitted on one worker; five attain more of it than five times one",
-        "G02" | "G03" => "that 512 of k are taken at once is inferred from rates that hardly differ by type",
+        "G01" => {
+            "the host's part is fitted on one worker; five attain more of it than five times one"
+        }
+        "G02" | "G03" => {
+            "that 512 of k are taken at once is inferred from rates that hardly differ by type"
+        }
         "G04" | "G05" => "before the host's part was tuned; the constant is from after",
         "C01" => "known by its rate alone; the others follow from it",
-        "C02" => "more than twice one, which no model of cores and memory gives: part of one job is idle",
+        "C02" => {
+            "more than twice one, which no model of cores and memory gives: part of one job is idle"
+        }
         "S01" => "the constant itself",
         "S02" => "another kernel configuration; not modelled",
         "P03" | "P04" | "I03" | "I06" => "geometry assumed from the name's parameters",

@@ -8,7 +8,11 @@ fn every_row_is_predicted_and_every_group_attains_its_bound() {
     assert_eq!((measurements().len(), report.rows.len()), (lines, lines));
     let named: usize = report.groups.iter().map(|group| group.rows).sum();
     assert_eq!(named, lines, "a group is not in the list");
-    for row in report.rows.iter().filter(|r| r.measured.group != GROUPS[0].0) {
+    for row in report
+        .rows
+        .iter()
+        .filter(|r| r.measured.group != GROUPS[0].0)
+    {
         eprintln!(
             "{} {} {:.2} {}: {:.2}, {:+.1} %{}",
             row.measured.id,
@@ -70,7 +74,10 @@ fn profiles_state_the_error_of_held_out_rows() {
         });
         let worst = medians.fold(0.0, f64::max);
         let stated = Profile::builtin(name).unwrap().error.unwrap() * 100.0;
-        assert!((stated - worst).abs() < 0.5, "{name}: {stated} stated, {worst}");
+        assert!(
+            (stated - worst).abs() < 0.5,
+            "{name}: {stated} stated, {worst}"
+        );
     }
 }
 

@@ -31,7 +31,7 @@ impl Host for Linux {
         let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
         let mut paths: Vec<String> = entries
             .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| name.starts_with("accel"))
+            .filter(|name| name.starts_with("accel") && may_be_rocket(name))
             .map(|name| format!("{FOLDER}/{name}"))
             .collect();
         paths.sort();
@@ -56,6 +56,16 @@ impl Host for Linux {
         // The vendor's module registers a platform driver of its own name.
         std::path::Path::new("/sys/bus/platform/drivers/RKNPU").exists()
     }
+}
+
+/// Whether a node belongs to rocket or to a driver that cannot be told; sysfs is open to all, the node
+/// may not be.
+fn may_be_rocket(name: &str) -> bool {
+    let link = std::fs::read_link(format!("/sys/class/accel/{name}/device/driver"));
+    let driver = link
+        .ok()
+        .and_then(|path| Some(path.file_name()?.to_owned()));
+    driver.is_none_or(|driver| driver == super::DRIVER_NAME)
 }
 
 /// An open node.

@@ -13,11 +13,23 @@ pub(crate) fn any_grid() -> impl Strategy<Value = Grid> {
         let (rows, cols, depth, workers, inner_rows) = cut;
         let whole = !kind.adds_parts(depth * 32);
         let tiling = Tiling {
-            rows: if rows == 0 && m == 1 { 1 } else { (rows + 1) * 4 },
+            rows: if rows == 0 && m == 1 {
+                1
+            } else {
+                (rows + 1) * 4
+            },
             cols: cols * kind.n_group(),
-            depth: if whole { k.next_multiple_of(32) } else { depth * 32 },
+            depth: if whole {
+                k.next_multiple_of(32)
+            } else {
+                depth * 32
+            },
             workers,
-            order: if inner_rows { Order::Rows } else { Order::Columns },
+            order: if inner_rows {
+                Order::Rows
+            } else {
+                Order::Columns
+            },
             job_tasks: 3,
         };
         let shape = Matmul { kind, m, n, k };
@@ -134,7 +146,10 @@ fn offsets_are_those_of_the_samples() {
         let (rows, atom) = (value("H="), value("C2="));
         let (k, m) = (value("c="), value("h="));
         // An atom has 16 bytes whatever the type, which is what `pack_a` moves.
-        assert_eq!((k / atom) * rows * atom + m * atom + k % atom, value("off="));
+        assert_eq!(
+            (k / atom) * rows * atom + m * atom + k % atom,
+            value("off=")
+        );
         n_checked += 1;
     }
     assert!(n_checked > 100);

@@ -14,7 +14,10 @@ use std::sync::Arc;
 pub(super) enum RunError {
     Driver(DriverError),
     /// The mark at its end is still there.
-    Unwritten { waited_ns: i64, log: Vec<String> },
+    Unwritten {
+        waited_ns: i64,
+        log: Vec<String>,
+    },
     Wrong {
         n_wrong: usize,
         row: usize,
@@ -68,7 +71,10 @@ impl Bench {
     }
 
     /// Tasks whose time is that of reading weights: one row.
-    pub(super) fn memory_bound(node: &Arc<dyn Node>, machine: &Machine) -> Result<Bench, DriverError> {
+    pub(super) fn memory_bound(
+        node: &Arc<dyn Node>,
+        machine: &Machine,
+    ) -> Result<Bench, DriverError> {
         Bench::new(node, machine, [1, 8192, 2048], 4)
     }
 
@@ -223,9 +229,8 @@ impl Bench {
         })?;
         summed.map_err(|_| DriverError::unfit())?;
         let expected = |at: usize| -> i32 {
-            let products = (0..k).map(|k| {
-                i32::from(element(at / n, k, 1)) * i32::from(element(at % n, k, 2))
-            });
+            let products =
+                (0..k).map(|k| i32::from(element(at / n, k, 1)) * i32::from(element(at % n, k, 2)));
             products.sum()
         };
         let wrong: Vec<usize> = (0..found.len())

@@ -19,7 +19,9 @@ pub enum ProgramError {
     #[error("not an RK3588 program: it does not begin with `RK88PROG`")]
     Magic,
     /// The bytes end too early.
-    #[error("the program ends at byte {offset} within the {field}: {need} bytes needed, {have} left")]
+    #[error(
+        "the program ends at byte {offset} within the {field}: {need} bytes needed, {have} left"
+    )]
     Truncated {
         /// What was being read.
         field: &'static str,

@@ -49,15 +49,30 @@ fn errors_name_byte_or_line() {
     let last = bytes.len() - 1;
     bytes[last] ^= 0x40;
     let error = Program::decode("x", &bytes).unwrap_err().to_string();
-    assert!(error.contains("job 1, task 0") || error.contains("job 0, task 0"), "{error}");
+    assert!(
+        error.contains("job 1, task 0") || error.contains("job 0, task 0"),
+        "{error}"
+    );
     assert!(error.contains("no block is reached"), "{error}");
     let text = good.to_text();
     let wrong = [
-        (text.replace("matmul int8-int32", "matmul int8"), 2, "no kind is named"),
+        (
+            text.replace("matmul int8-int32", "matmul int8"),
+            2,
+            "no kind is named",
+        ),
         (text.replace("rows=4", "rows=four"), 3, "expected `rows=`"),
-        (text.replace("order=columns", "order=diagonal"), 3, "`columns` or `rows`"),
+        (
+            text.replace("order=columns", "order=diagonal"),
+            3,
+            "`columns` or `rows`",
+        ),
         (text.replacen("task\n", "", 1), 5, "expected `task`"),
-        (text.replacen("cna.CONV_CON1", "cna.CONV_CON7", 1), 8, "no register"),
+        (
+            text.replacen("cna.CONV_CON1", "cna.CONV_CON7", 1),
+            8,
+            "no register",
+        ),
         (String::new(), 1, "expected `program …`"),
     ];
     for (text, line, words) in wrong {

@@ -169,8 +169,8 @@ fn tiling(text: &str) -> Result<Tiling, String> {
     let (sizes, rest) = (text.split_once(" order=")).ok_or("expected `order=`")?;
     let [rows, cols, depth, workers] = keyed(sizes, ["rows", "cols", "depth", "workers"])?;
     let (order, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-    let order =
-        Order::from_name(order).ok_or_else(|| format!("order is `columns` or `rows`, found `{order}`"))?;
+    let order = Order::from_name(order)
+        .ok_or_else(|| format!("order is `columns` or `rows`, found `{order}`"))?;
     let [job_tasks] = keyed(rest, ["job_tasks"])?;
     Ok(Tiling {
         rows,

@@ -103,7 +103,14 @@ fn without_rotation_small_channels_drown() {
 
 #[test]
 fn rotations_are_of_the_largest_power_of_two() {
-    for (k, block) in [(1, 1), (896, 128), (1152, 128), (2048, 2048), (8960, 256), (16384, 4096)] {
+    for (k, block) in [
+        (1, 1),
+        (896, 128),
+        (1152, 128),
+        (2048, 2048),
+        (8960, 256),
+        (16384, 4096),
+    ] {
         assert_eq!(Rotation::of(k).block(), block, "{k}");
     }
 }

@@ -91,7 +91,11 @@ fn depths(k: u32, kind: Kind, machine: &Machine) -> Vec<u32> {
         .map(|&depth| {
             let parts = padded.div_ceil(depth);
             let equal = padded.div_ceil(parts);
-            if parts == 1 { padded } else { equal.next_multiple_of(64) }
+            if parts == 1 {
+                padded
+            } else {
+                equal.next_multiple_of(64)
+            }
         })
         .filter(|depth| !(3073..4096).contains(depth) && *depth <= machine.k_max)
         .collect();
@@ -116,7 +120,11 @@ fn row_tiles(m: u32, depth: u32, kind: Kind, machine: &Machine) -> Vec<u32> {
     // As few tiles as fit, evenly; and tiles in whole groups of rows.
     let group = machine.row_group.max(4);
     let even = padded_rows(padded.div_ceil(padded.div_ceil(most)));
-    let mut tiles = vec![even.min(most & !3), even.next_multiple_of(group), most / group * group];
+    let mut tiles = vec![
+        even.min(most & !3),
+        even.next_multiple_of(group),
+        most / group * group,
+    ];
     tiles.retain(|&rows| rows >= 4 && rows <= most);
     tiles.sort_unstable();
     tiles.dedup();
@@ -124,7 +132,12 @@ fn row_tiles(m: u32, depth: u32, kind: Kind, machine: &Machine) -> Vec<u32> {
 }
 
 /// Column tiles that are tried: as wide as registers allow, evenly; or what the CBUF holds whole.
-fn column_tiles(shape: &Matmul, rows: u32, split: WeightSplit, machine: &Machine) -> Vec<(u32, Order)> {
+fn column_tiles(
+    shape: &Matmul,
+    rows: u32,
+    split: WeightSplit,
+    machine: &Machine,
+) -> Vec<(u32, Order)> {
     let (kind, group) = (shape.kind, shape.kind.n_group());
     let per_worker = shape.n.div_ceil(group).div_ceil(split.workers) * group;
     let tiles = per_worker.div_ceil(machine.n_max);
@@ -256,7 +269,9 @@ fn longest_task_ns(grid: &Grid, machine: &Machine, profile: &Profile) -> f64 {
 
 /// The price of a grid's tasks, memory shared evenly by the workers that run at once.
 pub fn price(grid: &Grid, job_tasks: u32, machine: &Machine, profile: &Profile) -> Price {
-    let busy = (grid.workers.iter()).filter(|cols| !cols.is_empty()).count();
+    let busy = (grid.workers.iter())
+        .filter(|cols| !cols.is_empty())
+        .count();
     let at_once = busy.min(machine.n_cores as usize).max(1);
     let rate = (profile.core_bytes_per_ns()).min(profile.ddr_bytes_per_s / 1e9 / at_once as f64);
     let mut price = Price::default();

@@ -122,7 +122,11 @@ impl Grid {
             c_bytes: 0,
         };
         grid.place();
-        let sizes = [("a", grid.a_bytes), ("b", grid.b_bytes), ("c", grid.c_bytes)];
+        let sizes = [
+            ("a", grid.a_bytes),
+            ("b", grid.b_bytes),
+            ("c", grid.c_bytes),
+        ];
         // A page at the front of every address space stays free.
         let max = machine.domain_bytes - 2 * machine.page_bytes;
         match sizes.into_iter().find(|&(_, bytes)| bytes > max) {

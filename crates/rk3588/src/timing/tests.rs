@@ -26,7 +26,12 @@ fn near(found: f64, expected: f64) {
 #[test]
 fn a_task_ends_when_both_its_work_and_its_bytes_are_done() {
     let mut s = schedule();
-    let one = s.submit(1, 100.0, &[cost(10.0, 50.0, 160.0), cost(10.0, 5.0, 320.0)], false);
+    let one = s.submit(
+        1,
+        100.0,
+        &[cost(10.0, 50.0, 160.0), cost(10.0, 5.0, 320.0)],
+        false,
+    );
     let ran = s.finish(one).unwrap();
     near(ran.start_ns, 100.0);
     near(ran.end_ns, 100.0 + 60.0 + 30.0);
@@ -144,8 +149,14 @@ fn the_converters_estimates_come_out_within_two_percent() {
         let found = vendor_cycles(m, n, k, kind, &machine);
         assert_eq!(found.len(), expected.len(), "{m}, {k}, {n}");
         for (found, &(ddr, npu)) in found.iter().zip(expected) {
-            assert!((found.ddr / ddr - 1.0).abs() < 0.02, "{m}, {k}, {n}: {found:?}");
-            assert!((found.npu / npu - 1.0).abs() < 0.02, "{m}, {k}, {n}: {found:?}");
+            assert!(
+                (found.ddr / ddr - 1.0).abs() < 0.02,
+                "{m}, {k}, {n}: {found:?}"
+            );
+            assert!(
+                (found.npu / npu - 1.0).abs() < 0.02,
+                "{m}, {k}, {n}: {found:?}"
+            );
         }
     }
 }

@@ -37,8 +37,9 @@ pub(crate) fn reuse(before: Option<&Task>, task: &Task, machine: &Machine) -> Ve
     if task.data_reuse && !data {
         found.push(Broken {
             rule: Rule::StaleReuse,
-            detail: "DATA_REUSE is set, but the task before read another A or had another division."
-                .into(),
+            detail:
+                "DATA_REUSE is set, but the task before read another A or had another division."
+                    .into(),
         });
     }
     let needed = weight_banks(task.n, task.k, task.kind, machine);

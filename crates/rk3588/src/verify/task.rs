@@ -84,7 +84,9 @@ fn kind(values: &Values) -> Option<Kind> {
 /// Marker, enable, mask.
 fn structure(commands: &[Command]) -> Vec<Broken> {
     let mut found = Vec::new();
-    let enables = commands.iter().filter(|c| matches!(c, Command::Enable { .. }));
+    let enables = commands
+        .iter()
+        .filter(|c| matches!(c, Command::Enable { .. }));
     let markers = commands.iter().filter(|c| **c == Command::Marker);
     let counts = (markers.count(), enables.count());
     let tail = commands.last_chunk::<2>();

@@ -123,7 +123,12 @@ impl Case {
         let n = self.grid.shape.n as usize;
         for (at, (&found, &expected)) in found.iter().zip(&self.expected).enumerate() {
             let (row, col) = (at / n, at % n);
-            assert_eq!(f64::from(found), expected, "{} at ({row}, {col})", self.grid.shape);
+            assert_eq!(
+                f64::from(found),
+                expected,
+                "{} at ({row}, {col})",
+                self.grid.shape
+            );
         }
     }
 

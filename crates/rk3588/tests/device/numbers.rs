@@ -2,8 +2,8 @@
 
 use crate::data::{self, case, tiling};
 use crate::{Ready, board, device_on};
-use millrace_npu::{Direction, Provenance};
 use millrace_npu::Device;
+use millrace_npu::{Direction, Provenance};
 use millrace_rk3588::matmul::Kind;
 use millrace_rk3588::tiling::{Matmul, Order, Tiling, choose_weights};
 use millrace_rk3588::{Machine, Profile};
@@ -47,7 +47,12 @@ fn parts_of_k_add_up() {
 fn chosen_tilings_compute_their_products() {
     let device = device_on(&board(), 3);
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
-    for (m, n, k) in [(1, 512, 2048), (160, 96, 2048), (5, 64, 14_336), (70, 640, 1152)] {
+    for (m, n, k) in [
+        (1, 512, 2048),
+        (160, 96, 2048),
+        (5, 64, 14_336),
+        (70, 640, 1152),
+    ] {
         let shape = Matmul {
             kind: Kind::Int8Int32,
             m,
@@ -93,7 +98,10 @@ fn times_are_modelled_and_do_not_depend_on_data() {
                 n: 192,
                 k: 128,
             };
-            let ready = Ready::new(&device, data::case_with(shape, tiling(16, 64, 128, 3), seed));
+            let ready = Ready::new(
+                &device,
+                data::case_with(shape, tiling(16, 64, 128, 3), seed),
+            );
             let first = ready.run(&device).unwrap();
             assert_eq!(ready.run(&device).unwrap(), first);
             first
@@ -103,8 +111,15 @@ fn times_are_modelled_and_do_not_depend_on_data() {
     // Three submits, then the last task: at least those and a kick.
     assert!(times[0] > 3 * 54_000 + 44_000, "{times:?}");
     let device = device_on(&board(), 1);
-    assert!(matches!(device.info().provenance, Provenance::Modelled { .. }));
-    assert!(device.info().name.contains("virtual board"), "{}", device.info().name);
+    assert!(matches!(
+        device.info().provenance,
+        Provenance::Modelled { .. }
+    ));
+    assert!(
+        device.info().name.contains("virtual board"),
+        "{}",
+        device.info().name
+    );
 }
 
 #[test]
