@@ -15,6 +15,7 @@
 //! | [`device`] | the NPU behind the contract of all devices |
 //! | [`probe`] | is it alive, step by step |
 //! | [`quantise`] | 8-bit activations and weights, rotated |
+//! | [`linear`] | a linear layer from the host's side: packing, unpacking, rescaling |
 //! | [`kv`] | what attention costs with the cache on either side |
 //!
 //! `docs/rk3588.md` says what a board needs and what is modelled from which rows.
@@ -29,6 +30,7 @@ pub mod fidelity;
 pub mod kernel;
 pub mod kv;
 pub mod layout;
+pub mod linear;
 pub mod machine;
 pub mod matmul;
 pub mod probe;
