@@ -12,7 +12,7 @@
 //! Where Linux cannot see a mistake (memory touched without PREP_BO, a job on memory that the host
 //! holds) it is an error here. [`Mode::Strict`] also answers what Linux would hide.
 //!
-//! Cores fetch commands from memory through the address map of their open file, [`verify`] each task
+//! Cores fetch commands from memory through the address map of their open file, [`verify`](crate::verify) each task
 //! and compute real numbers.
 
 mod compute;

@@ -68,7 +68,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Packs one row of B (a kernel) into the whole buffer `b`: `row` is [k]. Other rows' bytes stay;
+    /// Packs one row of B (a kernel) into the whole buffer `b`: `row` has k elements. Other rows' bytes stay;
     /// the buffer must be zero where nothing is packed.
     ///
     /// # Errors

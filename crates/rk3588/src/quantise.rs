@@ -1,7 +1,7 @@
 //! Quantisation for 8-bit products: weights per row (output channel), activations per token, both
 //! symmetric; k rotated by a block Walsh–Hadamard transform.
 //!
-//! C[m, n] ≈ acc[m, n] · a_scale[m] · w_scale[n], where acc is the exact integer product. Outliers among
+//! `C[m, n] ≈ acc[m, n] · a_scale[m] · w_scale[n]`, where acc is the exact integer product. Outliers among
 //! activations, not weights, cost quality: one large element of a row makes the step of all others
 //! coarse. Rotating both operands by the same orthonormal matrix leaves products as they are and
 //! spreads an outlier over its block (invisiofficial/rk-llama.cpp publishes KL 0.0743 without and 0.0030

@@ -154,7 +154,7 @@ pub enum TilingError {
 }
 
 /// The largest m, n or k that is taken: far above any model's.
-pub const DIM_MAX: u32 = 1 << 22;
+pub const DIM_MAX: u32 = 1 << 20;
 
 /// Rows padded to what the array takes: one, or a multiple of four (other numbers of rows are not
 /// known to work).

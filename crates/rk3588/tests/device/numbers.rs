@@ -4,6 +4,7 @@ use crate::data::{self, case, tiling};
 use crate::{Ready, board, device_on};
 use millrace_npu::Device;
 use millrace_npu::{Direction, Provenance};
+use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::matmul::Kind;
 use millrace_rk3588::tiling::{Matmul, Order, Tiling, choose_weights};
 use millrace_rk3588::{Machine, Profile};
@@ -138,4 +139,36 @@ fn more_workers_end_sooner_up_to_the_cores() {
     let [one, two, three, six] = [1, 2, 3, 6].map(time);
     assert!(one / two > 1.5 && one / three > 2.0, "{one} {two} {three}");
     assert!(six > 0.8 * three, "{six} {three}");
+}
+
+/// What a tiling is chosen by is what the board's clock says.
+#[test]
+fn the_price_of_a_product_is_the_time_it_takes() {
+    let machine = Machine::rk3588();
+    for profile in ["rocket-200", "rocket-600"].map(|name| Profile::builtin(name).unwrap()) {
+        let board = Board::new(BoardOptions {
+            profile: profile.clone(),
+            ..BoardOptions::default()
+        });
+        let device = device_on(&board, 3);
+        for (m, n, k) in [(1, 6144, 1024), (64, 1536, 1024), (24, 768, 6144)] {
+            let shape = Matmul {
+                kind: Kind::Int8Int32,
+                m,
+                n,
+                k,
+            };
+            let (_, chosen) = choose_weights(shape, 3, &machine, &profile).unwrap();
+            let ready = Ready::new(&device, data::case_with(shape, chosen.tiling, 3));
+            let found = ready.run(&device).unwrap() as f64;
+            // The last worker begins after its submit; the host's packing is not the board's.
+            let expected = chosen.price.device_ns + 3.0 * profile.submit_ns;
+            let error = found / expected - 1.0;
+            assert!(
+                error.abs() < 0.1,
+                "{shape} {}: {found} {expected}",
+                profile.name
+            );
+        }
+    }
 }
