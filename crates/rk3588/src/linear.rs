@@ -69,6 +69,15 @@ impl Linear {
         self.split
     }
 
+    /// Bytes that the packed weights take, padding included.
+    ///
+    /// # Errors
+    /// Where they do not fit the NPU's addresses.
+    pub fn weight_bytes(&self, machine: &Machine, profile: &Profile) -> Result<u64, TilingError> {
+        let chosen = self.choose(1, machine, profile)?;
+        Ok(Grid::new(self.shape(1), chosen.tiling, machine)?.b_bytes())
+    }
+
     /// The best way to cut a pass of m rows over these weights.
     ///
     /// # Errors

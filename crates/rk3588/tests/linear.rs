@@ -28,6 +28,7 @@ fn snr(kind: Kind, n: u32, k: u32, rotation: Rotation) -> f64 {
     let device = RkDevice::with_host(&board, machine.clone(), 3).unwrap();
     let linear = Linear::new(kind, [64, n, k], 3, rotation, &machine, &profile).unwrap();
     let weights = normal(1, (n * k) as usize);
+    let weight_bytes = linear.weight_bytes(&machine, &profile).unwrap();
     let mut shared = None;
     let mut worst = f64::INFINITY;
     for m in [1, 5, 64] {
@@ -43,6 +44,7 @@ fn snr(kind: Kind, n: u32, k: u32, rotation: Rotation) -> f64 {
         };
         let (b, weight_scales) = shared.get_or_insert_with(|| {
             let b = alloc(1);
+            assert_eq!(b.size_bytes(), weight_bytes);
             let mut scales = None;
             b.write_with(|bytes| {
                 let fill = |n: u32, row: &mut [f32]| {

@@ -8,6 +8,7 @@ use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::matmul::Kind;
 use millrace_rk3588::tiling::{Matmul, Order, Tiling, choose_weights};
 use millrace_rk3588::{Machine, Profile};
+use proptest::prelude::*;
 
 #[test]
 fn every_kind_computes_its_product() {
@@ -170,5 +171,31 @@ fn the_price_of_a_product_is_the_time_it_takes() {
                 profile.name
             );
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// Any way to cut any product is accepted and gives its numbers, in any order of loops.
+    #[test]
+    fn every_cut_gives_the_product(
+        kind in prop::sample::select(Kind::ALL.to_vec()),
+        (m, n, k) in (1u32..60, 1u32..260, 1u32..260),
+        (rows, cols, depth) in (0u32..7, 1u32..5, 1u32..9),
+        (workers, job_tasks, inner_rows) in (1u32..5, 1u32..6, any::<bool>()),
+    ) {
+        let shape = Matmul { kind, m, n, k };
+        let cut = Tiling {
+            rows: if rows == 0 && m == 1 { 1 } else { rows.max(1) * 4 },
+            cols: cols * kind.n_group(),
+            depth: if kind.adds_parts(depth * 32) { depth * 32 } else { k.next_multiple_of(32) },
+            workers,
+            order: if inner_rows { Order::Rows } else { Order::Columns },
+            job_tasks,
+        };
+        let device = device_on(&board(), workers as usize);
+        let ready = Ready::new(&device, data::case_with(shape, cut, 5));
+        ready.run(&device).unwrap();
+        ready.check();
     }
 }
