@@ -5,7 +5,9 @@
 
 use millrace_npu::{Device, Direction};
 use millrace_rk3588::board::{Board, BoardOptions};
+use millrace_rk3588::linear::Linear;
 use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::quantise::Rotation;
 use millrace_rk3588::tiling::{Matmul, choose, choose_weights};
 use millrace_rk3588::{Machine, Profile, Program, RkDevice};
 use std::time::Instant;
@@ -73,8 +75,47 @@ fn main() {
         host += best.0 * f64::from(times);
         modelled += best.1 * f64::from(times);
     }
+    host_side(&machine, &profile);
     println!(
         "all products of {n_tokens} tokens: {host:.0} ms of host time (measured), {modelled:.0} ms on the board (modelled, {})",
         profile.name
+    );
+}
+
+/// What the host does around a product of 128 rows of 8,192 x 2,048.
+fn host_side(machine: &Machine, profile: &Profile) {
+    let (m, n, k) = (128, 8192, 2048);
+    let shape = [m, n, k];
+    let rotation = Rotation::of(k);
+    let linear = Linear::new(Kind::Int8Int32, shape, 3, rotation, machine, profile).unwrap();
+    let program = linear.program("host", m, machine, profile).unwrap();
+    let grid = program.grid(machine).unwrap();
+    let mut b = vec![0; grid.b_bytes() as usize];
+    let mut a = vec![0; grid.a_bytes() as usize];
+    let c = vec![0; grid.c_bytes() as usize];
+    let rows: Vec<f32> = (0..m * k).map(|i| (i * 7 % 1001) as f32 - 500.0).collect();
+    let mut out = vec![0.0; (m * n) as usize];
+    let ms = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
+    let start = Instant::now();
+    let fill = |n: u32, row: &mut [f32]| {
+        let values = row.iter_mut().zip(n..);
+        values.for_each(|(x, i)| *x = (i * 31 % 997) as f32 - 498.0);
+    };
+    let weights = linear.pack_weights(&grid, fill, &mut b).unwrap();
+    let packing = ms(start);
+    println!(
+        "packing weights: {:.0} million a second and thread",
+        f64::from(n) * f64::from(k) / packing / 1e3
+    );
+    let start = Instant::now();
+    let scales = linear.pack_rows(&grid, &rows, &mut a).unwrap();
+    let packed = ms(start);
+    let start = Instant::now();
+    linear
+        .unpack(&grid, &c, &scales, &weights, &mut out)
+        .unwrap();
+    println!(
+        "packing A of gate, up: {packed:.2} ms, reading C back: {:.2} ms",
+        ms(start)
     );
 }

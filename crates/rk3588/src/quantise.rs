@@ -81,15 +81,10 @@ fn hadamard(block: &mut [f32]) {
 /// If the lengths differ.
 pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
     assert_eq!(row.len(), out.len());
-    let largest = row.iter().fold(0.0f32, |largest, x| {
-        // `max` would drop NaN.
-        if x.is_finite() {
-            largest.max(x.abs())
-        } else {
-            f32::NAN
-        }
-    });
-    if !row.iter().all(|x| x.is_finite()) {
+    // Magnitudes are ordered as their bits are, with what is not finite above all numbers.
+    let magnitudes = row.iter().map(|x| x.to_bits() & 0x7fff_ffff);
+    let largest = f32::from_bits(magnitudes.max().unwrap_or(0));
+    if !largest.is_finite() {
         out.fill(0);
         return f32::NAN;
     }
@@ -101,9 +96,17 @@ pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
         return 1.0;
     }
     for (out, x) in out.iter_mut().zip(row) {
-        *out = (x * inverse).round_ties_even().clamp(-MAX, MAX) as i8;
+        *out = round_to_i8(x * inverse);
     }
     scale
+}
+
+/// The nearest integer, ties to the even one, at most 127 either way. Adding 1.5 · 2²³ leaves the
+/// integer in the lowest bits; unlike a rounding instruction every CPU has that.
+fn round_to_i8(x: f32) -> i8 {
+    const SHIFT: f32 = 12_582_912.0;
+    let shifted = x.clamp(-MAX, MAX) + SHIFT;
+    (shifted.to_bits() as i32).wrapping_sub(SHIFT.to_bits() as i32) as i8
 }
 
 /// Rotates and quantises rows of k elements: `out` [n, k], a scale a row. `row` is scratch that is

@@ -151,3 +151,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rounding_is_to_nearest_even() {
+    for step in -130_000..=130_000 {
+        let x = step as f32 / 1000.0;
+        let expected = x.round_ties_even().clamp(-127.0, 127.0) as i8;
+        assert_eq!(round_to_i8(x), expected, "{x}");
+    }
+    for half in -254..=254 {
+        let x = half as f32 / 2.0;
+        assert_eq!(f32::from(round_to_i8(x)), x.round_ties_even(), "{x}");
+    }
+}
