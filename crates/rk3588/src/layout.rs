@@ -128,19 +128,26 @@ impl Grid {
 
     /// Calls `take(row, first column, atom)` for every 16-byte atom of the buffer `c` that holds
     /// results, parts of k one after the other. Atoms at the end of a row may reach into padding.
-    fn each_atom(&self, c: &[u8], mut take: impl FnMut(usize, usize, &[u8])) {
+    ///
+    /// Four rows go together: their atoms are one cache line of `c`, and each row is written in order.
+    fn each_atom(&self, c: &[u8], mut take: impl FnMut(usize, usize, &[u8; ATOM])) {
+        const ROWS: usize = 4;
         let atom = self.shape.kind.output_atom() as usize;
         for worker in 0..self.workers.len() {
             for tile in self.tiles(worker) {
                 let range = self.c_range(tile);
                 let bytes = &c[range.start as usize..range.end as usize];
+                let atoms = bytes.as_chunks::<ATOM>().0;
                 let (rows, cols) = (&self.rows[tile.row], &self.workers[worker][tile.col]);
-                let column = bytes.chunks_exact(rows.padded as usize * ATOM);
-                for (at, column) in column.enumerate().take((cols.len as usize).div_ceil(atom)) {
-                    let n = cols.start as usize + at * atom;
-                    let atoms = column.chunks_exact(ATOM).take(rows.len as usize);
-                    for (m, atom) in atoms.enumerate() {
-                        take(rows.start as usize + m, n, atom);
+                let (height, len) = (rows.padded as usize, rows.len as usize);
+                for first in (0..len).step_by(ROWS) {
+                    let last = len.min(first + ROWS);
+                    for at in 0..(cols.len as usize).div_ceil(atom) {
+                        let column = &atoms[at * height + first..at * height + last];
+                        let n = cols.start as usize + at * atom;
+                        for (m, atom) in column.iter().enumerate() {
+                            take(rows.start as usize + first + m, n, atom);
+                        }
                     }
                 }
             }
