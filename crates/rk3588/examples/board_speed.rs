@@ -104,7 +104,7 @@ fn host_side(machine: &Machine, profile: &Profile) {
     let weights = linear.pack_weights(&grid, fill, &mut b).unwrap();
     let packing = ms(start);
     println!(
-        "packing weights: {:.0} million a second and thread",
+        "packing weights: {:.0} million a second",
         f64::from(n) * f64::from(k) / packing / 1e3
     );
     let start = Instant::now();

@@ -6,6 +6,7 @@
 use crate::matmul::Precision;
 use crate::tiling::{Grid, Span};
 use half::{bf16, f16};
+use std::ops::Range;
 
 const ATOM: usize = 16;
 
@@ -68,8 +69,8 @@ impl Grid {
         Ok(())
     }
 
-    /// Packs one row of B (a kernel) into the whole buffer `b`: `row` has k elements. Other rows' bytes stay;
-    /// the buffer must be zero where nothing is packed.
+    /// Packs one row of B (a kernel) into the whole buffer `b`: `row` has k elements. Other
+    /// rows' bytes stay; the buffer must be zero where nothing is packed.
     ///
     /// # Errors
     /// Where the row does not exist, or either has another size.
@@ -85,26 +86,40 @@ impl Grid {
                 found: n.into(),
             });
         };
+        let range = self.b_worker(worker);
+        let part = &mut out[range.start as usize..range.end as usize];
+        self.put_b_row(worker, n, row, part);
+        Ok(())
+    }
+
+    /// Where a worker's weights lie in `b`: apart from the others', so that each can be packed by a
+    /// thread of its own.
+    pub fn b_worker(&self, worker: usize) -> Range<u64> {
+        let last = self.parts.len().saturating_sub(1);
+        self.b_part(worker, 0).start..self.b_part(worker, last).end
+    }
+
+    /// Packs a row of a worker into its part of `b`; the sizes were checked.
+    pub(crate) fn put_b_row(&self, worker: usize, n: u32, row: &[u8], out: &mut [u8]) {
         let first = self.workers[worker].first().map_or(0, |span| span.start);
+        let start = self.b_worker(worker).start;
         let group = self.shape.kind.n_group();
         let (block_of, within) = ((n - first) / group, (n - first) % group);
         let block_bytes = self.shape.kind.row_bytes(32) as usize;
         let group_block = group as usize * block_bytes;
+        let bits = self.shape.kind.input().bits() as usize;
         for (part, span) in self.parts.iter().enumerate() {
             let blocks = span.padded as usize / 32;
-            let base = self.b_part(worker, part).start as usize
+            let base = (self.b_part(worker, part).start - start) as usize
                 + block_of as usize * blocks * group_block
                 + within as usize * block_bytes;
             let from = self.shape.kind.row_bytes(span.start) as usize;
-            let bits = self.shape.kind.input().bits() as usize;
             let to = ((span.start + span.len) as usize * bits).div_ceil(8);
-            let bytes = &row[from..to];
-            for (block, chunk) in bytes.chunks(block_bytes).enumerate() {
+            for (block, chunk) in row[from..to].chunks(block_bytes).enumerate() {
                 let at = base + block * group_block;
                 out[at..at + chunk.len()].copy_from_slice(chunk);
             }
         }
-        Ok(())
     }
 
     /// Packs B: `rows` is [n, k] row-major, `out` the whole buffer `b`.

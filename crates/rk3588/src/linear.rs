@@ -116,25 +116,47 @@ impl Linear {
     }
 
     /// Packs weights into the whole buffer `b` of any program of this layer. `rows(n, row)` fills row n
-    /// of the weights, k elements, as f32: from a file's blocks, say. One row is held at a time.
+    /// of the weights, k elements, as f32: from a file's blocks, say. Each worker's rows are packed by a
+    /// thread, which holds one row at a time.
     ///
     /// # Errors
     /// Where the buffer has another size.
     pub fn pack_weights(
         &self,
         grid: &Grid,
-        mut rows: impl FnMut(u32, &mut [f32]),
+        rows: impl Fn(u32, &mut [f32]) + Sync,
         b: &mut [u8],
     ) -> Result<WeightScales, SizeError> {
-        b.fill(0);
-        let mut row = vec![0.0; self.k as usize];
-        let mut packed = Vec::new();
-        let mut scales = Vec::with_capacity(self.n as usize);
-        for n in 0..self.n {
-            rows(n, &mut row);
-            scales.push(self.encode(&mut row, &mut packed));
-            grid.pack_b_row(n, &packed, b)?;
+        if b.len() as u64 != grid.b_bytes() {
+            return Err(SizeError {
+                what: "b, packed",
+                expected: grid.b_bytes(),
+                found: b.len() as u64,
+            });
         }
+        let mut scales = vec![0.0; self.n as usize];
+        std::thread::scope(|scope| {
+            let (mut b, mut scales) = (b, scales.as_mut_slice());
+            for (worker, cols) in grid.workers.iter().enumerate() {
+                let n_rows: u32 = cols.iter().map(|span| span.len).sum();
+                let bytes = grid.b_worker(worker);
+                let (part, rest) = b.split_at_mut((bytes.end - bytes.start) as usize);
+                let (own, others) = scales.split_at_mut(n_rows as usize);
+                (b, scales) = (rest, others);
+                let first = cols.first().map_or(0, |span| span.start);
+                let rows = &rows;
+                scope.spawn(move || {
+                    part.fill(0);
+                    let mut row = vec![0.0; self.k as usize];
+                    let mut packed = Vec::new();
+                    for (n, scale) in (first..).zip(own) {
+                        rows(n, &mut row);
+                        *scale = self.encode(&mut row, &mut packed);
+                        grid.put_b_row(worker, n, &packed, part);
+                    }
+                });
+            }
+        });
         Ok(WeightScales(scales))
     }
 
