@@ -15,15 +15,19 @@
 //! Results that are not numbers are the canonical one (`0x7fc00000`).
 //!
 //! - [`matmul_bt_bf16`]: [`matmul_bf16`] of B given by its transpose, the same bits.
+//! - [`products_i16`]: exact sums of integers, which wrap.
 //!
 //! Layouts of a product `C[m, n] += A[m, k] · B[k, n]` in 8 × 8 blocks: A `[k/8][m/8][8 m][8 k]`,
 //! B `[n/8][k/8][8 k][8 n]` or, transposed, `[k/8][n/8][8 n][8 k]`, C `[n/8][m/8][8 m][8 n]`.
 
+mod integer;
 mod portable;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+pub use integer::products_i16;
 
 use crate::cpu::Cpu;
 #[cfg(target_arch = "x86_64")]

@@ -1,0 +1,261 @@
+//! A job on its way to a core: what it will do is known before it starts, since that does not depend
+//! on data.
+
+use super::memory::{Bo, Fence, Space};
+use super::{Inner, TaskAt, compute};
+use crate::command;
+use crate::kernel::{JobArgs, TaskArgs};
+use crate::matmul::Task;
+use crate::timing::TaskCost;
+use crate::verify::{self, Effect};
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+/// A task with the memory it works on.
+pub(super) struct Step {
+    task: Task,
+    a: Arc<Bo>,
+    b: Arc<Bo>,
+    c: Arc<Bo>,
+    ends: Ends,
+    /// A word of the output and bits to flip.
+    wrong: Option<(u64, u32)>,
+}
+
+/// How a task ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    Well,
+    /// With wrong numbers.
+    Garbage,
+    /// With an output that it left as it was.
+    Unwritten,
+}
+
+/// A job that is ready.
+pub(super) struct Work {
+    pub(super) steps: Vec<Step>,
+    pub(super) costs: Vec<TaskCost>,
+    /// After those steps it hangs.
+    pub(super) hangs: bool,
+    /// What is wrong with it, as the log says it.
+    pub(super) problems: Vec<String>,
+    pub(super) out: Vec<Arc<Bo>>,
+}
+
+/// Why the kernel takes no such job. SUBMIT does not say.
+pub(super) struct Rejected(pub(super) String);
+
+/// Looks a job up in the address space and decides what it will do.
+pub(super) fn prepare(board: &Inner, space: &Space, job: &JobArgs) -> Result<Work, Rejected> {
+    let handle = |handle: &u32| {
+        let found = space.get(*handle).cloned();
+        found.ok_or_else(|| Rejected(format!("no buffer object has handle {handle}")))
+    };
+    let out: Vec<Arc<Bo>> = job
+        .out_handles
+        .iter()
+        .map(handle)
+        .collect::<Result<_, _>>()?;
+    let read: Vec<Arc<Bo>> = job
+        .in_handles
+        .iter()
+        .map(handle)
+        .collect::<Result<_, _>>()?;
+    if job.tasks.is_empty() || job.tasks.iter().any(|task| task.regcmd_count == 0) {
+        return Err(Rejected("a job needs tasks, a task commands".into()));
+    }
+    let mut work = Work {
+        steps: Vec::new(),
+        costs: Vec::new(),
+        hangs: false,
+        problems: Vec::new(),
+        out,
+    };
+    if let Some(bo) = work.out.iter().chain(&read).find(|bo| bo.host_holds()) {
+        let problem = format!("the object at {:#x} is used before FINI_BO", bo.iova);
+        work.problems.push(problem);
+        work.hangs = true;
+        return Ok(work);
+    }
+    let machine = &board.options.machine;
+    let mut before: Option<Task> = None;
+    for (at, args) in job.tasks.iter().enumerate() {
+        let step = fetch(space, args).and_then(|commands| {
+            let task = verify::task(&commands, machine).map_err(|broken| Stop::of(&broken))?;
+            let broken = verify::reuse(before.as_ref(), &task, machine);
+            match broken.is_empty() {
+                true => Ok((task, Ends::Well, broken)),
+                false => Ok((task, Ends::Garbage, broken)),
+            }
+        });
+        let (task, ends, broken) = match step {
+            Ok(step) => step,
+            Err(Stop::Hang(problem)) => {
+                work.problems.push(format!("task {at}: {problem}"));
+                work.hangs = true;
+                break;
+            }
+            Err(Stop::Skip(problem)) => {
+                work.problems.push(format!("task {at}: {problem}"));
+                before = None;
+                continue;
+            }
+        };
+        work.problems
+            .extend(broken.iter().map(|b| format!("task {at}: {}", b.detail)));
+        let found = [task.a_range(), task.b_range(), task.c_range()]
+            .map(|range| space.find(&range).cloned().ok_or(range));
+        let [Ok(a), Ok(b), Ok(c)] = found else {
+            let unmapped = found.into_iter().filter_map(Result::err).next();
+            let range = unmapped.unwrap_or(0..0);
+            work.problems.push(fault(at, &range));
+            work.hangs = true;
+            break;
+        };
+        before = Some(task);
+        work.costs
+            .push(TaskCost::of(&task, machine, &board.options.profile));
+        work.steps.push(Step {
+            task,
+            a,
+            b,
+            c,
+            ends,
+            wrong: None,
+        });
+    }
+    Ok(work)
+}
+
+fn fault(task: usize, range: &Range<u64>) -> String {
+    format!(
+        "task {task}: IOMMU fault: bytes {:#x} .. {:#x} are in no buffer object",
+        range.start, range.end
+    )
+}
+
+/// Why a task does nothing useful.
+enum Stop {
+    Hang(String),
+    /// It ends; its output is not that of any product.
+    Skip(String),
+}
+
+impl Stop {
+    fn of(broken: &[verify::Broken]) -> Stop {
+        let lines = broken.iter().map(|b| {
+            let (code, states) = (b.rule.code(), b.rule.states());
+            format!("{code}: {states} {}", b.detail)
+        });
+        let text = lines.collect::<Vec<_>>().join("; ");
+        let hangs = broken.iter().any(|b| b.rule.effect() == Effect::Hang);
+        match hangs {
+            true => Stop::Hang(text),
+            false => Stop::Skip(text),
+        }
+    }
+}
+
+/// Fetches a task's commands from memory and decodes them.
+fn fetch(space: &Space, args: &TaskArgs) -> Result<Vec<command::Command>, Stop> {
+    let start = u64::from(args.regcmd);
+    if !start.is_multiple_of(16) {
+        let problem = format!("commands at {start:#x}; they must be at a multiple of 16");
+        return Err(Stop::Hang(problem));
+    }
+    let range = start..start + u64::from(args.regcmd_count) * 8;
+    let bo = space.find(&range).ok_or_else(|| {
+        let problem = format!("IOMMU fault fetching commands at {start:#x}");
+        Stop::Hang(problem)
+    })?;
+    let bytes = bo.read(range);
+    let words: Vec<u64> = (bytes.as_chunks::<8>().0.iter())
+        .map(|word| u64::from_le_bytes(*word))
+        .collect();
+    command::decode(&words).map_err(|error| Stop::Hang(error.to_string()))
+}
+
+impl Work {
+    /// Lets the board's plan of faults act on the job of that number.
+    pub(super) fn inject(&mut self, number: u64, faults: &super::Faults) {
+        for (at, step) in self.steps.iter_mut().enumerate() {
+            let here = TaskAt {
+                job: number,
+                task: at,
+            };
+            if faults.dropped.contains(&here) {
+                step.ends = Ends::Unwritten;
+            }
+            let wrong = faults.wrong.iter().find(|(place, ..)| *place == here);
+            step.wrong = wrong.map(|&(_, word, bits)| (word, bits));
+        }
+        let delays = faults.delayed.iter().filter(|(job, _)| *job == number);
+        let delay: u64 = delays.map(|(_, ns)| ns).sum();
+        if let Some(first) = self.costs.first_mut() {
+            first.fixed_ns += delay as f64;
+        }
+        if faults.hung.contains(&number) {
+            self.steps.clear();
+            self.costs.clear();
+            self.hangs = true;
+        }
+    }
+
+    /// Leaves out what the kernel's patience does not reach, judged alone on the device.
+    pub(super) fn cut(&mut self, timeout_ns: f64, bytes_per_ns: f64) {
+        let mut ns = 0.0;
+        let ends = self.costs.iter().position(|cost| {
+            ns += cost.ns(bytes_per_ns);
+            ns >= timeout_ns
+        });
+        if let Some(at) = ends {
+            self.steps.truncate(at);
+        }
+    }
+}
+
+/// Computes a job's tasks in order, then signals.
+pub(super) fn run(steps: &[Step], fence: &Fence) {
+    let _end = End(fence);
+    steps.iter().for_each(Step::run);
+}
+
+/// Signals however the job ends: nobody waits for ever.
+struct End<'f>(&'f Fence);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.set_computed();
+    }
+}
+
+impl Step {
+    fn run(&self) {
+        if self.ends == Ends::Unwritten {
+            return;
+        }
+        // Copied, so that one object may hold both operands and the result.
+        let a = self.a.read(self.task.a_range());
+        let mut c = {
+            let memory = self.b.memory.read().unwrap_or_else(PoisonError::into_inner);
+            let b = &memory[self.b.within(self.task.b_range())];
+            compute::product(&self.task, &a, b)
+        };
+        if self.ends == Ends::Garbage {
+            c.iter_mut().for_each(|byte| *byte ^= 0x5a);
+        }
+        if let Some((word, bits)) = self.wrong {
+            let at = (word as usize % (c.len() / 4)) * 4;
+            for (byte, flip) in c[at..at + 4].iter_mut().zip(bits.to_le_bytes()) {
+                *byte ^= flip;
+            }
+        }
+        let mut memory = self
+            .c
+            .memory
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        memory[self.c.within(self.task.c_range())].copy_from_slice(&c);
+    }
+}

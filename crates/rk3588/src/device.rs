@@ -1,0 +1,295 @@
+//! An RK3588 behind the device contract: on Linux's rocket driver or on the virtual board, by the same
+//! code.
+//!
+//! The driver hides failures: SUBMIT answers success for jobs it ignores, and waiting for a job that
+//! was reset succeeds. So before every run the last bytes of each task's output are overwritten with a
+//! pattern that no result has, and looked at afterwards; a pattern that is still there is an error that
+//! names job and task.
+
+mod buffer;
+mod loaded;
+mod pending;
+
+use crate::board::{Board, BoardOptions};
+use crate::driver::{self, Driver, DriverError, OpenError};
+use crate::kernel::Host;
+use crate::kernel::sys::Linux;
+use crate::machine::Machine;
+use crate::program::{self, Program, TARGET};
+use crate::verify;
+use buffer::RkBuffer;
+use loaded::Loaded;
+use millrace_npu::device::unique_number;
+use millrace_npu::held::{Held, Holdings};
+use millrace_npu::{
+    Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Fence, LoadedProgram,
+    Usage,
+};
+use pending::{Pending, Work};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An RK3588's NPU.
+pub struct RkDevice {
+    number: u64,
+    info: DeviceInfo,
+    name: Arc<str>,
+    machine: Machine,
+    holdings: Arc<Holdings>,
+    /// Work whose fence still exists, by fence. Also the order of submissions.
+    pending: Arc<Mutex<Submitted>>,
+    driver: Arc<Driver>,
+}
+
+#[derive(Default)]
+struct Submitted {
+    next: u64,
+    work: BTreeMap<u64, Arc<Pending>>,
+}
+
+/// Work in flight at most; older is then waited for, its outcome kept for its fence.
+const MAX_PENDING: usize = 64;
+
+fn lock(submitted: &Mutex<Submitted>) -> MutexGuard<'_, Submitted> {
+    submitted.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory that buffers may take where nothing else is said: what boards of 8 GiB leave.
+const MEMORY_BYTES: u64 = 6 << 30;
+
+impl RkDevice {
+    /// The NPU of this machine; where no node exists, a virtual board. Its name says which.
+    ///
+    /// # Errors
+    /// Where a node exists and cannot be used.
+    pub fn open(n_workers: usize) -> Result<RkDevice, OpenError> {
+        let machine = Machine::rk3588();
+        if Linux.paths().is_empty() {
+            let board = Board::new(BoardOptions::default());
+            return RkDevice::with_host(&board, machine, n_workers);
+        }
+        RkDevice::with_host(&Linux, machine, n_workers)
+    }
+
+    /// An NPU of a host, opened so many times: a program of so many workers keeps as many cores busy,
+    /// at most those there are.
+    ///
+    /// # Errors
+    /// [`OpenError`]: why not, and what to do.
+    pub fn with_host(
+        host: &dyn Host,
+        machine: Machine,
+        n_workers: usize,
+    ) -> Result<RkDevice, OpenError> {
+        let driver = Driver::open(host, n_workers)?;
+        let name = format!("RK3588 NPU ({}, {} workers)", host.describe(), n_workers);
+        let max_buffer_bytes = machine.domain_bytes - 2 * machine.page_bytes;
+        let info = DeviceInfo {
+            name: name.clone(),
+            target: TARGET.into(),
+            memory_bytes: MEMORY_BYTES,
+            max_buffer_bytes: max_buffer_bytes.min(MEMORY_BYTES),
+            coherent: false,
+            provenance: driver.node(0).provenance(),
+        };
+        Ok(RkDevice {
+            number: unique_number(),
+            info,
+            name: name.into(),
+            machine,
+            holdings: Holdings::new(MEMORY_BYTES),
+            pending: Arc::default(),
+            driver: Arc::new(driver),
+        })
+    }
+
+    /// With so much memory for buffers.
+    #[must_use]
+    pub fn with_memory(mut self, memory_bytes: u64) -> RkDevice {
+        self.info.memory_bytes = memory_bytes;
+        self.info.max_buffer_bytes = self.info.max_buffer_bytes.min(memory_bytes);
+        self.holdings = Holdings::new(memory_bytes);
+        self
+    }
+
+    /// Workers it was opened with.
+    pub fn n_workers(&self) -> usize {
+        self.driver.n_workers()
+    }
+
+    fn loaded<'p>(&self, program: &'p dyn LoadedProgram) -> Result<&'p Loaded, DeviceError> {
+        let loaded = program.as_any().downcast_ref::<Loaded>();
+        let own = loaded.filter(|loaded| loaded.owner == self.number);
+        own.ok_or_else(|| DeviceError::ForeignProgram(program.name().to_owned()))
+    }
+
+    fn error(&self, error: DriverError) -> DeviceError {
+        error.to_device(&self.name)
+    }
+
+    fn own<'b>(&self, buffer: &'b Buffer) -> Result<&'b RkBuffer, DeviceError> {
+        let object = buffer.object::<RkBuffer>();
+        let own = object.filter(|object| object.owner == self.number);
+        own.ok_or(DeviceError::ForeignBuffer)
+    }
+
+    fn refused(&self, program: &str, reason: String) -> DeviceError {
+        DeviceError::Refused {
+            program: program.to_owned(),
+            reason,
+        }
+    }
+
+    /// Ends work that uses one of the buffers, and the oldest where too much is in flight.
+    fn settle(&self, submitted: &Submitted, buffers: &[Arc<Buffer>]) {
+        let too_many = submitted.work.len().saturating_sub(MAX_PENDING);
+        for (at, pending) in submitted.work.values().enumerate() {
+            if at < too_many || pending.uses(buffers) {
+                // Kept for who waits.
+                let _outcome = pending.finish(&self.name);
+            }
+        }
+    }
+
+    /// Marks the outputs and submits; what was submitted is given even where a later job fails. Commands
+    /// are written for addresses once ([`Loaded::bind`]): a buffer may have moved since it was bound, as
+    /// programs split buffers over workers differently.
+    fn start(
+        &self,
+        Bound {
+            program, buffers, ..
+        }: &Bound,
+    ) -> Result<Work, DeviceError> {
+        let loaded = self.loaded(&**program)?;
+        let place = |slot: usize| {
+            let object = self.own(&buffers[slot])?;
+            let parts = object.place(&self.driver, &loaded.parts[slot]);
+            parts.map_err(|e| self.error(e))
+        };
+        let parts = [place(program::A)?, place(program::B)?, place(program::C)?];
+        let bound = (loaded.bind(&self.driver, &parts)).map_err(|e| self.error(e))?;
+        pending::mark(loaded, &parts[program::C]).map_err(|e| self.error(e))?;
+        self.own(&buffers[program::C])?.device_writes();
+        let mut work = Work {
+            program: program.clone(),
+            buffers: buffers.clone(),
+            driver: self.driver.clone(),
+            c: parts[program::C].clone(),
+            n_jobs: BTreeMap::new(),
+            started_ns: self.driver.node(0).now_ns(),
+            failed: None,
+            _commands: bound.commands,
+            _parts: parts,
+        };
+        for (worker, job) in bound.jobs {
+            if let Err(error) = driver::submit(&**self.driver.node(worker), &[job]) {
+                work.failed = Some(error);
+                break;
+            }
+            *work.n_jobs.entry(worker).or_insert(0) += 1;
+        }
+        Ok(work)
+    }
+}
+
+impl Device for RkDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn held(&self) -> Held {
+        self.holdings.held()
+    }
+
+    fn alloc(&self, size_bytes: u64, usage: Usage) -> Result<Arc<Buffer>, DeviceError> {
+        if size_bytes == 0 {
+            return Err(DeviceError::EmptyBuffer);
+        }
+        let max_bytes = self.info.max_buffer_bytes;
+        if size_bytes > max_bytes && max_bytes < self.info.memory_bytes {
+            return Err(DeviceError::BufferTooLarge {
+                asked_bytes: size_bytes,
+                max_bytes,
+            });
+        }
+        let lease = self.holdings.buffer(size_bytes)?;
+        let object = RkBuffer::new(self.number, self.name.clone(), size_bytes);
+        Ok(Arc::new(Buffer::new(Box::new(object), usage).leased(lease)))
+    }
+
+    fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError> {
+        if container.target() != TARGET {
+            return Err(DeviceError::Target {
+                expected: TARGET.into(),
+                found: container.target().to_owned(),
+            });
+        }
+        let name = container.name();
+        let refused = |reason: String| self.refused(name, reason);
+        let program =
+            Program::decode(name, container.payload()).map_err(|e| refused(e.to_string()))?;
+        let verified = verify::program(&program, &self.machine).map_err(|refusals| {
+            let lines: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+            refused(lines.join("; "))
+        })?;
+        let slots = (program.slots(&self.machine)).map_err(|e| refused(e.to_string()))?;
+        if slots != container.slots() {
+            return Err(refused(
+                "its slots are not those that its head describes; compile it again".into(),
+            ));
+        }
+        let workers = self.n_workers();
+        if program
+            .jobs
+            .iter()
+            .any(|job| job.worker as usize >= workers)
+        {
+            return Err(refused(format!(
+                "it is for {} workers, the device was opened with {workers}",
+                program.tiling.workers
+            )));
+        }
+        let lease = self.holdings.program();
+        Ok(Arc::new(Loaded::new(
+            self.number,
+            &program,
+            slots,
+            &verified,
+            lease,
+        )))
+    }
+
+    fn bind(
+        &self,
+        program: &Arc<dyn LoadedProgram>,
+        buffers: &[Arc<Buffer>],
+    ) -> Result<Bound, DeviceError> {
+        self.loaded(&**program)?;
+        for buffer in buffers {
+            self.own(buffer)?;
+        }
+        Bound::new(program, buffers)
+    }
+
+    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+        let mut submitted = lock(&self.pending);
+        self.settle(&submitted, &bound.buffers);
+        let work = self.start(bound)?;
+        let id = submitted.next;
+        submitted.next += 1;
+        submitted.work.insert(id, Arc::new(Pending::new(work)));
+        let pending = self.pending.clone();
+        // Work that still runs keeps its objects: the kernel holds those of its jobs.
+        Ok(Fence::new(self.number, id, move || {
+            let forgotten = lock(&pending).work.remove(&id);
+            drop(forgotten);
+        }))
+    }
+
+    fn wait(&self, fence: Fence) -> Result<Completion, DeviceError> {
+        let id = fence.id(self.number)?;
+        let pending = lock(&self.pending).work.remove(&id);
+        let pending = pending.ok_or(DeviceError::UnknownFence)?;
+        pending.finish(&self.name)
+    }
+}

@@ -1,0 +1,208 @@
+//! Work in flight, and what became of it.
+
+use super::buffer::Part;
+use super::loaded::{Commands, Loaded};
+use crate::driver::{Driver, DriverError};
+use millrace_npu::{Buffer, Completion, DeviceError, ErrorPlace, LoadedProgram};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the last bytes of every task's output are before it runs. As a 32-bit integer it is beyond any
+/// sum of products of bytes with k up to 16,384; as a float of 32 or 16 bits it is a NaN with a
+/// payload that no arithmetic makes; as a 16-bit integer it is beyond any sum of 4-bit products with k
+/// up to 500, and an accident of 128 bits otherwise.
+const MARK: [u8; 16] = 0x7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_u128.to_le_bytes();
+
+/// The kernel resets a job after 500 ms; a wait this long that left a mark was one.
+const RESET_NS: i64 = 450_000_000;
+
+/// How long a job may take before waiting for it is given up: reset included, and those before it.
+const JOB_WAIT_NS: i64 = 2_000_000_000;
+
+type Outcome = Result<Completion, DeviceError>;
+
+/// Submitted work with all it needs.
+pub(super) struct Work {
+    pub(super) program: Arc<dyn LoadedProgram>,
+    pub(super) buffers: Vec<Arc<Buffer>>,
+    pub(super) driver: Arc<Driver>,
+    pub(super) c: Arc<Vec<Part>>,
+    /// Jobs that were submitted, by worker.
+    pub(super) n_jobs: BTreeMap<usize, i64>,
+    pub(super) started_ns: i64,
+    /// A SUBMIT that failed; jobs after it were not submitted.
+    pub(super) failed: Option<DriverError>,
+    pub(super) _commands: Arc<Commands>,
+    pub(super) _parts: [Arc<Vec<Part>>; 3],
+}
+
+enum State {
+    Running(Box<Work>),
+    Ended(Outcome),
+}
+
+/// Work by its fence.
+pub(super) struct Pending(Mutex<State>);
+
+impl Pending {
+    pub(super) fn new(work: Work) -> Pending {
+        Pending(Mutex::new(State::Running(Box::new(work))))
+    }
+
+    /// Whether it is unfinished and works on one of the buffers.
+    pub(super) fn uses(&self, buffers: &[Arc<Buffer>]) -> bool {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*state {
+            State::Running(work) => {
+                let mut own = work.buffers.iter();
+                own.any(|own| buffers.iter().any(|other| Arc::ptr_eq(own, other)))
+            }
+            State::Ended(_) => false,
+        }
+    }
+
+    /// Waits for its end, looks at what it wrote, and lets go of all it held.
+    pub(super) fn finish(&self, device: &str) -> Outcome {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Running(work) = &*state {
+            *state = State::Ended(work.outcome(device));
+        }
+        match &*state {
+            State::Ended(outcome) => outcome.clone(),
+            State::Running(_) => Err(DeviceError::UnknownFence),
+        }
+    }
+}
+
+/// Overwrites the end of every task's output.
+pub(super) fn mark(program: &Loaded, c: &[Part]) -> Result<(), DriverError> {
+    for part in c {
+        part.bo.touch(|bytes| {
+            for end in ends(program, part) {
+                bytes[end..end + MARK.len()].copy_from_slice(&MARK);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Where the last bytes of the outputs of the part's worker lie in its object.
+fn ends<'p>(program: &'p Loaded, part: &'p Part) -> impl Iterator<Item = usize> + 'p {
+    tasks(program, part.at.worker).map(|(_, _, end)| (end - part.at.range.start) as usize)
+}
+
+/// Job, task and first marked byte of slot `c` for all tasks of a worker.
+fn tasks(program: &Loaded, worker: usize) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
+    let jobs = program.jobs.iter().enumerate();
+    let jobs = jobs.filter(move |(_, job)| job.worker == worker);
+    jobs.flat_map(|(at, job)| {
+        let writes = job.writes.iter().enumerate();
+        // Every output is whole atoms of 16 bytes.
+        writes.map(move |(task, range)| (at, task, range.end - MARK.len() as u64))
+    })
+}
+
+impl Work {
+    /// Waits for all workers. What is wrong first, in order of jobs, is the outcome.
+    fn outcome(&self, device: &str) -> Outcome {
+        let mut unwritten = None;
+        let mut error = self.failed;
+        for part in self.c.iter() {
+            let jobs = self.n_jobs.get(&part.at.worker).copied().unwrap_or(0);
+            if jobs == 0 {
+                continue;
+            }
+            match self.unwritten(part, jobs) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    unwritten = Some(unwritten.map_or(found, |before| found.min(before)));
+                }
+                Err(failed) => error = error.or(Some(failed)),
+            }
+        }
+        let node = self.driver.node(0);
+        let duration_ns = (node.now_ns() - self.started_ns).max(0);
+        if let Some((job, task, worker)) = unwritten {
+            return Err(self.failure(job, task, worker, duration_ns));
+        }
+        match error {
+            None => Ok(Completion {
+                duration_ns: duration_ns as u64,
+                provenance: node.provenance(),
+                trace: None,
+                energy: None,
+            }),
+            Some(error) => Err(self.driver_failure(error, device, duration_ns)),
+        }
+    }
+
+    /// The first task of the part's worker that left its mark.
+    fn unwritten(
+        &self,
+        part: &Part,
+        n_jobs: i64,
+    ) -> Result<Option<(usize, usize, usize)>, DriverError> {
+        let Some(program) = self.program.as_any().downcast_ref::<Loaded>() else {
+            return Ok(None);
+        };
+        let worker = part.at.worker;
+        let deadline = self.driver.node(worker).now_ns() + n_jobs * JOB_WAIT_NS;
+        part.bo.touch_by(deadline, |bytes| {
+            let mut tasks = tasks(program, worker);
+            let left = tasks.find(|&(_, _, end)| {
+                let at = (end - part.at.range.start) as usize;
+                bytes[at..at + MARK.len()] == MARK
+            });
+            left.map(|(job, task, _)| (job, task, worker))
+        })
+    }
+
+    fn place(&self) -> ErrorPlace {
+        ErrorPlace::of(self.program.name())
+    }
+
+    fn failure(&self, job: usize, task: usize, worker: usize, waited_ns: i64) -> DeviceError {
+        let mut place = self.place();
+        let workers = self.driver.n_workers();
+        place.launch = Some(format!(
+            "job {job}, task {task} of worker {worker} of {workers}"
+        ));
+        place.slot = Some("c".into());
+        let mut log = self.driver.node(worker).log();
+        log.truncate(4);
+        let log = match log.is_empty() {
+            true => "; the kernel's log (`dmesg`) may say why".to_owned(),
+            false => format!("; the kernel says: {}", log.join("; ")),
+        };
+        let place = Box::new(place);
+        match waited_ns >= RESET_NS {
+            true => DeviceError::Timeout {
+                place,
+                after_ns: 500_000_000,
+                reason: format!("the kernel reset the job and its output is not written{log}"),
+            },
+            false => DeviceError::Fault {
+                place,
+                reason: format!("the task ended without writing its output{log}"),
+            },
+        }
+    }
+
+    fn driver_failure(&self, error: DriverError, device: &str, waited_ns: i64) -> DeviceError {
+        if error.is_gone() {
+            return DeviceError::Lost {
+                device: device.to_owned(),
+                place: Some(Box::new(self.place())),
+            };
+        }
+        if error.errno == Errno::TIMEDOUT {
+            return DeviceError::Timeout {
+                place: Box::new(self.place()),
+                after_ns: waited_ns as u64,
+                reason: "the kernel did not end its jobs".into(),
+            };
+        }
+        error.to_device(device)
+    }
+}

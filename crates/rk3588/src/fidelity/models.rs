@@ -1,0 +1,89 @@
+//! Whole models: passes as the sum of their products and what the host does beside them.
+
+use super::product_ns;
+use super::rows::{Measured, What};
+use crate::machine::Machine;
+use crate::matmul::Kind;
+use crate::profile::Profile;
+use crate::tiling::Matmul;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The sizes of a model, as far as its products need them.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Geometry {
+    /// Layers.
+    pub n_layers: u32,
+    /// Width of the residual stream.
+    pub d_model: u32,
+    /// Width of queries.
+    pub q: u32,
+    /// Width of keys, and of values.
+    pub kv: u32,
+    /// Width of the gated feed-forward block.
+    pub d_ff: u32,
+    /// Tokens of the vocabulary.
+    pub vocab: u32,
+    /// Weights of all layers, where the widths are not known.
+    pub n_weights: f64,
+    /// Whether the geometry is an assumption.
+    pub assumed: bool,
+}
+
+impl Geometry {
+    /// The geometry of that name.
+    pub fn of(name: &str) -> Option<&'static Geometry> {
+        static ALL: LazyLock<BTreeMap<String, Geometry>> = LazyLock::new(|| {
+            let text = include_str!("../../data/geometries.toml");
+            toml::from_str(text).expect("the file is a part of the crate and tested")
+        });
+        ALL.get(name)
+    }
+
+    /// (n, k) of the products of one layer, and how often each occurs.
+    pub fn products(&self) -> Vec<(u32, u32, f64)> {
+        let d = self.d_model;
+        if self.assumed {
+            let square = f64::from(d) * f64::from(d) * f64::from(self.n_layers);
+            return vec![(d, d, self.n_weights / square)];
+        }
+        vec![
+            (self.q, d, 1.0),
+            (self.kv, d, 2.0),
+            (d, self.q, 1.0),
+            (self.d_ff, d, 2.0),
+            (d, self.d_ff, 1.0),
+        ]
+    }
+}
+
+/// A row of a model in its unit.
+pub(super) fn predict(row: &Measured, machine: &Machine, profile: &Profile) -> Option<f64> {
+    let geometry = Geometry::of(&row.geometry)?;
+    let ns = pass_ns(geometry, row.kind?, row.m, row.workers, machine, profile)?;
+    Some(match (row.what, row.metric.as_str()) {
+        (_, "ttft_ms") => ns / 1e6,
+        (What::Decode, _) => 1e9 / ns,
+        _ => f64::from(row.m) * 1e9 / ns,
+    })
+}
+
+/// A pass of so many tokens: products of all layers, the head for the last, and the host's part.
+fn pass_ns(
+    geometry: &Geometry,
+    kind: Kind,
+    m: u32,
+    workers: u32,
+    machine: &Machine,
+    profile: &Profile,
+) -> Option<f64> {
+    let product = |m, n, k| product_ns(Matmul { kind, m, n, k }, workers, machine, profile);
+    let mut layer_ns = profile.layer_ns + profile.layer_token_ns * f64::from(m);
+    for (n, k, times) in geometry.products() {
+        layer_ns += product(m, n, k)? * times;
+    }
+    let head_ns = product(1, geometry.vocab, geometry.d_model)?;
+    Some(layer_ns * f64::from(geometry.n_layers) + head_ns)
+}

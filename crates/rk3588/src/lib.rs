@@ -1,0 +1,48 @@
+//! Rockchip RK3588's NPU as a target: register programs that a mainline Linux kernel runs, and a
+//! virtual board that runs the same programs where there is none.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`machine`], [`profile`] | facts of the hardware; constants of software stacks with their origin |
+//! | [`regs`], [`command`] | blocks, registers and fields; register commands in binary and text |
+//! | [`matmul`] | the commands of one task: a product that fits the convolution buffer |
+//! | [`tiling`], [`layout`] | how a product is cut and why; packed buffers from plain matrices and back |
+//! | [`program`] | all jobs of a product, in binary, in text, in a container |
+//! | [`verify`] | what is refused before anything runs |
+//! | [`timing`], [`fidelity`] | modelled time; published measurements beside it |
+//! | [`kernel`], [`driver`] | the rocket driver's interface; open files, buffer objects, waiting |
+//! | [`board`] | a virtual kernel and board, with faults on request |
+//! | [`device`] | the NPU behind the contract of all devices |
+//! | [`probe`] | is it alive, step by step |
+//! | [`quantise`] | 8-bit activations and weights, rotated |
+//! | [`linear`] | a linear layer from the host's side: packing, unpacking, rescaling |
+//! | [`kv`] | what attention costs with the cache on either side |
+//!
+//! `docs/rk3588.md` says what a board needs and what is modelled from which rows.
+
+#![deny(unsafe_code)]
+
+pub mod board;
+pub mod command;
+pub mod device;
+pub mod driver;
+pub mod fidelity;
+pub mod kernel;
+pub mod kv;
+pub mod layout;
+pub mod linear;
+pub mod machine;
+pub mod matmul;
+pub mod probe;
+pub mod profile;
+pub mod program;
+pub mod quantise;
+pub mod regs;
+pub mod tiling;
+pub mod timing;
+pub mod verify;
+
+pub use device::RkDevice;
+pub use machine::Machine;
+pub use profile::Profile;
+pub use program::Program;

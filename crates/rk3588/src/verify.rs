@@ -1,0 +1,95 @@
+//! The verifier: what a device refuses before anything runs.
+//!
+//! [`task`] reads a task's commands back into a product and checks it; the virtual board uses the same
+//! function on what it fetches. [`program`] checks all tasks, what they do to the slots, and each
+//! other. What it accepts runs: without a fault, a hang or a stale tile.
+
+mod place;
+mod rule;
+mod task;
+
+pub(crate) use place::reuse;
+pub use rule::{Effect, Refusal, Rule};
+pub use task::{Broken, task};
+
+use crate::machine::Machine;
+use crate::matmul::Task;
+use crate::program::Program;
+use crate::tiling::Grid;
+
+/// Refusals that are listed at most; more say nothing new.
+const MAX_REFUSALS: usize = 20;
+
+/// A program that was accepted, read back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verified {
+    /// Its tiles.
+    pub grid: Grid,
+    /// The tasks of each job.
+    pub jobs: Vec<Vec<Task>>,
+}
+
+/// Checks a program.
+///
+/// # Errors
+/// Every refusal, at most 20.
+pub fn program(program: &Program, machine: &Machine) -> Result<Verified, Vec<Refusal>> {
+    let mut refusals = Vec::new();
+    let grid = match program.grid(machine) {
+        Ok(grid) => grid,
+        Err(error) => {
+            return Err(vec![Refusal {
+                rule: Rule::Head,
+                place: None,
+                detail: error.to_string(),
+            }]);
+        }
+    };
+    let mut jobs = Vec::new();
+    for (job, commands) in program.jobs.iter().enumerate() {
+        let mut tasks: Vec<Task> = Vec::new();
+        // What a task that cannot be read leaves in the CBUF is no fault of the next.
+        let mut unreadable = false;
+        for (at, commands) in commands.tasks.iter().enumerate() {
+            let place = Some((job, at));
+            let found = task(commands, machine);
+            let mut broken = match &found {
+                Ok(task) if !unreadable => reuse(tasks.last(), task, machine),
+                Ok(_) => Vec::new(),
+                Err(broken) => broken.clone(),
+            };
+            unreadable = found.is_err();
+            if let Ok(task) = found {
+                if task.kind != program.shape.kind {
+                    broken.push(Broken {
+                        rule: Rule::Precision,
+                        detail: format!(
+                            "The task computes {}, the program {}.",
+                            task.kind, program.shape.kind
+                        ),
+                    });
+                }
+                tasks.push(task);
+            }
+            refusals.extend(broken.into_iter().map(|broken| Refusal {
+                rule: broken.rule,
+                place,
+                detail: broken.detail,
+            }));
+            if refusals.len() >= MAX_REFUSALS {
+                refusals.truncate(MAX_REFUSALS);
+                return Err(refusals);
+            }
+        }
+        jobs.push(tasks);
+    }
+    if refusals.is_empty() {
+        let verified = Verified { grid, jobs };
+        refusals = place::program(program, &verified, machine);
+        if refusals.is_empty() {
+            return Ok(verified);
+        }
+    }
+    refusals.truncate(MAX_REFUSALS);
+    Err(refusals)
+}

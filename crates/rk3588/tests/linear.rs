@@ -1,0 +1,122 @@
+//! A linear layer, from f32 weights and activations to f32 results, on the virtual board.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_npu::{Device, Direction};
+use millrace_rk3588::board::{Board, BoardOptions};
+use millrace_rk3588::linear::Linear;
+use millrace_rk3588::matmul::Kind;
+use millrace_rk3588::quantise::{Rotation, snr_db};
+use millrace_rk3588::{Machine, Profile, RkDevice};
+
+fn normal(seed: u64, n: usize) -> Vec<f32> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut uniform = move || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 40) as f32 / (1u64 << 24) as f32
+    };
+    (0..n)
+        .map(|_| (0..12).map(|_| uniform()).sum::<f32>() - 6.0)
+        .collect()
+}
+
+/// SNR of a layer of n × k over passes of each m, which share packed weights.
+fn snr(kind: Kind, n: u32, k: u32, rotation: Rotation) -> f64 {
+    let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
+    let board = Board::new(BoardOptions::default());
+    let device = RkDevice::with_host(&board, machine.clone(), 3).unwrap();
+    let linear = Linear::new(kind, [64, n, k], 3, rotation, &machine, &profile).unwrap();
+    let weights = normal(1, (n * k) as usize);
+    let weight_bytes = linear.weight_bytes(&machine, &profile).unwrap();
+    let mut shared = None;
+    let mut worst = f64::INFINITY;
+    for m in [1, 5, 64] {
+        let name = format!("layer {m}");
+        let program = linear.program(&name, m, &machine, &profile).unwrap();
+        let grid = program.grid(&machine).unwrap();
+        let container = program.to_container(&machine).unwrap();
+        let alloc = |slot: usize| {
+            let slot = &container.slots()[slot];
+            device
+                .alloc(slot.size_bytes().unwrap(), slot.role.into())
+                .unwrap()
+        };
+        let (b, weight_scales) = shared.get_or_insert_with(|| {
+            let b = alloc(1);
+            assert_eq!(b.size_bytes(), weight_bytes);
+            let mut scales = None;
+            b.write_with(|bytes| {
+                let fill = |n: u32, row: &mut [f32]| {
+                    let at = (n * k) as usize;
+                    row.copy_from_slice(&weights[at..at + k as usize]);
+                };
+                scales = Some(linear.pack_weights(&grid, fill, bytes).unwrap());
+            })
+            .unwrap();
+            b.sync(Direction::ToDevice).unwrap();
+            (b, scales.unwrap())
+        });
+        let (a, c) = (alloc(0), alloc(2));
+        let mut rows = normal(7 + u64::from(m), (m * k) as usize);
+        // A channel that is thirty times the others.
+        rows.chunks_exact_mut(k as usize)
+            .for_each(|row| row[3] *= 30.0);
+        let mut row_scales = None;
+        a.write_with(|bytes| row_scales = Some(linear.pack_rows(&grid, &rows, bytes).unwrap()))
+            .unwrap();
+        a.sync(Direction::ToDevice).unwrap();
+        let loaded = device.load(&container).unwrap();
+        let fence = device
+            .submit(&device.bind(&loaded, &[a, b.clone(), c.clone()]).unwrap())
+            .unwrap();
+        device.wait(fence).unwrap();
+        c.sync(Direction::FromDevice).unwrap();
+        let mut found = vec![0.0; (m * n) as usize];
+        c.read_with(|bytes| {
+            let scales = row_scales.as_ref().unwrap();
+            linear
+                .unpack(&grid, bytes, scales, weight_scales, &mut found)
+                .unwrap();
+        })
+        .unwrap();
+        let mut exact = Vec::new();
+        for x in rows.chunks_exact(k as usize) {
+            for w in weights.chunks_exact(k as usize) {
+                let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+                exact.push(products.sum::<f64>() as f32);
+            }
+        }
+        worst = worst.min(snr_db(&exact, &found));
+    }
+    worst
+}
+
+#[test]
+fn layers_keep_the_quality_of_their_types() {
+    let (n, k) = (200, 1152);
+    let rotated = Rotation::of(k);
+    let cases = [
+        (Kind::Int8Int32, Rotation::NONE, 15.0..32.0),
+        (Kind::Int8Int32, rotated, 36.0..45.0),
+        (Kind::Int8F32, rotated, 36.0..45.0),
+        (Kind::Fp16F32, Rotation::NONE, 60.0..90.0),
+        (Kind::Bf16F32, Rotation::NONE, 45.0..60.0),
+        (Kind::Int4Int16, rotated, 10.0..20.0),
+    ];
+    for (kind, rotation, range) in cases {
+        let found = snr(kind, n, k, rotation);
+        eprintln!(
+            "{kind} rotated in blocks of {}: {found:.1} dB",
+            rotation.block()
+        );
+        assert!(range.contains(&found), "{kind}: {found}");
+    }
+}
+
+#[test]
+fn parts_of_k_lose_nothing() {
+    // 14,336 of k are several parts; the SNR is that of one.
+    let found = snr(Kind::Int8Int32, 33, 14_336, Rotation::of(14_336));
+    assert!((36.0..45.0).contains(&found), "{found}");
+}
