@@ -130,6 +130,7 @@ impl Core {
             progress: job.progress,
             top_logprobs: job.top_logprobs,
             prompt: job.prompt,
+            stop: job.params.stop,
             arrival: self.n_arrivals,
             submitted,
             n_open: Cell::new(turns.len()),
@@ -148,6 +149,7 @@ impl Core {
             admission: 0,
             is_suspect: false,
             last_token: None,
+            n_told: 0,
         });
         let Some(mut first) = tasks.next() else {
             return;
@@ -236,6 +238,12 @@ impl Core {
         job.tell(Event::Finished {
             choice: task.choice,
             finish,
+            stop_text: self
+                .engine
+                .model()
+                .tokenizer()
+                .ok()
+                .and_then(|tokenizer| task.stop_text(&tokenizer)),
         });
         job.n_open.set(job.n_open.get().saturating_sub(1));
         for sibling in std::mem::take(&mut task.siblings) {

@@ -115,6 +115,8 @@ pub enum Event {
         choice: usize,
         /// Why.
         finish: Finish,
+        /// Which of the stop texts ended it, if one did.
+        stop_text: Option<String>,
     },
     /// All answers are.
     Ended(Receipt),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{Finish, SeqId, Turn};
+use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::job::{Delta, Event, Receipt, TokenLogprob};
@@ -21,6 +22,7 @@ pub(super) struct Accepted {
     pub(super) progress: bool,
     pub(super) top_logprobs: Option<usize>,
     pub(super) prompt: Vec<u32>,
+    pub(super) stop: Vec<String>,
     /// Its place in the order of submission.
     pub(super) arrival: u64,
     pub(super) submitted: Instant,
@@ -57,6 +59,8 @@ pub(super) struct Task {
     /// A step with it failed: it runs alone until one succeeds.
     pub(super) is_suspect: bool,
     pub(super) last_token: Option<Instant>,
+    /// Bytes of text that were told.
+    pub(super) n_told: usize,
 }
 
 impl Task {
@@ -106,10 +110,32 @@ impl Task {
             text: self.turn.next_text().to_owned(),
             tokens: tokens.into_iter().collect(),
         };
+        self.n_told += delta.text.len();
         if !delta.text.is_empty() || !delta.tokens.is_empty() {
             self.job.tell(Event::Delta(delta));
         }
         Ok(())
+    }
+
+    /// The stop text that ended the answer: the one that stands behind what was told.
+    pub(super) fn stop_text(&self, tokenizer: &Arc<Tokenizer>) -> Option<String> {
+        if self.turn.finish() != Some(Finish::StopText) {
+            return None;
+        }
+        let continuation = DecodeOptions {
+            skip_special: true,
+            text_start: false,
+        };
+        let mut detokenizer = Detokenizer::new(Arc::clone(tokenizer), continuation);
+        let drawn = self.turn.drawn().iter();
+        let mut text: String = drawn.map(|token| detokenizer.push(*token)).collect();
+        text += &detokenizer.finish();
+        let behind = text.get(self.n_told..)?;
+        let stops = self.job.stop.iter().filter(|stop| !stop.is_empty());
+        stops
+            .filter(|stop| behind.starts_with(stop.as_str()))
+            .max_by_key(|stop| stop.len())
+            .cloned()
     }
 
     /// Adds this answer's share of a pass to the job's receipt.

@@ -78,7 +78,7 @@ fn wait(receiver: &mut UnboundedReceiver<Event>) -> Result<Outcome, Failure> {
                 answer.text += &delta.text;
                 answer.tokens.extend(delta.tokens);
             }
-            Event::Finished { choice, finish } => {
+            Event::Finished { choice, finish, .. } => {
                 answers.resize(answers.len().max(choice + 1), (empty.clone(), false));
                 answers[choice].0.finish = finish;
                 answers[choice].1 = true;

@@ -86,7 +86,11 @@ impl Core {
             task.turn.fed(part.n_tokens);
             if read_prompt && task.job.progress && task.choice == 0 {
                 task.job.tell(Event::Prefill {
-                    done: task.job.receipt.borrow().n_cached + task.turn.prefill().0,
+                    done: task
+                        .job
+                        .prompt
+                        .len()
+                        .min(task.job.receipt.borrow().n_cached + task.turn.prefill().0),
                     total: task.job.prompt.len(),
                 });
             }
