@@ -134,23 +134,26 @@ impl Syntax {
         let offered: Vec<&Tool> = tools.list.iter().filter(named).collect();
         let must = matches!(tools.choice, ToolChoice::Required | ToolChoice::Named(_));
         let mut source = String::new();
-        let more = if tools.parallel { MAX_CALLS - 1 } else { 0 };
+        let most = if tools.parallel { MAX_CALLS } else { 1 };
         // Writing to a string does not fail.
         let _ = match (self, must) {
             (Syntax::Llama, true) => writeln!(source, "start: call"),
             (Syntax::Llama, false) => {
                 writeln!(source, "start: call | TEXT\nTEXT: /[^{{](.|\\n)*/")
             }
-            (Syntax::Hermes, true) => writeln!(
-                source,
-                "start: \"<tool_call>\\n\" call \"\\n</tool_call>\" \
-                 (\"\\n<tool_call>\\n\" call \"\\n</tool_call>\"){{0,{more}}}"
-            ),
+            (Syntax::Hermes, true) => {
+                let one = r#""<tool_call>\n" call "\n</tool_call>""#;
+                let others = match tools.parallel {
+                    true => format!(r#"("\n" {one}){{0,{}}}"#, MAX_CALLS - 1),
+                    false => String::new(),
+                };
+                writeln!(source, "start: {one} {others}")
+            }
             (Syntax::Hermes, false) => writeln!(
                 source,
                 "start: (head call \"\\n</tool_call>\"){{0,{}}} tail\n\
                  head[lazy]: /(.|\\n)*<tool_call>\\n/\ntail: /(.|\\n)*/",
-                more + 1
+                most
             ),
         };
         let names: Vec<String> = (0..offered.len()).map(|i| format!("call_{i}")).collect();

@@ -46,11 +46,6 @@ impl Writer {
         self.bytes("data: [DONE]\n\n".to_owned()).await
     }
 
-    /// A comment, which clients ignore.
-    pub(crate) async fn comment(&self, text: &str) -> Result<(), Gone> {
-        self.bytes(format!(": {text}\n\n")).await
-    }
-
     /// A JSON object on a line of its own.
     pub(crate) async fn line(&self, value: &Value) -> Result<(), Gone> {
         self.bytes(format!("{value}\n")).await

@@ -1,0 +1,146 @@
+//! Clients that go away, wait, or lose patience; many at once, each with its own answer.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{Running, options, question, with};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn endless(n_tokens: usize) -> Value {
+    with(
+        question("Hi"),
+        json!({"ignore_eos": true, "max_tokens": n_tokens, "stream": true}),
+    )
+}
+
+fn counters(server: &Running) -> Value {
+    server.get("/v1/system").json()["models"][0]["counters"].clone()
+}
+
+fn until(server: &Running, what: &str, condition: impl Fn(&Value) -> bool) {
+    let start = Instant::now();
+    while !condition(&counters(server)) {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "never: {what}: {}",
+            counters(server)
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_frees_its_place() {
+    let server = Running::start(options());
+    for body in [endless(1000), with(endless(1000), json!({"stream": false}))] {
+        let streams: Vec<_> = (0..4)
+            .map(|_| {
+                use std::io::Write;
+                let mut stream = server.connect();
+                let text = body.to_string();
+                let head = format!(
+                    "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{text}",
+                    text.len()
+                );
+                stream.write_all(head.as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        until(&server, "running", |counters| counters["n_running"] == 4);
+        drop(streams);
+        until(&server, "free", |counters| {
+            counters["n_running"] == 0 && counters["kv_used_bytes"] == 0
+        });
+    }
+    assert_eq!(counters(&server)["aborted"], 8);
+}
+
+#[test]
+fn first_bytes_come_at_once_and_silence_is_filled() {
+    let mut options = options();
+    // So that the second has to wait.
+    options.models = vec![crate::spec("demo", {
+        let mut engine = crate::engine_options();
+        engine.max_sequences = 1;
+        engine
+    })];
+    let server = Running::start(options);
+    let mut first = server.begin(CHAT, &endless(900));
+    let _ = (first.piece(), first.piece(), first.piece());
+    let start = Instant::now();
+    let mut second = server.begin(CHAT, &with(question("Hi"), json!({"stream": true})));
+    assert_eq!(second.piece().unwrap(), ": accepted\n\n");
+    assert!(
+        start.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        start.elapsed()
+    );
+    let role = second.piece().unwrap();
+    assert!(role.contains("\"role\":\"assistant\""), "{role}");
+    assert_eq!(second.piece().unwrap(), ": still working\n\n");
+    drop(first);
+    let rest = second.read_all();
+    assert_eq!(rest.events().last().unwrap().1, "[DONE]");
+}
+
+#[test]
+fn deadlines_are_kept() {
+    let server = Running::start(options());
+    let text = with(endless(1000), json!({"stream": false})).to_string();
+    let headers = [("x-request-timeout-ms", "150")];
+    let reply = server.request("POST", CHAT, &headers, text.as_bytes());
+    assert_eq!(reply.status, 504, "{}", reply.body);
+    assert_eq!(reply.json()["error"]["code"], "deadline");
+    // In a stream the error is an event, and there is no [DONE].
+    let reply = server.request("POST", CHAT, &headers, endless(1000).to_string().as_bytes());
+    let events = reply.events();
+    let last: Value = serde_json::from_str(&events.last().unwrap().1).unwrap();
+    assert_eq!(last["error"]["code"], "deadline");
+    let wrong = server.request(
+        "POST",
+        CHAT,
+        &[("x-request-timeout-ms", "soon")],
+        text.as_bytes(),
+    );
+    assert_eq!(wrong.status, 400);
+}
+
+#[test]
+fn many_at_once_get_their_own_answers() {
+    let server = Running::start(options());
+    // What each gets when it is alone.
+    let body = |i: usize| {
+        let (a, b) = (1 + i % 9, 1 + (i * 7) % 9);
+        with(
+            question(&format!("What is {a} plus {b}?")),
+            json!({"seed": i, "temperature": if i % 2 == 0 { 0.0 } else { 1.0 }, "max_tokens": 30,
+                    "logprobs": true}),
+        )
+    };
+    let alone: Vec<Value> = (0..24)
+        .map(|i| server.ask(CHAT, &body(i))["choices"].clone())
+        .collect();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (server, alone) = (&*server, &alone);
+            scope.spawn(move || {
+                for round in 0..12 {
+                    let i = (thread * 5 + round * 3) % 24;
+                    match (thread + round) % 4 {
+                        // Some go away amid.
+                        0 => {
+                            let mut open = server.begin(CHAT, &endless(300));
+                            let _ = (open.piece(), open.piece());
+                        }
+                        _ => assert_eq!(server.ask(CHAT, &body(i))["choices"], alone[i], "{i}"),
+                    }
+                }
+            });
+        }
+    });
+    until(&server, "idle", |counters| {
+        counters["n_running"] == 0 && counters["n_waiting"] == 0 && counters["kv_used_bytes"] == 0
+    });
+}
