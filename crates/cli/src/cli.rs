@@ -166,6 +166,7 @@ macro_rules! subcommands {
 subcommands! {
     Run => run,
     Chat => chat,
+    Serve => serve,
     Pull => pull,
     Info => info,
     Bench => bench,

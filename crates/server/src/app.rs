@@ -46,7 +46,11 @@ impl HttpCounters {
 
 /// Who asks, as the guard found: put among a request's extensions.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientId(pub(crate) Arc<str>);
+pub(crate) struct Asker {
+    pub(crate) client: Arc<str>,
+    /// The request's name.
+    pub(crate) request: Arc<str>,
+}
 
 /// A request that was read.
 pub(crate) struct Incoming {
@@ -73,9 +77,11 @@ impl App {
             Ok(Err(error)) => return Err(unread(&parts.headers, limit, &error)),
             Ok(Ok(bytes)) => bytes,
         };
-        let client = parts.extensions.get::<ClientId>();
-        let client = client.map_or_else(|| Arc::from(""), |id| Arc::clone(&id.0));
-        let caller = Caller::new(client, &parts.headers, self.options.request_timeout)?;
+        let asker = parts.extensions.get::<Asker>();
+        let client = asker.map_or_else(|| Arc::from(""), |asker| Arc::clone(&asker.client));
+        let log = asker.filter(|_| self.options.log);
+        let log = log.map(|asker| Arc::clone(&asker.request));
+        let caller = Caller::new(client, &parts.headers, self.options.request_timeout, log)?;
         Ok(Incoming {
             body: parse(&bytes)?,
             caller,

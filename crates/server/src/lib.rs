@@ -26,4 +26,4 @@ mod server;
 
 pub use http::HttpOptions;
 pub use models::{ModelOptions, ModelSpec};
-pub use server::{ServeError, Server, ServerOptions};
+pub use server::{ServeError, Server, ServerOptions, run};

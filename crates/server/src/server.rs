@@ -53,6 +53,58 @@ pub enum ServeError {
     Start(#[from] std::io::Error),
 }
 
+/// Runs a server until `stop` says so or the system asks the process to end, on threads of its own.
+/// `listening` hears of the address; the models are still loading then.
+///
+/// # Errors
+/// [`ServeError`].
+pub fn run(
+    options: ServerOptions,
+    listening: impl FnOnce(SocketAddr),
+    loaded: impl FnOnce(Result<(), (String, String)>),
+    stop: impl Fn() -> bool,
+) -> Result<(), ServeError> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // The engine's threads compute; these two carry bytes.
+    let runtime = runtime.worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let server = Server::start(options).await?;
+        listening(server.address());
+        let mut terminated = terminated()?;
+        let until_asked = async {
+            while !stop() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let serving = async {
+            loaded(server.wait_until_loaded().await);
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            () = until_asked => {}
+            () = terminated.as_mut() => {}
+            () = serving => {}
+        }
+        server.stop().await;
+        Ok(())
+    })
+}
+
+/// Ends when the system asks the process to.
+#[cfg(unix)]
+fn terminated() -> std::io::Result<std::pin::Pin<Box<dyn Future<Output = ()>>>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut signal = signal(SignalKind::terminate())?;
+    Ok(Box::pin(async move {
+        signal.recv().await;
+    }))
+}
+
+#[cfg(not(unix))]
+fn terminated() -> std::io::Result<std::pin::Pin<Box<dyn Future<Output = ()>>>> {
+    Ok(Box::pin(std::future::pending()))
+}
+
 /// A server that listens.
 pub struct Server {
     app: Arc<App>,

@@ -1,6 +1,7 @@
 //! A job's events as an answer: text, calls of functions, an end with its true reason.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use millrace_runtime::Finish;
@@ -67,6 +68,34 @@ pub(crate) struct Generation {
     parsers: Vec<CallParser>,
     ready: VecDeque<Piece>,
     has_ended: bool,
+    log: Option<Log>,
+}
+
+/// Writes what became of a request, once.
+struct Log {
+    request: Arc<str>,
+    model: String,
+}
+
+impl Log {
+    fn write(self, end: &str, receipt: Option<&Receipt>) {
+        let mut line = json!({"request": &*self.request, "model": self.model, "end": end});
+        if let Some(receipt) = receipt {
+            line["prompt_tokens"] = receipt.n_prompt.into();
+            line["cached_tokens"] = receipt.n_cached.into();
+            line["completion_tokens"] = receipt.n_generated.into();
+            line["placement"] = placement(receipt);
+        }
+        eprintln!("{line}");
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if let Some(log) = self.log.take() {
+            log.write("client gone", None);
+        }
+    }
 }
 
 impl Generation {
@@ -75,6 +104,7 @@ impl Generation {
         served: &Served,
         job: Job,
         syntax: Option<Syntax>,
+        log: Option<Arc<str>>,
     ) -> Result<Generation, ApiError> {
         let parsers = match syntax {
             Some(syntax) => vec![CallParser::new(syntax); job.n],
@@ -85,6 +115,10 @@ impl Generation {
             parsers,
             ready: VecDeque::new(),
             has_ended: false,
+            log: log.map(|request| Log {
+                request,
+                model: served.entry.spec.id.clone(),
+            }),
         })
     }
 
@@ -114,6 +148,9 @@ impl Generation {
                     ));
                 }
                 Poll::Ready(Some(Event::Failed(failure))) => {
+                    if let Some(log) = self.log.take() {
+                        log.write(&failure.to_string(), None);
+                    }
                     return Poll::Ready(Err(failure.into()));
                 }
                 Poll::Ready(Some(event)) => self.take(event),
@@ -172,7 +209,12 @@ impl Generation {
                     stop_text,
                 });
             }
-            Event::Ended(receipt) => self.ready.push_back(Piece::End(Box::new(receipt))),
+            Event::Ended(receipt) => {
+                if let Some(log) = self.log.take() {
+                    log.write("complete", Some(&receipt));
+                }
+                self.ready.push_back(Piece::End(Box::new(receipt)));
+            }
             // Taken before.
             Event::Failed(_) => {}
         }

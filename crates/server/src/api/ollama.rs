@@ -70,7 +70,7 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
         ..caller.job(tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(true);
-    let generation = Generation::start(&served, job, syntax)?;
+    let generation = Generation::start(&served, job, syntax, caller.log)?;
     if is_stream {
         return Ok(lines(move |writer| stream(writer, generation, told)));
     }

@@ -24,6 +24,8 @@ pub(crate) const MAX_ANSWERS: usize = 32;
 pub(crate) struct Caller {
     pub(crate) client: Arc<str>,
     pub(crate) deadline: Option<Instant>,
+    /// The request's name, if what becomes of it is written to the log.
+    pub(crate) log: Option<Arc<str>>,
 }
 
 impl Caller {
@@ -33,6 +35,7 @@ impl Caller {
         client: Arc<str>,
         headers: &HeaderMap,
         limit: Option<Duration>,
+        log: Option<Arc<str>>,
     ) -> Result<Caller, ApiError> {
         const NAME: &str = "x-request-timeout-ms";
         let asked = match headers.get(NAME) {
@@ -49,6 +52,7 @@ impl Caller {
         };
         Ok(Caller {
             client,
+            log,
             // Beyond what a clock can hold is no limit.
             deadline: wait.and_then(|wait| Instant::now().checked_add(wait)),
         })

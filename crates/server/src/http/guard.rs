@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::unique;
-use crate::app::{App, ClientId, Dialect};
+use crate::app::{App, Asker, Dialect};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -36,7 +36,11 @@ pub(crate) async fn guard(
         Err(error) => Dialect::of_path(&path).response(&error),
         Ok(_) if method == Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
         Ok(client) => {
-            request.extensions_mut().insert(ClientId(client));
+            let asker = Asker {
+                client,
+                request: Arc::from(id.as_str()),
+            };
+            request.extensions_mut().insert(asker);
             next.run(request).await
         }
     };

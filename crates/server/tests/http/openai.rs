@@ -174,11 +174,12 @@ fn biases_and_penalties_reach_the_sampler() {
     let chosen = ask(json!({"logit_bias": {token("7"): 100}, "max_tokens": 4}));
     assert_eq!(chosen, "7777");
     // Each 7 makes the next one less likely, until something else is likelier.
-    let chosen = ask(json!({
-        "logit_bias": {token("7"): 20}, "frequency_penalty": 2, "presence_penalty": 2, "max_tokens": 30,
-    }));
+    let biased = json!({"logit_bias": {token("7"): 40}, "max_tokens": 30});
+    assert_eq!(ask(biased.clone()), "7".repeat(30));
+    let penalties = json!({"frequency_penalty": 2, "presence_penalty": 2});
+    let chosen = ask(with(biased, penalties));
     assert!(
-        chosen.starts_with("7777") && chosen != "7".repeat(30),
+        chosen.starts_with("777") && chosen != "7".repeat(30),
         "{chosen}"
     );
 }

@@ -70,7 +70,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         served,
     };
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let start = |job| Generation::start(&told.served, job, None);
+    let start = |job| Generation::start(&told.served, job, None, caller.log.clone());
     let generations: Result<Vec<Generation>, ApiError> = jobs.into_iter().map(start).collect();
     let generations = generations?;
     if is_stream {
