@@ -115,7 +115,7 @@ fn many_at_once_get_their_own_answers() {
         let (a, b) = (1 + i % 9, 1 + (i * 7) % 9);
         with(
             question(&format!("What is {a} plus {b}?")),
-            json!({"seed": i, "temperature": if i % 2 == 0 { 0.0 } else { 1.0 }, "max_tokens": 30,
+            json!({"seed": i, "temperature": if i.is_multiple_of(2) { 0.0 } else { 1.0 }, "max_tokens": 30,
                     "logprobs": true}),
         )
     };
@@ -143,4 +143,74 @@ fn many_at_once_get_their_own_answers() {
     until(&server, "idle", |counters| {
         counters["n_running"] == 0 && counters["n_waiting"] == 0 && counters["kv_used_bytes"] == 0
     });
+}
+
+#[test]
+fn abuse_costs_others_nothing() {
+    use std::io::Write;
+    let mut options = options();
+    options.http.max_body_bytes = 64 << 10;
+    let server = Running::start(options);
+    let body = |i: usize| {
+        with(
+            question(&format!("What is {} plus 3?", 1 + i % 9)),
+            json!({"seed": i}),
+        )
+    };
+    let alone: Vec<Value> = (0..9)
+        .map(|i| server.ask(CHAT, &body(i))["choices"].clone())
+        .collect();
+    let half = |cut: usize| {
+        let text = endless(50).to_string();
+        let request = format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        let mut stream = server.connect();
+        let _ = stream.write_all(&request.as_bytes()[..cut.min(request.len() - 1)]);
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (server, alone, half) = (&*server, &alone, &half);
+            scope.spawn(move || {
+                for round in 0..24 {
+                    match (thread * 3 + round) % 8 {
+                        0 => half(7 * (round + 1)),
+                        1 => {
+                            assert_eq!(server.request("POST", CHAT, &[], b"{\"model\"").status, 400)
+                        }
+                        2 => assert_eq!(
+                            server.request("POST", CHAT, &[], &[b'x'; 70_000]).status,
+                            413
+                        ),
+                        3 => drop(server.begin(CHAT, &endless(400))),
+                        4 => {
+                            // Bytes that are no HTTP at all.
+                            let mut stream = server.connect();
+                            let _ = stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n");
+                        }
+                        5 => {
+                            // A reader that takes its time, of a stream that is whole all the same.
+                            let mut open =
+                                server.begin(CHAT, &with(body(round), json!({"stream": true})));
+                            let mut text = String::new();
+                            while let Some(piece) = open.piece() {
+                                text += &piece;
+                                std::thread::sleep(Duration::from_millis(2));
+                            }
+                            assert!(text.ends_with("data: [DONE]\n\n"));
+                        }
+                        _ => {
+                            let i = (thread + round) % 9;
+                            assert_eq!(server.ask(CHAT, &body(i))["choices"], alone[i]);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    until(&server, "idle", |counters| {
+        counters["n_running"] == 0 && counters["n_waiting"] == 0 && counters["kv_used_bytes"] == 0
+    });
+    assert_eq!(counters(&server)["failed"], 0);
 }

@@ -142,7 +142,7 @@ fn a_retry_finds_its_prompt_cached() {
     // All but the last token, to the last full page.
     let n_cached = second.receipt.n_cached;
     assert!(
-        n_cached >= job.prompt.len() - 64 && n_cached % 64 == 0,
+        n_cached >= job.prompt.len() - 64 && n_cached.is_multiple_of(64),
         "{n_cached}"
     );
 }

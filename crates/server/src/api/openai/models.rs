@@ -55,7 +55,16 @@ pub(crate) async fn one(State(app): State<Arc<App>>, Path(name): Path<String>) -
 pub(crate) async fn load(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = async {
         let body = app.read(request).await?.body;
-        let served = app.served(&Fields::of(&body)?).await?;
+        let fields = Fields::of(&body)?;
+        if let Some(entry) = fields
+            .text("model")?
+            .and_then(|name| app.registry.find(name))
+            && matches!(entry.state(), Some(LoadState::Failed(_)))
+        {
+            // Whoever asks for it by this call wants another attempt.
+            app.registry.unload(entry);
+        }
+        let served = app.served(&fields).await?;
         Ok(json_response(StatusCode::OK, &describe(&served.entry)))
     };
     Dialect::OpenAi.answer(work.await)
