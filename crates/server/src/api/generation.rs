@@ -190,24 +190,7 @@ impl Generation {
                 finish,
                 stop_text,
             } => {
-                let mut reason = match finish {
-                    Finish::Stop => Reason::Stop,
-                    Finish::StopText => Reason::StopText,
-                    Finish::Length | Finish::ContextFull | Finish::Cancelled => Reason::Length,
-                };
-                if let Some(parser) = self.parsers.get_mut(choice) {
-                    let n_before = parser.n_calls();
-                    let parsed = parser.finish();
-                    if reason == Reason::Stop && parser.n_calls() > 0 {
-                        reason = Reason::Calls;
-                    }
-                    self.parsed(choice, n_before, parsed);
-                }
-                self.ready.push_back(Piece::Finish {
-                    choice,
-                    reason,
-                    stop_text,
-                });
+                self.finished(choice, finish, stop_text);
             }
             Event::Ended(receipt) => {
                 if let Some(log) = self.log.take() {
@@ -218,6 +201,27 @@ impl Generation {
             // Taken before.
             Event::Failed(_) => {}
         }
+    }
+
+    fn finished(&mut self, choice: usize, finish: Finish, stop_text: Option<String>) {
+        let mut reason = match finish {
+            Finish::Stop => Reason::Stop,
+            Finish::StopText => Reason::StopText,
+            Finish::Length | Finish::ContextFull | Finish::Cancelled => Reason::Length,
+        };
+        if let Some(parser) = self.parsers.get_mut(choice) {
+            let n_before = parser.n_calls();
+            let parsed = parser.finish();
+            if reason == Reason::Stop && parser.n_calls() > 0 {
+                reason = Reason::Calls;
+            }
+            self.parsed(choice, n_before, parsed);
+        }
+        self.ready.push_back(Piece::Finish {
+            choice,
+            reason,
+            stop_text,
+        });
     }
 
     fn parsed(&mut self, choice: usize, mut index: usize, parsed: Vec<Parsed>) {

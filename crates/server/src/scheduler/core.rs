@@ -107,21 +107,7 @@ impl Core {
             submitted,
         } = submission;
         self.n_arrivals += 1;
-        let receipt = Receipt {
-            n_prompt: job.prompt.len(),
-            n_cached: 0,
-            n_generated: 0,
-            device: self.engine.name(),
-            host: Duration::ZERO,
-            device_time: self
-                .engine
-                .device_time()
-                .map(|origin| (Duration::ZERO, origin)),
-            queued: Duration::ZERO,
-            first_token: Duration::ZERO,
-            total: Duration::ZERO,
-            n_preempted: 0,
-        };
+        let receipt = self.blank_receipt(job.prompt.len());
         let accepted = Rc::new(Accepted {
             sender,
             client: job.client,
@@ -160,6 +146,24 @@ impl Core {
             return self.finish(first);
         }
         self.queue.push(first);
+    }
+
+    fn blank_receipt(&self, n_prompt: usize) -> Receipt {
+        Receipt {
+            n_prompt,
+            n_cached: 0,
+            n_generated: 0,
+            device: self.engine.name(),
+            host: Duration::ZERO,
+            device_time: self
+                .engine
+                .device_time()
+                .map(|origin| (Duration::ZERO, origin)),
+            queued: Duration::ZERO,
+            first_token: Duration::ZERO,
+            total: Duration::ZERO,
+            n_preempted: 0,
+        }
     }
 
     /// Drops what nobody waits for, admits what fits, runs a pass. False if there was nothing to run.

@@ -137,36 +137,7 @@ fn item(value: &Value, path: &str, messages: &mut Vec<Message>) -> Result<(), Ap
             })?;
             messages.extend(read);
         }
-        "function_call" => {
-            let text = item.need("arguments", item.text("arguments")?)?;
-            let arguments: Value = serde_json::from_str(text).map_err(|error| {
-                let message = format!("expected the text of a JSON object: {error}");
-                ApiError::field(&item.path("arguments"), message)
-            })?;
-            let call = json!({
-                "id": item.text("call_id")?.unwrap_or_default(), "type": "function",
-                "function": {"name": item.need("name", item.text("name")?)?, "arguments": arguments},
-            });
-            match messages.last_mut().filter(|last| last.role == "assistant") {
-                Some(last) => match last
-                    .fields
-                    .get_mut("tool_calls")
-                    .and_then(Value::as_array_mut)
-                {
-                    Some(calls) => calls.push(call),
-                    None => {
-                        last.fields.insert("tool_calls".to_owned(), json!([call]));
-                    }
-                },
-                None => {
-                    let mut message = Message::assistant("");
-                    message
-                        .fields
-                        .insert("tool_calls".to_owned(), json!([call]));
-                    messages.push(message);
-                }
-            }
-        }
+        "function_call" => earlier_call(&item, messages)?,
         "function_call_output" => {
             let output = item.need("output", item.text("output")?)?;
             let mut message = Message::new("tool", output);
@@ -180,6 +151,39 @@ fn item(value: &Value, path: &str, messages: &mut Vec<Message>) -> Result<(), Ap
         other => {
             let message = format!("this server does not know items of type \"{other}\"");
             return Err(ApiError::field(&item.path("type"), message));
+        }
+    }
+    Ok(())
+}
+
+/// A call the model made before: part of its message, or one of its own.
+fn earlier_call(item: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
+    let text = item.need("arguments", item.text("arguments")?)?;
+    let arguments: Value = serde_json::from_str(text).map_err(|error| {
+        let message = format!("expected the text of a JSON object: {error}");
+        ApiError::field(&item.path("arguments"), message)
+    })?;
+    let call = json!({
+        "id": item.text("call_id")?.unwrap_or_default(), "type": "function",
+        "function": {"name": item.need("name", item.text("name")?)?, "arguments": arguments},
+    });
+    match messages.last_mut().filter(|last| last.role == "assistant") {
+        Some(last) => match last
+            .fields
+            .get_mut("tool_calls")
+            .and_then(Value::as_array_mut)
+        {
+            Some(calls) => calls.push(call),
+            None => {
+                last.fields.insert("tool_calls".to_owned(), json!([call]));
+            }
+        },
+        None => {
+            let mut message = Message::assistant("");
+            message
+                .fields
+                .insert("tool_calls".to_owned(), json!([call]));
+            messages.push(message);
         }
     }
     Ok(())
