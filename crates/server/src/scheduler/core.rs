@@ -172,7 +172,6 @@ impl Core {
         self.admit();
         let did = self.pass();
         self.sweep();
-        self.publish();
         did
     }
 
@@ -221,10 +220,10 @@ impl Core {
             .running
             .extract_if(.., |task| task.turn.finish().is_some())
             .collect();
-        for task in done {
-            self.release(&task);
-            self.finish(task);
-        }
+        done.iter().for_each(|task| self.release(task));
+        // Whoever hears of an end finds it in the counters.
+        self.publish();
+        done.into_iter().for_each(|task| self.finish(task));
     }
 
     /// Tells that an answer is complete, and the job if it was the last. Siblings that never began are

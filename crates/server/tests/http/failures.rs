@@ -33,7 +33,9 @@ fn until(server: &Running, what: &str, condition: impl Fn(&Value) -> bool) {
 
 #[test]
 fn a_client_that_goes_away_frees_its_place() {
-    let server = Running::start(options());
+    let mut options = options();
+    options.models = vec![crate::slow(4)];
+    let server = Running::start(options);
     for body in [endless(1000), with(endless(1000), json!({"stream": false}))] {
         let streams: Vec<_> = (0..4)
             .map(|_| {
@@ -61,11 +63,7 @@ fn a_client_that_goes_away_frees_its_place() {
 fn first_bytes_come_at_once_and_silence_is_filled() {
     let mut options = options();
     // So that the second has to wait.
-    options.models = vec![crate::spec("demo", {
-        let mut engine = crate::engine_options();
-        engine.max_sequences = 1;
-        engine
-    })];
+    options.models = vec![crate::slow(1)];
     let server = Running::start(options);
     let mut first = server.begin(CHAT, &endless(900));
     let _ = (first.piece(), first.piece(), first.piece());
@@ -87,7 +85,9 @@ fn first_bytes_come_at_once_and_silence_is_filled() {
 
 #[test]
 fn deadlines_are_kept() {
-    let server = Running::start(options());
+    let mut options = options();
+    options.models = vec![crate::slow(4)];
+    let server = Running::start(options);
     let text = with(endless(1000), json!({"stream": false})).to_string();
     let headers = [("x-request-timeout-ms", "150")];
     let reply = server.request("POST", CHAT, &headers, text.as_bytes());

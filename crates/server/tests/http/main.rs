@@ -4,6 +4,9 @@
 mod anthropic;
 mod client;
 mod completions;
+#[path = "../scheduler/engines.rs"]
+#[allow(dead_code)] // Only what is slow is used here.
+mod engines;
 mod failures;
 mod formats;
 mod ollama;
@@ -12,24 +15,15 @@ mod operations;
 mod responses;
 mod security;
 
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use millrace_runtime::{CpuEngine, Engine, EngineOptions, LoadedModel};
+use millrace_runtime::{CpuEngine, Engine, EngineOptions};
 use millrace_server::{HttpOptions, ModelOptions, ModelSpec, Server, ServerOptions};
 use serde_json::{Value, json};
 
 use client::Client;
-
-fn model() -> Arc<LoadedModel> {
-    static MODEL: OnceLock<Arc<LoadedModel>> = OnceLock::new();
-    let open = || {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
-        Arc::new(LoadedModel::open(&path).unwrap())
-    };
-    Arc::clone(MODEL.get_or_init(open))
-}
+use engines::{Watched, model};
 
 /// Four sequences of 1,024 tokens: more than the model was trained for, so that prompts with functions fit.
 fn engine_options() -> EngineOptions {
@@ -52,6 +46,19 @@ fn spec(id: &str, options: EngineOptions) -> ModelSpec {
             let engine = CpuEngine::new(model(), options.clone()).map_err(|e| e.to_string())?;
             Ok(Box::new(engine) as Box<dyn Engine>)
         }),
+    }
+}
+
+/// The demo with steps so slow that answers of hundreds of tokens take seconds.
+fn slow(max_sequences: usize) -> ModelSpec {
+    let options = EngineOptions {
+        max_sequences,
+        ..engine_options()
+    };
+    let engines = Watched::slow(options.clone(), Duration::from_millis(10));
+    ModelSpec {
+        open: Arc::new(move || Ok(engines.open())),
+        ..spec("demo", options)
     }
 }
 

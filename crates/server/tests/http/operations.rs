@@ -208,9 +208,7 @@ fn going_down_completes_what_was_begun() {
 #[test]
 fn a_full_queue_says_when_to_come_back() {
     let mut options = options();
-    let mut engine = engine_options();
-    engine.max_sequences = 1;
-    options.models = vec![spec("demo", engine)];
+    options.models = vec![crate::slow(1)];
     options.model_options.scheduler = SchedulerOptions {
         max_queue: 1,
         ..SchedulerOptions::default()

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use millrace_runtime::{
     BatchItem, Counters, CpuEngine, Engine, EngineOptions, Error, KvUsage, Limits, LoadedModel,
@@ -53,6 +54,8 @@ struct Shared {
 #[derive(Clone)]
 pub(crate) struct Watched {
     options: EngineOptions,
+    /// What each step takes beside its work.
+    delay: Duration,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -60,13 +63,23 @@ impl Watched {
     pub(crate) fn new(options: EngineOptions) -> Watched {
         Watched {
             options,
+            delay: Duration::ZERO,
             shared: Arc::default(),
+        }
+    }
+
+    /// Engines whose steps take this much longer, so that what they do does not end before it is looked at.
+    pub(crate) fn slow(options: EngineOptions, delay: Duration) -> Watched {
+        Watched {
+            delay,
+            ..Watched::new(options)
         }
     }
 
     pub(crate) fn open(&self) -> Box<dyn Engine> {
         Box::new(WatchedEngine {
             inner: CpuEngine::new(model(), self.options.clone()).unwrap(),
+            delay: self.delay,
             shared: Arc::clone(&self.shared),
         })
     }
@@ -88,6 +101,7 @@ impl Watched {
 
 struct WatchedEngine {
     inner: CpuEngine,
+    delay: Duration,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -132,6 +146,7 @@ impl Engine for WatchedEngine {
             .iter()
             .map(|item| (self.inner.len(item.seq).unwrap(), item.tokens.len()));
         let step: Step = step.collect();
+        std::thread::sleep(self.delay);
         let mut shared = self.shared.lock().unwrap();
         if shared.n_failures > 0 {
             shared.n_failures -= 1;

@@ -5,14 +5,19 @@ use std::time::{Duration, Instant};
 use millrace_runtime::EngineOptions;
 use millrace_server::scheduler::{Event, Failure, Job, Refusal, Scheduler, SchedulerOptions};
 
-use crate::engines::options;
-use crate::{chat, job, start, wait};
+use crate::engines::{Watched, options};
+use crate::{chat, job, start, start_watched, wait};
 
 /// Goes on for this many tokens whatever the model would like.
 fn endless(prompt: Vec<u32>, n_tokens: usize) -> Job {
     let mut job = job(prompt, n_tokens);
     job.params.ignore_end = true;
     job
+}
+
+/// A scheduler on an engine whose answers of hundreds of tokens take seconds.
+fn start_slow(engine: EngineOptions, options: SchedulerOptions) -> Scheduler {
+    start_watched(&Watched::slow(engine, Duration::from_millis(10)), options)
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -118,8 +123,8 @@ fn a_higher_priority_takes_the_place_of_a_lower() {
         max_sequences: 1,
         ..options()
     };
-    let (scheduler, _) = start(one, SchedulerOptions::default());
-    let mut low = endless(chat("Hello!"), 200);
+    let scheduler = start_slow(one, SchedulerOptions::default());
+    let mut low = endless(chat("Hello!"), 100);
     low.priority = 5;
     let expected = crate::alone(&low);
     let mut low = scheduler.submit(low).unwrap();
@@ -144,7 +149,7 @@ fn a_full_queue_refuses_and_says_when_to_come_back() {
         max_queue: 2,
         ..SchedulerOptions::default()
     };
-    let (scheduler, _) = start(one, limits);
+    let scheduler = start_slow(one, limits);
     let _running = scheduler.submit(endless(chat("Hello!"), 400)).unwrap();
     until_running(&scheduler, 1);
     let _waiting: Vec<_> = (0..2)
@@ -169,7 +174,7 @@ fn deadlines_end_what_waits_and_what_runs() {
         max_sequences: 1,
         ..options()
     };
-    let (scheduler, _) = start(one, SchedulerOptions::default());
+    let scheduler = start_slow(one, SchedulerOptions::default());
     let mut late = endless(chat("Hello!"), 450);
     late.deadline = Some(Instant::now() + Duration::from_millis(60));
     let mut running = scheduler.submit(late.clone()).unwrap();
@@ -182,7 +187,7 @@ fn deadlines_end_what_waits_and_what_runs() {
 
 #[test]
 fn whoever_goes_away_leaves_nothing() {
-    let (scheduler, _) = start(options(), SchedulerOptions::default());
+    let scheduler = start_slow(options(), SchedulerOptions::default());
     let receivers: Vec<_> = (0..9)
         .map(|_| {
             let mut job = endless(chat("Hello!"), 450);
@@ -217,7 +222,7 @@ fn draining_completes_what_was_accepted_and_refuses_what_was_not() {
     until("stopped", || scheduler.loaded().is_err());
 
     // Without patience the rest is told.
-    let (scheduler, _) = start(options(), SchedulerOptions::default());
+    let scheduler = start_slow(options(), SchedulerOptions::default());
     let mut receiver = scheduler.submit(endless(chat("Hello!"), 450)).unwrap();
     scheduler.drain(Duration::ZERO);
     assert_eq!(wait(&mut receiver).unwrap_err(), Failure::ShuttingDown);
