@@ -155,7 +155,9 @@ async def openai_many(url):
 
 def anthropic_messages(url):
     client = anthropic.Anthropic(base_url=url, api_key=KEY)
-    ask = dict(model="demo", max_tokens=40, temperature=0, messages=QUESTION)
+    # The newest client has no argument for the temperature; the API has.
+    greedy = {"temperature": 0}
+    ask = dict(model="demo", max_tokens=40, messages=QUESTION, extra_body=greedy)
     message = client.messages.create(**ask)
     check("anthropic", message.content[0].text, ANSWER)
     check("anthropic: reason", message.stop_reason, "end_turn")
@@ -176,8 +178,11 @@ def anthropic_messages(url):
                                 tool_choice={"type": "tool", "name": "lamp"}) as stream:
         final = stream.get_final_message()
     check("anthropic: tools, stream", isinstance(final.content[0].input["on"], bool))
+    form = {"format": {"type": "json_schema", "schema": LAMP}}
+    formed = client.messages.create(**ask, output_config=form)
+    check("anthropic: schema", isinstance(json.loads(formed.content[0].text)["on"], bool))
     refused("anthropic: wrong field", anthropic.BadRequestError,
-            lambda: client.messages.create(**ask | {"temperature": 9}))
+            lambda: client.messages.create(**ask | {"extra_body": {"temperature": 9}}))
     stranger = anthropic.Anthropic(base_url=url, api_key="wrong", max_retries=0)
     refused("anthropic: wrong key", anthropic.AuthenticationError, lambda: stranger.messages.create(**ask))
 

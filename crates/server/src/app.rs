@@ -66,6 +66,10 @@ impl App {
     pub(crate) async fn read(&self, request: Request) -> Result<Incoming, ApiError> {
         let (parts, body) = request.into_parts();
         let limit = self.options.max_body_bytes;
+        // Without waiting for what will be refused.
+        if announced_length(&parts.headers).is_some_and(|length| length > limit) {
+            return Err(too_long(limit));
+        }
         let read = axum::body::to_bytes(body, limit);
         let bytes = match tokio::time::timeout(BODY_TIME, read).await {
             Err(_) => {
@@ -74,7 +78,7 @@ impl App {
                     format!("the body did not arrive within {} s", BODY_TIME.as_secs()),
                 ));
             }
-            Ok(Err(error)) => return Err(unread(&parts.headers, limit, &error)),
+            Ok(Err(error)) => return Err(unread(limit, &error)),
             Ok(Ok(bytes)) => bytes,
         };
         let asker = parts.extensions.get::<Asker>();
@@ -107,16 +111,23 @@ fn parse(bytes: &Bytes) -> Result<Value, ApiError> {
         .map_err(|error| ApiError::bad(format!("the body is not JSON: {error}")))
 }
 
-fn unread(headers: &HeaderMap, limit: usize, error: &axum::Error) -> ApiError {
-    let announced = headers.get(header::CONTENT_LENGTH);
-    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let is_too_long = std::error::Error::source(error)
-        .is_some_and(|source| source.to_string().contains("length limit exceeded"));
-    if is_too_long || announced.is_some_and(|length| length > limit) {
-        let message = format!("the body is longer than the {limit} bytes that are accepted");
-        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message);
+fn announced_length(headers: &HeaderMap) -> Option<usize> {
+    let length = headers.get(header::CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
+}
+
+fn too_long(limit: usize) -> ApiError {
+    let message = format!("the body is longer than the {limit} bytes that are accepted");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+/// `axum` gives the reason only as text.
+fn unread(limit: usize, error: &axum::Error) -> ApiError {
+    let source = std::error::Error::source(error);
+    match source.is_some_and(|source| source.to_string().contains("length limit exceeded")) {
+        true => too_long(limit),
+        false => ApiError::bad(format!("the body could not be read: {error}")),
     }
-    ApiError::bad(format!("the body could not be read: {error}"))
 }
 
 /// Whose shape errors have.

@@ -104,8 +104,8 @@ fn errors_have_this_shape() {
             "reads text",
         ),
         (
-            json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}),
-            "thinking",
+            json!({"output_config": {"format": {"type": "xml"}}}),
+            "output_config.format.type",
         ),
         (
             json!({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
@@ -117,6 +117,19 @@ fn errors_have_this_shape() {
         assert_eq!(reply.status, 400, "{}", reply.body);
         assert!(reply.body.contains(words), "{}", reply.body);
     }
+}
+
+#[test]
+fn forms_are_kept_and_thinking_is_left_to_the_template() {
+    let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],
+                        "additionalProperties": false});
+    let fields = json!({
+        "output_config": {"format": {"type": "json_schema", "schema": schema}, "effort": "low"},
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    });
+    let message = shared().ask(MESSAGES, &crate::with(body(), fields));
+    let text = message["content"][0]["text"].as_str().unwrap();
+    assert!(serde_json::from_str::<Value>(text).unwrap()["ok"].is_boolean());
 }
 
 #[test]

@@ -118,7 +118,15 @@ fn bodies_have_a_limit_and_must_be_json() {
     let server = running(|http| http.max_body_bytes = 4096);
     let reply = server.request("POST", "/v1/chat/completions", &[], &[b' '; 5000]);
     assert_eq!(reply.status, 413, "{}", reply.body);
-    // Announced or not.
+    // Announced, it is refused before it comes.
+    let mut stream = server.connect();
+    let head =
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 64];
+    let n = stream.read(&mut answer).unwrap();
+    assert!(String::from_utf8_lossy(&answer[..n]).starts_with("HTTP/1.1 413"));
+    // Not announced, it is read up to the limit.
     let mut stream = server.connect();
     let head = format!(
         "POST /v1/completions HTTP/1.1\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\r\n",

@@ -2,12 +2,12 @@
 
 use millrace_runtime::GenerateParams;
 use millrace_text::Message;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
 use crate::api::openai::messages::{MAX_MESSAGES, MAX_TOOLS};
-use crate::api::params::{default_sampling, seed, set, stop_texts};
+use crate::api::params::{default_sampling, response_format, seed, set, stop_texts};
 use crate::api::prompt::Conversation;
 use crate::api::tools::{Tool, ToolChoice, Tools};
 use crate::scheduler::Loaded;
@@ -23,12 +23,6 @@ pub(super) fn params(fields: &Fields<'_>, loaded: &Loaded) -> Result<GeneratePar
     set(&mut sampling.top_k, fields.usize("top_k")?);
     sampling.seed = seed(fields)?;
     let max_tokens = fields.need("max_tokens", fields.usize("max_tokens")?)?;
-    if let Some(thinking) = fields.object("thinking")?
-        && thinking.text("type")? == Some("enabled")
-    {
-        let message = "this server gives no thinking apart from the answer; leave it out";
-        return Err(ApiError::field("thinking", message));
-    }
     Ok(GenerateParams {
         sampling,
         max_tokens: Some(max_tokens),
@@ -59,11 +53,26 @@ pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError
     for (i, value) in list.iter().enumerate() {
         message(value, &format!("messages[{i}]"), &mut messages)?;
     }
+    let form = match fields.object("output_config")? {
+        Some(config) => response_format(config.object("format")?)?,
+        None => None,
+    };
     Ok(Conversation {
         messages,
         tools: tools(fields)?,
-        ..Conversation::default()
+        form,
+        variables: thinking(fields)?,
     })
+}
+
+/// Templates of models that think read this variable; what the model thinks is part of its text.
+fn thinking(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiError> {
+    let Some(thinking) = fields.object("thinking")? else {
+        return Ok(Map::new());
+    };
+    let kind = thinking.need("type", thinking.text("type")?)?;
+    let variable = ("enable_thinking".to_owned(), (kind != "disabled").into());
+    Ok([variable].into_iter().collect())
 }
 
 /// Blocks that are all text.
