@@ -197,11 +197,19 @@ fn whoever_goes_away_leaves_nothing() {
         .collect();
     until_running(&scheduler, 4);
     assert!(scheduler.metrics().snapshot().kv_used_bytes > 0);
+    // From the queue while others run.
+    let waiting = || scheduler.metrics().snapshot().n_waiting;
+    until("all seen", || waiting() == 5 + 4);
+    let gone = scheduler.submit(endless(chat("Hello!"), 450)).unwrap();
+    until("waiting", || waiting() == 10);
+    drop(gone);
+    until("gone", || waiting() == 9);
+    assert_eq!(scheduler.metrics().snapshot().n_running, 4);
     drop(receivers);
     until_running(&scheduler, 0);
     let snapshot = scheduler.metrics().snapshot();
     assert_eq!((snapshot.n_waiting, snapshot.kv_used_bytes), (0, 0));
-    assert_eq!(snapshot.aborted, 9);
+    assert_eq!(snapshot.aborted, 10);
 }
 
 #[test]

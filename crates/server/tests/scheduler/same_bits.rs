@@ -134,7 +134,8 @@ fn with_more_answers_to_a_job_than_sequences() {
 #[test]
 fn a_retry_finds_its_prompt_cached() {
     let (scheduler, _) = start(options(), SchedulerOptions::default());
-    let job = sampled(chat(&shared()), 4, 5);
+    let mut job = sampled(chat(&shared()), 4, 5);
+    job.top_logprobs = Some(2);
     let first = wait(&mut scheduler.submit(job.clone()).unwrap()).unwrap();
     let second = wait(&mut scheduler.submit(job.clone()).unwrap()).unwrap();
     assert_eq!(first.answers, second.answers);

@@ -100,7 +100,6 @@ impl Core {
         let mut task = self.running.remove(index);
         self.release(&task);
         task.seq = None;
-        task.turn.resume(0);
         task.job.receipt.borrow_mut().n_preempted += 1;
         self.metrics.preemptions.fetch_add(1, Relaxed);
         self.queue.push(task);
