@@ -116,6 +116,12 @@ const NUMBERS: &[(&str, &str, &str, Number)] = &[
         |s| s.host_ns as f64 / 1e9,
     ),
     (
+        "millrace:scheduling_seconds_total",
+        "counter",
+        "Time of the scheduler's thread outside the engine while it had work, measured.",
+        |s| s.scheduling_ns as f64 / 1e9,
+    ),
+    (
         "millrace:device_seconds_total",
         "counter",
         "Time on the device; /v1/system says whether measured or modelled.",

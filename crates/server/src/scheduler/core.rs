@@ -168,10 +168,16 @@ impl Core {
 
     /// Drops what nobody waits for, admits what fits, runs a pass. False if there was nothing to run.
     pub fn step(&mut self) -> bool {
-        self.drop_gone(Instant::now());
+        let start = Instant::now();
+        let before_ns = self.engine.counters().host_ns;
+        self.drop_gone(start);
         self.admit();
         let did = self.pass();
         self.sweep();
+        let engine_ns = self.engine.counters().host_ns - before_ns;
+        let all_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let scheduling_ns = &self.metrics.scheduling_ns;
+        scheduling_ns.fetch_add(all_ns.saturating_sub(engine_ns), Relaxed);
         did
     }
 

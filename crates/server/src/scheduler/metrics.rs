@@ -82,6 +82,7 @@ pub struct ModelMetrics {
     pub(super) refused: AtomicU64,
     pub(super) host_ns: AtomicU64,
     pub(super) device_ns: AtomicU64,
+    pub(super) scheduling_ns: AtomicU64,
     /// From submission to the first token, seconds.
     pub first_token: Histogram,
     /// From one token of an answer to the next, seconds.
@@ -116,6 +117,7 @@ pub struct Snapshot {
     pub refused: u64,
     pub host_ns: u64,
     pub device_ns: u64,
+    pub scheduling_ns: u64,
 }
 
 impl Default for ModelMetrics {
@@ -140,6 +142,7 @@ impl Default for ModelMetrics {
             refused: zero(),
             host_ns: zero(),
             device_ns: zero(),
+            scheduling_ns: zero(),
             first_token: Histogram::new(SECONDS),
             inter_token: Histogram::new(SECONDS),
             queued: Histogram::new(SECONDS),
@@ -172,6 +175,7 @@ impl ModelMetrics {
             refused: get(&self.refused),
             host_ns: get(&self.host_ns),
             device_ns: get(&self.device_ns),
+            scheduling_ns: get(&self.scheduling_ns),
         }
     }
 
