@@ -279,7 +279,7 @@ impl Core {
         }
     }
 
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let metrics = &*self.metrics;
         metrics.n_running.store(self.running.len() as u64, Relaxed);
         metrics

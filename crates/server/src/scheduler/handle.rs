@@ -292,6 +292,8 @@ impl Thread {
             }
         };
         let mut core = Core::new(engine, self.options.clone(), Arc::clone(&self.metrics));
+        // What a thread before this one left, if it ended by a fault, is no more.
+        core.publish();
         self.state.send_replace(LoadState::Ready(Arc::new(loaded)));
         self.work(&mut core);
         core.fail_all(&Failure::ShuttingDown);

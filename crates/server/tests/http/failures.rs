@@ -1,9 +1,11 @@
 //! Clients that go away, wait, or lose patience; many at once, each with its own answer.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::engines::{Fault, Watched};
 use crate::{Running, options, question, with};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -213,4 +215,63 @@ fn abuse_costs_others_nothing() {
         counters["n_running"] == 0 && counters["n_waiting"] == 0 && counters["kv_used_bytes"] == 0
     });
     assert_eq!(counters(&server)["failed"], 0);
+}
+
+/// A server whose engine fails on sequences that hold this word.
+fn poisoned(fault: Fault) -> (Running, &'static str) {
+    let word = "hedgehog";
+    let tokens = crate::shared().ask("/tokenize", &json!({"content": word}))["tokens"].clone();
+    let engines = Watched::slow(crate::engine_options(), Duration::from_millis(3));
+    engines.poison(tokens[0].as_u64().unwrap() as u32, fault);
+    let mut options = options();
+    options.models[0].open = Arc::new(move || Ok(engines.open()));
+    (Running::start(options), word)
+}
+
+#[test]
+fn a_fault_of_the_device_ends_one_stream_with_an_error() {
+    let (server, word) = poisoned(Fault::Amid);
+    let ask = |text: &str| {
+        with(
+            question(text),
+            json!({"stream": true, "max_tokens": 200, "ignore_eos": true}),
+        )
+    };
+    let others: Vec<_> = (0..2)
+        .map(|_| server.begin(CHAT, &ask("What is 7 plus 5?")))
+        .collect();
+    let events = server.post(CHAT, &ask(word)).events();
+    let last: Value = serde_json::from_str(&events.last().unwrap().1).unwrap();
+    assert_eq!(last["error"]["type"], "server_error");
+    let whole = server.post(CHAT, &with(question(word), json!({"max_tokens": 5})));
+    assert_eq!(whole.status, 500);
+    assert_eq!(whole.json()["error"]["code"], "engine");
+    for other in others {
+        let reply = other.read_all();
+        let text: Vec<Value> = reply.chunks();
+        assert!(
+            text.iter()
+                .any(|chunk| chunk["choices"][0]["finish_reason"] == "length")
+        );
+    }
+}
+
+#[test]
+fn a_panic_of_the_engine_hangs_nobody_and_the_model_comes_back() {
+    let (server, word) = poisoned(Fault::Panic);
+    let mut other = server.begin(CHAT, &endless(900));
+    let _ = (other.piece(), other.piece());
+    let reply = server.post(CHAT, &question(word));
+    assert_eq!(reply.status, 500, "{}", reply.body);
+    let events = other.read_all().events();
+    assert!(
+        events.last().unwrap().1.contains("thread has ended"),
+        "{events:?}"
+    );
+    let answer = server.ask(CHAT, &question("What is 7 plus 5?"));
+    assert_eq!(
+        answer["choices"][0]["message"]["content"],
+        "7 plus 5 is 12."
+    );
+    assert_eq!(counters(&server)["n_running"], 0);
 }

@@ -37,6 +37,8 @@ pub(crate) enum Fault {
     AtOnce,
     /// When the items before the poisoned one are computed.
     Amid,
+    /// By a panic.
+    Panic,
 }
 
 /// One step: for each item the tokens held before, and those appended.
@@ -158,8 +160,14 @@ impl Engine for WatchedEngine {
                 past.contains(&poison) || item.tokens.contains(&poison)
             };
             if let Some(at) = batch.iter().position(holds) {
-                if matches!(fault, Fault::Amid) && at > 0 {
-                    self.inner.compute(&batch[..at]).unwrap();
+                match fault {
+                    Fault::AtOnce => {}
+                    Fault::Amid if at == 0 => {}
+                    Fault::Amid => drop(self.inner.compute(&batch[..at]).unwrap()),
+                    Fault::Panic => {
+                        drop(shared);
+                        panic!("a fault of the engine's code");
+                    }
                 }
                 return Err(BROKEN);
             }
