@@ -38,6 +38,7 @@ pub(crate) enum Fault {
     /// When the items before the poisoned one are computed.
     Amid,
     /// By a panic.
+    #[allow(dead_code)] // The tests over HTTP have it.
     Panic,
 }
 
