@@ -29,6 +29,7 @@ Environment:
   MILLRACE_CPU_LEVEL  as --cpu-level
   MILLRACE_NPU_CACHE  folder of compiled NPU programs; see `millrace compile --help`
   MILLRACE_PYTHON     Python of `verify --reference hf`
+  MILLRACE_API_KEY    key that clients of `serve` must show
   HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE   see `millrace pull --help`
   NO_COLOR            no colours";
 
@@ -166,6 +167,7 @@ macro_rules! subcommands {
 subcommands! {
     Run => run,
     Chat => chat,
+    Serve => serve,
     Pull => pull,
     Info => info,
     Bench => bench,

@@ -17,6 +17,8 @@ mod plans;
 mod profile;
 mod pull;
 mod run;
+#[cfg(unix)]
+mod serve;
 mod text;
 mod transcripts;
 mod verify;

@@ -13,7 +13,7 @@ pub(crate) const NOT_FOUND: i32 = 5;
 pub(crate) const INTERRUPTED: i32 = 130;
 
 /// Variables that change what the binary does; a test sets its own.
-const CLEARED: [&str; 16] = [
+const CLEARED: [&str; 17] = [
     "HF_TOKEN",
     "HF_TOKEN_PATH",
     "HF_HOME",
@@ -26,6 +26,7 @@ const CLEARED: [&str; 16] = [
     "MILLRACE_CPU_LEVEL",
     "MILLRACE_NPU_CACHE",
     "MILLRACE_PYTHON",
+    "MILLRACE_API_KEY",
     "NO_COLOR",
     "http_proxy",
     "https_proxy",

@@ -1,0 +1,232 @@
+//! `millrace serve`: models for any client of OpenAI's, Anthropic's or Ollama's API.
+
+mod models;
+
+use crate::engine_args::{ContextArgs, CpuArgs};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::interrupt;
+use crate::machine;
+use crate::output::{Out, Ui};
+use crate::prompt::read_file;
+use crate::target_args::{DeviceArgs, examples};
+use millrace_server::scheduler::SchedulerOptions;
+use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace serve demo                             the built-in model, on http://127.0.0.1:8080
+  millrace serve hf:OWNER/REPO:Q4_K_M --parallel 16 -c 4096
+  millrace serve small=demo-draft big=demo        two models, by names of your choice
+  millrace serve demo --device {npu}               on the simulated NPU, with modelled times
+  millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
+
+Then:
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"model\": \"demo\", \"messages\": [{\"role\": \"user\",
+    \"content\": \"What is 7 plus 5?\"}]}'
+  OPENAI_BASE_URL=http://127.0.0.1:8080/v1     for programs that use OpenAI's client
+  ANTHROPIC_BASE_URL=http://127.0.0.1:8080     for those of Anthropic's
+  OLLAMA_HOST=http://127.0.0.1:8080            for those of Ollama's
+  http://127.0.0.1:8080/                       a page to chat on
+
+Prints its address to standard output when it listens, and a JSON object a request to standard error
+(not with --quiet). Ctrl-C or SIGTERM completes what was begun, then ends.";
+
+/// Serve models over HTTP, to many clients at once
+#[derive(clap::Args, Debug)]
+#[command(after_help = examples(EXAMPLES))]
+pub(crate) struct Args {
+    /// Models: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT]; NAME=MODEL gives one a name
+    #[arg(value_name = "MODEL", required = true, value_hint = clap::ValueHint::AnyPath)]
+    models: Vec<String>,
+    /// Never use the network: hf: models must be in the cache
+    #[arg(long)]
+    offline: bool,
+    /// Answers computed together, for each model; more wait
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one())]
+    parallel: usize,
+    /// Tokens of context all answers of a model together may hold [default: --parallel times --ctx]
+    #[arg(long, value_name = "TOKENS")]
+    kv_tokens: Option<usize>,
+    /// Requests that may wait, for each model; more are refused with 429
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one())]
+    queue: usize,
+    /// What a pass should last at most while answers are written: bounds the pauses long prompts cause
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    max_delay: u64,
+    /// Models loaded at a time; a further one takes the place of the one idle longest [default: all]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    max_loaded: Option<usize>,
+    /// Unload a model that was not used for so many seconds; it is loaded again when asked for
+    #[arg(long, value_name = "SECONDS")]
+    idle_unload: Option<u64>,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
+    cpu: CpuArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// Where it listens, and to whom.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Network")]
+struct NetworkArgs {
+    /// Address to listen on; beyond this computer an API key is needed
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Port; 0 takes a free one
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// A key clients must show. May be repeated; better in the environment or a file
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "MILLRACE_API_KEY",
+        hide_env_values = true
+    )]
+    api_key: Vec<String>,
+    /// Read keys from a file, one a line
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    api_key_file: Option<PathBuf>,
+    /// Listen beyond this computer without an API key: anyone there may use the models
+    #[arg(long)]
+    allow_open: bool,
+    /// Let pages of this origin ask, as http://localhost:3000; `*` is any. May be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    /// A name that requests may call this server, besides addresses and localhost. May be repeated
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Longest body of a request, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = at_least_one())]
+    max_body: usize,
+    /// Connections at a time
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one())]
+    max_connections: usize,
+    /// Give a request up after so many seconds [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    request_timeout: Option<u64>,
+    /// How long requests may go on after the server was asked to stop, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    grace: u64,
+}
+
+fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
+    use clap::builder::TypedValueParser;
+    clap::value_parser!(u32)
+        .range(1..)
+        .map(|number| number as usize)
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let options = ServerOptions {
+        models: models::specs(args, ui)?,
+        model_options: ModelOptions {
+            scheduler: SchedulerOptions {
+                max_queue: args.queue,
+                max_delay: Duration::from_millis(args.max_delay),
+            },
+            max_loaded: args.max_loaded.unwrap_or(usize::MAX),
+            idle_unload: args.idle_unload.map(Duration::from_secs),
+            grace: Duration::from_secs(args.network.grace),
+        },
+        http: args.network.options(ui)?,
+        system: Arc::new(system),
+    };
+    // One Ctrl-C is left to the server, however long its requests take to end.
+    let _patience = interrupt::patience();
+    let mut written = Ok(());
+    let listening = |address: std::net::SocketAddr| {
+        let mut out = Out::new();
+        written = out
+            .line(format_args!("http://{address}"))
+            .and_then(|()| out.flush());
+        ui.note("listening; Ctrl-C completes what was begun, then ends");
+    };
+    let loaded = |result: Result<(), (String, String)>| match result {
+        Ok(()) => ui.note("every model is loaded"),
+        Err((model, reason)) => ui.warn(format_args!("{model} is not available: {reason}")),
+    };
+    millrace_server::run(options, listening, loaded, interrupt::is_raised)?;
+    // It was asked to end, and did: that is no failure.
+    interrupt::clear();
+    written
+}
+
+impl NetworkArgs {
+    fn options(&self, ui: Ui) -> Outcome<HttpOptions> {
+        let mut api_keys = self.api_key.clone();
+        if let Some(path) = &self.api_key_file {
+            let text = read_file(path)?;
+            let lines = text.lines().map(str::trim);
+            let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let n_before = api_keys.len();
+            api_keys.extend(keys.map(str::to_owned));
+            if api_keys.len() == n_before {
+                let message = format!("{} holds no key", path.display());
+                return Err(Failure::bad_input(message).hint("write one a line"));
+            }
+        }
+        if api_keys.iter().any(String::is_empty) {
+            return Err(Failure::usage("--api-key: the key is empty"));
+        }
+        Ok(HttpOptions {
+            host: self.host,
+            port: self.port,
+            api_keys,
+            allow_open: self.allow_open,
+            allowed_origins: self.allow_origin.clone(),
+            allowed_hosts: self.allow_host.clone(),
+            max_body_bytes: self.max_body.saturating_mul(1 << 20),
+            max_connections: self.max_connections,
+            request_timeout: self.request_timeout.map(Duration::from_secs),
+            grace: Duration::from_secs(self.grace),
+            log: !ui.quiet,
+            ..HttpOptions::default()
+        })
+    }
+}
+
+/// What `/v1/system` says of this machine.
+fn system() -> Value {
+    let processor = machine::processor();
+    let memory = machine::memory();
+    let accelerators = machine::accelerators();
+    let accelerators = accelerators.iter().map(
+        |found| json!({"node": found.node, "driver": found.driver, "accessible": found.accessible}),
+    );
+    json!({
+        "cpu": processor.name, "threads": processor.threads, "cores": processor.cores,
+        "features": processor.features,
+        "memory_total_bytes": memory.total_bytes, "memory_available_bytes": memory.available_bytes,
+        "memory_limit_bytes": memory.limit_bytes, "load_average": machine::load_average(),
+        "accelerators": accelerators.collect::<Vec<_>>(),
+    })
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
+        match &error {
+            ServeError::Open { .. } => Failure::usage(error.to_string())
+                .hint("MILLRACE_API_KEY=… in the environment, or --api-key-file FILE"),
+            ServeError::Twice(_) => Failure::usage(error.to_string()),
+            ServeError::Listen { error: io, .. } => {
+                let failure = Failure::new(Exit::Io, error.to_string());
+                match io.kind() {
+                    std::io::ErrorKind::AddrInUse => {
+                        failure.hint("take another --port, or 0 for one that is free")
+                    }
+                    _ => failure,
+                }
+            }
+            ServeError::Start(_) => Failure::new(Exit::Io, error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The models of `serve`: names, and what opens them.
+
+use super::Args;
+use crate::exit::{Failure, Outcome};
+use crate::model_arg::ModelArgs;
+use crate::output::Ui;
+use millrace_runtime::{EngineOptions, LoadedModel};
+use millrace_server::ModelSpec;
+use millrace_server::scheduler::EngineFactory;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Opens every model once, so that what is wrong with one is told before anyone asks.
+pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
+    args.models
+        .iter()
+        .map(|text| {
+            let (name, model) = named(text);
+            let model = ModelArgs {
+                model: model.to_owned(),
+                offline: args.offline,
+            };
+            let loaded = model.load(ui)?;
+            // Clients speak in text.
+            loaded.tokenizer()?;
+            Ok(ModelSpec {
+                id: name,
+                source: model.model.clone(),
+                weight_bytes: loaded.checkpoint().size_bytes(),
+                open: factory(args, model, loaded, ui),
+            })
+        })
+        .collect()
+}
+
+/// The name by which clients call a model, and the model. A path that exists is no name with a model behind it.
+fn named(text: &str) -> (String, &str) {
+    if let Some((name, model)) = text.split_once('=')
+        && !Path::new(text).exists()
+        && !name.is_empty()
+    {
+        return (name.to_owned(), model);
+    }
+    let path = Path::new(text);
+    let name = match path.exists() {
+        true => path
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned()),
+        false => None,
+    };
+    let name = name.unwrap_or_else(|| text.strip_prefix("hf:").unwrap_or(text).to_owned());
+    (name, text)
+}
+
+/// Sets the device up; opens the files again if the model was unloaded.
+fn factory(args: &Args, model: ModelArgs, loaded: Arc<LoadedModel>, ui: Ui) -> EngineFactory {
+    let first = Mutex::new(Some(loaded));
+    let (device, cpu) = (args.device.clone(), args.cpu.clone());
+    let options = EngineOptions {
+        n_ctx: args.context.ctx,
+        kv_type: args.context.kv_type,
+        max_sequences: args.parallel,
+        kv_tokens: args.kv_tokens,
+        keep_prefixes: true,
+        ..args.cpu.options()
+    };
+    Arc::new(move || {
+        let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let loaded = match opened {
+            Some(loaded) => loaded,
+            None => model.load(ui).map_err(|failure: Failure| failure.message)?,
+        };
+        let engine = device.make(&loaded, options.clone(), &cpu, ui);
+        engine.map_err(|failure: Failure| failure.message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn models_have_names() {
+        for (text, name, model) in [
+            ("demo", "demo", "demo"),
+            ("small=demo", "small", "demo"),
+            (
+                "hf:OWNER/REPO:Q4_K_M",
+                "OWNER/REPO:Q4_K_M",
+                "hf:OWNER/REPO:Q4_K_M",
+            ),
+            ("x=hf:OWNER/REPO", "x", "hf:OWNER/REPO"),
+            ("src/main.rs", "main", "src/main.rs"),
+        ] {
+            assert_eq!(named(text), (name.to_owned(), model), "{text}");
+        }
+    }
+}

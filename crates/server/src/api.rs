@@ -1,0 +1,40 @@
+//! The APIs: requests of several dialects, translated to jobs and back.
+
+pub(crate) mod anthropic;
+pub(crate) mod error;
+pub(crate) mod fields;
+pub(crate) mod generation;
+pub(crate) mod ollama;
+pub(crate) mod openai;
+pub(crate) mod params;
+pub(crate) mod prompt;
+pub(crate) mod tokens;
+pub(crate) mod tools;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A name that is given out once: of requests, answers and calls. Not a secret.
+pub(crate) fn unique(prefix: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{prefix}{:016x}", random_from(NEXT.fetch_add(1, Relaxed)))
+}
+
+/// A number that nobody chose.
+pub(crate) fn random() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+    random_from(NEXT.fetch_add(1, Relaxed))
+}
+
+/// The standard library's keys for hashing are random, and one's hashes of different numbers differ.
+fn random_from(number: u64) -> u64 {
+    static KEYS: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
+    KEYS.get_or_init(RandomState::new).hash_one(number)
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}

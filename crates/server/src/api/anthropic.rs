@@ -1,0 +1,212 @@
+//! The API of Anthropic: messages, and the counting of their tokens.
+
+mod request;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::fields::Fields;
+use super::generation::{Answer, Generation, Piece, Reason, placement};
+use super::unique;
+use crate::app::{App, Dialect, Incoming, json as json_response};
+use crate::http::stream::{Gone, Writer, events};
+use crate::scheduler::{Job, Receipt};
+
+pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
+    Dialect::Anthropic.answer(answer(app, request).await)
+}
+
+/// How a message is told.
+struct Told {
+    id: String,
+    model: String,
+    n_prompt: usize,
+    with_placement: bool,
+}
+
+async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
+    let Incoming { body, caller } = app.read(request).await?;
+    let fields = Fields::of(&body)?;
+    let served = app.served(&fields).await?;
+    let params = request::params(&fields, &served.loaded)?;
+    let prompted = request::conversation(&fields)?.prompt(&served).await?;
+    let told = Told {
+        id: unique("msg_"),
+        model: served.entry.spec.id.clone(),
+        n_prompt: prompted.tokens.len(),
+        with_placement: fields.bool("placement")?.unwrap_or(false),
+    };
+    let job = Job {
+        grammar: prompted.grammar,
+        ..caller.job(prompted.tokens, params)
+    };
+    let is_stream = fields.bool("stream")?.unwrap_or(false);
+    let generation = Generation::start(&served, job, prompted.syntax, caller.log)?;
+    if is_stream {
+        let work = move |writer| stream(writer, generation, told);
+        return Ok(events(app.options.keep_alive, work));
+    }
+    let (mut answers, receipt) = generation.complete().await?;
+    let answer = answers.pop().unwrap_or_default();
+    Ok(json_response(
+        StatusCode::OK,
+        &told.message(&answer, &receipt),
+    ))
+}
+
+/// `POST /v1/messages/count_tokens`.
+pub(crate) async fn count_tokens(State(app): State<Arc<App>>, request: Request) -> Response {
+    let work = async {
+        let body = app.read(request).await?.body;
+        let fields = Fields::of(&body)?;
+        let served = app.served(&fields).await?;
+        let prompted = request::conversation(&fields)?.prompt(&served).await?;
+        let body = json!({"input_tokens": prompted.tokens.len()});
+        Ok(json_response(StatusCode::OK, &body))
+    };
+    Dialect::Anthropic.answer(work.await)
+}
+
+fn stop_reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Stop => "end_turn",
+        Reason::StopText => "stop_sequence",
+        Reason::Length => "max_tokens",
+        Reason::Calls => "tool_use",
+    }
+}
+
+/// In this API cached tokens are not among the input's.
+fn usage(receipt: &Receipt, with_placement: bool) -> Value {
+    let mut usage = json!({
+        "input_tokens": receipt.n_prompt - receipt.n_cached,
+        "cache_read_input_tokens": receipt.n_cached,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": receipt.n_generated,
+    });
+    if with_placement {
+        usage["placement"] = placement(receipt);
+    }
+    usage
+}
+
+/// What Anthropic's identifiers of calls begin with.
+fn call_id(id: &str) -> String {
+    id.replacen("call_", "toolu_", 1)
+}
+
+impl Told {
+    fn message(&self, answer: &Answer, receipt: &Receipt) -> Value {
+        let mut content = Vec::new();
+        if !answer.text.is_empty() {
+            content.push(json!({"type": "text", "text": answer.text}));
+        }
+        for call in &answer.calls {
+            content.push(json!({
+                "type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": call.arguments,
+            }));
+        }
+        json!({
+            "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content,
+            "stop_reason": answer.reason.map(stop_reason), "stop_sequence": answer.stop_text,
+            "usage": usage(receipt, self.with_placement),
+        })
+    }
+
+    fn start(&self) -> Value {
+        json!({"type": "message_start", "message": {
+            "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": [],
+            "stop_reason": null, "stop_sequence": null,
+            "usage": {"input_tokens": self.n_prompt, "output_tokens": 0},
+        }})
+    }
+}
+
+/// Content blocks, opened and closed as text and calls come.
+struct Blocks {
+    writer: Writer,
+    index: usize,
+    is_text_open: bool,
+}
+
+impl Blocks {
+    async fn event(&self, kind: &str, fields: Value) -> Result<(), Gone> {
+        let mut event = json!({"type": kind, "index": self.index});
+        if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
+            event.extend(fields);
+        }
+        self.writer.event(kind, &event).await
+    }
+
+    async fn text(&mut self, text: &str) -> Result<(), Gone> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.is_text_open, true) {
+            let block = json!({"content_block": {"type": "text", "text": ""}});
+            self.event("content_block_start", block).await?;
+        }
+        let delta = json!({"delta": {"type": "text_delta", "text": text}});
+        self.event("content_block_delta", delta).await
+    }
+
+    async fn close_text(&mut self) -> Result<(), Gone> {
+        if std::mem::replace(&mut self.is_text_open, false) {
+            self.event("content_block_stop", json!({})).await?;
+            self.index += 1;
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, call: &super::generation::Call) -> Result<(), Gone> {
+        self.close_text().await?;
+        let block = json!({"content_block": {
+            "type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": {},
+        }});
+        self.event("content_block_start", block).await?;
+        let input = call.arguments.to_string();
+        let delta = json!({"delta": {"type": "input_json_delta", "partial_json": input}});
+        self.event("content_block_delta", delta).await?;
+        self.event("content_block_stop", json!({})).await?;
+        self.index += 1;
+        Ok(())
+    }
+}
+
+async fn stream(writer: Writer, mut generation: Generation, told: Told) -> Result<(), Gone> {
+    writer.event("message_start", &told.start()).await?;
+    writer.event("ping", &json!({"type": "ping"})).await?;
+    let mut blocks = Blocks {
+        writer,
+        index: 0,
+        is_text_open: false,
+    };
+    let mut ended = (None, None);
+    loop {
+        match generation.next().await {
+            Err(error) => return blocks.writer.event("error", &error.anthropic()).await,
+            Ok(None | Some(Piece::Progress { .. })) => {}
+            Ok(Some(Piece::Delta { text, .. })) => blocks.text(&text).await?,
+            Ok(Some(Piece::Call { call, .. })) => blocks.call(&call).await?,
+            Ok(Some(Piece::Finish {
+                reason, stop_text, ..
+            })) => ended = (Some(stop_reason(reason)), stop_text),
+            Ok(Some(Piece::End(receipt))) => {
+                blocks.close_text().await?;
+                let delta = json!({
+                    "type": "message_delta",
+                    "delta": {"stop_reason": ended.0, "stop_sequence": ended.1},
+                    "usage": usage(&receipt, told.with_placement),
+                });
+                blocks.writer.event("message_delta", &delta).await?;
+                let stop = json!({"type": "message_stop"});
+                return blocks.writer.event("message_stop", &stop).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What goes wrong with a request, before it is told in an API's own shape.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::scheduler::{Failure, Refusal};
+
+/// Why a request is not fulfilled.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The field at fault.
+    pub(crate) param: Option<String>,
+    /// A word for programs.
+    pub(crate) code: Option<&'static str>,
+    /// Seconds after which it may be worth trying again.
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
+        ApiError {
+            status,
+            message: message.into(),
+            param: None,
+            code: None,
+            retry_after: None,
+        }
+    }
+
+    /// The request is wrong, and no field in particular.
+    pub(crate) fn bad(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// A field is wrong.
+    pub(crate) fn field(param: &str, message: impl std::fmt::Display) -> ApiError {
+        ApiError {
+            param: Some(param.to_owned()),
+            ..ApiError::bad(format!("{param}: {message}"))
+        }
+    }
+
+    pub(crate) fn unknown_model(name: &str, known: &[String]) -> ApiError {
+        ApiError {
+            param: Some("model".to_owned()),
+            code: Some("model_not_found"),
+            ..ApiError::new(
+                StatusCode::NOT_FOUND,
+                format!(
+                    "the model `{name}` does not exist; this server has: {}",
+                    known.join(", ")
+                ),
+            )
+        }
+    }
+
+    fn code(self, code: &'static str) -> ApiError {
+        ApiError {
+            code: Some(code),
+            ..self
+        }
+    }
+
+    /// As the APIs of OpenAI have it.
+    pub(crate) fn openai(&self) -> Value {
+        let kind = match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            400..500 => "invalid_request_error",
+            _ => "server_error",
+        };
+        json!({"error": {
+            "message": self.message, "type": kind, "param": self.param, "code": self.code,
+        }})
+    }
+
+    /// As the API of Anthropic has it.
+    pub(crate) fn anthropic(&self) -> Value {
+        let kind = match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            504 => "timeout_error",
+            400..500 => "invalid_request_error",
+            _ => "api_error",
+        };
+        json!({"type": "error", "error": {"type": kind, "message": self.message}})
+    }
+
+    /// As the API of Ollama has it.
+    pub(crate) fn ollama(&self) -> Value {
+        json!({"error": self.message})
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        let message = refusal.to_string();
+        let with = |status| ApiError::new(status, message.clone());
+        match refusal {
+            Refusal::QueueFull { retry_after, .. } => ApiError {
+                retry_after: Some(retry_after.as_secs()),
+                ..with(StatusCode::TOO_MANY_REQUESTS).code("queue_full")
+            },
+            Refusal::Draining | Refusal::Loading => ApiError {
+                retry_after: Some(5),
+                ..with(StatusCode::SERVICE_UNAVAILABLE).code("unavailable")
+            },
+            Refusal::NotRunning(_) => {
+                with(StatusCode::SERVICE_UNAVAILABLE).code("model_not_running")
+            }
+            Refusal::TooLong { .. } => {
+                with(StatusCode::BAD_REQUEST).code("context_length_exceeded")
+            }
+            Refusal::Bad(millrace_runtime::Error::ContextOverflow {
+                n_prompt,
+                n_new,
+                n_ctx,
+                ..
+            }) => ApiError::bad(format!(
+                "the prompt of {n_prompt} tokens and {n_new} to write do not fit this model's context of \
+                 {n_ctx} tokens; shorten the messages, or start the server with a larger --ctx"
+            ))
+            .code("context_length_exceeded"),
+            Refusal::Bad(millrace_runtime::Error::BadOption {
+                option,
+                found,
+                expected,
+            }) => ApiError::field(
+                &option.replace('-', "_"),
+                format!("found {found}; it must be {expected}"),
+            ),
+            Refusal::Bad(_) | Refusal::Grammar(_) => with(StatusCode::BAD_REQUEST),
+        }
+    }
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> ApiError {
+        let message = failure.to_string();
+        match failure {
+            Failure::Deadline => {
+                ApiError::new(StatusCode::GATEWAY_TIMEOUT, message).code("deadline")
+            }
+            Failure::ShuttingDown => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("unavailable")
+            }
+            Failure::Engine(_) => {
+                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("engine")
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Reading requests: unknown fields are left alone, wrong ones are named with what was expected.
+
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+/// A JSON object of a request, and where it stands in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields<'a> {
+    object: &'a Map<String, Value>,
+    path: String,
+}
+
+type Result<T> = std::result::Result<T, ApiError>;
+
+impl<'a> Fields<'a> {
+    /// The request itself.
+    pub(crate) fn of(body: &'a Value) -> Result<Fields<'a>> {
+        match body.as_object() {
+            Some(object) => Ok(Fields {
+                object,
+                path: String::new(),
+            }),
+            None => Err(ApiError::bad(format!(
+                "the body must be a JSON object, found {}",
+                kind(body)
+            ))),
+        }
+    }
+
+    /// An object at some place.
+    pub(crate) fn at(value: &'a Value, path: String) -> Result<Fields<'a>> {
+        match value.as_object() {
+            Some(object) => Ok(Fields { object, path }),
+            None => Err(wrong(&path, "an object", value)),
+        }
+    }
+
+    /// Where a field stands.
+    pub(crate) fn path(&self, name: &str) -> String {
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        }
+    }
+
+    /// A field that is there and not null.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => Err(wrong(&self.path(name), expected, value)),
+        }
+    }
+
+    /// The field must be there.
+    pub(crate) fn need<T>(&self, name: &str, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| ApiError::field(&self.path(name), "this field is required"))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>> {
+        self.read(name, "a string", Value::as_str)
+    }
+
+    pub(crate) fn bool(&self, name: &str) -> Result<Option<bool>> {
+        self.read(name, "true or false", Value::as_bool)
+    }
+
+    pub(crate) fn f32(&self, name: &str) -> Result<Option<f32>> {
+        self.read(name, "a number", |value| {
+            value.as_f64().map(|number| number as f32)
+        })
+    }
+
+    /// A number within bounds.
+    pub(crate) fn f32_in(&self, name: &str, least: f32, most: f32) -> Result<Option<f32>> {
+        let expected = format!("a number from {least} to {most}");
+        self.read(name, &expected, |value| {
+            let number = value.as_f64()? as f32;
+            (least..=most).contains(&number).then_some(number)
+        })
+    }
+
+    pub(crate) fn usize(&self, name: &str) -> Result<Option<usize>> {
+        self.read(name, "a whole number, not negative", |value| {
+            usize::try_from(value.as_u64()?).ok()
+        })
+    }
+
+    /// A whole number within bounds.
+    pub(crate) fn usize_in(&self, name: &str, least: usize, most: usize) -> Result<Option<usize>> {
+        let expected = format!("a whole number from {least} to {most}");
+        self.read(name, &expected, |value| {
+            let number = usize::try_from(value.as_u64()?).ok()?;
+            (least..=most).contains(&number).then_some(number)
+        })
+    }
+
+    pub(crate) fn i64(&self, name: &str) -> Result<Option<i64>> {
+        self.read(name, "a whole number", Value::as_i64)
+    }
+
+    pub(crate) fn list(&self, name: &str) -> Result<Option<&'a [Value]>> {
+        self.read(name, "a list", |value| value.as_array().map(Vec::as_slice))
+    }
+
+    pub(crate) fn object(&self, name: &str) -> Result<Option<Fields<'a>>> {
+        let value = self.get(name);
+        value
+            .map(|value| Fields::at(value, self.path(name)))
+            .transpose()
+    }
+
+    /// The names and values.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        self.object.iter()
+    }
+
+    /// Refuses fields whose effect this server cannot give, unless they are false, empty or null: they would
+    /// otherwise be silently without it.
+    pub(crate) fn refuse(&self, names: &[(&str, &str)]) -> Result<()> {
+        for (name, instead) in names {
+            let asks = self.get(name).is_some_and(|value| match value {
+                Value::Bool(asks) => *asks,
+                Value::Array(list) => !list.is_empty(),
+                Value::Object(object) => !object.is_empty(),
+                Value::String(text) => !text.is_empty(),
+                _ => true,
+            });
+            if asks {
+                let message = format!("this server does not support it; {instead}");
+                return Err(ApiError::field(&self.path(name), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value that is not what was expected.
+pub(crate) fn wrong(path: &str, expected: &str, found: &Value) -> ApiError {
+    ApiError::field(path, format!("expected {expected}, found {}", shown(found)))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.chars().count() > 40 => "a long string".to_owned(),
+        Value::Array(_) | Value::Object(_) => kind(value).to_owned(),
+        _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn wrong_fields_are_named_and_others_left_alone() {
+        let body = json!({"temperature": "hot", "n": 0, "inner": {"flag": 1}, "stranger": [], "max": null});
+        let fields = Fields::of(&body).unwrap();
+        let message = |error: ApiError| (error.param.unwrap(), error.message);
+        assert_eq!(
+            message(fields.f32("temperature").unwrap_err()),
+            (
+                "temperature".into(),
+                "temperature: expected a number, found \"hot\"".into()
+            )
+        );
+        assert_eq!(
+            fields.usize_in("n", 1, 8).unwrap_err().message,
+            "n: expected a whole number from 1 to 8, found 0"
+        );
+        let inner = fields.object("inner").unwrap().unwrap();
+        assert_eq!(inner.bool("flag").unwrap_err().param.unwrap(), "inner.flag");
+        assert_eq!(fields.usize("max").unwrap(), None);
+        assert!(fields.need("model", fields.text("model").unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_has_no_effect_is_refused_only_if_it_is_asked_for() {
+        let body = json!({"echo": false, "suffix": "x"});
+        let fields = Fields::of(&body).unwrap();
+        assert!(fields.refuse(&[("echo", "leave it out")]).is_ok());
+        let error = fields.refuse(&[("suffix", "leave it out")]).unwrap_err();
+        assert_eq!(
+            error.message,
+            "suffix: this server does not support it; leave it out"
+        );
+    }
+}

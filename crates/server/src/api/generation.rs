@@ -1,0 +1,319 @@
+//! A job's events as an answer: text, calls of functions, an end with its true reason.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use millrace_runtime::Finish;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::error::ApiError;
+use super::tools::{CallParser, Parsed, Syntax};
+use super::unique;
+use crate::models::Served;
+use crate::scheduler::{Event, Job, Receipt, TokenLogprob};
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The model was done.
+    Stop,
+    /// A stop text appeared.
+    StopText,
+    /// The limit of tokens or the context was reached.
+    Length,
+    /// The model calls functions.
+    Calls,
+}
+
+/// A call of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) arguments: Value,
+}
+
+/// Part of what a job gives.
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    Progress {
+        done: usize,
+        total: usize,
+    },
+    Delta {
+        choice: usize,
+        text: String,
+        tokens: Vec<TokenLogprob>,
+    },
+    Call {
+        choice: usize,
+        /// Its place among the calls of the answer.
+        index: usize,
+        call: Call,
+    },
+    Finish {
+        choice: usize,
+        reason: Reason,
+        stop_text: Option<String>,
+    },
+    End(Box<Receipt>),
+}
+
+/// The answers of a job on their way. Dropping it cancels the job.
+pub(crate) struct Generation {
+    events: UnboundedReceiver<Event>,
+    /// By answer, if functions are offered.
+    parsers: Vec<CallParser>,
+    ready: VecDeque<Piece>,
+    has_ended: bool,
+    log: Option<Log>,
+}
+
+/// Writes what became of a request, once.
+struct Log {
+    request: Arc<str>,
+    model: String,
+}
+
+impl Log {
+    fn write(self, end: &str, receipt: Option<&Receipt>) {
+        let mut line = json!({"request": &*self.request, "model": self.model, "end": end});
+        if let Some(receipt) = receipt {
+            line["prompt_tokens"] = receipt.n_prompt.into();
+            line["cached_tokens"] = receipt.n_cached.into();
+            line["completion_tokens"] = receipt.n_generated.into();
+            line["placement"] = placement(receipt);
+        }
+        eprintln!("{line}");
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if let Some(log) = self.log.take() {
+            log.write("client gone", None);
+        }
+    }
+}
+
+impl Generation {
+    /// Submits a job.
+    pub(crate) fn start(
+        served: &Served,
+        job: Job,
+        syntax: Option<Syntax>,
+        log: Option<Arc<str>>,
+    ) -> Result<Generation, ApiError> {
+        let parsers = match syntax {
+            Some(syntax) => vec![CallParser::new(syntax); job.n],
+            None => Vec::new(),
+        };
+        Ok(Generation {
+            events: served.scheduler.submit(job)?,
+            parsers,
+            ready: VecDeque::new(),
+            has_ended: false,
+            log: log.map(|request| Log {
+                request,
+                model: served.entry.spec.id.clone(),
+            }),
+        })
+    }
+
+    /// The next piece; `None` after [`Piece::End`].
+    pub(crate) async fn next(&mut self) -> Result<Option<Piece>, ApiError> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Piece>, ApiError>> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                self.has_ended |= matches!(piece, Piece::End(_));
+                return Poll::Ready(Ok(Some(piece)));
+            }
+            if self.has_ended {
+                return Poll::Ready(Ok(None));
+            }
+            match self.events.poll_recv(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => {
+                    let message = "the model's thread has ended";
+                    return Poll::Ready(Err(
+                        crate::scheduler::Failure::Engine(message.to_owned()).into()
+                    ));
+                }
+                Poll::Ready(Some(Event::Failed(failure))) => {
+                    if let Some(log) = self.log.take() {
+                        log.write(&failure.to_string(), None);
+                    }
+                    return Poll::Ready(Err(failure.into()));
+                }
+                Poll::Ready(Some(event)) => self.take(event),
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Prefill { done, total } => self.ready.push_back(Piece::Progress { done, total }),
+            Event::Delta(delta) => {
+                let choice = delta.choice;
+                let tokens = delta.tokens;
+                match self.parsers.get_mut(choice) {
+                    None => self.ready.push_back(Piece::Delta {
+                        choice,
+                        text: delta.text,
+                        tokens,
+                    }),
+                    Some(parser) => {
+                        if !tokens.is_empty() {
+                            let text = String::new();
+                            self.ready.push_back(Piece::Delta {
+                                choice,
+                                text,
+                                tokens,
+                            });
+                        }
+                        let n_before = parser.n_calls();
+                        let parsed = parser.push(&delta.text);
+                        self.parsed(choice, n_before, parsed);
+                    }
+                }
+            }
+            Event::Finished {
+                choice,
+                finish,
+                stop_text,
+            } => {
+                self.finished(choice, finish, stop_text);
+            }
+            Event::Ended(receipt) => {
+                if let Some(log) = self.log.take() {
+                    log.write("complete", Some(&receipt));
+                }
+                self.ready.push_back(Piece::End(Box::new(receipt)));
+            }
+            // Taken before.
+            Event::Failed(_) => {}
+        }
+    }
+
+    fn finished(&mut self, choice: usize, finish: Finish, stop_text: Option<String>) {
+        let mut reason = match finish {
+            Finish::Stop => Reason::Stop,
+            Finish::StopText => Reason::StopText,
+            Finish::Length | Finish::ContextFull | Finish::Cancelled => Reason::Length,
+        };
+        if let Some(parser) = self.parsers.get_mut(choice) {
+            let n_before = parser.n_calls();
+            let parsed = parser.finish();
+            if reason == Reason::Stop && parser.n_calls() > 0 {
+                reason = Reason::Calls;
+            }
+            self.parsed(choice, n_before, parsed);
+        }
+        self.ready.push_back(Piece::Finish {
+            choice,
+            reason,
+            stop_text,
+        });
+    }
+
+    fn parsed(&mut self, choice: usize, mut index: usize, parsed: Vec<Parsed>) {
+        for part in parsed {
+            let piece = match part {
+                Parsed::Text(text) => Piece::Delta {
+                    choice,
+                    text,
+                    tokens: Vec::new(),
+                },
+                Parsed::Call { name, arguments } => {
+                    index += 1;
+                    Piece::Call {
+                        choice,
+                        index: index - 1,
+                        call: Call {
+                            id: unique("call_"),
+                            name,
+                            arguments,
+                        },
+                    }
+                }
+            };
+            self.ready.push_back(piece);
+        }
+    }
+
+    /// Waits for all of it.
+    pub(crate) async fn complete(mut self) -> Result<(Vec<Answer>, Receipt), ApiError> {
+        let mut answers: Vec<Answer> = Vec::new();
+        let grow = |answers: &mut Vec<Answer>, choice: usize| {
+            if answers.len() <= choice {
+                answers.resize_with(choice + 1, Answer::default);
+            }
+        };
+        while let Some(piece) = self.next().await? {
+            match piece {
+                Piece::Progress { .. } => {}
+                Piece::Delta {
+                    choice,
+                    text,
+                    tokens,
+                } => {
+                    grow(&mut answers, choice);
+                    answers[choice].text += &text;
+                    answers[choice].tokens.extend(tokens);
+                }
+                Piece::Call { choice, call, .. } => {
+                    grow(&mut answers, choice);
+                    answers[choice].calls.push(call);
+                }
+                Piece::Finish {
+                    choice,
+                    reason,
+                    stop_text,
+                } => {
+                    grow(&mut answers, choice);
+                    answers[choice].reason = Some(reason);
+                    answers[choice].stop_text = stop_text;
+                }
+                Piece::End(receipt) => return Ok((answers, *receipt)),
+            }
+        }
+        Err(crate::scheduler::Failure::Engine("the answer has no end".to_owned()).into())
+    }
+}
+
+/// A complete answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<TokenLogprob>,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) stop_text: Option<String>,
+}
+
+/// Which device computed an answer, and where the times come from.
+pub(crate) fn placement(receipt: &Receipt) -> Value {
+    let ms = |time: std::time::Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    let mut placement = json!({
+        "device": receipt.device,
+        "host_ms": ms(receipt.host),
+        "host_time": "measured",
+        "queued_ms": ms(receipt.queued),
+        "first_token_ms": ms(receipt.first_token),
+        "total_ms": ms(receipt.total),
+        "preempted": receipt.n_preempted,
+    });
+    if let Some((time, origin)) = &receipt.device_time {
+        placement["device_ms"] = ms(*time).into();
+        placement["device_time"] = origin.to_string().into();
+    }
+    placement
+}

@@ -1,0 +1,175 @@
+//! The API of Ollama: chat, generate, and what it says of models.
+
+mod about;
+mod request;
+
+pub(crate) use about::{running, show, tags, version};
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::fields::Fields;
+use super::generation::{Answer, Call, Generation, Piece, Reason, placement};
+use super::prompt;
+use crate::app::{App, Dialect, Incoming, json as json_response};
+use crate::http::stream::{Gone, Writer, lines};
+use crate::models::Served;
+use crate::scheduler::{Job, Receipt};
+
+/// Which of the two calls: they differ in where the text stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Chat,
+    Generate,
+}
+
+pub(crate) async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
+    Dialect::Ollama.answer(answer(app, request, Kind::Chat).await)
+}
+
+pub(crate) async fn generate(State(app): State<Arc<App>>, request: Request) -> Response {
+    Dialect::Ollama.answer(answer(app, request, Kind::Generate).await)
+}
+
+struct Told {
+    kind: Kind,
+    model: String,
+    with_placement: bool,
+}
+
+async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response, ApiError> {
+    let Incoming { body, caller } = app.read(request).await?;
+    let fields = Fields::of(&body)?;
+    let name = fields.need("model", fields.text("model")?)?;
+    let served = app.served(&fields).await?;
+    let told = Told {
+        kind,
+        model: name.to_owned(),
+        with_placement: fields.bool("placement")?.unwrap_or(false),
+    };
+    let is_empty = match kind {
+        Kind::Chat => fields.list("messages")?.is_none_or(<[Value]>::is_empty),
+        Kind::Generate => fields.text("prompt")?.is_none_or(str::is_empty),
+    };
+    if is_empty {
+        // How Ollama's clients have a model loaded.
+        let mut body = told.part("", &[]);
+        body["done"] = true.into();
+        body["done_reason"] = "load".into();
+        return Ok(json_response(StatusCode::OK, &body));
+    }
+    let params = request::params(&fields, &served.loaded)?;
+    let (tokens, grammar, syntax) = prompted(&fields, &served, kind).await?;
+    let job = Job {
+        grammar,
+        ..caller.job(tokens, params)
+    };
+    let is_stream = fields.bool("stream")?.unwrap_or(true);
+    let generation = Generation::start(&served, job, syntax, caller.log)?;
+    if is_stream {
+        return Ok(lines(move |writer| stream(writer, generation, told)));
+    }
+    let (mut answers, receipt) = generation.complete().await?;
+    let answer = answers.pop().unwrap_or_default();
+    let body = told.last(&answer.text, &answer.calls, answer.reason, &receipt);
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+async fn prompted(
+    fields: &Fields<'_>,
+    served: &Served,
+    kind: Kind,
+) -> Result<
+    (
+        Vec<u32>,
+        Option<crate::grammar::Grammar>,
+        Option<super::tools::Syntax>,
+    ),
+    ApiError,
+> {
+    if kind == Kind::Generate && fields.bool("raw")?.unwrap_or(false) {
+        let text = fields.need("prompt", fields.text("prompt")?)?.to_owned();
+        let tokens = prompt::encode(&served.loaded, text).await?;
+        return Ok((tokens, request::form(fields)?, None));
+    }
+    let conversation = match kind {
+        Kind::Chat => request::chat(fields)?,
+        Kind::Generate => request::generate(fields)?,
+    };
+    let prompted = conversation.prompt(served).await?;
+    Ok((prompted.tokens, prompted.grammar, prompted.syntax))
+}
+
+/// Ollama has no word for calls, nor for stop texts.
+fn done_reason(reason: Option<Reason>) -> &'static str {
+    match reason {
+        Some(Reason::Length) => "length",
+        _ => "stop",
+    }
+}
+
+impl Told {
+    fn part(&self, text: &str, calls: &[Call]) -> Value {
+        let mut part = json!({"model": self.model, "created_at": about::now()});
+        match self.kind {
+            Kind::Chat => {
+                let mut message = json!({"role": "assistant", "content": text});
+                if !calls.is_empty() {
+                    let call = |call: &Call| {
+                        json!({"function": {
+                            "name": call.name, "arguments": call.arguments,
+                        }})
+                    };
+                    message["tool_calls"] = calls.iter().map(call).collect();
+                }
+                part["message"] = message;
+            }
+            Kind::Generate => part["response"] = text.into(),
+        }
+        part["done"] = false.into();
+        part
+    }
+
+    /// The last part: counts, and times in nanoseconds, measured.
+    fn last(&self, text: &str, calls: &[Call], reason: Option<Reason>, receipt: &Receipt) -> Value {
+        let mut last = self.part(text, calls);
+        last["done"] = true.into();
+        last["done_reason"] = done_reason(reason).into();
+        let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let read = receipt.first_token.saturating_sub(receipt.queued);
+        let written = receipt.total.saturating_sub(receipt.first_token);
+        last["total_duration"] = ns(receipt.total).into();
+        last["load_duration"] = 0.into();
+        last["prompt_eval_count"] = receipt.n_prompt.into();
+        last["prompt_eval_duration"] = ns(read).into();
+        last["eval_count"] = receipt.n_generated.into();
+        last["eval_duration"] = ns(written).into();
+        if self.with_placement {
+            last["placement"] = placement(receipt);
+        }
+        last
+    }
+}
+
+async fn stream(writer: Writer, mut generation: Generation, told: Told) -> Result<(), Gone> {
+    let mut ended = Answer::default();
+    loop {
+        match generation.next().await {
+            Err(error) => return writer.line(&error.ollama()).await,
+            Ok(None | Some(Piece::Progress { .. })) => {}
+            Ok(Some(Piece::Delta { text, .. })) if text.is_empty() => {}
+            Ok(Some(Piece::Delta { text, .. })) => writer.line(&told.part(&text, &[])).await?,
+            Ok(Some(Piece::Call { call, .. })) => writer.line(&told.part("", &[call])).await?,
+            Ok(Some(Piece::Finish { reason, .. })) => ended.reason = Some(reason),
+            Ok(Some(Piece::End(receipt))) => {
+                let last = told.last("", &[], ended.reason, &receipt);
+                return writer.line(&last).await;
+            }
+        }
+    }
+}

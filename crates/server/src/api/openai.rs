@@ -1,0 +1,65 @@
+//! The API of OpenAI: chat completions, completions, responses, models.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod messages;
+pub(crate) mod models;
+pub(crate) mod responses;
+mod responses_stream;
+
+use millrace_text::Tokenizer;
+use serde_json::{Value, json};
+
+use super::generation::{Call, Reason, placement};
+use crate::scheduler::{Receipt, TokenLogprob};
+
+/// The reason in OpenAI's words.
+fn finish_reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Stop | Reason::StopText => "stop",
+        Reason::Length => "length",
+        Reason::Calls => "tool_calls",
+    }
+}
+
+fn usage(receipt: &Receipt, with_placement: bool) -> Value {
+    let mut usage = json!({
+        "prompt_tokens": receipt.n_prompt,
+        "completion_tokens": receipt.n_generated,
+        "total_tokens": receipt.n_prompt + receipt.n_generated,
+        "prompt_tokens_details": {"cached_tokens": receipt.n_cached},
+    });
+    if with_placement {
+        usage["placement"] = placement(receipt);
+    }
+    usage
+}
+
+/// A call as part of a message.
+fn tool_call(call: &Call) -> Value {
+    json!({"id": call.id, "type": "function", "function": {
+        "name": call.name, "arguments": call.arguments.to_string(),
+    }})
+}
+
+/// Tokens with their log-probabilities, as chat completions have them.
+fn chat_logprobs(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Value {
+    let entry = |token: u32, logprob: f64| {
+        let bytes = tokenizer.token_bytes(token);
+        json!({
+            "token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes.as_ref(),
+        })
+    };
+    let content = tokens.iter().map(|token| {
+        let mut value = entry(token.token, token.logprob);
+        let top = token.top.iter().map(|(id, logprob)| entry(*id, *logprob));
+        value["top_logprobs"] = top.collect();
+        value
+    });
+    json!({"content": content.collect::<Vec<_>>(), "refusal": null})
+}
+
+/// JSON has no infinity: OpenAI's documentation gives -9999 for what is very unlikely.
+fn finite(logprob: f64) -> f64 {
+    logprob.max(-9999.0)
+}

@@ -1,0 +1,237 @@
+//! `POST /v1/chat/completions`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use millrace_runtime::GenerateParams;
+use serde_json::{Map, Value, json};
+
+use super::messages::{messages, tools};
+use super::{chat_logprobs, finish_reason, tool_call, usage};
+use crate::api::error::ApiError;
+use crate::api::fields::Fields;
+use crate::api::generation::{Answer, Generation, Piece};
+use crate::api::params::{MAX_ANSWERS, response_format, sampling, stop_texts, structured_outputs};
+use crate::api::prompt::{Conversation, Prompted};
+use crate::api::{unique, unix_s};
+use crate::app::{App, Dialect, Incoming, json as json_response};
+use crate::http::stream::{Gone, Writer, events};
+use crate::models::Served;
+use crate::scheduler::Job;
+
+/// What the API has and this server has not.
+const REFUSED: &[(&str, &str)] = &[
+    ("functions", "use tools"),
+    ("function_call", "use tool_choice"),
+    ("audio", "answers are text"),
+    ("web_search_options", "this server opens no connections"),
+    ("prediction", "leave it out"),
+];
+
+pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
+    Dialect::OpenAi.answer(answer(app, request).await)
+}
+
+/// How a completion is told.
+struct Told {
+    id: String,
+    created: u64,
+    model: String,
+    served: Served,
+    with_logprobs: bool,
+    with_usage: bool,
+    with_placement: bool,
+}
+
+async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
+    let Incoming { body, caller } = app.read(request).await?;
+    let fields = Fields::of(&body)?;
+    fields.refuse(REFUSED)?;
+    let served = app.served(&fields).await?;
+    let prompted = conversation(&fields)?.prompt(&served).await?;
+    let stream_options = fields.object("stream_options")?;
+    let include_usage = match &stream_options {
+        Some(options) => options.bool("include_usage")?.unwrap_or(false),
+        None => false,
+    };
+    let job = caller.job(prompted.tokens.clone(), params(&fields, &served)?);
+    let job = complete_job(job, &fields, &prompted)?;
+    let told = Told {
+        id: unique("chatcmpl-"),
+        created: unix_s(),
+        model: served.entry.spec.id.clone(),
+        with_logprobs: job.top_logprobs.is_some(),
+        with_usage: include_usage,
+        with_placement: fields.bool("placement")?.unwrap_or(false),
+        served,
+    };
+    let n = job.n;
+    let is_stream = fields.bool("stream")?.unwrap_or(false);
+    let generation = Generation::start(&told.served, job, prompted.syntax, caller.log)?;
+    if is_stream {
+        let work = move |writer| stream(writer, generation, told, n);
+        return Ok(events(app.options.keep_alive, work));
+    }
+    let (answers, receipt) = generation.complete().await?;
+    let choices = answers.iter().enumerate();
+    let choices: Vec<Value> = choices.map(|(i, answer)| told.choice(i, answer)).collect();
+    let mut body = told.head("chat.completion");
+    body["choices"] = choices.into();
+    body["usage"] = usage(&receipt, told.with_placement);
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+/// The conversation of a request.
+pub(crate) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
+    let form = response_format(fields.object("response_format")?)?;
+    let variables = fields.object("chat_template_kwargs")?;
+    let variables: Map<String, Value> = variables.map_or_else(Map::new, |variables| {
+        let entries = variables.entries();
+        entries.map(|(k, v)| (k.clone(), v.clone())).collect()
+    });
+    Ok(Conversation {
+        messages: messages(fields)?,
+        tools: tools(fields)?,
+        form: form.or(structured_outputs(fields)?),
+        variables,
+    })
+}
+
+/// How an answer is generated.
+fn params(fields: &Fields<'_>, served: &Served) -> Result<GenerateParams, ApiError> {
+    let newer = fields.usize("max_completion_tokens")?;
+    Ok(GenerateParams {
+        sampling: sampling(fields, &served.loaded)?,
+        max_tokens: newer.or(fields.usize("max_tokens")?),
+        stop: stop_texts(fields, "stop")?,
+        stop_tokens: Vec::new(),
+        ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+    })
+}
+
+fn complete_job(job: Job, fields: &Fields<'_>, prompted: &Prompted) -> Result<Job, ApiError> {
+    let n_top = fields.usize_in("top_logprobs", 0, 20)?;
+    let with_logprobs = fields.bool("logprobs")?.unwrap_or(false);
+    if n_top.is_some_and(|n| n > 0) && !with_logprobs {
+        return Err(ApiError::field(
+            "top_logprobs",
+            "logprobs must be true for it",
+        ));
+    }
+    Ok(Job {
+        n: fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1),
+        top_logprobs: with_logprobs.then_some(n_top.unwrap_or(0)),
+        grammar: prompted.grammar.clone(),
+        priority: priority(fields)?,
+        progress: fields.bool("return_progress")?.unwrap_or(false),
+        ..job
+    })
+}
+
+/// By vLLM's name and sense: lower is earlier.
+pub(crate) fn priority(fields: &Fields<'_>) -> Result<i32, ApiError> {
+    let priority = fields.i64("priority")?.unwrap_or(0);
+    i32::try_from(priority)
+        .map_err(|_| ApiError::field("priority", "expected a whole number of 32 bits"))
+}
+
+impl Told {
+    fn head(&self, object: &str) -> Value {
+        json!({
+            "id": self.id, "object": object, "created": self.created, "model": self.model,
+            "system_fingerprint": concat!("millrace-", env!("CARGO_PKG_VERSION")),
+        })
+    }
+
+    fn choice(&self, index: usize, answer: &Answer) -> Value {
+        let calls: Vec<Value> = answer.calls.iter().map(tool_call).collect();
+        let content = match answer.text.is_empty() && !calls.is_empty() {
+            true => Value::Null,
+            false => answer.text.as_str().into(),
+        };
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.into();
+        }
+        let logprobs = match self.with_logprobs {
+            true => chat_logprobs(&self.served.loaded.tokenizer, &answer.tokens),
+            false => Value::Null,
+        };
+        json!({
+            "index": index, "message": message, "logprobs": logprobs,
+            "finish_reason": answer.reason.map(finish_reason),
+        })
+    }
+
+    fn chunk(&self, index: usize, delta: Value, reason: Option<&str>, logprobs: Value) -> Value {
+        let mut chunk = self.head("chat.completion.chunk");
+        chunk["choices"] = json!([{
+            "index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason,
+        }]);
+        if self.with_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+}
+
+async fn stream(
+    writer: Writer,
+    mut generation: Generation,
+    told: Told,
+    n: usize,
+) -> Result<(), Gone> {
+    for index in 0..n {
+        let delta = json!({"role": "assistant", "content": ""});
+        let chunk = told.chunk(index, delta, None, Value::Null);
+        writer.data(&chunk).await?;
+    }
+    loop {
+        let piece = match generation.next().await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return writer.done().await,
+            Err(error) => return writer.data(&error.openai()).await,
+        };
+        let chunk = match piece {
+            Piece::Progress { done, total } => {
+                let mut chunk = told.head("chat.completion.chunk");
+                chunk["choices"] = json!([]);
+                chunk["prompt_progress"] = json!({"processed": done, "total": total});
+                chunk
+            }
+            Piece::Delta {
+                choice,
+                text,
+                tokens,
+            } => {
+                let logprobs = match told.with_logprobs && !tokens.is_empty() {
+                    true => chat_logprobs(&told.served.loaded.tokenizer, &tokens),
+                    false => Value::Null,
+                };
+                told.chunk(choice, json!({"content": text}), None, logprobs)
+            }
+            Piece::Call {
+                choice,
+                index,
+                call,
+            } => {
+                let mut call = tool_call(&call);
+                call["index"] = index.into();
+                told.chunk(choice, json!({"tool_calls": [call]}), None, Value::Null)
+            }
+            Piece::Finish { choice, reason, .. } => {
+                told.chunk(choice, json!({}), Some(finish_reason(reason)), Value::Null)
+            }
+            Piece::End(receipt) if told.with_usage => {
+                let mut chunk = told.head("chat.completion.chunk");
+                chunk["choices"] = json!([]);
+                chunk["usage"] = usage(&receipt, told.with_placement);
+                chunk
+            }
+            Piece::End(_) => continue,
+        };
+        writer.data(&chunk).await?;
+    }
+}

@@ -1,0 +1,289 @@
+//! `POST /v1/completions`: text goes on, without a template.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use millrace_runtime::GenerateParams;
+use serde_json::{Value, json};
+
+use super::chat::priority;
+use super::{finish_reason, finite, usage};
+use crate::api::error::ApiError;
+use crate::api::fields::{Fields, wrong};
+use crate::api::generation::{Answer, Generation, Piece};
+use crate::api::params::{
+    Caller, MAX_ANSWERS, response_format, sampling, stop_texts, structured_outputs,
+};
+use crate::api::{prompt, unique, unix_s};
+use crate::app::{App, Dialect, Incoming, json as json_response};
+use crate::http::stream::{Gone, Writer, events};
+use crate::models::Served;
+use crate::scheduler::{Job, Receipt, TokenLogprob};
+
+/// Prompts of a request at most.
+const MAX_PROMPTS: usize = 64;
+
+/// Tokens written where a request does not say, as in OpenAI's API.
+const DEFAULT_MAX_TOKENS: usize = 16;
+
+const REFUSED: &[(&str, &str)] = &[
+    ("echo", "put the prompt before the answer yourself"),
+    ("suffix", "the model only goes on"),
+];
+
+pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
+    Dialect::OpenAi.answer(answer(app, request).await)
+}
+
+struct Told {
+    id: String,
+    created: u64,
+    served: Served,
+    /// Answers to each prompt.
+    n: usize,
+    top_logprobs: Option<usize>,
+    with_usage: bool,
+    with_placement: bool,
+}
+
+async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
+    let Incoming { body, caller } = app.read(request).await?;
+    let fields = Fields::of(&body)?;
+    fields.refuse(REFUSED)?;
+    let served = app.served(&fields).await?;
+    let prompts = prompts(&fields, &served).await?;
+    let jobs = jobs(&fields, &served, &caller, prompts)?;
+    let include_usage = match fields.object("stream_options")? {
+        Some(options) => options.bool("include_usage")?.unwrap_or(false),
+        None => false,
+    };
+    let told = Told {
+        id: unique("cmpl-"),
+        created: unix_s(),
+        n: jobs.first().map_or(1, |job| job.n),
+        top_logprobs: jobs.first().and_then(|job| job.top_logprobs),
+        with_usage: include_usage,
+        with_placement: fields.bool("placement")?.unwrap_or(false),
+        served,
+    };
+    let is_stream = fields.bool("stream")?.unwrap_or(false);
+    let start = |job| Generation::start(&told.served, job, None, caller.log.clone());
+    let generations: Result<Vec<Generation>, ApiError> = jobs.into_iter().map(start).collect();
+    let generations = generations?;
+    if is_stream {
+        let work = move |writer| stream(writer, generations, told);
+        return Ok(events(app.options.keep_alive, work));
+    }
+    let mut choices = Vec::new();
+    let mut receipts = Vec::new();
+    for generation in generations {
+        // All run; this only waits for one after the other.
+        let (answers, receipt) = generation.complete().await?;
+        for answer in answers {
+            choices.push(told.choice(choices.len(), &answer));
+        }
+        receipts.push(receipt);
+    }
+    let mut body = told.head();
+    body["choices"] = choices.into();
+    body["usage"] = told.usage(&receipts);
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+/// A text, tokens, or a list of either.
+async fn prompts(fields: &Fields<'_>, served: &Served) -> Result<Vec<Vec<u32>>, ApiError> {
+    let value = fields.need("prompt", fields.get("prompt"))?;
+    let one = [value.clone()];
+    let list: &[Value] = match value.as_array() {
+        Some(list) if list.iter().all(|item| item.is_string() || item.is_array()) => list,
+        _ => &one,
+    };
+    if list.is_empty() || list.len() > MAX_PROMPTS {
+        let message = format!("expected 1 to {MAX_PROMPTS} prompts");
+        return Err(ApiError::field("prompt", message));
+    }
+    let mut prompts = Vec::new();
+    for value in list {
+        let tokens = match value {
+            Value::String(text) => prompt::encode(&served.loaded, text.clone()).await?,
+            other => token_ids(other).ok_or_else(|| {
+                wrong("prompt", "a string, token ids, or a list of either", other)
+            })?,
+        };
+        prompts.push(tokens);
+    }
+    Ok(prompts)
+}
+
+/// A list of token ids.
+pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    value.as_array()?.iter().map(id).collect()
+}
+
+fn jobs(
+    fields: &Fields<'_>,
+    served: &Served,
+    caller: &Caller,
+    prompts: Vec<Vec<u32>>,
+) -> Result<Vec<Job>, ApiError> {
+    let n = fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1);
+    let best_of = fields.usize("best_of")?.unwrap_or(n);
+    if best_of != n {
+        return Err(ApiError::field("best_of", "only as many as n are written"));
+    }
+    let params = GenerateParams {
+        sampling: sampling(fields, &served.loaded)?,
+        max_tokens: Some(fields.usize("max_tokens")?.unwrap_or(DEFAULT_MAX_TOKENS)),
+        stop: stop_texts(fields, "stop")?,
+        stop_tokens: Vec::new(),
+        ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+    };
+    let form = response_format(fields.object("response_format")?)?;
+    let form = form.or(structured_outputs(fields)?);
+    let top_logprobs = fields.usize_in("logprobs", 0, 20)?;
+    let priority = priority(fields)?;
+    let job = |prompt| Job {
+        n,
+        top_logprobs,
+        grammar: form.clone(),
+        priority,
+        ..caller.job(prompt, params.clone())
+    };
+    Ok(prompts.into_iter().map(job).collect())
+}
+
+impl Told {
+    fn head(&self) -> Value {
+        json!({
+            "id": self.id, "object": "text_completion", "created": self.created,
+            "model": self.served.entry.spec.id,
+        })
+    }
+
+    fn choice(&self, index: usize, answer: &Answer) -> Value {
+        json!({
+            "index": index, "text": answer.text, "logprobs": self.logprobs(&answer.tokens),
+            "finish_reason": answer.reason.map(finish_reason),
+        })
+    }
+
+    /// As this older API has them: lists side by side, offsets in characters of the tokens' texts.
+    fn logprobs(&self, tokens: &[TokenLogprob]) -> Value {
+        if self.top_logprobs.is_none() {
+            return Value::Null;
+        }
+        let tokenizer = &self.served.loaded.tokenizer;
+        let text = |id: u32| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
+        let texts: Vec<String> = tokens.iter().map(|token| text(token.token)).collect();
+        let logprobs: Vec<f64> = tokens.iter().map(|token| finite(token.logprob)).collect();
+        let top = tokens.iter().map(|token| {
+            let entries = token.top.iter();
+            let entries = entries.map(|(id, logprob)| (text(*id), finite(*logprob).into()));
+            Value::Object(entries.collect())
+        });
+        let offsets = texts.iter().scan(0, |offset, text| {
+            let here = *offset;
+            *offset += text.chars().count();
+            Some(here)
+        });
+        let offsets: Vec<usize> = offsets.collect();
+        json!({
+            "tokens": texts, "token_logprobs": logprobs, "top_logprobs": top.collect::<Vec<_>>(),
+            "text_offset": offsets,
+        })
+    }
+
+    /// All prompts together; the placement of the first, which is that of all.
+    fn usage(&self, receipts: &[Receipt]) -> Value {
+        let Some((first, others)) = receipts.split_first() else {
+            return Value::Null;
+        };
+        let mut sum = first.clone();
+        for other in others {
+            sum.n_prompt += other.n_prompt;
+            sum.n_cached += other.n_cached;
+            sum.n_generated += other.n_generated;
+            sum.host += other.host;
+            sum.total = sum.total.max(other.total);
+            sum.n_preempted += other.n_preempted;
+            if let (Some((sum, _)), Some((other, _))) = (&mut sum.device_time, &other.device_time) {
+                *sum += *other;
+            }
+        }
+        usage(&sum, self.with_placement)
+    }
+}
+
+/// The next piece of any of them, with its place.
+async fn next_of(
+    generations: &mut [(Generation, bool)],
+) -> Result<Option<(usize, Piece)>, ApiError> {
+    std::future::poll_fn(|context| {
+        for (i, (generation, is_done)) in generations.iter_mut().enumerate() {
+            if *is_done {
+                continue;
+            }
+            match generation.poll_next(context) {
+                Poll::Ready(Ok(Some(piece))) => return Poll::Ready(Ok(Some((i, piece)))),
+                Poll::Ready(Ok(None)) => *is_done = true,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
+            }
+        }
+        match generations.iter().all(|(_, is_done)| *is_done) {
+            true => Poll::Ready(Ok(None)),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn stream(writer: Writer, generations: Vec<Generation>, told: Told) -> Result<(), Gone> {
+    let mut generations: Vec<_> = generations.into_iter().map(|one| (one, false)).collect();
+    let mut receipts = Vec::new();
+    loop {
+        let (prompt, piece) = match next_of(&mut generations).await {
+            Ok(Some(next)) => next,
+            Ok(None) => break,
+            Err(error) => return writer.data(&error.openai()).await,
+        };
+        let (choice, text, tokens, reason) = match piece {
+            Piece::Delta {
+                choice,
+                text,
+                tokens,
+            } => (choice, text, tokens, None),
+            Piece::Finish { choice, reason, .. } => (
+                choice,
+                String::new(),
+                Vec::new(),
+                Some(finish_reason(reason)),
+            ),
+            Piece::End(receipt) => {
+                receipts.push(*receipt);
+                continue;
+            }
+            Piece::Progress { .. } | Piece::Call { .. } => continue,
+        };
+        let mut chunk = told.head();
+        let logprobs = match tokens.is_empty() {
+            true => Value::Null,
+            false => told.logprobs(&tokens),
+        };
+        chunk["choices"] = json!([{
+            "index": prompt * told.n + choice, "text": text, "logprobs": logprobs, "finish_reason": reason,
+        }]);
+        writer.data(&chunk).await?;
+    }
+    if told.with_usage {
+        let mut chunk = told.head();
+        chunk["choices"] = json!([]);
+        chunk["usage"] = told.usage(&receipts);
+        writer.data(&chunk).await?;
+    }
+    writer.done().await
+}

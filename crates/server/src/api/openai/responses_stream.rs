@@ -1,0 +1,148 @@
+//! The events of `/v1/responses`.
+
+use serde_json::{Value, json};
+
+use super::responses::{Told, function_call};
+use crate::api::generation::{Answer, Call, Generation, Piece};
+use crate::http::stream::{Gone, Writer};
+
+/// Numbers the events, and remembers which item is open.
+struct Items {
+    writer: Writer,
+    sequence: usize,
+    /// Items that are complete.
+    n_done: usize,
+    is_message_open: bool,
+    answer: Answer,
+}
+
+pub(super) async fn stream(
+    writer: Writer,
+    mut generation: Generation,
+    told: Told,
+) -> Result<(), Gone> {
+    let mut items = Items {
+        writer,
+        sequence: 0,
+        n_done: 0,
+        is_message_open: false,
+        answer: Answer::default(),
+    };
+    for kind in ["response.created", "response.in_progress"] {
+        let response = told.response("in_progress", Vec::new(), Value::Null);
+        items.event(kind, json!({"response": response})).await?;
+    }
+    loop {
+        match generation.next().await {
+            Err(error) => {
+                let mut response = told.response("failed", Vec::new(), Value::Null);
+                response["error"] = json!({"code": "server_error", "message": error.message});
+                return items
+                    .event("response.failed", json!({"response": response}))
+                    .await;
+            }
+            Ok(None | Some(Piece::Progress { .. })) => {}
+            Ok(Some(Piece::Delta { text, .. })) => items.text(&told, &text).await?,
+            Ok(Some(Piece::Call { call, .. })) => items.call(&told, call).await?,
+            Ok(Some(Piece::Finish { reason, .. })) => items.answer.reason = Some(reason),
+            Ok(Some(Piece::End(receipt))) => {
+                if items.answer.calls.is_empty() {
+                    // An empty answer is a message too.
+                    items.open(&told).await?;
+                }
+                items.close(&told).await?;
+                let response = told.complete(&items.answer, &receipt);
+                let kind = format!(
+                    "response.{}",
+                    response["status"].as_str().unwrap_or("completed")
+                );
+                return items.event(&kind, json!({"response": response})).await;
+            }
+        }
+    }
+}
+
+impl Items {
+    async fn event(&mut self, kind: &str, fields: Value) -> Result<(), Gone> {
+        let mut event = json!({"type": kind, "sequence_number": self.sequence});
+        if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
+            event.extend(fields);
+        }
+        self.sequence += 1;
+        self.writer.event(kind, &event).await
+    }
+
+    /// Begins the message, if it is not begun.
+    async fn open(&mut self, told: &Told) -> Result<(), Gone> {
+        if self.is_message_open {
+            return Ok(());
+        }
+        self.is_message_open = true;
+        let mut item = told.message("", "in_progress");
+        item["content"] = json!([]);
+        let added = json!({"output_index": self.n_done, "item": item});
+        self.event("response.output_item.added", added).await?;
+        let part = json!({
+            "item_id": told.item, "output_index": self.n_done, "content_index": 0,
+            "part": {"type": "output_text", "text": "", "annotations": []},
+        });
+        self.event("response.content_part.added", part).await
+    }
+
+    async fn text(&mut self, told: &Told, text: &str) -> Result<(), Gone> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.open(told).await?;
+        self.answer.text += text;
+        let delta = json!({
+            "item_id": told.item, "output_index": self.n_done, "content_index": 0, "delta": text,
+            "logprobs": [],
+        });
+        self.event("response.output_text.delta", delta).await
+    }
+
+    async fn close(&mut self, told: &Told) -> Result<(), Gone> {
+        if !std::mem::replace(&mut self.is_message_open, false) {
+            return Ok(());
+        }
+        let text = self.answer.text.clone();
+        let place = json!({"item_id": told.item, "output_index": self.n_done, "content_index": 0});
+        let mut done = place.clone();
+        done["text"] = text.as_str().into();
+        done["logprobs"] = json!([]);
+        self.event("response.output_text.done", done).await?;
+        let mut part = place;
+        part["part"] = json!({"type": "output_text", "text": text, "annotations": []});
+        self.event("response.content_part.done", part).await?;
+        let item = told.message(&text, "completed");
+        let done = json!({"output_index": self.n_done, "item": item});
+        self.event("response.output_item.done", done).await?;
+        self.n_done += 1;
+        Ok(())
+    }
+
+    async fn call(&mut self, told: &Told, call: Call) -> Result<(), Gone> {
+        self.close(told).await?;
+        let mut item = function_call(&call, "in_progress");
+        item["arguments"] = "".into();
+        let id = item["id"].clone();
+        let added = json!({"output_index": self.n_done, "item": item});
+        self.event("response.output_item.added", added).await?;
+        let arguments = call.arguments.to_string();
+        let delta = json!({"item_id": id, "output_index": self.n_done, "delta": arguments});
+        self.event("response.function_call_arguments.delta", delta)
+            .await?;
+        let done = json!({
+            "item_id": id, "output_index": self.n_done, "name": call.name, "arguments": arguments,
+        });
+        self.event("response.function_call_arguments.done", done)
+            .await?;
+        let item = function_call(&call, "completed");
+        let done = json!({"output_index": self.n_done, "item": item});
+        self.event("response.output_item.done", done).await?;
+        self.n_done += 1;
+        self.answer.calls.push(call);
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Options of generation that the dialects share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::HeaderMap;
+use millrace_runtime::{GenerateParams, SamplingParams};
+
+use super::error::ApiError;
+use super::fields::{Fields, wrong};
+use super::random;
+use crate::grammar::Grammar;
+use crate::scheduler::{Job, Loaded};
+
+/// Stop texts of a request at most, and bytes of each.
+const MAX_STOPS: usize = 16;
+const MAX_STOP_BYTES: usize = 1024;
+
+/// Answers to one prompt at most.
+pub(crate) const MAX_ANSWERS: usize = 32;
+
+/// Who asks, and until when.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) client: Arc<str>,
+    pub(crate) deadline: Option<Instant>,
+    /// The request's name, if what becomes of it is written to the log.
+    pub(crate) log: Option<Arc<str>>,
+}
+
+impl Caller {
+    /// By the request's headers: `x-request-timeout-ms` says how long the caller waits, which the server's own
+    /// limit can only shorten.
+    pub(crate) fn new(
+        client: Arc<str>,
+        headers: &HeaderMap,
+        limit: Option<Duration>,
+        log: Option<Arc<str>>,
+    ) -> Result<Caller, ApiError> {
+        const NAME: &str = "x-request-timeout-ms";
+        let asked = match headers.get(NAME) {
+            None => None,
+            Some(value) => {
+                let number = value.to_str().ok().and_then(|text| text.parse().ok());
+                let wrong = || ApiError::field(NAME, "expected a number of milliseconds");
+                Some(Duration::from_millis(number.ok_or_else(wrong)?))
+            }
+        };
+        let wait = match (asked, limit) {
+            (Some(asked), Some(limit)) => Some(asked.min(limit)),
+            (one, other) => one.or(other),
+        };
+        Ok(Caller {
+            client,
+            log,
+            // Beyond what a clock can hold is no limit.
+            deadline: wait.and_then(|wait| Instant::now().checked_add(wait)),
+        })
+    }
+
+    /// A job of this caller.
+    pub(crate) fn job(&self, prompt: Vec<u32>, params: GenerateParams) -> Job {
+        Job {
+            client: Arc::clone(&self.client),
+            deadline: self.deadline,
+            ..Job::new(prompt, params)
+        }
+    }
+}
+
+/// What a model is sampled with unless a request says otherwise: its authors' recommendation, else what the
+/// command line takes.
+pub(crate) fn default_sampling(loaded: &Loaded) -> SamplingParams {
+    // A file whose recommendation cannot be read has none.
+    let recommended = loaded.model.recommended_sampling().ok().flatten();
+    recommended.unwrap_or(SamplingParams {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.05,
+        ..SamplingParams::default()
+    })
+}
+
+/// Sampling by the names of OpenAI's API, and those that other servers have added to it.
+pub(crate) fn sampling(fields: &Fields<'_>, loaded: &Loaded) -> Result<SamplingParams, ApiError> {
+    let mut params = default_sampling(loaded);
+    set(
+        &mut params.temperature,
+        fields.f32_in("temperature", 0.0, 100.0)?,
+    );
+    set(&mut params.top_p, fields.f32_in("top_p", 0.0, 1.0)?);
+    // 0 keeps the likeliest, as does the smallest number over it.
+    params.top_p = params.top_p.max(f32::MIN_POSITIVE);
+    set(&mut params.top_k, top_k(fields)?);
+    set(&mut params.min_p, fields.f32_in("min_p", 0.0, 1.0)?);
+    set(&mut params.typical_p, fields.f32_in("typical_p", 0.0, 1.0)?);
+    set(
+        &mut params.repetition_penalty,
+        fields.f32_in("repetition_penalty", 0.01, 100.0)?,
+    );
+    set(
+        &mut params.presence_penalty,
+        fields.f32_in("presence_penalty", -2.0, 2.0)?,
+    );
+    set(
+        &mut params.frequency_penalty,
+        fields.f32_in("frequency_penalty", -2.0, 2.0)?,
+    );
+    params.logit_bias = logit_bias(fields, loaded)?;
+    params.seed = seed(fields)?;
+    Ok(params)
+}
+
+/// -1 and 0 keep all.
+fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    Ok(fields
+        .i64("top_k")?
+        .map(|k| usize::try_from(k).unwrap_or(0)))
+}
+
+pub(crate) fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+/// The seed of a request, or one that nobody chose. Negative seeds are seeds.
+pub(crate) fn seed(fields: &Fields<'_>) -> Result<u64, ApiError> {
+    match fields.get("seed") {
+        None => Ok(random() >> 32),
+        Some(value) => value
+            .as_u64()
+            .or_else(|| value.as_i64().map(i64::cast_unsigned))
+            .ok_or_else(|| wrong(&fields.path("seed"), "a whole number", value)),
+    }
+}
+
+fn logit_bias(fields: &Fields<'_>, loaded: &Loaded) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(bias) = fields.object("logit_bias")? else {
+        return Ok(Vec::new());
+    };
+    let vocab_size = loaded.model.model().config.vocab_size;
+    let mut out = Vec::new();
+    for (id, value) in bias.entries() {
+        let path = bias.path(id);
+        let token = id.parse::<u32>().ok();
+        let token = token.filter(|token| (*token as usize) < vocab_size);
+        let token = token.ok_or_else(|| {
+            let message = format!("expected the id of a token, below {vocab_size}");
+            ApiError::field(&path, message)
+        })?;
+        let bias = value
+            .as_f64()
+            .filter(|bias| (-100.0..=100.0).contains(bias));
+        let bias = bias.ok_or_else(|| wrong(&path, "a number from -100 to 100", value))?;
+        // By OpenAI's documentation these bounds ban a token and choose it.
+        let bias = match bias {
+            -100.0 => f32::MIN,
+            _ => bias as f32,
+        };
+        out.push((token, bias));
+    }
+    Ok(out)
+}
+
+/// One stop text or a list.
+pub(crate) fn stop_texts(fields: &Fields<'_>, name: &str) -> Result<Vec<String>, ApiError> {
+    let path = fields.path(name);
+    let expected = "a string or a list of strings";
+    let texts: Vec<String> = match fields.get(name) {
+        None => Vec::new(),
+        Some(value) => match (value.as_str(), value.as_array()) {
+            (Some(text), _) => vec![text.to_owned()],
+            (_, Some(list)) => {
+                let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+                let texts: Option<Vec<String>> = list.iter().map(text).collect();
+                texts.ok_or_else(|| wrong(&path, expected, value))?
+            }
+            _ => return Err(wrong(&path, expected, value)),
+        },
+    };
+    if texts.len() > MAX_STOPS || texts.iter().any(|text| text.len() > MAX_STOP_BYTES) {
+        let message = format!("at most {MAX_STOPS} texts of {MAX_STOP_BYTES} bytes are accepted");
+        return Err(ApiError::field(&path, message));
+    }
+    Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
+}
+
+/// `response_format` of OpenAI's chat completions, or the `format` inside `text` of its responses.
+pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Grammar>, ApiError> {
+    let Some(format) = format else {
+        return Ok(None);
+    };
+    match format.need("type", format.text("type")?)? {
+        "text" => Ok(None),
+        "json_object" => Ok(Some(Grammar::JsonObject)),
+        "json_schema" => {
+            let inner = format
+                .object("json_schema")?
+                .unwrap_or_else(|| format.clone());
+            let schema = inner.need("schema", inner.get("schema"))?;
+            if !schema.is_object() && !schema.is_boolean() {
+                return Err(wrong(&inner.path("schema"), "a JSON schema", schema));
+            }
+            Ok(Some(Grammar::JsonSchema(schema.clone())))
+        }
+        other => {
+            let message = format!("expected text, json_object or json_schema, found \"{other}\"");
+            Err(ApiError::field(&format.path("type"), message))
+        }
+    }
+}
+
+/// Forms beyond JSON, by vLLM's name: `structured_outputs` with one of `json`, `regex`, `choice`, `grammar` (here
+/// llguidance's Lark).
+pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<Grammar>, ApiError> {
+    let Some(outputs) = fields.object("structured_outputs")? else {
+        return Ok(None);
+    };
+    if let Some(schema) = outputs.get("json") {
+        return Ok(Some(Grammar::JsonSchema(schema.clone())));
+    }
+    if let Some(regex) = outputs.text("regex")? {
+        return Ok(Some(Grammar::Regex(regex.to_owned())));
+    }
+    if let Some(choices) = outputs.list("choice")? {
+        // JSON's strings are Lark's.
+        let texts: Vec<String> = choices.iter().map(ToString::to_string).collect();
+        if choices.is_empty() || !choices.iter().all(serde_json::Value::is_string) {
+            let path = outputs.path("choice");
+            return Err(ApiError::field(&path, "expected a list of strings"));
+        }
+        return Ok(Some(Grammar::Lark(format!("start: {}", texts.join(" | ")))));
+    }
+    if let Some(source) = outputs.text("grammar")? {
+        return Ok(Some(Grammar::Lark(source.to_owned())));
+    }
+    let message = "expected one of json, regex, choice, grammar";
+    Err(ApiError::field("structured_outputs", message))
+}

@@ -1,0 +1,159 @@
+//! Conversations to prompts.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use millrace_text::{EncodeOptions, Message, Prompt, RenderOptions};
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::tools::{Syntax, Tools, as_plain_messages};
+use crate::grammar::Grammar;
+use crate::models::Served;
+use crate::scheduler::Loaded;
+
+/// A conversation, in no API's words.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conversation {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) tools: Tools,
+    /// What the answer must look like.
+    pub(crate) form: Option<Grammar>,
+    /// Further variables of the template.
+    pub(crate) variables: Map<String, Value>,
+}
+
+/// A conversation as the model reads it.
+pub(crate) struct Prompted {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<u32>,
+    /// How calls are written in the answer, if functions are offered.
+    pub(crate) syntax: Option<Syntax>,
+    pub(crate) grammar: Option<Grammar>,
+}
+
+impl Conversation {
+    /// Renders and encodes. Templates are programs of strangers that may take their time: not on a thread that
+    /// serves others.
+    pub(crate) async fn prompt(self, served: &Served) -> Result<Prompted, ApiError> {
+        let served = served.clone();
+        let work = move || self.prompt_now(&served);
+        match tokio::task::spawn_blocking(work).await {
+            Ok(prompted) => prompted,
+            Err(error) => Err(ApiError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("rendering the conversation failed: {error}"),
+            )),
+        }
+    }
+
+    fn prompt_now(self, served: &Served) -> Result<Prompted, ApiError> {
+        if self.messages.is_empty() {
+            return Err(ApiError::field(
+                "messages",
+                "at least one message is needed",
+            ));
+        }
+        self.tools.check()?;
+        let is_offered = self.tools.are_offered();
+        if is_offered && self.form.is_some() {
+            let message = "a form of the answer and functions cannot be enforced together; set tool_choice to \
+                           \"none\" or leave one of them out";
+            return Err(ApiError::field("response_format", message));
+        }
+        let has_calls = self.messages.iter().any(is_about_calls);
+        let native = match is_offered || has_calls {
+            true => native_calls(served)?,
+            false => None,
+        };
+        let loaded = &served.loaded;
+        let mut options = RenderOptions {
+            add_generation_prompt: true,
+            variables: self.variables,
+            ..RenderOptions::default()
+        };
+        let (messages, syntax) = match native {
+            Some(syntax) => {
+                let list = self.tools.list.iter().map(|tool| tool.for_template());
+                options.tools = is_offered.then(|| Value::Array(list.collect()));
+                (self.messages, syntax)
+            }
+            None if is_offered || has_calls => (
+                as_plain_messages(&self.messages, &self.tools),
+                Syntax::Hermes,
+            ),
+            None => (self.messages, Syntax::Hermes),
+        };
+        let prompt = render(loaded, &messages, &options)?;
+        let form = self.form;
+        Ok(Prompted {
+            tokens: loaded.tokenizer.encode_prompt(&prompt),
+            text: prompt.text().to_owned(),
+            syntax: is_offered.then_some(syntax),
+            grammar: match is_offered {
+                true => Some(syntax.grammar(&self.tools)),
+                false => form,
+            },
+        })
+    }
+}
+
+fn is_about_calls(message: &Message) -> bool {
+    message.role == "tool" || message.fields.contains_key("tool_calls")
+}
+
+/// Whether the model's template shows functions, in a way of writing that is known here.
+fn native_calls(served: &Served) -> Result<Option<Syntax>, ApiError> {
+    if let Some(known) = served.entry.native_calls.get() {
+        return Ok(*known);
+    }
+    let loaded = &served.loaded;
+    let messages = [Message::user("?")];
+    let plain = RenderOptions::default();
+    let tools = serde_json::json!([{"type": "function", "function": {
+        "name": "probe_of_tools", "description": "", "parameters": {"type": "object", "properties": {}},
+    }}]);
+    let with_tools = RenderOptions {
+        tools: Some(tools),
+        ..plain.clone()
+    };
+    let shows = match render(loaded, &messages, &with_tools) {
+        Ok(prompt) => prompt.text().contains("probe_of_tools"),
+        // A template that cannot render them does not know them; if it renders nothing, that is told.
+        Err(_) => render(loaded, &messages, &plain).map(|_| false)?,
+    };
+    let syntax = match shows {
+        true => Syntax::of_vocabulary(&loaded.tokenizer),
+        false => None,
+    };
+    Ok(*served.entry.native_calls.get_or_init(|| syntax))
+}
+
+fn render(
+    loaded: &Loaded,
+    messages: &[Message],
+    options: &RenderOptions,
+) -> Result<Prompt, ApiError> {
+    let template = loaded.template.as_ref();
+    let template = template.map_err(|reason| ApiError::bad(reason.clone()))?;
+    template
+        .render_prompt(&loaded.tokenizer, messages, options)
+        .map_err(|error| ApiError::field("messages", error))
+}
+
+/// The tokens of a plain prompt: control tokens in it are text, and what the model expects around a text is
+/// added.
+pub(crate) async fn encode(loaded: &Arc<Loaded>, text: String) -> Result<Vec<u32>, ApiError> {
+    let loaded = Arc::clone(loaded);
+    let work = move || {
+        let options = EncodeOptions {
+            add_special: true,
+            parse_special: false,
+        };
+        loaded.tokenizer.encode(&text, options)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        let message = format!("encoding the prompt failed: {error}");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    })
+}

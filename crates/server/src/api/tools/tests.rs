@@ -1,0 +1,261 @@
+use super::*;
+use crate::grammar::GrammarFactory;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Feeds an answer character by character.
+fn parse(syntax: Syntax, answer: &str) -> (String, Vec<(String, Value)>) {
+    let mut parser = CallParser::new(syntax);
+    let mut parts = Vec::new();
+    for c in answer.chars() {
+        parts.extend(parser.push(&c.to_string()));
+    }
+    parts.extend(parser.finish());
+    let (mut text, mut calls) = (String::new(), Vec::new());
+    for part in parts {
+        match part {
+            Parsed::Text(more) => text += &more,
+            Parsed::Call { name, arguments } => calls.push((name, arguments)),
+        }
+    }
+    assert_eq!(parser.n_calls(), calls.len());
+    (text, calls)
+}
+
+#[test]
+fn hermes_calls_are_found_amid_text() {
+    let call = |name: &str| {
+        format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"a\": 1}}}}\n</tool_call>")
+    };
+    let one = |name: &str| (name.to_owned(), json!({"a": 1}));
+    assert_eq!(
+        parse(
+            Syntax::Hermes,
+            &format!("Let me see. {}\n{}", call("f"), call("g"))
+        ),
+        ("Let me see. ".into(), vec![one("f"), one("g")])
+    );
+    for text in ["plain", "a < b <tool", "", " <tool_calls>", "\n"] {
+        assert_eq!(parse(Syntax::Hermes, text), (text.into(), vec![]));
+    }
+    // Cut, or not a call: text.
+    for text in [
+        "<tool_call>\n{\"name\": \"f\"",
+        "<tool_call>nonsense</tool_call>",
+    ] {
+        assert_eq!(parse(Syntax::Hermes, text), (text.into(), vec![]));
+    }
+}
+
+#[test]
+fn llama_calls_are_whole_answers() {
+    let call = r#"{"name": "f", "parameters": {"city": "Rome"}}"#;
+    assert_eq!(
+        parse(Syntax::Llama, call),
+        (String::new(), vec![("f".into(), json!({"city": "Rome"}))])
+    );
+    for text in [
+        "No {braces} first",
+        "{\"name\": \"f\", \"param",
+        "{\"x\": 1}",
+        "",
+    ] {
+        assert_eq!(parse(Syntax::Llama, text), (text.into(), vec![]));
+    }
+}
+
+fn tools(choice: ToolChoice, parallel: bool) -> Tools {
+    let parameters = json!({
+        "type": "object",
+        "properties": {"city": {"$ref": "#/$defs/city"}},
+        "required": ["city"],
+        "additionalProperties": false,
+        "$defs": {"city": {"enum": ["Rome", "Paris"]}},
+    });
+    let tool = |name| Tool::new("tools", name, Some("It does."), Some(&parameters)).unwrap();
+    Tools {
+        list: vec![tool("weather"), tool("time")],
+        choice,
+        parallel,
+    }
+}
+
+/// Whether an answer of these bytes may be complete, by the demo's vocabulary.
+fn accepts(grammar: &Grammar, answer: &str) -> bool {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let model = millrace_runtime::LoadedModel::open(&path).unwrap();
+    let tokenizer = model.tokenizer().unwrap();
+    let vocab_size = model.model().config.vocab_size;
+    let factory = GrammarFactory::new(Arc::clone(&tokenizer), vocab_size);
+    let mut constraint = factory.compile(grammar).unwrap();
+    for token in tokenizer.encode(answer, Default::default()) {
+        let mut logits = vec![0.0; vocab_size];
+        if constraint.mask(&mut logits).is_err() || logits[token as usize] != 0.0 {
+            return false;
+        }
+        if constraint.accept(token).is_err() {
+            return false;
+        }
+    }
+    let mut logits = vec![0.0; vocab_size];
+    constraint.mask(&mut logits).unwrap();
+    let end = tokenizer.end_of_generation()[0];
+    logits[end as usize] == 0.0
+}
+
+#[test]
+fn grammars_hold_answers_to_the_tools() {
+    let hermes = |name: &str, city: &str| {
+        format!(
+            "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"city\": \"{city}\"}}}}\n</tool_call>"
+        )
+    };
+    let llama = |name: &str, city: &str| {
+        format!("{{\"name\": \"{name}\", \"parameters\": {{\"city\": \"{city}\"}}}}")
+    };
+    let named = ToolChoice::Named("time".into());
+    let two = format!("{}\n{}", hermes("time", "Rome"), hermes("weather", "Paris"));
+    for (syntax, choice, parallel, answer, is_fine) in [
+        (
+            Syntax::Hermes,
+            ToolChoice::Required,
+            false,
+            hermes("weather", "Rome"),
+            true,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Required,
+            false,
+            two.clone(),
+            false,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Required,
+            true,
+            two.clone(),
+            true,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Required,
+            true,
+            "Hello".into(),
+            false,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Required,
+            true,
+            hermes("weather", "Oslo"),
+            false,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Required,
+            true,
+            hermes("other", "Rome"),
+            false,
+        ),
+        (
+            Syntax::Hermes,
+            named.clone(),
+            false,
+            hermes("weather", "Rome"),
+            false,
+        ),
+        (
+            Syntax::Hermes,
+            named.clone(),
+            false,
+            hermes("time", "Rome"),
+            true,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Auto,
+            true,
+            "Hello < there".into(),
+            true,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Auto,
+            true,
+            format!("Well.\n{two}"),
+            true,
+        ),
+        (
+            Syntax::Hermes,
+            ToolChoice::Auto,
+            true,
+            hermes("other", "Rome"),
+            false,
+        ),
+        (
+            Syntax::Llama,
+            ToolChoice::Auto,
+            false,
+            "Hello {you}".into(),
+            true,
+        ),
+        (
+            Syntax::Llama,
+            ToolChoice::Auto,
+            false,
+            llama("time", "Rome"),
+            true,
+        ),
+        (
+            Syntax::Llama,
+            ToolChoice::Auto,
+            false,
+            llama("time", "Oslo"),
+            false,
+        ),
+        (
+            Syntax::Llama,
+            ToolChoice::Required,
+            false,
+            "Hello".into(),
+            false,
+        ),
+        (Syntax::Llama, named, false, llama("time", "Paris"), true),
+    ] {
+        let grammar = syntax.grammar(&tools(choice.clone(), parallel));
+        let found = accepts(&grammar, &answer);
+        assert_eq!(found, is_fine, "{syntax:?} {choice:?} {parallel}: {answer}");
+    }
+}
+
+#[test]
+fn templates_without_tools_are_told_in_words() {
+    let mut assistant = Message::assistant("");
+    let call = json!([{"function": {"name": "time", "arguments": {"city": "Rome"}}}]);
+    assistant.fields.insert("tool_calls".into(), call);
+    let messages = [
+        Message::system("Be brief."),
+        Message::user("What time is it?"),
+        assistant,
+        Message::new("tool", "12:00"),
+        Message::new("tool", "13:00"),
+    ];
+    let plain = as_plain_messages(&messages, &tools(ToolChoice::Auto, true));
+    let roles: Vec<&str> = plain.iter().map(|message| message.role.as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user"]);
+    assert!(plain[0].content.starts_with("Be brief.\n\nYou may call"));
+    assert!(plain[0].content.contains("\"name\":\"weather\""));
+    assert!(plain[2].content.contains("<tool_call>\n{\"name\":\"time\""));
+    assert_eq!(
+        plain[3].content,
+        "<tool_response>\n12:00\n</tool_response>\n<tool_response>\n13:00\n</tool_response>"
+    );
+}
+
+#[test]
+fn names_that_could_break_a_grammar_are_refused() {
+    for name in ["", "a b", "x\"", "ü", &"x".repeat(65)] {
+        assert!(Tool::new("tools[0]", name, None, None).is_err(), "{name}");
+    }
+}

@@ -1,0 +1,181 @@
+//! What all handlers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use crate::api::error::ApiError;
+use crate::api::fields::Fields;
+use crate::api::params::Caller;
+use crate::http::HttpOptions;
+use crate::models::{Registry, Served};
+
+/// State of the server.
+pub(crate) struct App {
+    pub(crate) registry: Registry,
+    pub(crate) options: HttpOptions,
+    pub(crate) start: Instant,
+    pub(crate) http: HttpCounters,
+    /// No request is accepted any more.
+    pub(crate) is_draining: AtomicBool,
+    /// What the program knows of the machine, for `/v1/system`.
+    pub(crate) system: Arc<dyn Fn() -> Value + Send + Sync>,
+}
+
+/// Counts of requests by what became of them.
+#[derive(Debug, Default)]
+pub(crate) struct HttpCounters {
+    /// By hundreds of the status: 2xx, 3xx, 4xx, 5xx.
+    pub(crate) by_class: [AtomicU64; 4],
+    pub(crate) n_connections: AtomicU64,
+    pub(crate) n_rejected_connections: AtomicU64,
+}
+
+impl HttpCounters {
+    pub(crate) fn count(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).clamp(2, 5) - 2;
+        self.by_class[class].fetch_add(1, Relaxed);
+    }
+}
+
+/// Who asks, as the guard found: put among a request's extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    pub(crate) client: Arc<str>,
+    /// The request's name.
+    pub(crate) request: Arc<str>,
+}
+
+/// A request that was read.
+pub(crate) struct Incoming {
+    pub(crate) body: Value,
+    pub(crate) caller: Caller,
+}
+
+/// How long a client may take to send a body.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+impl App {
+    /// Reads a request whole, within the limits.
+    pub(crate) async fn read(&self, request: Request) -> Result<Incoming, ApiError> {
+        let (parts, body) = request.into_parts();
+        let limit = self.options.max_body_bytes;
+        // Without waiting for what will be refused.
+        if announced_length(&parts.headers).is_some_and(|length| length > limit) {
+            return Err(too_long(limit));
+        }
+        let read = axum::body::to_bytes(body, limit);
+        let bytes = match tokio::time::timeout(BODY_TIME, read).await {
+            Err(_) => {
+                return Err(ApiError::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    format!("the body did not arrive within {} s", BODY_TIME.as_secs()),
+                ));
+            }
+            Ok(Err(error)) => return Err(unread(limit, &error)),
+            Ok(Ok(bytes)) => bytes,
+        };
+        let asker = parts.extensions.get::<Asker>();
+        let client = asker.map_or_else(|| Arc::from(""), |asker| Arc::clone(&asker.client));
+        let log = asker.filter(|_| self.options.log);
+        let log = log.map(|asker| Arc::clone(&asker.request));
+        let caller = Caller::new(client, &parts.headers, self.options.request_timeout, log)?;
+        Ok(Incoming {
+            body: parse(&bytes)?,
+            caller,
+        })
+    }
+
+    /// The model that a request names, ready to run.
+    pub(crate) async fn served(&self, fields: &Fields<'_>) -> Result<Served, ApiError> {
+        let name = fields.need("model", fields.text("model")?)?;
+        self.served_by_name(name).await
+    }
+
+    pub(crate) async fn served_by_name(&self, name: &str) -> Result<Served, ApiError> {
+        let entry = self.registry.find(name);
+        let entry = entry.ok_or_else(|| ApiError::unknown_model(name, &self.registry.ids()))?;
+        Ok(self.registry.serve(entry).await?)
+    }
+}
+
+/// Nesting that serde_json refuses, numbers that are none, control characters: all are told with their place.
+fn parse(bytes: &Bytes) -> Result<Value, ApiError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::bad(format!("the body is not JSON: {error}")))
+}
+
+fn announced_length(headers: &HeaderMap) -> Option<usize> {
+    let length = headers.get(header::CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
+}
+
+fn too_long(limit: usize) -> ApiError {
+    let message = format!("the body is longer than the {limit} bytes that are accepted");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+/// `axum` gives the reason only as text.
+fn unread(limit: usize, error: &axum::Error) -> ApiError {
+    let source = std::error::Error::source(error);
+    match source.is_some_and(|source| source.to_string().contains("length limit exceeded")) {
+        true => too_long(limit),
+        false => ApiError::bad(format!("the body could not be read: {error}")),
+    }
+}
+
+/// Whose shape errors have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    OpenAi,
+    Anthropic,
+    Ollama,
+}
+
+impl Dialect {
+    /// By the path of a request.
+    pub(crate) fn of_path(path: &str) -> Dialect {
+        if path.starts_with("/api/") {
+            Dialect::Ollama
+        } else if path.starts_with("/v1/messages") {
+            Dialect::Anthropic
+        } else {
+            Dialect::OpenAi
+        }
+    }
+
+    /// An error as this dialect's clients understand it.
+    pub(crate) fn body(self, error: &ApiError) -> Value {
+        match self {
+            Dialect::OpenAi => error.openai(),
+            Dialect::Anthropic => error.anthropic(),
+            Dialect::Ollama => error.ollama(),
+        }
+    }
+
+    pub(crate) fn response(self, error: &ApiError) -> Response {
+        let mut response = json(error.status, &self.body(error));
+        if let Some(seconds) = error.retry_after {
+            let value = HeaderValue::from(seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, value);
+        }
+        response
+    }
+
+    /// What a handler made of a request.
+    pub(crate) fn answer(self, result: Result<Response, ApiError>) -> Response {
+        result.unwrap_or_else(|error| self.response(&error))
+    }
+}
+
+/// A JSON answer.
+pub(crate) fn json(status: StatusCode, body: &Value) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json")];
+    (status, headers, body.to_string()).into_response()
+}

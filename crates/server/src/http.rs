@@ -1,0 +1,64 @@
+//! Sockets, who may ask, and answers that are written while they come into being.
+
+pub(crate) mod guard;
+pub(crate) mod listen;
+pub(crate) mod routes;
+pub(crate) mod stream;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How the server meets the network.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Address to listen on.
+    pub host: IpAddr,
+    /// Port; 0 takes a free one.
+    pub port: u16,
+    /// Keys that clients must show; none are needed if this is empty.
+    pub api_keys: Vec<String>,
+    /// Listen beyond this computer though anyone may ask.
+    pub allow_open: bool,
+    /// Origins whose pages may ask, such as `http://localhost:3000`; `*` is any. Pages of this server
+    /// always may.
+    pub allowed_origins: Vec<String>,
+    /// Names, besides addresses and `localhost`, that requests may call this server.
+    pub allowed_hosts: Vec<String>,
+    /// Bytes of a request's body at most.
+    pub max_body_bytes: usize,
+    /// Connections at a time at most.
+    pub max_connections: usize,
+    /// How long a client may take to send its headers.
+    pub header_timeout: Duration,
+    /// How long a client may take nothing of what is written to it.
+    pub write_timeout: Duration,
+    /// How long a request may take; `None` for ever.
+    pub request_timeout: Option<Duration>,
+    /// How often a stream without news says that it is alive.
+    pub keep_alive: Duration,
+    /// How long requests may go on after the server was asked to stop.
+    pub grace: Duration,
+    /// Write a line for each request to standard error.
+    pub log: bool,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        HttpOptions {
+            host: IpAddr::from([127, 0, 0, 1]),
+            port: 8080,
+            api_keys: Vec::new(),
+            allow_open: false,
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            max_body_bytes: 16 << 20,
+            max_connections: 1024,
+            header_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(60),
+            request_timeout: None,
+            keep_alive: Duration::from_secs(10),
+            grace: Duration::from_secs(30),
+            log: false,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Who may ask: names of this server, origins, keys; and what every answer carries.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::api::error::ApiError;
+use crate::api::unique;
+use crate::app::{App, Asker, Dialect};
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Paths that anyone may see: whether the server lives, and the page, which asks for the key itself.
+const OPEN: [&str; 4] = ["/", "/health", "/ready", "/favicon.ico"];
+
+/// Lets a request through or refuses it; gives it a name, counts it and, if wanted, writes a line.
+pub(crate) async fn guard(
+    State(app): State<Arc<App>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let start = Instant::now();
+    let id = request_id(request.headers());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let mut response = match admit(&app, &request, peer.ip()) {
+        Err(error) => Dialect::of_path(&path).response(&error),
+        Ok(_) if method == Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
+        Ok(client) => {
+            let asker = Asker {
+                client,
+                request: Arc::from(id.as_str()),
+            };
+            request.extensions_mut().insert(asker);
+            next.run(request).await
+        }
+    };
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        headers.insert(&REQUEST_ID, value);
+    }
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    if let Some(origin) = origin.filter(|origin| is_allowed_origin(&app, origin)) {
+        allow_origin(headers, origin);
+    }
+    app.http.count(response.status());
+    if app.options.log {
+        let line = json!({
+            "request": id, "peer": peer.ip().to_string(), "method": method.as_str(), "path": path,
+            "status": response.status().as_u16(),
+            "headers_after_ms": start.elapsed().as_secs_f64() * 1e3,
+        });
+        eprintln!("{line}");
+    }
+    response
+}
+
+/// The caller's own name for its request if it is plain, else a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(&REQUEST_ID).and_then(|id| id.to_str().ok());
+    let is_plain = |id: &&str| {
+        (1..=128).contains(&id.len())
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    given
+        .filter(is_plain)
+        .map_or_else(|| unique("req_"), str::to_owned)
+}
+
+/// The client, or why it may not ask.
+fn admit(app: &App, request: &Request, peer: IpAddr) -> Result<Arc<str>, ApiError> {
+    let headers = request.headers();
+    check_host(app, request)?;
+    if let Some(origin) = headers.get(header::ORIGIN)
+        && !is_allowed_origin(app, origin)
+        && !is_own_origin(origin, headers)
+    {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "pages of this origin may not use this server; start it with --allow-origin to let them",
+        ));
+    }
+    // Browsers ask in advance without the key.
+    if request.method() == Method::OPTIONS {
+        return Ok(Arc::from(""));
+    }
+    if app.options.api_keys.is_empty() {
+        return Ok(Arc::from(peer.to_string()));
+    }
+    let given = given_key(headers);
+    let found = given.and_then(|given| find_key(&app.options.api_keys, given));
+    match found {
+        Some(index) => Ok(Arc::from(format!("key {index}"))),
+        None if OPEN.contains(&request.uri().path()) => Ok(Arc::from(peer.to_string())),
+        None => Err(ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            match given {
+                Some(_) => "the API key is not one of this server's",
+                None => {
+                    "this server wants an API key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
+                }
+            },
+        )),
+    }
+}
+
+fn given_key(headers: &HeaderMap) -> Option<&str> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text("authorization").and_then(|value| {
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    bearer.or_else(|| text("x-api-key"))
+}
+
+/// Which key it is. All are compared, and by their hashes: the time tells neither a key's bytes nor its place.
+fn find_key(keys: &[String], given: &str) -> Option<usize> {
+    let given = Sha256::digest(given.as_bytes());
+    let mut found = None;
+    for (i, key) in keys.iter().enumerate() {
+        let key = Sha256::digest(key.as_bytes());
+        let difference = key.iter().zip(&given).fold(0, |all, (a, b)| all | (a ^ b));
+        if difference == 0 {
+            found = Some(i);
+        }
+    }
+    found
+}
+
+/// A page of a stranger can have its own name lead to this computer; its requests then carry that name.
+fn check_host(app: &App, request: &Request) -> Result<(), ApiError> {
+    let host = request.headers().get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok());
+    let Some(host) = host.or_else(|| request.uri().authority().map(|host| host.as_str())) else {
+        return Err(ApiError::bad("the request has no Host header"));
+    };
+    let name = host_name(host);
+    let is_address = name.parse::<IpAddr>().is_ok();
+    let is_local = name.eq_ignore_ascii_case("localhost");
+    let mut named = app.options.allowed_hosts.iter();
+    if is_address || is_local || named.any(|known| known.eq_ignore_ascii_case(name)) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::FORBIDDEN,
+        "this server does not go by that name; start it with --allow-host NAME if it should",
+    ))
+}
+
+/// A host without its port, and an IPv6 address without its brackets.
+fn host_name(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    host.split(':').next().unwrap_or_default()
+}
+
+fn is_allowed_origin(app: &App, origin: &HeaderValue) -> bool {
+    let origin = origin.to_str().unwrap_or_default();
+    let mut allowed = app.options.allowed_origins.iter();
+    allowed.any(|one| one == "*" || one.eq_ignore_ascii_case(origin))
+}
+
+/// Whether a page that this server gave out asks.
+fn is_own_origin(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    let (Some(origin), Some(host)) = (text(origin), headers.get(header::HOST).and_then(text))
+    else {
+        return false;
+    };
+    let after_scheme = origin.split_once("://").map(|(_, host)| host.to_owned());
+    after_scheme.is_some_and(|of_page| of_page.eq_ignore_ascii_case(&host))
+}
+
+fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+        HeaderValue::from_static("GET, POST, OPTIONS"),
+    );
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static(
+            "authorization, content-type, x-api-key, x-request-id, x-request-timeout-ms, anthropic-version, \
+             anthropic-beta, anthropic-dangerous-direct-browser-access",
+        ),
+    );
+    headers.insert(
+        header::ACCESS_CONTROL_MAX_AGE,
+        HeaderValue::from_static("600"),
+    );
+}
+
+/// New requests are told to come back later while the server goes down.
+pub(crate) fn refuse_while_draining(app: &App) -> Result<(), ApiError> {
+    if app.is_draining.load(Relaxed) {
+        return Err(crate::scheduler::Refusal::Draining.into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_lose_ports_and_brackets() {
+        for (host, name) in [
+            ("localhost:8080", "localhost"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("[::1]:8080", "::1"),
+            ("evil.example", "evil.example"),
+        ] {
+            assert_eq!(host_name(host), name);
+        }
+    }
+
+    #[test]
+    fn keys_are_found_by_all_their_bytes() {
+        let keys = ["alpha".to_owned(), "beta".to_owned()];
+        assert_eq!(find_key(&keys, "beta"), Some(1));
+        for wrong in ["", "alph", "alphaa", "Alpha"] {
+            assert_eq!(find_key(&keys, wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The HTTP server: many clients at once, in the dialects they speak.
+//!
+//! A [`scheduler::Scheduler`] is a thread that drives one [`Engine`](millrace_runtime::Engine) with continuous
+//! batching; it knows nothing of HTTP. Above it, each API is a translation: a request becomes a
+//! [`scheduler::Job`], its events become that API's answer. This is the only crate that is asynchronous,
+//! and only outside the scheduler's thread.
+//!
+//! ```text
+//!  socket ─ http::listen ─ http::guard ─ http::routes ─┬─ api::openai ──┐
+//!                                                      ├─ api::anthropic ├─ api::prompt ─► Job
+//!                                                      ├─ api::ollama ──┘                   │
+//!                                                      └─ ops, page                         ▼
+//!  socket ◄─ http::stream ◄─ api::… ◄─ api::generation ◄──────────── Event ◄── scheduler ─► Engine
+//! ```
+#![forbid(unsafe_code)]
+
+mod api;
+mod app;
+pub mod grammar;
+mod http;
+mod models;
+mod ops;
+mod page;
+pub mod scheduler;
+mod server;
+
+pub use http::HttpOptions;
+pub use models::{ModelOptions, ModelSpec};
+pub use server::{ServeError, Server, ServerOptions, run};

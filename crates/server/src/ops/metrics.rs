@@ -1,0 +1,268 @@
+//! `GET /metrics`: Prometheus' text format, version 0.0.4.
+//!
+//! What vLLM counts too appears under its names (`vllm:…`, vLLM 0.11's `docs/usage/metrics.md`), because gateways and
+//! autoscalers read those to spread load; the rest under `millrace:`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+use crate::app::App;
+use crate::models::Entry;
+use crate::scheduler::{Histogram, Snapshot};
+
+type Number = fn(&Snapshot) -> f64;
+
+/// Name, kind, help, value.
+const NUMBERS: &[(&str, &str, &str, Number)] = &[
+    (
+        "vllm:num_requests_running",
+        "gauge",
+        "Answers being computed.",
+        |s| s.n_running as f64,
+    ),
+    (
+        "vllm:num_requests_waiting",
+        "gauge",
+        "Answers waiting for a sequence.",
+        |s| s.n_waiting as f64,
+    ),
+    (
+        "vllm:kv_cache_usage_perc",
+        "gauge",
+        "Share of the KV cache in use by answers, 0 to 1.",
+        usage,
+    ),
+    (
+        "vllm:gpu_cache_usage_perc",
+        "gauge",
+        "As vllm:kv_cache_usage_perc, by its older name.",
+        usage,
+    ),
+    (
+        "vllm:prompt_tokens_total",
+        "counter",
+        "Tokens of prompts accepted.",
+        |s| s.prompt_tokens as f64,
+    ),
+    (
+        "vllm:generation_tokens_total",
+        "counter",
+        "Tokens drawn.",
+        |s| s.generated_tokens as f64,
+    ),
+    (
+        "vllm:prefix_cache_queries_total",
+        "counter",
+        "Tokens of prompts looked up in the cache.",
+        |s| s.prompt_tokens as f64,
+    ),
+    (
+        "vllm:prefix_cache_hits_total",
+        "counter",
+        "Tokens of prompts found in the cache.",
+        |s| s.cached_tokens as f64,
+    ),
+    (
+        "vllm:num_preemptions_total",
+        "counter",
+        "Answers that gave their pages back.",
+        |s| s.preemptions as f64,
+    ),
+    (
+        "millrace:kv_used_bytes",
+        "gauge",
+        "Bytes of keys and values of answers.",
+        |s| s.kv_used_bytes as f64,
+    ),
+    (
+        "millrace:kv_idle_bytes",
+        "gauge",
+        "Bytes of keys and values kept for prompts that begin the same.",
+        |s| s.kv_idle_bytes as f64,
+    ),
+    (
+        "millrace:kv_capacity_bytes",
+        "gauge",
+        "Bytes of keys and values there can be.",
+        |s| s.kv_capacity_bytes as f64,
+    ),
+    (
+        "millrace:kv_evicted_pages_total",
+        "counter",
+        "Kept pages given up for room.",
+        |s| s.evicted_pages as f64,
+    ),
+    (
+        "millrace:passes_total",
+        "counter",
+        "Passes of the engine.",
+        |s| s.passes as f64,
+    ),
+    (
+        "millrace:refused_total",
+        "counter",
+        "Requests refused because the queue was full.",
+        |s| s.refused as f64,
+    ),
+    (
+        "millrace:host_seconds_total",
+        "counter",
+        "Time of this computer inside the engine, measured.",
+        |s| s.host_ns as f64 / 1e9,
+    ),
+    (
+        "millrace:scheduling_seconds_total",
+        "counter",
+        "Time of the scheduler's thread outside the engine while it had work, measured.",
+        |s| s.scheduling_ns as f64 / 1e9,
+    ),
+    (
+        "millrace:device_seconds_total",
+        "counter",
+        "Time on the device; /v1/system says whether measured or modelled.",
+        |s| s.device_ns as f64 / 1e9,
+    ),
+];
+
+fn usage(snapshot: &Snapshot) -> f64 {
+    snapshot.kv_used_bytes as f64 / (snapshot.kv_capacity_bytes as f64).max(1.0)
+}
+
+type Histograms = fn(&Entry) -> &Histogram;
+
+const HISTOGRAMS: &[(&str, &str, Histograms)] = &[
+    (
+        "vllm:time_to_first_token_seconds",
+        "From submission to the first token.",
+        |e| &e.metrics.first_token,
+    ),
+    (
+        "vllm:inter_token_latency_seconds",
+        "From one token of an answer to the next.",
+        |e| &e.metrics.inter_token,
+    ),
+    (
+        "vllm:time_per_output_token_seconds",
+        "As vllm:inter_token_latency_seconds, by its older name.",
+        |e| &e.metrics.inter_token,
+    ),
+    (
+        "vllm:e2e_request_latency_seconds",
+        "From submission to the end.",
+        |e| &e.metrics.total,
+    ),
+    (
+        "vllm:request_queue_time_seconds",
+        "From submission to admission.",
+        |e| &e.metrics.queued,
+    ),
+    ("vllm:iteration_tokens_total", "Tokens of a pass.", |e| {
+        &e.metrics.pass_tokens
+    }),
+];
+
+pub(crate) async fn handle(State(app): State<Arc<App>>) -> Response {
+    let headers = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    (headers, render(&app)).into_response()
+}
+
+// Writing to a string does not fail.
+fn render(app: &App) -> String {
+    let mut out = String::new();
+    let models: Vec<(String, Snapshot)> = app
+        .registry
+        .entries()
+        .iter()
+        .map(|entry| (label(&entry.spec.id), entry.metrics.snapshot()))
+        .collect();
+    for (name, kind, help, number) in NUMBERS {
+        head(&mut out, name, kind, help);
+        for (model, snapshot) in &models {
+            let _ = writeln!(out, "{name}{{model_name=\"{model}\"}} {}", number(snapshot));
+        }
+    }
+    let name = "vllm:request_success_total";
+    head(&mut out, name, "counter", "Answers by how they ended.");
+    for (model, snapshot) in &models {
+        for (reason, n) in [
+            ("stop", snapshot.stopped),
+            ("length", snapshot.length),
+            ("abort", snapshot.aborted),
+            ("error", snapshot.failed),
+        ] {
+            let _ = writeln!(
+                out,
+                "{name}{{model_name=\"{model}\",finished_reason=\"{reason}\"}} {n}"
+            );
+        }
+    }
+    for (name, help, of) in HISTOGRAMS {
+        head(&mut out, name, "histogram", help);
+        for entry in app.registry.entries() {
+            histogram(&mut out, name, &label(&entry.spec.id), of(entry));
+        }
+    }
+    http(&mut out, app);
+    out
+}
+
+fn http(out: &mut String, app: &App) {
+    let name = "millrace:http_responses_total";
+    head(
+        out,
+        name,
+        "counter",
+        "Responses by the class of their status.",
+    );
+    for (class, n) in app.http.by_class.iter().enumerate() {
+        let n = n.load(Relaxed);
+        let _ = writeln!(out, "{name}{{class=\"{}xx\"}} {n}", class + 2);
+    }
+    let name = "millrace:http_connections";
+    head(out, name, "gauge", "Open connections.");
+    let _ = writeln!(out, "{name} {}", app.http.n_connections.load(Relaxed));
+    let name = "millrace:http_connections_rejected_total";
+    head(out, name, "counter", "Connections beyond the limit.");
+    let _ = writeln!(
+        out,
+        "{name} {}",
+        app.http.n_rejected_connections.load(Relaxed)
+    );
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// A label's value: backslash, quote and line end are escaped.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+fn histogram(out: &mut String, name: &str, model: &str, histogram: &Histogram) {
+    let (buckets, n, sum) = histogram.read();
+    for (bound, count) in buckets {
+        let _ = writeln!(
+            out,
+            "{name}_bucket{{model_name=\"{model}\",le=\"{bound}\"}} {count}"
+        );
+    }
+    let _ = writeln!(
+        out,
+        "{name}_bucket{{model_name=\"{model}\",le=\"+Inf\"}} {n}"
+    );
+    let _ = writeln!(
+        out,
+        "{name}_sum{{model_name=\"{model}\"}} {sum}\n{name}_count{{model_name=\"{model}\"}} {n}"
+    );
+}

@@ -1,0 +1,81 @@
+//! What the next pass computes.
+
+use std::time::Duration;
+
+use super::pace::Pace;
+use super::task::Task;
+
+/// A task's part of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Index among the running tasks.
+    pub(super) task: usize,
+    /// Tokens to feed.
+    pub(super) n_tokens: usize,
+    /// Whether these are prompt tokens (of an answer computed again: its own earlier ones too).
+    pub(super) reads: bool,
+}
+
+/// Composes a pass: one token of every answer that is being written, and prompt tokens as
+/// far as `pace` allows beside them, or up to `max_chunk` where nobody is waiting for a token. The
+/// prompt that was admitted first gets at least half of those, so that none starves; the rest goes to those with
+/// the least left to read, so that short ones need not wait for long ones.
+///
+/// While a task is suspected of a fault, it runs alone.
+pub(super) fn compose(
+    tasks: &[Task],
+    pace: &Pace,
+    max_delay: Duration,
+    max_chunk: usize,
+) -> Vec<Part> {
+    if let Some(suspect) = tasks.iter().position(|task| task.is_suspect) {
+        return part(tasks, suspect, max_chunk).into_iter().collect();
+    }
+    let (mut readers, writers): (Vec<usize>, Vec<usize>) =
+        (0..tasks.len()).partition(|i| tasks[*i].reads());
+    let mut parts: Vec<Part> = writers.iter().filter_map(|i| part(tasks, *i, 1)).collect();
+    let mut left = match parts.len() {
+        0 => max_chunk,
+        n => pace.prompt_tokens(max_delay, max_chunk.saturating_sub(n).max(1)),
+    };
+    readers.sort_by_key(|i| (tasks[*i].job.priority, tasks[*i].admission));
+    if let Some((first, others)) = readers.split_first_mut() {
+        let wanted = rest(&tasks[*first]);
+        let others_want: usize = others.iter().map(|i| rest(&tasks[*i])).sum();
+        let share = wanted.min(left.div_ceil(2).max(left.saturating_sub(others_want)));
+        left -= share;
+        parts.extend(part(tasks, *first, share));
+        others.sort_by_key(|i| (tasks[*i].job.priority, rest(&tasks[*i])));
+        for i in others {
+            if left == 0 {
+                break;
+            }
+            let share = rest(&tasks[*i]).min(left);
+            left -= share;
+            parts.extend(part(tasks, *i, share));
+        }
+    }
+    parts
+}
+
+/// Tokens a task has to feed.
+fn rest(task: &Task) -> usize {
+    task.turn
+        .feed(usize::MAX)
+        .map_or(0, |feed| feed.tokens.len())
+}
+
+fn part(tasks: &[Task], i: usize, most: usize) -> Option<Part> {
+    let task = &tasks[i];
+    let feed = task.turn.feed(most)?;
+    Some(Part {
+        task: i,
+        n_tokens: feed.tokens.len(),
+        reads: task.reads(),
+    })
+}
+
+/// Tokens that all running tasks have still to read before they write.
+pub(super) fn unread(tasks: &[Task]) -> usize {
+    tasks.iter().filter(|task| task.reads()).map(rest).sum()
+}

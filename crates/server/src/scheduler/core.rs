@@ -1,0 +1,293 @@
+//! The scheduler without its thread: what happens between two passes.
+
+mod admission;
+mod pass;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use millrace_runtime::{Engine, Finish, StepOutput, Turn};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::job::{Event, Failure, Job, Receipt};
+use super::metrics::ModelMetrics;
+use super::pace::Pace;
+use super::queue::Queue;
+use super::task::{Accepted, Task};
+use crate::grammar::Constraint;
+
+/// How a scheduler works.
+#[derive(Clone, Debug)]
+pub struct SchedulerOptions {
+    /// Jobs that may wait at a time; more are refused.
+    pub max_queue: usize,
+    /// What a pass should last at most while answers are being written. A pass is never cut below 16
+    /// prompt tokens, nor below a token for each answer, whatever those take.
+    pub max_delay: Duration,
+}
+
+impl Default for SchedulerOptions {
+    fn default() -> Self {
+        SchedulerOptions {
+            max_queue: 256,
+            max_delay: Duration::from_millis(200),
+        }
+    }
+}
+
+/// A job with what was made of it where it was submitted.
+pub(super) struct Submission {
+    pub(super) job: Job,
+    /// One for each answer.
+    pub(super) turns: Vec<(Turn, Option<Constraint>)>,
+    pub(super) sender: UnboundedSender<Event>,
+    pub(super) submitted: Instant,
+}
+
+/// Queue, running answers, and the engine that computes them.
+pub struct Core {
+    engine: Box<dyn Engine>,
+    options: SchedulerOptions,
+    metrics: Arc<ModelMetrics>,
+    queue: Queue,
+    running: Vec<Task>,
+    pace: Pace,
+    output: StepOutput,
+    /// A row of logits under a grammar.
+    scratch: Vec<f32>,
+    n_arrivals: u64,
+    n_admissions: u64,
+}
+
+impl Core {
+    /// Nothing to do yet.
+    pub fn new(
+        engine: Box<dyn Engine>,
+        options: SchedulerOptions,
+        metrics: Arc<ModelMetrics>,
+    ) -> Core {
+        Core {
+            engine,
+            options,
+            metrics,
+            queue: Queue::default(),
+            running: Vec::new(),
+            pace: Pace::new(),
+            output: StepOutput::default(),
+            scratch: Vec::new(),
+            n_arrivals: 0,
+            n_admissions: 0,
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.running.is_empty()
+    }
+
+    /// Answers on a sequence, and answers waiting for one.
+    pub fn load(&self) -> (usize, usize) {
+        (self.running.len(), self.queue.tasks().len())
+    }
+
+    /// Takes a job into the queue.
+    pub(super) fn submit(&mut self, submission: Submission) {
+        let Submission {
+            job,
+            turns,
+            sender,
+            submitted,
+        } = submission;
+        self.n_arrivals += 1;
+        let receipt = self.blank_receipt(job.prompt.len());
+        let accepted = Rc::new(Accepted {
+            sender,
+            client: job.client,
+            priority: job.priority,
+            deadline: job.deadline,
+            progress: job.progress,
+            top_logprobs: job.top_logprobs,
+            prompt: job.prompt,
+            stop: job.params.stop,
+            arrival: self.n_arrivals,
+            submitted,
+            n_open: Cell::new(turns.len()),
+            is_dead: Cell::new(false),
+            receipt: RefCell::new(receipt),
+        });
+        self.metrics
+            .add(&self.metrics.prompt_tokens, accepted.prompt.len());
+        let mut tasks = turns.into_iter().enumerate().map(|(choice, turn)| Task {
+            job: Rc::clone(&accepted),
+            choice,
+            turn: turn.0,
+            constraint: turn.1,
+            seq: None,
+            siblings: Vec::new(),
+            admission: 0,
+            is_suspect: false,
+            last_token: None,
+            n_told: 0,
+        });
+        let Some(mut first) = tasks.next() else {
+            return;
+        };
+        first.siblings = tasks.collect();
+        // Nothing to write: no pass is needed.
+        if first.turn.finish().is_some() {
+            return self.finish(first);
+        }
+        self.queue.push(first);
+    }
+
+    fn blank_receipt(&self, n_prompt: usize) -> Receipt {
+        Receipt {
+            n_prompt,
+            n_cached: 0,
+            n_generated: 0,
+            device: self.engine.name(),
+            host: Duration::ZERO,
+            device_time: self
+                .engine
+                .device_time()
+                .map(|origin| (Duration::ZERO, origin)),
+            queued: Duration::ZERO,
+            first_token: Duration::ZERO,
+            total: Duration::ZERO,
+            n_preempted: 0,
+        }
+    }
+
+    /// Drops what nobody waits for, admits what fits, runs a pass. False if there was nothing to run.
+    pub fn step(&mut self) -> bool {
+        let start = Instant::now();
+        let before_ns = self.engine.counters().host_ns;
+        self.drop_gone(start);
+        self.admit();
+        let did = self.pass();
+        self.sweep();
+        let engine_ns = self.engine.counters().host_ns - before_ns;
+        let all_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let scheduling_ns = &self.metrics.scheduling_ns;
+        scheduling_ns.fetch_add(all_ns.saturating_sub(engine_ns), Relaxed);
+        did
+    }
+
+    /// Ends every job with this.
+    pub fn fail_all(&mut self, failure: &Failure) {
+        for task in self.queue.drain_if(|_| true) {
+            self.fail(&task, failure.clone());
+        }
+        for task in std::mem::take(&mut self.running) {
+            self.fail(&task, failure.clone());
+            self.release(&task);
+        }
+        self.publish();
+    }
+
+    /// Answers whose clients are gone, and jobs whose time is up.
+    fn drop_gone(&mut self, now: Instant) {
+        let is_late = |task: &Task| task.job.deadline.is_some_and(|deadline| now >= deadline);
+        let mut gone = self
+            .queue
+            .drain_if(|task| task.job.is_abandoned() || is_late(task));
+        gone.extend(
+            self.running
+                .extract_if(.., |task| task.job.is_abandoned() || is_late(task)),
+        );
+        for task in gone {
+            let failure = if task.job.is_abandoned() {
+                None
+            } else {
+                Some(Failure::Deadline)
+            };
+            match failure {
+                Some(failure) => self.fail(&task, failure),
+                None if !task.job.is_dead.replace(true) => {
+                    self.metrics.count_finish(Finish::Cancelled);
+                }
+                None => {}
+            }
+            self.release(&task);
+        }
+    }
+
+    /// Takes out the answers that are complete.
+    fn sweep(&mut self) {
+        let done: Vec<Task> = self
+            .running
+            .extract_if(.., |task| task.turn.finish().is_some())
+            .collect();
+        done.iter().for_each(|task| self.release(task));
+        // Whoever hears of an end finds it in the counters.
+        self.publish();
+        done.into_iter().for_each(|task| self.finish(task));
+    }
+
+    /// Tells that an answer is complete, and the job if it was the last. Siblings that never began are
+    /// complete too: they had nothing to write.
+    fn finish(&mut self, mut task: Task) {
+        let finish = task.turn.finish().unwrap_or(Finish::Cancelled);
+        let job = Rc::clone(&task.job);
+        self.metrics.count_finish(finish);
+        let total = job.submitted.elapsed();
+        {
+            let mut receipt = job.receipt.borrow_mut();
+            receipt.n_generated += task.turn.drawn().len();
+            receipt.total = total;
+        }
+        job.tell(Event::Finished {
+            choice: task.choice,
+            finish,
+            stop_text: self
+                .engine
+                .model()
+                .tokenizer()
+                .ok()
+                .and_then(|tokenizer| task.stop_text(&tokenizer)),
+        });
+        job.n_open.set(job.n_open.get().saturating_sub(1));
+        for sibling in std::mem::take(&mut task.siblings) {
+            self.finish(sibling);
+        }
+        if job.n_open.get() == 0 && !job.is_dead.replace(true) {
+            self.metrics.total.observe_time(total);
+            job.tell(Event::Ended(job.receipt.borrow().clone()));
+        }
+    }
+
+    /// Ends a task's job with an error; its other answers are dropped before the next pass.
+    fn fail(&self, task: &Task, failure: Failure) {
+        if !task.job.is_dead.replace(true) {
+            self.metrics.failed.fetch_add(1, Relaxed);
+            task.job.tell(Event::Failed(failure));
+        }
+    }
+
+    fn release(&mut self, task: &Task) {
+        if let Some(seq) = task.seq {
+            // A sequence that the engine has lost needs no release.
+            let _ = self.engine.release(seq);
+        }
+    }
+
+    pub(super) fn publish(&self) {
+        let metrics = &*self.metrics;
+        metrics.n_running.store(self.running.len() as u64, Relaxed);
+        metrics
+            .n_waiting
+            .store(self.queue.tasks().len() as u64, Relaxed);
+        let counters = self.engine.counters();
+        metrics.set_kv(self.engine.kv_usage(), counters.prefix);
+        metrics.host_ns.store(counters.host_ns, Relaxed);
+        metrics.device_ns.store(counters.device_ns, Relaxed);
+    }
+}

@@ -1,0 +1,121 @@
+//! Which waiting answers get a sequence, and which give theirs back.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use millrace_runtime::{Error, PAGE_TOKENS};
+
+use super::Core;
+use crate::scheduler::batch::unread;
+use crate::scheduler::job::{Event, Failure};
+use crate::scheduler::task::Task;
+
+impl Core {
+    /// Admits from the queue, in its order, as long as the next fits.
+    pub(super) fn admit(&mut self) {
+        while let Some(next) = self.queue.next(&self.running) {
+            let has_slot = self.running.len() < self.engine.limits().max_sequences;
+            if !has_slot && !self.make_way_for(next) {
+                return;
+            }
+            // What gave way is in the queue now.
+            let Some(next) = self.queue.next(&self.running) else {
+                return;
+            };
+            if !self.place(next) {
+                return;
+            }
+        }
+    }
+
+    /// Makes a running answer of a later priority give way to a waiting one. False if there is none.
+    fn make_way_for(&mut self, waiting: usize) -> bool {
+        let priority = self.queue.tasks()[waiting].job.priority;
+        let Some(victim) = self.last_come() else {
+            return false;
+        };
+        if self.running[victim].job.priority <= priority {
+            return false;
+        }
+        self.preempt(victim);
+        true
+    }
+
+    /// Of the running answers with the latest priority the one that was admitted last.
+    fn last_come(&self) -> Option<usize> {
+        let rank = |i: &usize| (self.running[*i].job.priority, self.running[*i].admission);
+        (0..self.running.len()).max_by_key(rank)
+    }
+
+    /// Gives a waiting answer a sequence, if what it has to read and what the running ones will soon need
+    /// fits beside them. False if it must wait.
+    fn place(&mut self, index: usize) -> bool {
+        let task = &self.queue.tasks()[index];
+        let (prompt, n_drawn) = (&task.job.prompt, task.turn.drawn().len());
+        let Ok(seq) = self.engine.create() else {
+            return false;
+        };
+        let n_cached = self.engine.reuse_prefix(seq, prompt).unwrap_or(0);
+        let rest = prompt.len() + n_drawn - n_cached;
+        // A page for each of the others, so that they can go on; and what they have to read.
+        let others = unread(&self.running) + PAGE_TOKENS * self.running.len();
+        let n_ctx = self.engine.limits().n_ctx;
+        let needed = (rest + 1 + others).min(n_ctx - n_cached);
+        let room = self.engine.room(&[seq], 0).unwrap_or(0);
+        if !self.running.is_empty() && room < needed {
+            let _ = self.engine.release(seq);
+            return false;
+        }
+        let mut task = self.queue.take(index);
+        task.seq = Some(seq);
+        task.turn.resume(n_cached);
+        self.n_admissions += 1;
+        if !task.was_admitted() && task.choice == 0 {
+            self.note_admission(&task, n_cached);
+        }
+        task.admission = self.n_admissions;
+        self.running.push(task);
+        true
+    }
+
+    fn note_admission(&self, task: &Task, n_cached: usize) {
+        let job = &task.job;
+        let queued = job.submitted.elapsed();
+        {
+            let mut receipt = job.receipt.borrow_mut();
+            receipt.n_cached = n_cached;
+            receipt.queued = queued;
+        }
+        self.metrics.queued.observe_time(queued);
+        self.metrics.add(&self.metrics.cached_tokens, n_cached);
+        if job.progress {
+            job.tell(Event::Prefill {
+                done: n_cached,
+                total: job.prompt.len(),
+            });
+        }
+    }
+
+    /// Takes a running answer's sequence away; it is computed again when it is admitted again.
+    pub(super) fn preempt(&mut self, index: usize) {
+        let mut task = self.running.remove(index);
+        self.release(&task);
+        task.seq = None;
+        task.job.receipt.borrow_mut().n_preempted += 1;
+        self.metrics.preemptions.fetch_add(1, Relaxed);
+        self.queue.push(task);
+    }
+
+    /// The cache is full though all were admitted: the one that came last gives its pages back. If it is
+    /// alone, no waiting helps.
+    pub(super) fn relieve(&mut self, error: &Error) {
+        let Some(victim) = self.last_come() else {
+            return;
+        };
+        if self.running.len() > 1 {
+            return self.preempt(victim);
+        }
+        let task = self.running.remove(victim);
+        self.fail(&task, Failure::Engine(error.to_string()));
+        self.release(&task);
+    }
+}

@@ -1,0 +1,354 @@
+//! The scheduler's thread, and the handle by which anyone gives it jobs.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use millrace_runtime::{Engine, Limits, LoadedModel, Turn};
+use millrace_text::{ChatTemplate, Tokenizer};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+
+use super::core::{Core, SchedulerOptions, Submission};
+use super::job::{Event, Failure, Job};
+use super::metrics::ModelMetrics;
+use crate::grammar::{GrammarError, GrammarFactory};
+
+/// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
+pub type EngineFactory = Arc<dyn Fn() -> Result<Box<dyn Engine>, String> + Send + Sync>;
+
+/// How far a model is.
+#[derive(Clone)]
+pub enum LoadState {
+    /// The file is being opened and the device set up.
+    Loading,
+    /// It takes jobs.
+    Ready(Arc<Loaded>),
+    /// It could not be opened.
+    Failed(String),
+    /// It was unloaded, or its thread ended by a fault.
+    Stopped,
+}
+
+/// What everyone may know of a model that runs.
+pub struct Loaded {
+    /// The model.
+    pub model: Arc<LoadedModel>,
+    /// Its tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Its chat template; or why there is none.
+    pub template: Result<ChatTemplate, String>,
+    /// What the engine was set up for.
+    pub limits: Limits,
+    /// Tokens that a sequence can hold when it is alone.
+    pub capacity_tokens: usize,
+    /// The engine's name, such as `cpu (avx512)`.
+    pub device: String,
+    /// Compiles grammars for this vocabulary.
+    pub grammars: GrammarFactory,
+}
+
+/// Why a job was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The queue is at its limit.
+    #[error("{n_waiting} requests are waiting already; try again in {} s", retry_after.as_secs())]
+    QueueFull {
+        /// Jobs that wait.
+        n_waiting: usize,
+        /// When it may be worth trying again, by how long jobs took lately.
+        retry_after: Duration,
+    },
+    /// The server is going down.
+    #[error("the server is shutting down")]
+    Draining,
+    /// The model is not ready.
+    #[error("the model is still loading")]
+    Loading,
+    /// The model cannot run.
+    #[error("the model is not running: {0}")]
+    NotRunning(String),
+    /// The request is at fault.
+    #[error(transparent)]
+    Bad(#[from] millrace_runtime::Error),
+    /// The prompt is longer than the cache.
+    #[error(
+        "the prompt of {n_prompt} tokens and one more do not fit the cache, which holds {capacity} tokens; \
+         shorten the prompt"
+    )]
+    TooLong {
+        /// Tokens of the prompt.
+        n_prompt: usize,
+        /// Tokens the cache holds.
+        capacity: usize,
+    },
+    /// A grammar or schema that cannot be used.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
+}
+
+enum Command {
+    Submit(Box<Submission>),
+    /// Accept no more, complete what there is within the time, and end.
+    Drain(Duration),
+}
+
+/// A model's scheduler. Clones are the same scheduler; the thread ends after [`Scheduler::drain`].
+#[derive(Clone)]
+pub struct Scheduler {
+    commands: mpsc::Sender<Command>,
+    state: watch::Receiver<LoadState>,
+    metrics: Arc<ModelMetrics>,
+    /// Jobs sent to the thread that it has not seen.
+    n_sent: Arc<AtomicUsize>,
+    is_draining: Arc<std::sync::atomic::AtomicBool>,
+    options: SchedulerOptions,
+}
+
+impl Scheduler {
+    /// Starts the thread, which begins by opening the model.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(
+        factory: EngineFactory,
+        options: SchedulerOptions,
+        metrics: Arc<ModelMetrics>,
+    ) -> std::io::Result<Scheduler> {
+        let (commands, inbox) = mpsc::channel();
+        let (sender, state) = watch::channel(LoadState::Loading);
+        let n_sent = Arc::new(AtomicUsize::new(0));
+        let thread = Thread {
+            inbox,
+            state: sender,
+            n_sent: Arc::clone(&n_sent),
+            metrics: Arc::clone(&metrics),
+            options: options.clone(),
+        };
+        std::thread::Builder::new()
+            .name("scheduler".to_owned())
+            .spawn(move || thread.run(&factory))?;
+        Ok(Scheduler {
+            commands,
+            state,
+            metrics,
+            n_sent,
+            is_draining: Arc::default(),
+            options,
+        })
+    }
+
+    /// How far the model is.
+    pub fn state(&self) -> LoadState {
+        if self.state.has_changed().is_err() {
+            // The thread is gone; what it said last tells why, unless it seemed well.
+            return match &*self.state.borrow() {
+                LoadState::Failed(reason) => LoadState::Failed(reason.clone()),
+                _ => LoadState::Stopped,
+            };
+        }
+        self.state.borrow().clone()
+    }
+
+    /// Waits until the model is open, or will not be.
+    pub async fn wait_until_loaded(&self) -> LoadState {
+        let mut state = self.state.clone();
+        let _ = state
+            .wait_for(|state| !matches!(state, LoadState::Loading))
+            .await;
+        self.state()
+    }
+
+    /// The model, if it runs.
+    ///
+    /// # Errors
+    /// [`Refusal::Loading`], [`Refusal::NotRunning`].
+    pub fn loaded(&self) -> Result<Arc<Loaded>, Refusal> {
+        match self.state() {
+            LoadState::Ready(loaded) => Ok(loaded),
+            LoadState::Loading => Err(Refusal::Loading),
+            LoadState::Failed(reason) => Err(Refusal::NotRunning(reason)),
+            LoadState::Stopped => Err(Refusal::NotRunning("it was stopped".to_owned())),
+        }
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> &ModelMetrics {
+        &self.metrics
+    }
+
+    /// Gives the thread a job. What comes of it is received; dropping the receiver cancels the job
+    /// before the next pass.
+    ///
+    /// # Errors
+    /// A full queue, a request that cannot be fulfilled, a model that does not run.
+    pub fn submit(&self, job: Job) -> Result<UnboundedReceiver<Event>, Refusal> {
+        let submitted = Instant::now();
+        let loaded = self.loaded()?;
+        if self.is_draining.load(SeqCst) {
+            return Err(Refusal::Draining);
+        }
+        let turns = turns(&loaded, &job)?;
+        let n_waiting = self.metrics.snapshot().n_waiting as usize + self.n_sent.load(SeqCst);
+        if n_waiting >= self.options.max_queue {
+            self.metrics.add(&self.metrics.refused, 1);
+            let retry_after = self.retry_after(n_waiting);
+            return Err(Refusal::QueueFull {
+                n_waiting,
+                retry_after,
+            });
+        }
+        let (sender, receiver) = unbounded_channel();
+        let submission = Box::new(Submission {
+            job,
+            turns,
+            sender,
+            submitted,
+        });
+        self.n_sent.fetch_add(1, SeqCst);
+        if self.commands.send(Command::Submit(submission)).is_err() {
+            self.n_sent.fetch_sub(1, SeqCst);
+            return Err(Refusal::NotRunning("its thread has ended".to_owned()));
+        }
+        Ok(receiver)
+    }
+
+    /// When a queue of this length may have moved: by the mean time of a job and the number that run
+    /// together, 1 to 60 s.
+    fn retry_after(&self, n_waiting: usize) -> Duration {
+        let (_, n_jobs, sum_s) = self.metrics.total.read();
+        let mean_s = if n_jobs > 0 {
+            sum_s / n_jobs as f64
+        } else {
+            1.0
+        };
+        let n_running = self.metrics.snapshot().n_running.max(1) as f64;
+        // The time for a quarter of the queue: someone gets in before all of it is gone.
+        let wait_s = mean_s * n_waiting as f64 / n_running / 4.0;
+        Duration::from_secs(wait_s.clamp(1.0, 60.0).ceil() as u64)
+    }
+
+    /// Accepts no more jobs, completes what was accepted within `grace`, fails the rest, and ends the thread.
+    pub fn drain(&self, grace: Duration) {
+        self.is_draining.store(true, SeqCst);
+        // If the thread has ended already, all is done.
+        let _ = self.commands.send(Command::Drain(grace));
+    }
+
+    /// Waits until the thread has ended.
+    pub async fn stopped(&self) {
+        let mut state = self.state.clone();
+        while state.changed().await.is_ok() {}
+    }
+}
+
+/// A turn and a constraint for each answer: what can be wrong with a job is found here, where it is
+/// submitted, and not on the thread that others wait for.
+fn turns(
+    loaded: &Loaded,
+    job: &Job,
+) -> Result<Vec<(Turn, Option<crate::grammar::Constraint>)>, Refusal> {
+    let n_prompt = job.prompt.len();
+    let capacity = loaded.capacity_tokens;
+    let n_ctx = loaded.limits.n_ctx;
+    let n_least = job.params.least_tokens();
+    // A context that is too long is told in the context's words.
+    if n_prompt + n_least > capacity && n_prompt + n_least <= n_ctx {
+        return Err(Refusal::TooLong { n_prompt, capacity });
+    }
+    let constraint = match &job.grammar {
+        Some(grammar) => Some(loaded.grammars.compile(grammar)?),
+        None => None,
+    };
+    let turn = |choice: usize| -> Result<_, Refusal> {
+        let mut params = job.params.clone();
+        params.sampling.seed = params.sampling.seed.wrapping_add(choice as u64);
+        let turn = Turn::new(&loaded.model, &job.prompt, &params, n_ctx.min(capacity))?;
+        Ok((turn, constraint.clone()))
+    };
+    (0..job.n.max(1)).map(turn).collect()
+}
+
+/// What the thread owns.
+struct Thread {
+    inbox: mpsc::Receiver<Command>,
+    state: watch::Sender<LoadState>,
+    n_sent: Arc<AtomicUsize>,
+    metrics: Arc<ModelMetrics>,
+    options: SchedulerOptions,
+}
+
+impl Thread {
+    fn run(self, factory: &EngineFactory) {
+        let opened = factory().and_then(|engine| {
+            let loaded = describe(&*engine)?;
+            Ok((engine, loaded))
+        });
+        let (engine, loaded) = match opened {
+            Ok(opened) => opened,
+            Err(reason) => {
+                self.state.send_replace(LoadState::Failed(reason));
+                return;
+            }
+        };
+        let mut core = Core::new(engine, self.options.clone(), Arc::clone(&self.metrics));
+        // What a thread before this one left, if it ended by a fault, is no more.
+        core.publish();
+        self.state.send_replace(LoadState::Ready(Arc::new(loaded)));
+        self.work(&mut core);
+        core.fail_all(&Failure::ShuttingDown);
+        self.state.send_replace(LoadState::Stopped);
+    }
+
+    fn work(&self, core: &mut Core) {
+        let mut drain_until: Option<Instant> = None;
+        loop {
+            if core.is_idle() {
+                if drain_until.is_some() {
+                    return;
+                }
+                match self.inbox.recv() {
+                    Ok(command) => self.take(core, command, &mut drain_until),
+                    Err(_) => return,
+                }
+            }
+            while let Ok(command) = self.inbox.try_recv() {
+                self.take(core, command, &mut drain_until);
+            }
+            if drain_until.is_some_and(|until| Instant::now() >= until) {
+                return;
+            }
+            if !core.step() && !core.is_idle() {
+                // An engine that gives no sequence to the only job: wait for its receiver or deadline.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    fn take(&self, core: &mut Core, command: Command, drain_until: &mut Option<Instant>) {
+        match command {
+            Command::Submit(submission) => {
+                core.submit(*submission);
+                self.n_sent.fetch_sub(1, SeqCst);
+            }
+            Command::Drain(grace) => *drain_until = Some(Instant::now() + grace),
+        }
+    }
+}
+
+fn describe(engine: &dyn Engine) -> Result<Loaded, String> {
+    let model = Arc::clone(engine.model());
+    let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
+    let limits = engine.limits();
+    let capacity_tokens = engine.room(&[], 1).map_err(|error| error.to_string())?;
+    let vocab_size = model.model().config.vocab_size;
+    Ok(Loaded {
+        template: model.chat_template().map_err(|error| error.to_string()),
+        grammars: GrammarFactory::new(Arc::clone(&tokenizer), vocab_size),
+        tokenizer,
+        limits,
+        capacity_tokens,
+        device: engine.name(),
+        model,
+    })
+}

@@ -1,0 +1,139 @@
+//! What is asked of the scheduler, and what it tells while it works.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_npu::Provenance;
+use millrace_runtime::{Finish, GenerateParams};
+
+use crate::grammar::Grammar;
+
+/// A prompt and what shall follow it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The whole context.
+    pub prompt: Vec<u32>,
+    /// Sampling, stop texts, limits. Answer `i` draws with seed `sampling.seed + i`.
+    pub params: GenerateParams,
+    /// Answers wanted, at least one. The prompt is read once for all of them.
+    pub n: usize,
+    /// Report the log-probability of every token drawn, and of this many of the likeliest beside it.
+    pub top_logprobs: Option<usize>,
+    /// What the answers must look like.
+    pub grammar: Option<Grammar>,
+    /// Who asks: jobs are shared out fairly between clients.
+    pub client: Arc<str>,
+    /// Lower is served earlier; 0 is usual.
+    pub priority: i32,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+    /// Tell how much of the prompt is read.
+    pub progress: bool,
+}
+
+impl Job {
+    /// A job of one answer with nothing special about it.
+    pub fn new(prompt: Vec<u32>, params: GenerateParams) -> Job {
+        Job {
+            prompt,
+            params,
+            n: 1,
+            top_logprobs: None,
+            grammar: None,
+            client: Arc::from(""),
+            priority: 0,
+            deadline: None,
+            progress: false,
+        }
+    }
+}
+
+/// A token with its natural log-probability: of the model's own distribution, before temperature,
+/// penalties, truncation and grammar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// The token drawn.
+    pub token: u32,
+    /// Its log-probability.
+    pub logprob: f64,
+    /// The likeliest tokens, likeliest first.
+    pub top: Vec<(u32, f64)>,
+}
+
+/// More of an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// Which answer.
+    pub choice: usize,
+    /// Whole characters, none of which can be the beginning of a stop text.
+    pub text: String,
+    /// Tokens drawn, where log-probabilities were asked for.
+    pub tokens: Vec<TokenLogprob>,
+}
+
+/// What a job took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Receipt {
+    /// Tokens of the prompt.
+    pub n_prompt: usize,
+    /// How many of them were found in the cache.
+    pub n_cached: usize,
+    /// Tokens written, in all answers.
+    pub n_generated: usize,
+    /// Where it ran, in the engine's words.
+    pub device: String,
+    /// Time of this computer inside the engine, measured: this job's share, by tokens, of each pass.
+    pub host: Duration,
+    /// Time on the device, likewise, with where the figure comes from. `None` without a device.
+    pub device_time: Option<(Duration, Provenance)>,
+    /// From submission to admission.
+    pub queued: Duration,
+    /// From submission to the first token; zero if there was none.
+    pub first_token: Duration,
+    /// From submission to the end.
+    pub total: Duration,
+    /// Times that an answer gave its pages back and was computed again.
+    pub n_preempted: usize,
+}
+
+/// What a job's receiver hears, in order: any number of the first two, one `Finished` for each answer,
+/// then `Ended`; or at any point `Failed`, after which nothing comes.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Prompt tokens held by the engine, of how many; those found in the cache count as held.
+    Prefill {
+        /// Held.
+        done: usize,
+        /// All.
+        total: usize,
+    },
+    /// More text or tokens.
+    Delta(Delta),
+    /// An answer is complete.
+    Finished {
+        /// Which.
+        choice: usize,
+        /// Why.
+        finish: Finish,
+        /// Which of the stop texts ended it, if one did.
+        stop_text: Option<String>,
+    },
+    /// All answers are.
+    Ended(Receipt),
+    /// The job will not be completed.
+    Failed(Failure),
+}
+
+/// Why a job was given up after it was accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Its deadline passed.
+    #[error("the request's deadline passed before it was complete")]
+    Deadline,
+    /// The server is going down and its patience ended.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// The engine failed, or the answer's grammar did.
+    #[error("{0}")]
+    Engine(String),
+}

@@ -1,0 +1,91 @@
+//! How many prompt tokens a pass may take while answers are being written.
+
+use std::time::Duration;
+
+/// The fewest prompt tokens of a pass: fewer would waste the reading of the weights.
+const LEAST: usize = 16;
+
+/// Weight of the newest pass in the averages.
+const NEWEST: f64 = 0.25;
+
+/// Estimates what passes take, from those that were.
+///
+/// A pass is taken to cost `fixed + n · per_token`: `fixed` follows passes that only write, `per_token` those
+/// with enough prompt tokens to tell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    fixed_ns: Option<f64>,
+    per_token_ns: Option<f64>,
+}
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace {
+            fixed_ns: None,
+            per_token_ns: None,
+        }
+    }
+
+    /// A pass of `n_prompt` prompt tokens and `n_answers` tokens of answers took this long.
+    pub(super) fn observe(&mut self, n_prompt: usize, n_answers: usize, took: Duration) {
+        let took_ns = took.as_nanos() as f64;
+        if n_prompt == 0 {
+            follow(&mut self.fixed_ns, took_ns);
+        } else if n_prompt >= LEAST {
+            // Without answers beside it the whole pass is the prompt's.
+            let fixed_ns = if n_answers > 0 {
+                self.fixed_ns.unwrap_or(0.0)
+            } else {
+                0.0
+            };
+            let rest_ns = (took_ns - fixed_ns).max(took_ns * 0.1);
+            follow(&mut self.per_token_ns, rest_ns / n_prompt as f64);
+        }
+    }
+
+    /// Prompt tokens that a pass beside answers may take to last about `max_delay`; at least [`LEAST`],
+    /// at most `most`. Until a pass has told, [`LEAST`].
+    pub(super) fn prompt_tokens(&self, max_delay: Duration, most: usize) -> usize {
+        let Some(per_token_ns) = self.per_token_ns else {
+            return LEAST.min(most);
+        };
+        let left_ns = max_delay.as_nanos() as f64 - self.fixed_ns.unwrap_or(0.0);
+        let n_tokens = (left_ns / per_token_ns.max(1.0)).max(0.0) as usize;
+        n_tokens.max(LEAST).min(most)
+    }
+}
+
+fn follow(average: &mut Option<f64>, value: f64) {
+    *average = Some(average.map_or(value, |old| old + NEWEST * (value - old)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn prompt_tokens_fill_the_delay_that_is_left() {
+        let mut pace = Pace::new();
+        assert_eq!(pace.prompt_tokens(100 * MS, 512), LEAST);
+        pace.observe(100, 0, 200 * MS); // 2 ms a token
+        assert_eq!(pace.prompt_tokens(100 * MS, 512), 50);
+        pace.observe(0, 4, 40 * MS);
+        assert_eq!(pace.prompt_tokens(100 * MS, 512), 30);
+        assert_eq!(pace.prompt_tokens(10 * MS, 512), LEAST);
+        assert_eq!(pace.prompt_tokens(100_000 * MS, 512), 512);
+        assert_eq!(pace.prompt_tokens(100_000 * MS, 8), 8);
+    }
+
+    #[test]
+    fn it_follows_a_machine_that_becomes_slower() {
+        let mut pace = Pace::new();
+        pace.observe(100, 0, 100 * MS);
+        let before = pace.prompt_tokens(100 * MS, 512);
+        for _ in 0..20 {
+            pace.observe(100, 0, 400 * MS);
+        }
+        assert!(pace.prompt_tokens(100 * MS, 512) * 3 < before);
+    }
+}

@@ -1,0 +1,171 @@
+//! One answer on its way, and the job it belongs to.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_runtime::sampling::log_softmax;
+use millrace_runtime::{Finish, SeqId, Turn};
+use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::job::{Delta, Event, Receipt, TokenLogprob};
+use crate::grammar::Constraint;
+
+/// A job that was accepted, shared by its answers.
+pub(super) struct Accepted {
+    pub(super) sender: UnboundedSender<Event>,
+    pub(super) client: Arc<str>,
+    pub(super) priority: i32,
+    pub(super) deadline: Option<Instant>,
+    pub(super) progress: bool,
+    pub(super) top_logprobs: Option<usize>,
+    pub(super) prompt: Vec<u32>,
+    pub(super) stop: Vec<String>,
+    /// Its place in the order of submission.
+    pub(super) arrival: u64,
+    pub(super) submitted: Instant,
+    /// Answers that are not complete.
+    pub(super) n_open: Cell<usize>,
+    /// Whether it was failed or given up, so that its other answers go too.
+    pub(super) is_dead: Cell<bool>,
+    pub(super) receipt: RefCell<Receipt>,
+}
+
+impl Accepted {
+    /// Nobody waits for it any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_dead.get() || self.sender.is_closed()
+    }
+
+    /// Tells the receiver; that it may be gone is seen before the next pass.
+    pub(super) fn tell(&self, event: Event) {
+        let _ = self.sender.send(event);
+    }
+}
+
+/// One answer: waiting in the queue, or running on a sequence.
+pub(super) struct Task {
+    pub(super) job: Rc<Accepted>,
+    pub(super) choice: usize,
+    pub(super) turn: Turn,
+    pub(super) constraint: Option<Constraint>,
+    pub(super) seq: Option<SeqId>,
+    /// Other answers of the job, which begin from this one's sequence once the prompt is read.
+    pub(super) siblings: Vec<Task>,
+    /// In what order it was admitted; 0 if it never was.
+    pub(super) admission: u64,
+    /// A step with it failed: it runs alone until one succeeds.
+    pub(super) is_suspect: bool,
+    pub(super) last_token: Option<Instant>,
+    /// Bytes of text that were told.
+    pub(super) n_told: usize,
+}
+
+impl Task {
+    pub(super) fn was_admitted(&self) -> bool {
+        self.admission > 0
+    }
+
+    /// Whether it reads its prompt (again, perhaps), and does not only await its next token.
+    pub(super) fn reads(&self) -> bool {
+        self.turn.feed(2).is_some_and(|feed| feed.tokens.len() > 1) || self.turn.reads_prompt()
+    }
+
+    /// Takes the row of logits that its last token gave.
+    pub(super) fn take_logits(
+        &mut self,
+        row: &[f32],
+        scratch: &mut Vec<f32>,
+    ) -> Result<(), String> {
+        let row = match &mut self.constraint {
+            Some(constraint) => {
+                scratch.clear();
+                scratch.extend_from_slice(row);
+                constraint.mask(scratch)?;
+                (&scratch[..], row)
+            }
+            None => (row, row),
+        };
+        let n_before = self.turn.drawn().len();
+        let token = match self.turn.push_logits(row.0) {
+            Ok(Some(token)) => token,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let was_kept = self.turn.drawn().len() > n_before;
+        let logprob = self.job.top_logprobs.filter(|_| was_kept);
+        let tokens = logprob.map(|n| token_logprob(row.1, token, n));
+        if let Some(constraint) = &mut self.constraint
+            && was_kept
+        {
+            constraint.accept(token)?;
+            if constraint.is_complete() {
+                self.turn.end(Finish::Stop);
+            }
+        }
+        let delta = Delta {
+            choice: self.choice,
+            text: self.turn.next_text().to_owned(),
+            tokens: tokens.into_iter().collect(),
+        };
+        self.n_told += delta.text.len();
+        if !delta.text.is_empty() || !delta.tokens.is_empty() {
+            self.job.tell(Event::Delta(delta));
+        }
+        Ok(())
+    }
+
+    /// The stop text that ended the answer: the one that stands behind what was told.
+    pub(super) fn stop_text(&self, tokenizer: &Arc<Tokenizer>) -> Option<String> {
+        if self.turn.finish() != Some(Finish::StopText) {
+            return None;
+        }
+        let continuation = DecodeOptions {
+            skip_special: true,
+            text_start: false,
+        };
+        let mut detokenizer = Detokenizer::new(Arc::clone(tokenizer), continuation);
+        let drawn = self.turn.drawn().iter();
+        let mut text: String = drawn.map(|token| detokenizer.push(*token)).collect();
+        text += &detokenizer.finish();
+        let behind = text.get(self.n_told..)?;
+        let stops = self.job.stop.iter().filter(|stop| !stop.is_empty());
+        stops
+            .filter(|stop| behind.starts_with(stop.as_str()))
+            .max_by_key(|stop| stop.len())
+            .cloned()
+    }
+
+    /// Adds this answer's share of a pass to the job's receipt.
+    pub(super) fn charge(&self, host: Duration, device: Duration) {
+        let mut receipt = self.job.receipt.borrow_mut();
+        receipt.host += host;
+        if let Some((time, _)) = &mut receipt.device_time {
+            *time += device;
+        }
+    }
+}
+
+fn token_logprob(row: &[f32], token: u32, n_top: usize) -> TokenLogprob {
+    let logprob_of = log_softmax(row);
+    let mut top: Vec<u32> = Vec::new();
+    if n_top > 0 {
+        let mut all: Vec<u32> = (0..row.len() as u32).collect();
+        let n_top = n_top.min(all.len());
+        let order = |a: &u32, b: &u32| {
+            let by_logit = row[*b as usize].total_cmp(&row[*a as usize]);
+            by_logit.then(a.cmp(b))
+        };
+        all.select_nth_unstable_by(n_top - 1, order);
+        all.truncate(n_top);
+        all.sort_unstable_by(order);
+        top = all;
+    }
+    TokenLogprob {
+        token,
+        logprob: logprob_of(token),
+        top: top.into_iter().map(|id| (id, logprob_of(id))).collect(),
+    }
+}

@@ -1,0 +1,207 @@
+//! The server from its start to its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::http::{HttpOptions, listen, routes};
+use crate::models::{ModelOptions, ModelSpec, Registry};
+
+/// Everything a server is made of.
+pub struct ServerOptions {
+    /// The models. All are loaded at the start, as far as [`ModelOptions::max_loaded`] allows.
+    pub models: Vec<ModelSpec>,
+    /// How models come and go.
+    pub model_options: ModelOptions,
+    /// The network's side.
+    pub http: HttpOptions,
+    /// What `/v1/system` says of the machine.
+    pub system: Arc<dyn Fn() -> Value + Send + Sync>,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Anyone on the network could use it.
+    #[error(
+        "{host} can be reached from other computers, and no API key is set: anyone there could use this \
+         server. Give it a key, listen on 127.0.0.1, or allow it with --allow-open"
+    )]
+    Open {
+        /// The address.
+        host: std::net::IpAddr,
+    },
+    /// Two models of one name.
+    #[error("two models are called `{0}`; name them with NAME=MODEL")]
+    Twice(String),
+    /// The address is taken, or not this computer's.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// No thread, for one.
+    #[error("cannot start: {0}")]
+    Start(#[from] std::io::Error),
+}
+
+/// Runs a server until `stop` says so or the system asks the process to end, on threads of its own.
+/// `listening` hears of the address; the models are still loading then.
+///
+/// # Errors
+/// [`ServeError`].
+pub fn run(
+    options: ServerOptions,
+    listening: impl FnOnce(SocketAddr),
+    loaded: impl FnOnce(Result<(), (String, String)>),
+    stop: impl Fn() -> bool,
+) -> Result<(), ServeError> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // The engine's threads compute; these two carry bytes.
+    let runtime = runtime.worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let server = Server::start(options).await?;
+        listening(server.address());
+        let mut terminated = terminated()?;
+        let until_asked = async {
+            while !stop() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let serving = async {
+            loaded(server.wait_until_loaded().await);
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            () = until_asked => {}
+            () = terminated.as_mut() => {}
+            () = serving => {}
+        }
+        server.stop().await;
+        Ok(())
+    })
+}
+
+/// Ends when the system asks the process to.
+#[cfg(unix)]
+fn terminated() -> std::io::Result<std::pin::Pin<Box<dyn Future<Output = ()>>>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut signal = signal(SignalKind::terminate())?;
+    Ok(Box::pin(async move {
+        signal.recv().await;
+    }))
+}
+
+#[cfg(not(unix))]
+fn terminated() -> std::io::Result<std::pin::Pin<Box<dyn Future<Output = ()>>>> {
+    Ok(Box::pin(std::future::pending()))
+}
+
+/// A server that listens.
+pub struct Server {
+    app: Arc<App>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Server {
+    /// Binds the address, begins to load the models, and serves.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn start(options: ServerOptions) -> Result<Server, ServeError> {
+        let host = options.http.host;
+        if !host.is_loopback() && options.http.api_keys.is_empty() && !options.http.allow_open {
+            return Err(ServeError::Open { host });
+        }
+        let mut ids = std::collections::BTreeSet::new();
+        if let Some(twice) = options.models.iter().find(|spec| !ids.insert(&spec.id)) {
+            return Err(ServeError::Twice(twice.id.clone()));
+        }
+        let address = SocketAddr::new(host, options.http.port);
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
+        let address = listener.local_addr()?;
+        let max_loaded = options.model_options.max_loaded;
+        let app = Arc::new(App {
+            registry: Registry::new(options.models, options.model_options),
+            options: options.http,
+            start: Instant::now(),
+            http: Default::default(),
+            is_draining: AtomicBool::new(false),
+            system: options.system,
+        });
+        for entry in app.registry.entries().iter().take(max_loaded) {
+            // That it cannot be loaded is its state, which requests are told.
+            let _ = app.registry.load(entry);
+        }
+        let (stop, stopped) = watch::channel(false);
+        let router = routes::router(&app);
+        let accepting = tokio::spawn(listen::serve(
+            listener,
+            router,
+            Arc::clone(&app),
+            stopped.clone(),
+        ));
+        tokio::spawn(keep_house(Arc::clone(&app), stopped));
+        Ok(Server {
+            app,
+            address,
+            stop,
+            accepting,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until every model is loaded; the first that could not be, with the reason.
+    ///
+    /// # Errors
+    /// Name and reason.
+    pub async fn wait_until_loaded(&self) -> Result<(), (String, String)> {
+        for entry in self.app.registry.entries() {
+            let Some(scheduler) = entry.scheduler() else {
+                continue;
+            };
+            scheduler.wait_until_loaded().await;
+            if let Err(refusal) = scheduler.loaded() {
+                return Err((entry.spec.id.clone(), refusal.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses new requests, completes those accepted within the time of grace, and ends.
+    pub async fn stop(self) {
+        self.app.is_draining.store(true, Relaxed);
+        let grace = self.app.options.grace;
+        self.app.registry.drain(grace).await;
+        // A send fails only if nobody listens any more.
+        let _ = self.stop.send(true);
+        // What is left is to be written to clients that may be slow.
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.accepting).await;
+    }
+}
+
+/// Now and then unloads what is idle.
+async fn keep_house(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        let wait = tokio::time::sleep(Duration::from_millis(500));
+        tokio::select! {
+            () = wait => app.registry.unload_idle(),
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Forms of answers and calls of functions in chat completions.
+
+use serde_json::{Value, json};
+
+use crate::{question, shared, with};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn tools() -> Value {
+    let city = json!({"type": "object", "properties": {"city": {"enum": ["Rome", "Paris"]}}, "required": ["city"],
+                      "additionalProperties": false});
+    let tool = |name: &str| {
+        json!({"type": "function", "function": {
+        "name": name, "description": "It tells.", "parameters": city}})
+    };
+    json!([tool("weather"), tool("time")])
+}
+
+fn content(answer: &Value) -> &str {
+    answer["choices"][0]["message"]["content"].as_str().unwrap()
+}
+
+#[test]
+fn json_is_json() {
+    let schema = json!({"type": "object", "properties": {
+        "sum": {"type": "integer", "minimum": 0, "maximum": 50}, "sure": {"type": "boolean"}},
+        "required": ["sum", "sure"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "sum", "schema": schema, "strict": true}});
+    for temperature in [0.0, 1.0, 3.0] {
+        let body = with(
+            question("What is 7 plus 5?"),
+            json!({"response_format": format, "temperature": temperature, "max_tokens": 60}),
+        );
+        let answer = shared().ask(CHAT, &body);
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+        let value: Value = serde_json::from_str(content(&answer)).unwrap();
+        assert!((0..=50).contains(&value["sum"].as_i64().unwrap()) && value["sure"].is_boolean());
+    }
+    let body = with(
+        question("What is 7 plus 5?"),
+        json!({"response_format": {"type": "json_object"}, "max_tokens": 40, "temperature": 1}),
+    );
+    assert!(content(&shared().ask(CHAT, &body)).starts_with('{'));
+    let bad =
+        json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "banana"}}});
+    let reply = shared().post(CHAT, &with(question("Hi"), json!({"response_format": bad})));
+    assert_eq!(reply.status, 400);
+    assert!(reply.body.contains("JSON schema"), "{}", reply.body);
+}
+
+#[test]
+fn other_forms_go_by_vllms_name() {
+    let ask = |outputs: Value| {
+        let body = with(
+            question("What is 7 plus 5?"),
+            json!({"structured_outputs": outputs, "max_tokens": 30}),
+        );
+        content(&shared().ask(CHAT, &body)).to_owned()
+    };
+    assert!(["yes", "no \"or\""].contains(&ask(json!({"choice": ["yes", "no \"or\""]})).as_str()));
+    let number = ask(json!({"regex": "[0-9]{4}"}));
+    assert!(
+        number.len() == 4 && number.parse::<u32>().is_ok(),
+        "{number}"
+    );
+    assert_eq!(ask(json!({"grammar": "start: \"abc\""})), "abc");
+}
+
+#[test]
+fn a_required_call_is_made_and_told() {
+    let ask = with(
+        question("Weather?"),
+        json!({"tools": tools(), "tool_choice": "required",
+                                                "parallel_tool_calls": false, "max_tokens": 300}),
+    );
+    let answer = shared().ask(CHAT, &ask);
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+    assert_eq!(choice["message"]["content"], Value::Null);
+    let call = &choice["message"]["tool_calls"][0];
+    assert!(["weather", "time"].contains(&call["function"]["name"].as_str().unwrap()));
+    let arguments: Value =
+        serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+    assert!(["Rome", "Paris"].contains(&arguments["city"].as_str().unwrap()));
+
+    let chunks = shared()
+        .post(CHAT, &with(ask, json!({"stream": true})))
+        .chunks();
+    let calls: Vec<&Value> = chunks
+        .iter()
+        .filter_map(|c| c["choices"][0]["delta"]["tool_calls"].get(0))
+        .collect();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0]["function"], call["function"]);
+    assert_eq!(calls[0]["index"], 0);
+    let reasons = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["finish_reason"].as_str());
+    assert_eq!(reasons.collect::<Vec<_>>(), ["tool_calls"]);
+}
+
+#[test]
+fn a_named_function_is_the_one_that_is_called() {
+    for name in ["weather", "time"] {
+        let choice = json!({"type": "function", "function": {"name": name}});
+        let ask = with(
+            question("Hello"),
+            json!({"tools": tools(), "tool_choice": choice, "temperature": 1,
+                                                 "parallel_tool_calls": false, "max_tokens": 300}),
+        );
+        let answer = shared().ask(CHAT, &ask);
+        assert_eq!(
+            answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"],
+            name
+        );
+    }
+    let choice = json!({"type": "function", "function": {"name": "other"}});
+    let reply = shared().post(
+        CHAT,
+        &with(
+            question("x"),
+            json!({"tools": tools(), "tool_choice": choice}),
+        ),
+    );
+    assert_eq!(reply.status, 400);
+}
+
+#[test]
+fn a_call_that_was_cut_is_no_call() {
+    let ask = with(
+        question("Weather?"),
+        json!({"tools": tools(), "tool_choice": "required", "max_tokens": 12}),
+    );
+    let choice = shared().ask(CHAT, &ask)["choices"][0].clone();
+    assert_eq!(choice["finish_reason"], "length");
+    assert!(choice["message"].get("tool_calls").is_none(), "{choice}");
+    assert!(
+        choice["message"]["content"]
+            .as_str()
+            .unwrap()
+            .starts_with("<tool_call>"),
+        "{choice}"
+    );
+}
+
+#[test]
+fn without_a_choice_the_model_may_just_answer() {
+    for choice in ["auto", "none"] {
+        let ask = with(
+            question("What is 7 plus 5?"),
+            json!({"tools": tools(), "tool_choice": choice,
+                                                             "max_tokens": 20}),
+        );
+        let answer = shared().ask(CHAT, &ask);
+        assert!(!content(&answer).is_empty(), "{answer}");
+    }
+    let both = with(
+        question("x"),
+        json!({"tools": tools(), "response_format": {"type": "json_object"}}),
+    );
+    let reply = shared().post(CHAT, &both);
+    assert_eq!(reply.status, 400);
+    assert!(
+        reply.body.contains("cannot be enforced together"),
+        "{}",
+        reply.body
+    );
+}

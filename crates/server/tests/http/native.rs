@@ -1,0 +1,119 @@
+//! A model whose own template shows functions, in the way of Llama 3: the demo with another template and a token renamed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use millrace_format::Checkpoint;
+use millrace_runtime::{CpuEngine, Engine, LoadedModel};
+use serde_json::{Value, json};
+
+use crate::{Running, engine_options, options, question, with};
+
+const CHAT: &str = "/v1/chat/completions";
+
+const TEMPLATE: &str = "{{ bos_token }}{% if tools %}<|system|>{% for t in tools %}{{ t | tojson }}{% endfor %}<|end|>\
+    {% endif %}{% for m in messages %}<|{{ 'user' if m.role == 'tool' else m.role }}|>\
+    {{ m.tool_calls | tojson if m.tool_calls else m.content }}<|end|>{% endfor %}\
+    {% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+/// Replaces a text of the file by one of the same length.
+fn patch(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+    assert_eq!(old.len(), new.len());
+    let at = bytes.windows(old.len()).position(|window| window == old);
+    let at = at.expect("the demo has it");
+    bytes[at..at + new.len()].copy_from_slice(new);
+}
+
+fn server() -> Running {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let mut bytes = std::fs::read(path).unwrap();
+    patch(&mut bytes, b"<|reserved_0|>", b"<|python_tag|>");
+    let start = b"{{ bos_token }}{% for message in messages %}";
+    let end = b"{{ '<|assistant|>' }}{% endif %}";
+    let from = bytes
+        .windows(start.len())
+        .position(|window| window == start)
+        .unwrap();
+    let to = bytes
+        .windows(end.len())
+        .position(|window| window == end)
+        .unwrap()
+        + end.len();
+    let comment = to - from - TEMPLATE.len() - "{##}".len();
+    let template = format!("{TEMPLATE}{{#{}#}}", " ".repeat(comment));
+    bytes[from..to].copy_from_slice(template.as_bytes());
+    let checkpoint = Checkpoint::from_static("native", aligned(&bytes)).unwrap();
+    let model = Arc::new(LoadedModel::from_checkpoint(checkpoint).unwrap());
+    let mut options = options();
+    options.models[0].open = Arc::new(move || {
+        let engine = CpuEngine::new(Arc::clone(&model), engine_options()).unwrap();
+        Ok(Box::new(engine) as Box<dyn Engine>)
+    });
+    Running::start(options)
+}
+
+/// Tensors lie on multiples of 64 bytes of the file.
+fn aligned(bytes: &[u8]) -> &'static [u8] {
+    let buffer = vec![0; bytes.len() + 64].leak();
+    let offset = buffer.as_ptr().align_offset(64);
+    let place = &mut buffer[offset..offset + bytes.len()];
+    place.copy_from_slice(bytes);
+    place
+}
+
+fn tools() -> Value {
+    json!([{"type": "function", "function": {"name": "lamp", "description": "Switches.", "parameters": {
+        "type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
+        "additionalProperties": false}}}])
+}
+
+#[test]
+fn its_template_and_its_way_of_writing_are_used() {
+    let server = server();
+    let body = json!({"messages": [{"role": "user", "content": "Light!"}], "tools": tools()});
+    let prompt = server.ask("/apply-template", &body)["prompt"].clone();
+    let prompt = prompt.as_str().unwrap();
+    assert!(
+        prompt.contains("<|system|>{\"type\": \"function\""),
+        "{prompt}"
+    );
+    assert!(
+        !prompt.contains("<tool_call>"),
+        "it was explained in words: {prompt}"
+    );
+
+    let ask = with(
+        question("Light!"),
+        json!({"tools": tools(), "tool_choice": "required", "max_tokens": 100}),
+    );
+    let answer = server.ask(CHAT, &ask);
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+    let call = choice["message"]["tool_calls"][0].clone();
+    assert_eq!(call["function"]["name"], "lamp");
+
+    // Calls reach the template as objects, results as messages of their own.
+    let body = json!({"messages": [
+        {"role": "user", "content": "Light!"}, {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "done"},
+    ]});
+    let prompt = server.ask("/apply-template", &body)["prompt"].clone();
+    let prompt = prompt.as_str().unwrap();
+    assert!(prompt.contains("\"arguments\": {\"on\": "), "{prompt}");
+    assert!(
+        prompt.ends_with("<|user|>done<|end|><|assistant|>"),
+        "{prompt}"
+    );
+
+    // A free answer is free, and a form needs no functions.
+    let free = with(
+        question("What is 7 plus 5?"),
+        json!({"tools": tools(), "max_tokens": 30, "stream": true}),
+    );
+    let chunks = server.post(CHAT, &free).chunks();
+    let reasons: Vec<&str> = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["finish_reason"].as_str())
+        .collect();
+    assert_eq!(reasons.len(), 1, "{chunks:?}");
+}

@@ -1,0 +1,231 @@
+//! Health, readiness, metrics, loading and unloading, going down.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_server::scheduler::SchedulerOptions;
+use serde_json::{Value, json};
+
+use crate::{Running, engine_options, options, question, shared, spec, with};
+
+const CHAT: &str = "/v1/chat/completions";
+
+#[test]
+fn loading_is_seen_and_waited_for() {
+    let mut options = options();
+    let inner = Arc::clone(&options.models[0].open);
+    options.models[0].open = Arc::new(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        inner()
+    });
+    let server = Running::start_loading(options);
+    assert_eq!(server.get("/health").status, 200);
+    let ready = server.get("/ready");
+    assert_eq!(ready.status, 503);
+    assert_eq!(ready.json()["models"]["demo"]["status"], "loading");
+    // A request waits instead of failing.
+    let answer = server.ask(CHAT, &question("What is 7 plus 5?"));
+    assert_eq!(
+        answer["choices"][0]["message"]["content"],
+        "7 plus 5 is 12."
+    );
+    assert_eq!(server.get("/ready").status, 200);
+}
+
+#[test]
+fn a_model_that_cannot_be_opened_is_told() {
+    let mut options = options();
+    options.models[0].open = Arc::new(|| Err("the file is damaged".to_owned()));
+    let server = Running::start_loading(options);
+    let reply = server.post(CHAT, &question("Hi"));
+    assert_eq!(reply.status, 503);
+    assert!(reply.body.contains("the file is damaged"), "{}", reply.body);
+    let ready = server.get("/ready");
+    assert_eq!(ready.status, 503);
+    assert_eq!(
+        ready.json()["models"]["demo"]["error"],
+        "the file is damaged"
+    );
+}
+
+#[test]
+fn metrics_count_what_happened() {
+    let server = Running::start(options());
+    server.ask(CHAT, &with(question("What is 7 plus 5?"), json!({"n": 2})));
+    server.ask(
+        CHAT,
+        &with(question("What is 7 plus 5?"), json!({"max_tokens": 2})),
+    );
+    server.post(CHAT, &json!({}));
+    let reply = server.get("/metrics");
+    assert!(
+        reply
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain; version=0.0.4")
+    );
+    let value = |name: &str| -> f64 {
+        let line = reply.body.lines().find(|line| line.starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("no {name} in\n{}", reply.body));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(
+        value("vllm:request_success_total{model_name=\"demo\",finished_reason=\"stop\"}"),
+        2.0
+    );
+    assert_eq!(
+        value("vllm:request_success_total{model_name=\"demo\",finished_reason=\"length\"}"),
+        1.0
+    );
+    assert_eq!(value("vllm:num_requests_running{model_name=\"demo\"}"), 0.0);
+    assert!(value("vllm:generation_tokens_total{model_name=\"demo\"}") > 10.0);
+    assert_eq!(
+        value("vllm:time_to_first_token_seconds_count{model_name=\"demo\"}"),
+        2.0
+    );
+    assert_eq!(
+        value("vllm:e2e_request_latency_seconds_bucket{model_name=\"demo\",le=\"+Inf\"}"),
+        2.0
+    );
+    assert_eq!(value("millrace:http_responses_total{class=\"4xx\"}"), 1.0);
+    assert!(value("millrace:kv_capacity_bytes{model_name=\"demo\"}") > 0.0);
+    // Each name has its help and type once, before its values.
+    for name in reply
+        .body
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+    {
+        let name = name.split(' ').next().unwrap();
+        assert_eq!(reply.body.matches(&format!("# HELP {name} ")).count(), 1);
+    }
+    let system = server.get("/v1/system").json();
+    assert_eq!(system["machine"]["cpu"], "a test's");
+    assert_eq!(
+        system["models"][0]["counters"]["generated_tokens"],
+        value("vllm:generation_tokens_total")
+    );
+}
+
+#[test]
+fn the_description_names_every_route_and_no_other() {
+    let described = shared().get("/openapi.json").json();
+    let paths = described["paths"].as_object().unwrap();
+    let source = include_str!("../../src/http/routes.rs");
+    let mut n = 0;
+    for line in source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(".route(\""))
+    {
+        let (path, rest) = line.split_once('"').unwrap();
+        let path = path.replace("{*name}", "{name}");
+        let method = if rest.contains("get(") { "get" } else { "post" };
+        assert!(
+            described["paths"][&path][method].is_object(),
+            "{method} {path} is not described"
+        );
+        n += 1;
+    }
+    let methods: usize = paths
+        .values()
+        .map(|methods| methods.as_object().unwrap().len())
+        .sum();
+    assert_eq!(methods, n, "something is described that does not exist");
+    for (path, methods) in paths {
+        for method in methods.as_object().unwrap().keys() {
+            let status = match method.as_str() {
+                "get" => shared().get(&path.replace("{name}", "demo")).status,
+                _ => shared().post(path, &json!({"x": 1})).status,
+            };
+            assert!(![404, 405].contains(&status), "{method} {path}: {status}");
+        }
+    }
+}
+
+#[test]
+fn models_come_and_go() {
+    let mut options = options();
+    options.models.push(spec("second", engine_options()));
+    options.model_options.max_loaded = 1;
+    let server = Running::start(options);
+    let status = |name: &str| server.get(&format!("/v1/models/{name}")).json()["status"].clone();
+    assert_eq!(
+        (status("demo"), status("second")),
+        (json!("ready"), json!("unloaded"))
+    );
+    // Asking for the other takes the idle one's place.
+    let ask = with(question("What is 7 plus 5?"), json!({"model": "second"}));
+    assert_eq!(server.ask(CHAT, &ask)["model"], "second");
+    assert_eq!(
+        (status("demo"), status("second")),
+        (json!("unloaded"), json!("ready"))
+    );
+    let unloaded = server.ask("/v1/models/unload", &json!({"model": "second"}));
+    assert_eq!(unloaded["unloaded"], true);
+    assert_eq!(status("second"), "unloaded");
+    let loaded = server.ask("/v1/models/load", &json!({"model": "demo"}));
+    assert_eq!(loaded["status"], "ready");
+    assert_eq!(
+        server
+            .post("/v1/models/load", &json!({"model": "third"}))
+            .status,
+        404
+    );
+}
+
+#[test]
+fn what_is_idle_is_unloaded() {
+    let mut options = options();
+    options.model_options.idle_unload = Some(Duration::from_millis(100));
+    let server = Running::start(options);
+    let start = Instant::now();
+    while server.get("/v1/models/demo").json()["status"] != "unloaded" {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.ask(CHAT, &question("Hi"));
+}
+
+#[test]
+fn going_down_completes_what_was_begun() {
+    let mut server = Running::start(options());
+    let body = with(
+        question("Hi"),
+        json!({"stream": true, "ignore_eos": true, "max_tokens": 120}),
+    );
+    let open = server.begin(CHAT, &body);
+    let reader = std::thread::spawn(move || open.read_all());
+    server.stop();
+    let chunks = reader.join().unwrap().chunks();
+    let n_with_text = chunks.iter().filter(|chunk| {
+        chunk["choices"][0]["delta"]["content"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+    });
+    assert!(n_with_text.count() > 60);
+    assert!(std::net::TcpStream::connect(server.address).is_err());
+}
+
+#[test]
+fn a_full_queue_says_when_to_come_back() {
+    let mut options = options();
+    options.models = vec![crate::slow(1)];
+    options.model_options.scheduler = SchedulerOptions {
+        max_queue: 1,
+        ..SchedulerOptions::default()
+    };
+    let server = Running::start(options);
+    let long = with(
+        question("Hi"),
+        json!({"stream": true, "ignore_eos": true, "max_tokens": 900}),
+    );
+    let mut running = server.begin(CHAT, &long);
+    // Two pieces: it is running.
+    let _ = (running.piece(), running.piece(), running.piece());
+    let _waiting = server.begin(CHAT, &long);
+    let reply = server.post(CHAT, &question("Hi"));
+    assert_eq!(reply.status, 429, "{}", reply.body);
+    let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds));
+    let error: Value = reply.json();
+    assert_eq!(error["error"]["type"], "rate_limit_error");
+}

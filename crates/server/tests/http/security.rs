@@ -1,0 +1,229 @@
+//! Who may ask, and how much.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use millrace_server::{HttpOptions, ServeError, Server};
+use serde_json::json;
+
+use crate::{Running, options, question, shared};
+
+fn running(change: impl FnOnce(&mut HttpOptions)) -> Running {
+    let mut options = options();
+    change(&mut options.http);
+    Running::start(options)
+}
+
+#[test]
+fn others_on_the_network_need_a_key_or_a_word() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut open = options();
+    open.http.host = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let error = runtime.block_on(Server::start(open)).err().unwrap();
+    assert!(matches!(error, ServeError::Open { .. }));
+    assert!(error.to_string().contains("no API key"), "{error}");
+    for change in [
+        |http: &mut HttpOptions| http.allow_open = true,
+        |http: &mut HttpOptions| http.api_keys = vec!["secret".into()],
+    ] {
+        let mut options = options();
+        options.http.host = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        change(&mut options.http);
+        let server = runtime.block_on(Server::start(options)).unwrap();
+        runtime.block_on(server.stop());
+    }
+}
+
+#[test]
+fn keys_are_asked_for_in_each_clients_way() {
+    let server = running(|http| http.api_keys = vec!["first".into(), "second".into()]);
+    let models =
+        |headers: &[(&str, &str)]| server.request("GET", "/v1/models", headers, b"").status;
+    assert_eq!(models(&[]), 401);
+    assert_eq!(models(&[("authorization", "Bearer wrong")]), 401);
+    assert_eq!(models(&[("authorization", "Basic first")]), 401);
+    assert_eq!(models(&[("authorization", "Bearer first")]), 200);
+    assert_eq!(models(&[("x-api-key", "second")]), 200);
+    // Each dialect's shape; what lives and the page are open.
+    let reply = server.post("/v1/messages", &json!({}));
+    assert_eq!(reply.json()["error"]["type"], "authentication_error");
+    assert!(server.post("/api/chat", &json!({})).json()["error"].is_string());
+    for path in ["/", "/health", "/ready"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+    for path in ["/metrics", "/v1/system", "/openapi.json"] {
+        assert_eq!(server.get(path).status, 401, "{path}");
+    }
+}
+
+#[test]
+fn pages_of_strangers_may_not_ask() {
+    let body = question("Hi").to_string();
+    let ask = |server: &Running, headers: &[(&str, &str)]| {
+        server.request("POST", "/v1/chat/completions", headers, body.as_bytes())
+    };
+    let closed = running(|_| {});
+    let evil = ("origin", "https://evil.example");
+    assert_eq!(ask(&closed, &[evil]).status, 403);
+    assert_eq!(ask(&closed, &[("origin", "null")]).status, 403);
+    let own = format!("http://{}", closed.address);
+    assert_eq!(ask(&closed, &[("origin", &own)]).status, 200);
+    assert_eq!(
+        closed.request("OPTIONS", "/v1/models", &[evil], b"").status,
+        403
+    );
+
+    let listed = running(|http| http.allowed_origins = vec!["https://good.example".into()]);
+    let good = ("origin", "https://good.example");
+    let reply = ask(&listed, &[good]);
+    assert_eq!(reply.status, 200);
+    assert_eq!(
+        reply.header("access-control-allow-origin"),
+        Some("https://good.example")
+    );
+    assert_eq!(ask(&listed, &[evil]).status, 403);
+    let before = listed.request("OPTIONS", "/v1/chat/completions", &[good], b"");
+    assert_eq!(before.status, 204);
+    assert!(
+        before
+            .header("access-control-allow-headers")
+            .unwrap()
+            .contains("authorization")
+    );
+}
+
+#[test]
+fn names_that_are_not_the_servers_are_refused() {
+    let health = |server: &Running, host: &str| {
+        server
+            .request("GET", "/health", &[("host", host)], b"")
+            .status
+    };
+    let server = running(|http| http.allowed_hosts = vec!["box.lan".into()]);
+    for (host, status) in [
+        ("localhost:8080", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:99", 200),
+        ("BOX.lan:80", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+    ] {
+        assert_eq!(health(&server, host), status, "{host}");
+    }
+}
+
+#[test]
+fn bodies_have_a_limit_and_must_be_json() {
+    let server = running(|http| http.max_body_bytes = 4096);
+    let reply = server.request("POST", "/v1/chat/completions", &[], &[b' '; 5000]);
+    assert_eq!(reply.status, 413, "{}", reply.body);
+    // Announced, it is refused before it comes.
+    let mut stream = server.connect();
+    let head =
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 64];
+    let n = stream.read(&mut answer).unwrap();
+    assert!(String::from_utf8_lossy(&answer[..n]).starts_with("HTTP/1.1 413"));
+    // Not announced, it is read up to the limit.
+    let mut stream = server.connect();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\r\n",
+        server.address
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    for _ in 0..10 {
+        let _ = stream.write_all(format!("400\r\n{}\r\n", " ".repeat(0x400)).as_bytes());
+    }
+    let mut answer = [0; 64];
+    let n = stream.read(&mut answer).unwrap();
+    assert!(String::from_utf8_lossy(&answer[..n]).starts_with("HTTP/1.1 413"));
+    for body in [
+        "",
+        "{",
+        "[1, 2]",
+        "\"x\"",
+        "{\"model\": }",
+        "\u{0}",
+        &"[".repeat(4000),
+    ] {
+        let reply = server.request("POST", "/v1/chat/completions", &[], body.as_bytes());
+        assert_eq!(reply.status, 400, "{body}: {}", reply.body);
+        assert_eq!(reply.json()["error"]["type"], "invalid_request_error");
+    }
+}
+
+#[test]
+fn who_never_ends_its_headers_is_let_go() {
+    let server = running(|http| http.header_timeout = Duration::from_millis(200));
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET /health HTTP/1.1\r\nhost: x")
+        .unwrap();
+    let start = Instant::now();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn connections_have_a_limit() {
+    let server = running(|http| http.max_connections = 3);
+    let idle: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    std::thread::sleep(Duration::from_millis(100));
+    let mut fourth = server.connect();
+    let mut answer = Vec::new();
+    // Closed without a word.
+    let _ = fourth.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+    drop(idle);
+    let start = Instant::now();
+    loop {
+        let mut stream = server.connect();
+        let asked = stream
+            .write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let mut answer = String::new();
+        if asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains("200 OK")
+        {
+            break;
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "its place is not given back"
+        );
+    }
+}
+
+#[test]
+fn nothing_of_a_request_is_opened() {
+    // Paths are names of models, and no more.
+    for path in [
+        "/v1/models/../../etc/passwd",
+        "/v1/models/%2e%2e%2fetc",
+        "//etc/passwd",
+        "/v1/models//etc/passwd",
+    ] {
+        assert_eq!(shared().get(path).status, 404, "{path}");
+    }
+    let reply = shared().post(
+        "/v1/chat/completions",
+        &crate::with(question("x"), json!({"model": "/etc/passwd"})),
+    );
+    assert_eq!(reply.status, 404);
+}
+
+#[test]
+fn answers_carry_a_name_and_no_sniffing() {
+    let reply = shared().request("GET", "/health", &[("x-request-id", "mine-1")], b"");
+    assert_eq!(reply.header("x-request-id"), Some("mine-1"));
+    assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+    let other = shared().request("GET", "/health", &[("x-request-id", "<script>")], b"");
+    assert!(other.header("x-request-id").unwrap().starts_with("req_"));
+    let page = shared().get("/");
+    assert!(
+        page.header("content-security-policy")
+            .unwrap()
+            .contains("default-src 'none'")
+    );
+}

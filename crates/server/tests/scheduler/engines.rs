@@ -1,0 +1,196 @@
+//! The demo model, and an engine that records its steps and fails where it is told to.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use millrace_runtime::{
+    BatchItem, Counters, CpuEngine, Engine, EngineOptions, Error, KvUsage, Limits, LoadedModel,
+    SeqId, StepSink,
+};
+
+pub(crate) fn model() -> Arc<LoadedModel> {
+    static MODEL: OnceLock<Arc<LoadedModel>> = OnceLock::new();
+    let open = || {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+        Arc::new(LoadedModel::open(&path).unwrap())
+    };
+    Arc::clone(MODEL.get_or_init(open))
+}
+
+/// Four sequences of 512 tokens, one thread.
+pub(crate) fn options() -> EngineOptions {
+    EngineOptions {
+        n_threads: Some(1),
+        n_ctx: Some(512),
+        max_sequences: 4,
+        max_chunk: 128,
+        keep_prefixes: true,
+        ..EngineOptions::default()
+    }
+}
+
+/// How a step fails when a sequence holds the poison.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// Before anything is computed.
+    AtOnce,
+    /// When the items before the poisoned one are computed.
+    Amid,
+    /// By a panic.
+    #[allow(dead_code)] // The tests over HTTP have it.
+    Panic,
+}
+
+/// One step: for each item the tokens held before, and those appended.
+pub(crate) type Step = Vec<(usize, usize)>;
+
+#[derive(Default)]
+struct Shared {
+    steps: Vec<Step>,
+    poison: Option<(u32, Fault)>,
+    /// Steps to fail whatever they hold.
+    n_failures: usize,
+}
+
+/// Opens engines that record and fail together.
+#[derive(Clone)]
+pub(crate) struct Watched {
+    options: EngineOptions,
+    /// What each step takes beside its work.
+    delay: Duration,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Watched {
+    pub(crate) fn new(options: EngineOptions) -> Watched {
+        Watched {
+            options,
+            delay: Duration::ZERO,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Engines whose steps take this much longer, so that what they do does not end before it is looked at.
+    pub(crate) fn slow(options: EngineOptions, delay: Duration) -> Watched {
+        Watched {
+            delay,
+            ..Watched::new(options)
+        }
+    }
+
+    pub(crate) fn open(&self) -> Box<dyn Engine> {
+        Box::new(WatchedEngine {
+            inner: CpuEngine::new(model(), self.options.clone()).unwrap(),
+            delay: self.delay,
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
+    /// Steps whose sequences hold this token fail.
+    pub(crate) fn poison(&self, token: u32, fault: Fault) {
+        self.shared.lock().unwrap().poison = Some((token, fault));
+    }
+
+    /// The next steps fail whatever they hold.
+    pub(crate) fn fail(&self, n_steps: usize) {
+        self.shared.lock().unwrap().n_failures = n_steps;
+    }
+
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        self.shared.lock().unwrap().steps.clone()
+    }
+}
+
+struct WatchedEngine {
+    inner: CpuEngine,
+    delay: Duration,
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// What a device's failure looks like to the scheduler: any error but a full cache.
+const BROKEN: Error = Error::NotFinite { position: 0 };
+
+impl Engine for WatchedEngine {
+    fn model(&self) -> &Arc<LoadedModel> {
+        self.inner.model()
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn create(&mut self) -> Result<SeqId, Error> {
+        self.inner.create()
+    }
+
+    fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
+        self.inner.fork(seq)
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        self.inner.truncate(seq, len)
+    }
+
+    fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
+        self.inner.reuse_prefix(seq, prompt)
+    }
+
+    fn release(&mut self, seq: SeqId) -> Result<(), Error> {
+        self.inner.release(seq)
+    }
+
+    fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
+        self.inner.tokens(seq)
+    }
+
+    fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error> {
+        let step = batch
+            .iter()
+            .map(|item| (self.inner.len(item.seq).unwrap(), item.tokens.len()));
+        let step: Step = step.collect();
+        std::thread::sleep(self.delay);
+        let mut shared = self.shared.lock().unwrap();
+        if shared.n_failures > 0 {
+            shared.n_failures -= 1;
+            return Err(BROKEN);
+        }
+        if let Some((poison, fault)) = shared.poison {
+            let holds = |item: &BatchItem<'_>| {
+                let past = self.inner.tokens(item.seq).unwrap();
+                past.contains(&poison) || item.tokens.contains(&poison)
+            };
+            if let Some(at) = batch.iter().position(holds) {
+                match fault {
+                    Fault::AtOnce => {}
+                    Fault::Amid if at == 0 => {}
+                    Fault::Amid => drop(self.inner.compute(&batch[..at]).unwrap()),
+                    Fault::Panic => {
+                        drop(shared);
+                        panic!("a fault of the engine's code");
+                    }
+                }
+                return Err(BROKEN);
+            }
+        }
+        self.inner.step(batch, sink)?;
+        shared.steps.push(step);
+        Ok(())
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error> {
+        self.inner.room(seqs, n_new)
+    }
+
+    fn kv_usage(&self) -> KvUsage {
+        self.inner.kv_usage()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}

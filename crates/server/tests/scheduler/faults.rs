@@ -1,0 +1,72 @@
+//! A device that fails takes down the request that made it fail, and no other.
+
+use millrace_server::scheduler::{Failure, SchedulerOptions};
+
+use crate::engines::{Fault, Watched, options};
+use crate::{alone, chat, sampled, start_watched, wait};
+
+fn poisoned(fault: Fault) {
+    let watched = Watched::new(options());
+    let scheduler = start_watched(&watched, SchedulerOptions::default());
+    // A token that the questions do not hold and the answers do not draw.
+    let poison = crate::tokens("hedgehog")[1];
+    watched.poison(poison, fault);
+    let mut good: Vec<_> = (0..6)
+        .map(|i| sampled(chat("What is 7 plus 5?"), 30, i))
+        .collect();
+    good.iter_mut().for_each(|job| {
+        job.params.ignore_end = true;
+        job.params.sampling.logit_bias = vec![(poison, f32::MIN)];
+        job.top_logprobs = Some(1);
+    });
+    let mut bad = sampled(chat("What is 7 plus 5?"), 30, 9);
+    bad.prompt.insert(bad.prompt.len() - 2, poison);
+    let mut receivers: Vec<_> = good
+        .iter()
+        .map(|job| scheduler.submit(job.clone()).unwrap())
+        .collect();
+    let mut bad_receiver = scheduler.submit(bad).unwrap();
+    match wait(&mut bad_receiver) {
+        Err(Failure::Engine(reason)) => assert!(reason.contains("NaN"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    for (job, receiver) in good.iter().zip(&mut receivers) {
+        assert_eq!(wait(receiver).unwrap().answers, alone(job));
+    }
+    assert_eq!(scheduler.metrics().snapshot().failed, 1);
+}
+
+#[test]
+fn that_fails_before_it_computes() {
+    poisoned(Fault::AtOnce);
+}
+
+#[test]
+fn that_fails_when_others_were_computed() {
+    poisoned(Fault::Amid);
+}
+
+#[test]
+fn a_fault_that_does_not_return_costs_nobody_an_answer() {
+    let watched = Watched::new(options());
+    let scheduler = start_watched(&watched, SchedulerOptions::default());
+    let jobs: Vec<_> = (0..4).map(|i| sampled(chat("Hello!"), 60, i)).collect();
+    let mut receivers: Vec<_> = jobs
+        .iter()
+        .map(|job| scheduler.submit(job.clone()).unwrap())
+        .collect();
+    // Once they are in one batch.
+    while !watched.steps().iter().any(|step| step.len() == 4) {
+        assert!(
+            scheduler.metrics().snapshot().passes < 500,
+            "never together"
+        );
+        std::thread::yield_now();
+    }
+    watched.fail(1);
+    for (job, receiver) in jobs.iter().zip(&mut receivers) {
+        let answers: Vec<_> = wait(receiver).unwrap().answers;
+        let expected = alone(job);
+        assert_eq!(answers[0].text, expected[0].text);
+    }
+}

@@ -1,0 +1,149 @@
+//! Cached, batched, preempted, forked: the same tokens and log-probabilities, bit for bit.
+
+use millrace_runtime::EngineOptions;
+use millrace_runtime::sampling::Rng;
+use millrace_server::scheduler::{Job, SchedulerOptions};
+
+use crate::engines::options;
+use crate::{alone, chat, sampled, start, wait};
+
+const QUESTIONS: [&str; 6] = [
+    "What is 7 plus 5?",
+    "Ben put the ball under the bench. Then he went to the lake. Lucy came and took the ball. Who took the \
+     ball?",
+    "What does a dog do?",
+    "Which day comes after Monday?",
+    "My name is Lucy. What is my name?",
+    "What rhymes with cat?",
+];
+
+/// A long beginning that some prompts share, so that the cache has something to keep.
+fn shared() -> String {
+    let names = ["Ben", "Lucy", "Rosie", "Hugo", "Wendy", "Rusty"];
+    let places = ["lake", "farm", "meadow", "river", "woods"];
+    (0..24)
+        .map(|i| format!("{} went to the {}. ", names[i % 6], places[i % 5]))
+        .collect()
+}
+
+/// Jobs of all kinds: short and long, greedy and sampled, one answer or three.
+fn jobs(rng: &mut Rng, n: usize) -> Vec<Job> {
+    let mut below = |n: u64| (rng.next_u64() % n) as usize;
+    let job = |i| {
+        let question = QUESTIONS[below(6)];
+        let prompt = match below(3) {
+            0 => chat(question),
+            _ => chat(&format!("{}{question}", shared())),
+        };
+        let mut job = sampled(prompt, 1 + below(60), i);
+        if below(3) == 0 {
+            job.params.sampling.temperature = 0.0;
+        }
+        job.params.ignore_end = below(2) == 0;
+        job.n = [1, 1, 1, 3][below(4)];
+        job.top_logprobs = Some(below(6));
+        job.client = format!("client {}", below(3)).into();
+        job.priority = below(2) as i32;
+        job
+    };
+    (0..n as u64).map(job).collect()
+}
+
+fn check(engine: EngineOptions, n_jobs: usize, seed: u64) -> usize {
+    let (scheduler, _) = start(engine, SchedulerOptions::default());
+    let mut rng = Rng::new(seed);
+    let jobs = jobs(&mut rng, n_jobs);
+    let receivers: Vec<_> = jobs
+        .iter()
+        .map(|job| {
+            // Some are given up before, some amid.
+            let gone = scheduler.submit(job.clone()).unwrap();
+            match rng.next_u64() % 3 {
+                0 => drop(gone),
+                1 => drop(std::thread::spawn(move || {
+                    let mut gone = gone;
+                    for _ in 0..2 {
+                        gone.blocking_recv();
+                    }
+                })),
+                _ => return (job, gone),
+            }
+            (job, scheduler.submit(job.clone()).unwrap())
+        })
+        .collect();
+    let mut n_cached = 0;
+    for (i, (job, mut receiver)) in receivers.into_iter().enumerate() {
+        let outcome = wait(&mut receiver).unwrap();
+        assert_eq!(outcome.answers, alone(job), "job {i} of seed {seed}");
+        n_cached += outcome.receipt.n_cached;
+    }
+    n_cached
+}
+
+#[test]
+fn with_room_for_all() {
+    let n_cached = check(options(), 12, 1);
+    assert!(n_cached > 0, "nothing was cached, so nothing was tested");
+}
+
+/// Twelve pages, for four answers that want four each and prompts of up to nine.
+#[test]
+fn with_a_cache_so_small_that_answers_must_give_way() {
+    let small = EngineOptions {
+        kv_tokens: Some(768),
+        ..options()
+    };
+    let n_cached = check(small.clone(), 8, 2);
+    assert!(n_cached > 0, "nothing was cached, so nothing was tested");
+
+    let (scheduler, _) = start(small, SchedulerOptions::default());
+    let jobs: Vec<_> = (0..5)
+        .map(|i| {
+            let mut job = sampled(chat(QUESTIONS[i % 6]), 260, i as u64);
+            job.params.ignore_end = true;
+            job.top_logprobs = Some(1);
+            job
+        })
+        .collect();
+    let mut receivers: Vec<_> = jobs
+        .iter()
+        .map(|job| scheduler.submit(job.clone()).unwrap())
+        .collect();
+    let mut n_preempted = 0;
+    for (job, receiver) in jobs.iter().zip(&mut receivers) {
+        let outcome = wait(receiver).unwrap();
+        assert_eq!(outcome.answers, alone(job));
+        n_preempted += outcome.receipt.n_preempted;
+    }
+    assert!(n_preempted > 0, "nothing gave way, so nothing was tested");
+}
+
+#[test]
+fn with_more_answers_to_a_job_than_sequences() {
+    let (scheduler, _) = start(options(), SchedulerOptions::default());
+    let mut job = sampled(chat(QUESTIONS[2]), 20, 5);
+    job.n = 7;
+    job.top_logprobs = Some(2);
+    let outcome = wait(&mut scheduler.submit(job.clone()).unwrap()).unwrap();
+    assert_eq!(outcome.answers, alone(&job));
+    let texts: std::collections::BTreeSet<_> =
+        outcome.answers.iter().map(|answer| &answer.text).collect();
+    assert!(texts.len() > 1, "seeds differ, so answers should");
+}
+
+#[test]
+fn a_retry_finds_its_prompt_cached() {
+    let (scheduler, _) = start(options(), SchedulerOptions::default());
+    let mut job = sampled(chat(&shared()), 4, 5);
+    job.top_logprobs = Some(2);
+    let first = wait(&mut scheduler.submit(job.clone()).unwrap()).unwrap();
+    let second = wait(&mut scheduler.submit(job.clone()).unwrap()).unwrap();
+    assert_eq!(first.answers, second.answers);
+    assert_eq!(first.receipt.n_cached, 0);
+    // All but the last token, to the last full page.
+    let n_cached = second.receipt.n_cached;
+    assert!(
+        n_cached >= job.prompt.len() - 64 && n_cached.is_multiple_of(64),
+        "{n_cached}"
+    );
+}

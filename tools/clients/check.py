@@ -1,0 +1,235 @@
+"""Runs the published clients of three APIs, unmodified, against `millrace serve`.
+
+    python3 -m venv venv && venv/bin/pip install -r tools/clients/requirements.txt
+    cargo build --release
+    venv/bin/python tools/clients/check.py target/release/millrace [--node]
+
+Starts the server on a free port with an API key, asks it through each client, streaming and not, and stops it.
+With --node the npm package `openai` is asked too; it must be installed beside this file (`npm install openai`).
+Every check names what it expected and found; the exit code is 1 if one fails.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import anthropic
+import ollama
+import openai
+
+KEY = "a-key-of-the-check"
+QUESTION = [{"role": "user", "content": "What is 7 plus 5?"}]
+ANSWER = "7 plus 5 is 12."
+LAMP = {
+    "type": "object",
+    "properties": {"on": {"type": "boolean"}},
+    "required": ["on"],
+    "additionalProperties": False,
+}
+
+failures = []
+
+
+def check(name, found, expected=True):
+    ok = found == expected
+    print(f"{'ok  ' if ok else 'FAIL'}  {name}" + ("" if ok else f": found {found!r}, expected {expected!r}"))
+    if not ok:
+        failures.append(name)
+
+
+def refused(name, error, call):
+    try:
+        call()
+    except error as raised:
+        check(name, True)
+        return raised
+    check(name, "accepted", f"{error.__name__}")
+    return None
+
+
+def openai_chat(client):
+    chat = client.chat.completions
+    answer = chat.create(model="demo", messages=QUESTION, temperature=0)
+    check("openai chat", answer.choices[0].message.content, ANSWER)
+    check("openai chat: reason", answer.choices[0].finish_reason, "stop")
+    check("openai chat: usage", answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
+
+    parts = list(chat.create(model="demo", messages=QUESTION, temperature=0, stream=True,
+                             stream_options={"include_usage": True}))
+    text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
+    check("openai chat, stream", text, ANSWER)
+    check("openai chat, stream: usage", parts[-1].usage.completion_tokens, answer.usage.completion_tokens)
+
+    with client.chat.completions.stream(model="demo", messages=QUESTION, temperature=0) as stream:
+        stream.until_done()
+        final = stream.get_final_completion()
+    check("openai chat, stream helper", final.choices[0].message.content, ANSWER)
+
+    answer = chat.create(model="demo", messages=QUESTION, temperature=1, seed=3, n=3, max_tokens=8, logprobs=True,
+                         top_logprobs=2)
+    check("openai chat: n", len(answer.choices), 3)
+    tokens = answer.choices[0].logprobs.content
+    check("openai chat: logprobs", "".join(token.token for token in tokens), answer.choices[0].message.content)
+    again = chat.create(model="demo", messages=QUESTION, temperature=1, seed=3, n=3, max_tokens=8)
+    check("openai chat: seed", [c.message.content for c in again.choices], [c.message.content for c in answer.choices])
+
+    stopped = chat.create(model="demo", messages=QUESTION, temperature=0, stop=[" is"])
+    check("openai chat: stop", stopped.choices[0].message.content, "7 plus 5")
+    cut = chat.create(model="demo", messages=QUESTION, temperature=0, max_completion_tokens=2)
+    check("openai chat: length", cut.choices[0].finish_reason, "length")
+
+
+def openai_forms(client):
+    chat = client.chat.completions
+    tools = [{"type": "function", "function": {"name": "lamp", "parameters": LAMP, "strict": True}}]
+    ask = dict(model="demo", messages=QUESTION, tools=tools, tool_choice="required", parallel_tool_calls=False,
+               max_tokens=300)
+    answer = chat.create(**ask)
+    call = answer.choices[0].message.tool_calls[0]
+    check("openai tools: name", call.function.name, "lamp")
+    check("openai tools: arguments", isinstance(json.loads(call.function.arguments)["on"], bool))
+    check("openai tools: reason", answer.choices[0].finish_reason, "tool_calls")
+    with chat.stream(**ask) as stream:
+        stream.until_done()
+        final = stream.get_final_completion()
+    check("openai tools, stream", final.choices[0].message.tool_calls[0].function.name, "lamp")
+
+    messages = QUESTION + [answer.choices[0].message.model_dump(exclude_none=True),
+                           {"role": "tool", "tool_call_id": call.id, "content": "done"}]
+    answer = chat.create(model="demo", messages=messages, tools=tools, tool_choice="none", max_tokens=8)
+    check("openai tools: result", isinstance(answer.choices[0].message.content, str))
+
+    schema = {"type": "json_schema", "json_schema": {"name": "lamp", "schema": LAMP, "strict": True}}
+    answer = chat.create(model="demo", messages=QUESTION, response_format=schema, temperature=2)
+    check("openai schema", isinstance(json.loads(answer.choices[0].message.content)["on"], bool))
+
+
+def openai_rest(client):
+    text = client.completions.create(model="demo", prompt="Once upon a time", max_tokens=4, temperature=0)
+    check("openai completions", text.choices[0].text.startswith(", there"))
+    parts = client.completions.create(model="demo", prompt="Once upon a time", max_tokens=4, temperature=0, stream=True)
+    check("openai completions, stream", "".join(part.choices[0].text for part in parts), text.choices[0].text)
+
+    response = client.responses.create(model="demo", input="What is 7 plus 5?", temperature=0)
+    check("openai responses", response.output_text, ANSWER)
+    with client.responses.stream(model="demo", input="What is 7 plus 5?", temperature=0) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    check("openai responses, stream", text, ANSWER)
+    check("openai responses, stream: final", final.output_text, ANSWER)
+    tool = {"type": "function", "name": "lamp", "parameters": LAMP, "strict": True}
+    response = client.responses.create(model="demo", input="Light!", tools=[tool], tool_choice="required",
+                                       parallel_tool_calls=False)
+    check("openai responses: tools", response.output[0].name, "lamp")
+
+    check("openai models", [model.id for model in client.models.list()], ["demo"])
+    check("openai models: one", client.models.retrieve("demo").id, "demo")
+    refused("openai: unknown model", openai.NotFoundError,
+            lambda: client.chat.completions.create(model="other", messages=QUESTION))
+    error = refused("openai: wrong field", openai.BadRequestError,
+                    lambda: client.chat.completions.create(model="demo", messages=QUESTION, temperature=-1))
+    check("openai: wrong field is named", error.param, "temperature")
+    stranger = openai.OpenAI(base_url=client.base_url, api_key="wrong", max_retries=0)
+    refused("openai: wrong key", openai.AuthenticationError, stranger.models.list)
+
+
+async def openai_many(url):
+    client = openai.AsyncOpenAI(base_url=url + "/v1", api_key=KEY)
+
+    async def one(i):
+        question = [{"role": "user", "content": f"What is {1 + i % 5} plus {1 + i % 3}?"}]
+        answer = await client.chat.completions.create(model="demo", messages=question, temperature=0)
+        return i % 15, answer.choices[0].message.content
+
+    answers = await asyncio.gather(*[one(i) for i in range(60)])
+    kinds = {}
+    for kind, text in answers:
+        kinds.setdefault(kind, set()).add(text)
+    check("openai: 60 at once, each its own answer", all(len(texts) == 1 for texts in kinds.values()))
+
+
+def anthropic_messages(url):
+    client = anthropic.Anthropic(base_url=url, api_key=KEY)
+    # The newest client has no argument for the temperature; the API has.
+    greedy = {"temperature": 0}
+    ask = dict(model="demo", max_tokens=40, messages=QUESTION, extra_body=greedy)
+    message = client.messages.create(**ask)
+    check("anthropic", message.content[0].text, ANSWER)
+    check("anthropic: reason", message.stop_reason, "end_turn")
+    with client.messages.stream(**ask) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    check("anthropic, stream", text, ANSWER)
+    check("anthropic, stream: usage", final.usage.output_tokens, message.usage.output_tokens)
+    stopped = client.messages.create(**ask, stop_sequences=[" is"])
+    check("anthropic: stop sequence", stopped.stop_sequence, " is")
+    count = client.messages.count_tokens(model="demo", messages=QUESTION)
+    usage = message.usage
+    check("anthropic: count", count.input_tokens, usage.input_tokens + usage.cache_read_input_tokens)
+    tools = [{"name": "lamp", "input_schema": LAMP}]
+    called = client.messages.create(**ask | {"max_tokens": 300}, tools=tools, tool_choice={"type": "any"})
+    check("anthropic: tools", (called.stop_reason, called.content[0].name), ("tool_use", "lamp"))
+    with client.messages.stream(**ask | {"max_tokens": 300}, tools=tools,
+                                tool_choice={"type": "tool", "name": "lamp"}) as stream:
+        final = stream.get_final_message()
+    check("anthropic: tools, stream", isinstance(final.content[0].input["on"], bool))
+    form = {"format": {"type": "json_schema", "schema": LAMP}}
+    formed = client.messages.create(**ask, output_config=form)
+    check("anthropic: schema", isinstance(json.loads(formed.content[0].text)["on"], bool))
+    refused("anthropic: wrong field", anthropic.BadRequestError,
+            lambda: client.messages.create(**ask | {"extra_body": {"temperature": 9}}))
+    stranger = anthropic.Anthropic(base_url=url, api_key="wrong", max_retries=0)
+    refused("anthropic: wrong key", anthropic.AuthenticationError, lambda: stranger.messages.create(**ask))
+
+
+def ollama_calls(url):
+    client = ollama.Client(host=url, headers={"authorization": f"Bearer {KEY}"})
+    ask = dict(model="demo", messages=QUESTION, options={"temperature": 0})
+    check("ollama chat", client.chat(**ask).message.content, ANSWER)
+    parts = list(client.chat(**ask, stream=True))
+    check("ollama chat, stream", "".join(part.message.content or "" for part in parts), ANSWER)
+    check("ollama chat, stream: reason", parts[-1].done_reason, "stop")
+    text = client.generate(model="demo", prompt="What is 7 plus 5?", options={"temperature": 0})
+    check("ollama generate", text.response, ANSWER)
+    parts = client.generate(model="demo", prompt="What is 7 plus 5?", options={"temperature": 0}, stream=True)
+    check("ollama generate, stream", "".join(part.response for part in parts), ANSWER)
+    form = client.chat(**ask | {"options": {"temperature": 2}}, format=LAMP)
+    check("ollama: schema", isinstance(json.loads(form.message.content)["on"], bool))
+    check("ollama list", [model.model for model in client.list().models], ["demo"])
+    check("ollama ps", [model.model for model in client.ps().models], ["demo"])
+    check("ollama show", client.show("demo").details.family, "llama")
+    error = refused("ollama: unknown model", ollama.ResponseError, lambda: client.chat(**ask | {"model": "other"}))
+    check("ollama: unknown model: status", error.status_code, 404)
+
+
+def main():
+    binary = sys.argv[1]
+    environment = dict(os.environ, MILLRACE_API_KEY=KEY)
+    command = [binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    try:
+        url = server.stdout.readline().strip()
+        print(f"{url}; openai {version('openai')}, anthropic {version('anthropic')}, ollama {version('ollama')}")
+        client = openai.OpenAI(base_url=url + "/v1", api_key=KEY)
+        openai_chat(client)
+        openai_forms(client)
+        openai_rest(client)
+        asyncio.run(openai_many(url))
+        anthropic_messages(url)
+        ollama_calls(url)
+        if "--node" in sys.argv:
+            script = Path(__file__).with_name("check.mjs")
+            check("npm openai", subprocess.run(["node", script, url, KEY]).returncode, 0)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        check("the server ends when asked to", server.wait(timeout=30), 0)
+    print(f"{len(failures)} failed" if failures else "all passed")
+    sys.exit(bool(failures))
+
+
+main()
