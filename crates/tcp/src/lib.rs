@@ -1,0 +1,27 @@
+//! FuriosaAI's tensor contraction processor (TCP; the product is RNGD) as a target: its facts, its
+//! programs, what it refuses, what it computes and how long that takes, and how Llama is mapped onto it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`machine`], [`profile`] | facts of the hardware; constants that software attains |
+//! | [`element`] | element types with their bits: bf16, fp8 e4m3, int8, int4 |
+//! | [`axes`] | named axes and mapping expressions, in the vendor's spelling |
+//! | [`einsum`] | checked contractions over named axes, and the scalar oracle |
+//! | [`program`] | tensors in memories, kernels of stages on contexts, DMA; text form and container |
+//! | [`verify`] | rules by code |
+//! | [`execute`] | what a program computes |
+//! | [`timing`] | when its commands run |
+//! | [`lower`] | Llama onto the machine, op by op |
+//! | [`parallel`] | several chips: plans, memory fit, time to the first and to each further token |
+//! | [`fidelity`] | published measurements beside predictions |
+//! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
+#![forbid(unsafe_code)]
+
+pub mod element;
+mod facts;
+pub mod machine;
+pub mod profile;
+
+pub use element::Element;
+pub use machine::Machine;
+pub use profile::Profile;
