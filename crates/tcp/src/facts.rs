@@ -79,7 +79,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// The value of a key; present after [`parse`].
-    pub fn get(&self, key: &str) -> f64 {
+    pub(crate) fn get(&self, key: &str) -> f64 {
         let mut facts = self.facts.iter();
         facts
             .find(|fact| fact.key == key)
@@ -135,7 +135,11 @@ fn fact(table: &Table, key: &Key, path: &str) -> Result<Fact, FactsError> {
     };
     let fits = value >= key.min && value <= key.max && !(key.is_whole && value.fract() != 0.0);
     if !fits {
-        let kind = if key.is_whole { "a whole number" } else { "a number" };
+        let kind = if key.is_whole {
+            "a whole number"
+        } else {
+            "a number"
+        };
         return Err(FactsError::Value {
             path: path.into(),
             key: key.name.into(),

@@ -17,6 +17,7 @@
 //! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
 #![forbid(unsafe_code)]
 
+pub mod axes;
 pub mod element;
 mod facts;
 pub mod machine;
