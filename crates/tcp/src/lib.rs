@@ -18,11 +18,14 @@
 #![forbid(unsafe_code)]
 
 pub mod axes;
+pub mod einsum;
 pub mod element;
 mod facts;
 pub mod machine;
 pub mod profile;
+pub mod program;
 
 pub use element::Element;
 pub use machine::Machine;
 pub use profile::Profile;
+pub use program::Program;
