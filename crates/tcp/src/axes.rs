@@ -10,6 +10,7 @@
 //! [`Digit`]s, which is what the verifier and the simulators use; a property test holds one to the other.
 
 mod digits;
+mod merge;
 mod parse;
 
 pub use digits::{Digit, Layout, Shape, Source, cover};

@@ -21,11 +21,14 @@ pub mod axes;
 pub mod einsum;
 pub mod element;
 mod facts;
+pub mod flow;
 pub mod machine;
 pub mod profile;
 pub mod program;
+pub mod verify;
 
 pub use element::Element;
 pub use machine::Machine;
 pub use profile::Profile;
 pub use program::Program;
+pub use verify::verify;
