@@ -20,6 +20,7 @@
 pub mod axes;
 pub mod einsum;
 pub mod element;
+pub mod execute;
 mod facts;
 pub mod flow;
 pub mod machine;

@@ -10,6 +10,8 @@ mod region;
 mod rule;
 mod tensors;
 
+pub(crate) use order::{accesses, range};
+pub(crate) use region::start;
 pub use region::{DmaRegion, dma_region};
 pub use rule::{Refusal, Rule};
 
