@@ -4,7 +4,8 @@
 //! each position of one dimension (cluster, slice, lane, time, packet, element of a memory). It is built
 //! from symbols, ordered products, copies, padding, resizing, strides and remainders, and written as the
 //! vendor writes it: `m![N / 8 % 256]`, `m![T, K # 64]`, `m![B = 2 # 4]`. Of the vendor's constructors
-//! skewed and sliding axes are left out, and padding is always behind the values.
+//! skewed and sliding axes are left out, and padding is always behind the values. An axis that is resized
+//! (`B = 300`) ends there for every factor of it in the same tensor.
 //!
 //! [`Mapping::at`] is the definition, position by position. [`Layout`] is the same as a list of
 //! [`Digit`]s, which is what the verifier and the simulators use; a property test holds one to the other.
@@ -265,11 +266,26 @@ impl Mapping {
         let mut index = Index::new();
         let is_value = self.add_at(position, axes, &mut index)?;
         for (name, &i) in &index {
-            if i >= axes.size(name)? {
+            if i >= axes.size(name)?.min(self.end_of(name)) {
                 return Ok(None);
             }
         }
         Ok(is_value.then_some(index))
+    }
+
+    /// Where a resized axis ends, wherever its parts lie.
+    fn end_of(&self, axis: &str) -> u64 {
+        match self {
+            Mapping::Copies(_) | Mapping::Symbol(_) => u64::MAX,
+            Mapping::Resize(inner, n) => match &**inner {
+                Mapping::Symbol(name) if name == axis => *n,
+                inner => inner.end_of(axis),
+            },
+            Mapping::Stride(inner, _) | Mapping::Modulo(inner, _) | Mapping::Padding(inner, _) => {
+                inner.end_of(axis)
+            }
+            Mapping::Pair(outer, inner) => outer.end_of(axis).min(inner.end_of(axis)),
+        }
     }
 
     fn add_at(&self, at: u64, axes: &Axes, index: &mut Index) -> Result<bool, AxesError> {

@@ -78,8 +78,9 @@ pub fn walk(program: &Program, kernel: &Kernel) -> Result<Flow, Broken> {
     };
     let mut streams = Vec::with_capacity(kernel.stages.len());
     for (number, stage) in kernel.stages.iter().enumerate() {
-        let before = number.checked_sub(1).map(|i| &kernel.stages[i]);
-        let step = order(before, stage).and_then(|()| walker.step(stage));
+        let before = &kernel.stages[..number];
+        let step = order(before, stage).and_then(|()| walker.partial(stage));
+        let step = step.and_then(|()| walker.step(stage));
         step.map_err(|(rule, message)| Broken {
             rule,
             stage: number,
@@ -102,16 +103,18 @@ pub fn walk(program: &Program, kernel: &Kernel) -> Result<Flow, Broken> {
 }
 
 /// Whether a stage may follow another.
-fn order(before: Option<&Stage>, stage: &Stage) -> Outcome<()> {
+fn order(earlier: &[Stage], stage: &Stage) -> Outcome<()> {
     let wrong = |message: &str| Err((Rule::StageOrder, message.to_owned()));
-    let Some(before) = before else {
+    let Some(before) = earlier.last() else {
         return match stage {
             Stage::Fetch { .. } => Ok(()),
             _ => wrong("a kernel begins with `fetch`"),
         };
     };
     let (from, to) = (rank(before), rank(stage));
-    let ring_first = matches!(before, Stage::Ring { .. }) && to.0 == 7 && to.1 < 7;
+    // The ring is either the first of the vector stages or the last.
+    let n_vector = earlier.iter().filter(|stage| rank(stage).0 == 7).count();
+    let ring_first = matches!(before, Stage::Ring { .. }) && to.0 == 7 && to.1 < 7 && n_vector == 1;
     let in_vector = from.0 == 7 && to.0 == 7;
     let needs = match stage {
         Stage::Outer { .. } => from.0 == 2,
@@ -141,6 +144,25 @@ struct Walker<'p> {
 impl Walker<'_> {
     fn layout(&self, mapping: &Mapping) -> Outcome<Layout> {
         Layout::of(mapping, self.axes).map_err(axes_broken)
+    }
+
+    /// Partial results over slices meet in the ring before anything else is done with them.
+    fn partial(&self, stage: &Stage) -> Outcome<()> {
+        let goes_on = matches!(
+            stage,
+            Stage::Ring { .. } | Stage::Time { .. } | Stage::Lane { .. }
+        );
+        match self
+            .stream
+            .unreduced(&[&self.stream.cluster, &self.stream.slice])
+        {
+            Some(axis) if !goes_on => {
+                let axis = self.axes.get(axis).0;
+                let message = format!("partial sums over `{axis}` have to meet in a ring first");
+                Err((Rule::Values, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn step(&mut self, stage: &Stage) -> Outcome<()> {

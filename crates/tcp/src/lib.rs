@@ -26,6 +26,7 @@ pub mod flow;
 pub mod machine;
 pub mod profile;
 pub mod program;
+pub mod timing;
 pub mod verify;
 
 pub use element::Element;

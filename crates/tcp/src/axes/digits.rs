@@ -22,6 +22,9 @@ pub struct Digit {
     pub size: u64,
     /// Positions that hold values; those behind are padding.
     pub valid: u64,
+    /// Where the axis ends: its size, or what it was resized to. What a sum of digits says beyond is
+    /// padding.
+    pub limit: u64,
 }
 
 impl Digit {
@@ -31,6 +34,7 @@ impl Digit {
             stride: 1,
             size,
             valid: size,
+            limit: size,
         }
     }
 
@@ -80,8 +84,10 @@ impl Layout {
     /// The index at a position, by axis; `None` for padding and beyond the end.
     pub fn at(&self, position: u64, axes: &Axes) -> Option<Vec<(usize, u64)>> {
         let mut index: Vec<(usize, u64)> = Vec::new();
+        let mut limits: Vec<(usize, u64)> = Vec::new();
         let mut rest = position;
         for digit in self.digits.iter().rev() {
+            limits.extend(digit.axis().map(|axis| (axis, digit.limit)));
             let at = rest % digit.size;
             rest /= digit.size;
             if at >= digit.valid {
@@ -93,7 +99,10 @@ impl Layout {
                 None => index.push((axis, at * digit.stride)),
             }
         }
-        let within = index.iter().all(|&(axis, i)| i < axes.get(axis).1);
+        let below = |&(axis, i): &(usize, u64)| {
+            i < axes.get(axis).1 && limits.iter().all(|&(a, limit)| a != axis || i < limit)
+        };
+        let within = index.iter().all(below);
         index.retain(|&(_, i)| i > 0);
         index.sort_unstable();
         (rest == 0 && within).then_some(index)
@@ -125,9 +134,12 @@ fn digits(mapping: &Mapping, axes: &Axes) -> Result<Vec<Digit>, AxesError> {
             all.extend(digits(inner, axes)?);
             Ok(all)
         }
-        Mapping::Stride(inner, n) => cut(digits(inner, axes)?, *n, axes, expression).map(|c| c.0),
-        Mapping::Modulo(inner, n) => cut(digits(inner, axes)?, *n, axes, expression).map(|c| c.1),
-        Mapping::Resize(inner, n) => resize(digits(inner, axes)?, *n, expression),
+        Mapping::Stride(inner, n) => cut(digits(inner, axes)?, *n, expression).map(|c| c.0),
+        Mapping::Modulo(inner, n) => cut(digits(inner, axes)?, *n, expression).map(|c| c.1),
+        Mapping::Resize(inner, n) => {
+            let is_symbol = matches!(**inner, Mapping::Symbol(_));
+            resize(digits(inner, axes)?, *n, is_symbol, expression)
+        }
         Mapping::Padding(inner, n) => pad(digits(inner, axes)?, *n, expression),
     }
 }
@@ -136,7 +148,6 @@ fn digits(mapping: &Mapping, axes: &Axes) -> Result<Vec<Digit>, AxesError> {
 fn cut(
     mut outer: Vec<Digit>,
     n: u64,
-    axes: &Axes,
     expression: impl Fn() -> String,
 ) -> Result<(Vec<Digit>, Vec<Digit>), AxesError> {
     let (mut inner, mut left) = (Vec::new(), n);
@@ -164,9 +175,8 @@ fn cut(
             continue;
         }
         // Where padding begins within a block, only the axis' own end can mark it.
-        let ends_axis = digit
-            .axis()
-            .is_some_and(|axis| digit.valid.saturating_mul(digit.stride) >= axes.get(axis).1);
+        let ends_axis =
+            digit.axis().is_some() && digit.valid.saturating_mul(digit.stride) >= digit.limit;
         let is_whole = digit.valid == digit.size || digit.valid.is_multiple_of(left);
         if !digit.size.is_multiple_of(left) || !(is_whole || ends_axis || digit.valid <= left) {
             return Err(uneven());
@@ -193,6 +203,7 @@ fn cut(
 fn resize(
     mut digits: Vec<Digit>,
     n: u64,
+    is_symbol: bool,
     expression: impl Fn() -> String,
 ) -> Result<Vec<Digit>, AxesError> {
     let size = size_of(&digits);
@@ -209,6 +220,9 @@ fn resize(
         if n.is_multiple_of(inner) {
             digits[0].size = n / inner;
             digits[0].valid = digits[0].valid.min(n / inner);
+            if is_symbol {
+                digits[0].limit = digits[0].limit.min(n);
+            }
             return Ok(digits);
         }
         if n > inner {
@@ -292,11 +306,19 @@ pub fn cover(layouts: &[&Layout], axes: &Axes) -> Result<Shape, AxesError> {
             });
         }
         if let Some((_, extent)) = shape.last_mut() {
-            *extent = (digit.stride * digit.valid).min(axes.get(axis).1);
+            let end = limit_of(layouts, axis).min(axes.get(axis).1);
+            *extent = (digit.stride * digit.valid).min(end);
         }
         // What follows steps over the padding too.
         covered *= digit.size;
     }
     shape.retain(|(_, extent)| *extent > 1);
     Ok(shape)
+}
+
+/// Where layouts say that an axis ends.
+fn limit_of(layouts: &[&Layout], axis: usize) -> u64 {
+    let digits = layouts.iter().flat_map(|layout| &layout.digits);
+    let own = digits.filter(|digit| digit.axis() == Some(axis));
+    own.map(|digit| digit.limit).min().unwrap_or(u64::MAX)
 }

@@ -8,7 +8,11 @@ use crate::verify::Rule;
 
 /// Whether `left` is what remains of `before` when whole digits are reduced: the rest in its order.
 pub(super) fn within(before: &Layout, left: &Layout, what: &str) -> Outcome<()> {
-    let (mut rest, left) = (before.canonical().digits, left.canonical().digits);
+    // Padding to a whole flit is no value.
+    let padding = |digit: &Digit| digit.source == Source::Copies && digit.valid == 1;
+    let mut left = left.canonical().digits;
+    left.retain(|digit| !padding(digit));
+    let mut rest = before.canonical().digits;
     // Cut what was joined where a remaining digit ends.
     let mut wanted = left.clone();
     let mut kept: Vec<Digit> = Vec::new();
