@@ -495,8 +495,7 @@ impl Walker<'_> {
     fn commit(&mut self, to: &View) -> Outcome<()> {
         let in_dm = |place: &Place| matches!(place, Place::Dm { .. });
         let tensor = self.tensor(to.tensor, in_dm, "data memory")?;
-        let whole = to.offsets.is_empty();
-        self.arrives(tensor, whole, &to.renames)
+        self.arrives(tensor, false, &to.renames)
     }
 
     fn registers(&mut self, number: usize) -> Outcome<()> {

@@ -207,7 +207,7 @@ impl Command {
     }
 }
 
-/// A move by DMA. Its region is that of the side without offsets.
+/// A move by DMA. What moves is the side without offsets; where neither has any, the smaller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dma {
     /// Its name.

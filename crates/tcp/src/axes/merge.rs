@@ -14,7 +14,13 @@ impl Layout {
                 Source::Axis(_) => digit.stride,
                 Source::Copies => 1,
             };
-            let digit = Digit { stride, ..digit };
+            // Where an axis ends is a tensor's matter, not one of order.
+            let limit = u64::MAX;
+            let digit = Digit {
+                stride,
+                limit,
+                ..digit
+            };
             let joins = |outer: &Digit| {
                 let copies = digit.source == Source::Copies && outer.source == Source::Copies;
                 let follows = outer.stride == digit.stride * digit.size || copies;
@@ -93,8 +99,9 @@ fn split(digit: Digit, n: u64) -> Option<(Digit, Digit)> {
 
 fn join(a: Digit, b: Digit) -> Option<Digit> {
     let is_copies = |digit: &Digit| digit.source == Source::Copies && digit.valid == digit.size;
+    let limit = a.limit.min(b.limit);
     match () {
-        () if a == b => Some(a),
+        () if (Digit { limit, ..a }) == (Digit { limit, ..b }) => Some(Digit { limit, ..a }),
         () if is_copies(&a) => Some(b),
         () if is_copies(&b) => Some(a),
         () => None,
@@ -112,7 +119,7 @@ mod tests {
 
     #[test]
     fn neighbours_join() {
-        assert_eq!(layout("B / 8, B % 8").canonical(), layout("B"));
+        assert_eq!(layout("B / 8, B % 8").canonical(), layout("B").canonical());
         assert_eq!(layout("B / 8, A, B % 8").canonical().digits.len(), 3);
         assert_ne!(layout("B % 8, B / 8").canonical(), layout("B"));
     }
@@ -120,9 +127,15 @@ mod tests {
     #[test]
     fn copies_take_the_other_axis() {
         let merged = |a: &str, b: &str| layout(a).merge(&layout(b)).map(|l| l.canonical());
-        assert_eq!(merged("A, 8", "8, B / 64"), Some(layout("A, B / 64")));
-        assert_eq!(merged("64", "A, B / 64"), Some(layout("A, B / 64")));
-        assert_eq!(merged("B / 8", "B / 8"), Some(layout("B / 8")));
+        assert_eq!(
+            merged("A, 8", "8, B / 64"),
+            Some(layout("A, B / 64").canonical())
+        );
+        assert_eq!(
+            merged("64", "A, B / 64"),
+            Some(layout("A, B / 64").canonical())
+        );
+        assert_eq!(merged("B / 8", "B / 8"), Some(layout("B / 8").canonical()));
         assert_eq!(merged("A", "B / 64"), None);
         assert_eq!(merged("A", "1 # 8"), None);
         assert_eq!(merged("A, 2", "A"), None);

@@ -56,6 +56,8 @@ pub fn dma_region(program: &Program, dma: &Dma) -> Outcome<DmaRegion> {
     }
     let Some(indexed) = &dma.indexed else {
         let shape = match (dma.from.offsets.is_empty(), dma.to.offsets.is_empty()) {
+            // A part may begin at 0: the smaller side is what moves.
+            (true, true) if fits(program, &dma.from, &from, &to).is_err() => from.clone(),
             (_, true) => to.clone(),
             (true, false) => from.clone(),
             (false, false) => {
@@ -63,9 +65,8 @@ pub fn dma_region(program: &Program, dma: &Dma) -> Outcome<DmaRegion> {
                 return Err((Rule::Region, message.to_owned()));
             }
         };
-        let exact = dma.from.offsets.is_empty() && dma.to.offsets.is_empty();
-        fits(program, &dma.from, &from, &shape, exact)?;
-        fits(program, &dma.to, &to, &shape, exact)?;
+        fits(program, &dma.from, &from, &shape)?;
+        fits(program, &dma.to, &to, &shape)?;
         return Ok(DmaRegion {
             shape,
             indexed: None,
@@ -97,7 +98,7 @@ pub fn dma_region(program: &Program, dma: &Dma) -> Outcome<DmaRegion> {
         .filter(|(a, _)| table.iter().any(|(b, _)| a == b) || !index.iter().any(|(b, _)| a == b))
         .collect();
     let table: Shape = table.into_iter().filter(|(a, _)| *a != axis).collect();
-    fits(program, view, &table, &rest, false)?;
+    fits(program, view, &table, &rest)?;
     Ok(DmaRegion {
         shape,
         indexed: Some(axis),
@@ -118,7 +119,7 @@ fn index_shape(program: &Program, index: usize) -> Outcome<Shape> {
 }
 
 /// Whether one side holds the region from where it begins.
-fn fits(program: &Program, view: &View, own: &Shape, region: &Shape, exact: bool) -> Outcome<()> {
+fn fits(program: &Program, view: &View, own: &Shape, region: &Shape) -> Outcome<()> {
     let name = &program.tensors[view.tensor].name;
     let bad = |axis: usize, asked: u64, held: u64| {
         let axis = program.axes.get(axis).0;
@@ -128,13 +129,13 @@ fn fits(program: &Program, view: &View, own: &Shape, region: &Shape, exact: bool
     for &(axis, extent) in region {
         let held = own.iter().find(|(a, _)| *a == axis).map_or(1, |(_, n)| *n);
         let end = start(program, view, axis).saturating_add(extent);
-        if end > held || (exact && held != extent) {
+        if end > held {
             return bad(axis, end, held);
         }
     }
     for &(axis, held) in own {
         let is_moved = region.iter().any(|(a, _)| *a == axis);
-        if !is_moved && (exact || start(program, view, axis) >= held) {
+        if !is_moved && start(program, view, axis) >= held {
             return bad(axis, 1, held);
         }
     }
