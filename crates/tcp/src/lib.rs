@@ -23,6 +23,7 @@ pub mod element;
 pub mod execute;
 mod facts;
 pub mod flow;
+pub mod host;
 pub mod lower;
 pub mod machine;
 pub mod profile;
