@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod axes;
+pub mod device;
 pub mod einsum;
 pub mod element;
 pub mod execute;

@@ -3,7 +3,7 @@
 use crate::reference::{Layer, Weights as Model};
 use millrace_model::graph::{Rope, RopeStyle};
 use millrace_tcp::host::{Part, mask, positions, rope_table, store, store_weight};
-use millrace_tcp::lower::{self, Call, Dims, Lowered, Options, Target, Weights};
+use millrace_tcp::lower::{self, Call, Dims, Lowered, Options, Target};
 use millrace_tcp::{Element, Machine, Program, execute};
 use std::collections::HashMap;
 
@@ -17,6 +17,8 @@ pub struct Chips<'m> {
     /// Caches by layer and shard: keys, values.
     caches: HashMap<(usize, usize), (Vec<u8>, Vec<u8>)>,
     n_past: Vec<u64>,
+    /// Lets every token see every key.
+    pub spoil_mask: bool,
 }
 
 impl<'m> Chips<'m> {
@@ -41,6 +43,7 @@ impl<'m> Chips<'m> {
             n_cache,
             caches: HashMap::new(),
             n_past: vec![0; batch],
+            spoil_mask: false,
         }
     }
 
@@ -75,7 +78,11 @@ impl<'m> Chips<'m> {
             ("table", store(Element::Bf16, &self.model.table)),
         ]);
         let mut x = self.run(lower::embed(self.target(call)).unwrap(), &mut slots, "x");
-        let common = [("position", positions(call, &parts)), ("mask", mask(call, &parts))];
+        let mut seen = mask(call, &parts);
+        if self.spoil_mask {
+            seen.fill(0);
+        }
+        let common = [("position", positions(call, &parts)), ("mask", seen)];
         for number in 0..self.model.layers.len() {
             x = self.half(number, call, x, &common, true);
             x = self.half(number, call, x, &common, false);
