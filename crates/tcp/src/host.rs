@@ -142,7 +142,11 @@ mod tests {
     #[test]
     fn stored_weights_come_back_within_their_format() {
         let row: Vec<f32> = (0..64).map(|i| (i as f32 - 31.5) * 0.001).collect();
-        for (weights, bound) in [(Weights::Bf16, 0.004), (Weights::Fp8, 0.0626), (Weights::Int4, 0.0721)] {
+        for (weights, bound) in [
+            (Weights::Bf16, 0.004),
+            (Weights::Fp8, 0.0626),
+            (Weights::Int4, 0.0721),
+        ] {
             let stored = store_weight(&row, 64, weights);
             let mut scale = [ACTIVATION_SCALE.recip()];
             if let Some(scales) = &stored.scales {
@@ -152,8 +156,15 @@ mod tests {
             weights.stored().decode(&stored.bytes, 0, &mut values);
             for (found, x) in values.iter().zip(&row) {
                 let found = found * scale[0] * ACTIVATION_SCALE;
-                let size = if weights == Weights::Int4 { 0.0315 } else { x.abs() };
-                assert!((found - x).abs() <= bound * size + 1e-5, "{weights:?}: {found} {x}");
+                let size = if weights == Weights::Int4 {
+                    0.0315
+                } else {
+                    x.abs()
+                };
+                assert!(
+                    (found - x).abs() <= bound * size + 1e-5,
+                    "{weights:?}: {found} {x}"
+                );
             }
         }
     }

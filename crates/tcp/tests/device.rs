@@ -67,7 +67,9 @@ fn faults_say_where_and_the_device_goes_on() {
     let program = device.load(&sample.container).unwrap();
     let mut buffers = Vec::new();
     for (slot, data) in sample.container.slots().iter().zip(&sample.inputs) {
-        let buffer = device.alloc(slot.size_bytes().unwrap(), slot.role.into()).unwrap();
+        let buffer = device
+            .alloc(slot.size_bytes().unwrap(), slot.role.into())
+            .unwrap();
         if let Some(data) = data {
             buffer.write(0, data).unwrap();
             buffer.sync(Direction::ToDevice).unwrap();
@@ -95,5 +97,8 @@ fn programs_that_break_rules_are_not_loaded() {
     let Err(DeviceError::Refused { reason, .. }) = device().load(&container).map(|_| ()) else {
         panic!("loaded")
     };
-    assert!(reason.starts_with("TC202 tensor `y_dm`: it ends at byte 524304"), "{reason}");
+    assert!(
+        reason.starts_with("TC202 tensor `y_dm`: it ends at byte 524304"),
+        "{reason}"
+    );
 }

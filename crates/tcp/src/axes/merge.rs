@@ -3,24 +3,30 @@
 use super::{Digit, Layout, Source};
 
 impl Layout {
+    /// The same digits without what orders nothing: steps along no axis, and where axes end, which is a
+    /// tensor's matter.
+    #[must_use]
+    pub fn plain(&self) -> Layout {
+        let own = |digit: &Digit| Digit {
+            stride: match digit.source {
+                Source::Axis(_) => digit.stride,
+                Source::Copies => 1,
+            },
+            limit: u64::MAX,
+            ..*digit
+        };
+        let digits = self.digits.iter().filter(|digit| digit.size > 1);
+        Layout {
+            digits: digits.map(own).collect(),
+        }
+    }
+
     /// The same positions with neighbours of one axis joined: two layouts order their elements alike
     /// exactly where these are equal.
     #[must_use]
     pub fn canonical(&self) -> Layout {
         let mut digits: Vec<Digit> = Vec::new();
-        for &digit in self.digits.iter().filter(|digit| digit.size > 1) {
-            // A step along no axis means nothing.
-            let stride = match digit.source {
-                Source::Axis(_) => digit.stride,
-                Source::Copies => 1,
-            };
-            // Where an axis ends is a tensor's matter, not one of order.
-            let limit = u64::MAX;
-            let digit = Digit {
-                stride,
-                limit,
-                ..digit
-            };
+        for digit in self.plain().digits {
             let joins = |outer: &Digit| {
                 let copies = digit.source == Source::Copies && outer.source == Source::Copies;
                 let follows = outer.stride == digit.stride * digit.size || copies;

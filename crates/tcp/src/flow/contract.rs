@@ -10,7 +10,7 @@ use crate::verify::Rule;
 pub(super) fn within(before: &Layout, left: &Layout, what: &str) -> Outcome<()> {
     // Padding to a whole flit is no value.
     let padding = |digit: &Digit| digit.source == Source::Copies && digit.valid == 1;
-    let mut left = left.canonical().digits;
+    let mut left = left.plain().digits;
     left.retain(|digit| !padding(digit));
     let mut rest = before.canonical().digits;
     // Cut what was joined where a remaining digit ends.

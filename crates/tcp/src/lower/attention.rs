@@ -6,7 +6,7 @@
 
 use super::LowerError;
 use super::builder::{
-    Builder, Lane, ax, copies, digit, fetch, filler, inner, list, outer, padded, spread, vector,
+    Builder, Lane, ax, copies, digit, fetch, filled, inner, list, outer, padded, spread, vector,
 };
 use super::rows::{Rows, Width};
 use crate::Element;
@@ -119,11 +119,7 @@ impl Builder<'_> {
             1 => copies(machine.clusters),
             _ => outer(&both, pairs, per),
         };
-        let fill = |own: Mapping| match slots.is_multiple_of(per) {
-            true => list([filler(slots / per), own]),
-            false => padded(own, per, slots),
-        };
-        let slice = fill(inner(&both, pairs, per));
+        let slice = filled(inner(&both, pairs, per), per, slots);
         let by_sequence = clusters > 1 && batch > 1;
         let no_cluster = match by_sequence {
             true => outer(&sequences, batch, batch / clusters),
@@ -136,7 +132,7 @@ impl Builder<'_> {
         );
         let no_slice = match batch {
             1 => copies(slots),
-            _ => fill(list([own_sequences, copies(heads)])),
+            _ => filled(list([own_sequences, copies(heads)]), per, slots),
         };
         Ok(Cut {
             batch,

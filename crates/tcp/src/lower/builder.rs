@@ -387,6 +387,14 @@ impl<'t> Builder<'t> {
     }
 }
 
+/// Over `n` slices: padding lies outside where that divides, so that what is within stays as it is.
+pub(super) fn filled(mapping: Mapping, size: u64, n: u64) -> Mapping {
+    match n.is_multiple_of(size) {
+        true => list([filler(n / size), mapping]),
+        false => padded(mapping, size, n),
+    }
+}
+
 /// Padding behind a value, to `n` positions.
 pub(super) fn filler(n: u64) -> Mapping {
     match n {

@@ -2,7 +2,7 @@
 
 use super::LowerError;
 use super::builder::{
-    Builder, Lane, ax, copies, fetch, inner, list, outer, padded, spread, vector,
+    Builder, Lane, ax, copies, fetch, filled, inner, list, outer, spread, vector,
 };
 use crate::Element;
 use crate::axes::Mapping;
@@ -61,12 +61,15 @@ impl Builder<'_> {
                 expected: "a multiple of 8".into(),
             })?;
             let slice = outer(&width.mapping, n, per);
-            return Ok((spread(cluster, padded(slice, n / per, slices)), per));
+            return Ok((spread(cluster, filled(slice, n / per, slices)), per));
         }
         let tokens = self.n_tokens();
         let per = tokens.div_ceil(slices);
         let slice = outer(&self.tokens(), tokens, per);
-        Ok((spread(cluster, padded(slice, tokens / per, slices)), n))
+        Ok((
+            spread(cluster, filled(slice, tokens.div_ceil(per), slices)),
+            n,
+        ))
     }
 
     /// Room for activations.

@@ -68,7 +68,11 @@ impl<'m> Chips<'m> {
             n_keys: lower::key_bucket(longest),
             n_cache: self.n_cache,
         };
-        let parts: Vec<Part> = self.n_past.iter().map(|&n_past| Part { n_past, n_new }).collect();
+        let parts: Vec<Part> = self
+            .n_past
+            .iter()
+            .map(|&n_past| Part { n_past, n_new })
+            .collect();
         let mut ids = Vec::new();
         for sequence in tokens {
             ids.extend((0..n_tokens as usize).map(|i| *sequence.get(i).unwrap_or(&0) as f32));
@@ -94,15 +98,29 @@ impl<'m> Chips<'m> {
             ("norm", store(Element::F32, &self.model.norm)),
             ("w_head", store(Element::Bf16, &self.model.head)),
         ]);
-        let bytes = self.run(lower::head(self.target(call)).unwrap(), &mut slots, "logits");
+        let bytes = self.run(
+            lower::head(self.target(call)).unwrap(),
+            &mut slots,
+            "logits",
+        );
         self.n_past.iter_mut().for_each(|n| *n += n_new);
         let mut logits = vec![0.0; bytes.len() / 4];
         Element::F32.decode(&bytes, 0, &mut logits);
-        logits.chunks(self.model.sizes.vocab_size).map(<[f32]>::to_vec).collect()
+        logits
+            .chunks(self.model.sizes.vocab_size)
+            .map(<[f32]>::to_vec)
+            .collect()
     }
 
     /// Attention or feed-forward of a layer, on all of its chips.
-    fn half(&mut self, number: usize, call: Call, x: Vec<u8>, common: &[(&'static str, Vec<u8>); 2], is_attention: bool) -> Vec<u8> {
+    fn half(
+        &mut self,
+        number: usize,
+        call: Call,
+        x: Vec<u8>,
+        common: &[(&'static str, Vec<u8>); 2],
+        is_attention: bool,
+    ) -> Vec<u8> {
         let n_shards = self.options.n_shards as usize;
         let mut parts = Vec::new();
         for shard in 0..n_shards {
@@ -124,7 +142,10 @@ impl<'m> Chips<'m> {
             let out = if n_shards > 1 { "partial" } else { "x_out" };
             parts.push(self.run(lowered, &mut slots, out));
             if is_attention {
-                let caches = (slots.remove("k_cache").unwrap(), slots.remove("v_cache").unwrap());
+                let caches = (
+                    slots.remove("k_cache").unwrap(),
+                    slots.remove("v_cache").unwrap(),
+                );
                 self.caches.insert((number, shard), caches);
             }
         }
@@ -134,11 +155,20 @@ impl<'m> Chips<'m> {
         let names = ["partial_0", "partial_1", "partial_2", "partial_3"];
         let mut slots: HashMap<&str, Vec<u8>> = names.into_iter().zip(parts).collect();
         slots.insert("x", x);
-        self.run(lower::reduce(self.target(call)).unwrap(), &mut slots, "x_out")
+        self.run(
+            lower::reduce(self.target(call)).unwrap(),
+            &mut slots,
+            "x_out",
+        )
     }
 
     /// The slots of a shard's weights: its heads, or its columns of the feed-forward.
-    fn weights(&self, layer: &Layer, shard: usize, is_attention: bool) -> HashMap<&'static str, Vec<u8>> {
+    fn weights(
+        &self,
+        layer: &Layer,
+        shard: usize,
+        is_attention: bool,
+    ) -> HashMap<&'static str, Vec<u8>> {
         let (s, n) = (self.model.sizes, self.options.n_shards as usize);
         let d = s.d_model;
         let mut slots = HashMap::new();
@@ -153,7 +183,9 @@ impl<'m> Chips<'m> {
         };
         let columns = |w: &[f32], k: usize| -> Vec<f32> {
             let part = k / n;
-            w.chunks(k).flat_map(|row| row[shard * part..(shard + 1) * part].to_vec()).collect()
+            w.chunks(k)
+                .flat_map(|row| row[shard * part..(shard + 1) * part].to_vec())
+                .collect()
         };
         let norm = if is_attention {
             let q = s.n_heads * s.head_dim;
@@ -165,7 +197,12 @@ impl<'m> Chips<'m> {
         } else {
             add("w_gate", "w_gate_scale", rows(&layer.w_gate, d), d);
             add("w_up", "w_up_scale", rows(&layer.w_up, d), d);
-            add("w_down", "w_down_scale", columns(&layer.w_down, s.d_ff), s.d_ff / n);
+            add(
+                "w_down",
+                "w_down_scale",
+                columns(&layer.w_down, s.d_ff),
+                s.d_ff / n,
+            );
             &layer.ffn_norm
         };
         slots.insert("norm", store(Element::F32, norm));
@@ -208,4 +245,3 @@ impl<'m> Chips<'m> {
         found
     }
 }
-

@@ -20,13 +20,19 @@ const SMALL: Sizes = Sizes {
 
 fn tokens(n: usize, seed: u64) -> Vec<usize> {
     let mut random = Random(seed * 2 + 1);
-    (0..n).map(|_| ((random.next() + 1.0) * 47.0) as usize).collect()
+    (0..n)
+        .map(|_| ((random.next() + 1.0) * 47.0) as usize)
+        .collect()
 }
 
 /// Signal to noise of logits, in dB.
 fn snr(found: &[f32], expected: &[f64]) -> f64 {
     let signal: f64 = expected.iter().map(|x| x * x).sum();
-    let noise: f64 = found.iter().zip(expected).map(|(f, e)| (f64::from(*f) - e).powi(2)).sum();
+    let noise: f64 = found
+        .iter()
+        .zip(expected)
+        .map(|(f, e)| (f64::from(*f) - e).powi(2))
+        .sum();
     10.0 * (signal / noise).log10()
 }
 
@@ -36,7 +42,10 @@ fn worst(sizes: Sizes, options: Options, prompt: usize, n_more: usize) -> f64 {
     let all = tokens(prompt + n_more, 5);
     let expected = model.logits(&all);
     let mut chips = Chips::new(&model, options, 256, 1);
-    let mut worst = snr(&chips.step(&[all[..prompt].to_vec()])[0], &expected[prompt - 1]);
+    let mut worst = snr(
+        &chips.step(&[all[..prompt].to_vec()])[0],
+        &expected[prompt - 1],
+    );
     for at in prompt..all.len() {
         let logits = chips.step(&[vec![all[at]]]);
         worst = worst.min(snr(&logits[0], &expected[at]));
@@ -63,7 +72,7 @@ fn heads_of_128_and_rows_over_rings() {
         n_heads: 4,
         n_kv_heads: 1,
         head_dim: 128,
-        vocab_size: 64,
+        vocab_size: 96,
     };
     // 9,216 columns fill more than a lane: the down projection meets over slices.
     let snr = worst(sizes, Options::plain(Weights::Bf16).read_ahead(), 9, 1);
@@ -75,18 +84,25 @@ fn narrow_weights_lose_what_their_format_does() {
     let snr = |weights| worst(SMALL, Options::plain(weights), 6, 2);
     let (fp8, int4) = (snr(Weights::Fp8), snr(Weights::Int4));
     println!("fp8 {fp8:.1} dB, int4 {int4:.1} dB");
-    assert!((20.0..35.0).contains(&fp8), "{fp8} dB");
-    assert!((5.0..20.0).contains(&int4), "{int4} dB");
+    assert!((16.0..30.0).contains(&fp8), "{fp8} dB");
+    assert!((10.0..fp8).contains(&int4), "{int4} dB");
 }
 
 /// The tokens that a model goes on with, always the likeliest.
-fn greedy(model: &reference::Weights, options: Options, prompt: usize, n_more: usize) -> Vec<usize> {
+fn greedy(
+    model: &reference::Weights,
+    options: Options,
+    prompt: usize,
+    n_more: usize,
+) -> Vec<usize> {
     let mut chips = Chips::new(model, options, 256, 1);
     let mut next = tokens(prompt, 7);
     let mut all = Vec::new();
     for _ in 0..n_more {
         let logits = chips.step(&[next]).remove(0);
-        let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+        let best = (0..logits.len())
+            .max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
+            .unwrap();
         all.push(best);
         next = vec![best];
     }

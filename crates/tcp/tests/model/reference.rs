@@ -97,7 +97,10 @@ impl Weights {
     pub fn logits(&self, tokens: &[usize]) -> Vec<Vec<f64>> {
         let s = self.sizes;
         let row = |table: &[f32], i: usize, n: usize| -> Vec<f64> {
-            table[i * n..(i + 1) * n].iter().map(|&x| x.into()).collect()
+            table[i * n..(i + 1) * n]
+                .iter()
+                .map(|&x| x.into())
+                .collect()
         };
         let mut xs: Vec<Vec<f64>> = tokens
             .iter()
