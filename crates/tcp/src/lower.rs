@@ -19,7 +19,7 @@ mod linear;
 mod rope;
 mod rows;
 
-pub use blocks::{attention, embed, feed_forward, head, reduce};
+pub use blocks::{attention, embed, exchange, feed_forward, head, reduce};
 
 use crate::axes::AxesError;
 use crate::{Element, Machine, Program};
@@ -127,15 +127,13 @@ impl Call {
 /// Tokens up to which they are held and weights streamed.
 pub const MAX_HELD: u64 = 32;
 
-/// The bucket for so many tokens: a power of two; from 64 on multiples of 64.
+/// The bucket for so many tokens: a power of two where they are held, then multiples of 64, beyond 1,024 of
+/// 256.
 pub fn token_bucket(n_tokens: u64) -> u64 {
     match n_tokens {
         0..=MAX_HELD => n_tokens.max(1).next_power_of_two(),
-        n => n
-            .next_multiple_of(64)
-            .max(64)
-            .next_power_of_two()
-            .min(n.next_multiple_of(512)),
+        33..=1024 => n_tokens.next_multiple_of(64),
+        n => n.next_multiple_of(256),
     }
 }
 

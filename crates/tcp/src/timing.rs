@@ -83,6 +83,14 @@ impl Timed {
         &self.name
     }
 
+    /// The name of a command.
+    ///
+    /// # Panics
+    /// Where there is none of that number.
+    pub fn command_name(&self, command: usize) -> &str {
+        &self.commands[command].name
+    }
+
     /// Number of its commands.
     pub fn n_commands(&self) -> usize {
         self.commands.len()

@@ -163,9 +163,9 @@ impl Builder<'_> {
                 let o = self.attend_tile(spread_q, &cut, cache, (sequence, query))?;
                 let to = View::of(out.tensor).from("B", sequence).from("s_q", query);
                 self.copy("rest", Lane::Others, View::of(o), to);
-                self.free(o);
+                self.retire(o);
             }
-            self.free(spread_q);
+            self.retire(spread_q);
         }
         Ok(out)
     }
@@ -216,7 +216,9 @@ impl Builder<'_> {
         let packet = inner(&width, n, flit);
         let part = inner(&width, n, per);
         let after = list([queries.clone(), outer(&width, n, flit)]);
-        self.sub(
+        // The main context fills registers four times as fast as the sub context, which has the softmax's
+        // scalars to bring meanwhile.
+        self.main(
             "hold_q",
             vec![
                 Stage::Fetch {
@@ -262,29 +264,31 @@ impl Builder<'_> {
         }
         let time = list([queries.clone(), chunks.clone(), own.clone()]);
         let scalars = list([queries.clone(), heads.clone()]);
-        let largest = self.over_keys(cut, scores, ReduceOp::Max, &time)?;
+        let largest = self.over_keys(cut, scores, ReduceOp::Max, &time, &[])?;
         let held = self.vrf("largest_v", &cut.by_head(), scalars.clone(), 0)?;
         self.registers(largest, held, queries.clone(), heads.clone());
-        let layout = list([chunks, queries.clone(), own, heads.clone()]);
+        let sums = self.exponentials(cut, (scores, held), &time)?;
+        let below = self.target.machine.vrf_bytes / 2;
+        let total = self.vrf("sums_v", &cut.by_head(), scalars, below)?;
+        self.registers(sums, total, queries.clone(), heads.clone());
+        let layout = list([chunks, queries, own, heads.clone()]);
         let weights = self.dm("weights", Element::Bf16, &by_key, layout)?;
-        let mut stages = Vec::from(fetch(View::of(scores), None, time.clone(), heads.clone()));
+        let mut stages = Vec::from(fetch(View::of(scores), None, time, heads));
         stages.extend([
             vector(VectorOp::Sub, Operand::Vrf(held)),
             vector(VectorOp::Exp, Operand::None),
+            vector(VectorOp::Div, Operand::Vrf(total)),
             Stage::Cast { to: Element::Bf16 },
             Stage::Commit {
                 to: View::of(weights),
             },
         ]);
-        self.main("exp", stages);
-        self.free(largest);
-        self.free(scores);
-        let sums = self.over_keys(cut, weights, ReduceOp::Add, &time)?;
-        let held = self.vrf("sums_v", &cut.by_head(), scalars, 0)?;
-        self.registers(sums, held, queries, heads);
-        let out = self.weighted_sum(cut, cache, weights, held, sequence)?;
-        self.free(weights);
-        self.free(sums);
+        self.main("weights", stages);
+        self.retire(largest);
+        self.retire(scores);
+        self.retire(sums);
+        let out = self.weighted_sum(cut, cache, weights, sequence)?;
+        self.retire(weights);
         Ok(out)
     }
 
@@ -372,17 +376,30 @@ impl Builder<'_> {
         let flit = cut.own.min(8);
         let time = list([queries, outer(&own, cut.own, flit)]);
         self.registers(in_dm, held, time, inner(&keys, cut.chunk, flit));
-        self.free(in_dm);
+        self.retire(in_dm);
         Ok(held)
     }
 
-    /// One value a query from all of its keys.
+    /// Sums over keys of `exp(score - largest)`.
+    fn exponentials(
+        &mut self,
+        cut: &Cut,
+        (scores, largest): (usize, usize),
+        time: &Mapping,
+    ) -> Result<usize, LowerError> {
+        let less = vector(VectorOp::Sub, Operand::Vrf(largest));
+        let first = [less, vector(VectorOp::Exp, Operand::None)];
+        self.over_keys(cut, scores, ReduceOp::Add, time, &first)
+    }
+
+    /// One value a query from all of its keys, after some vector stages.
     fn over_keys(
         &mut self,
         cut: &Cut,
         from: usize,
         op: ReduceOp,
         time: &Mapping,
+        first: &[Stage],
     ) -> Result<usize, LowerError> {
         let (queries, at) = (self.queries(cut), cut.by_head());
         let heads = padded(ax("G"), self.target.dims.n_groups, 8);
@@ -395,6 +412,7 @@ impl Builder<'_> {
         let stored = self.program.tensors[from].element;
         let cast = (stored != Element::F32).then_some(Element::F32);
         let mut stages = Vec::from(fetch(View::of(from), cast, time.clone(), heads.clone()));
+        stages.extend_from_slice(first);
         stages.push(Stage::Reduce {
             op,
             time: queries,
@@ -411,13 +429,12 @@ impl Builder<'_> {
         Ok(out)
     }
 
-    /// Values weighted and summed, over what each query's weights sum to.
+    /// Values weighted and summed.
     fn weighted_sum(
         &mut self,
         cut: &Cut,
         cache: Cache,
         weights: usize,
-        sums: usize,
         sequence: u64,
     ) -> Result<usize, LowerError> {
         let at = cut.by_head();
@@ -426,14 +443,14 @@ impl Builder<'_> {
         let packet = ax("d_k").modulo(8);
         if cut.n_chunks == 1 {
             let out = self.dm("weighted", Element::Bf16, &at, layout)?;
-            self.value_chunk(cut, cache, weights, (sequence, 0), (out, Some(sums)))?;
+            self.value_chunk(cut, cache, weights, (sequence, 0), out)?;
             return Ok(out);
         }
         let mut total = self.dm("partial", Element::F32, &at, layout.clone())?;
-        self.value_chunk(cut, cache, weights, (sequence, 0), (total, None))?;
+        self.value_chunk(cut, cache, weights, (sequence, 0), total)?;
         for chunk in 1..cut.n_chunks {
             let part = self.dm("partial", Element::F32, &at, layout.clone())?;
-            self.value_chunk(cut, cache, weights, (sequence, chunk), (part, None))?;
+            self.value_chunk(cut, cache, weights, (sequence, chunk), part)?;
             let next = self.dm("partial", Element::F32, &at, layout.clone())?;
             let stages = vec![
                 Stage::Fetch {
@@ -451,19 +468,18 @@ impl Builder<'_> {
                 Stage::Commit { to: View::of(next) },
             ];
             self.main("split_add", stages);
-            self.free(total);
-            self.free(part);
+            self.retire(total);
+            self.retire(part);
             total = next;
         }
         let out = self.dm("weighted", Element::Bf16, &at, layout)?;
         let mut stages = Vec::from(fetch(View::of(total), None, time, packet));
         stages.extend([
-            vector(VectorOp::Div, Operand::Vrf(sums)),
             Stage::Cast { to: Element::Bf16 },
             Stage::Commit { to: View::of(out) },
         ]);
-        self.main("over_sums", stages);
-        self.free(total);
+        self.main("narrow", stages);
+        self.retire(total);
         Ok(out)
     }
 
@@ -473,7 +489,7 @@ impl Builder<'_> {
         cache: Cache,
         weights: usize,
         (sequence, chunk): (u64, u64),
-        (out, sums): (usize, Option<usize>),
+        out: usize,
     ) -> Result<(), LowerError> {
         let (dims, n_keys) = (self.target.dims, self.target.call.n_keys);
         let (keys, d) = (cut.keys(n_keys), dims.head_dim);
@@ -488,7 +504,14 @@ impl Builder<'_> {
         let from = from.named("s_max", "s_k");
         self.copy("load_v", Lane::Weights, from, View::of(v));
         let layout = list([queries.clone(), own.clone()]);
-        let held = self.trf("p_t", Element::Bf16, &at, self.lanes(), layout.clone())?;
+        let half = self.target.machine.trf_lane_bytes / 2;
+        let held = self.trf_at(
+            "p_t",
+            Element::Bf16,
+            &at,
+            (self.lanes(), layout.clone()),
+            half,
+        )?;
         let heads = padded(ax("G"), dims.n_groups, 8);
         let mut stages = Vec::from(fetch(
             View::of(weights).from("s_k", first),
@@ -537,8 +560,7 @@ impl Builder<'_> {
                 slice: cut.by_head().slice,
             });
         }
-        if let Some(sums) = sums {
-            stages.push(vector(VectorOp::Div, Operand::Vrf(sums)));
+        if self.program.tensors[out].element == Element::Bf16 {
             stages.push(Stage::Cast { to: Element::Bf16 });
         }
         stages.push(Stage::Commit { to: View::of(out) });

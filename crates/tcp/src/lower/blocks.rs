@@ -76,7 +76,7 @@ impl Builder<'_> {
         }
         let out = self.rows("factor", element, &x.width)?;
         self.scale_rows(&x, &out, scale);
-        self.free(x.tensor);
+        self.retire(x.tensor);
         Ok(out)
     }
 
@@ -236,13 +236,13 @@ pub fn attention(target: Target<'_>) -> Result<Lowered, LowerError> {
     b.note_norm("input norm");
     let (q, k, v) = project(&mut b, &normed, (&w_q, &w_k, &w_v))?;
     let turned = b.rotate("q_rope", &q, &q_heads, &table)?;
-    b.free(q.tensor);
+    b.retire(q.tensor);
     let turned_k = b.rotate("k_rope", &k, &k_heads, &table)?;
-    b.free(k.tensor);
+    b.retire(k.tensor);
     note_rope(&mut b);
     store(&mut b, (&turned_k, &v), cache, table.position);
     let attended = b.attend(&turned, cache)?;
-    b.free(turned.tensor);
+    b.retire(turned.tensor);
     note_attention(&mut b)?;
     let attended = b.as_factor(attended)?;
     let held = b.hold_for(&attended, &w_o)?;
@@ -271,7 +271,7 @@ fn project(
     let q = b.product("q", normed, held, w_q)?;
     let k = b.product("k", normed, held, w_k)?;
     let v = b.product("v", normed, held, w_v)?;
-    b.free(normed.tensor);
+    b.retire(normed.tensor);
     for (op, linear, heads) in [
         ("Q projection", w_q, &["h_kv", "G", "d_k"][..]),
         ("K projection", w_k, &["h_kv", "d_k"][..]),
@@ -290,7 +290,7 @@ fn store(b: &mut Builder<'_>, (k, v): (&Rows, &Rows), cache: Cache, position: us
     for (rows, to) in [(k, cache.keys), (v, cache.values)] {
         let both = (View::of(rows.tensor), View::of(to));
         b.indexed("append", both, (Side::To, "s_max", position));
-        b.free(rows.tensor);
+        b.retire(rows.tensor);
     }
     b.note(
         "KV cache",
@@ -337,9 +337,9 @@ fn note_attention(b: &mut Builder<'_>) -> Result<(), LowerError> {
     );
     b.note(
         "softmax",
-        "exp(s - max(s)) over s_k; divided by its sum after the weighted sum",
+        "exp(s - max(s)) / sum(exp(s - max(s))) over s_k",
         "vector engine",
-        "3 passes: max, exp, sum; reduce: time → slice",
+        "3 passes: max; exp and sum; exp and division; reduce: time → slice",
     );
     b.note_einsum(
         "weighted sum",
@@ -384,12 +384,12 @@ pub fn feed_forward(target: Target<'_>) -> Result<Lowered, LowerError> {
             let tile = b.silu(gate, up.tensor, element, scale)?;
             let to = gate.view_of(active.tensor);
             b.copy("rest", Lane::Others, View::of(tile), to);
-            b.free(gate.tensor);
-            b.free(up.tensor);
-            b.free(tile);
+            b.retire(gate.tensor);
+            b.retire(up.tensor);
+            b.retire(tile);
         }
     }
-    b.free(normed.tensor);
+    b.retire(normed.tensor);
     let levels = b.levels(&w_gate)?;
     for op in ["gate projection", "up projection"] {
         let inputs: [&[&str]; 2] = [&["B", "s_q", "D"], &["D", "F"]];
@@ -464,13 +464,6 @@ pub fn head(target: Target<'_>) -> Result<Lowered, LowerError> {
         },
         "head",
     )?;
-    if !b.is_held() {
-        return Err(LowerError::Size {
-            what: "the number of sequences".into(),
-            found: target.call.batch,
-            expected: format!("at most {} at the head", super::MAX_HELD),
-        });
-    }
     b.axis("V", target.dims.vocab_size)?;
     b.axis("s_in", target.call.n_tokens)?;
     let layout = list([ax("B"), ax("s_in"), ax("D")]);
@@ -493,12 +486,29 @@ pub fn head(target: Target<'_>) -> Result<Lowered, LowerError> {
         for tile in b.tile(&normed, held, &w, &cut, number)? {
             let to = tile.view_of(logits);
             b.copy("store", Lane::Others, View::of(tile.tensor), to);
-            b.free(tile.tensor);
+            b.retire(tile.tensor);
         }
     }
     let levels = b.levels(&w)?;
     b.note_einsum("LM head", &[&["B", "D"], &["D", "V"]], &["B", "V"], &levels);
     b.note("sampling", "token[B] from logits[B, V]", "host", "");
+    Ok(b.lowered())
+}
+
+/// What a chip sends to the others that share its layers, once each, and gets from them as often. Slots:
+/// `partial`, then `inbox_1` and so on. A stand-in for the moves of all chips, for times alone.
+///
+/// # Errors
+/// [`LowerError`].
+pub fn exchange(target: Target<'_>) -> Result<Lowered, LowerError> {
+    let mut b = Builder::new(target, "exchange")?;
+    let partial = b.stream("partial", Role::Intermediate)?;
+    for chip in 1..target.options.n_shards {
+        let inbox = b.stream(&format!("inbox_{chip}"), Role::Intermediate)?;
+        b.to_chip(partial, inbox);
+    }
+    let expression = "[B, s_q, D] to each of the other chips";
+    b.note("chip shuffle", expression, "PDMA", "");
     Ok(b.lowered())
 }
 
@@ -522,8 +532,8 @@ pub fn reduce(target: Target<'_>) -> Result<Lowered, LowerError> {
         let rows = b.rows("partial", Element::Bf16, &width)?;
         b.load_rows(part, &rows);
         let sum = b.add_rows(&total, &rows)?;
-        b.free(total.tensor);
-        b.free(rows.tensor);
+        b.retire(total.tensor);
+        b.retire(rows.tensor);
         total = sum;
     }
     b.copy("store", Lane::Others, View::of(total.tensor), View::of(out));

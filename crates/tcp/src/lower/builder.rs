@@ -8,6 +8,7 @@ use crate::program::{
     Tensor, VectorOp, View,
 };
 use millrace_npu::Role;
+use std::collections::VecDeque;
 
 /// Engines of tensor DMA that load weights: the first six; the other two move activations.
 const WEIGHT_ENGINES: (u64, u64) = (0, 6);
@@ -31,7 +32,13 @@ pub(super) struct Builder<'t> {
     n_weights: u64,
     n_names: u64,
     trf_half: u64,
+    /// Tensors whose last reader may still run when what follows starts: their bytes come back late, so
+    /// that nothing waits for it.
+    retired: VecDeque<usize>,
 }
+
+/// Tensors that are retired at once.
+const MAX_RETIRED: usize = 6;
 
 /// An axis.
 pub(super) fn ax(name: &str) -> Mapping {
@@ -91,6 +98,7 @@ impl<'t> Builder<'t> {
             n_weights: 0,
             n_names: 0,
             trf_half: 0,
+            retired: VecDeque::new(),
         };
         builder.axis("B", target.call.batch)?;
         builder.axis("s_q", target.call.n_tokens)?;
@@ -192,6 +200,10 @@ impl<'t> Builder<'t> {
             first = first.max(stop);
         }
         let Some(address) = place else {
+            if let Some(oldest) = self.retired.pop_front() {
+                self.free(oldest);
+                return self.dm(stem, element, spread, layout);
+            }
             return Err(LowerError::DataMemory {
                 tensor: name,
                 asked_bytes: bytes,
@@ -216,6 +228,16 @@ impl<'t> Builder<'t> {
         if let Place::Dm { address, .. } = self.program.tensors[tensor].place {
             self.taken
                 .retain(|(first, _)| *first != address || *first < self.weight_end);
+        }
+    }
+
+    /// Gives a tensor's bytes back after a while.
+    pub(super) fn retire(&mut self, tensor: usize) {
+        self.retired.push_back(tensor);
+        while self.retired.len() > MAX_RETIRED {
+            if let Some(oldest) = self.retired.pop_front() {
+                self.free(oldest);
+            }
         }
     }
 
@@ -284,7 +306,7 @@ impl<'t> Builder<'t> {
         self.trf_at(stem, element, spread, (lane, layout), address)
     }
 
-    fn trf_at(
+    pub(super) fn trf_at(
         &mut self,
         stem: &str,
         element: Element,
@@ -329,6 +351,18 @@ impl<'t> Builder<'t> {
 
     pub(super) fn copy(&mut self, stem: &str, lane: Lane, from: View, to: View) {
         self.dma(stem, lane, from, to, None);
+    }
+
+    /// A move over the link between chips.
+    pub(super) fn to_chip(&mut self, from: usize, to: usize) {
+        let name = self.fresh("shuffle");
+        self.program.commands.push(Command::Dma(Dma {
+            name,
+            engine: Engine::Pdma,
+            from: View::of(from),
+            to: View::of(to),
+            indexed: None,
+        }));
     }
 
     pub(super) fn indexed(

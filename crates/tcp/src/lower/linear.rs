@@ -359,7 +359,7 @@ impl Builder<'_> {
         self.copy("load_s", Lane::Others, from, View::of(in_dm));
         let held = self.vrf("scale_v", out, layout, 0)?;
         self.registers(in_dm, held, time, packet);
-        self.free(in_dm);
+        self.retire(in_dm);
         Ok(Some(held))
     }
 
@@ -516,7 +516,7 @@ impl Builder<'_> {
             for tile in self.tile(x, held, linear, &cut, number)? {
                 let to = tile.view_of(out.tensor);
                 self.copy("rest", Lane::Others, View::of(tile.tensor), to);
-                self.free(tile.tensor);
+                self.retire(tile.tensor);
             }
         }
         Ok(out)

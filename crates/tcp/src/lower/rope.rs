@@ -102,7 +102,7 @@ impl Builder<'_> {
             },
         ]);
         self.main("rotate", stages);
-        self.free(t);
+        self.retire(t);
         Ok(out)
     }
 

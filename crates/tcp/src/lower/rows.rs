@@ -64,7 +64,7 @@ impl Builder<'_> {
             return Ok((spread(cluster, filled(slice, n / per, slices)), per));
         }
         let tokens = self.n_tokens();
-        let per = tokens.div_ceil(slices);
+        let per = tokens.div_ceil(slices).next_power_of_two();
         let slice = outer(&self.tokens(), tokens, per);
         Ok((
             spread(cluster, filled(slice, tokens.div_ceil(per), slices)),
@@ -99,7 +99,9 @@ impl Builder<'_> {
             false => inner(
                 &self.tokens(),
                 tokens,
-                tokens.div_ceil(self.target.machine.slices),
+                tokens
+                    .div_ceil(self.target.machine.slices)
+                    .next_power_of_two(),
             ),
         }
     }
@@ -174,8 +176,8 @@ impl Builder<'_> {
         let held = self.vrf("inverse_v", &one, scalars, machine.vrf_bytes - 1024)?;
         self.registers(inverse, held, self.own_tokens(), Mapping::one().pad(8));
         let out = self.scaled_rows(x, weight, held, element)?;
-        self.free(sums);
-        self.free(inverse);
+        self.retire(sums);
+        self.retire(inverse);
         Ok(out)
     }
 
@@ -239,7 +241,7 @@ impl Builder<'_> {
                 },
             ]);
             self.main("scale", stages);
-            self.free(in_dm);
+            self.retire(in_dm);
         }
         Ok(out)
     }

@@ -162,8 +162,7 @@ fn kernel_cost(
             Stage::ToRegisters { .. } => {
                 start = start.max(profile.sub_start_cycles);
                 let bytes = stream.packet_bytes() * stream.time.size();
-                let unit = machine.sub_fetch_bytes;
-                slowest(flits(bytes, unit), "registers", &mut rest);
+                slowest(flits(bytes, per_cycle), "registers", &mut rest);
             }
             _ => {}
         }
