@@ -267,8 +267,8 @@ impl Dims {
         };
         Ok(Dims {
             d_model: config.d_model as u64,
-            d_ff: shares("feed-forward columns", config.d_ff)?,
             n_kv_heads: shares("key and value heads", config.n_kv_heads)?,
+            d_ff: shares("feed-forward columns", config.d_ff)?,
             n_groups: (config.n_heads / config.n_kv_heads) as u64,
             head_dim: config.head_dim as u64,
             vocab_size: config.vocab_size as u64,

@@ -3,6 +3,7 @@
 use crate::program::{Command, Place, Program};
 use crate::verify::{accesses, range};
 use millrace_npu::Role;
+use std::sync::Arc;
 
 /// Bytes or a buffer that a command reads or writes.
 #[derive(Clone, Debug)]
@@ -12,7 +13,7 @@ pub(super) struct Touch {
     pub end: u64,
     pub is_write: bool,
     /// Tensor and part, where known: two parts of one tensor may not meet.
-    pub part: Option<(usize, Vec<(usize, u64, u64)>)>,
+    pub part: Option<(usize, Arc<[(usize, u64, u64)]>)>,
     /// Whether the part is the whole tensor.
     pub is_whole: bool,
 }
@@ -59,7 +60,7 @@ pub(super) fn touches(
             first,
             end,
             is_write: access.is_write,
-            part: access.part.map(|part| (access.tensor, part)),
+            part: access.part.map(|part| (access.tensor, part.into())),
             is_whole,
         });
     }
