@@ -11,9 +11,12 @@
 //! | [`verify`] | rules by code |
 //! | [`execute`] | what a program computes |
 //! | [`timing`] | when its commands run |
+//! | [`host`] | what the host writes into slots: quantised weights, masks, positions |
 //! | [`lower`] | Llama onto the machine, op by op |
 //! | [`parallel`] | several chips: plans, memory fit, time to the first and to each further token |
 //! | [`fidelity`] | published measurements beside predictions |
+//! | [`walk`] | one decode layer of Llama 3 70B, op by op |
+//! | [`report`] | the tables of the document |
 //! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
 #![forbid(unsafe_code)]
 
@@ -31,8 +34,10 @@ pub mod machine;
 pub mod parallel;
 pub mod profile;
 pub mod program;
+pub mod report;
 pub mod timing;
 pub mod verify;
+pub mod walk;
 
 pub use element::Element;
 pub use machine::Machine;

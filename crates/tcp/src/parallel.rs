@@ -106,7 +106,7 @@ pub struct Model<'c> {
 pub struct PassTime {
     /// From tokens to logits, in nanoseconds, modelled.
     pub total_ns: f64,
-    /// Bytes that each chip's memory moved.
+    /// Bytes that the memories of all stages moved; of one chip where layers are shared.
     pub hbm_bytes: f64,
     /// Commands of one chip.
     pub n_commands: usize,
@@ -274,7 +274,7 @@ impl Model<'_> {
                 .entry(key)
                 .or_insert_with(|| self.stage(&programs, layers, ends));
             total.total_ns += timing.total_ns;
-            total.hbm_bytes = total.hbm_bytes.max(timing.hbm_bytes);
+            total.hbm_bytes += timing.hbm_bytes;
             total.n_commands = total.n_commands.max(*n_commands);
         }
         let bytes = (call.n_rows() * self.config.d_model as u64 * 2) as f64;

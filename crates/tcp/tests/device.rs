@@ -53,7 +53,7 @@ fn gather(token: i32) -> Sample {
 fn it_keeps_the_contract_of_devices() {
     let failures = conformance::run(&|| Subject {
         // Little enough for the suite to fill it.
-        device: Arc::new(device().with_memory(1 << 20)),
+        device: Arc::new(device().with_memory(4 << 20)),
         samples: vec![product(), gather(3)],
         faulty: Some(gather(8)),
     });

@@ -55,10 +55,13 @@ pub(super) fn layout_table(layout: &Layout, axis: usize, start: u64, extent: u64
     (start..start + extent).map(position).collect()
 }
 
+/// A loop: the offsets on both sides.
+pub(super) type Loop = (Vec<usize>, Vec<usize>);
+
 /// A loop nest over axes with offsets on two sides.
 pub(super) struct Nest {
     /// For each axis, the outermost first, the offsets on both sides.
-    pub loops: Vec<(Vec<usize>, Vec<usize>)>,
+    pub loops: Vec<Loop>,
 }
 
 impl Nest {
@@ -84,7 +87,7 @@ impl Nest {
         let is_run = follows(&last.0) && follows(&last.1);
         let mut at = vec![0usize; outer.len()];
         loop {
-            let sum = |side: fn(&(Vec<usize>, Vec<usize>)) -> &Vec<usize>| {
+            let sum = |side: fn(&Loop) -> &Vec<usize>| {
                 let offsets = outer.iter().zip(&at).map(|(nest, &i)| side(nest)[i]);
                 offsets.sum::<usize>()
             };

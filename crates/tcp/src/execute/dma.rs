@@ -1,6 +1,6 @@
 //! DMA: copies, gathers and scatters between HBM and the chip.
 
-use super::array::{Array, Nest, layout_table, own_axis};
+use super::array::{Array, Loop, Nest, layout_table, own_axis};
 use super::{Chip, Outcome};
 use crate::Element;
 use crate::axes::Layout;
@@ -109,7 +109,7 @@ impl Chip<'_> {
             let own = own_axis(axis, &view.renames, axes);
             place.table(own, start(self.program, view, axis) + first, extent)
         };
-        let plain = |of: &[(usize, u64)]| -> Vec<(Vec<usize>, Vec<usize>)> {
+        let plain = |of: &[(usize, u64)]| -> Vec<Loop> {
             let both = of.iter().map(|&(axis, extent)| {
                 (
                     table(&from, &dma.from, axis, 0, extent),

@@ -118,13 +118,18 @@ impl Builder<'_> {
         }
     }
 
-    fn note_norm(&mut self, op: &str) {
+    fn note_norm(&mut self, op: &str, x: &Rows) {
         let levels = match self.is_held() {
-            true => "3 passes; reduce: time → slice (ring of 256)",
-            false => "3 passes, the last in parts of 1,024 columns; reduce: time",
+            true => format!(
+                "3 passes; reduce: packet → time → slice (ring of {})",
+                x.width.size() / x.per
+            ),
+            false => {
+                "3 passes, the last in parts of 1,024 columns; reduce: packet → time".to_owned()
+            }
         };
         let expression = "x / sqrt(mean(x²) + eps) × w over [B, s_q, D]";
-        self.note(op, expression, "vector engine", levels);
+        self.note(op, expression, "vector engine", &levels);
     }
 }
 
@@ -233,7 +238,7 @@ pub fn attention(target: Target<'_>) -> Result<Lowered, LowerError> {
     b.load_rows(x, &rows);
     let (element, scale) = b.factor();
     let normed = b.norm(&rows, norm, element, scale)?;
-    b.note_norm("input norm");
+    b.note_norm("input norm", &rows);
     let (q, k, v) = project(&mut b, &normed, (&w_q, &w_k, &w_v))?;
     let turned = b.rotate("q_rope", &q, &q_heads, &table)?;
     b.retire(q.tensor);
@@ -339,7 +344,7 @@ fn note_attention(b: &mut Builder<'_>) -> Result<(), LowerError> {
         "softmax",
         "exp(s - max(s)) / sum(exp(s - max(s))) over s_k",
         "vector engine",
-        "3 passes: max; exp and sum; exp and division; reduce: time → slice",
+        &format!("3 passes: max; exp and sum; exp and division; {sums}"),
     );
     b.note_einsum(
         "weighted sum",
@@ -373,7 +378,7 @@ pub fn feed_forward(target: Target<'_>) -> Result<Lowered, LowerError> {
     b.load_rows(x, &rows);
     let (element, scale) = b.factor();
     let normed = b.norm(&rows, norm, element, scale)?;
-    b.note_norm("post-attention norm");
+    b.note_norm("post-attention norm", &rows);
     let held = b.hold_for(&normed, &w_gate)?;
     let active = b.rows("active", element, &hidden)?;
     let cut = b.cut(&w_gate)?;
@@ -479,7 +484,7 @@ pub fn head(target: Target<'_>) -> Result<Lowered, LowerError> {
     let both = (View::of(x), View::of(rows.tensor));
     b.indexed("last", both, (Side::From, "s_in", last));
     let normed = b.norm(&rows, norm, Element::Bf16, 1.0)?;
-    b.note_norm("final norm");
+    b.note_norm("final norm", &rows);
     let held = b.hold_for(&normed, &w)?;
     let cut = b.cut(&w)?;
     for number in 0..cut.n_tiles {
@@ -505,7 +510,7 @@ pub fn exchange(target: Target<'_>) -> Result<Lowered, LowerError> {
     let partial = b.stream("partial", Role::Intermediate)?;
     for chip in 1..target.options.n_shards {
         let inbox = b.stream(&format!("inbox_{chip}"), Role::Intermediate)?;
-        b.to_chip(partial, inbox);
+        b.send(partial, inbox);
     }
     let expression = "[B, s_q, D] to each of the other chips";
     b.note("chip shuffle", expression, "PDMA", "");

@@ -354,7 +354,7 @@ impl<'t> Builder<'t> {
     }
 
     /// A move over the link between chips.
-    pub(super) fn to_chip(&mut self, from: usize, to: usize) {
+    pub(super) fn send(&mut self, from: usize, to: usize) {
         let name = self.fresh("shuffle");
         self.program.commands.push(Command::Dma(Dma {
             name,

@@ -548,9 +548,12 @@ impl Builder<'_> {
             true => "tokens held, weights streamed",
             false => "weights held, tokens streamed",
         };
-        let tiles = cut.n_tiles;
+        let tiles = match cut.n_tiles {
+            1 => "1 tile".to_owned(),
+            n => format!("{n} tiles"),
+        };
         Ok(format!(
-            "reduce: packet ({}) → time ({}){ring}; {held}; {tiles} tiles",
+            "reduce: packet ({}) → time ({}){ring}; {held}; {tiles}",
             cut.packet,
             cut.k_s / cut.packet,
         ))

@@ -110,6 +110,16 @@ fn tensor_parallel_shortens_tokens_and_not_prompts_over_this_link() {
     let (pipeline, tensor) = (token(Split::Pipeline, 4), token(Split::Tensor, 4));
     assert!(tensor < 0.4 * pipeline, "{tensor} {pipeline}");
     assert!(token(Split::Tensor, 8) < tensor);
+    // Sixteen layers say it as well as eighty.
+    let short = Setup {
+        config: ModelConfig {
+            n_layers: 16,
+            layer_windowed: vec![false; 16],
+            ..llama_3_1_70b()
+        },
+        ..setup
+    };
+    let model = short.model(Options::plain(Weights::Fp8).read_ahead());
     let prompt = |split| model.prompt(plan(split, 4), 512).unwrap().total_ns;
     assert!(prompt(Split::Tensor) > 0.8 * prompt(Split::Pipeline));
 }
