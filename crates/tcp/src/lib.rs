@@ -8,7 +8,7 @@
 //! | [`axes`] | named axes and mapping expressions, in the vendor's spelling |
 //! | [`einsum`] | checked contractions over named axes, and the scalar oracle |
 //! | [`program`] | tensors in memories, kernels of stages on contexts, DMA; text form and container |
-//! | [`verify`] | rules by code |
+//! | [`mod@verify`] | rules by code |
 //! | [`execute`] | what a program computes |
 //! | [`timing`] | when its commands run |
 //! | [`host`] | what the host writes into slots: quantised weights, masks, positions |

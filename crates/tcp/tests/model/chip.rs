@@ -19,6 +19,8 @@ pub struct Chips<'m> {
     n_past: Vec<u64>,
     /// Lets every token see every key.
     pub spoil_mask: bool,
+    /// Keys of the smallest bucket.
+    pub min_keys: u64,
 }
 
 impl<'m> Chips<'m> {
@@ -44,6 +46,7 @@ impl<'m> Chips<'m> {
             caches: HashMap::new(),
             n_past: vec![0; batch],
             spoil_mask: false,
+            min_keys: 64,
         }
     }
 
@@ -65,7 +68,7 @@ impl<'m> Chips<'m> {
         let call = Call {
             batch,
             n_tokens,
-            n_keys: lower::key_bucket(longest),
+            n_keys: lower::key_bucket(longest.max(self.min_keys)),
             n_cache: self.n_cache,
         };
         let parts: Vec<Part> = self

@@ -161,3 +161,21 @@ fn a_wrong_slot_shows() {
     let snr = snr(&chips.step(&[all])[0], &expected[5]);
     assert!(snr < 30.0, "{snr} dB");
 }
+
+#[test]
+fn keys_in_chunks_are_added_up() {
+    // Four slices share a head of 1,024 keys: more than one of them holds.
+    let sizes = Sizes {
+        n_heads: 2,
+        head_dim: 32,
+        ..SMALL
+    };
+    let model = reference::Weights::random(sizes, 17);
+    let all = tokens(9, 19);
+    let expected = model.logits(&all);
+    let mut chips = Chips::new(&model, Options::plain(Weights::Bf16), 1024, 1);
+    chips.min_keys = 1024;
+    let first = snr(&chips.step(&[all[..8].to_vec()])[0], &expected[7]);
+    let second = snr(&chips.step(&[all[8..].to_vec()])[0], &expected[8]);
+    assert!(first.min(second) > 35.0, "{first} {second} dB");
+}
