@@ -1,11 +1,17 @@
 //! Tensors with addresses, commands with names.
 
+mod mappings;
+
+pub(super) use mappings::{
+    ax, copies, digit, fetch, filled, filler, inner, list, outer, padded, spread, vector,
+};
+
 use super::{LowerError, Note, Target};
 use crate::Element;
 use crate::axes::{Axes, AxesError, Mapping};
 use crate::program::{
-    Command, Context, Dma, Engine, Indexed, Kernel, Operand, Place, Program, Side, Spread, Stage,
-    Tensor, VectorOp, View,
+    Command, Context, Dma, Engine, Indexed, Kernel, Place, Program, Side, Spread, Stage, Tensor,
+    View,
 };
 use millrace_npu::Role;
 use std::collections::VecDeque;
@@ -39,46 +45,6 @@ pub(super) struct Builder<'t> {
 
 /// Tensors that are retired at once.
 const MAX_RETIRED: usize = 6;
-
-/// An axis.
-pub(super) fn ax(name: &str) -> Mapping {
-    Mapping::axis(name)
-}
-
-/// Copies over `n` positions.
-pub(super) fn copies(n: u64) -> Mapping {
-    Mapping::Copies(n)
-}
-
-/// A product of mappings, the first outermost.
-pub(super) fn list<const N: usize>(parts: [Mapping; N]) -> Mapping {
-    Mapping::product(parts)
-}
-
-/// The first `n` of a mapping of `size`, nothing where that is all of it.
-pub(super) fn inner(mapping: &Mapping, size: u64, n: u64) -> Mapping {
-    match n {
-        1 => Mapping::one(),
-        n if n == size => mapping.clone(),
-        n => mapping.clone().modulo(n),
-    }
-}
-
-/// Blocks of `n` of a mapping of `size`.
-pub(super) fn outer(mapping: &Mapping, size: u64, n: u64) -> Mapping {
-    match size == n {
-        true => Mapping::one(),
-        false => mapping.clone().over(n),
-    }
-}
-
-/// Padded to `n` positions, where it has fewer.
-pub(super) fn padded(mapping: Mapping, size: u64, n: u64) -> Mapping {
-    match size == n {
-        true => mapping,
-        false => mapping.pad(n),
-    }
-}
 
 impl<'t> Builder<'t> {
     pub(super) fn new(target: Target<'t>, name: &str) -> Result<Builder<'t>, LowerError> {
@@ -419,61 +385,4 @@ impl<'t> Builder<'t> {
             levels: levels.to_owned(),
         });
     }
-}
-
-/// Over `n` slices: padding lies outside where that divides, so that what is within stays as it is.
-pub(super) fn filled(mapping: Mapping, size: u64, n: u64) -> Mapping {
-    match n.is_multiple_of(size) {
-        true => list([filler(n / size), mapping]),
-        false => padded(mapping, size, n),
-    }
-}
-
-/// Padding behind a value, to `n` positions.
-pub(super) fn filler(n: u64) -> Mapping {
-    match n {
-        1 => Mapping::one(),
-        n => Mapping::one().pad(n),
-    }
-}
-
-/// The digit of a mapping of `size` that counts blocks of `low`, `count` of them.
-pub(super) fn digit(mapping: &Mapping, size: u64, low: u64, count: u64) -> Mapping {
-    if count == 1 {
-        return Mapping::one();
-    }
-    let over = mapping.clone().over(low);
-    match low * count == size {
-        true => over,
-        false => over.modulo(count),
-    }
-}
-
-/// Fetch and collect in one order.
-pub(super) fn fetch(
-    view: View,
-    cast: Option<Element>,
-    time: Mapping,
-    packet: Mapping,
-) -> [Stage; 2] {
-    [
-        Stage::Fetch {
-            view,
-            with: None,
-            cast,
-            time: time.clone(),
-            packet: packet.clone(),
-        },
-        Stage::Collect { time, packet },
-    ]
-}
-
-/// A vector operation.
-pub(super) fn vector(op: VectorOp, operand: Operand) -> Stage {
-    Stage::Vector { op, operand }
-}
-
-/// A spread from its two mappings.
-pub(super) fn spread(cluster: Mapping, slice: Mapping) -> Spread {
-    Spread { cluster, slice }
 }

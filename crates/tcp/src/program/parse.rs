@@ -1,11 +1,12 @@
 //! The text form, read. Lines are statements; the text is taken from strangers.
 
+use super::words::{Outcome, Words, name, short};
 use super::{
     Command, Context, Dma, Engine, Indexed, Kernel, LaneMode, Operand, Place, Program, ReduceOp,
     Side, Spread, Stage, Tensor, Topology, VectorOp, View,
 };
 use crate::Element;
-use crate::axes::{Axes, Mapping, is_name, parse_mapping};
+use crate::axes::Axes;
 use millrace_npu::Role;
 use std::collections::HashMap;
 
@@ -70,92 +71,6 @@ struct Parser {
     program: Program,
     names: HashMap<String, usize>,
     kernel: Option<Kernel>,
-}
-
-type Outcome<T> = Result<T, String>;
-
-/// Words of a line, `m![…]` being one.
-struct Words<'t> {
-    rest: &'t str,
-}
-
-impl<'t> Words<'t> {
-    fn peek(&self) -> Option<&'t str> {
-        Words { rest: self.rest }.next_word()
-    }
-
-    fn next_word(&mut self) -> Option<&'t str> {
-        let text = self.rest.trim_start();
-        if text.is_empty() {
-            return None;
-        }
-        let mut depth = 0usize;
-        let end = text.find(|c: char| {
-            match c {
-                '[' => depth += 1,
-                ']' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            c.is_whitespace() && depth == 0
-        });
-        let (word, rest) = text.split_at(end.unwrap_or(text.len()));
-        self.rest = rest;
-        Some(word)
-    }
-
-    fn word(&mut self, what: &str) -> Outcome<&'t str> {
-        self.next_word()
-            .ok_or_else(|| format!("expected {what}, the line ends"))
-    }
-
-    fn keyword(&mut self, keyword: &str) -> Outcome<()> {
-        match self.word(&format!("`{keyword}`"))? {
-            word if word == keyword => Ok(()),
-            word => Err(format!("expected `{keyword}`, found `{}`", short(word))),
-        }
-    }
-
-    fn mapping(&mut self) -> Outcome<Mapping> {
-        let word = self.word("a mapping as in `m![N / 8]`")?;
-        match word.starts_with("m![") && word.ends_with(']') {
-            true => parse_mapping(word).map_err(|error| error.to_string()),
-            false => Err(format!("expected `m![…]`, found `{}`", short(word))),
-        }
-    }
-
-    fn named(&mut self, keyword: &str) -> Outcome<Mapping> {
-        self.keyword(keyword)?;
-        self.mapping()
-    }
-
-    fn number(&mut self, what: &str) -> Outcome<u64> {
-        let word = self.word(what)?;
-        word.parse()
-            .map_err(|_| format!("expected {what}, found `{}`", short(word)))
-    }
-
-    fn one_of<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> Outcome<T> {
-        let word = self.word(what)?;
-        find(word).ok_or_else(|| format!("expected {what}, found `{}`", short(word)))
-    }
-
-    fn end(mut self) -> Outcome<()> {
-        match self.next_word() {
-            None => Ok(()),
-            Some(word) => Err(format!("expected the line's end, found `{}`", short(word))),
-        }
-    }
-}
-
-fn short(word: &str) -> String {
-    word.chars().take(60).collect()
-}
-
-fn name(text: &str) -> Outcome<String> {
-    match is_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("expected a name, found `{}`", short(text))),
-    }
 }
 
 impl Parser {
