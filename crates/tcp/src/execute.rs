@@ -22,6 +22,7 @@ mod kernel;
 use crate::program::{Command, Place, Program};
 use crate::verify::range;
 use array::Array;
+use std::sync::Arc;
 
 /// How to run.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +102,7 @@ struct Chip<'p> {
     slot_of: Vec<Option<usize>>,
     slots: &'p mut [Vec<u8>],
     /// Content of tensors on the chip.
-    arrays: Vec<Option<Array>>,
+    arrays: Vec<Option<Arc<Array>>>,
     /// Memory and bytes of tensors on the chip.
     ranges: Vec<Option<(u8, u64, u64)>>,
     counters: Counters,
@@ -159,14 +160,14 @@ impl<'p> Chip<'p> {
         if self.arrays[tensor].is_none() {
             let shape = self.program.tensors[tensor].shape(&self.program.axes);
             let shape = shape.map_err(|error| (Some(tensor), error.to_string()))?;
-            self.arrays[tensor] = Some(Array::new(shape));
+            self.arrays[tensor] = Some(Arc::new(Array::new(shape)));
         }
-        self.arrays[tensor]
-            .as_mut()
-            .ok_or_else(|| (Some(tensor), "it has no content".to_owned()))
+        // Shared only while a kernel streams from it, which has ended by now or keeps the old values.
+        let own = self.arrays[tensor].as_mut().map(Arc::make_mut);
+        own.ok_or_else(|| (Some(tensor), "it has no content".to_owned()))
     }
 
-    fn array(&self, tensor: usize) -> Outcome<&Array> {
+    fn array(&self, tensor: usize) -> Outcome<&Arc<Array>> {
         self.arrays[tensor]
             .as_ref()
             .ok_or_else(|| (Some(tensor), "it is read before it is written".to_owned()))

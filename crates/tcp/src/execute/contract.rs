@@ -2,6 +2,7 @@
 
 use super::array::Array;
 use crate::axes::{Digit, Layout, Shape};
+use std::borrow::Cow;
 
 /// The order in which the terms of a sum meet: digits reduced over slices, over time, within packets.
 #[derive(Clone, Debug, Default)]
@@ -76,24 +77,37 @@ fn corners(array: &Array, axes: &Shape) -> Vec<usize> {
 }
 
 /// A matrix of terms: one row a corner, in the order of the sum, padding being zero.
-fn panel(array: &Array, corners: &[usize], offsets: &[Option<usize>]) -> Vec<f32> {
-    let follows = offsets
-        .iter()
-        .enumerate()
-        .all(|(i, &offset)| offset == Some(offsets[0].unwrap_or(0) + i));
-    let mut rows = Vec::with_capacity(corners.len() * offsets.len());
-    for &corner in corners {
-        match (follows, offsets.first()) {
-            (true, Some(&Some(first))) => {
-                let first = corner + first;
-                rows.extend_from_slice(&array.data[first..first + offsets.len()]);
-            }
-            _ => rows.extend(
-                (offsets.iter()).map(|offset| offset.map_or(0.0, |at| array.data[corner + at])),
-            ),
+struct Panel<'a> {
+    data: Cow<'a, [f32]>,
+    /// Where each row begins.
+    starts: Vec<usize>,
+}
+
+impl<'a> Panel<'a> {
+    fn new(array: &'a Array, corners: &[usize], offsets: &[Option<usize>]) -> Panel<'a> {
+        let first = offsets.first().copied().flatten();
+        let follows = |(i, offset): (usize, &Option<usize>)| *offset == first.map(|f| f + i);
+        if let (Some(first), true) = (first, offsets.iter().enumerate().all(follows)) {
+            // Rows lie in the array as they are.
+            return Panel {
+                data: Cow::Borrowed(&array.data),
+                starts: corners.iter().map(|corner| corner + first).collect(),
+            };
+        }
+        let mut rows = Vec::with_capacity(corners.len() * offsets.len());
+        for &corner in corners {
+            let terms = offsets.iter();
+            rows.extend(terms.map(|offset| offset.map_or(0.0, |at| array.data[corner + at])));
+        }
+        Panel {
+            data: Cow::Owned(rows),
+            starts: (0..corners.len()).map(|i| i * offsets.len()).collect(),
         }
     }
-    rows
+
+    fn row(&self, i: usize, n: usize) -> &[f32] {
+        &self.data[self.starts[i]..self.starts[i] + n]
+    }
 }
 
 /// The sum over all terms of the products of two arrays. The result's axes are `out`.
@@ -140,8 +154,8 @@ pub(super) fn contract(
         let shift = |corners: &[usize], by: usize| -> Vec<usize> {
             corners.iter().map(|corner| corner + by).collect()
         };
-        let rows = panel(stream, &shift(&s_own, sb), &s_terms);
-        let columns = panel(held, &shift(&h_other, hb), &h_terms);
+        let rows = Panel::new(stream, &shift(&s_own, sb), &s_terms);
+        let columns = Panel::new(held, &shift(&h_other, hb), &h_terms);
         let n = terms.len().max(1);
         let values = products(&rows, &columns, n, counts, dot, n_threads);
         for (i, &o) in out_own.iter().enumerate() {
@@ -158,23 +172,23 @@ type Dot = fn(&[f32], &[f32], (usize, usize, usize)) -> f32;
 
 /// All products of rows and columns, cut over threads by rows.
 fn products(
-    rows: &[f32],
-    columns: &[f32],
+    rows: &Panel<'_>,
+    columns: &Panel<'_>,
     n: usize,
     counts: (usize, usize, usize),
     dot: Dot,
     n_threads: usize,
 ) -> Vec<f32> {
-    let (n_rows, n_columns) = (rows.len() / n, columns.len() / n);
+    let (n_rows, n_columns) = (rows.starts.len(), columns.starts.len());
     let mut values = vec![0.0; n_rows * n_columns];
     if values.is_empty() {
         return values;
     }
     let compute = |first: usize, part: &mut [f32]| {
         for (i, out) in part.chunks_mut(n_columns).enumerate() {
-            let row = &rows[(first + i) * n..(first + i + 1) * n];
-            for (out, column) in out.iter_mut().zip(columns.chunks_exact(n)) {
-                *out = dot(row, column, counts);
+            let row = rows.row(first + i, n);
+            for (j, out) in out.iter_mut().enumerate() {
+                *out = dot(row, columns.row(j, n), counts);
             }
         }
     };

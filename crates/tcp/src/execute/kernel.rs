@@ -8,12 +8,13 @@ use crate::axes::Shape;
 use crate::flow::{Stream, walk};
 use crate::program::{Kernel, Operand, ReduceOp, Stage, VectorOp, View};
 use crate::verify::start;
+use std::sync::Arc;
 
 impl Chip<'_> {
     pub(super) fn kernel(&mut self, kernel: &Kernel) -> Outcome<()> {
         let flow = walk(self.program, kernel).map_err(|broken| (None, broken.message))?;
         let mut run = Run {
-            values: Array::new(Vec::new()),
+            values: Arc::new(Array::new(Vec::new())),
             second: None,
             stash: None,
         };
@@ -37,13 +38,20 @@ impl Chip<'_> {
             shape.map_err(|error| (None, error.to_string()))
         };
         match &kernel.stages[at] {
-            Stage::Fetch { view, with, .. } => {
+            Stage::Fetch {
+                view, with, cast, ..
+            } => {
                 let shape = shape(at)?;
                 run.values = self.part(view, &shape)?;
                 if let Some(with) = with {
                     run.second = Some(self.part(with, &shape)?);
                 }
-                round(&mut run.values, streams[at].element);
+                // Widening changes no value.
+                let narrows = *cast == Some(Element::Bf16)
+                    && self.program.tensors[view.tensor].element == Element::F32;
+                if narrows {
+                    round(Arc::make_mut(&mut run.values), Element::Bf16);
+                }
             }
             Stage::Outer { trf, .. } => {
                 let stages = &kernel.stages[at..];
@@ -79,7 +87,7 @@ impl Chip<'_> {
                 let out = shape(last)?;
                 let (values, n_macs) =
                     contract(&run.values, held, out, &order, is_integer, n_threads);
-                run.values = values;
+                run.values = Arc::new(values);
                 self.counters.n_macs += n_macs;
                 return Ok(last + 1);
             }
@@ -98,7 +106,7 @@ impl Chip<'_> {
             }
             Stage::Stash => run.stash = Some(run.values.clone()),
             Stage::Vector { op, operand } => self.vector(run, *op, operand)?,
-            Stage::Cast { to } => round(&mut run.values, *to),
+            Stage::Cast { to } => round(Arc::make_mut(&mut run.values), *to),
             Stage::Commit { to } => self.commit(to, &run.values)?,
             Stage::ToRegisters { tensor } => self.commit(&View::of(*tensor), &run.values)?,
             Stage::Switch { .. }
@@ -112,8 +120,12 @@ impl Chip<'_> {
     }
 
     /// The part of a tensor that a view with that shape is, under the command's names.
-    fn part(&self, view: &View, shape: &Shape) -> Outcome<Array> {
+    fn part(&self, view: &View, shape: &Shape) -> Outcome<Arc<Array>> {
         let source = self.array(view.tensor)?;
+        let is_whole = view.offsets.is_empty() && view.renames.is_empty();
+        if is_whole && source.shape == *shape {
+            return Ok(source.clone());
+        }
         let mut part = Array::new(shape.clone());
         let mut nest = self.nest(view, shape, source, &part);
         nest.sort();
@@ -122,7 +134,7 @@ impl Chip<'_> {
             let l = l + base;
             part.data[r..r + n].copy_from_slice(&source.data[l..l + n]);
         });
-        Ok(part)
+        Ok(Arc::new(part))
     }
 
     fn nest(&self, view: &View, shape: &Shape, tensor: &Array, values: &Array) -> Nest {
@@ -153,9 +165,10 @@ impl Chip<'_> {
 
     fn commit(&mut self, to: &View, values: &Array) -> Outcome<()> {
         self.written(to.tensor)?;
-        let target = self.array(to.tensor)?;
-        let mut nest = self.nest(to, &values.shape, target, values);
-        let base = self.base(to, &values.shape, target);
+        let target = self.array(to.tensor)?.clone();
+        let mut nest = self.nest(to, &values.shape, &target, values);
+        let base = self.base(to, &values.shape, &target);
+        drop(target);
         nest.sort();
         let target = self.written(to.tensor)?;
         nest.runs(|l, r, n| {
@@ -182,29 +195,31 @@ impl Chip<'_> {
             time: Order::digits(&before.time, reduced),
             packet: Order::digits(&before.packet, reduced),
         };
-        run.values = match op {
+        let values = match op {
             ReduceOp::Add => reduce(&run.values, out, &order, |a, b| a + b, 0.0),
             ReduceOp::Max => reduce(&run.values, out, &order, f32::max, f32::NEG_INFINITY),
             ReduceOp::Min => reduce(&run.values, out, &order, f32::min, f32::INFINITY),
         };
+        run.values = Arc::new(values);
     }
 
     fn vector(&self, run: &mut Run, op: VectorOp, operand: &Operand) -> Outcome<()> {
         let compute = operation(op);
+        let values = Arc::make_mut(&mut run.values);
         let lacking = |what: &str| (None, format!("there is no {what}"));
         match operand {
-            Operand::None => apply(&mut run.values.data, |x| compute(x, 0.0)),
-            Operand::Constant(c) => apply(&mut run.values.data, |x| compute(x, *c)),
-            Operand::Stream => apply(&mut run.values.data, |x| compute(x, x)),
+            Operand::None => apply(&mut values.data, |x| compute(x, 0.0)),
+            Operand::Constant(c) => apply(&mut values.data, |x| compute(x, *c)),
+            Operand::Stream => apply(&mut values.data, |x| compute(x, x)),
             Operand::Stash => {
                 let other = run.stash.take().ok_or_else(|| lacking("stash"))?;
-                combine(&mut run.values, &other, compute);
+                combine(values, &other, compute);
             }
             Operand::Second => {
                 let other = run.second.take().ok_or_else(|| lacking("second tensor"))?;
-                combine(&mut run.values, &other, compute);
+                combine(values, &other, compute);
             }
-            Operand::Vrf(tensor) => combine(&mut run.values, self.array(*tensor)?, compute),
+            Operand::Vrf(tensor) => combine(values, self.array(*tensor)?, compute),
         }
         Ok(())
     }
@@ -212,9 +227,9 @@ impl Chip<'_> {
 
 /// What a kernel has in flight.
 struct Run {
-    values: Array,
-    second: Option<Array>,
-    stash: Option<Array>,
+    values: Arc<Array>,
+    second: Option<Arc<Array>>,
+    stash: Option<Arc<Array>>,
 }
 
 fn round(values: &mut Array, to: Element) {

@@ -123,3 +123,30 @@ fn tensor_parallel_shortens_tokens_and_not_prompts_over_this_link() {
     let prompt = |split| model.prompt(plan(split, 4), 512).unwrap().total_ns;
     assert!(prompt(Split::Tensor) > 0.8 * prompt(Split::Pipeline));
 }
+
+#[test]
+fn layers_add_what_layers_add() {
+    let setup = setup(llama_8b());
+    let call = |n_tokens| Call {
+        batch: 1,
+        n_tokens,
+        n_keys: 128,
+        n_cache: 128,
+    };
+    for options in [
+        Options::plain(Weights::Bf16),
+        Options::plain(Weights::Fp8).read_ahead(),
+    ] {
+        let model = setup.model(options);
+        for n_tokens in [1, 128] {
+            let programs = model
+                .programs(plan(Split::Pipeline, 1), call(n_tokens))
+                .unwrap();
+            let (short, n_short) = model.stage(&programs, 17, (true, true));
+            let (whole, n_whole) = model.whole_stage(&programs, 17, (true, true));
+            assert_eq!(n_short, n_whole);
+            assert!((short.total_ns / whole.total_ns - 1.0).abs() < 1e-3);
+            assert!((short.hbm_bytes / whole.hbm_bytes - 1.0).abs() < 1e-9);
+        }
+    }
+}
