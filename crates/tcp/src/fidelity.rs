@@ -248,7 +248,7 @@ pub fn markdown(rows: &[Row]) -> String {
         });
         let error = row
             .error()
-            .map_or("–".to_owned(), |e| format!("{:+.0} %", 100.0 * e));
+            .map_or("–".to_owned(), |e| format!("{:+.1} %", 100.0 * e));
         text += &format!(
             "| {}{star} | {} | {} | {} | {predicted} | {error} | {} |\n",
             row.id, row.what, row.metric, row.measured, row.note

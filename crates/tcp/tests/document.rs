@@ -36,4 +36,5 @@ fn measurements_and_predictions_are_the_crates() {
     let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());
     let rows = fidelity::rows(&machine, &profile).unwrap();
     shows("the published rows", &fidelity::markdown(&rows));
+    shows("times by plan", &report::times(&machine, &profile).unwrap());
 }

@@ -126,3 +126,39 @@ fn faults_are_named() {
     assert_eq!(fault.to_string(), "`look`: index 4 where `V` has 4");
     assert_eq!(fault.slot.as_deref(), Some("token"));
 }
+
+#[test]
+fn integers_are_summed_without_rounding() {
+    // As many products of 127 × 127 as no f32 can count one by one.
+    let text = GEMV
+        .replace(
+            "outer x_trf time m![K / 32] packet m![K % 32]",
+            "outer x_trf time m![K / 64] packet m![K % 64]",
+        )
+        .replace(
+            "time m![K / 16] packet m![K % 16]",
+            "time m![K / 32] packet m![K % 32]",
+        )
+        .replace("axis K = 256", "axis K = 2048")
+        .replace("at 512 cluster", "at 4096 cluster")
+        .replace("at 1024 cluster", "at 8192 cluster")
+        .replace("hbm y: bf16", "hbm y: f32")
+        .replace("dm y_dm: bf16", "dm y_dm: f32")
+        .replace("    cast bf16\n", "    vector fixed_to_float\n")
+        .replace(": bf16", ": i8");
+    let program = parse(&text).unwrap();
+    crate::verify::verify(&program, &Machine::rngd()).unwrap_or_else(|r| panic!("{}", r[0]));
+    let (mut w, mut x) = (vec![127.0; 512 * 2048], vec![127.0; 2048]);
+    (w[0], x[1]) = (-128.0, 126.0);
+    let mut slots = vec![
+        bytes(Element::I8, &w),
+        bytes(Element::I8, &x),
+        vec![0; 2048],
+    ];
+    run(&program, &mut slots, &Options::default()).unwrap();
+    let found = values(Element::F32, &slots[2], 512);
+    let whole = 2048 * 127 * 127 - 127;
+    assert_eq!(found[0], (whole - 255 * 127) as f32);
+    assert_eq!(found[1], whole as f32);
+    assert!(whole > 1 << 24);
+}
