@@ -19,9 +19,10 @@ mod contract;
 mod dma;
 mod kernel;
 
+use crate::axes::{AxesError, Layout};
 use crate::program::{Command, Place, Program};
 use crate::verify::range;
-use array::Array;
+use array::{Array, ordered};
 use std::sync::Arc;
 
 /// How to run.
@@ -159,7 +160,9 @@ impl<'p> Chip<'p> {
         }
         if self.arrays[tensor].is_none() {
             let shape = self.program.tensors[tensor].shape(&self.program.axes);
-            let shape = shape.map_err(|error| (Some(tensor), error.to_string()))?;
+            let broken = |error: AxesError| (Some(tensor), error.to_string());
+            let layout = Layout::of(self.program.tensors[tensor].layout(), &self.program.axes);
+            let shape = ordered(shape.map_err(broken)?, &layout.map_err(broken)?);
             self.arrays[tensor] = Some(Arc::new(Array::new(shape)));
         }
         // Shared only while a kernel streams from it, which has ended by now or keeps the old values.

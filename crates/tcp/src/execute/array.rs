@@ -2,6 +2,18 @@
 
 use crate::axes::{Axes, Layout, Shape};
 
+/// A shape with the axis that steps least in a layout innermost, so that walks along it are runs.
+pub(super) fn ordered(mut shape: Shape, layout: &Layout) -> Shape {
+    let last = |axis: usize| layout.digits.iter().rposition(|d| d.axis() == Some(axis));
+    shape.sort_by_key(|&(axis, _)| last(axis));
+    shape
+}
+
+/// Whether two shapes are one but for the order of axes.
+pub(super) fn alike(a: &Shape, b: &Shape) -> bool {
+    a.len() == b.len() && a.iter().all(|axis| b.contains(axis))
+}
+
 /// Values by index: row-major over its axes.
 #[derive(Clone, Debug)]
 pub(super) struct Array {

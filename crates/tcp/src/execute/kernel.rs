@@ -1,6 +1,6 @@
 //! Kernels: a stream's values through its stages.
 
-use super::array::{Array, Nest, own_axis};
+use super::array::{Array, Nest, alike, own_axis};
 use super::contract::{Order, contract, reduce};
 use super::{Chip, Outcome};
 use crate::Element;
@@ -123,10 +123,17 @@ impl Chip<'_> {
     fn part(&self, view: &View, shape: &Shape) -> Outcome<Arc<Array>> {
         let source = self.array(view.tensor)?;
         let is_whole = view.offsets.is_empty() && view.renames.is_empty();
-        if is_whole && source.shape == *shape {
+        if is_whole && alike(&source.shape, shape) {
             return Ok(source.clone());
         }
-        let mut part = Array::new(shape.clone());
+        // In the order of the tensor, so that rows stay rows.
+        let axes = &self.program.axes;
+        let mut own = shape.clone();
+        own.sort_by_key(|&(axis, _)| {
+            let axis = own_axis(axis, &view.renames, axes);
+            source.shape.iter().position(|(a, _)| *a == axis)
+        });
+        let mut part = Array::new(own);
         let mut nest = self.nest(view, shape, source, &part);
         nest.sort();
         let base = self.base(view, shape, source);
