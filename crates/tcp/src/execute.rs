@@ -146,8 +146,8 @@ impl<'p> Chip<'p> {
         })
     }
 
-    /// The array of a tensor about to be written; what it overlaps is lost.
-    fn written(&mut self, tensor: usize) -> Outcome<&mut Array> {
+    /// The array of a tensor of which `n` values are about to be written; what it overlaps is lost.
+    fn written(&mut self, tensor: usize, n: usize) -> Outcome<&mut Array> {
         let own = self.ranges[tensor];
         for other in 0..self.arrays.len() {
             let meets = match (own, self.ranges[other]) {
@@ -163,7 +163,7 @@ impl<'p> Chip<'p> {
             let broken = |error: AxesError| (Some(tensor), error.to_string());
             let layout = Layout::of(self.program.tensors[tensor].layout(), &self.program.axes);
             let shape = ordered(shape.map_err(broken)?, &layout.map_err(broken)?);
-            self.arrays[tensor] = Some(Arc::new(Array::new(shape)));
+            self.arrays[tensor] = Some(Arc::new(Array::to_write(shape, n)));
         }
         // Shared only while a kernel streams from it, which has ended by now or keeps the old values.
         let own = self.arrays[tensor].as_mut().map(Arc::make_mut);

@@ -31,6 +31,18 @@ impl Array {
         }
     }
 
+    /// The same, of which `n` values are written next: all of them need no other value before.
+    pub(super) fn to_write(shape: Shape, n: usize) -> Array {
+        let size: u64 = shape.iter().map(|(_, extent)| extent).product();
+        match size == n as u64 {
+            true => Array {
+                shape,
+                data: vec![0.0; n],
+            },
+            false => Array::new(shape),
+        }
+    }
+
     /// How far apart neighbours along an axis lie; 0 for an axis that it lacks.
     pub(super) fn step(&self, axis: usize) -> usize {
         let mut step = 1;

@@ -39,7 +39,7 @@ impl Chip<'_> {
         match (self.slot_of[from], self.slot_of[to]) {
             (Some(slot), None) => {
                 let source = std::mem::take(&mut self.slots[slot]);
-                let outcome = self.written(to).map(|array| {
+                let outcome = self.written(to, n).map(|array| {
                     load(element, &source, array, &nests);
                 });
                 self.slots[slot] = source;
@@ -55,7 +55,7 @@ impl Chip<'_> {
             }
             (None, None) => {
                 let source = self.array(from)?.clone();
-                let target = self.written(to)?;
+                let target = self.written(to, n)?;
                 for nest in &nests {
                     nest.runs(|l, r, n| {
                         target.data[r..r + n].copy_from_slice(&source.data[l..l + n]);
@@ -101,7 +101,8 @@ impl Chip<'_> {
     /// The loop nests of a move: one, or one for each index that is looked up.
     fn nests(&mut self, dma: &Dma, shape: &[(usize, u64)]) -> Outcome<Vec<Nest>> {
         if self.slot_of[dma.to.tensor].is_none() {
-            self.written(dma.to.tensor)?;
+            let n = shape.iter().map(|(_, extent)| *extent as usize).product();
+            self.written(dma.to.tensor, n)?;
         }
         let axes = &self.program.axes;
         let (from, to) = (self.place(&dma.from)?, self.place(&dma.to)?);

@@ -171,13 +171,13 @@ impl Chip<'_> {
     }
 
     fn commit(&mut self, to: &View, values: &Array) -> Outcome<()> {
-        self.written(to.tensor)?;
+        self.written(to.tensor, values.data.len())?;
         let target = self.array(to.tensor)?.clone();
         let mut nest = self.nest(to, &values.shape, &target, values);
         let base = self.base(to, &values.shape, &target);
         drop(target);
         nest.sort();
-        let target = self.written(to.tensor)?;
+        let target = self.written(to.tensor, values.data.len())?;
         nest.runs(|l, r, n| {
             let l = l + base;
             target.data[l..l + n].copy_from_slice(&values.data[r..r + n]);
