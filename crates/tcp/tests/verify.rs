@@ -404,6 +404,25 @@ fn parts_do_not_overlap_in_part() {
 }
 
 #[test]
+fn sums_that_padding_makes_endless_are_not_examined() {
+    let padded = |n: u64| {
+        let text = GEMV
+            .replace("axis K = 256", "axis K = 4096")
+            .replace("at 512 cluster", "at 8192 cluster")
+            .replace("at 1024 cluster", "at 16384 cluster");
+        let (from, to) = (
+            "m![K / 16] packet",
+            format!("m![K / 256 # {n}, K % 256 / 16] packet"),
+        );
+        let text = text.replace(from, &to);
+        let to = format!("m![K / 256 # {n}, K % 256 / 32] packet");
+        refusals(&text.replace("m![K / 32] packet", &to))
+    };
+    assert_eq!(padded(1 << 14), []);
+    assert_eq!(padded(1 << 15)[0].0, "TC001");
+}
+
+#[test]
 fn long_kernels_are_not_examined() {
     let stage = "    vector exp|".repeat(70);
     let text = changed(VECTOR, "    vector sigmoid|", &stage);

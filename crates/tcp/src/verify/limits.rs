@@ -30,6 +30,9 @@ pub(super) fn engines(program: &Program, machine: &Machine, dma: &Dma, found: &m
     }
 }
 
+/// Terms of one sum.
+const MAX_TERMS: u64 = 1 << 22;
+
 /// The kernel's demands, stage by stage.
 pub(super) fn kernel(
     program: &Program,
@@ -78,8 +81,15 @@ impl Checker<'_> {
             Stage::Lane { .. } => self.flit(at, stream),
             Stage::Vector { .. } if is_wide => self.flit(at, stream),
             Stage::Outer { .. } => self.products(at),
-            Stage::Time { .. } => self.accumulators(at),
-            Stage::Reduce { .. } => self.reduce_slots(at),
+            Stage::Time { .. } => {
+                self.accumulators(at);
+                self.terms(at);
+            }
+            Stage::Reduce { .. } => {
+                self.reduce_slots(at);
+                self.terms(at);
+            }
+            Stage::Ring { .. } => self.terms(at),
             Stage::Switch { slice, .. } => {
                 let slices = slice.size(&self.program.axes).unwrap_or(0);
                 if slices > self.machine.ring_slices {
@@ -177,6 +187,25 @@ impl Checker<'_> {
         if packet * lanes > self.machine.accumulator_cells {
             let message = format!("{packet} × {lanes} sums a cycle");
             self.add(Rule::Accumulators, at, message);
+        }
+    }
+
+    /// Padding lengthens sums too; nothing examines them one by one beyond a bound.
+    fn terms(&mut self, at: usize) {
+        let stages = &self.kernel.stages;
+        let outer = stages.iter().position(|s| matches!(s, Stage::Outer { .. }));
+        let from = match stages[at] {
+            Stage::Time { .. } => outer.unwrap_or(at),
+            _ => at.saturating_sub(1),
+        };
+        let (before, partial) = (&self.streams[from], &self.streams[at].partial);
+        let layouts = [&before.cluster, &before.slice, &before.time, &before.packet];
+        let digits = layouts.into_iter().flat_map(|layout| &layout.digits);
+        let summed = digits.filter(|digit| digit.axis().is_some_and(|a| partial.contains(&a)));
+        let terms = summed.fold(1u64, |n, digit| n.saturating_mul(digit.size));
+        if terms > MAX_TERMS {
+            let message = format!("sums of {terms} terms; at most {MAX_TERMS} are examined");
+            self.add(Rule::TooLarge, at, message);
         }
     }
 
