@@ -231,16 +231,16 @@ fn dot_packets<const P: usize>(
         let mut sum = 0.0;
         let range = part * time..(part + 1) * time;
         for (a, b) in a[range.clone()].iter().zip(&b[range]) {
-            let mut tree: [f32; P] = std::array::from_fn(|i| a[i] * b[i]);
-            let mut width = P / 2;
-            while width > 0 {
-                let (low, high) = tree.split_at_mut(width);
-                for (low, high) in low.iter_mut().zip(&*high) {
-                    *low += high;
-                }
-                width /= 2;
-            }
-            sum += tree[0];
+            // Until sixteen are left, in the order of the tree.
+            let product = |i: usize| a[i] * b[i];
+            let sixteen: [f32; 16] = std::array::from_fn(|i| match P {
+                64 => (product(i) + product(i + 32)) + (product(i + 16) + product(i + 48)),
+                32 => product(i) + product(i + 16),
+                _ => product(i),
+            });
+            let eight: [f32; 8] = std::array::from_fn(|i| sixteen[i] + sixteen[i + 8]);
+            let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+            sum += (four[0] + four[2]) + (four[1] + four[3]);
         }
         total = if part == 0 { sum } else { total + sum };
     }
