@@ -107,7 +107,12 @@ struct Chip<'p> {
     /// Memory and bytes of tensors on the chip.
     ranges: Vec<Option<(u8, u64, u64)>>,
     counters: Counters,
+    /// Memory of arrays that were dropped.
+    spare: Vec<Vec<f32>>,
 }
+
+/// Dropped arrays whose memory is kept.
+const MAX_SPARE: usize = 8;
 
 impl<'p> Chip<'p> {
     fn new(
@@ -143,7 +148,17 @@ impl<'p> Chip<'p> {
             arrays: (0..n).map(|_| None).collect(),
             ranges: (0..n).map(|tensor| range(program, tensor)).collect(),
             counters: Counters::default(),
+            spare: Vec::new(),
         })
+    }
+
+    /// Drops an array; its memory serves the next, since the system's costs more than filling it.
+    fn give_back(&mut self, tensor: usize) {
+        let array = self.arrays[tensor].take().and_then(Arc::into_inner);
+        self.spare.extend(array.map(|array| array.data));
+        if self.spare.len() > MAX_SPARE {
+            self.spare.remove(0);
+        }
     }
 
     /// The array of a tensor of which `n` values are about to be written; what it overlaps is lost.
@@ -155,7 +170,7 @@ impl<'p> Chip<'p> {
                 _ => false,
             };
             if other != tensor && meets {
-                self.arrays[other] = None;
+                self.give_back(other);
             }
         }
         if self.arrays[tensor].is_none() {
@@ -163,7 +178,7 @@ impl<'p> Chip<'p> {
             let broken = |error: AxesError| (Some(tensor), error.to_string());
             let layout = Layout::of(self.program.tensors[tensor].layout(), &self.program.axes);
             let shape = ordered(shape.map_err(broken)?, &layout.map_err(broken)?);
-            self.arrays[tensor] = Some(Arc::new(Array::to_write(shape, n)));
+            self.arrays[tensor] = Some(Arc::new(Array::to_write(shape, n, &mut self.spare)));
         }
         // Shared only while a kernel streams from it, which has ended by now or keeps the old values.
         let own = self.arrays[tensor].as_mut().map(Arc::make_mut);

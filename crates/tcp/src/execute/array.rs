@@ -31,16 +31,19 @@ impl Array {
         }
     }
 
-    /// The same, of which `n` values are written next: all of them need no other value before.
-    pub(super) fn to_write(shape: Shape, n: usize) -> Array {
-        let size: u64 = shape.iter().map(|(_, extent)| extent).product();
-        match size == n as u64 {
-            true => Array {
-                shape,
-                data: vec![0.0; n],
-            },
-            false => Array::new(shape),
+    /// The same, of which `n` values are written next: where that is all, none is read before.
+    pub(super) fn to_write(shape: Shape, n: usize, spare: &mut Vec<Vec<f32>>) -> Array {
+        let size = shape.iter().map(|(_, extent)| *extent as usize).product();
+        let fits = |data: &Vec<f32>| (size..=2 * size).contains(&data.len());
+        let mut data = match spare.iter().position(fits) {
+            Some(at) => spare.swap_remove(at),
+            None => vec![0.0; size],
+        };
+        data.truncate(size);
+        if n != size {
+            data.fill(f32::NAN);
         }
+        Array { shape, data }
     }
 
     /// How far apart neighbours along an axis lie; 0 for an axis that it lacks.
