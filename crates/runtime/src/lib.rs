@@ -35,7 +35,7 @@ pub use error::Error;
 pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate};
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
-pub use millrace_kernels::{KvType, Level};
+pub use millrace_kernels::{Cpu, KvType, Level};
 pub use sampling::{Sampler, SamplingParams};
 pub use schedule::ScheduleError;
 pub use sequences::SeqId;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use millrace_runtime::{
-    BatchItem, Counters, CpuEngine, Engine, EngineOptions, Error, KvUsage, Limits, LoadedModel,
-    SeqId, StepSink,
+    BatchItem, Counters, Cpu, CpuEngine, Engine, EngineOptions, Error, KvUsage, Limits,
+    LoadedModel, SeqId, StepSink,
 };
 
 pub(crate) fn model() -> Arc<LoadedModel> {
@@ -118,6 +118,10 @@ impl Engine for WatchedEngine {
 
     fn name(&self) -> String {
         self.inner.name()
+    }
+
+    fn cpu(&self) -> &Cpu {
+        self.inner.cpu()
     }
 
     fn create(&mut self) -> Result<SeqId, Error> {

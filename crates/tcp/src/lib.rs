@@ -1,0 +1,46 @@
+//! FuriosaAI's tensor contraction processor (TCP; the product is RNGD) as a target: its facts, its
+//! programs, what it refuses, what it computes and how long that takes, and how Llama is mapped onto it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`machine`], [`profile`] | facts of the hardware; constants that software attains |
+//! | [`element`] | element types with their bits: bf16, fp8 e4m3, int8, int4 |
+//! | [`axes`] | named axes and mapping expressions, in the vendor's spelling |
+//! | [`einsum`] | checked contractions over named axes, and the scalar oracle |
+//! | [`program`] | tensors in memories, kernels of stages on contexts, DMA; text form and container |
+//! | [`mod@verify`] | rules by code |
+//! | [`execute`] | what a program computes |
+//! | [`timing`] | when its commands run |
+//! | [`host`] | what the host writes into slots: quantised weights, masks, positions |
+//! | [`lower`] | Llama onto the machine, op by op |
+//! | [`parallel`] | several chips: plans, memory fit, time to the first and to each further token |
+//! | [`fidelity`] | published measurements beside predictions |
+//! | [`walk`] | one decode layer of Llama 3 70B, op by op |
+//! | [`report`] | the tables of the document |
+//! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
+#![forbid(unsafe_code)]
+
+pub mod axes;
+pub mod device;
+pub mod einsum;
+pub mod element;
+pub mod execute;
+mod facts;
+pub mod fidelity;
+pub mod flow;
+pub mod host;
+pub mod lower;
+pub mod machine;
+pub mod parallel;
+pub mod profile;
+pub mod program;
+pub mod report;
+pub mod timing;
+pub mod verify;
+pub mod walk;
+
+pub use element::Element;
+pub use machine::Machine;
+pub use profile::Profile;
+pub use program::Program;
+pub use verify::verify;

@@ -1,0 +1,151 @@
+//! Values, weighted and summed over keys.
+
+use super::{Cache, Cut};
+use crate::Element;
+use crate::lower::LowerError;
+use crate::lower::builder::{Builder, Lane, ax, copies, fetch, inner, list, outer, padded, vector};
+use crate::program::{LaneMode, Operand, ReduceOp, Stage, VectorOp, View};
+
+/// Sums in flight of a lane when values are summed.
+const VALUE_SLOTS: u64 = 4;
+
+impl Builder<'_> {
+    /// Values weighted and summed.
+    pub(super) fn weighted_sum(
+        &mut self,
+        cut: &Cut,
+        cache: Cache,
+        weights: usize,
+        sequence: u64,
+    ) -> Result<usize, LowerError> {
+        let at = cut.by_head();
+        let layout = list([self.queries(cut), ax("G"), ax("d_k")]);
+        let time = list([self.queries(cut), ax("G"), ax("d_k").over(8)]);
+        let packet = ax("d_k").modulo(8);
+        if cut.n_chunks == 1 {
+            let out = self.dm("weighted", Element::Bf16, &at, layout)?;
+            self.value_chunk(cut, cache, weights, (sequence, 0), out)?;
+            return Ok(out);
+        }
+        let mut total = self.dm("partial", Element::F32, &at, layout.clone())?;
+        self.value_chunk(cut, cache, weights, (sequence, 0), total)?;
+        for chunk in 1..cut.n_chunks {
+            let part = self.dm("partial", Element::F32, &at, layout.clone())?;
+            self.value_chunk(cut, cache, weights, (sequence, chunk), part)?;
+            let next = self.dm("partial", Element::F32, &at, layout.clone())?;
+            let stages = vec![
+                Stage::Fetch {
+                    view: View::of(total),
+                    with: Some(View::of(part)),
+                    cast: None,
+                    time: time.clone(),
+                    packet: packet.clone(),
+                },
+                Stage::Collect {
+                    time: time.clone(),
+                    packet: packet.clone(),
+                },
+                vector(VectorOp::Add, Operand::Second),
+                Stage::Commit { to: View::of(next) },
+            ];
+            self.main("split_add", stages);
+            self.retire(total);
+            self.retire(part);
+            total = next;
+        }
+        let out = self.dm("weighted", Element::Bf16, &at, layout)?;
+        let mut stages = Vec::from(fetch(View::of(total), None, time, packet));
+        stages.extend([
+            Stage::Cast { to: Element::Bf16 },
+            Stage::Commit { to: View::of(out) },
+        ]);
+        self.main("narrow", stages);
+        self.retire(total);
+        Ok(out)
+    }
+
+    fn value_chunk(
+        &mut self,
+        cut: &Cut,
+        cache: Cache,
+        weights: usize,
+        (sequence, chunk): (u64, u64),
+        out: usize,
+    ) -> Result<(), LowerError> {
+        let (dims, n_keys) = (self.target.dims, self.target.call.n_keys);
+        let (keys, d) = (cut.keys(n_keys), dims.head_dim);
+        let at = cut.by_key(&keys, cut.chunk);
+        let own = inner(&keys, cut.chunk, cut.own);
+        let (queries, value) = (self.queries(cut), ax("d_k"));
+        let v = self.weights(Element::Bf16, &at, list([own.clone(), value.clone()]))?;
+        let first = chunk * cut.chunk;
+        let from = View::of(cache.values)
+            .from("B", sequence)
+            .from("s_max", first);
+        let from = from.named("s_max", "s_k");
+        self.copy("load_v", Lane::Weights, from, View::of(v));
+        let layout = list([queries.clone(), own.clone()]);
+        let half = self.target.machine.trf_lane_bytes / 2;
+        let held = self.trf_at(
+            "p_t",
+            Element::Bf16,
+            &at,
+            (self.lanes(), layout.clone()),
+            half,
+        )?;
+        let heads = padded(ax("G"), dims.n_groups, 8);
+        let mut stages = Vec::from(fetch(
+            View::of(weights).from("s_k", first),
+            None,
+            layout,
+            heads,
+        ));
+        stages.push(Stage::ToRegisters { tensor: held });
+        self.sub("hold_p", stages);
+        let packet = if d.is_multiple_of(32) { 32 } else { 16 };
+        let blocks = outer(&value, d, packet);
+        let part = inner(&value, d, packet);
+        let few = cut.queries.min(VALUE_SLOTS);
+        let n_outer = cut.queries / few;
+        let (high, low) = (
+            outer(&queries, cut.queries, few),
+            inner(&queries, cut.queries, few),
+        );
+        let time = list([
+            copies(n_outer),
+            blocks.clone(),
+            own.clone(),
+            outer(&part, packet, 16),
+        ]);
+        let mut stages = Vec::from(fetch(View::of(v), None, time, inner(&value, d, 16)));
+        let left = list([high.clone(), blocks.clone(), low.clone()]);
+        stages.extend([
+            Stage::Outer {
+                trf: held,
+                time: list([high.clone(), blocks.clone(), own, low.clone()]),
+                packet: part.clone(),
+            },
+            Stage::Packet {
+                packet: part.clone(),
+            },
+            Stage::Time { time: left },
+            Stage::Lane {
+                mode: LaneMode::Sequential,
+                time: list([high, blocks, low, ax("G"), outer(&part, packet, 8)]),
+                packet: inner(&value, d, 8),
+            },
+        ]);
+        if cut.ring > 1 {
+            stages.push(Stage::Ring {
+                op: ReduceOp::Add,
+                slice: cut.by_head().slice,
+            });
+        }
+        if self.program.tensors[out].element == Element::Bf16 {
+            stages.push(Stage::Cast { to: Element::Bf16 });
+        }
+        stages.push(Stage::Commit { to: View::of(out) });
+        self.main("weighted", stages);
+        Ok(())
+    }
+}

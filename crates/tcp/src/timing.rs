@@ -1,0 +1,160 @@
+//! When a program's commands run: discrete events without data.
+//!
+//! Each context runs its commands in order; a command begins when it is at the head of its context, what
+//! it reads has been written, what it overwrites has been read, and its engines are free. Moves that touch
+//! HBM share its rate evenly, within what their engines carry. So overlap, prefetch and waiting follow from
+//! buffers and addresses, and the time of a decode step is that of its moves because nothing else is as slow.
+//!
+//! [`cost`] says what one command takes; [`closed`] has the same as formulas, which tests compare.
+
+pub mod closed;
+pub mod cost;
+mod events;
+mod hazards;
+
+pub use cost::{Cost, Queue, Work};
+pub use events::Span;
+
+use crate::flow::Broken;
+use crate::program::{Place, Program};
+use crate::{Machine, Profile};
+use millrace_npu::Trace;
+use std::collections::BTreeMap;
+
+/// A program with the costs of its commands, ready to be timed any number of times.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    name: String,
+    n_slots: usize,
+    commands: Vec<TimedCommand>,
+}
+
+#[derive(Clone, Debug)]
+struct TimedCommand {
+    name: String,
+    cost: Cost,
+    accesses: Vec<hazards::Touch>,
+}
+
+/// How long programs take, and what was busy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timing {
+    /// From the first command's start to the last one's end.
+    pub total_ns: f64,
+    /// Time in which each queue had a command under way.
+    pub busy_ns: BTreeMap<Queue, f64>,
+    /// Bytes read from and written to HBM, with what partial accesses waste.
+    pub hbm_bytes: f64,
+    /// Multiply-accumulates a chip does, those on padding included.
+    pub n_macs: f64,
+    /// When each program of the sequence ended.
+    pub ends_ns: Vec<f64>,
+}
+
+impl Timed {
+    /// Works out a program's costs.
+    ///
+    /// # Errors
+    /// Where a command makes no sense; a verified program's do.
+    pub fn new(program: &Program, machine: &Machine, profile: &Profile) -> Result<Timed, Broken> {
+        let mut slot_of = Vec::new();
+        let mut n_slots = 0;
+        for tensor in &program.tensors {
+            let is_slot = matches!(tensor.place, Place::Hbm { .. });
+            slot_of.push(is_slot.then_some(n_slots));
+            n_slots += usize::from(is_slot);
+        }
+        let commands = program.commands.iter().map(|command| {
+            Ok(TimedCommand {
+                name: command.name().to_owned(),
+                cost: Cost::of(program, command, machine, profile)?,
+                accesses: hazards::touches(program, command, &slot_of),
+            })
+        });
+        Ok(Timed {
+            name: program.name.clone(),
+            n_slots,
+            commands: commands.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of a command.
+    ///
+    /// # Panics
+    /// Where there is none of that number.
+    pub fn command_name(&self, command: usize) -> &str {
+        &self.commands[command].name
+    }
+
+    /// Number of its commands.
+    pub fn n_commands(&self) -> usize {
+        self.commands.len()
+    }
+}
+
+/// A program of a sequence: which buffer each of its slots is. Equal numbers are one buffer.
+#[derive(Clone, Debug)]
+pub struct Dispatch<'t> {
+    /// The program.
+    pub program: &'t Timed,
+    /// A buffer a slot.
+    pub buffers: Vec<usize>,
+}
+
+impl<'t> Dispatch<'t> {
+    /// A program whose buffers begin at a number, each its own.
+    pub fn alone(program: &'t Timed, first: usize) -> Dispatch<'t> {
+        Dispatch {
+            program,
+            buffers: (first..first + program.n_slots).collect(),
+        }
+    }
+}
+
+/// Times one program by itself.
+pub fn predict(program: &Timed, machine: &Machine, profile: &Profile) -> Timing {
+    sequence(&[Dispatch::alone(program, 0)], machine, profile).0
+}
+
+/// Times programs one after the other, as contexts and buffers let them overlap; also when each command ran.
+pub fn sequence(
+    programs: &[Dispatch<'_>],
+    machine: &Machine,
+    profile: &Profile,
+) -> (Timing, Vec<Span>) {
+    events::run(programs, machine, profile)
+}
+
+/// The spans of one program as a trace.
+pub fn trace(program: &Timed, machine: &Machine, profile: &Profile) -> Trace {
+    let (_, spans) = sequence(&[Dispatch::alone(program, 0)], machine, profile);
+    let mut trace = Trace::new(&program.name, profile.provenance());
+    let mut tracks: BTreeMap<Queue, usize> = BTreeMap::new();
+    for span in &spans {
+        let queue = span.queue;
+        let track = match tracks.get(&queue) {
+            Some(&track) => track,
+            None => {
+                let track = trace.track("contexts", &queue.to_string());
+                tracks.insert(queue, track);
+                track
+            }
+        };
+        let (start, end) = (span.start_ns.round() as u64, span.end_ns.round() as u64);
+        trace.event(
+            track,
+            &program.commands[span.command].name,
+            start,
+            end - start,
+        );
+    }
+    trace
+}
+
+#[cfg(test)]
+mod tests;

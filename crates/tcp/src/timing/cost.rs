@@ -1,0 +1,285 @@
+//! What one command takes.
+
+use crate::axes::Layout;
+use crate::flow::{Broken, Flow, walk};
+use crate::program::{Command, Context, Dma, Engine, Kernel, Place, Program, Stage, Topology};
+use crate::verify::dma_region;
+use crate::{Machine, Profile};
+use std::fmt;
+
+/// Whose turn a command waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Queue {
+    /// The main context.
+    Main,
+    /// The sub context.
+    Sub,
+    /// Tensor DMA, by the first engine of a group.
+    Tdma(u64),
+    /// The link to chips and host.
+    Pdma,
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Queue::Main => write!(f, "main"),
+            Queue::Sub => write!(f, "sub"),
+            Queue::Tdma(first) => write!(f, "tdma {first}"),
+            Queue::Pdma => write!(f, "pdma"),
+        }
+    }
+}
+
+/// What a command takes after its start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// So long.
+    Fixed {
+        /// Nanoseconds.
+        ns: f64,
+    },
+    /// Bytes at a rate that HBM shares out.
+    Flow {
+        /// Bytes.
+        bytes: f64,
+        /// Bytes a nanosecond that its engines carry.
+        limit: f64,
+        /// Whether HBM is one of the ends.
+        hbm: bool,
+    },
+}
+
+/// What a command takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// Where it waits.
+    pub queue: Queue,
+    /// Engines of tensor DMA that it holds, as bits.
+    pub engines: u64,
+    /// Before the first result.
+    pub start_ns: f64,
+    /// What follows.
+    pub work: Work,
+    /// Multiply-accumulates, those on padding included.
+    pub n_macs: f64,
+    /// What limits it.
+    pub bound: &'static str,
+}
+
+impl Cost {
+    /// The cost of a command.
+    ///
+    /// # Errors
+    /// Where it makes no sense.
+    pub fn of(
+        program: &Program,
+        command: &Command,
+        machine: &Machine,
+        profile: &Profile,
+    ) -> Result<Cost, Broken> {
+        match command {
+            Command::Dma(dma) => move_cost(program, dma, machine, profile),
+            Command::Kernel(kernel) => {
+                let flow = walk(program, kernel)?;
+                Ok(kernel_cost(program, kernel, &flow, machine, profile))
+            }
+        }
+    }
+
+    /// Nanoseconds where nothing else runs.
+    pub fn alone_ns(&self, machine: &Machine, profile: &Profile) -> f64 {
+        let rest = match self.work {
+            Work::Fixed { ns } => ns,
+            Work::Flow { bytes, limit, hbm } => {
+                let hbm_rate = machine.hbm_gb_per_s * profile.hbm_efficiency;
+                bytes / if hbm { limit.min(hbm_rate) } else { limit }
+            }
+        };
+        self.start_ns + rest
+    }
+}
+
+/// Cycles of each part of a kernel's pipeline; the slowest decides.
+fn kernel_cost(
+    program: &Program,
+    kernel: &Kernel,
+    flow: &Flow,
+    machine: &Machine,
+    profile: &Profile,
+) -> Cost {
+    let (mut start, mut ring) = (0f64, 0f64);
+    let (mut fetch, mut outer, mut rest) = (0f64, 0f64, (0f64, "commit"));
+    let mut n_macs = 0.0;
+    let slowest = |cycles: f64, what: &'static str, rest: &mut (f64, &'static str)| {
+        if cycles > rest.0 {
+            *rest = (cycles, what);
+        }
+    };
+    let per_cycle = match kernel.context {
+        Context::Main => machine.main_fetch_bytes,
+        Context::Sub => machine.sub_fetch_bytes,
+    };
+    for (at, (stage, stream)) in kernel.stages.iter().zip(&flow.streams).enumerate() {
+        let packets = stream.time.size() as f64;
+        let flits = |bytes: u64, unit: u64| bytes.div_ceil(unit) as f64;
+        match stage {
+            Stage::Fetch { view, with, .. } => {
+                let stored = program.tensors[view.tensor].element;
+                let read = stored.bytes(stream.packet.size());
+                let reads =
+                    flits(read, per_cycle).max(flits(stream.packet_bytes(), machine.flit_bytes));
+                fetch = packets * reads * if with.is_some() { 2.0 } else { 1.0 };
+            }
+            Stage::Switch { topology, .. } if *topology != Topology::Forwarding => {
+                start = start.max(profile.switch_start_cycles);
+                let cycles = packets * flits(stream.packet_bytes(), machine.flit_bytes);
+                slowest(cycles, "switch", &mut rest);
+            }
+            Stage::Outer { .. } => {
+                start = start.max(profile.contract_start_cycles);
+                outer = packets;
+                let slices = (stream.cluster.size() * stream.slice.size()) as f64;
+                let width = stream.packet.size() * stream.lane.size();
+                n_macs = slices * packets * width as f64;
+            }
+            Stage::Vector { .. } | Stage::Reduce { .. } => {
+                start = start.max(profile.vector_start_cycles);
+                // What enters a reduction streams through it.
+                let entering = &flow.streams[at - 1];
+                let ways = flits(entering.packet.size(), machine.float_ways);
+                slowest(entering.time.size() as f64 * ways, "vector", &mut rest);
+            }
+            Stage::Ring { .. } => {
+                start = start.max(profile.vector_start_cycles);
+                let before = &flow.streams[at - 1].slice;
+                ring = reduced(before, &stream.slice) as f64;
+            }
+            Stage::Commit { .. } => {
+                let writes = flits(stream.packet_bytes(), machine.commit_bytes);
+                slowest(packets * writes, "commit", &mut rest);
+            }
+            Stage::ToRegisters { .. } => {
+                start = start.max(profile.sub_start_cycles);
+                let bytes = stream.packet_bytes() * stream.time.size();
+                slowest(flits(bytes, per_cycle), "registers", &mut rest);
+            }
+            _ => {}
+        }
+    }
+    let efficiency = if outer > 0.0 {
+        profile.contraction_efficiency
+    } else {
+        1.0
+    };
+    slowest(outer / efficiency, "contraction", &mut rest);
+    slowest(fetch / efficiency, "fetch", &mut rest);
+    let cycle = machine.cycle_ns();
+    Cost {
+        queue: match kernel.context {
+            Context::Main => Queue::Main,
+            Context::Sub => Queue::Sub,
+        },
+        engines: 0,
+        start_ns: (start + ring) * cycle,
+        work: Work::Fixed { ns: rest.0 * cycle },
+        n_macs,
+        bound: rest.1,
+    }
+}
+
+/// Slices of a ring: how many partial results meet in one.
+fn reduced(before: &Layout, after: &Layout) -> u64 {
+    let of_axes = |layout: &Layout| -> u64 {
+        let own = layout.digits.iter().filter(|digit| digit.axis().is_some());
+        own.map(|digit| digit.size).product()
+    };
+    of_axes(before) / of_axes(after).max(1)
+}
+
+fn move_cost(
+    program: &Program,
+    dma: &Dma,
+    machine: &Machine,
+    profile: &Profile,
+) -> Result<Cost, Broken> {
+    let region = dma_region(program, dma).map_err(|(rule, message)| Broken {
+        rule,
+        stage: 0,
+        message,
+    })?;
+    let n: u64 = region.shape.iter().map(|(_, extent)| extent).product();
+    let tensor = |number: usize| &program.tensors[number];
+    let bytes = tensor(dma.from.tensor).element.bytes(n) as f64;
+    // What is copied into several slices is written as often; short runs waste the rest of a unit.
+    let unit = machine.dma_element_bytes;
+    let written = bytes * copies(program, dma.to.tensor) as f64;
+    let written = written * waste(program, dma.to.tensor, &region.shape, unit);
+    let read = bytes * waste(program, dma.from.tensor, &region.shape, unit);
+    let in_hbm = |number: usize| matches!(tensor(number).place, Place::Hbm { .. });
+    let (from_hbm, to_hbm) = (in_hbm(dma.from.tensor), in_hbm(dma.to.tensor));
+    let mut moved = written.max(read);
+    for (is_hbm, side) in [(from_hbm, dma.from.tensor), (to_hbm, dma.to.tensor)] {
+        if is_hbm {
+            moved = moved.max(bytes * waste(program, side, &region.shape, machine.hbm_align_bytes));
+        }
+    }
+    let cycle = machine.cycle_ns();
+    let (queue, engines, rate) = match dma.engine {
+        Engine::Pdma => (Queue::Pdma, 0, machine.host_link_bytes as f64),
+        Engine::Tdma { first, count } => {
+            let engine = profile
+                .dma_engine_bytes
+                .min(machine.dma_engine_bytes as f64);
+            let bits = (0..count).fold(0u64, |bits, i| bits | 1 << (first + i).min(63));
+            (Queue::Tdma(first), bits, engine * count as f64)
+        }
+    };
+    Ok(Cost {
+        queue,
+        engines,
+        start_ns: profile.dma_start_cycles * cycle,
+        work: Work::Flow {
+            bytes: moved,
+            limit: rate / cycle,
+            hbm: from_hbm || to_hbm,
+        },
+        n_macs: 0.0,
+        bound: "bytes",
+    })
+}
+
+/// How often a tensor on the chip holds each value.
+fn copies(program: &Program, tensor: usize) -> u64 {
+    let tensor = &program.tensors[tensor];
+    let Some(spread) = tensor.spread() else {
+        return 1;
+    };
+    let of = |mapping| {
+        let layout = Layout::of(mapping, &program.axes).unwrap_or_default();
+        let own = layout.digits.iter().filter(|digit| digit.axis().is_none());
+        own.map(|digit| digit.valid).product::<u64>()
+    };
+    of(&spread.cluster) * of(&spread.slice)
+}
+
+/// Bytes that are accessed for one that is wanted: runs shorter than a unit of access waste the rest of it.
+fn waste(program: &Program, tensor: usize, region: &[(usize, u64)], unit: u64) -> f64 {
+    let tensor = &program.tensors[tensor];
+    let layout = Layout::of(tensor.layout(), &program.axes).unwrap_or_default();
+    let mut run = 1;
+    for digit in layout.canonical().digits.iter().rev() {
+        let extent = digit
+            .axis()
+            .and_then(|axis| region.iter().find(|(a, _)| *a == axis));
+        let moved = extent
+            .map_or(1, |(_, extent)| extent.div_ceil(digit.stride))
+            .min(digit.size);
+        run *= moved;
+        if moved < digit.valid {
+            break;
+        }
+    }
+    let bytes = tensor.element.bytes(run).max(1);
+    (bytes.div_ceil(unit) * unit) as f64 / bytes as f64
+}

@@ -1,0 +1,250 @@
+//! A model on virtual chips: layers over stages, each layer over shards.
+
+use crate::reference::{Layer, Weights as Model};
+use millrace_model::graph::{Rope, RopeStyle};
+use millrace_tcp::host::{Part, mask, positions, rope_table, store, store_weight};
+use millrace_tcp::lower::{self, Call, Dims, Lowered, Options, Target};
+use millrace_tcp::{Element, Machine, Program, execute};
+use std::collections::HashMap;
+
+/// A model with its caches, on `n_shards` chips a layer.
+pub struct Chips<'m> {
+    model: &'m Model,
+    machine: Machine,
+    options: Options,
+    dims: Dims,
+    n_cache: u64,
+    /// Caches by layer and shard: keys, values.
+    caches: HashMap<(usize, usize), (Vec<u8>, Vec<u8>)>,
+    n_past: Vec<u64>,
+    /// Lets every token see every key.
+    pub spoil_mask: bool,
+    /// Keys of the smallest bucket.
+    pub min_keys: u64,
+}
+
+impl<'m> Chips<'m> {
+    pub fn new(model: &'m Model, options: Options, n_cache: u64, batch: usize) -> Chips<'m> {
+        let s = model.sizes;
+        let n = options.n_shards;
+        let dims = Dims {
+            d_model: s.d_model as u64,
+            d_ff: s.d_ff as u64 / n,
+            n_kv_heads: s.n_kv_heads as u64 / n,
+            n_groups: (s.n_heads / s.n_kv_heads) as u64,
+            head_dim: s.head_dim as u64,
+            vocab_size: s.vocab_size as u64,
+            norm_eps: crate::reference::EPS as f32,
+            attention_scale: 1.0 / (s.head_dim as f32).sqrt(),
+        };
+        Chips {
+            model,
+            machine: Machine::rngd(),
+            options,
+            dims,
+            n_cache,
+            caches: HashMap::new(),
+            n_past: vec![0; batch],
+            spoil_mask: false,
+            min_keys: 64,
+        }
+    }
+
+    fn target(&self, call: Call) -> Target<'_> {
+        Target {
+            machine: &self.machine,
+            dims: &self.dims,
+            options: self.options,
+            call,
+        }
+    }
+
+    /// Logits of the last token of each sequence, all of the same number of new tokens.
+    pub fn step(&mut self, tokens: &[Vec<usize>]) -> Vec<Vec<f32>> {
+        let n_new = tokens[0].len() as u64;
+        let batch = tokens.len() as u64;
+        let n_tokens = lower::token_bucket(n_new);
+        let longest = self.n_past.iter().max().unwrap() + n_tokens;
+        let call = Call {
+            batch,
+            n_tokens,
+            n_keys: lower::key_bucket(longest.max(self.min_keys)),
+            n_cache: self.n_cache,
+        };
+        let parts: Vec<Part> = self
+            .n_past
+            .iter()
+            .map(|&n_past| Part { n_past, n_new })
+            .collect();
+        let mut ids = Vec::new();
+        for sequence in tokens {
+            ids.extend((0..n_tokens as usize).map(|i| *sequence.get(i).unwrap_or(&0) as f32));
+        }
+        let mut slots = HashMap::from([
+            ("token", store(Element::I32, &ids)),
+            ("table", store(Element::Bf16, &self.model.table)),
+        ]);
+        let mut x = self.run(lower::embed(self.target(call)).unwrap(), &mut slots, "x");
+        let mut seen = mask(call, &parts);
+        if self.spoil_mask {
+            seen.fill(0);
+        }
+        let common = [("position", positions(call, &parts)), ("mask", seen)];
+        for number in 0..self.model.layers.len() {
+            x = self.half(number, call, x, &common, true);
+            x = self.half(number, call, x, &common, false);
+        }
+        let last = vec![(n_new - 1) as f32; batch as usize];
+        let mut slots = HashMap::from([
+            ("x", x),
+            ("last", store(Element::I32, &last)),
+            ("norm", store(Element::F32, &self.model.norm)),
+            ("w_head", store(Element::Bf16, &self.model.head)),
+        ]);
+        let bytes = self.run(
+            lower::head(self.target(call)).unwrap(),
+            &mut slots,
+            "logits",
+        );
+        self.n_past.iter_mut().for_each(|n| *n += n_new);
+        let mut logits = vec![0.0; bytes.len() / 4];
+        Element::F32.decode(&bytes, 0, &mut logits);
+        logits
+            .chunks(self.model.sizes.vocab_size)
+            .map(<[f32]>::to_vec)
+            .collect()
+    }
+
+    /// Attention or feed-forward of a layer, on all of its chips.
+    fn half(
+        &mut self,
+        number: usize,
+        call: Call,
+        x: Vec<u8>,
+        common: &[(&'static str, Vec<u8>); 2],
+        is_attention: bool,
+    ) -> Vec<u8> {
+        let n_shards = self.options.n_shards as usize;
+        let mut parts = Vec::new();
+        for shard in 0..n_shards {
+            let layer = self.model.layers[number].clone();
+            let lowered = match is_attention {
+                true => lower::attention(self.target(call)).unwrap(),
+                false => lower::feed_forward(self.target(call)).unwrap(),
+            };
+            let mut slots = self.weights(&layer, shard, is_attention);
+            slots.insert("x", x.clone());
+            if is_attention {
+                slots.extend(common.clone());
+                let cache = self.caches.remove(&(number, shard));
+                if let Some((keys, values)) = cache {
+                    slots.insert("k_cache", keys);
+                    slots.insert("v_cache", values);
+                }
+            }
+            let out = if n_shards > 1 { "partial" } else { "x_out" };
+            parts.push(self.run(lowered, &mut slots, out));
+            if is_attention {
+                let caches = (
+                    slots.remove("k_cache").unwrap(),
+                    slots.remove("v_cache").unwrap(),
+                );
+                self.caches.insert((number, shard), caches);
+            }
+        }
+        if n_shards == 1 {
+            return parts.remove(0);
+        }
+        let names = ["partial_0", "partial_1", "partial_2", "partial_3"];
+        let mut slots: HashMap<&str, Vec<u8>> = names.into_iter().zip(parts).collect();
+        slots.insert("x", x);
+        self.run(
+            lower::reduce(self.target(call)).unwrap(),
+            &mut slots,
+            "x_out",
+        )
+    }
+
+    /// The slots of a shard's weights: its heads, or its columns of the feed-forward.
+    fn weights(
+        &self,
+        layer: &Layer,
+        shard: usize,
+        is_attention: bool,
+    ) -> HashMap<&'static str, Vec<u8>> {
+        let (s, n) = (self.model.sizes, self.options.n_shards as usize);
+        let d = s.d_model;
+        let mut slots = HashMap::new();
+        let mut add = |name: &'static str, scale: &'static str, values: Vec<f32>, k: usize| {
+            let stored = store_weight(&values, k, self.options.weights);
+            slots.insert(name, stored.bytes);
+            slots.extend(stored.scales.map(|scales| (scale, scales)));
+        };
+        let rows = |w: &[f32], k: usize| {
+            let n_rows = w.len() / k / n;
+            w[shard * n_rows * k..(shard + 1) * n_rows * k].to_vec()
+        };
+        let columns = |w: &[f32], k: usize| -> Vec<f32> {
+            let part = k / n;
+            w.chunks(k)
+                .flat_map(|row| row[shard * part..(shard + 1) * part].to_vec())
+                .collect()
+        };
+        let norm = if is_attention {
+            let q = s.n_heads * s.head_dim;
+            add("w_q", "w_q_scale", rows(&layer.w_q, d), d);
+            add("w_k", "w_k_scale", rows(&layer.w_k, d), d);
+            add("w_v", "w_v_scale", rows(&layer.w_v, d), d);
+            add("w_o", "w_o_scale", columns(&layer.w_o, q), q / n);
+            &layer.attn_norm
+        } else {
+            add("w_gate", "w_gate_scale", rows(&layer.w_gate, d), d);
+            add("w_up", "w_up_scale", rows(&layer.w_up, d), d);
+            add(
+                "w_down",
+                "w_down_scale",
+                columns(&layer.w_down, s.d_ff),
+                s.d_ff / n,
+            );
+            &layer.ffn_norm
+        };
+        slots.insert("norm", store(Element::F32, norm));
+        let rope = Rope {
+            style: RopeStyle::HalfSplit,
+            n_rot: s.head_dim,
+            inv_freq: self.model.inv_freq.clone(),
+            attention_factor: 1.0,
+        };
+        slots.insert("rope", rope_table(&rope, self.n_cache));
+        slots
+    }
+
+    /// Runs a program over named slots; those that have no content are zero. Gives one of them.
+    fn run(&self, lowered: Lowered, slots: &mut HashMap<&str, Vec<u8>>, out: &str) -> Vec<u8> {
+        let program: &Program = &lowered.program;
+        millrace_tcp::verify(program, &self.machine).unwrap_or_else(|r| panic!("{}", r[0]));
+        let list = program.slots().unwrap();
+        let mut content: Vec<Vec<u8>> = Vec::new();
+        for slot in &list {
+            let size = slot.size_bytes().unwrap() as usize;
+            let given = slots.remove(&*slot.name).unwrap_or_else(|| vec![0; size]);
+            assert_eq!(given.len(), size, "slot {}", slot.name);
+            content.push(given);
+        }
+        execute::run(program, &mut content, &execute::Options::default()).unwrap();
+        let mut found = Vec::new();
+        for (slot, bytes) in list.into_iter().zip(content) {
+            match &*slot.name {
+                name if name == out => found = bytes,
+                "k_cache" => {
+                    slots.insert("k_cache", bytes);
+                }
+                "v_cache" => {
+                    slots.insert("v_cache", bytes);
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}

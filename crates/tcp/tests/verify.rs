@@ -1,0 +1,472 @@
+//! Each rule by a program that breaks it and one that nearly does.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_tcp::verify::Rule;
+use millrace_tcp::{Machine, program, verify};
+use std::collections::BTreeSet;
+
+const GEMV: &str = include_str!("../testdata/gemv.tcp");
+const VECTOR: &str = include_str!("../testdata/vector.tcp");
+const GATHER: &str = include_str!("../testdata/gather.tcp");
+
+/// A rule, a program, what of it is changed, into what breaks the rule, and into what does not.
+type Case = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+/// Changes are of one place each; `|` stands for a line break.
+const CASES: &[Case] = &[
+    (
+        "TC101",
+        GEMV,
+        "slice m![N % 256] element m![K]",
+        "slice m![N % 250] element m![K]",
+        "slice m![N / 1 % 256] element m![K]",
+    ),
+    (
+        "TC102",
+        GEMV,
+        "cluster m![N / 256] slice m![N % 256] element m![K]",
+        "cluster m![N / 256] slice m![N / 2 % 128] element m![K]",
+        "cluster m![N / 256] slice m![N / 8 % 32, N % 8] element m![K]",
+    ),
+    (
+        "TC102",
+        GEMV,
+        "element m![1 # 8]",
+        "element m![N % 2 # 8]",
+        "element m![1 # 16]",
+    ),
+    (
+        "TC103",
+        GEMV,
+        "    packet m![1]|",
+        "",
+        "    packet m![K % 1]|",
+    ),
+    (
+        "TC103",
+        VECTOR,
+        "    vector mul1 vrf w_v|    vector div vrf s_v|",
+        "    vector div vrf s_v|    vector mul1 vrf w_v|",
+        "    vector mul1 vrf w_v|    vector exp|    vector div vrf s_v|",
+    ),
+    (
+        "TC103",
+        GEMV,
+        "    commit y_dm|  }",
+        "  }",
+        "    commit y_dm|  }",
+    ),
+    (
+        "TC104",
+        GEMV,
+        "outer x_trf time m![K / 32] packet m![K % 32]",
+        "outer x_trf time m![K / 64] packet m![K % 32]",
+        "outer x_trf time m![K / 16] packet m![K % 16]",
+    ),
+    (
+        "TC104",
+        GEMV,
+        "outer x_trf time m![K / 32] packet m![K % 32]",
+        "outer x_trf time m![K % 8] packet m![K / 8]",
+        "outer x_trf time m![K / 64, K / 32 % 2] packet m![K % 32]",
+    ),
+    (
+        "TC104",
+        VECTOR,
+        "    ring add slice m![256]|",
+        "",
+        "    ring add slice m![256]|",
+    ),
+    (
+        "TC104",
+        GEMV,
+        "    time m![1]|",
+        "    time m![K / 128]|",
+        "    time m![1]|",
+    ),
+    ("TC105", GEMV, "outer x_trf", "outer x_dm", "outer x_trf"),
+    (
+        "TC105",
+        GEMV,
+        "load_x: x -> x_dm",
+        "load_x: x -> x_trf",
+        "load_x: x -> x_dm",
+    ),
+    (
+        "TC106",
+        GEMV,
+        "hbm x: bf16 input",
+        "hbm x: f8e4m3 input",
+        "hbm x: bf16 static",
+    ),
+    (
+        "TC106",
+        VECTOR,
+        "    vector mul1 vrf w_v|    vector div vrf s_v|    cast bf16",
+        "    vector mul1 vrf w_v|    vector div vrf s_v|    cast i8",
+        "    vector mul1 vrf w_v|    vector div vrf s_v|    cast bf16",
+    ),
+    (
+        "TC107",
+        VECTOR,
+        "vector sigmoid",
+        "vector sigmoid 2.0",
+        "vector exp",
+    ),
+    (
+        "TC107",
+        VECTOR,
+        "vrf w_v: f32 at 0 cluster m![2] slice m![1 # 16, D / 8] element m![D % 8]",
+        "vrf w_v: f32 at 0 cluster m![2] slice m![D / 8, 1 # 16] element m![D % 8]",
+        "vrf w_v: f32 at 32 cluster m![2] slice m![1 # 16, D / 8] element m![D % 8]",
+    ),
+    (
+        "TC108",
+        GEMV,
+        "hbm x: bf16 input m![K]",
+        "hbm x: bf16 input m![N]",
+        "hbm x: bf16 input m![K / 2, K % 2]",
+    ),
+    (
+        "TC109",
+        GATHER,
+        "hbm token: i32",
+        "hbm token: f32",
+        "hbm token: i32",
+    ),
+    (
+        "TC109",
+        GATHER,
+        "gather V by token",
+        "gather T by token",
+        "gather V by token",
+    ),
+    (
+        "TC201",
+        GEMV,
+        "dm y_dm: bf16 at 1024 cluster m![N / 256] slice m![N % 256]",
+        "dm y_dm: bf16 at 1024 cluster m![N / 128] slice m![N % 128]",
+        "dm y_dm: bf16 at 2048 cluster m![N / 256] slice m![N % 256]",
+    ),
+    (
+        "TC201",
+        GEMV,
+        "lane m![1]",
+        "lane m![1 # 3]",
+        "lane m![1 # 4]",
+    ),
+    ("TC202", GEMV, "at 1024", "at 524288", "at 524032"),
+    ("TC203", GEMV, "at 1024", "at 1000", "at 1280"),
+    (
+        "TC204",
+        GEMV,
+        "trf x_trf: bf16 at 0",
+        "trf x_trf: bf16 at 7744",
+        "trf x_trf: bf16 at 7680",
+    ),
+    (
+        "TC205",
+        VECTOR,
+        "vrf s_v: f32 at 256",
+        "vrf s_v: f32 at 7168",
+        "vrf s_v: f32 at 7040",
+    ),
+    (
+        "TC205",
+        VECTOR,
+        "vrf w_v: f32 at 0",
+        "vrf w_v: f32 at 8192",
+        "vrf w_v: f32 at 64",
+    ),
+    (
+        "TC301",
+        GEMV,
+        "collect time m![K / 16] packet m![K % 16]|    registers",
+        "collect time m![K / 32] packet m![K % 32]|    registers",
+        "collect time m![K / 8] packet m![K % 8]|    registers",
+    ),
+    (
+        "TC302",
+        GEMV,
+        "outer x_trf time m![K / 32] packet m![K % 32]",
+        "outer x_trf time m![K / 64] packet m![K % 64]",
+        "outer x_trf time m![K / 16] packet m![K % 16]",
+    ),
+    (
+        "TC303",
+        GEMV,
+        "fetch w_dm time m![K / 16] packet m![K % 16]",
+        "fetch w_dm time m![K % 2, K / 2 % 2, K / 4 % 2, K / 8 % 2, K / 16 % 2, K / 32 % 2, K / 64 % 2, K / 128] packet m![1 # 2]",
+        "fetch w_dm time m![2, K / 16] packet m![K % 16]",
+    ),
+    (
+        "TC306",
+        VECTOR,
+        "vector mul1 vrf w_v",
+        "vector mul0 vrf w_v",
+        "vector add vrf w_v",
+    ),
+    (
+        "TC307",
+        VECTOR,
+        "    vector mul1 vrf w_v|",
+        "    vector mul1 stash|",
+        "    vector mul1 stream|",
+    ),
+    (
+        "TC307",
+        VECTOR,
+        "    stash|    vector sigmoid",
+        "    vector sigmoid",
+        "    vector sigmoid|    stash",
+    ),
+    (
+        "TC308",
+        GEMV,
+        "sub hold_x {|    fetch x_dm time m![K / 16] packet m![K % 16]|    collect time m![K / 16] packet m![K % 16]|    registers x_trf",
+        "sub hold_x {|    fetch x_dm time m![K / 16] packet m![K % 16]|    collect time m![K / 16] packet m![K % 16]|    commit x_dm",
+        "main hold_x {|    fetch x_dm time m![K / 16] packet m![K % 16]|    collect time m![K / 16] packet m![K % 16]|    registers x_trf",
+    ),
+    (
+        "TC309",
+        GATHER,
+        "vector add second",
+        "vector add stream",
+        "vector mul0 second",
+    ),
+    ("TC309", GATHER, "row with x_dm", "row", "x_dm with row"),
+    (
+        "TC401",
+        GATHER,
+        "tdma 4 4 load",
+        "tdma 5 4 load",
+        "tdma 7 1 load",
+    ),
+    (
+        "TC402",
+        GEMV,
+        "element m![1 # 8]",
+        "element m![1 # 3]",
+        "element m![1 # 4]",
+    ),
+    (
+        "TC501",
+        GEMV,
+        "  tdma 6 2 load_x: x -> x_dm|",
+        "",
+        "  tdma 6 2 load_x: x -> x_dm|  tdma 6 2 again: x -> x_dm|",
+    ),
+    (
+        "TC502",
+        VECTOR,
+        "dm s_dm: f32 at 512",
+        "dm s_dm: f32 at 0",
+        "dm s_dm: f32 at 256",
+    ),
+    (
+        "TC503",
+        GEMV,
+        "hbm y: bf16 output",
+        "hbm y: bf16 static",
+        "hbm y: bf16 intermediate",
+    ),
+    (
+        "TC504",
+        GEMV,
+        "  tdma 6 2 store: y_dm -> y|",
+        "",
+        "  tdma 6 2 store: y_dm -> y|  tdma 6 2 again: y_dm -> y|",
+    ),
+];
+
+fn changed(text: &str, from: &str, to: &str) -> String {
+    let (from, to) = (from.replace('|', "\n"), to.replace('|', "\n"));
+    assert!(text.contains(&from), "{from}");
+    text.replacen(&from, &to, 1)
+}
+
+fn refusals(text: &str) -> Vec<(&'static str, String)> {
+    let program = program::parse(text).unwrap();
+    match verify(&program, &Machine::rngd()) {
+        Ok(_) => Vec::new(),
+        Err(refusals) => refusals
+            .iter()
+            .map(|r| (r.rule.code(), r.to_string()))
+            .collect(),
+    }
+}
+
+#[test]
+fn the_programs_as_they_are_are_accepted() {
+    for text in [GEMV, VECTOR, GATHER] {
+        assert_eq!(refusals(text), [], "{text}");
+    }
+}
+
+#[test]
+fn each_rule_refuses_what_breaks_it_and_nothing_less() {
+    let mut wrong = Vec::new();
+    for (code, text, from, bad, near) in CASES {
+        let found = refusals(&changed(text, from, bad));
+        if !found.iter().any(|(c, _)| c == code) {
+            wrong.push(format!("{code} for `{bad}`: {found:?}"));
+        }
+        let found = refusals(&changed(text, from, near));
+        if !found.is_empty() {
+            wrong.push(format!("{code} nearly, for `{near}`: {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_rule_has_a_case() {
+    // What needs a program beyond the table: two sums too many in flight, parts that overlap, sizes.
+    let elsewhere = ["TC001", "TC304", "TC305", "TC505"];
+    let tested: BTreeSet<&str> = CASES.iter().map(|case| case.0).chain(elsewhere).collect();
+    for rule in Rule::ALL {
+        assert!(tested.contains(rule.code()), "{rule}: {}", rule.states());
+        assert!(!rule.source().is_empty());
+    }
+}
+
+/// A contraction that keeps `n` sums of a lane in flight, as interleaved lanes or in sequence.
+fn sums(n: u64, mode: &str) -> String {
+    format!(
+        "tcp 1\nprogram sums {{\n axis S = 512\n axis K = 64\n axis M = {n}
+ hbm w: bf16 static m![S, K]\n hbm x: bf16 input m![M, K]\n hbm y: f32 output m![S, M]
+ dm w_dm: bf16 at 0 cluster m![S / 256] slice m![S % 256] element m![K]
+ dm x_dm: bf16 at 256 cluster m![2] slice m![256] element m![M, K]
+ dm y_dm: f32 at 65536 cluster m![S / 256] slice m![S % 256] element m![M, 1 # 8]
+ trf x_t: bf16 at 0 cluster m![2] slice m![256] lane m![1] element m![M, K]
+ tdma 0 6 a: w -> w_dm\n tdma 6 2 b: x -> x_dm
+ sub h {{\n fetch x_dm time m![M, K / 16] packet m![K % 16]\n collect time m![M, K / 16] packet m![K % 16]\n registers x_t\n }}
+ main p {{\n fetch w_dm time m![K / 16] packet m![K % 16]\n collect time m![K / 16] packet m![K % 16]
+ outer x_t time m![K / 32, M] packet m![K % 32]\n packet m![1]\n time m![M]\n lane {mode} time m![M] packet m![1 # 8]\n commit y_dm\n }}
+ tdma 6 2 c: y_dm -> y\n}}\n"
+    )
+}
+
+#[test]
+fn sums_in_flight_fit_their_slots() {
+    let codes = |n, mode| -> Vec<&str> {
+        refusals(&sums(n, mode))
+            .into_iter()
+            .map(|(code, _)| code)
+            .collect()
+    };
+    assert_eq!(codes(32, "sequential"), [""; 0]);
+    assert_eq!(codes(33, "sequential"), ["TC304"]);
+    assert_eq!(codes(48, "interleaved"), [""; 0]);
+}
+
+#[test]
+fn reductions_keep_eight_results() {
+    let inner = |time: &str, left: &str| {
+        let from = "    fetch x_dm to f32 time m![T] packet m![D % 8]|    collect time m![T] packet m![D % 8]|    vector mul0 stream|    reduce add time m![T] packet m![1 # 8]";
+        let to = format!(
+            "    fetch x_dm to f32 time {time} packet m![1 # 8]|    collect time {time} packet m![1 # 8]|    vector mul0 stream|    reduce add time {left} packet m![1 # 8]"
+        );
+        let text = VECTOR.replace("axis T = 4", "axis T = 12");
+        let found = refusals(&changed(&text, from, &to));
+        found.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+    };
+    assert_eq!(inner("m![D % 8, T]", "m![T]"), ["TC305"]);
+    assert_eq!(inner("m![T, D % 8]", "m![T]"), [""; 0]);
+}
+
+#[test]
+fn parts_do_not_overlap_in_part() {
+    let text = changed(
+        GATHER,
+        "  tdma 4 4 load: x -> x_dm|",
+        "  dm half: bf16 at 768 cluster m![2] slice m![T] element m![D = 32]|  tdma 4 4 a: x -> half|  tdma 4 4 b: half -> x_dm|  tdma 4 4 c: half -> x_dm[D + 32]|",
+    );
+    assert_eq!(refusals(&text), []);
+    let text = text.replace("x_dm[D + 32]", "x_dm[D + 16]");
+    let found = refusals(&text);
+    assert!(found.iter().any(|(code, _)| *code == "TC505"), "{found:?}");
+    // Half of it alone is too little to read.
+    let text = changed(
+        GATHER,
+        "tdma 4 4 load: x -> x_dm",
+        "dm half: bf16 at 768 cluster m![2] slice m![T] element m![D = 32]|  tdma 4 4 a: x -> half|  tdma 4 4 b: half -> x_dm",
+    );
+    let found = refusals(&text);
+    assert_eq!(found[0].0, "TC501");
+    assert!(found[0].1.contains("reads more of `x_dm` than was written"));
+}
+
+#[test]
+fn sums_that_padding_makes_endless_are_not_examined() {
+    let padded = |n: u64| {
+        let text = GEMV
+            .replace("axis K = 256", "axis K = 4096")
+            .replace("at 512 cluster", "at 8192 cluster")
+            .replace("at 1024 cluster", "at 16384 cluster");
+        let (from, to) = (
+            "m![K / 16] packet",
+            format!("m![K / 256 # {n}, K % 256 / 16] packet"),
+        );
+        let text = text.replace(from, &to);
+        let to = format!("m![K / 256 # {n}, K % 256 / 32] packet");
+        refusals(&text.replace("m![K / 32] packet", &to))
+    };
+    assert_eq!(padded(1 << 14), []);
+    assert_eq!(padded(1 << 15)[0].0, "TC001");
+}
+
+#[test]
+fn long_kernels_are_not_examined() {
+    let stage = "    vector exp|".repeat(70);
+    let text = changed(VECTOR, "    vector sigmoid|", &stage);
+    assert_eq!(refusals(&text)[0].0, "TC001");
+}
+
+/// What the verifier accepts runs, whatever became of the text.
+#[test]
+fn changed_programs_are_refused_or_run() {
+    let options = millrace_tcp::execute::Options {
+        n_threads: 1,
+        stop_after: None,
+    };
+    let (mut ran, mut refused) = (0, 0);
+    for text in [GEMV, VECTOR, GATHER] {
+        let numbers: Vec<(usize, usize)> = text
+            .match_indices(|c: char| c.is_ascii_digit())
+            .map(|(at, _)| at)
+            .filter(|&at| at == 0 || !text.as_bytes()[at - 1].is_ascii_alphanumeric())
+            .map(|at| {
+                (
+                    at,
+                    text[at..].bytes().take_while(u8::is_ascii_digit).count(),
+                )
+            })
+            .collect();
+        for (at, len) in numbers {
+            let old: u64 = text[at..at + len].parse().unwrap();
+            for new in [old.wrapping_sub(1), old + 1, old * 2, old / 2] {
+                let text = format!("{}{new}{}", &text[..at], &text[at + len..]);
+                let Ok(program) = program::parse(&text) else {
+                    continue;
+                };
+                if verify(&program, &Machine::rngd()).is_err() {
+                    refused += 1;
+                    continue;
+                }
+                let slots = program.slots().unwrap();
+                let size = |slot: &millrace_npu::Slot| slot.size_bytes().unwrap() as usize;
+                let mut content: Vec<Vec<u8>> = slots.iter().map(|s| vec![0; size(s)]).collect();
+                millrace_tcp::execute::run(&program, &mut content, &options).unwrap();
+                ran += 1;
+            }
+        }
+    }
+    assert!(ran > 50 && refused > 200, "{ran} ran, {refused} refused");
+}
