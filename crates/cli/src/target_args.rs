@@ -11,7 +11,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use millrace_npu::{Corruption, Injection};
 use millrace_plan::{Choice, Facts, Planner, Sequences, SettingError, Settings, Target};
 use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
-use millrace_runtime::{CpuEngine, Engine, LoadedModel};
+use millrace_runtime::{CpuEngine, Engine, KvType, LoadedModel};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -329,6 +329,13 @@ impl DeviceArgs {
                 Box::new(engine)
             }
             Place::Target(target) => {
+                if options.kv_type != KvType::F16 {
+                    let (asked, name) = (options.kv_type.name(), target.name());
+                    return Err(Failure::usage(format!(
+                        "--kv-type {asked} is the CPU's: {name} keeps keys and values in bf16"
+                    ))
+                    .hint("leave --kv-type out, or take --device cpu"));
+                }
                 let wanted = Wanted {
                     n_ctx: options.n_ctx,
                     max_sequences: options.max_sequences,

@@ -1,7 +1,10 @@
 //! What every [`Device`] must do, as checks that any of them can be put through. A target calls
-//! [`run`] in its tests with devices of its own and a few programs whose results it knows.
+//! [`run`] in its tests with devices of its own and a few programs whose results it knows;
+//! [`run_virtual`], which asks for more, where they are virtual: memory that nobody else takes from, a
+//! host whose caches never send a byte on their own, failures on request.
 
 mod buffers;
+mod injected;
 mod programs;
 
 use crate::cache::ProgramCache;
@@ -16,7 +19,7 @@ pub struct Subject {
     pub device: Arc<dyn Device>,
     /// Programs with known results, at least one with an input and an output.
     pub samples: Vec<Sample>,
-    /// A program that loads, then fails while it runs, where the device can do that.
+    /// A program that loads, then fails while it runs, where the device has one.
     pub faulty: Option<Sample>,
 }
 
@@ -52,15 +55,13 @@ pub type Factory<'a> = &'a dyn Fn() -> Subject;
 /// A check.
 pub type Check = fn(Factory<'_>) -> Result<(), String>;
 
-/// Every check by name.
+/// What every device must do.
 pub const CHECKS: &[(&str, Check)] = &[
     ("info", info),
     ("alloc", buffers::alloc),
     ("map_and_sync", buffers::map_and_sync),
     ("accounting", buffers::accounting),
-    ("memory", buffers::memory),
     ("run", programs::run),
-    ("needs_sync", programs::needs_sync),
     ("leaves_inputs_alone", programs::leaves_inputs_alone),
     ("target", programs::target),
     ("payload", programs::payload),
@@ -71,14 +72,36 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("keeps_alive", programs::keeps_alive),
     ("threads", programs::threads),
     ("fault", programs::fault),
-    ("held", programs::held),
     ("cache", cache),
 ];
 
-/// Puts devices of the factory through every check.
+/// What a virtual device must do beside. Those of injected failures are for devices with an
+/// [injector](Device::injector).
+pub const VIRTUAL_CHECKS: &[(&str, Check)] = &[
+    ("needs_sync", programs::needs_sync),
+    ("memory", buffers::memory),
+    ("held", programs::held),
+    ("stops", injected::stops),
+    ("lost", injected::lost),
+    ("refuses", injected::refuses),
+    ("corrupts", injected::corrupts),
+];
+
+/// Puts devices of the factory through what every device must do.
 pub fn run(factory: Factory<'_>) -> Vec<Failure> {
-    CHECKS
-        .iter()
+    failures(CHECKS.iter(), factory)
+}
+
+/// Puts virtual devices through all of it.
+pub fn run_virtual(factory: Factory<'_>) -> Vec<Failure> {
+    failures(CHECKS.iter().chain(VIRTUAL_CHECKS), factory)
+}
+
+fn failures<'c>(
+    checks: impl Iterator<Item = &'c (&'static str, Check)>,
+    factory: Factory<'_>,
+) -> Vec<Failure> {
+    checks
         .filter_map(|&(check, run)| {
             let problem = run(factory).err()?;
             Some(Failure { check, problem })

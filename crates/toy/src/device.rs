@@ -27,6 +27,8 @@ type Outcomes = Arc<Mutex<HashMap<u64, Result<Completion, DeviceError>>>>;
 pub struct ToyDevice {
     info: DeviceInfo,
     number: u64,
+    /// Owners of what was made, one more each time it came back; what those before the last made is gone.
+    owners: Mutex<Vec<u64>>,
     cpu: Cpu,
     holdings: Arc<Holdings>,
     next: AtomicU64,
@@ -90,6 +92,7 @@ impl ToyDevice {
                 provenance: provenance(),
             },
             number: unique_number(),
+            owners: Mutex::new(vec![unique_number()]),
             cpu,
             holdings: Holdings::new(MEMORY_BYTES),
             next: AtomicU64::new(0),
@@ -100,10 +103,46 @@ impl ToyDevice {
         }
     }
 
+    /// Who owns what is made now.
+    ///
+    /// # Errors
+    /// Where it is gone.
+    fn owner(&self) -> Result<u64, DeviceError> {
+        self.check_there()?;
+        Ok(lock(&self.owners).last().copied().unwrap_or_default())
+    }
+
+    /// Whether a thing is the device's own and was not lost; `is_owner` says whose it is.
+    fn check_owner(
+        &self,
+        is_owner: impl Fn(u64) -> bool,
+        what: &str,
+        foreign: DeviceError,
+    ) -> Result<(), DeviceError> {
+        match is_owner(self.owner()?) {
+            true => Ok(()),
+            false if lock(&self.owners).iter().any(|owner| is_owner(*owner)) => {
+                Err(DeviceError::Stale {
+                    device: self.info.name.clone(),
+                    what: what.to_owned(),
+                })
+            }
+            false => Err(foreign),
+        }
+    }
+
     fn loaded<'a>(&self, program: &'a dyn LoadedProgram) -> Result<&'a Loaded, DeviceError> {
+        let foreign = || DeviceError::ForeignProgram(program.name().to_owned());
         let loaded = program.as_any().downcast_ref::<Loaded>();
-        let own = loaded.filter(|loaded| loaded.owner == self.number);
-        own.ok_or_else(|| DeviceError::ForeignProgram(program.name().to_owned()))
+        let loaded = loaded.ok_or_else(foreign)?;
+        self.check_owner(|owner| loaded.owner == owner, "a program", foreign())?;
+        Ok(loaded)
+    }
+
+    fn object<'a>(&self, buffer: &'a Buffer) -> Result<&'a RamBuffer, DeviceError> {
+        let is_owner = |owner| RamBuffer::of(buffer, owner).is_ok();
+        self.check_owner(is_owner, "a buffer", DeviceError::ForeignBuffer)?;
+        RamBuffer::of(buffer, self.owner()?)
     }
 
     fn check_there(&self) -> Result<(), DeviceError> {
@@ -119,7 +158,14 @@ impl ToyDevice {
     fn execute(&self, loaded: &Loaded, buffers: &[Arc<Buffer>]) -> Result<Completion, DeviceError> {
         let place = || Box::new(ErrorPlace::of(&loaded.name));
         match lock(&self.injections).take(Event::Submission) {
-            None => {}
+            // A product is one unit of work.
+            Some(Injection::StopAfter(0)) => {
+                return Err(DeviceError::Fault {
+                    place: place(),
+                    reason: "injected".to_owned(),
+                });
+            }
+            None | Some(Injection::StopAfter(_)) => {}
             Some(Injection::Lose) => {
                 self.is_lost.store(true, Relaxed);
                 return Err(DeviceError::Lost {
@@ -136,7 +182,7 @@ impl ToyDevice {
             }
         }
         let side = |slot: usize| -> Result<Vec<u8>, DeviceError> {
-            let mut bytes = RamBuffer::of(&buffers[slot], self.number)?.device().clone();
+            let mut bytes = self.object(&buffers[slot])?.device().clone();
             if slot != Y {
                 self.corrupt(loaded, slot, &mut bytes);
             }
@@ -147,7 +193,7 @@ impl ToyDevice {
         let y = self.multiply(loaded.program, &x, &w);
         let mut bytes = bytemuck::cast_slice(&y).to_vec();
         self.corrupt(loaded, Y, &mut bytes);
-        RamBuffer::of(&buffers[Y], self.number)?
+        self.object(&buffers[Y])?
             .device_mut()
             .copy_from_slice(&bytes);
         Ok(Completion {
@@ -195,7 +241,7 @@ impl Device for ToyDevice {
     }
 
     fn alloc(&self, size_bytes: u64, usage: Usage) -> Result<Arc<Buffer>, DeviceError> {
-        self.check_there()?;
+        let owner = self.owner()?;
         if lock(&self.injections).take(Event::Allocation).is_some() {
             return Err(DeviceError::NotPinned {
                 asked_bytes: size_bytes,
@@ -203,12 +249,12 @@ impl Device for ToyDevice {
             });
         }
         let lease = self.holdings.buffer(size_bytes)?;
-        let buffer = RamBuffer::alloc(self.number, size_bytes, usage, MEMORY_BYTES)?;
+        let buffer = RamBuffer::alloc(owner, size_bytes, usage, MEMORY_BYTES)?;
         Ok(Arc::new(buffer.leased(lease)))
     }
 
     fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError> {
-        self.check_there()?;
+        let owner = self.owner()?;
         if container.target() != NAME {
             return Err(DeviceError::Target {
                 expected: NAME.to_owned(),
@@ -223,7 +269,7 @@ impl Device for ToyDevice {
             return Err(refused("injected".to_owned()));
         }
         Ok(Arc::new(Loaded {
-            owner: self.number,
+            owner,
             program: Program::from_container(container).map_err(refused)?,
             name: container.name().to_owned(),
             slots: container.slots().to_vec(),
@@ -238,13 +284,12 @@ impl Device for ToyDevice {
     ) -> Result<Bound, DeviceError> {
         self.loaded(&**program)?;
         for buffer in buffers {
-            RamBuffer::of(buffer, self.number)?;
+            self.object(buffer)?;
         }
         Bound::new(program, buffers)
     }
 
     fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
-        self.check_there()?;
         let outcome = self.execute(self.loaded(&*bound.program)?, &bound.buffers);
         let id = self.next.fetch_add(1, Relaxed);
         lock(&self.ended).insert(id, outcome);
@@ -280,6 +325,8 @@ impl Inject for ToyDevice {
     }
 
     fn revive(&self) {
-        self.is_lost.store(false, Relaxed);
+        if self.is_lost.swap(false, Relaxed) {
+            lock(&self.owners).push(unique_number());
+        }
     }
 }

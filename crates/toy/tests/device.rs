@@ -42,7 +42,7 @@ fn sample() -> Sample {
 
 #[test]
 fn the_toy_keeps_the_contract() {
-    let failures = conformance::run(&|| Subject {
+    let failures = conformance::run_virtual(&|| Subject {
         device: Arc::new(device()),
         samples: vec![sample()],
         faulty: None,

@@ -53,7 +53,7 @@ fn samples() -> Vec<Sample> {
 #[test]
 fn it_keeps_the_contract_of_devices() {
     let samples = samples();
-    let failures = conformance::run(&|| {
+    let failures = conformance::run_virtual(&|| {
         // Little enough for the suite to fill it.
         Subject {
             device: Arc::new(device().with_memory(1 << 20)),

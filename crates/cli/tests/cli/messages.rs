@@ -57,6 +57,10 @@ fn prefixes_and_names_stand_once() {
         (vec!["perplexity", model, "one.txt"], "chunk"),
         (vec!["bench", model, "-p", "99999999999"], "ask for"),
         (vec!["run", model, "x", "--device", "fpu"], "fpu"),
+        (
+            vec!["run", "demo", "x", "--device", "xdna2", "--kv-type", "q8_0"],
+            "--kv-type q8_0",
+        ),
     ] {
         let finished = finish(&mut command(&home, &line)).expect_error(USAGE, &[once]);
         let n = finished.stderr.matches(once).count();

@@ -73,7 +73,7 @@ fn it_keeps_the_contract_of_devices() {
         data::case(Kind::Int8Int32, 8, 64, 32, data::tiling(4, 32, 32, 1)),
     ];
     for answers_time_left in [true, false] {
-        let failures = conformance::run(&|| {
+        let failures = conformance::run_virtual(&|| {
             let board = Board::new(BoardOptions {
                 prep_answers_time_left: answers_time_left,
                 ..BoardOptions::default()

@@ -189,3 +189,47 @@ impl Geometry {
         pairs(global, all) + pairs(local, window)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_model::graph::Activation;
+    use millrace_model::synth;
+
+    /// What is predicted under a published name and what is made up under it are one model.
+    #[test]
+    fn models_have_the_dimensions_that_synthetic_ones_have() {
+        let mut n_compared = 0;
+        for made in synth::Geometry::all().filter(|made| !made.name().ends_with("-tiny")) {
+            let geometry = find(made.name()).expect("every published geometry has a row");
+            let config = made.config(None);
+            let found = [
+                geometry.n_layers,
+                geometry.d_model,
+                geometry.n_heads,
+                geometry.n_kv_heads,
+                geometry.head_dim,
+                geometry.d_ff,
+                geometry.vocab,
+            ];
+            let expected = [
+                config.n_layers,
+                config.d_model,
+                config.n_heads,
+                config.n_kv_heads,
+                config.head_dim,
+                config.d_ff,
+                config.vocab_size,
+            ];
+            assert_eq!(found, expected.map(|x| x as u64), "{}", made.name());
+            let period = config.layer_windowed.iter().position(|windowed| !windowed);
+            let period = period.map(|at| at as u64 + 1);
+            let expected = config.window.map(|window| window as u64).zip(period);
+            assert_eq!(geometry.window, expected, "{}", made.name());
+            let gelu = config.activation != Activation::Silu;
+            assert_eq!(geometry.gelu, gelu, "{}", made.name());
+            n_compared += 1;
+        }
+        assert!(n_compared >= 7, "{n_compared}");
+    }
+}
