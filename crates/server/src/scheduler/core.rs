@@ -6,7 +6,7 @@ mod pass;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use millrace_runtime::{Engine, Finish, StepOutput, Turn};
@@ -281,13 +281,13 @@ impl Core {
 
     pub(super) fn publish(&self) {
         let metrics = &*self.metrics;
-        metrics.n_running.store(self.running.len() as u64, Relaxed);
-        metrics
-            .n_waiting
-            .store(self.queue.tasks().len() as u64, Relaxed);
         let counters = self.engine.counters();
         metrics.set_kv(self.engine.kv_usage(), counters.prefix);
         metrics.host_ns.store(counters.host_ns, Relaxed);
         metrics.device_ns.store(counters.device_ns, Relaxed);
+        let n_waiting = self.queue.tasks().len() as u64;
+        metrics.n_waiting.store(n_waiting, Release);
+        // Last: whoever sees that nothing runs sees the rest as it is then.
+        metrics.n_running.store(self.running.len() as u64, Release);
     }
 }

@@ -1,5 +1,6 @@
 //! The scheduler's thread, and the handle by which anyone gives it jobs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -295,9 +296,19 @@ impl Thread {
         // What a thread before this one left, if it ended by a fault, is no more.
         core.publish();
         self.state.send_replace(LoadState::Ready(Arc::new(loaded)));
-        self.work(&mut core);
-        core.fail_all(&Failure::ShuttingDown);
-        self.state.send_replace(LoadState::Stopped);
+        let work = AssertUnwindSafe(|| self.work(&mut core));
+        match catch_unwind(work) {
+            Ok(()) => {
+                core.fail_all(&Failure::ShuttingDown);
+                self.state.send_replace(LoadState::Stopped);
+            }
+            Err(_) => {
+                // Before anyone hears of the end, so that whoever asks again is not sent here. Nothing of the
+                // engine is used any more but to drop it.
+                self.state.send_replace(LoadState::Stopped);
+                drop(core);
+            }
+        }
     }
 
     fn work(&self, core: &mut Core) {

@@ -1,6 +1,6 @@
 //! What a model's scheduler counts, for anyone to read at any time.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Duration;
 
 use millrace_runtime::{Finish, KvUsage, PrefixCounters};
@@ -157,7 +157,7 @@ impl ModelMetrics {
     pub fn snapshot(&self) -> Snapshot {
         let get = |value: &AtomicU64| value.load(Relaxed);
         Snapshot {
-            n_running: get(&self.n_running),
+            n_running: self.n_running.load(Acquire),
             n_waiting: get(&self.n_waiting),
             kv_used_bytes: get(&self.kv_used_bytes),
             kv_idle_bytes: get(&self.kv_idle_bytes),
