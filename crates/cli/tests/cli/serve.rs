@@ -96,6 +96,35 @@ fn it_answers_logs_and_ends_when_asked_to() {
     }
 }
 
+/// The scheduler drives an engine on a device as it drives the CPU's: several answers at once, each right,
+/// and times that say where they come from.
+#[test]
+fn on_a_device_too() {
+    let home = tempdir().expect("a temporary folder");
+    let server = Server::start(home.path(), &["demo", "--device", "xdna2", "-c", "256"]);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let answer = server.ask("POST", "/v1/chat/completions", "", QUESTION);
+                assert!(answer.contains("7 plus 5 is 12."), "{answer}");
+            });
+        }
+    });
+    let log = server.end("-TERM");
+    let complete: Vec<serde_json::Value> = log
+        .lines()
+        .filter(|line| line.contains("\"end\":\"complete\""))
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(complete.len(), 3);
+    for line in complete {
+        let placement = &line["placement"];
+        let time = placement["device_time"].as_str().expect("a time's origin");
+        assert!(time.starts_with("modelled"), "{time}");
+        assert!(placement["device_ms"].as_f64().is_some_and(|ms| ms > 0.0));
+    }
+}
+
 #[test]
 fn models_have_names_and_keys_come_from_files_and_environment() {
     let home = tempdir().expect("a temporary folder");
