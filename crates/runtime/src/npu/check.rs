@@ -208,6 +208,10 @@ impl Look<'_> {
     fn values(&self, slot: usize) -> Result<Vec<f32>, NpuError> {
         let bytes = self.bytes(slot)?;
         let element = self.slots()[slot].element;
+        if element == Element::Bf16 {
+            let numbers = bytes.chunks_exact(2).map(|x| [0, 0, x[0], x[1]]);
+            return Ok(numbers.map(f32::from_le_bytes).collect());
+        }
         let numbers = bytes.chunks_exact(element.size_bytes() as usize);
         let number = |x: &[u8]| element.number(x).unwrap_or(f64::NAN) as f32;
         Ok(numbers.map(number).collect())

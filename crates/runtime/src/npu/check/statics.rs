@@ -68,14 +68,19 @@ fn split(r: usize, head_dim: Option<usize>) -> usize {
 
 /// Numbers in a slot's element type, each rounded to nearest.
 pub(super) fn encode(values: &[f32], element: Element) -> Vec<u8> {
-    let bytes = |x: &f32| -> Vec<u8> {
-        match element {
-            Element::F32 => x.to_le_bytes().to_vec(),
-            Element::F16 => half::f16::from_f32(*x).to_le_bytes().to_vec(),
-            _ => to_bf16(*x).to_le_bytes().to_vec(),
-        }
-    };
-    values.iter().flat_map(bytes).collect()
+    let mut bytes = Vec::with_capacity(size_of_val(values));
+    match element {
+        Element::F32 => values
+            .iter()
+            .for_each(|x| bytes.extend_from_slice(&x.to_le_bytes())),
+        Element::F16 => values
+            .iter()
+            .for_each(|x| bytes.extend_from_slice(&half::f16::from_f32(*x).to_le_bytes())),
+        _ => values
+            .iter()
+            .for_each(|x| bytes.extend_from_slice(&to_bf16(*x).to_le_bytes())),
+    }
+    bytes
 }
 
 fn to_bf16(x: f32) -> u16 {
