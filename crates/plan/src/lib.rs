@@ -15,7 +15,7 @@
 //! | [`inspect`], [`stored`] | looking into a plan; what a plan from a cache must keep to |
 //! | [`graph`] | graphs that make sense |
 //! | [`offload`] | plans of targets that take products only |
-//! | [`compile`] | plans and programs from a cache, or lowered and put there |
+//! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
 //! | [`arithmetic`] | how a launch computes, for who checks it |
 //! | [`predict`] | what a plan costs |
 //! | [`workbench`] | kernels one by one, and predictions beside measurements |
