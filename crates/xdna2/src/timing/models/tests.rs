@@ -1,6 +1,6 @@
 use super::*;
 use crate::fidelity;
-use crate::timing::geometry::{MODELS, find};
+use crate::timing::geometry::{find, models};
 
 const STREAM: Weights = Weights::Stream { channels: 2 };
 
@@ -49,7 +49,7 @@ fn dimensions_are_those_of_the_models() {
         let found = (model.linear_weights() + model.vocab * model.d_model) as f64 / 1e9;
         assert!((found / billions - 1.0).abs() < 0.01, "{name}: {found}");
     }
-    assert!(MODELS.iter().all(|m| m.head_rows >= m.vocab));
+    assert!(models().iter().all(|m| m.head_rows >= m.vocab));
     assert!(find("Gemma3-270M").is_none());
 }
 
