@@ -157,7 +157,7 @@ fn steps(npu: &Arc<NpuModel>, yardsticks: &[Yardstick]) -> (Vec<Step>, Vec<Step>
 #[test]
 fn bounds_follow_products_in_blocks() {
     let model = random("llama-tiny");
-    let blocks = Features::of(Mode::Best).with_numerics(millrace_xdna2::Numerics::Bfp16);
+    let blocks = Features::of(Mode::Best).with_numerics(millrace_xdna2_machine::Numerics::Bfp16);
     let emulated = load_with(&model, blocks);
     let exact = load(&model, Mode::Best);
     let along = || paths(&model, &[20, 33, 47, 60], 12);

@@ -8,9 +8,9 @@ use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{
     CheckSummary, Finding, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
 };
-use millrace_xdna2::Machine;
-use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{self, Features, Mode, Options, Phase, Plan, WeightLayout};
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
 use support::{demo, padded_to};
 
@@ -64,7 +64,7 @@ impl Bench {
 #[test]
 fn products_in_blocks_are_checked_as_such() {
     let model = demo();
-    let numerics = millrace_xdna2::Numerics::Bfp16;
+    let numerics = millrace_xdna2_machine::Numerics::Bfp16;
     for mode in [Mode::Best, Mode::Reference] {
         let features = Features::of(mode).with_numerics(numerics);
         let found = Bench::of(&model, features, None).checked();

@@ -7,8 +7,8 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, DeviceError, ErrorPlace, Held, Inject, Injection};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
-use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{Features, Mode};
+use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
 use support::{demo, device, padded_to, planner};
 

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_runtime::LoadedModel;
-use millrace_xdna2::Machine;
 use millrace_xdna2::lower::{self, Mode, Options, Plan};
+use millrace_xdna2_machine::Machine;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::fs::File;

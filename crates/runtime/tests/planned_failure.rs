@@ -6,8 +6,8 @@ mod support;
 use millrace_npu::{Inject, Injection};
 use millrace_runtime::npu::{NpuOptions, PlannedEngine};
 use millrace_runtime::{BatchItem, Engine, Error, LoadedModel, PAGE_TOKENS, Rows};
-use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{Features, Mode};
+use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
 use support::{append, demo, noise};
 

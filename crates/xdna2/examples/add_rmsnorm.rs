@@ -5,12 +5,12 @@
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Element::Bf16;
-use millrace_xdna2::functional::{self, Options};
 use millrace_xdna2::mapping::{self, Tolerance, compare};
-use millrace_xdna2::program::builder::prelude::*;
-use millrace_xdna2::program::{Part, stitch, text};
-use millrace_xdna2::timing::{self, Timing};
-use millrace_xdna2::{Machine, Profile, verify};
+use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::program::builder::prelude::*;
+use millrace_xdna2_machine::program::{Part, stitch, text};
+use millrace_xdna2_machine::timing::{self, Timing};
+use millrace_xdna2_machine::{Machine, Profile, verify};
 use std::error::Error;
 
 // doc: build

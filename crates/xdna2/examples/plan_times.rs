@@ -11,7 +11,7 @@ use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_xdna2::lower::{self, Feature, Features, Mode, Options, Plan};
-use millrace_xdna2::{Machine, Profile, timing};
+use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::collections::HashMap;
 use std::error::Error;
 use std::time::Instant;

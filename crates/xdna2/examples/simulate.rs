@@ -2,7 +2,8 @@
 //! `simulate NAME SHAPE [--tile name=value,…] [--threads N] [--check] [--repeat N]`.
 
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2::{Machine, functional, mapping};
+use millrace_xdna2::mapping;
+use millrace_xdna2_machine::{Machine, functional};
 use std::error::Error;
 use std::time::Instant;
 

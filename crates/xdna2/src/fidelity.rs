@@ -13,8 +13,8 @@ mod stack;
 mod table;
 
 use crate::mapping::{self, Mapping};
-use crate::profile::Profile;
-use crate::{Machine, Program, timing};
+use millrace_xdna2_machine::profile::Profile;
+use millrace_xdna2_machine::{Machine, Program, timing};
 use serde::Serialize;
 
 /// What to report on.
@@ -348,8 +348,8 @@ fn group(name: &str, bound: Option<Bound>, rows: &[Row]) -> Option<Group> {
 /// Which stated error the rows of a group stand behind; none for parts of the host's work, and for
 /// single programs of a stack, which are neither kernels of the report nor whole.
 #[cfg(test)]
-fn scope_of(group: &str) -> Option<crate::profile::Scope> {
-    use crate::profile::Scope;
+fn scope_of(group: &str) -> Option<millrace_xdna2_machine::profile::Scope> {
+    use millrace_xdna2_machine::profile::Scope;
     match group {
         models::PROGRAMS | models::BUFFERS => None,
         models::PAPER_PREFILL | models::FLM_PREFILL | models::PROMPTS => Some(Scope::Prompt),

@@ -4,7 +4,7 @@
 //! works in three steps.
 //!
 //! 1. **Kernels.** Every node is offered to a [mapping](crate::mapping) with a tiling that the mapping
-//!    builds and the [verifier](crate::verify()) accepts. A node without one is the host's, and its
+//!    builds and the [verifier](millrace_xdna2_machine::verify()) accepts. A node without one is the host's, and its
 //!    [`Placement`] says which rule sent it there.
 //! 2. **Groups.** Neighbouring device nodes become one program. A group ends at a host op, around
 //!    attention ([`ATTENTION_ALONE`]), around the head, and at the end of a block
@@ -68,12 +68,12 @@ pub use millrace_plan::{
     WeightLayout, position_slot, rope_table,
 };
 
-use crate::{Machine, Program, verify};
 use assemble::Wired;
 use group::{Group, Item};
 use kernel::Kernels;
 use millrace_model::graph::Graph;
 use millrace_plan::{Annex, MAX_TOKENS, graph as check};
+use millrace_xdna2_machine::{Machine, Program, verify};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 pub(crate) use tiling::seed as reference_tilings;

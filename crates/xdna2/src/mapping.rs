@@ -40,7 +40,7 @@ pub(crate) use cached_attention::n_keys_unit;
 pub use compare::{Comparison, Difference, compare};
 pub use millrace_plan::{Named, Shape, ShapeError, Tiling};
 
-use crate::{Machine, Numerics, Profile, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 use std::fmt;
 
 /// A shape or tiling that a mapping refuses.

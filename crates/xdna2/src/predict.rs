@@ -1,7 +1,7 @@
 //! What a model costs on the array: the prices that [`millrace_plan::predict`] adds up.
 //!
-//! Device times are those of [`crate::timing`] for the plan's own stitched programs: the same as
-//! [`predict`](crate::timing::predict) gives for each, with equal launches simulated once. The host's part depends on
+//! Device times are those of [`millrace_xdna2_machine::timing`] for the plan's own stitched programs: the same as
+//! [`predict`](millrace_xdna2_machine::timing::predict) gives for each, with equal launches simulated once. The host's part depends on
 //! whose host it is ([`HostKind`]):
 //!
 //! | part | [`Published`](HostKind::Published), the Python of seed 000 | [`Own`](HostKind::Own), this repository's |
@@ -27,22 +27,24 @@
 
 mod device;
 mod error;
+pub mod geometry;
 mod host;
+pub mod models;
 
 pub use device::Timer;
 pub use error::{kernel_error_percent, model_error};
 pub use host::HostKind;
 
 use crate::lower::{Call, HostStep, PlannedProgram};
-use crate::profile::Scope;
-use crate::timing::{self, Track};
-use crate::{Machine, Profile};
 use host::Host;
 use millrace_npu::{Energy, Provenance};
 use millrace_plan::predict::{
     CallNs, Crossing, HostWork, MachineFacts, ModelError, PriceError, ProgramCost, ProgramDetail,
     ProgramSpan,
 };
+use millrace_xdna2_machine::profile::Scope;
+use millrace_xdna2_machine::timing::{self, Track};
+use millrace_xdna2_machine::{Machine, Profile};
 
 /// Prices of a machine under a profile, with somebody's host.
 pub struct Prices<'a> {

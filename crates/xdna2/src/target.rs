@@ -8,13 +8,13 @@ pub use planner::Xdna2;
 
 use crate::lower::{Feature, Features, Mode};
 use crate::predict::HostKind;
-use crate::program::codec::TARGET as NAME;
-use crate::{Machine, Numerics, Profile};
 use millrace_model::graph::Graph;
 use millrace_plan::predict::{PredictError, Work};
 use millrace_plan::{
     Choice, Facts, Planner, SettingError, Settings, Target, TargetOptions, Workbench,
 };
+use millrace_xdna2_machine::program::codec::TARGET as NAME;
+use millrace_xdna2_machine::{Machine, Numerics, Profile};
 use std::sync::Arc;
 
 /// The registry's row.

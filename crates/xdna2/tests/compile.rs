@@ -8,10 +8,10 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_npu::ProgramCache;
 use millrace_plan::{PassKind, Plan, PlannedProgram, compile};
-use millrace_xdna2::device::VirtualDevice;
 use millrace_xdna2::lower::{Features, Mode};
 use millrace_xdna2::target::Xdna2;
-use millrace_xdna2::{Machine, Profile, Program};
+use millrace_xdna2_machine::device::VirtualDevice;
+use millrace_xdna2_machine::{Machine, Profile, Program};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -7,8 +7,9 @@ use millrace_npu::{
     Buffer, Completion, Container, Device, DeviceError, Direction, Held, LoadedProgram, Role, Usage,
 };
 use millrace_npu::{Corruption, Inject, Injection};
-use millrace_xdna2::device::VirtualDevice;
-use millrace_xdna2::{Machine, Profile, mapping};
+use millrace_xdna2::mapping;
+use millrace_xdna2_machine::device::VirtualDevice;
+use millrace_xdna2_machine::{Machine, Profile};
 use std::sync::Arc;
 
 fn device() -> VirtualDevice {

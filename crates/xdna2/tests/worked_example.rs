@@ -9,11 +9,11 @@ mod example;
 
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2::functional::{self, Options};
-use millrace_xdna2::program::text;
-use millrace_xdna2::timing::Timing;
-use millrace_xdna2::verify::Rule;
-use millrace_xdna2::{Machine, Profile, verify};
+use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::program::text;
+use millrace_xdna2_machine::timing::Timing;
+use millrace_xdna2_machine::verify::Rule;
+use millrace_xdna2_machine::{Machine, Profile, verify};
 
 fn read(path: &str) -> String {
     let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));

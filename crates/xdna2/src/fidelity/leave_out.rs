@@ -12,9 +12,9 @@ mod fit;
 
 use super::models::{self, Predictor, Prepared};
 use super::{Built, Measured, build, cases, median};
-use crate::profile::{Origin, is_model_key};
-use crate::{Machine, Profile, timing};
 use fit::{Point, refit};
+use millrace_xdna2_machine::profile::{Origin, is_model_key};
+use millrace_xdna2_machine::{Machine, Profile, timing};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

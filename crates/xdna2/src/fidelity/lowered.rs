@@ -3,11 +3,11 @@
 
 use super::stack::Program;
 use crate::lower::{self, Mode, Options, PlannedProgram};
-use crate::{Machine, Profile, timing};
 use millrace_format::Source;
 use millrace_model::Model;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
+use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::collections::HashMap;
 
 /// Run times of a model's programs by name, in nanoseconds.

@@ -2,9 +2,9 @@
 
 use super::stack::{Build, Program, Stack, Work};
 use super::{Measured, Row};
-use crate::timing::geometry::{self, Geometry};
-use crate::timing::models::{self, Weights};
-use crate::{Machine, Profile};
+use crate::predict::geometry::{self, Geometry};
+use crate::predict::models::{self, Weights};
+use millrace_xdna2_machine::{Machine, Profile};
 use std::collections::BTreeMap;
 
 pub(super) const PROGRAMS: &str = "bf16 stack, programs";

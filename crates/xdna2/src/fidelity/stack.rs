@@ -6,9 +6,9 @@
 use super::lowered::Lowered;
 use crate::lower::{self, Phase};
 use crate::mapping;
-use crate::profile::Host;
-use crate::timing::geometry::{Extra, Geometry};
-use crate::{Machine, Profile, timing};
+use crate::predict::geometry::{Extra, Geometry};
+use millrace_xdna2_machine::profile::Host;
+use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::cell::RefCell;
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::profile::Scope;
+use millrace_xdna2_machine::profile::Scope;
 use std::collections::BTreeSet;
 
 #[test]

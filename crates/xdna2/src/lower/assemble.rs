@@ -5,9 +5,9 @@ use super::kernel::{Arg, Kernel, Kernels};
 use super::{Binding, LowerError, Phase, PlannedLaunch, name};
 use crate::mapping::Shape;
 use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS};
-use crate::program::{Part, Program, stitch};
 use millrace_model::graph::{Op, ValueId};
 use millrace_npu::Role;
+use millrace_xdna2_machine::program::{Part, Program, stitch};
 
 /// A slot of the program to be.
 #[derive(Clone, Debug)]

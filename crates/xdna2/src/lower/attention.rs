@@ -3,9 +3,9 @@
 use super::kernel::{Arg, Kernel, Kernels};
 use super::{AttentionOn, CachePart, Feature, Phase};
 use crate::mapping::{self, Named, Shape};
-use crate::timing::{self, TimingError};
-use crate::{Machine, Profile, Program};
 use millrace_model::graph::{Attention, Graph, Node, Op};
+use millrace_xdna2_machine::timing::{self, TimingError};
+use millrace_xdna2_machine::{Machine, Profile, Program};
 use std::fmt;
 
 const MAPPING: &str = "cached-attention";

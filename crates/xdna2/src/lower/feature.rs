@@ -1,7 +1,7 @@
 //! What makes [`Mode::Best`](super::Mode::Best) better than the published stack, one by one.
 
 use super::Mode;
-use crate::numerics::Numerics;
+use millrace_xdna2_machine::numerics::Numerics;
 use std::fmt;
 use std::str::FromStr;
 

@@ -5,9 +5,9 @@ use super::{
     WeightLayout, check, tiling,
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
-use crate::program::{Op as CoreOp, Program};
-use crate::{Machine, Profile, verify};
 use millrace_model::graph::{Activation, Graph, Node, Op, RopeId, ValueId, WeightId};
+use millrace_xdna2_machine::program::{Op as CoreOp, Program};
+use millrace_xdna2_machine::{Machine, Profile, verify};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 

@@ -2,7 +2,7 @@
 
 use super::{Feature, Features, Phase};
 use crate::mapping::{self, Shape, Tiling};
-use crate::{Machine, Profile};
+use millrace_xdna2_machine::{Machine, Profile};
 
 /// In order of preference, the seed's or fast ones, as the features say; the first that fits the shape
 /// and the machine is taken, and where none does, the mapping's default.

@@ -41,10 +41,12 @@ use super::parts::{
     Checks, at, constant, core, deep, end, i, int, pattern, slot, small, stage, stream,
 };
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
-use crate::program::{Affine, Channel, Launch, Link, Order, Pattern, Place, Span, Transfer, Var};
-use crate::{Machine, Numerics, Program};
 pub(super) use balance::balanced;
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{
+    Affine, Channel, Launch, Link, Order, Pattern, Place, Span, Transfer, Var,
+};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
 
 /// The attention.

@@ -35,9 +35,11 @@ use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, slot, small, stage, stream,
 };
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
-use crate::program::{Affine, Channel, Herd, Launch, Link, Order, Place, Stage, Transfer, Var};
-use crate::{Machine, Program};
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{
+    Affine, Channel, Herd, Launch, Link, Order, Place, Stage, Transfer, Var,
+};
+use millrace_xdna2_machine::{Machine, Program};
 use shape::Tiled;
 pub(crate) use shape::n_keys_unit;
 

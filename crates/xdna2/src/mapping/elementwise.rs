@@ -14,8 +14,8 @@ use super::streaming::{self, Port, Streaming};
 use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
-use crate::{Machine, Profile, Program};
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::{Machine, Profile, Program};
 
 /// What an element-wise mapping computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

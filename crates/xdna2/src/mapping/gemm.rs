@@ -24,8 +24,8 @@ pub(super) use reference::{accumulate, transposed};
 use super::data::Random;
 use super::parts::{Checks, slot};
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims};
-use crate::{Machine, Numerics, Program};
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 
 /// How C leaves the cores (`GEMM_bf16_in_bf16_out.md` of MLIR-AIR's kernel registry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

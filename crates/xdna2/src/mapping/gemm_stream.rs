@@ -27,8 +27,8 @@ use super::parts::{Checks, slot};
 use super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
 };
-use crate::{Machine, Numerics, Program};
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 
 pub(super) use tiling::ranked;
 

@@ -19,9 +19,11 @@ use super::parts::{
 use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
-use crate::program::{Affine, Channel, Launch, Op, Order, Place, Stage, Transfer, Var};
-use crate::{Machine, Program};
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{
+    Affine, Channel, Launch, Op, Order, Place, Stage, Transfer, Var,
+};
+use millrace_xdna2_machine::{Machine, Program};
 
 /// The GEMV.
 pub(super) struct Gemv;

@@ -21,9 +21,11 @@ use super::parts::{
 use super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, gemv,
 };
-use crate::program::{Affine, Channel, Launch, Op, Operand, Order, Place, Transfer, Var};
-use crate::{Machine, Profile, Program};
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{
+    Affine, Channel, Launch, Op, Operand, Order, Place, Transfer, Var,
+};
+use millrace_xdna2_machine::{Machine, Profile, Program};
 
 /// The GEMV.
 pub(super) struct GemvStream;

@@ -19,11 +19,11 @@ use super::parts::{
     new, pattern, put, repeat, slot, small, stage, stream, transfer, upto, x, y,
 };
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims};
-use crate::program::{
+use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
 };
-use crate::{Machine, Numerics, Program};
-use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
 
 /// The megatile GEMM.

@@ -1,12 +1,12 @@
 //! Small constructors for the tile programs of this module, and the checks that builders share.
 
 use super::{BuildError, DIM_MAX, Rule, Shape, Tiling};
-use crate::Machine;
-use crate::program::{
+use millrace_npu::{Element, Role, Slot};
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::program::{
     Affine, Channel, Herd, Launch, Link, Local, Op, Operand, Order, Pattern, Place, Span, Stage,
     StageEnd, Transfer, Var,
 };
-use millrace_npu::{Element, Role, Slot};
 
 /// `g0`, `g1`, … times a factor.
 pub(super) fn g(dim: u8, factor: u64) -> Affine {

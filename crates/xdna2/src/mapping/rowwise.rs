@@ -17,9 +17,9 @@ use super::streaming::{self, dealt_and_joined};
 use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
-use crate::program::{Launch, Op, Order, Pattern, Place, Transfer, Var};
-use crate::{Machine, Profile, Program};
 use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{Launch, Op, Order, Pattern, Place, Transfer, Var};
+use millrace_xdna2_machine::{Machine, Profile, Program};
 
 /// What is done with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

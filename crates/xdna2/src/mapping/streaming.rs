@@ -6,9 +6,11 @@ use super::parts::{
     at, block, call, constant, core, deep, end, free, g, get, herd, i, int, largest_divisor,
     launch, new, pattern, put, repeat, small, stage, stream, transfer, x, y,
 };
-use crate::program::{Affine, Launch, Op, Order, Place, Stage, StageEnd, Transfer, Var};
-use crate::{Machine, Profile};
 use millrace_npu::Element;
+use millrace_xdna2_machine::program::{
+    Affine, Launch, Op, Order, Place, Stage, StageEnd, Transfer, Var,
+};
+use millrace_xdna2_machine::{Machine, Profile};
 
 /// One input or output of a streaming launch.
 pub(super) struct Port {
@@ -182,7 +184,7 @@ pub(super) fn dealt_and_joined(
 
 /// Time of `n` elements through a kernel on so many cores, the loading of the cores' programs in a
 /// dispatch of several launches included: the slowest of cores and DDR. `in_bytes` and `out_bytes`
-/// cross for an element; a core's program links one object. [`timing`](crate::timing) simulates it.
+/// cross for an element; a core's program links one object. [`timing`](millrace_xdna2_machine::timing) simulates it.
 pub(super) fn estimate_ns(
     n: u64,
     n_cores: u64,

@@ -1,12 +1,13 @@
 //! Programs on the array: every launch simulated once.
 
 use crate::lower::{PlannedLaunch, PlannedProgram, program_of};
-use crate::program::{Launch, Program};
-use crate::timing::{self, CoreCounters, LaunchTiming, TimingError};
-use crate::{Machine, Profile, mapping};
+use crate::mapping;
 use millrace_plan::predict::{
     Bottleneck, CoreCost, LaunchCost, ModelPart, ProgramCost, Rate, SlotBytes,
 };
+use millrace_xdna2_machine::program::{Launch, Program};
+use millrace_xdna2_machine::timing::{self, CoreCounters, LaunchTiming, TimingError};
+use millrace_xdna2_machine::{Machine, Profile};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,8 @@
 //! How far whole models are off: what stands beside the total of a pass.
 
-use crate::profile::Scope;
-use crate::{Machine, Profile};
 use millrace_plan::predict::ModelError;
+use millrace_xdna2_machine::profile::Scope;
+use millrace_xdna2_machine::{Machine, Profile};
 
 /// The error of whole models under a profile ([`Profile::error_of`]); `None` where none was measured,
 /// and where the profile or the machine was changed.

@@ -1,8 +1,8 @@
 //! The host's part: steps between calls, and moving what crosses.
 
-use crate::Profile;
 use crate::lower::{Call, Features, HostStep, Phase};
 use millrace_plan::predict::{CallNs, Crossing, HostWork};
+use millrace_xdna2_machine::Profile;
 
 /// Whose host works between the calls; the rates are in the [module's table](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,7 @@ mod report;
 
 use super::machine;
 use crate::fidelity::{self, Kind, leave_out};
-use crate::functional;
 use crate::mapping::{self, Mapping, Shape, Tiling, Tolerance, compare};
-use crate::program::text;
-use crate::timing::{self, Timing};
-use crate::verify::{self, Report as Resources};
-use crate::{Machine, Numerics, Profile, Program};
 use millrace_kernels::Cpu;
 use millrace_npu::{Element, Role, Slot};
 use millrace_plan::workbench::{Produced, contents, described};
@@ -17,6 +12,11 @@ use millrace_plan::{
     BenchError, Choice, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject,
     RankedTiling, SettingError, Sweep, Workbench,
 };
+use millrace_xdna2_machine::functional;
+use millrace_xdna2_machine::program::text;
+use millrace_xdna2_machine::timing::{self, Timing};
+use millrace_xdna2_machine::verify::{self, Report as Resources};
+use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 use report::Report;
 use serde::Serialize;
 use serde_json::json;

@@ -1,13 +1,10 @@
 //! Plans for a machine of this kind.
 
-use crate::device::VirtualDevice;
 use crate::lower::{
     self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, program_of,
 };
+use crate::mapping;
 use crate::predict::{HostKind, Prices, facts};
-use crate::program::Launch;
-use crate::program::codec::TARGET;
-use crate::{Machine, Numerics, Profile, Program, mapping, verify};
 use millrace_kernels::Cpu;
 use millrace_model::graph::{Attention, Graph, Op};
 use millrace_npu::{Container, Device, DeviceError};
@@ -18,6 +15,10 @@ use millrace_plan::{
     LowerError, Occupied, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
     Pricer, Reason,
 };
+use millrace_xdna2_machine::device::VirtualDevice;
+use millrace_xdna2_machine::program::Launch;
+use millrace_xdna2_machine::program::codec::TARGET;
+use millrace_xdna2_machine::{Machine, Numerics, Profile, Program, verify};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;

@@ -5,11 +5,11 @@ use crate::{MODES, graph, llama_1b};
 use millrace_model::graph::{Graph, Node, Op, Value, ValueId, WeightId};
 use millrace_npu::{Container, Element, Role, Slot};
 use millrace_plan::Annex;
-use millrace_xdna2::Machine;
 use millrace_xdna2::lower::{
     self, AttentionOn, Binding, BufferKind, Buffers, Call, Feature, Features, HeadRows, HostMove,
     HostStep, Mode, Options, Phase, Plan, PlannedProgram, Rows, Step, WeightLayout,
 };
+use millrace_xdna2_machine::Machine;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

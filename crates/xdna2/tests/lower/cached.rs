@@ -7,7 +7,7 @@ use millrace_xdna2::lower::{
     self, AttentionOn, Binding, CachePart, Feature, Features, HostStep, Mode, Options, Place, Plan,
     Step, attention_times, cache_rows, key_bucket,
 };
-use millrace_xdna2::{Machine, Profile, verify};
+use millrace_xdna2_machine::{Machine, Profile, verify};
 
 fn options(n_tokens: u64, n_keys: u64, max_tokens: u64) -> Options {
     Options {

@@ -16,8 +16,8 @@ use millrace_xdna2::lower::{
     self, ATTENTION_ALONE, AttentionOn, Binding, Feature, Features, HostStep, IndexSets,
     LowerError, Mode, Options, Place, Plan, PlannedProgram, Step, TableRows, WeightLayout,
 };
-use millrace_xdna2::program::text;
-use millrace_xdna2::{Machine, verify};
+use millrace_xdna2_machine::program::text;
+use millrace_xdna2_machine::{Machine, verify};
 use std::path::Path;
 
 const MODES: [Mode; 2] = [Mode::Reference, Mode::Best];

@@ -4,7 +4,8 @@ use crate::{MODES, decode, graph, prefill};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{Options, PlannedProgram};
-use millrace_xdna2::{functional, mapping};
+use millrace_xdna2::mapping;
+use millrace_xdna2_machine::functional;
 
 /// bf16 values in [-1, 1) of a generator with a fixed seed.
 fn random_bytes(n_bytes: usize, state: &mut u64) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use crate::{MODES, graph};
 use millrace_model::graph::{Graph, Op};
 use millrace_xdna2::lower::{self, Binding, Mode, Options, Plan, WeightLayout};
-use millrace_xdna2::{Machine, verify};
+use millrace_xdna2_machine::{Machine, verify};
 
 /// Sizes of published models, and one more than the largest.
 const REAL: [usize; 10] = [

@@ -2,8 +2,8 @@
 
 use crate::{build, case};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2::functional::{self, Options};
-use millrace_xdna2::{Machine, Numerics};
+use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::{Machine, Numerics};
 
 /// A program's outputs and those of both references, as numbers.
 fn results(name: &str, shape: &str, overrides: &str) -> [Vec<u8>; 3] {
@@ -11,7 +11,7 @@ fn results(name: &str, shape: &str, overrides: &str) -> [Vec<u8>; 3] {
     let machine = Machine::npu2();
     let mut program = build(mapping, &shape, &tiling, &machine);
     Numerics::Bfp16.apply(&mut program);
-    millrace_xdna2::verify(&program, &machine).unwrap();
+    millrace_xdna2_machine::verify(&program, &machine).unwrap();
     let mut slots = mapping.inputs(&shape, 7);
     let exact = mapping.reference(&shape, &tiling, &slots);
     let emulated = mapping.reference_in(Numerics::Bfp16, &shape, &tiling, &slots);

@@ -4,10 +4,10 @@
 use crate::{build, case, check, refused};
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2::Machine;
-use millrace_xdna2::functional::{self, Options};
 use millrace_xdna2::mapping::Rule;
-use millrace_xdna2::{Profile, timing};
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::{Profile, timing};
 
 const NAME: &str = "cached-attention";
 

@@ -2,8 +2,8 @@
 
 use crate::{GEMMS, build, case, check};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2::Machine;
-use millrace_xdna2::functional::{self, Options};
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::functional::{self, Options};
 
 #[test]
 fn gemm_on_every_output_path() {

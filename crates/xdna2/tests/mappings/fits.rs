@@ -2,7 +2,7 @@
 
 use crate::{GEMMS, build, case, fits};
 use millrace_xdna2::mapping::TABLE;
-use millrace_xdna2::{Machine, Program};
+use millrace_xdna2_machine::{Machine, Program};
 
 #[test]
 fn projections_of_llama_3_2_1b_and_gemma_3_4b() {

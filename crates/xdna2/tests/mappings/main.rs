@@ -12,10 +12,10 @@ mod strides;
 mod traffic;
 
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2::functional::{self, Options};
 use millrace_xdna2::mapping::{self, Mapping, Shape, Tiling};
-use millrace_xdna2::verify::verify;
-use millrace_xdna2::{Machine, Program};
+use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::verify::verify;
+use millrace_xdna2_machine::{Machine, Program};
 
 const GEMMS: [&str; 7] = [
     "gemm-f32",

@@ -1,8 +1,8 @@
 //! What is refused and by which name, what is listed, other machines.
 
 use crate::{build, find, refused, run};
-use millrace_xdna2::Machine;
 use millrace_xdna2::mapping::{Rule, TABLE};
+use millrace_xdna2_machine::Machine;
 
 #[test]
 fn what_the_array_cannot_hold_is_refused_by_name() {

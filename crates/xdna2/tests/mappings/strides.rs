@@ -1,9 +1,9 @@
 //! A wrong stride must show.
 
 use crate::{build, case, run};
-use millrace_xdna2::program::Var;
-use millrace_xdna2::verify::verify;
-use millrace_xdna2::{Machine, Program};
+use millrace_xdna2_machine::program::Var;
+use millrace_xdna2_machine::verify::verify;
+use millrace_xdna2_machine::{Machine, Program};
 
 /// A changed stride or offset anywhere: a refusal, a fault or a wrong result.
 #[test]

@@ -1,7 +1,7 @@
 //! DDR traffic of the mappings, counted from their shim tasks, against published formulas.
 
 use crate::{build, case};
-use millrace_xdna2::{Machine, Program};
+use millrace_xdna2_machine::{Machine, Program};
 
 /// Bytes of a program's bf16 transfers on that slot; all their sizes are constant.
 fn bytes(program: &Program, slot: usize) -> u64 {

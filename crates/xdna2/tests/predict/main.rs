@@ -9,9 +9,10 @@ use millrace_model::synth::Geometry;
 use millrace_npu::trace::check_chrome;
 use millrace_plan::Planner;
 use millrace_plan::predict::{self, PassCost, PredictError, Prediction, Work};
+use millrace_xdna2::lower;
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use millrace_xdna2::target::Xdna2;
-use millrace_xdna2::{Machine, Profile, lower, timing};
+use millrace_xdna2_machine::{Machine, Profile, timing};
 
 const MIB: u64 = 1 << 20;
 

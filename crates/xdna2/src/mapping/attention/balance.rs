@@ -3,7 +3,7 @@
 use super::Tiled;
 use super::shape::down;
 use crate::mapping::{Shape, Tiling};
-use crate::{Machine, Profile, tile};
+use millrace_xdna2_machine::{Machine, Profile, tile};
 
 /// The same numerics with columns that are heads of a group before they are tiles of queries. Legal
 /// ones on as many cores as there can be, the fastest first as far as a profile tells.
@@ -41,7 +41,7 @@ pub(in crate::mapping) fn balanced(
 
 impl Tiled {
     /// Time of the cores in step, column by column as slow as the one with the latest queries, and of
-    /// loading them where an iteration has several heads. [`timing`](crate::timing) simulates it.
+    /// loading them where an iteration has several heads. [`timing`](millrace_xdna2_machine::timing) simulates it.
     fn estimate_ns(&self, machine: &Machine, profile: &Profile) -> f64 {
         let (q, kv, dv) = (self.tile_q, self.tile_kv, self.tile_dv);
         let cycles = |kernel: &str, dims: &[u64]| {

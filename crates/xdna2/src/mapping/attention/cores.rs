@@ -5,8 +5,8 @@ use crate::mapping::attention::shape::Tiled;
 use crate::mapping::parts::{
     block, call, call_with, constant, free, get, int, local, new, put, repeat, small, x, y,
 };
-use crate::program::{Affine, Condition, Herd, Op, Operand, Var};
 use millrace_npu::Element;
+use millrace_xdna2_machine::program::{Affine, Condition, Herd, Op, Operand, Var};
 
 // Locals of a core; Q's tiles by chunks of the head dimension follow.
 const S: Operand = Operand::Local(0);

@@ -2,9 +2,9 @@
 //! kernels: scores, probabilities, maxima, sums and outputs are bf16, products sum in f32.
 
 use super::Tiled;
-use crate::Numerics;
 use crate::mapping::blocked;
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
+use millrace_xdna2_machine::Numerics;
 
 /// Running state of one query.
 #[derive(Clone)]

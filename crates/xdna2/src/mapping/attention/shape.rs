@@ -1,9 +1,9 @@
 //! Shapes of attention and their tilings.
 
-use crate::Machine;
 use crate::mapping::parts::{Checks, divisors, int};
 use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
-use crate::program::{Affine, Var};
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::program::{Affine, Var};
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use crate::mapping::cached_attention::shape::Tiled;
 use crate::mapping::parts::{
     block, call, call_with, free, get, int, local, new, put, repeat, x, y,
 };
-use crate::program::{Affine, Condition, Local, Op, Operand, Var};
 use millrace_npu::Element;
+use millrace_xdna2_machine::program::{Affine, Condition, Local, Op, Operand, Var};
 
 const Q: Operand = Operand::Local(0);
 const AT: Operand = Operand::Local(1);

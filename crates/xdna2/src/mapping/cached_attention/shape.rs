@@ -1,9 +1,9 @@
 //! Shapes of attention over a cache and their tilings.
 
 use super::NAME;
-use crate::Machine;
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
+use millrace_xdna2_machine::Machine;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,15 @@
 //! The launch of a GEMM: channels, memory-tile buffers, shim tasks, cores.
 
 use super::{Gemm, Path, Tiled};
-use crate::Machine;
 use crate::mapping::parts::{
     at, block, call, call_with, constant, core, deep, end, free, g, get, herd, i, int, launch,
     local, new, pattern, put, repeat, small, stage, stream, transfer, upto, x, y,
 };
-use crate::program::{
+use millrace_npu::Element;
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Op, Operand, Order, Pattern, Place, Stage, StageEnd, Transfer, Var,
 };
-use millrace_npu::Element;
 
 // Channels of the launch, in this order.
 const A_IN: usize = 0;

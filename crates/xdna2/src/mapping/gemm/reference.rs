@@ -1,9 +1,9 @@
 //! GEMM by its definition, with the rounding points of each output path.
 
 use super::{Gemm, Path, Tiled};
-use crate::Numerics;
 use crate::mapping::blocked::{self, BLOCK};
 use crate::mapping::data::{bf16_bytes, f32_bytes, floats, truncate};
+use millrace_xdna2_machine::Numerics;
 use std::ops::Range;
 
 /// C as the slots hold it after a run.

@@ -1,10 +1,10 @@
 //! Which tilings of a GEMM are legal, and which to use.
 
 use super::{Gemm, Path, Tiled};
-use crate::Machine;
 use crate::mapping::parts::{Checks, largest_divisor};
 use crate::mapping::streaming;
 use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use millrace_xdna2_machine::Machine;
 
 /// Bytes of a core's buffers.
 fn l1_bytes(gemm: &Gemm, p: &Tiled) -> u64 {

@@ -3,7 +3,7 @@
 use super::{GEMM_PARTS, GemmStream, Tiled};
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, Mapping, Named, Rule, Shape, Tiling};
-use crate::{Machine, Profile};
+use millrace_xdna2_machine::{Machine, Profile};
 
 impl Tiled {
     fn l1_bytes(&self) -> u64 {
@@ -246,7 +246,7 @@ const EQUAL: f64 = 1.02;
 const SEVERAL: usize = 2;
 
 /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
-/// panels, the last tile of C, and the loading of cores. [`timing`](crate::timing) simulates it.
+/// panels, the last tile of C, and the loading of cores. [`timing`](millrace_xdna2_machine::timing) simulates it.
 fn estimate_ns(p: &Tiled, machine: &Machine, profile: &Profile) -> f64 {
     let f = |value: u64| value as f64;
     let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Megatiles: which are legal, and which to use.
 
-use crate::Machine;
 use crate::mapping::parts::{Checks, largest_divisor};
 use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use millrace_xdna2_machine::Machine;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,11 @@
 //! What is told of a kernel, for people and for programs.
 
 use super::{Case, Computed, Run};
-use crate::Machine;
-use crate::timing::Timing;
-use crate::verify::Report as Resources;
 use millrace_plan::units::{bytes, duration};
 use millrace_plan::{KernelReport, Line, Span, Tone};
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::timing::Timing;
+use millrace_xdna2_machine::verify::Report as Resources;
 use serde_json::{Value, json};
 
 /// Everything known about one kernel.

@@ -13,7 +13,7 @@ mod parse;
 mod power;
 
 pub use errors::{Errors, Scope};
-pub(crate) use models::is_model_key;
+pub use models::is_model_key;
 pub use models::{Decode, Host, Prefill};
 pub use parse::ProfileError;
 pub use power::Power;

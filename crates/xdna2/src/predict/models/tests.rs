@@ -1,6 +1,6 @@
 use super::*;
 use crate::fidelity;
-use crate::timing::geometry::{find, models};
+use crate::predict::geometry::{find, models};
 
 const STREAM: Weights = Weights::Stream { channels: 2 };
 

@@ -23,9 +23,7 @@ mod cores;
 mod ddr;
 mod engine;
 mod export;
-pub mod geometry;
 mod merge;
-pub mod models;
 mod network;
 mod points;
 mod summary;
@@ -322,7 +320,7 @@ fn objects_of(herd: &Herd) -> BTreeSet<&str> {
 }
 
 /// Kernel objects that a launch's cores call.
-pub(crate) fn objects(launch: &Launch) -> BTreeSet<&str> {
+pub fn objects(launch: &Launch) -> BTreeSet<&str> {
     launch.herds.iter().flat_map(objects_of).collect()
 }
 

@@ -127,7 +127,7 @@ impl Profile {
 }
 
 /// Whether a constant serves whole models only.
-pub(crate) fn is_model_key(key: &str) -> bool {
+pub fn is_model_key(key: &str) -> bool {
     let kernel = |key: &str| key.starts_with("kernel.decode_attention");
     OPTIONAL.iter().any(|known| known.0 == key) || kernel(key)
 }

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_xdna2::functional::{self, Counters, Fault, Options};
-use millrace_xdna2::program::{Program, text};
+use millrace_xdna2_machine::functional::{self, Counters, Fault, Options};
+use millrace_xdna2_machine::program::{Program, text};
 use std::path::Path;
 
 fn cpu(n_threads: usize) -> Cpu {

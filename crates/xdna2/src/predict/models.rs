@@ -1,9 +1,9 @@
 //! Closed forms of whole models: a token of fused decode and a prompt under FastFlowLM's scheme,
 //! with the constants of a profile. What they leave out is in `docs/timing-model.md`.
 
-use super::closed;
 use super::geometry::Geometry;
-use crate::{Machine, Profile};
+use millrace_xdna2_machine::timing::closed;
+use millrace_xdna2_machine::{Machine, Profile};
 
 /// Keys of a block of the cache.
 const KEYS: u64 = 16;
