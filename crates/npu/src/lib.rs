@@ -8,6 +8,8 @@
 //! | [`buffer`] | buffer objects: mapped, explicitly synchronised, accounted; [`ram`] for virtual devices |
 //! | [`device`] | the contract: info, alloc, load, bind, submit, wait |
 //! | [`inject`] | failures to be had on purpose |
+//! | [`rules!`](crate::rules!) | the table of what a verifier checks, by code |
+//! | [`simulated`] | what devices in software share: memory, owners, fences, failures on purpose |
 //! | [`held`] | what a device holds: programs, buffers, bytes |
 //! | [`container`] | a compiled program as bytes, with its content hash |
 //! | [`cache`] | artifacts on disk, loaded handles, buffer sets by `bo_key` |
@@ -27,6 +29,8 @@ pub mod held;
 pub mod inject;
 pub mod provenance;
 pub mod ram;
+mod rules;
+pub mod simulated;
 pub mod slot;
 pub mod trace;
 
@@ -41,5 +45,6 @@ pub use energy::Energy;
 pub use held::Held;
 pub use inject::{Corrupted, Corruption, Inject, Injection};
 pub use provenance::Provenance;
+pub use simulated::{Simulated, Simulator};
 pub use slot::{Role, Slot};
 pub use trace::Trace;

@@ -25,20 +25,26 @@ use crate::verify::range;
 use array::{Array, ordered};
 use std::sync::Arc;
 
+/// Gets a slot that a command wrote, and the bytes of all.
+pub type AfterWrite<'a> = &'a dyn Fn(usize, &mut [Vec<u8>]);
+
 /// How to run.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
     /// Threads that contractions are cut over; results do not depend on it.
     pub n_threads: usize,
     /// Fail after so many commands.
     pub stop_after: Option<u64>,
+    /// Called after each command that writes a slot, for content that is wrong on purpose.
+    pub after_write: Option<AfterWrite<'a>>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
+impl Default for Options<'_> {
+    fn default() -> Self {
         Options {
             n_threads: std::thread::available_parallelism().map_or(1, |n| n.get().min(16)),
             stop_after: None,
+            after_write: None,
         }
     }
 }
@@ -72,7 +78,11 @@ pub struct Counters {
 ///
 /// # Errors
 /// [`Fault`]: an index beyond its axis, slots that do not fit, a program that was not verified.
-pub fn run(program: &Program, slots: &mut [Vec<u8>], options: &Options) -> Result<Counters, Fault> {
+pub fn run(
+    program: &Program,
+    slots: &mut [Vec<u8>],
+    options: &Options<'_>,
+) -> Result<Counters, Fault> {
     let mut chip = Chip::new(program, slots, options)?;
     for command in &program.commands {
         let fault = |(slot, reason): (Option<usize>, String)| Fault {
@@ -85,7 +95,14 @@ pub fn run(program: &Program, slots: &mut [Vec<u8>], options: &Options) -> Resul
             return Err(fault((None, reason)));
         }
         match command {
-            Command::Dma(dma) => chip.dma(dma).map_err(fault)?,
+            Command::Dma(dma) => {
+                chip.dma(dma).map_err(fault)?;
+                if let (Some(after), Some(slot)) =
+                    (options.after_write, chip.slot_of[dma.to.tensor])
+                {
+                    after(slot, chip.slots);
+                }
+            }
             Command::Kernel(kernel) => chip.kernel(kernel).map_err(fault)?,
         }
         chip.counters.n_commands += 1;
@@ -98,7 +115,7 @@ type Outcome<T> = Result<T, (Option<usize>, String)>;
 
 struct Chip<'p> {
     program: &'p Program,
-    options: &'p Options,
+    options: &'p Options<'p>,
     /// Slot of each tensor in HBM.
     slot_of: Vec<Option<usize>>,
     slots: &'p mut [Vec<u8>],
@@ -118,7 +135,7 @@ impl<'p> Chip<'p> {
     fn new(
         program: &'p Program,
         slots: &'p mut [Vec<u8>],
-        options: &'p Options,
+        options: &'p Options<'p>,
     ) -> Result<Chip<'p>, Fault> {
         let mut slot_of = Vec::new();
         let mut n_slots = 0;

@@ -2,18 +2,18 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_npu::conformance::{self, Sample, Subject};
-use millrace_npu::{Device, DeviceError, Direction};
-use millrace_tcp::device::VirtualDevice;
+use millrace_npu::{Device, DeviceError, Direction, Inject, Injection};
+use millrace_tcp::device::{Chip, VirtualDevice};
 use millrace_tcp::program::parse;
-use millrace_tcp::{Element, Machine, Profile, execute};
+use millrace_tcp::{Element, Machine, Profile};
 use std::sync::Arc;
 
+fn chip() -> Chip {
+    Chip::new(Machine::rngd(), Profile::furiosa_llm(), 2)
+}
+
 fn device() -> VirtualDevice {
-    let options = execute::Options {
-        n_threads: 2,
-        stop_after: None,
-    };
-    VirtualDevice::new(Machine::rngd(), Profile::furiosa_llm(), options)
+    VirtualDevice::new(chip())
 }
 
 /// `y = w x` for a `w` with one entry a row, so that the result is known to the bit.
@@ -63,7 +63,7 @@ fn it_keeps_the_contract_of_devices() {
 
 #[test]
 fn faults_say_where_and_the_device_goes_on() {
-    let (device, sample) = (device().with_traces(), product());
+    let (device, sample) = (VirtualDevice::new(chip().with_traces()), product());
     let program = device.load(&sample.container).unwrap();
     let mut buffers = Vec::new();
     for (slot, data) in sample.container.slots().iter().zip(&sample.inputs) {
@@ -76,7 +76,7 @@ fn faults_say_where_and_the_device_goes_on() {
         }
         buffers.push(buffer);
     }
-    device.stop_next_after(3);
+    device.inject(Injection::StopAfter(3));
     let fence = device
         .submit(&device.bind(&program, &buffers).unwrap())
         .unwrap();

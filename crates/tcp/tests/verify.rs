@@ -435,6 +435,7 @@ fn changed_programs_are_refused_or_run() {
     let options = millrace_tcp::execute::Options {
         n_threads: 1,
         stop_after: None,
+        after_write: None,
     };
     let (mut ran, mut refused) = (0, 0);
     for text in [GEMV, VECTOR, GATHER] {

@@ -1,7 +1,7 @@
 //! Plans: every product on the toy, everything else on the host; and what that costs.
 
 use crate::NAME;
-use crate::device::{ToyDevice, provenance};
+use crate::device::{Toy, ToyDevice, provenance};
 use crate::program::{MAX_ROWS, Program};
 use millrace_kernels::Cpu;
 use millrace_model::graph::Graph;
@@ -119,7 +119,7 @@ impl Planner for Products {
     }
 
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(Arc::new(ToyDevice::new(cpu)))
+        Ok(Arc::new(ToyDevice::new(Toy::new(cpu))))
     }
 
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {

@@ -130,7 +130,12 @@ fn a_wrong_toy_fails() {
     let program = programs["plans"][0]["programs"][0]["name"]
         .as_str()
         .unwrap();
-    for (slot, how) in [("y", "double"), ("w", "permute"), ("x", "zero")] {
+    let wrong_op = "attn_q of layer 0 is wrong";
+    for (slot, how, finding) in [
+        ("y", "double", wrong_op),
+        ("w", "permute", wrong_op),
+        ("x", "zero", "attn_norm of layer 0 changes on its way"),
+    ] {
         let corrupt = format!("{program}:{slot}:{how}");
         let args = [
             "diagnose",
@@ -143,10 +148,7 @@ fn a_wrong_toy_fails() {
         let output = ended(&mut toy(&args));
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{corrupt}: {errors}");
-        assert!(
-            errors.contains("attn_q of layer 0 is wrong"),
-            "{corrupt}: {errors}"
-        );
+        assert!(errors.contains(finding), "{corrupt}: {errors}");
     }
     let args = ["verify", "demo", "--tokens", "4", "--corrupt"];
     let output = ended(&mut toy(

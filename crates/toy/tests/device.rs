@@ -5,7 +5,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::conformance::{self, Sample, Subject};
 use millrace_npu::{Container, Device};
 use millrace_toy::NAME;
-use millrace_toy::device::ToyDevice;
+use millrace_toy::device::{Toy, ToyDevice};
 use millrace_toy::program::{MAX_ROWS, Program};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn device() -> ToyDevice {
         n_threads: Some(1),
         level: None,
     };
-    ToyDevice::new(Cpu::new(options).unwrap())
+    ToyDevice::new(Toy::new(Cpu::new(options).unwrap()))
 }
 
 fn sample() -> Sample {

@@ -10,7 +10,7 @@ use millrace_npu::ProgramCache;
 use millrace_plan::{PassKind, Plan, PlannedProgram, compile};
 use millrace_xdna2::lower::{Features, Mode};
 use millrace_xdna2::target::Xdna2;
-use millrace_xdna2_machine::device::VirtualDevice;
+use millrace_xdna2_machine::device::virtual_device;
 use millrace_xdna2_machine::{Machine, Profile, Program};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn cache(dir: &Path) -> ProgramCache {
         level: None,
     });
     let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    let device = VirtualDevice::new(Machine::npu2(), profile, cpu.unwrap());
+    let device = virtual_device(Machine::npu2(), profile, cpu.unwrap());
     ProgramCache::with_directory(Arc::new(device), dir).unwrap()
 }
 

@@ -8,14 +8,14 @@ use millrace_npu::{
 };
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_xdna2::mapping;
-use millrace_xdna2_machine::device::VirtualDevice;
+use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
 use millrace_xdna2_machine::{Machine, Profile};
 use std::sync::Arc;
 
 fn device() -> VirtualDevice {
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
     let profile = Profile::builtin(Profile::DEFAULT).unwrap();
-    VirtualDevice::new(Machine::npu2(), profile, cpu)
+    virtual_device(Machine::npu2(), profile, cpu)
 }
 
 /// A mapping's program with its data and reference.
@@ -158,7 +158,7 @@ fn injected_failures_say_where_and_the_device_goes_on() {
 fn energy_is_the_profiles_power_over_the_programs_time() {
     let cpu = Cpu::new(CpuOptions::default()).unwrap();
     let profile = Profile::builtin("paper-kraken").unwrap();
-    let device = VirtualDevice::new(Machine::npu2(), profile.clone(), cpu);
+    let device = virtual_device(Machine::npu2(), profile.clone(), cpu);
     let completion = Ready::new(&device, &sample("add", "4096")).run(&device);
     let completion = completion.unwrap();
     let energy = completion.energy.unwrap();

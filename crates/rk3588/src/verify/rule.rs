@@ -18,31 +18,9 @@ pub enum Effect {
 /// Defines the enum and its table from one list, so that no rule lacks a code, words or a source.
 macro_rules! rules {
     ($($variant:ident $code:literal $effect:ident $states:literal $source:literal;)*) => {
-        /// What a program may break. The order is that of the codes.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Rule {
-            $(#[doc = concat!($code, ": ", $states, " Source: ", $source, ".")] $variant,)*
-        }
+        millrace_npu::rules! { $($variant $code $states $source;)* }
 
         impl Rule {
-            /// Every rule.
-            pub const ALL: &'static [Rule] = &[$(Rule::$variant,)*];
-
-            /// The code, as in `RK302`.
-            pub const fn code(self) -> &'static str {
-                match self { $(Rule::$variant => $code,)* }
-            }
-
-            /// What it states, in a sentence.
-            pub const fn states(self) -> &'static str {
-                match self { $(Rule::$variant => $states,)* }
-            }
-
-            /// Where it comes from.
-            pub const fn source(self) -> &'static str {
-                match self { $(Rule::$variant => $source,)* }
-            }
-
             /// What breaking it does.
             pub const fn effect(self) -> Effect {
                 match self { $(Rule::$variant => Effect::$effect,)* }

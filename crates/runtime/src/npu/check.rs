@@ -6,7 +6,8 @@
 //! the tolerance that the op's rounding points allow ([`rule`] states the formulas). An op that
 //! passes is right whatever its operands were; the first that fails is the defect. Bytes that are
 //! only moved must not change at all: weights and tables from the checkpoint into their slots, whose
-//! content is worked out by [`statics`] and not by what fills them, values from the call that gave them to the call that takes them.
+//! content is worked out by [`statics`] and not by what fills them, values from the call or host step that
+//! gave them to the call that takes them.
 
 mod rule;
 mod statics;
@@ -228,7 +229,7 @@ impl Look<'_> {
         n_rows.min(self.seen.n_real)
     }
 
-    /// Bytes that the program found: weights, tables, and values of earlier calls.
+    /// Bytes that the program found: weights, tables, and values of earlier calls and of the host.
     fn moved(&self, state: &mut State) -> Result<(), NpuError> {
         let (call, first) = (self.seen.call, self.seen.first);
         let slots = self.slots();
@@ -254,13 +255,20 @@ impl Look<'_> {
                     self.report(slot, None, None, what, state);
                 }
                 Binding::Value(value) if role == Role::Input => {
+                    let element = slots[slot].element;
                     // Where the two slots have other element types, the host rounded in between.
-                    let given = state.given.get(value);
-                    let Some((_, given)) = given.filter(|(e, _)| *e == slots[slot].element) else {
+                    let given = state.given.get(value).filter(|(e, _)| *e == element);
+                    let written = || {
+                        let values = self.seen.written(slot)?.iter();
+                        let values: Vec<f32> = values.map(|x| x.to_f32()).collect();
+                        Some(statics::encode(&values, element))
+                    };
+                    let given = given.map(|(_, given)| given.clone());
+                    let Some(given) = given.or_else(written) else {
                         continue;
                     };
                     let width = self.graph().values[value.0].width;
-                    let size = slots[slot].element.size_bytes() as usize;
+                    let size = element.size_bytes() as usize;
                     let n_bytes = size * width * self.n_rows(*value);
                     let found = self.bytes(slot)?;
                     let rows = given.get(..n_bytes).zip(found.get(..n_bytes));

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 /// The host's copies of a graph's values, bf16 `[n_rows, width]` each. Memory of dropped ones serves
 /// those that come later.
+#[derive(Debug)]
 pub(super) struct Values {
     widths: Vec<usize>,
     rows: Vec<Vec<bf16>>,

@@ -1,7 +1,9 @@
 //! A look at a pass while it runs.
 
+use super::host::Values;
+use half::bf16;
 use millrace_npu::ProgramCache;
-use millrace_plan::{Call, Plan};
+use millrace_plan::{Binding, Call, HostMove, Plan, SlotUse};
 
 /// What is called after every dispatch of a session.
 pub type Observer = Box<dyn FnMut(&Observation<'_>) + Send>;
@@ -23,4 +25,16 @@ pub struct Observation<'a> {
     pub first: usize,
     /// Tokens that are no padding.
     pub n_real: usize,
+    pub(super) uses: &'a [SlotUse],
+    pub(super) values: &'a Values,
+}
+
+impl Observation<'_> {
+    /// The value that the host wrote into a slot before the dispatch; none where it wrote no whole value.
+    pub fn written(&self, slot: usize) -> Option<&[bf16]> {
+        match (self.uses.get(slot)?.host, self.call.bindings.get(slot)?) {
+            (HostMove::Write, Binding::Value(value)) => Some(self.values.get(*value)),
+            _ => None,
+        }
+    }
 }

@@ -174,6 +174,8 @@ impl Pass<'_> {
                 cache: &self.npu.cache,
                 first: self.first,
                 n_real: self.n_real,
+                uses: self.prepared.uses(index),
+                values: &*self.values,
             });
         }
     }

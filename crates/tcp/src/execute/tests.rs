@@ -85,7 +85,7 @@ fn threads_change_nothing() {
         let mut slots = vec![inputs[0].clone(), inputs[1].clone(), vec![0; 1024]];
         let options = Options {
             n_threads,
-            stop_after: None,
+            ..Options::default()
         };
         run(&program, &mut slots, &options).unwrap();
         slots.pop()

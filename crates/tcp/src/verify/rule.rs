@@ -2,38 +2,7 @@
 
 use std::fmt;
 
-/// Defines the enum and its table from one list, so that no rule lacks a code, words or a source.
-macro_rules! rules {
-    ($($variant:ident $code:literal $states:literal $source:literal;)*) => {
-        /// What a program may break. The order is that of the codes.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Rule {
-            $(#[doc = concat!($code, ": ", $states, " Source: ", $source, ".")] $variant,)*
-        }
-
-        impl Rule {
-            /// Every rule.
-            pub const ALL: &'static [Rule] = &[$(Rule::$variant,)*];
-
-            /// The code, as in `TC201`.
-            pub const fn code(self) -> &'static str {
-                match self { $(Rule::$variant => $code,)* }
-            }
-
-            /// What it states, in a sentence.
-            pub const fn states(self) -> &'static str {
-                match self { $(Rule::$variant => $states,)* }
-            }
-
-            /// Where it comes from.
-            pub const fn source(self) -> &'static str {
-                match self { $(Rule::$variant => $source,)* }
-            }
-        }
-    };
-}
-
-rules! {
+millrace_npu::rules! {
     TooLarge "TC001" "Sizes stay within what the verifier examines." "a bound of this verifier, far above real programs";
     Mapping "TC101" "Mapping expressions make sense over the program's axes." "book, mapping-tensors: constructors and their sizes";
     Factors "TC102" "Each factor of an axis is used once, and none is left out." "book, mapping-tensors: a tensor is a total function";

@@ -3,38 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-/// Defines the enum and its table from one list, so that no rule lacks a code, words or a source.
-macro_rules! rules {
-    ($($variant:ident $code:literal $states:literal $source:literal;)*) => {
-        /// What a program may break. The order is that of the codes.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Rule {
-            $(#[doc = concat!($code, ": ", $states, " Source: ", $source, ".")] $variant,)*
-        }
-
-        impl Rule {
-            /// Every rule.
-            pub const ALL: &'static [Rule] = &[$(Rule::$variant,)*];
-
-            /// The code, as in `XD201`.
-            pub const fn code(self) -> &'static str {
-                match self { $(Rule::$variant => $code,)* }
-            }
-
-            /// What it states, in a sentence.
-            pub const fn states(self) -> &'static str {
-                match self { $(Rule::$variant => $states,)* }
-            }
-
-            /// Where it comes from.
-            pub const fn source(self) -> &'static str {
-                match self { $(Rule::$variant => $source,)* }
-            }
-        }
-    };
-}
-
-rules! {
+millrace_npu::rules! {
     TooLarge "XD001" "Sizes stay within what the verifier examines." "a bound of this verifier, far above real programs, so that checking ends soon";
     Overflow "XD002" "Expressions and sizes stay below 2^48." "a bound of this verifier: simulators compute in 64 bits";
     Malformed "XD101" "Names, indices, variables and references resolve." "the IR's definition";

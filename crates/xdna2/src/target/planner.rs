@@ -15,7 +15,7 @@ use millrace_plan::{
     LowerError, Occupied, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
     Pricer, Reason,
 };
-use millrace_xdna2_machine::device::VirtualDevice;
+use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
 use millrace_xdna2_machine::program::Launch;
 use millrace_xdna2_machine::program::codec::TARGET;
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program, verify};
@@ -74,7 +74,7 @@ impl Xdna2 {
 
     /// A virtual device of the machine.
     pub fn device(&self, cpu: Cpu) -> VirtualDevice {
-        VirtualDevice::new(self.machine.clone(), self.profile.clone(), cpu)
+        virtual_device(self.machine.clone(), self.profile.clone(), cpu)
     }
 
     /// Attention over the cache by the array, where any layer is faster for it.

@@ -1,0 +1,402 @@
+//! Devices that exist in software. [`Simulated`] is what all of them are alike: memory in two sides,
+//! owners, fences, failures on purpose. A [`Simulator`] adds what its programs are and what they do.
+
+mod job;
+
+pub use job::Job;
+
+use crate::device::unique_number;
+use crate::held::{Held, Holdings, Lease};
+use crate::inject::{Corrupted, Event, Inject, Injection, Injections};
+use crate::ram::{DeviceSideMut, RamBuffer};
+use crate::{
+    Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, ErrorPlace, Fence,
+    LoadedProgram, Role, Slot, Usage,
+};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a kind of NPU adds to a device in software.
+pub trait Simulator: Send + Sync + 'static {
+    /// A program that it accepted.
+    type Program: Send + Sync + 'static;
+
+    /// What the device is.
+    fn info(&self) -> DeviceInfo;
+
+    /// How long the device waits for a submission before it stops it, in nanoseconds.
+    fn timeout_ns(&self) -> u64;
+
+    /// The program of a container of the device's target.
+    ///
+    /// # Errors
+    /// Every reason why it is refused, in words.
+    fn accept(&self, container: &Container) -> Result<Self::Program, String>;
+
+    /// Runs a program on the content of its slots, which have their sizes. It calls [`Job::wrote`] after
+    /// each part that it counts as a launch, and ends early where [`Job::stop_after`] says so. Static
+    /// content is as before when it returns.
+    ///
+    /// # Errors
+    /// Where and why it stopped; what it writes is undefined then.
+    fn run(
+        &self,
+        program: &Self::Program,
+        content: &mut [Vec<u8>],
+        job: &Job<'_>,
+    ) -> Result<Completion, Stopped>;
+}
+
+/// Where and why a run ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Where.
+    pub place: ErrorPlace,
+    /// Why.
+    pub reason: String,
+}
+
+/// A device in software: buffers in ordinary memory, one submission at a time, each run when it is
+/// submitted.
+pub struct Simulated<S: Simulator> {
+    simulator: S,
+    info: DeviceInfo,
+    number: u64,
+    /// Held by the submission that runs.
+    running: Mutex<()>,
+    next: AtomicU64,
+    /// Outcomes whose fence still exists.
+    ended: Arc<Mutex<HashMap<u64, Result<Completion, DeviceError>>>>,
+    holdings: Arc<Holdings>,
+    injections: Mutex<Injections>,
+    corrupted: Mutex<Corrupted>,
+    life: Mutex<Life>,
+}
+
+/// Whether the device is there, and whose programs and buffers it knows.
+struct Life {
+    is_lost: bool,
+    /// Owner of what was made since it last came back.
+    owner: u64,
+    /// Owners of what was lost.
+    former: Vec<u64>,
+}
+
+/// An accepted program.
+struct Loaded<P> {
+    owner: u64,
+    name: String,
+    slots: Vec<Slot>,
+    program: P,
+    _lease: Lease,
+}
+
+impl<P: Send + Sync + 'static> LoadedProgram for Loaded<P> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: Simulator> Simulated<S> {
+    /// A device of that kind.
+    pub fn new(simulator: S) -> Simulated<S> {
+        let info = simulator.info();
+        Simulated {
+            number: unique_number(),
+            running: Mutex::default(),
+            next: AtomicU64::new(0),
+            ended: Arc::default(),
+            holdings: Holdings::new(info.memory_bytes),
+            injections: Mutex::default(),
+            corrupted: Mutex::default(),
+            life: Mutex::new(Life {
+                is_lost: false,
+                owner: unique_number(),
+                former: Vec::new(),
+            }),
+            info,
+            simulator,
+        }
+    }
+
+    /// The same with so many bytes for all buffers together. For a device that holds nothing yet.
+    #[must_use]
+    pub fn with_memory(mut self, memory_bytes: u64) -> Simulated<S> {
+        self.info.memory_bytes = memory_bytes;
+        self.info.max_buffer_bytes = self.info.max_buffer_bytes.min(memory_bytes);
+        self.holdings = Holdings::new(memory_bytes);
+        self
+    }
+
+    /// Takes the device away, with what is on it. Results that nobody has fetched are lost too.
+    pub fn lose(&self) {
+        let mut life = lock(&self.life);
+        life.is_lost = true;
+        let owner = std::mem::replace(&mut life.owner, unique_number());
+        life.former.push(owner);
+        for outcome in lock(&self.ended).values_mut() {
+            *outcome = Err(self.lost(None));
+        }
+    }
+
+    fn lost(&self, place: Option<ErrorPlace>) -> DeviceError {
+        DeviceError::Lost {
+            device: self.info.name.clone(),
+            place: place.map(Box::new),
+        }
+    }
+
+    /// The owner of what is made at this moment.
+    fn owner(&self) -> Result<u64, DeviceError> {
+        let life = lock(&self.life);
+        match life.is_lost {
+            true => Err(self.lost(None)),
+            false => Ok(life.owner),
+        }
+    }
+
+    fn stale(&self, what: String) -> DeviceError {
+        DeviceError::Stale {
+            device: self.info.name.clone(),
+            what,
+        }
+    }
+
+    fn loaded<'a>(
+        &self,
+        program: &'a dyn LoadedProgram,
+    ) -> Result<&'a Loaded<S::Program>, DeviceError> {
+        let owner = self.owner()?;
+        let loaded = program.as_any().downcast_ref::<Loaded<S::Program>>();
+        match loaded {
+            Some(loaded) if loaded.owner == owner => Ok(loaded),
+            Some(loaded) if lock(&self.life).former.contains(&loaded.owner) => {
+                Err(self.stale(format!("program `{}`", program.name())))
+            }
+            _ => Err(DeviceError::ForeignProgram(program.name().to_owned())),
+        }
+    }
+
+    fn object<'a>(&self, buffer: &'a Buffer) -> Result<&'a RamBuffer, DeviceError> {
+        let owner = self.owner()?;
+        RamBuffer::of(buffer, owner).map_err(|error| {
+            let life = lock(&self.life);
+            let mut former = life.former.iter();
+            match former.any(|&owner| RamBuffer::of(buffer, owner).is_ok()) {
+                true => self.stale("a buffer".to_owned()),
+                false => error,
+            }
+        })
+    }
+
+    /// Runs a program on the device's side of its buffers.
+    fn execute(
+        &self,
+        loaded: &Loaded<S::Program>,
+        buffers: &[Arc<Buffer>],
+    ) -> Result<Completion, DeviceError> {
+        // Taken before the buffers, so that two submissions do not wait for each other's.
+        let _running = lock(&self.running);
+        let injected = lock(&self.injections).take(Event::Submission);
+        let wrong = lock(&self.injections).corrupted(&loaded.name, &loaded.slots);
+        let job = Job::new(&loaded.slots, wrong, &self.corrupted, injected.as_ref());
+        let mut sides = Vec::with_capacity(buffers.len());
+        for (slot, buffer) in loaded.slots.iter().zip(buffers) {
+            let object = self.object(buffer)?;
+            sides.push(match slot.role {
+                // No program writes it.
+                Role::Static => object.device_lent(),
+                _ => object.device_mut(),
+            });
+        }
+        let take = |side: &mut DeviceSideMut<'_>| std::mem::take(&mut **side);
+        let mut content: Vec<Vec<u8>> = sides.iter_mut().map(take).collect();
+        let kept = job.before(&mut content);
+        let ran = self.simulator.run(&loaded.program, &mut content, &job);
+        for (slot, bytes) in kept {
+            content[slot] = bytes;
+        }
+        for (side, content) in sides.iter_mut().zip(content) {
+            **side = content;
+        }
+        drop(sides);
+        self.outcome(&loaded.name, injected, ran)
+    }
+
+    /// What the host is told.
+    fn outcome(
+        &self,
+        name: &str,
+        injected: Option<Injection>,
+        ran: Result<Completion, Stopped>,
+    ) -> Result<Completion, DeviceError> {
+        let place = match &ran {
+            Ok(_) => ErrorPlace::of(name),
+            Err(stopped) => stopped.place.clone(),
+        };
+        match (injected, ran) {
+            (Some(Injection::Lose), _) => {
+                self.lose();
+                Err(self.lost(Some(place)))
+            }
+            (Some(Injection::Timeout), ran) => Err(DeviceError::Timeout {
+                place: Box::new(place),
+                after_ns: self.simulator.timeout_ns(),
+                reason: ran.err().map_or_else(
+                    || "it never reported its end".to_owned(),
+                    |stopped| stopped.reason,
+                ),
+            }),
+            (_, Err(stopped)) => Err(DeviceError::Fault {
+                place: Box::new(place),
+                reason: stopped.reason,
+            }),
+            (_, Ok(completion)) => Ok(completion),
+        }
+    }
+
+    /// A buffer has one place in memory; a program that reads one slot and writes another must not
+    /// find both there.
+    fn check_distinct(
+        &self,
+        loaded: &Loaded<S::Program>,
+        buffers: &[Arc<Buffer>],
+    ) -> Result<(), DeviceError> {
+        let mut objects = Vec::with_capacity(buffers.len());
+        for buffer in buffers {
+            objects.push(std::ptr::from_ref(self.object(buffer)?));
+        }
+        for (slot, object) in objects.iter().enumerate() {
+            if let Some(other) = objects[..slot].iter().position(|earlier| earlier == object) {
+                return Err(DeviceError::Refused {
+                    program: loaded.name.clone(),
+                    reason: format!(
+                        "slots `{}` and `{}` are bound to one buffer",
+                        loaded.slots[other].name, loaded.slots[slot].name
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Simulator> Device for Simulated<S> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn held(&self) -> Held {
+        self.holdings.held()
+    }
+
+    fn alloc(&self, size_bytes: u64, usage: Usage) -> Result<Arc<Buffer>, DeviceError> {
+        let owner = self.owner()?;
+        let max_bytes = self.info.max_buffer_bytes;
+        if (max_bytes + 1..=self.info.memory_bytes).contains(&size_bytes) {
+            return Err(DeviceError::BufferTooLarge {
+                asked_bytes: size_bytes,
+                max_bytes,
+            });
+        }
+        let lease = self.holdings.buffer(size_bytes)?;
+        if lock(&self.injections).take(Event::Allocation).is_some() {
+            return Err(DeviceError::NotPinned {
+                asked_bytes: size_bytes,
+                reason: "cannot allocate memory (injected)".to_owned(),
+            });
+        }
+        let buffer = RamBuffer::alloc(owner, size_bytes, usage, size_bytes)?;
+        Ok(Arc::new(buffer.leased(lease)))
+    }
+
+    fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError> {
+        let owner = self.owner()?;
+        if container.target() != self.info.target {
+            return Err(DeviceError::Target {
+                expected: self.info.target.clone(),
+                found: container.target().to_owned(),
+            });
+        }
+        let refused = |reason: String| DeviceError::Refused {
+            program: container.name().to_owned(),
+            reason,
+        };
+        if lock(&self.injections).take(Event::Load).is_some() {
+            return Err(refused("no hardware context is free (injected)".to_owned()));
+        }
+        Ok(Arc::new(Loaded {
+            owner,
+            name: container.name().to_owned(),
+            slots: container.slots().to_vec(),
+            program: self.simulator.accept(container).map_err(refused)?,
+            _lease: self.holdings.program(),
+        }))
+    }
+
+    fn bind(
+        &self,
+        program: &Arc<dyn LoadedProgram>,
+        buffers: &[Arc<Buffer>],
+    ) -> Result<Bound, DeviceError> {
+        let loaded = self.loaded(&**program)?;
+        let bound = Bound::new(program, buffers)?;
+        self.check_distinct(loaded, buffers)?;
+        Ok(bound)
+    }
+
+    fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
+        let loaded = self.loaded(&*bound.program)?;
+        let outcome = self.execute(loaded, &bound.buffers);
+        let id = self.next.fetch_add(1, Relaxed);
+        lock(&self.ended).insert(id, outcome);
+        let ended = self.ended.clone();
+        Ok(Fence::new(self.number, id, move || {
+            _ = lock(&ended).remove(&id);
+        }))
+    }
+
+    fn wait(&self, fence: Fence) -> Result<Completion, DeviceError> {
+        let id = fence.id(self.number)?;
+        lock(&self.ended)
+            .remove(&id)
+            .ok_or(DeviceError::UnknownFence)?
+    }
+
+    fn injector(&self) -> Option<&dyn Inject> {
+        Some(self)
+    }
+}
+
+impl<S: Simulator> Inject for Simulated<S> {
+    fn inject_after(&self, n_passed: u64, injection: Injection) {
+        lock(&self.injections).add(n_passed, injection);
+    }
+
+    fn clear(&self) {
+        lock(&self.injections).clear();
+        *lock(&self.corrupted) = Corrupted::default();
+    }
+
+    fn corrupted(&self) -> Corrupted {
+        *lock(&self.corrupted)
+    }
+
+    fn revive(&self) {
+        lock(&self.life).is_lost = false;
+    }
+}

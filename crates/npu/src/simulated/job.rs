@@ -1,0 +1,75 @@
+//! One submission, with what is to go wrong in it.
+
+use super::lock;
+use crate::inject::{self, Corrupted, Corruption, Injection};
+use crate::{Role, Slot};
+use std::sync::Mutex;
+
+/// One submission to a [`Simulator`](super::Simulator).
+pub struct Job<'a> {
+    slots: &'a [Slot],
+    /// Slots whose content is to be wrong.
+    wrong: Vec<(usize, Corruption)>,
+    corrupted: &'a Mutex<Corrupted>,
+    stop_after: Option<u64>,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        slots: &'a [Slot],
+        wrong: Vec<(usize, Corruption)>,
+        corrupted: &'a Mutex<Corrupted>,
+        injected: Option<&Injection>,
+    ) -> Job<'a> {
+        Job {
+            slots,
+            wrong,
+            corrupted,
+            stop_after: injected.map(|injection| match injection {
+                Injection::StopAfter(n_units) => *n_units,
+                _ => 0,
+            }),
+        }
+    }
+
+    /// Units of work, whatever one is on that device, after which the run is to stop. One that has
+    /// fewer runs to its end.
+    pub fn stop_after(&self) -> Option<u64> {
+        self.stop_after
+    }
+
+    /// Whether [`wrote`](Job::wrote) does anything: a simulator need not find out what was written
+    /// where it does not.
+    pub fn is_watching(&self) -> bool {
+        !self.wrong.is_empty()
+    }
+
+    /// To be told after each launch: it wrote these slots.
+    pub fn wrote(&self, written: &[usize], content: &mut [Vec<u8>]) {
+        for &(slot, how) in self.wrong.iter().filter(|(slot, _)| written.contains(slot)) {
+            self.corrupt(slot, how, &mut content[slot]);
+        }
+    }
+
+    /// Makes wrong what is read; gives the static content that is to be put back.
+    pub(super) fn before(&self, content: &mut [Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
+        let mut kept = Vec::new();
+        for &(slot, how) in &self.wrong {
+            let role = self.slots[slot].role;
+            if role == Role::Static {
+                kept.push((slot, content[slot].clone()));
+            }
+            if matches!(role, Role::Static | Role::Input) {
+                self.corrupt(slot, how, &mut content[slot]);
+            }
+        }
+        kept
+    }
+
+    fn corrupt(&self, slot: usize, how: Corruption, bytes: &mut [u8]) {
+        let changed = inject::corrupt(how, &self.slots[slot], bytes);
+        let mut corrupted = lock(self.corrupted);
+        corrupted.n_applied += 1;
+        corrupted.n_changed += u64::from(changed);
+    }
+}
