@@ -1,7 +1,7 @@
 //! A look at a pass while it runs.
 
 use millrace_npu::ProgramCache;
-use millrace_plan::{Call, Plan};
+use millrace_plan::{Call, Plan, Scales};
 
 /// What is called after every dispatch of a session.
 pub type Observer = Box<dyn FnMut(&Observation<'_>) + Send>;
@@ -19,6 +19,8 @@ pub struct Observation<'a> {
     pub key: &'a str,
     /// Where that set is.
     pub cache: &'a ProgramCache,
+    /// What the host keeps of what it wrote into the call's slots, one a slot.
+    pub scales: &'a [Scales],
     /// Position of the pass's first token.
     pub first: usize,
     /// Tokens that are no padding.
