@@ -8,6 +8,8 @@ pub struct Arithmetic {
     pub truncated_every: Option<usize>,
     /// Whether matrix units convert operands to blocks of eight values with one exponent.
     pub in_blocks: bool,
+    /// How rows of both operands of a product are quantised before it, whatever the pass.
+    pub quantised: Option<Quantised>,
     /// Of attention.
     pub attention: Option<AttentionSteps>,
 }
@@ -22,4 +24,18 @@ pub struct AttentionSteps {
     /// With the rows of its arrays: keys and values are a cache's, `[n_kv_heads, rows, head_dim]`.
     /// Otherwise they are those of the pass's tokens, `[n_tokens, n_kv_heads, head_dim]`.
     pub cache_rows: Option<u64>,
+}
+
+/// Rows of k numbers as integers with a scale a row, one rule for both operands of a product.
+///
+/// A row x is rotated first: cut into blocks of [`block`](Quantised::block) elements, each multiplied by the
+/// Walsh–Hadamard matrix H\[i\]\[j\] = (−1)^popcount(i & j) / √block. With s = max∣x∣ / levels over the row,
+/// each element becomes s·round(x / s), ties to even. H is its own inverse, so the product of two rotated
+/// rows is that of the rows, and sums of integers are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quantised {
+    /// The largest magnitude: 127 of 8 bits.
+    pub levels: u32,
+    /// Elements of a block, a power of two that divides k; 1 rotates nothing.
+    pub block: usize,
 }

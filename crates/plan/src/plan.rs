@@ -153,7 +153,8 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Binding {
     /// A weight in the slot's element type, arranged as the layout says; quantised ones are decoded
-    /// unless the layout is the target's own. `static`.
+    /// unless the layout is the target's own. `static`; as `input` it is arranged anew for every call, in
+    /// a buffer that others use too.
     Weight {
         /// Which.
         weight: WeightId,

@@ -8,7 +8,7 @@ use crate::{
 use crate::{AttentionOn, SettingError};
 use millrace_kernels::Cpu;
 use millrace_model::graph::Graph;
-use millrace_npu::{Container, Device, DeviceError, Slot};
+use millrace_npu::{Container, Device, DeviceError};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -138,6 +138,21 @@ pub struct WeightSource<'a> {
     pub half_split: Option<usize>,
 }
 
+/// A slot whose content lies in an arrangement of the target's own.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnSlot<'a> {
+    /// The program.
+    pub program: &'a PlannedProgram,
+    /// The slot's number.
+    pub slot: usize,
+    /// The arrangement, by a number that only the target knows.
+    pub id: u32,
+}
+
+/// What the host keeps of a slot that it wrote and needs again to read the program's results: scales of
+/// quantised rows. Empty where there is nothing to keep.
+pub type Scales = Arc<[f32]>;
+
 /// Makes plans of a model's graph for one machine of a target, and opens devices that run them.
 ///
 /// Lowering is pure: the same graph and kind of pass give the same plan, byte for byte.
@@ -210,55 +225,89 @@ pub trait Planner: Send + Sync {
     }
 
     /// Writes a weight whose layout is the target's own ([`WeightLayout::Own`](crate::WeightLayout::Own))
-    /// into its slot.
+    /// into its slot; `out` holds anything. Gives what [`unpack`](Planner::unpack) needs of it.
     ///
     /// # Errors
     /// What does not fit, in words.
     fn fill(
         &self,
         cpu: &Cpu,
-        id: u32,
+        at: &OwnSlot<'_>,
         weight: &WeightSource<'_>,
-        slot: &Slot,
         out: &mut [u8],
-    ) -> Result<(), String> {
-        let _ = (cpu, weight, slot, out);
-        Err(format!("{} has no layout {id} of weights", self.target()))
+    ) -> Result<Scales, String> {
+        let _ = (cpu, weight, out);
+        Err(format!(
+            "{} has no layout {} of weights",
+            self.target(),
+            at.id
+        ))
     }
 
     /// Writes rows of a value into a slot with an arrangement of the target's own
-    /// ([`Binding::Packed`](crate::Binding::Packed)). `rows` is `[n_rows, width]`.
+    /// ([`Binding::Packed`](crate::Binding::Packed)). `rows` is `[n_rows, width]`, `out` holds zeros.
+    /// Gives what [`unpack`](Planner::unpack) needs of it.
     ///
     /// # Errors
     /// What does not fit, in words.
     fn pack(
         &self,
         cpu: &Cpu,
-        id: u32,
+        at: &OwnSlot<'_>,
         rows: &[f32],
         width: usize,
-        slot: &Slot,
         out: &mut [u8],
-    ) -> Result<(), String> {
-        let _ = (cpu, rows, width, slot, out);
-        Err(format!("{} has no layout {id} of values", self.target()))
+    ) -> Result<Scales, String> {
+        let _ = (cpu, rows, width, out);
+        Err(format!(
+            "{} has no layout {} of values",
+            self.target(),
+            at.id
+        ))
     }
 
-    /// Reads rows of a value from such a slot.
+    /// Reads rows of a value from such a slot. `scales` has what the call's slots were filled and packed
+    /// with, one a slot.
     ///
     /// # Errors
     /// What does not fit, in words.
     fn unpack(
         &self,
         cpu: &Cpu,
-        id: u32,
-        slot: &Slot,
+        at: &OwnSlot<'_>,
         bytes: &[u8],
+        scales: &[Scales],
         width: usize,
         rows: &mut [f32],
     ) -> Result<(), String> {
-        let _ = (cpu, slot, bytes, width, rows);
-        Err(format!("{} has no layout {id} of values", self.target()))
+        let _ = (cpu, bytes, scales, width, rows);
+        Err(format!(
+            "{} has no layout {} of values",
+            self.target(),
+            at.id
+        ))
+    }
+
+    /// The numbers that a product multiplies, from a slot that [`fill`](Planner::fill) or
+    /// [`pack`](Planner::pack) wrote: rows of the width of k, changed as
+    /// [`arithmetic`](Planner::arithmetic) says. For who checks the product.
+    ///
+    /// # Errors
+    /// That they cannot be told.
+    fn operand(
+        &self,
+        cpu: &Cpu,
+        at: &OwnSlot<'_>,
+        bytes: &[u8],
+        scales: &Scales,
+        rows: &mut [f32],
+    ) -> Result<(), String> {
+        let _ = (cpu, bytes, scales, rows);
+        Err(format!(
+            "{} cannot tell what lies in layout {}",
+            self.target(),
+            at.id
+        ))
     }
 
     /// How a launch of one of its plans computes, for who checks the result.

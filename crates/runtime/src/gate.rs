@@ -12,6 +12,7 @@ mod follow;
 mod forward;
 mod mutants;
 mod path;
+pub(crate) mod quantised;
 mod stats;
 mod verdict;
 

@@ -14,9 +14,12 @@ use half::slice::HalfFloatSliceExt;
 use millrace_kernels::matmul::{Activations, Matrix, Precision, Product, matmul};
 use millrace_kernels::{self as kernels, Cpu};
 use millrace_model::graph::{Activation, Attention, Graph, Node, Op, Rope, RopeStyle, WeightId};
+use millrace_plan::Quantised;
 use millrace_quant::{self as quant, DType};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+
+mod products;
 
 /// The arithmetic of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ impl Numerics {
     }
 }
 
-/// What an array's matrix units do to the products of a prompt, beside rounding their results.
+/// What a device does to products beside rounding their results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Products {
     /// By node of the graph: the elements of a row after which its sums are truncated to bf16, as the
@@ -53,7 +56,9 @@ pub struct Products {
     /// By node: whether both operands are converted to blocks of eight values with one exponent, along
     /// the inner dimension; of attention's second product that are the keys.
     pub in_blocks: Vec<bool>,
-    /// Tokens from the first on that this holds for: those of the prompt.
+    /// By node: how rows of both operands are quantised, of every token.
+    pub quantised: Vec<Option<Quantised>>,
+    /// Tokens from the first on that truncation and blocks hold for: those of the prompt.
     pub n_tokens: usize,
 }
 
@@ -196,6 +201,10 @@ impl Pass<'_> {
         (weight, bias): (WeightId, Option<WeightId>),
         x: &[f32],
     ) -> Result<Vec<f32>, Error> {
+        let quantised = self.products.quantised.get(node).copied().flatten();
+        if let (Numerics::Bf16, Some(rule)) = (self.numerics, quantised) {
+            return self.quantised(weight, bias, &rule, x);
+        }
         let spec = &self.graph.weights[weight.0];
         let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
         let is_prompts = self.numerics == Numerics::Bf16 && !self.is_cut;

@@ -9,6 +9,7 @@
 //! content is worked out by [`statics`] and not by what fills them, values from the call or host step that
 //! gave them to the call that takes them.
 
+mod own;
 mod rule;
 mod statics;
 
@@ -91,9 +92,9 @@ pub enum Wrong {
     },
     /// A weight or table is not what the checkpoint gives.
     Static {
-        /// The first byte that differs.
+        /// The first byte that differs; in a layout of the target's own, the first number of the matrix.
         at: usize,
-        /// Bytes that differ.
+        /// Bytes that differ, or numbers.
         n_wrong: usize,
     },
     /// A value arrives otherwise than it was given.
@@ -237,11 +238,17 @@ impl Look<'_> {
         for (slot, binding) in call.bindings.iter().enumerate() {
             let role = slots[slot].role;
             match binding {
-                // What such a slot holds only the target knows.
                 Binding::Weight {
                     layout: WeightLayout::Own { .. },
                     ..
-                } => {}
+                } => {
+                    if role == Role::Static && !statics {
+                        continue;
+                    }
+                    state.summary.n_moved += 1;
+                    let what = self.own_weight(slot, binding)?;
+                    self.report(slot, None, None, what, state);
+                }
                 Binding::Weight { .. } | Binding::RopeTable { .. } if role == Role::Static => {
                     if !statics {
                         continue;
@@ -357,7 +364,7 @@ impl Look<'_> {
             _ => self.graph().values[node.output.0].width,
         };
         let n_rows = self.n_rows(node.output);
-        let mut found = self.values(slot)?;
+        let mut found = self.result(slot)?;
         // Rows of a part of the vocabulary end in padding.
         let stride = found.len() / (self.seen.plan.n_rows(node.output) as usize).max(1);
         if n_rows > 1 && stride > n_cols {
@@ -404,7 +411,10 @@ impl Look<'_> {
             let Some(slot) = slots().find(cached).or_else(|| slots().find(holds)) else {
                 return Ok(Err(format!("`{}` takes other operands", launch.kernel)));
             };
-            operands.push(self.values(slot)?);
+            match self.operand(slot)? {
+                Ok(operand) => operands.push(operand),
+                Err(reason) => return Ok(Err(reason)),
+            }
         }
         let is_parameter = |slot: &usize| {
             matches!(
@@ -413,7 +423,10 @@ impl Look<'_> {
             )
         };
         let parameter = slots().filter(is_parameter).nth(part);
-        let weights = parameter.map(|slot| self.values(slot)).transpose()?;
+        let weights = match parameter.map(|slot| self.operand(slot)).transpose()? {
+            Some(Err(reason)) => return Ok(Err(reason)),
+            weights => weights.and_then(Result::ok),
+        };
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
         Ok(Rule::new(&Operation {
             arithmetic: self.npu.planner().arithmetic(launch),

@@ -16,7 +16,7 @@ use crate::sequences::SeqId;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{AttentionScratch, Cpu, KvType};
 use millrace_npu::Provenance;
-use millrace_plan::{Chunk, HeadRows};
+use millrace_plan::{Chunk, HeadRows, Scales};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -188,6 +188,7 @@ impl PlannedEngine {
             n_real: part.tokens.len(),
             first,
             seq: part.seq,
+            scales: vec![Scales::default(); prepared.n_buffers()],
             values: &mut self.values,
             cache: &mut self.cache,
             scratch: &mut self.scratch,

@@ -10,10 +10,10 @@ use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
 use millrace_npu::cache::CacheStats;
-use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Slot, Traffic};
+use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
-    Binding, Call, Chunk, HeadRows, Lengths, PassKind, Phase, Planner, Sequences, WeightLayout,
-    WeightSource, compile, rope_table,
+    Binding, Call, Chunk, HeadRows, Lengths, PassKind, Phase, Planner, Scales, Sequences,
+    WeightLayout, WeightSource, compile, rope_table,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -83,6 +83,8 @@ pub struct NpuModel {
     pub(super) device_cache: DeviceCache,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
+    /// What the planner keeps of weights that it arranged, by the names of their buffers.
+    scales: Mutex<HashMap<String, Scales>>,
     /// Bytes of the device's copies of caches, by the names of their buffers.
     kv_buffers: Mutex<HashMap<String, u64>>,
     /// One pass at a time: plans share registers, and RoPE tables hold for one position.
@@ -143,6 +145,7 @@ impl NpuModel {
             plans: Mutex::default(),
             device_cache: DeviceCache::default(),
             tables: Mutex::default(),
+            scales: Mutex::default(),
             kv_buffers: Mutex::default(),
             turn: Mutex::new(()),
             loaded: Mutex::default(),
@@ -233,12 +236,13 @@ impl NpuModel {
         self.pad
     }
 
-    /// How the first chunk of a prompt of so many tokens multiplies: sums that are truncated, and operands
-    /// in blocks.
+    /// How the first chunk of a prompt of so many tokens multiplies: sums that are truncated, operands in
+    /// blocks or quantised.
     pub(crate) fn prompt_products(&self, n_prompt: usize) -> Result<Products, NpuError> {
         let graph = &self.model.model().graph;
         let mut products = Products {
             truncated_every: vec![None; graph.nodes.len()],
+            quantised: vec![None; graph.nodes.len()],
             in_blocks: vec![false; graph.nodes.len()],
             n_tokens: n_prompt,
         };
@@ -254,6 +258,7 @@ impl NpuModel {
                 let arithmetic = self.planner.arithmetic(launch);
                 for node in nodes {
                     products.truncated_every[node] = arithmetic.truncated_every;
+                    products.quantised[node] = arithmetic.quantised;
                     products.in_blocks[node] = arithmetic.in_blocks;
                 }
             }
@@ -341,8 +346,11 @@ impl NpuModel {
             let (container, key) = (prepared.container(call), prepared.key(index));
             let name = |slot: usize| prepared.buffer_name(index, slot).map(str::to_owned);
             let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
-                self.fill_slot(call, (slot, &container.slots()[slot]), first, bytes)?;
+                let scales = self.fill_slot(prepared, call, slot, first, bytes)?;
                 match (&call.bindings[slot], name(slot)) {
+                    (Binding::Weight { .. }, Some(name)) => {
+                        lock(&self.scales).insert(name, scales);
+                    }
                     (Binding::RopeTable { .. }, Some(name)) => _ = tables.insert(name, first),
                     (Binding::Cache { .. }, Some(name)) => {
                         lock(&self.kv_buffers).insert(name, bytes.len() as u64);
@@ -365,7 +373,8 @@ impl NpuModel {
             let slots: Vec<usize> = moved.iter().map(|(slot, _)| *slot).collect();
             moved.iter().for_each(|(_, name)| _ = tables.remove(name));
             let mut fill = |slot: usize, bytes: &mut [u8]| {
-                self.fill_slot(call, (slot, &container.slots()[slot]), first, bytes)
+                let filled = self.fill_slot(prepared, call, slot, first, bytes);
+                filled.map(|_| ())
             };
             *lock(&self.loaded) += self.cache.refill(container, key, &slots, &mut fill)?;
             tables.extend(moved.into_iter().map(|(_, name)| (name, first)));
@@ -374,15 +383,22 @@ impl NpuModel {
         Ok(())
     }
 
-    /// What a static slot holds, from the checkpoint.
-    fn fill_slot(
+    /// What is kept of what a static buffer was filled with.
+    pub(super) fn scales(&self, name: Option<&str>) -> Scales {
+        let kept = name.and_then(|name| lock(&self.scales).get(name).cloned());
+        kept.unwrap_or_default()
+    }
+
+    /// What a slot of weights or a static one holds, from the checkpoint.
+    pub(super) fn fill_slot(
         &self,
+        prepared: &Prepared,
         call: &Call,
-        slot: (usize, &Slot),
+        number: usize,
         first: usize,
         bytes: &mut [u8],
-    ) -> Result<(), NpuError> {
-        let (number, slot) = slot;
+    ) -> Result<Scales, NpuError> {
+        let slot = &prepared.container(call).slots()[number];
         match &call.bindings[number] {
             Binding::Weight { weight, layout } => {
                 let layout = match self.options.relayout {
@@ -399,23 +415,32 @@ impl NpuModel {
                             k: spec.k,
                             half_split,
                         };
-                        let filled = self.planner.fill(&self.cpu, id, &source, slot, bytes);
+                        let at = prepared.own_slot(call, number, id);
+                        let filled = self.planner.fill(&self.cpu, &at, &source, bytes);
+                        // What is filled for every call is read again soon.
+                        if slot.role == Role::Static {
+                            self.model.release_weight(*weight, 0..source.bytes.len());
+                        }
                         filled.map_err(|problem| {
                             NpuError::plan(format!("weight `{}`", spec.name), problem)
                         })
                     }
-                    layout => weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes),
+                    layout => {
+                        weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes)?;
+                        Ok(Scales::default())
+                    }
                 }
             }
             Binding::RopeTable { rope, rows } => {
                 let table = rope_table(&self.model.model().graph.ropes[rope.0], *rows, first);
                 weights::write(&table, slot, bytes)
-                    .map_err(|problem| NpuError::plan(&call.set, problem))
+                    .map_err(|problem| NpuError::plan(&call.set, problem))?;
+                Ok(Scales::default())
             }
             // Rows come as they are made.
             Binding::Cache { .. } => {
                 bytes.fill(0);
-                Ok(())
+                Ok(Scales::default())
             }
             _ => Err(NpuError::plan(
                 &call.set,

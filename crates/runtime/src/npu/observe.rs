@@ -3,7 +3,7 @@
 use super::host::Values;
 use half::bf16;
 use millrace_npu::ProgramCache;
-use millrace_plan::{Binding, Call, HostMove, Plan, SlotUse};
+use millrace_plan::{Binding, Call, HostMove, Plan, Scales, SlotUse};
 
 /// What is called after every dispatch of a session.
 pub type Observer = Box<dyn FnMut(&Observation<'_>) + Send>;
@@ -21,6 +21,8 @@ pub struct Observation<'a> {
     pub key: &'a str,
     /// Where that set is.
     pub cache: &'a ProgramCache,
+    /// What the host keeps of what it wrote into the call's slots, one a slot.
+    pub scales: &'a [Scales],
     /// Position of the pass's first token.
     pub first: usize,
     /// Tokens that are no padding.

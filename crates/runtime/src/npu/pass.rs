@@ -15,9 +15,9 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, AttentionShape, KvRun};
 use millrace_model::graph::{Node, Op, ValueId};
-use millrace_npu::{Element, Move, Role, Slot};
+use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
-    Binding, Call, HostMove, HostStep, Rows, SlotUse, Step, position_slot, rope_table,
+    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Step, position_slot, rope_table,
 };
 use std::ops::Range;
 use std::time::Instant;
@@ -33,6 +33,8 @@ pub(super) struct Pass<'a> {
     /// Position of the first.
     pub(super) first: usize,
     pub(super) seq: SeqId,
+    /// By buffer, what the planner keeps of what the host wrote in this pass.
+    pub(super) scales: Vec<Scales>,
     pub(super) values: &'a mut Values,
     /// With room for the pass's tokens.
     pub(super) cache: &'a mut KvCache,
@@ -94,6 +96,12 @@ impl Pass<'_> {
         let container = self.prepared.container(call);
         let uses = self.prepared.uses(index);
         let made = self.made_inputs(call, uses)?;
+        for (made, used) in made.iter().zip(uses) {
+            if let Some((_, scales)) = made {
+                self.scales[used.buffer] = scales.clone();
+            }
+        }
+        let scales = self.scales(container, index);
         // Outputs leave their place, so that inputs can be lent beside them.
         let mut outputs: Vec<(ValueId, Vec<bf16>)> = Vec::new();
         let mut reads: Vec<Range<u64>> = vec![0..0; uses.len()];
@@ -113,7 +121,7 @@ impl Pass<'_> {
             .zip(call.bindings.iter().zip(&made))
             .map(
                 |(((slot, used), read), (binding, made))| match (used.host, binding, made) {
-                    (HostMove::Write, _, Some(made)) => Move::Write(made),
+                    (HostMove::Write, _, Some((made, _))) => Move::Write(made),
                     (HostMove::Write, Binding::Value(value), _) => {
                         Move::Write(cast_slice(self.values.get(*value)))
                     }
@@ -131,12 +139,7 @@ impl Pass<'_> {
             self.prepared.key(index),
             &moves,
             |slot, bytes| {
-                let read = self.read_output(
-                    &call.bindings[slot],
-                    &container.slots()[slot],
-                    bytes,
-                    &mut outputs,
-                );
+                let read = self.read_output(call, slot, bytes, &scales, &mut outputs);
                 if let Err(problem) = read {
                     misfit = Some((slot, problem));
                 }
@@ -165,13 +168,29 @@ impl Pass<'_> {
         }
     }
 
+    /// What the planner keeps of the slots of call number `index`.
+    fn scales(&self, container: &Container, index: usize) -> Vec<Scales> {
+        let uses = self.prepared.uses(index).iter();
+        let slots = uses.zip(container.slots()).enumerate();
+        let of = |(slot, (used, declared)): (usize, (&SlotUse, &Slot))| match declared.role {
+            Role::Static => self.npu.scales(self.prepared.buffer_name(index, slot)),
+            _ => self.scales[used.buffer].clone(),
+        };
+        slots.map(of).collect()
+    }
+
     fn observe(&mut self, call: &Call, index: usize) {
+        let scales = match self.observer {
+            Some(_) => self.scales(self.prepared.container(call), index),
+            None => Vec::new(),
+        };
         if let Some(observer) = &mut self.observer {
             observer(&Observation {
                 plan: &self.prepared.plan,
                 call,
                 key: self.prepared.key(index),
                 cache: &self.npu.cache,
+                scales: &scales,
                 first: self.first,
                 n_real: self.n_real,
                 uses: self.prepared.uses(index),
@@ -181,28 +200,35 @@ impl Pass<'_> {
     }
 
     /// Inputs that are no value as it lies on the host: tables of one position, parts of a row, other
-    /// element types, arrangements of the target's own.
-    fn made_inputs(&self, call: &Call, uses: &[SlotUse]) -> Result<Vec<Option<Vec<u8>>>, NpuError> {
-        let slots = self.prepared.container(call).slots();
-        let mut made = Vec::with_capacity(slots.len());
-        for ((slot, used), binding) in slots.iter().zip(uses).zip(&call.bindings) {
-            made.push(match used.host {
-                HostMove::Write => self.made_input(call, slot, binding)?,
-                _ => None,
-            });
-        }
-        Ok(made)
+    /// element types, arrangements of the target's own, weights.
+    fn made_inputs(
+        &self,
+        call: &Call,
+        uses: &[SlotUse],
+    ) -> Result<Vec<Option<(Vec<u8>, Scales)>>, NpuError> {
+        let made = uses.iter().enumerate().map(|(slot, used)| match used.host {
+            HostMove::Write => self.made_input(call, slot),
+            _ => Ok(None),
+        });
+        made.collect()
     }
 
     fn made_input(
         &self,
         call: &Call,
-        slot: &Slot,
-        binding: &Binding,
-    ) -> Result<Option<Vec<u8>>, NpuError> {
+        number: usize,
+    ) -> Result<Option<(Vec<u8>, Scales)>, NpuError> {
+        let slot = &self.prepared.container(call).slots()[number];
+        let binding = &call.bindings[number];
         let n_elems = slot.n_elements().unwrap_or(0) as usize;
         let mut bytes = vec![0; slot.size_bytes().unwrap_or(0) as usize];
+        let mut scales = Scales::default();
         let written = match binding {
+            Binding::Weight { .. } => {
+                scales =
+                    (self.npu).fill_slot(self.prepared, call, number, self.first, &mut bytes)?;
+                Ok(())
+            }
             Binding::RopeTable { rope, rows } => {
                 let rope = &self.npu.model.model().graph.ropes[rope.0];
                 weights::write(&rope_table(rope, *rows, self.first), slot, &mut bytes)
@@ -224,8 +250,10 @@ impl Pass<'_> {
             Binding::Packed { value, id } => {
                 let rows = self.values.get(*value).to_f32_vec();
                 let width = self.values.width(*value);
-                let planner = self.npu.planner();
-                planner.pack(&self.npu.cpu, *id, &rows, width, slot, &mut bytes)
+                let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
+                let at = self.prepared.own_slot(call, number, *id);
+                let packed = planner.pack(cpu, &at, &rows, width, &mut bytes);
+                packed.map(|kept| scales = kept)
             }
             Binding::Value(value) if slot.element != Element::Bf16 => {
                 weights::write(self.values.get(*value), slot, &mut bytes)
@@ -233,7 +261,7 @@ impl Pass<'_> {
             _ => return Ok(None),
         };
         match written {
-            Ok(()) => Ok(Some(bytes)),
+            Ok(()) => Ok(Some((bytes, scales))),
             Err(problem) => Err(NpuError::plan(
                 format!("input `{}` of {}", slot.name, call.set),
                 problem,
@@ -244,11 +272,14 @@ impl Pass<'_> {
     /// An output slot's bytes into the rows of its value.
     fn read_output(
         &self,
-        binding: &Binding,
-        slot: &Slot,
+        call: &Call,
+        number: usize,
         bytes: &[u8],
+        scales: &[Scales],
         outputs: &mut [(ValueId, Vec<bf16>)],
     ) -> Result<(), String> {
+        let slot = &self.prepared.container(call).slots()[number];
+        let binding = &call.bindings[number];
         let Some(value) = binding.value() else {
             return Ok(());
         };
@@ -259,8 +290,9 @@ impl Pass<'_> {
             Binding::Packed { id, .. } => {
                 let width = self.values.width(value);
                 let mut read = vec![0.0; rows.len()];
-                let planner = self.npu.planner();
-                planner.unpack(&self.npu.cpu, *id, slot, bytes, width, &mut read)?;
+                let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
+                let at = self.prepared.own_slot(call, number, *id);
+                planner.unpack(cpu, &at, bytes, scales, width, &mut read)?;
                 rows.convert_from_f32_slice(&read);
                 Ok(())
             }

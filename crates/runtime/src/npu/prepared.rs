@@ -4,8 +4,8 @@ use super::NpuError;
 use millrace_model::graph::{Graph, ValueId};
 use millrace_npu::Container;
 use millrace_plan::{
-    Binding, BufferKind, Buffers, CachePart, Call, Compiled, HostMove, Plan, PlannedBuffer,
-    SlotUse, Step,
+    Binding, BufferKind, Buffers, CachePart, Call, Compiled, HostMove, OwnSlot, Plan,
+    PlannedBuffer, SlotUse, Step,
 };
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -76,6 +76,20 @@ impl Prepared {
     /// Call and slot that have that part of a layer's cache on the device.
     pub(super) fn cache_slot(&self, layer: usize, of: CachePart) -> Option<(usize, usize)> {
         self.caches.get(&(layer, of)).copied()
+    }
+
+    /// Buffers of the plan.
+    pub(super) fn n_buffers(&self) -> usize {
+        self.buffers.buffers.len()
+    }
+
+    /// A slot of a call whose content lies in an arrangement of the target's own.
+    pub(super) fn own_slot(&self, call: &Call, slot: usize, id: u32) -> OwnSlot<'_> {
+        OwnSlot {
+            program: &self.plan.programs[call.program],
+            slot,
+            id,
+        }
     }
 
     /// What slots of other sets know a slot's buffer by.

@@ -204,6 +204,7 @@ impl Planner for Xdna2 {
         let every = launch.tiling.get("tile_k_l2").filter(|_| truncates);
         Arithmetic {
             truncated_every: every.map(|every| every as usize),
+            quantised: None,
             in_blocks: emulates && on_matrix_units,
             attention: attention_steps(launch),
         }

@@ -338,7 +338,7 @@ fn linear(
 }
 
 /// Half a unit in the last place of a type's numbers, relative.
-fn half_unit(element: Element) -> f64 {
+pub(super) fn half_unit(element: Element) -> f64 {
     element
         .precision()
         .map_or(0.0, |digits| f64::from(-(digits as f32)).exp2())

@@ -48,8 +48,8 @@ pub(super) fn weight(
                 WeightLayout::Transposed { half_split } => (c * n + split(r, half_split), *value),
                 WeightLayout::Rows { start, .. } => ((r - start) * k + c, *value),
                 WeightLayout::Vector { offset } => (c, value + offset),
-                // Nobody but the target knows; such slots are not asked for.
-                WeightLayout::Own { .. } => (r * k + c, *value),
+                // Rows in this order, before the target arranges them.
+                WeightLayout::Own { half_split, .. } => (split(r, half_split) * k + c, *value),
             };
             if let Some(place) = slot.get_mut(at) {
                 *place = value;

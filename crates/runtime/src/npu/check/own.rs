@@ -1,0 +1,105 @@
+//! Slots in an arrangement of the target's own: the target reads them back, and what it reads is held
+//! against the checkpoint by code that it has no part in.
+
+use super::rule::half_unit;
+use super::{Look, NpuError, Wrong, statics};
+use crate::gate::quantised;
+use millrace_plan::{Binding, OwnSlot, WeightLayout};
+
+/// How far from the nearest level a number may be for the rounding of the rotation in f32, in steps.
+const SLACK: f64 = 1e-2;
+
+/// Below it binary16 has no normal numbers: half a step there.
+const TINY: f64 = 3e-8;
+
+impl Look<'_> {
+    fn own_slot(&self, slot: usize, id: u32) -> OwnSlot<'_> {
+        OwnSlot {
+            program: &self.seen.plan.programs[self.seen.call.program],
+            slot,
+            id,
+        }
+    }
+
+    /// The numbers of an operand's slot as they are multiplied; why they cannot be told.
+    pub(super) fn operand(&self, slot: usize) -> Result<Result<Vec<f32>, String>, NpuError> {
+        let graph = self.graph();
+        let (id, n_elems) = match &self.seen.call.bindings[slot] {
+            Binding::Packed { value, id } => {
+                let n_rows = self.seen.plan.n_rows(*value) as usize;
+                (*id, n_rows * graph.values[value.0].width)
+            }
+            Binding::Weight {
+                weight,
+                layout: WeightLayout::Own { id, .. },
+            } => {
+                let spec = &graph.weights[weight.0];
+                (*id, spec.n * spec.k)
+            }
+            _ => return Ok(Ok(self.values(slot)?)),
+        };
+        let bytes = self.bytes(slot)?;
+        let scales = self.seen.scales.get(slot).cloned().unwrap_or_default();
+        let mut rows = vec![0.0; n_elems];
+        let (at, cpu) = (self.own_slot(slot, id), &self.npu.cpu);
+        let read = (self.npu.planner()).operand(cpu, &at, &bytes, &scales, &mut rows);
+        Ok(read.map(|()| rows))
+    }
+
+    /// The numbers of a result's slot.
+    pub(super) fn result(&self, slot: usize) -> Result<Vec<f32>, NpuError> {
+        let Binding::Packed { value, id } = &self.seen.call.bindings[slot] else {
+            return self.values(slot);
+        };
+        let width = self.graph().values[value.0].width;
+        let mut rows = vec![0.0; self.seen.plan.n_rows(*value) as usize * width];
+        let (at, bytes) = (self.own_slot(slot, *id), self.bytes(slot)?);
+        let (cpu, scales) = (&self.npu.cpu, self.seen.scales);
+        (self.npu.planner())
+            .unpack(cpu, &at, &bytes, scales, width, &mut rows)
+            .map_err(|problem| NpuError::plan(&self.seen.call.set, problem))?;
+        Ok(rows)
+    }
+
+    /// What is wrong with a weight in a layout of the target's own: a number that is farther from the
+    /// checkpoint's than rounding it explains. Nothing where the target cannot tell its numbers.
+    pub(super) fn own_weight(
+        &self,
+        slot: usize,
+        binding: &Binding,
+    ) -> Result<Option<Wrong>, NpuError> {
+        let Binding::Weight { weight, layout } = binding else {
+            return Ok(None);
+        };
+        let Ok(found) = self.operand(slot)? else {
+            return Ok(None);
+        };
+        let program = &self.seen.plan.programs[self.seen.call.program];
+        let mut launches = program.launches.iter();
+        let launch = launches.find(|launch| launch.slots.contains(&slot));
+        let rule = launch.and_then(|l| self.npu.planner().arithmetic(l).quantised);
+        let expected = statics::weight(self.npu.model(), *weight, layout)?;
+        let k = self.graph().weights[weight.0].k.max(1);
+        let half_unit = half_unit(program.slots()[slot].element);
+        let (mut first, mut n_wrong) = (None, 0);
+        let rows = expected.chunks_exact(k).zip(found.chunks_exact(k));
+        for (row, (expected, found)) in rows.enumerate() {
+            let block = rule.map_or(1, |rule| rule.block);
+            let exact = quantised::rotated(expected, block);
+            let step = rule.map(|rule| quantised::step(&exact, &rule));
+            for (col, (exact, found)) in exact.iter().zip(found).enumerate() {
+                let tolerance = match step {
+                    Some(step) => step * (0.5 + SLACK),
+                    None => half_unit * exact.abs() + TINY,
+                };
+                // What is no number is wrong too.
+                if (f64::from(*found) - exact).abs() <= tolerance {
+                    continue;
+                }
+                first.get_or_insert(row * k + col);
+                n_wrong += 1;
+            }
+        }
+        Ok(first.map(|at| Wrong::Static { at, n_wrong }))
+    }
+}
