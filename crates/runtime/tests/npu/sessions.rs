@@ -1,25 +1,22 @@
 //! Models on the virtual NPU: beside the CPU engine, padded and not, in chunks, and after failures.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{demo, device, noise, on, padded_to};
 use millrace_npu::{Inject, Injection, Traffic};
 use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::sampling::argmax;
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel};
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::sync::Arc;
-use support::{demo, device, noise, on, padded_to};
 
 const PROMPT: &str = "Once upon a time there was a";
 
 fn load(model: &Arc<LoadedModel>, options: NpuOptions) -> Arc<NpuModel> {
-    support::load(model, Features::of(Mode::Best), options)
+    crate::support::load(model, Features::of(Mode::Best), options)
 }
 
 /// In that mode, with prompts padded to 64 tokens.
 fn in_mode(model: &Arc<LoadedModel>, mode: Mode) -> Arc<NpuModel> {
-    support::load(model, Features::of(mode), padded_to(64))
+    crate::support::load(model, Features::of(mode), padded_to(64))
 }
 
 fn prompt(model: &LoadedModel) -> Vec<u32> {
@@ -84,7 +81,7 @@ fn logits_of(npu: &Arc<NpuModel>, prompt: &[u32]) -> Vec<f32> {
 fn padding_changes_no_bit() {
     let model = demo();
     for mode in [Mode::Best, Mode::Reference] {
-        let npu = support::load(&model, Features::of(mode), padded_to(256));
+        let npu = crate::support::load(&model, Features::of(mode), padded_to(256));
         let prompt = noise(200, 3);
         let decoded = |prompt: &[u32], kept: usize| {
             let mut session = NpuSession::new(&npu).unwrap();
@@ -197,7 +194,7 @@ fn a_pass_with_aliases_moves_what_the_host_computes_with() {
             features = features.without(Feature::MergedBlocks);
         }
         let saved = if merged { n_layers as u64 - 1 } else { 0 };
-        let [prefill, decode] = moved(&support::load(&model, features, padded_to(64)), 10);
+        let [prefill, decode] = moved(&crate::support::load(&model, features, padded_to(64)), 10);
         let expected = bytes(64 * d + d, 10 * n_layers * 2 * kv + d + vocab);
         assert_eq!(prefill, (expected, 3 * n_layers as u64 + 1 - saved));
         let expected = bytes(
@@ -215,7 +212,7 @@ fn aliases_and_merged_blocks_change_no_bit() {
     let model = demo();
     let features = Features::of(Mode::Best).without(Feature::CachedAttention);
     let run = |features| {
-        let npu = support::load(&model, features, padded_to(64));
+        let npu = crate::support::load(&model, features, padded_to(64));
         let mut sessions = [
             NpuSession::new(&npu).unwrap(),
             NpuSession::new(&npu).unwrap(),
@@ -268,7 +265,7 @@ fn memory_holds_weights_once_and_registers() {
     logits_of(&npu, &noise(90, 2));
     assert_eq!(npu.memory(), both);
     let features = Features::of(Mode::Best).without(Feature::Alias);
-    let apart = support::load(&model, features, NpuOptions::default());
+    let apart = crate::support::load(&model, features, NpuOptions::default());
     logits_of(&apart, &noise(100, 1));
     assert!(apart.memory().activation_bytes > long.activation_bytes);
     assert_eq!(apart.memory().weight_bytes, long.weight_bytes);

@@ -1,8 +1,6 @@
 //! The numerics bisect: an honest device passes op by op, a corrupted slot is found and named.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{demo, padded_to};
 use millrace_npu::{Corruption, Inject, Injection, Role};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{
@@ -12,7 +10,6 @@ use millrace_xdna2::lower::{self, Features, Mode, Options, Phase, Plan, WeightLa
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
-use support::{demo, padded_to};
 
 const N_PADDED: u64 = 64;
 
@@ -39,12 +36,12 @@ impl Bench {
         features: Features,
         relayout: Option<fn(WeightLayout) -> WeightLayout>,
     ) -> Bench {
-        let device = support::device();
+        let device = crate::support::device();
         let options = NpuOptions {
             relayout,
             ..padded_to(N_PADDED)
         };
-        let npu = support::on(model, &device, features, options).unwrap();
+        let npu = crate::support::on(model, &device, features, options).unwrap();
         Bench { device, npu }
     }
 

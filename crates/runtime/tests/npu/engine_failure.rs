@@ -1,25 +1,22 @@
 //! Devices that fail amid an engine's step: what its sequences hold then, and that they go on from there.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{append, demo, noise};
 use millrace_npu::{Inject, Injection};
 use millrace_runtime::npu::{NpuOptions, PlannedEngine};
 use millrace_runtime::{BatchItem, Engine, Error, LoadedModel, PAGE_TOKENS, Rows};
 use millrace_xdna2::lower::{Features, Mode};
 use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
-use support::{append, demo, noise};
 
 /// Prompts go in passes of 64 tokens; later ones attend over the cache on the array.
 fn failing() -> (Arc<VirtualDevice>, PlannedEngine) {
-    let device = support::device();
+    let device = crate::support::device();
     let options = NpuOptions {
         n_ctx: Some(8000),
         max_sequences: 4,
-        ..support::padded_to(64)
+        ..crate::support::padded_to(64)
     };
-    let npu = support::on(&demo(), &device, Features::of(Mode::Best), options);
+    let npu = crate::support::on(&demo(), &device, Features::of(Mode::Best), options);
     (device, PlannedEngine::new(&npu.unwrap()).unwrap())
 }
 

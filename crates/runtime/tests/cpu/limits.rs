@@ -1,5 +1,4 @@
 //! What an engine refuses, and that refusing changes nothing.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,13 +1,10 @@
 //! Vocabularies that are no whole number of the head's parts: logits of the array beside the host's.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{OneLayer, load, padded_to};
 use millrace_runtime::npu::NpuSession;
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel};
 use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
-use support::{OneLayer, load, padded_to};
 
 /// Logits after the prompt, then after one token more.
 fn on_the_array(model: &Arc<LoadedModel>, mode: Mode, prompt: &[u32]) -> [Vec<f32>; 2] {

@@ -1,5 +1,4 @@
 //! The seam between engines and those who drive them: sinks, room, names, and turns in a batch.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! The goldens again, through files this project converted: GGUF, Hugging Face folders and Q4NX
 //! bundles, in float32 to the same bound, in 16 bits by the top-five gate of the design.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,4 @@
 //! What tests of models on the virtual NPU share.
-#![allow(dead_code)] // No test file uses all of it.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::recipe::Recipe;

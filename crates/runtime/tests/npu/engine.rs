@@ -1,8 +1,6 @@
 //! The engine on a device against what every engine promises.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{apart, append, demo, noise};
 use millrace_npu::Provenance;
 use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::{
@@ -13,7 +11,6 @@ use millrace_text::EncodeOptions;
 use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use support::{apart, append, demo, noise};
 
 /// Tokens that prompts are padded to: a longer one takes several passes.
 const N_PADDED: u64 = 64;
@@ -22,12 +19,12 @@ fn options(n_ctx: usize) -> NpuOptions {
     NpuOptions {
         n_ctx: Some(n_ctx),
         max_sequences: 4,
-        ..support::padded_to(N_PADDED)
+        ..crate::support::padded_to(N_PADDED)
     }
 }
 
 fn load(n_ctx: usize) -> Arc<NpuModel> {
-    support::load(&demo(), Features::of(Mode::Best), options(n_ctx))
+    crate::support::load(&demo(), Features::of(Mode::Best), options(n_ctx))
 }
 
 /// With a context so long that the array attends over the cache in later passes.
@@ -141,7 +138,7 @@ fn rows_come_in_order_and_some_at_a_time() {
         prefill_tokens: None,
         ..options(300)
     };
-    let npu = support::load(&demo(), Features::of(Mode::Best), options);
+    let npu = crate::support::load(&demo(), Features::of(Mode::Best), options);
     let mut engine = PlannedEngine::new(&npu).unwrap();
     let seqs = [0; 4].map(|_| engine.create().unwrap());
     let tokens = noise(150, 1);
@@ -184,7 +181,7 @@ const FROM_DECODE: f32 = 0.05;
 #[test]
 fn all_rows_are_those_of_each_token() {
     for mode in [Mode::Best, Mode::Reference] {
-        let npu = support::load(&demo(), Features::of(mode), options(200));
+        let npu = crate::support::load(&demo(), Features::of(mode), options(200));
         let mut engine = PlannedEngine::new(&npu).unwrap();
         let tokens = noise(130, 3);
         let width = engine.model().model().config.vocab_size;
@@ -271,8 +268,8 @@ fn a_prompt_goes_on_from_the_sequences_own_past() {
 /// A model most of whose layers see 32 tokens: what they no longer see is dropped.
 #[test]
 fn windows_are_the_cpus() {
-    let model = support::random("gemma-tiny", None);
-    let npu = support::load(&model, Features::of(Mode::Best), options(400));
+    let model = crate::support::random("gemma-tiny", None);
+    let npu = crate::support::load(&model, Features::of(Mode::Best), options(400));
     let mut engine = PlannedEngine::new(&npu).unwrap();
     let cpu_options = EngineOptions {
         kv_type: KvType::BF16,

@@ -1,16 +1,13 @@
 //! Attention over the cache on the array: beside the host's, with sessions that take turns, and what
 //! crosses for it.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{OneLayer, apart, demo, noise};
 use millrace_model::graph::Op;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::path::Path;
 use std::sync::Arc;
-use support::{OneLayer, apart, demo, noise};
 
 fn load(model: &Arc<LoadedModel>, features: Features, n_padded: u64) -> Arc<NpuModel> {
     let options = NpuOptions {
@@ -18,7 +15,7 @@ fn load(model: &Arc<LoadedModel>, features: Features, n_padded: u64) -> Arc<NpuM
         prefill_tokens: Some(n_padded),
         ..NpuOptions::default()
     };
-    support::load(model, features, options)
+    crate::support::load(model, features, options)
 }
 
 fn both(model: &Arc<LoadedModel>, n_padded: u64) -> [Arc<NpuModel>; 2] {

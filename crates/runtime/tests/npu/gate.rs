@@ -1,8 +1,6 @@
 //! The gate: what it is held against, that right devices pass, and that wrong ones do not.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{demo, padded_to, planner};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::gate::{
     Caught, Mutation, Numerics, Path, Products, Step, Yardstick, every, follow, judge, logits,
@@ -14,12 +12,11 @@ use millrace_runtime::{
 };
 use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
-use support::{demo, padded_to, planner};
 
 const RANDOM: [&str; 3] = ["llama-tiny", "qwen-tiny", "gemma-tiny"];
 
 fn random(name: &str) -> Arc<LoadedModel> {
-    support::random(name, Some(2))
+    crate::support::random(name, Some(2))
 }
 
 fn level() -> Level {

@@ -5,7 +5,6 @@
 //! eight bits (a scale for 32 or 256 of them) or to bf16, whatever suits the weights; the budgets bound
 //! what that costs. How much the formats themselves lose is `converted.rs`'s matter;
 //! `tools/peers/quality.py` holds the same losses against llama.cpp's.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,9 @@
 //! The head over every row of a prompt, as the published stack first had it, beside the single row.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{apart, demo, load, padded_to};
 use millrace_runtime::npu::{NpuModel, NpuSession, OpCheck, Wrong};
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::sync::Arc;
-use support::{apart, demo, load, padded_to};
 
 /// Logits of a prompt and of a token after it, every op checked on the way.
 fn logits(npu: &Arc<NpuModel>, prompt: &[u32]) -> [Vec<f32>; 2] {
@@ -37,7 +34,7 @@ fn all_rows_through_the_head_give_the_row_that_is_wanted() {
             padded_to(64),
         );
         for n in [1, 6, 64, 65] {
-            let [single, rows] = [&one, &all].map(|npu| logits(npu, &support::noise(n, 3)));
+            let [single, rows] = [&one, &all].map(|npu| logits(npu, &crate::support::noise(n, 3)));
             for (single, rows) in single.iter().zip(&rows) {
                 let apart = apart(rows, single);
                 assert!(apart < 0.02, "{mode:?} {n}: {apart} of the largest");
@@ -60,7 +57,7 @@ fn one_row_of_the_logits_is_read() {
         }
         let read = |features| {
             let mut session = NpuSession::new(&load(&model, features, padded_to(64))).unwrap();
-            session.prefill(&support::noise(6, 3)).unwrap();
+            session.prefill(&crate::support::noise(6, 3)).unwrap();
             session.counters().prefill.traffic.read_bytes
         };
         let (single, rows) = (
@@ -78,7 +75,7 @@ fn logits_of_all_tokens_are_read_where_they_are_wanted() {
     let vocab = model.model().config.vocab_size;
     for mode in [Mode::Best, Mode::Reference] {
         let npu = load(&model, Features::of(mode), padded_to(64));
-        let prompt = support::noise(70, 3);
+        let prompt = crate::support::noise(70, 3);
         let mut session = NpuSession::new(&npu).unwrap();
         let (check, observer) = OpCheck::new(&npu);
         session.observe(Some(observer));

@@ -1,20 +1,17 @@
 //! What the engine on a device refuses, and that refusing changes nothing.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{append, demo, noise};
 use millrace_runtime::npu::{NpuOptions, PlannedEngine};
 use millrace_runtime::{BatchItem, Engine, Error};
 use millrace_xdna2::lower::{Features, Mode};
-use support::{append, demo, noise};
 
 fn short() -> PlannedEngine {
     let options = NpuOptions {
         n_ctx: Some(200),
         max_sequences: 4,
-        ..support::padded_to(64)
+        ..crate::support::padded_to(64)
     };
-    let npu = support::load(&demo(), Features::of(Mode::Best), options);
+    let npu = crate::support::load(&demo(), Features::of(Mode::Best), options);
     PlannedEngine::new(&npu).unwrap()
 }
 

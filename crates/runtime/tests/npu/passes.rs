@@ -1,9 +1,7 @@
 //! One rule cuts sequences into passes: what is compiled ahead of time by it is all that a session runs,
 //! and what a prediction tells of a prompt is what the session did.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{demo, device, load, planner};
 use millrace_npu::ProgramCache;
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{Planner, Sequences, compile};
@@ -12,7 +10,6 @@ use millrace_runtime::npu::{NpuOptions, NpuSession};
 use millrace_xdna2::lower::{Features, Mode};
 use millrace_xdna2::target::Xdna2;
 use std::path::Path;
-use support::{demo, device, load, planner};
 
 /// More than the longest plan, so that a second chunk attends over the cache.
 const N_PROMPT: usize = 2100;

@@ -1,5 +1,4 @@
 //! The plans of Llama-3.2-1B, sixteen layers, without its data: dispatches as seed 000 counts them.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_runtime::LoadedModel;
 use millrace_xdna2::lower::{self, Mode, Options, Plan};

@@ -1,6 +1,5 @@
 //! What is cached changes no bit: sequences made, forked, cut, released and begun from kept pages in
 //! any order compute what an engine computes that keeps nothing and starts from the first token.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

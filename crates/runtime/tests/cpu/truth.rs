@@ -1,6 +1,5 @@
 //! Every family against Hugging Face transformers: in one pass, in chunks, token by token, and in
 //! ragged batches; at every position; from Hugging Face folders and from GGUF.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,14 +1,11 @@
 //! Seed 000 A6: what a prompt's real positions compute has the same bits at every length that it is
 //! padded to, its own length among them.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{demo, load, noise, padded_to};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::NpuSession;
 use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
-use support::{demo, load, noise, padded_to};
 
 /// Logits of the prompt's last token, then of two tokens decoded after it: those read every layer's
 /// keys and values at every position of the prompt.

@@ -1,8 +1,6 @@
 //! Failures of the device: what each says, what is left, and that nothing leaks.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
-mod support;
-
+use crate::support::{demo, device, padded_to, planner};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, DeviceError, ErrorPlace, Held, Inject, Injection};
 use millrace_runtime::LoadedModel;
@@ -10,7 +8,6 @@ use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
 use millrace_xdna2::lower::{Features, Mode};
 use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
-use support::{demo, device, padded_to, planner};
 
 const PROMPT: [u32; 5] = [3, 141, 59, 26, 535];
 
@@ -19,7 +16,7 @@ fn on(
     device: &Arc<VirtualDevice>,
     mode: Mode,
 ) -> Result<Arc<NpuModel>, NpuError> {
-    support::on(model, device, Features::of(mode), padded_to(32))
+    crate::support::on(model, device, Features::of(mode), padded_to(32))
 }
 
 /// A model whose plans are made, what it computes undisturbed, and its device.

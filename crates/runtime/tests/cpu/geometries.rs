@@ -3,7 +3,6 @@
 //!
 //! Tiny models are narrower than the chunks in which kernels multiply, so faults of cutting do not show there. `cargo test` runs a
 //! sample (one layer, few tokens); `MILLRACE_TEST_ALL=1` runs every geometry, format, level and prompt, best with `--release`.
-#![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::ops::ControlFlow;
 use std::path::Path;

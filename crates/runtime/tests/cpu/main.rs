@@ -1,0 +1,10 @@
+//! The engine of the CPU: beside goldens, at every geometry, within its limits, with what it keeps of prefixes.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+mod converted;
+mod engine;
+mod geometries;
+mod limits;
+mod prefix;
+mod quality;
+mod truth;
