@@ -15,6 +15,7 @@ use crate::driver::{self, Driver, DriverError, OpenError};
 use crate::kernel::Host;
 use crate::kernel::sys::Linux;
 use crate::machine::Machine;
+use crate::profile::Profile;
 use crate::program::{self, Program, TARGET};
 use crate::verify;
 use buffer::RkBuffer;
@@ -23,7 +24,7 @@ use millrace_npu::device::unique_number;
 use millrace_npu::held::{Held, Holdings};
 use millrace_npu::{
     Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Fence, LoadedProgram,
-    Usage,
+    Role, Usage,
 };
 use pending::{Pending, Work};
 use std::collections::BTreeMap;
@@ -63,12 +64,27 @@ impl RkDevice {
     /// # Errors
     /// Where a node exists and cannot be used.
     pub fn open(n_workers: usize) -> Result<RkDevice, OpenError> {
-        let machine = Machine::rk3588();
+        RkDevice::open_as(&Machine::rk3588(), &Profile::rocket_200(), n_workers)
+    }
+
+    /// The same, where a virtual board has those facts and that clock.
+    ///
+    /// # Errors
+    /// As [`open`](RkDevice::open).
+    pub fn open_as(
+        machine: &Machine,
+        profile: &Profile,
+        n_workers: usize,
+    ) -> Result<RkDevice, OpenError> {
         if Linux.paths().is_empty() {
-            let board = Board::new(BoardOptions::default());
-            return RkDevice::with_host(&board, machine, n_workers);
+            let board = Board::new(BoardOptions {
+                machine: machine.clone(),
+                profile: profile.clone(),
+                ..BoardOptions::default()
+            });
+            return RkDevice::with_host(&board, machine.clone(), n_workers);
         }
-        RkDevice::with_host(&Linux, machine, n_workers)
+        RkDevice::with_host(&Linux, machine.clone(), n_workers)
     }
 
     /// An NPU of a host, opened so many times: a program of so many workers keeps as many cores busy,
@@ -232,7 +248,11 @@ impl Device for RkDevice {
             let lines: Vec<String> = refusals.iter().map(ToString::to_string).collect();
             refused(lines.join("; "))
         })?;
-        let slots = (program.slots(&self.machine)).map_err(|e| refused(e.to_string()))?;
+        let mut slots = (program.slots(&self.machine)).map_err(|e| refused(e.to_string()))?;
+        // Weights may be written once, or before every call.
+        if container.slots().get(program::B).map(|b| b.role) == Some(Role::Input) {
+            slots[program::B].role = Role::Input;
+        }
         if slots != container.slots() {
             return Err(refused(
                 "its slots are not those that its head describes; compile it again".into(),

@@ -206,6 +206,7 @@ impl Planner for Xdna2 {
             truncated_every: every.map(|every| every as usize),
             in_blocks: emulates && on_matrix_units,
             attention: attention_steps(launch),
+            ..Arithmetic::default()
         }
     }
 
