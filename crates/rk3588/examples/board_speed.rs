@@ -3,6 +3,7 @@
 //! arbitrary; one set of buffers serves all layers.
 #![allow(clippy::unwrap_used)] // An example may panic.
 
+use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, Direction};
 use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::linear::Linear;
@@ -108,12 +109,13 @@ fn host_side(machine: &Machine, profile: &Profile) {
         "packing weights: {:.0} million a second",
         f64::from(n) * f64::from(k) / packing / 1e3
     );
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
     let start = Instant::now();
-    let scales = linear.pack_rows(&grid, &rows, &mut a).unwrap();
+    let scales = linear.pack_rows(cpu.pool(), &grid, &rows, &mut a).unwrap();
     let packed = ms(start);
     let start = Instant::now();
     linear
-        .unpack(&grid, &c, &scales, &weights, &mut out)
+        .unpack(&grid, &c, &scales.0, &weights.0, &mut out)
         .unwrap();
     println!(
         "packing A of gate, up: {packed:.2} ms, reading C back: {:.2} ms",

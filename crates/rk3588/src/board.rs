@@ -135,6 +135,11 @@ impl Board {
         state.gone = false;
     }
 
+    /// Changes what goes wrong; a board that is gone stays away.
+    pub fn change_faults(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.inner.lock().faults);
+    }
+
     /// Jobs that were accepted so far: the number of the next one.
     pub fn n_jobs(&self) -> u64 {
         self.inner.lock().n_jobs
@@ -204,6 +209,14 @@ impl Host for Board {
 
     fn kernel_release(&self) -> Option<String> {
         Some(self.inner.options.kernel_release.clone())
+    }
+
+    fn shared(&self) -> Arc<dyn Host> {
+        Arc::new(self.clone())
+    }
+
+    fn board(&self) -> Option<&Board> {
+        Some(self)
     }
 
     fn has_vendor_driver(&self) -> bool {

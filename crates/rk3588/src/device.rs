@@ -7,6 +7,8 @@
 //! names job and task.
 
 mod buffer;
+mod inject;
+mod link;
 mod loaded;
 mod pending;
 
@@ -15,15 +17,19 @@ use crate::driver::{self, Driver, DriverError, OpenError};
 use crate::kernel::Host;
 use crate::kernel::sys::Linux;
 use crate::machine::Machine;
+use crate::profile::Profile;
 use crate::program::{self, Program, TARGET};
 use crate::verify;
 use buffer::RkBuffer;
+use inject::Asked;
+use link::{Files, Link};
 use loaded::Loaded;
 use millrace_npu::device::unique_number;
 use millrace_npu::held::{Held, Holdings};
+use millrace_npu::inject::{Event, Inject};
 use millrace_npu::{
     Bound, Buffer, Completion, Container, Device, DeviceError, DeviceInfo, Fence, LoadedProgram,
-    Usage,
+    Role, Usage,
 };
 use pending::{Pending, Work};
 use std::collections::BTreeMap;
@@ -36,9 +42,10 @@ pub struct RkDevice {
     name: Arc<str>,
     machine: Machine,
     holdings: Arc<Holdings>,
+    link: Link,
+    asked: Asked,
     /// Work whose fence still exists, by fence. Also the order of submissions.
     pending: Arc<Mutex<Submitted>>,
-    driver: Arc<Driver>,
 }
 
 #[derive(Default)]
@@ -63,12 +70,27 @@ impl RkDevice {
     /// # Errors
     /// Where a node exists and cannot be used.
     pub fn open(n_workers: usize) -> Result<RkDevice, OpenError> {
-        let machine = Machine::rk3588();
+        RkDevice::open_as(&Machine::rk3588(), &Profile::rocket_200(), n_workers)
+    }
+
+    /// The same, where a virtual board has those facts and that clock.
+    ///
+    /// # Errors
+    /// As [`open`](RkDevice::open).
+    pub fn open_as(
+        machine: &Machine,
+        profile: &Profile,
+        n_workers: usize,
+    ) -> Result<RkDevice, OpenError> {
         if Linux.paths().is_empty() {
-            let board = Board::new(BoardOptions::default());
-            return RkDevice::with_host(&board, machine, n_workers);
+            let board = Board::new(BoardOptions {
+                machine: machine.clone(),
+                profile: profile.clone(),
+                ..BoardOptions::default()
+            });
+            return RkDevice::with_host(&board, machine.clone(), n_workers);
         }
-        RkDevice::with_host(&Linux, machine, n_workers)
+        RkDevice::with_host(&Linux, machine.clone(), n_workers)
     }
 
     /// An NPU of a host, opened so many times: a program of so many workers keeps as many cores busy,
@@ -95,11 +117,12 @@ impl RkDevice {
         Ok(RkDevice {
             number: unique_number(),
             info,
+            link: Link::new(host.shared(), driver, name.as_str().into()),
+            asked: Asked::default(),
             name: name.into(),
             machine,
             holdings: Holdings::new(MEMORY_BYTES),
             pending: Arc::default(),
-            driver: Arc::new(driver),
         })
     }
 
@@ -114,23 +137,35 @@ impl RkDevice {
 
     /// Workers it was opened with.
     pub fn n_workers(&self) -> usize {
-        self.driver.n_workers()
+        self.link.n_workers()
     }
 
-    fn loaded<'p>(&self, program: &'p dyn LoadedProgram) -> Result<&'p Loaded, DeviceError> {
+    fn loaded<'p>(
+        &self,
+        program: &'p dyn LoadedProgram,
+        files: &Files,
+    ) -> Result<&'p Loaded, DeviceError> {
+        let foreign = || DeviceError::ForeignProgram(program.name().to_owned());
         let loaded = program.as_any().downcast_ref::<Loaded>();
-        let own = loaded.filter(|loaded| loaded.owner == self.number);
-        own.ok_or_else(|| DeviceError::ForeignProgram(program.name().to_owned()))
+        let loaded = loaded.ok_or_else(foreign)?;
+        match loaded.owner == files.owner {
+            true => Ok(loaded),
+            false => Err(self.link.not_own(loaded.owner, "a program", foreign())),
+        }
     }
 
     fn error(&self, error: DriverError) -> DeviceError {
         error.to_device(&self.name)
     }
 
-    fn own<'b>(&self, buffer: &'b Buffer) -> Result<&'b RkBuffer, DeviceError> {
+    fn own<'b>(&self, buffer: &'b Buffer, files: &Files) -> Result<&'b RkBuffer, DeviceError> {
         let object = buffer.object::<RkBuffer>();
-        let own = object.filter(|object| object.owner == self.number);
-        own.ok_or(DeviceError::ForeignBuffer)
+        let object = object.ok_or(DeviceError::ForeignBuffer)?;
+        let foreign = DeviceError::ForeignBuffer;
+        match object.owner == files.owner {
+            true => Ok(object),
+            false => Err(self.link.not_own(object.owner, "a buffer", foreign)),
+        }
     }
 
     fn refused(&self, program: &str, reason: String) -> DeviceError {
@@ -146,7 +181,7 @@ impl RkDevice {
         for (at, pending) in submitted.work.values().enumerate() {
             if at < too_many || pending.uses(buffers) {
                 // Kept for who waits.
-                let _outcome = pending.finish(&self.name);
+                let _outcome = self.link.noticed(pending.finish(&self.name));
             }
         }
     }
@@ -159,30 +194,37 @@ impl RkDevice {
         Bound {
             program, buffers, ..
         }: &Bound,
+        files: Files,
     ) -> Result<Work, DeviceError> {
-        let loaded = self.loaded(&**program)?;
+        let loaded = self.loaded(&**program, &files)?;
+        let driver = files.driver.clone();
         let place = |slot: usize| {
-            let object = self.own(&buffers[slot])?;
-            let parts = object.place(&self.driver, &loaded.parts[slot]);
+            let object = self.own(&buffers[slot], &files)?;
+            let parts = object.place(&driver, &loaded.parts[slot]);
             parts.map_err(|e| self.error(e))
         };
         let parts = [place(program::A)?, place(program::B)?, place(program::C)?];
-        let bound = (loaded.bind(&self.driver, &parts)).map_err(|e| self.error(e))?;
+        let bound = (loaded.bind(&driver, &parts)).map_err(|e| self.error(e))?;
+        let wrong = self.asked.corrupt(self, loaded, (buffers, &files))?;
         pending::mark(loaded, &parts[program::C]).map_err(|e| self.error(e))?;
-        self.own(&buffers[program::C])?.device_writes();
+        self.own(&buffers[program::C], &files)?.device_writes();
+        if let Some(board) = self.link.host().board() {
+            self.asked.plan(board, loaded);
+        }
         let mut work = Work {
             program: program.clone(),
             buffers: buffers.clone(),
-            driver: self.driver.clone(),
             c: parts[program::C].clone(),
             n_jobs: BTreeMap::new(),
-            started_ns: self.driver.node(0).now_ns(),
+            started_ns: driver.node(0).now_ns(),
+            driver: driver.clone(),
             failed: None,
+            wrong,
             _commands: bound.commands,
             _parts: parts,
         };
         for (worker, job) in bound.jobs {
-            if let Err(error) = driver::submit(&**self.driver.node(worker), &[job]) {
+            if let Err(error) = driver::submit(&**driver.node(worker), &[job]) {
                 work.failed = Some(error);
                 break;
             }
@@ -212,8 +254,15 @@ impl Device for RkDevice {
                 max_bytes,
             });
         }
+        let files = self.link.files()?;
+        if self.asked.take(Event::Allocation).is_some() {
+            return Err(DeviceError::NotPinned {
+                asked_bytes: size_bytes,
+                reason: "injected".to_owned(),
+            });
+        }
         let lease = self.holdings.buffer(size_bytes)?;
-        let object = RkBuffer::new(self.number, self.name.clone(), size_bytes);
+        let object = RkBuffer::new(files.owner, self.name.clone(), size_bytes);
         Ok(Arc::new(Buffer::new(Box::new(object), usage).leased(lease)))
     }
 
@@ -224,15 +273,23 @@ impl Device for RkDevice {
                 found: container.target().to_owned(),
             });
         }
+        let files = self.link.files()?;
         let name = container.name();
         let refused = |reason: String| self.refused(name, reason);
+        if self.asked.take(Event::Load).is_some() {
+            return Err(refused("injected".to_owned()));
+        }
         let program =
             Program::decode(name, container.payload()).map_err(|e| refused(e.to_string()))?;
         let verified = verify::program(&program, &self.machine).map_err(|refusals| {
             let lines: Vec<String> = refusals.iter().map(ToString::to_string).collect();
             refused(lines.join("; "))
         })?;
-        let slots = (program.slots(&self.machine)).map_err(|e| refused(e.to_string()))?;
+        let mut slots = (program.slots(&self.machine)).map_err(|e| refused(e.to_string()))?;
+        // Weights may be written once, or before every call.
+        if container.slots().get(program::B).map(|b| b.role) == Some(Role::Input) {
+            slots[program::B].role = Role::Input;
+        }
         if slots != container.slots() {
             return Err(refused(
                 "its slots are not those that its head describes; compile it again".into(),
@@ -251,7 +308,7 @@ impl Device for RkDevice {
         }
         let lease = self.holdings.program();
         Ok(Arc::new(Loaded::new(
-            self.number,
+            files.owner,
             &program,
             slots,
             &verified,
@@ -264,9 +321,10 @@ impl Device for RkDevice {
         program: &Arc<dyn LoadedProgram>,
         buffers: &[Arc<Buffer>],
     ) -> Result<Bound, DeviceError> {
-        self.loaded(&**program)?;
+        let files = self.link.files()?;
+        self.loaded(&**program, &files)?;
         for buffer in buffers {
-            self.own(buffer)?;
+            self.own(buffer, &files)?;
         }
         Bound::new(program, buffers)
     }
@@ -274,7 +332,8 @@ impl Device for RkDevice {
     fn submit(&self, bound: &Bound) -> Result<Fence, DeviceError> {
         let mut submitted = lock(&self.pending);
         self.settle(&submitted, &bound.buffers);
-        let work = self.start(bound)?;
+        let files = self.link.files()?;
+        let work = self.link.noticed(self.start(bound, files))?;
         let id = submitted.next;
         submitted.next += 1;
         submitted.work.insert(id, Arc::new(Pending::new(work)));
@@ -290,6 +349,10 @@ impl Device for RkDevice {
         let id = fence.id(self.number)?;
         let pending = lock(&self.pending).work.remove(&id);
         let pending = pending.ok_or(DeviceError::UnknownFence)?;
-        pending.finish(&self.name)
+        self.link.noticed(pending.finish(&self.name))
+    }
+
+    fn injector(&self) -> Option<&dyn Inject> {
+        self.link.host().board().map(|_| self as &dyn Inject)
     }
 }

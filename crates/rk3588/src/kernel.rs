@@ -8,6 +8,7 @@
 
 pub mod sys;
 
+use crate::board::Board;
 use millrace_npu::Provenance;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -76,6 +77,14 @@ pub trait Host: Send + Sync {
 
     /// Whether the vendor's driver (`rknpu`) is there instead.
     fn has_vendor_driver(&self) -> bool;
+
+    /// The same host, to be kept.
+    fn shared(&self) -> Arc<dyn Host>;
+
+    /// The virtual board that it is.
+    fn board(&self) -> Option<&Board> {
+        None
+    }
 }
 
 /// One open file of the driver. Calls may come from several threads.

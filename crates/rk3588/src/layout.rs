@@ -69,6 +69,58 @@ impl Grid {
         Ok(())
     }
 
+    /// The rows [m, k] of a whole buffer `a`.
+    ///
+    /// # Errors
+    /// Where it has another size.
+    pub fn read_a(&self, a: &[u8]) -> Result<Vec<u8>, SizeError> {
+        size("a, packed", self.a_bytes(), a.len())?;
+        let row_bytes = self.input_row_bytes();
+        let mut rows = vec![0; self.shape.m as usize * row_bytes];
+        for (row_tile, span) in self.rows.iter().enumerate() {
+            for (part, k) in self.parts.iter().enumerate() {
+                let range = self.a_range(row_tile, part);
+                let first_byte = self.shape.kind.row_bytes(k.start) as usize;
+                let tile = a[range.start as usize..range.end as usize].chunks_exact(ATOM);
+                for (at, atom) in tile.enumerate() {
+                    let (m, s) = (at % span.padded as usize, at / span.padded as usize);
+                    let from = first_byte + s * ATOM;
+                    let len = row_bytes.saturating_sub(from).min(ATOM);
+                    if m < span.len as usize {
+                        let row = (span.start as usize + m) * row_bytes + from;
+                        rows[row..row + len].copy_from_slice(&atom[..len]);
+                    }
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The rows [n, k] of a whole buffer `b`.
+    ///
+    /// # Errors
+    /// Where it has another size.
+    pub fn read_b(&self, b: &[u8]) -> Result<Vec<u8>, SizeError> {
+        size("b, packed", self.b_bytes(), b.len())?;
+        let row_bytes = self.input_row_bytes();
+        let mut rows = vec![0; self.shape.n as usize * row_bytes];
+        for (worker, cols) in self.workers.iter().enumerate() {
+            let part = self.b_worker(worker);
+            let part = &b[part.start as usize..part.end as usize];
+            let (first, n): (u32, u32) = (
+                cols.first().map_or(0, |span| span.start),
+                cols.iter().map(|span| span.len).sum(),
+            );
+            for n in first..first + n {
+                let row = &mut rows[n as usize * row_bytes..][..row_bytes];
+                self.each_block(worker, n, |of_row, at| {
+                    row[of_row.clone()].copy_from_slice(&part[at..at + of_row.len()]);
+                });
+            }
+        }
+        Ok(rows)
+    }
+
     /// Packs one row of B (a kernel) into the whole buffer `b`: `row` has k elements. Other
     /// rows' bytes stay; the buffer must be zero where nothing is packed.
     ///
@@ -101,6 +153,14 @@ impl Grid {
 
     /// Packs a row of a worker into its part of `b`; the sizes were checked.
     pub(crate) fn put_b_row(&self, worker: usize, n: u32, row: &[u8], out: &mut [u8]) {
+        self.each_block(worker, n, |of_row, at| {
+            out[at..at + of_row.len()].copy_from_slice(&row[of_row]);
+        });
+    }
+
+    /// Calls `take` with every block of a row of B: its bytes in the plain row, and where it begins in
+    /// the worker's part of `b`.
+    fn each_block(&self, worker: usize, n: u32, mut take: impl FnMut(Range<usize>, usize)) {
         let first = self.workers[worker].first().map_or(0, |span| span.start);
         let start = self.b_worker(worker).start;
         let group = self.shape.kind.n_group();
@@ -115,9 +175,11 @@ impl Grid {
                 + within as usize * block_bytes;
             let from = self.shape.kind.row_bytes(span.start) as usize;
             let to = ((span.start + span.len) as usize * bits).div_ceil(8);
-            for (block, chunk) in row[from..to].chunks(block_bytes).enumerate() {
-                let at = base + block * group_block;
-                out[at..at + chunk.len()].copy_from_slice(chunk);
+            for (block, start) in (from..to).step_by(block_bytes).enumerate() {
+                take(
+                    start..to.min(start + block_bytes),
+                    base + block * group_block,
+                );
             }
         }
     }

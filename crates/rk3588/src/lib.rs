@@ -16,6 +16,7 @@
 //! | [`probe`] | is it alive, step by step |
 //! | [`quantise`] | 8-bit activations and weights, rotated |
 //! | [`linear`] | a linear layer from the host's side: packing, unpacking, rescaling |
+//! | [`target`] | the registry's row: settings, plans, prices |
 //! | [`kv`] | what attention costs with the cache on either side |
 //!
 //! `docs/rk3588.md` says what a board needs and what is modelled from which rows.
@@ -38,6 +39,7 @@ pub mod profile;
 pub mod program;
 pub mod quantise;
 pub mod regs;
+pub mod target;
 pub mod tiling;
 pub mod timing;
 pub mod verify;

@@ -17,6 +17,10 @@ use crate::program::{BuildError, Program};
 use crate::quantise::{Rotation, quantise_row, rescale};
 use crate::tiling::{Chosen, Grid, Matmul, TilingError, WeightSplit, choose, choose_weights};
 use half::{bf16, f16};
+use millrace_kernels::Pool;
+
+/// A scale.
+const SCALE_BYTES: usize = size_of::<f32>();
 
 /// A layer's weights as they are cut, and how operands are prepared.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,11 +34,11 @@ pub struct Linear {
 
 /// Activations of one call, packed: what `c` is rescaled with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RowScales(Vec<f32>);
+pub struct RowScales(pub Vec<f32>);
 
 /// Scales of weights, one a row; 1 for types that need none.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WeightScales(Vec<f32>);
+pub struct WeightScales(pub Vec<f32>);
 
 impl Linear {
     /// A layer of n × k weights, cut as is cheapest for passes of `m` rows, over so many workers.
@@ -57,6 +61,22 @@ impl Linear {
             split,
             rotation,
         })
+    }
+
+    /// The layer whose weights are cut so.
+    pub fn with_split(
+        kind: Kind,
+        [n, k]: [u32; 2],
+        split: WeightSplit,
+        rotation: Rotation,
+    ) -> Linear {
+        Linear {
+            kind,
+            n,
+            k,
+            split,
+            rotation,
+        }
     }
 
     /// Operand and result types.
@@ -160,12 +180,13 @@ impl Linear {
         Ok(WeightScales(scales))
     }
 
-    /// Packs rows of activations [m, k] into the whole buffer `a`.
+    /// Packs rows of activations [m, k] into the whole buffer `a`, on the threads of the pool.
     ///
     /// # Errors
     /// Where a size is wrong.
     pub fn pack_rows(
         &self,
+        pool: &Pool,
         grid: &Grid,
         rows: &[f32],
         a: &mut [u8],
@@ -178,13 +199,24 @@ impl Linear {
                 found: rows.len() as u64,
             });
         }
-        let mut bytes = Vec::with_capacity(grid.shape.m as usize * grid.input_row_bytes());
-        let (mut scratch, mut packed) = (vec![0.0; self.k as usize], Vec::new());
-        let mut scales = Vec::with_capacity(grid.shape.m as usize);
-        for row in rows.chunks_exact(self.k as usize) {
-            scratch.copy_from_slice(row);
-            scales.push(self.encode(&mut scratch, &mut packed));
-            bytes.extend_from_slice(&packed);
+        let (m, k) = (grid.shape.m as usize, self.k as usize);
+        // Each row with its scale behind it.
+        let row_bytes = grid.input_row_bytes();
+        let mut encoded = vec![0; m * (row_bytes + SCALE_BYTES)];
+        pool.run_pieces(&mut encoded, row_bytes + SCALE_BYTES, &|row, out| {
+            let mut scratch = rows[row * k..(row + 1) * k].to_vec();
+            let mut packed = Vec::with_capacity(row_bytes);
+            let scale = self.encode(&mut scratch, &mut packed);
+            let (bytes, end) = out.split_at_mut(row_bytes);
+            bytes.copy_from_slice(&packed);
+            end.copy_from_slice(&scale.to_le_bytes());
+        });
+        let mut bytes = Vec::with_capacity(m * row_bytes);
+        let mut scales = Vec::with_capacity(m);
+        for row in encoded.chunks_exact(row_bytes + SCALE_BYTES) {
+            bytes.extend_from_slice(&row[..row_bytes]);
+            let scale = row[row_bytes..].first_chunk().copied().unwrap_or_default();
+            scales.push(f32::from_le_bytes(scale));
         }
         grid.pack_a(&bytes, a)?;
         Ok(RowScales(scales))
@@ -233,27 +265,27 @@ impl Linear {
         &self,
         grid: &Grid,
         c: &[u8],
-        rows: &RowScales,
-        weights: &WeightScales,
+        rows: &[f32],
+        weights: &[f32],
         out: &mut [f32],
     ) -> Result<(), SizeError> {
-        if rows.0.len() * weights.0.len() != out.len() {
+        if rows.len() * weights.len() != out.len() {
             return Err(SizeError {
                 what: "scales of rows and weights",
                 expected: out.len() as u64,
-                found: (rows.0.len() * weights.0.len()) as u64,
+                found: (rows.len() * weights.len()) as u64,
             });
         }
         if self.kind.output() == Precision::Int32 {
             let mut sums = vec![0; out.len()];
             grid.sum_i32(c, &mut sums)?;
-            rescale(&sums, &rows.0, &weights.0, out);
+            rescale(&sums, rows, weights, out);
             return Ok(());
         }
         grid.sum_f32(c, out)?;
-        let n = weights.0.len().max(1);
-        for (out, a_scale) in out.chunks_exact_mut(n).zip(&rows.0) {
-            for (out, w_scale) in out.iter_mut().zip(&weights.0) {
+        let n = weights.len().max(1);
+        for (out, a_scale) in out.chunks_exact_mut(n).zip(rows) {
+            for (out, w_scale) in out.iter_mut().zip(weights) {
                 *out *= a_scale * w_scale;
             }
         }

@@ -140,11 +140,14 @@ impl Facts {
 }
 
 impl Machine {
+    /// The text of the RK3588's facts.
+    pub(crate) const BUILTIN: &str = include_str!("../data/machines/rk3588.toml");
+
     /// The RK3588's NPU.
     pub fn rk3588() -> Machine {
         static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
-            let text = include_str!("../data/machines/rk3588.toml");
-            Machine::from_toml(text).expect("the file is a part of the crate and tested")
+            Machine::from_toml(Machine::BUILTIN)
+                .expect("the file is a part of the crate and tested")
         });
         MACHINE.clone()
     }

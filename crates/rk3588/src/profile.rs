@@ -159,9 +159,15 @@ impl Profile {
         BUILTIN.iter().map(|(name, _)| *name)
     }
 
+    /// The text of the built-in profile of that name.
+    pub(crate) fn builtin_text(name: &str) -> Option<&'static str> {
+        let row = BUILTIN.iter().find(|(known, _)| *known == name);
+        row.map(|(_, text)| *text)
+    }
+
     /// The built-in profile of that name.
     pub fn builtin(name: &str) -> Option<Profile> {
-        let (_, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
+        let text = Profile::builtin_text(name)?;
         let profile = Profile::from_toml(text);
         Some(profile.expect("the file is a part of the crate and tested"))
     }

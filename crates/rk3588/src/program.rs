@@ -154,8 +154,7 @@ impl Program {
         Grid::new(self.shape, self.tiling, machine)
     }
 
-    /// The argument list: `a`, `b`, `c` in packed layout. Types of 16 and 4 bits that containers do
-    /// not know are given as bytes.
+    /// The argument list: `a`, `b`, `c` in packed layout; two numbers of 4 bits are a byte.
     ///
     /// # Errors
     /// Where the tiling does not fit the product or the machine.
@@ -176,6 +175,16 @@ impl Program {
             slot("b", kind.input(), grid.b_bytes(), Role::Static),
             slot("c", kind.output(), grid.c_bytes(), Role::Output),
         ])
+    }
+
+    /// The program in a container for weights that are written before every call.
+    ///
+    /// # Errors
+    /// As [`to_container`](Program::to_container).
+    pub fn to_container_for_each_call(&self, machine: &Machine) -> Result<Container, ContainError> {
+        let mut slots = self.slots(machine)?;
+        slots[B].role = Role::Input;
+        Ok(Container::new(TARGET, &self.name, slots, self.encode())?)
     }
 
     /// The program in a container.
@@ -211,7 +220,8 @@ fn element(precision: Precision) -> Element {
         Precision::Bf16 => Element::Bf16,
         Precision::Int32 => Element::I32,
         Precision::Fp32 => Element::F32,
-        Precision::Fp16 | Precision::Int4 => Element::U8,
+        Precision::Fp16 => Element::F16,
+        Precision::Int4 => Element::U8,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A linear layer, from f32 weights and activations to f32 results, on the virtual board.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Device, Direction};
 use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::linear::Linear;
@@ -29,6 +30,11 @@ fn snr(kind: Kind, n: u32, k: u32, rotation: Rotation) -> f64 {
     let linear = Linear::new(kind, [64, n, k], 3, rotation, &machine, &profile).unwrap();
     let weights = normal(1, (n * k) as usize);
     let weight_bytes = linear.weight_bytes(&machine, &profile).unwrap();
+    let options = CpuOptions {
+        n_threads: Some(2),
+        level: None,
+    };
+    let cpu = Cpu::new(options).unwrap();
     let mut shared = None;
     let mut worst = f64::INFINITY;
     for m in [1, 5, 64] {
@@ -63,8 +69,10 @@ fn snr(kind: Kind, n: u32, k: u32, rotation: Rotation) -> f64 {
         rows.chunks_exact_mut(k as usize)
             .for_each(|row| row[3] *= 30.0);
         let mut row_scales = None;
-        a.write_with(|bytes| row_scales = Some(linear.pack_rows(&grid, &rows, bytes).unwrap()))
-            .unwrap();
+        a.write_with(|bytes| {
+            row_scales = Some(linear.pack_rows(cpu.pool(), &grid, &rows, bytes).unwrap())
+        })
+        .unwrap();
         a.sync(Direction::ToDevice).unwrap();
         let loaded = device.load(&container).unwrap();
         let fence = device
@@ -76,7 +84,7 @@ fn snr(kind: Kind, n: u32, k: u32, rotation: Rotation) -> f64 {
         c.read_with(|bytes| {
             let scales = row_scales.as_ref().unwrap();
             linear
-                .unpack(&grid, bytes, scales, weight_scales, &mut found)
+                .unpack(&grid, bytes, &scales.0, &weight_scales.0, &mut found)
                 .unwrap();
         })
         .unwrap();

@@ -169,6 +169,24 @@ impl RkBuffer {
         Ok(parts)
     }
 
+    /// What the device has.
+    pub(super) fn device_content(&self) -> Result<Vec<u8>, DeviceError> {
+        let content = self.lock().place.read_all(self.size_bytes);
+        content.map_err(|e| self.error(e))
+    }
+
+    /// Overwrites what the device has; what the host sees stays.
+    pub(super) fn set_device_content(&self, content: &[u8]) -> Result<(), DeviceError> {
+        let (mut sides, len) = (self.lock(), self.size_bytes);
+        // What was equal is so no more.
+        if let View::Same = sides.view {
+            let seen = sides.place.read_all(len).map_err(|e| self.error(e))?;
+            sides.view = View::Copy(seen);
+        }
+        let written = sides.place.write(&(0..len), content, len);
+        written.map_err(|e| self.error(e))
+    }
+
     /// The device is about to write: what the host sees is no longer what is there.
     pub(super) fn device_writes(&self) {
         let mut sides = self.lock();

@@ -31,8 +31,8 @@ pub(super) struct LoadedJob {
 /// A loaded program.
 pub(super) struct Loaded {
     pub(super) owner: u64,
-    name: String,
-    slots: Vec<Slot>,
+    pub(super) name: String,
+    pub(super) slots: Vec<Slot>,
     pub(super) jobs: Vec<LoadedJob>,
     /// For each slot the bytes that each worker uses.
     pub(super) parts: [Vec<PartRange>; 3],

@@ -1,8 +1,10 @@
 //! Work in flight, and what became of it.
 
 use super::buffer::Part;
+use super::inject::Wrong;
 use super::loaded::{Commands, Loaded};
 use crate::driver::{Driver, DriverError};
+use crate::program;
 use millrace_npu::{Buffer, Completion, DeviceError, ErrorPlace, LoadedProgram};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -33,6 +35,8 @@ pub(super) struct Work {
     pub(super) started_ns: i64,
     /// A SUBMIT that failed; jobs after it were not submitted.
     pub(super) failed: Option<DriverError>,
+    /// What is wrong with it on purpose.
+    pub(super) wrong: Option<Wrong>,
     pub(super) _commands: Arc<Commands>,
     pub(super) _parts: [Arc<Vec<Part>>; 3],
 }
@@ -66,7 +70,9 @@ impl Pending {
     pub(super) fn finish(&self, device: &str) -> Outcome {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Running(work) = &*state {
-            *state = State::Ended(work.outcome(device));
+            let outcome = work.outcome(device);
+            let settled = work.settle_wrong();
+            *state = State::Ended(outcome.and_then(|done| settled.map(|()| done)));
         }
         match &*state {
             State::Ended(outcome) => outcome.clone(),
@@ -104,6 +110,15 @@ fn tasks(program: &Loaded, worker: usize) -> impl Iterator<Item = (usize, usize,
 }
 
 impl Work {
+    /// Ends what was wrong on purpose.
+    fn settle_wrong(&self) -> Result<(), DeviceError> {
+        let loaded = self.program.as_any().downcast_ref::<Loaded>();
+        match (&self.wrong, loaded) {
+            (Some(wrong), Some(loaded)) => wrong.settle(loaded, &self.buffers[program::C]),
+            _ => Ok(()),
+        }
+    }
+
     /// Waits for all workers. What is wrong first, in order of jobs, is the outcome.
     fn outcome(&self, device: &str) -> Outcome {
         let mut unwritten = None;

@@ -52,6 +52,10 @@ impl Host for Linux {
         Some(text.trim().to_owned())
     }
 
+    fn shared(&self) -> Arc<dyn Host> {
+        Arc::new(*self)
+    }
+
     fn has_vendor_driver(&self) -> bool {
         // The vendor's module registers a platform driver of its own name.
         std::path::Path::new("/sys/bus/platform/drivers/RKNPU").exists()

@@ -207,6 +207,7 @@ impl Planner for Xdna2 {
             quantised: None,
             in_blocks: emulates && on_matrix_units,
             attention: attention_steps(launch),
+            ..Arithmetic::default()
         }
     }
 

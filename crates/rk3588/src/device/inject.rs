@@ -1,0 +1,135 @@
+//! Failures on purpose: the board's own faults, asked for in the words of all devices.
+
+use super::RkDevice;
+use super::link::Files;
+use super::loaded::Loaded;
+use crate::board::{Board, TaskAt};
+use crate::program;
+use millrace_npu::inject::{self, Corrupted, Corruption, Event, Inject, Injection, Injections};
+use millrace_npu::{Buffer, DeviceError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What was asked for.
+#[derive(Default)]
+pub(super) struct Asked {
+    waiting: Mutex<Injections>,
+    corrupted: Arc<Mutex<Corrupted>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is wrong on purpose in one run.
+pub(super) struct Wrong {
+    /// Slots that the program reads, as they were.
+    before: Vec<(Arc<Buffer>, Vec<u8>)>,
+    /// How the result shall be wrong.
+    result: Vec<Corruption>,
+    corrupted: Arc<Mutex<Corrupted>>,
+}
+
+impl Asked {
+    pub(super) fn take(&self, event: Event) -> Option<Injection> {
+        lock(&self.waiting).take(event)
+    }
+
+    /// Has the board do what was asked for, at the next submission.
+    pub(super) fn plan(&self, board: &Board, loaded: &Loaded) {
+        let first = board.n_jobs();
+        match self.take(Event::Submission) {
+            Some(Injection::Timeout) => board.change_faults(|faults| faults.hung.push(first)),
+            Some(Injection::Lose) => board.change_faults(|faults| faults.gone_at = Some(first)),
+            // A task is a unit of work.
+            Some(Injection::StopAfter(n)) => {
+                let jobs = (first..).zip(&loaded.jobs);
+                let tasks = jobs.flat_map(|(job, loaded)| {
+                    (0..loaded.writes.len()).map(move |task| TaskAt { job, task })
+                });
+                let rest: Vec<TaskAt> = tasks.skip(n as usize).collect();
+                board.change_faults(|faults| faults.dropped.extend(rest));
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes slots wrong that the program reads, and tells what to do after the run.
+    pub(super) fn corrupt(
+        &self,
+        device: &RkDevice,
+        loaded: &Loaded,
+        (buffers, files): (&[Arc<Buffer>], &Files),
+    ) -> Result<Option<Wrong>, DeviceError> {
+        let asked = lock(&self.waiting).corrupted(&loaded.name, &loaded.slots);
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        let mut wrong = Wrong {
+            before: Vec::new(),
+            result: Vec::new(),
+            corrupted: self.corrupted.clone(),
+        };
+        for (slot, how) in asked {
+            if slot == program::C {
+                wrong.result.push(how);
+                continue;
+            }
+            let object = device.own(&buffers[slot], files)?;
+            let before = object.device_content()?;
+            let mut content = before.clone();
+            wrong.count(inject::corrupt(how, &loaded.slots[slot], &mut content));
+            object.set_device_content(&content)?;
+            wrong.before.push((buffers[slot].clone(), before));
+        }
+        Ok(Some(wrong))
+    }
+}
+
+impl Wrong {
+    fn count(&self, changed: bool) {
+        let mut corrupted = lock(&self.corrupted);
+        corrupted.n_applied += 1;
+        corrupted.n_changed += u64::from(changed);
+    }
+
+    /// After the run: what was read is as it was, and the result is wrong.
+    pub(super) fn settle(&self, loaded: &Loaded, c: &Buffer) -> Result<(), DeviceError> {
+        use super::buffer::RkBuffer;
+        for (buffer, before) in self.before.iter().rev() {
+            if let Some(object) = buffer.object::<RkBuffer>() {
+                object.set_device_content(before)?;
+            }
+        }
+        let Some(object) = c.object::<RkBuffer>() else {
+            return Ok(());
+        };
+        for how in &self.result {
+            let mut content = object.device_content()?;
+            let changed = inject::corrupt(*how, &loaded.slots[program::C], &mut content);
+            self.count(changed);
+            object.set_device_content(&content)?;
+        }
+        Ok(())
+    }
+}
+
+impl Inject for RkDevice {
+    fn inject_after(&self, n_passed: u64, injection: Injection) {
+        lock(&self.asked.waiting).add(n_passed, injection);
+    }
+
+    fn clear(&self) {
+        lock(&self.asked.waiting).clear();
+        *lock(&self.asked.corrupted) = Corrupted::default();
+    }
+
+    fn corrupted(&self) -> Corrupted {
+        *lock(&self.asked.corrupted)
+    }
+
+    fn revive(&self) {
+        if let Some(board) = self.link.host().board() {
+            board.set_faults(Default::default());
+        }
+    }
+}
