@@ -37,6 +37,7 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> Rows {
         tokens,
         logits: LogitsFor::All,
         hidden: false,
+        images: &[],
     };
     Rows {
         width,
