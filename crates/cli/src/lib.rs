@@ -10,6 +10,7 @@ mod engine_args;
 mod exit;
 mod guest;
 mod hub;
+mod image_args;
 mod interrupt;
 mod machine;
 mod model_arg;

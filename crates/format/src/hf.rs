@@ -21,6 +21,8 @@ pub struct Files {
     pub config: Option<Value>,
     /// `generation_config.json`.
     pub generation_config: Option<Value>,
+    /// `preprocessor_config.json`: what a vision tower wants of pictures.
+    pub preprocessor_config: Option<Value>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
@@ -41,6 +43,7 @@ impl Files {
         Ok(Files {
             config: read_json(&dir.join("config.json"))?,
             generation_config: read_json(&dir.join("generation_config.json"))?,
+            preprocessor_config: read_json(&dir.join("preprocessor_config.json"))?,
             tokenizer_json: read_if_present(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?,
             chat_template: read_chat_template(dir, tokenizer_config.as_ref())?,
             tokenizer_config,

@@ -44,4 +44,5 @@ mod tensor;
 pub use checkpoint::{Checkpoint, Source};
 pub use error::Error;
 pub use mmap::Advice;
+pub use open::is_mmproj;
 pub use tensor::{PlainType, Tensor, TensorInfo, TensorSpec, TensorType};

@@ -2,6 +2,8 @@
 
 mod folder;
 
+pub use folder::is_mmproj;
+
 use std::path::Path;
 
 use crate::checkpoint::{Buffer, Parts};

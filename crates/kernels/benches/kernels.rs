@@ -150,6 +150,7 @@ fn bench_attention(criterion: &mut Criterion) {
                     k_pages: &k_pages,
                     v_pages: &v_pages,
                     runs: &[run(0..n_new, first)],
+                    blocks: &[],
                 };
                 bencher.iter(|| attention(&cpu, &SHAPE, &layout, &input, &mut scratch, &mut out));
             });

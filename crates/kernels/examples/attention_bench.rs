@@ -98,6 +98,7 @@ fn shortest(
                 k_pages,
                 v_pages,
                 runs: &runs,
+                blocks: &[],
             };
             attention(cpu, &SHAPE, layout, &input, &mut scratch, &mut out);
         }

@@ -1,4 +1,5 @@
-//! Causal attention over the paged cache: grouped query heads, sliding windows, ragged batches.
+//! Attention over the paged cache: causal, but for blocks whose rows see each other; grouped query
+//! heads, sliding windows, ragged batches.
 //!
 //! The work is cut into *units*: a block of neighbouring tokens of one run with all query heads
 //! that share one KV head, so that each key and value is read and converted once for all of them.
@@ -30,6 +31,7 @@ use crate::cpu::Cpu;
 use crate::error::Error;
 use crate::kv::{KvLayout, KvRun};
 use crate::pool::DisjointMut;
+use std::ops::Range;
 
 /// Positions of a span. Sized so that a block's scores stay in the second-level cache and a span's
 /// keys and values are a few microseconds of memory traffic.
@@ -115,17 +117,33 @@ pub struct AttentionInput<'a> {
     /// The sequences of the batch; their `rows` ascend and do not overlap. K and V of every
     /// position that a row sees are already in the pages ([`crate::kv_append`] comes first).
     pub runs: &'a [KvRun<'a>],
+    /// Rows of the batch that see each other in both directions, such as those of a picture: each row
+    /// of a block sees what a causal row would, and the rest of its block. Blocks ascend, do not
+    /// overlap and lie within one run each. All of a run that began earlier may have been left out:
+    /// only the end of a block matters.
+    pub blocks: &'a [Range<usize>],
+}
+
+impl AttentionInput<'_> {
+    /// One past the last row that `row` sees, in rows of the batch.
+    pub(crate) fn end_seen(&self, row: usize) -> usize {
+        let after = self.blocks.partition_point(|block| block.end <= row);
+        match self.blocks.get(after) {
+            Some(block) if block.contains(&row) => block.end,
+            _ => row + 1,
+        }
+    }
 }
 
 /// For each row of each run, the softmax-weighted mean of the values it sees:
 /// `out[row, head] = Σ_t softmax_t(scale · q[row, head] · k[t]) v[t]` over the positions `t` from
-/// `pos - window + 1` to `pos`. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
+/// `pos - window + 1` to `pos`, or to the end of the row's block. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
 /// alone. All arithmetic is f32 whatever the cache's type. After the first calls of the largest
 /// size nothing is allocated.
 ///
 /// # Panics
 /// If the shape does not fit the layout ([`AttentionShape::check`]), `q` and `out` differ in
-/// length, runs overlap, or a run's pages do not cover what its rows see or lie outside the pages
+/// length, runs or blocks overlap, or a run's pages do not cover what its rows see or lie outside the pages
 /// given.
 pub fn attention(
     cpu: &Cpu,
@@ -146,14 +164,28 @@ pub fn attention(
         out.len()
     );
     check_runs(shape, layout, input.runs, out.len() / row_elems);
+    check_blocks(input);
     let leaves = Leaves::for_level(cpu.level());
     let walk = span::Walk::new(shape, layout, input, leaves);
     let n_threads = cpu.pool().n_threads();
-    let shared = scratch.prepare(shape, layout, input.runs, n_threads);
+    let shared = scratch.prepare(shape, layout, input, n_threads);
     let out = DisjointMut::new(out);
     cpu.pool().run(shared.n_chunks(), &|chunk| {
         plan::run_chunk(&walk, &shared, chunk, &out)
     });
+}
+
+/// The assertions on blocks that [`attention`] documents.
+fn check_blocks(input: &AttentionInput<'_>) {
+    let mut next_row = 0;
+    for block in input.blocks {
+        let within = |run: &KvRun<'_>| run.rows.start <= block.start && block.end <= run.rows.end;
+        assert!(
+            block.start >= next_row && input.runs.iter().any(within),
+            "rows {block:?} are no block of one run after row {next_row}"
+        );
+        next_row = block.end;
+    }
 }
 
 /// The assertions on runs that [`attention`] documents.

@@ -6,12 +6,14 @@
 
 mod body;
 mod embed;
+mod layer_norm;
 mod rope;
 mod rows;
 #[cfg(test)]
 mod tests;
 
 pub use embed::embed;
+pub use layer_norm::layer_norm;
 pub use rope::{RopeTable, rope};
 
 pub(crate) use body::{EXP2_POLY, Norm, Rotation};
@@ -87,6 +89,18 @@ pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     let rows = Rows::for_level(cpu.level());
     split(cpu, gate, 1, &|start, gate| {
         rows.glu(activation, gate, &up[start..start + gate.len()])
+    });
+}
+
+/// Activation in place, without a gate: `x = activation(x)`.
+pub fn activate(cpu: &Cpu, activation: Activation, x: &mut [f32]) {
+    // A product with 1 is exact, so the gated loops serve.
+    static ONES: [f32; CHUNK_ELEMS] = [1.0; CHUNK_ELEMS];
+    let rows = Rows::for_level(cpu.level());
+    split(cpu, x, 1, &|_, x| {
+        for x in x.chunks_mut(CHUNK_ELEMS) {
+            rows.glu(activation, x, &ONES[..x.len()]);
+        }
     });
 }
 

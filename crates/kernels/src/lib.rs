@@ -26,7 +26,9 @@ mod x86;
 
 pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention};
 pub use cpu::{Cpu, CpuOptions};
-pub use elementwise::{Activation, RopeTable, add, embed, glu, rms_norm, rope, scale};
+pub use elementwise::{
+    Activation, RopeTable, activate, add, embed, glu, layer_norm, rms_norm, rope, scale,
+};
 pub use error::Error;
 pub use kv::{KvBuffer, KvLayout, KvRun, KvSide, KvType, kv_append, kv_read};
 pub use level::Level;

@@ -18,6 +18,7 @@ pub mod names;
 pub mod recipe;
 mod shapes;
 pub mod synth;
+pub mod vision;
 
 use millrace_format::{Checkpoint, Source, TensorType};
 use millrace_quant::DType;
@@ -29,6 +30,7 @@ pub use error::Error;
 use graph::Graph;
 pub use memory::{MemoryPlan, WeightGroup};
 use names::{Role, TensorName};
+pub use vision::{VisionConfig, VisionModel};
 
 /// A model: its hyperparameters and its forward pass.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,6 +12,7 @@ use crate::engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
 };
 use crate::exec::{Chunk, Executor, RunSpan, Sink};
+use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
@@ -119,9 +120,13 @@ impl CpuEngine {
             if batch[..i].iter().any(|other| other.seq == item.seq) {
                 return Err(Error::DuplicateSequence(item.seq));
             }
-            if let Some(&token) = item.tokens.iter().find(|t| **t as usize >= vocab_size) {
+            let mut text = item.tokens.iter().filter(|token| !image::is_row(**token));
+            if let Some(&token) = text.find(|token| **token as usize >= vocab_size) {
                 return Err(Error::BadToken { token, vocab_size });
             }
+            let last = self.cache.tokens(item.seq)?.last().copied();
+            let sizes = (self.model.model().config.d_model, self.limits.max_chunk);
+            image::check(item.tokens, item.images, last, sizes)?;
             self.check_context(len.saturating_add(item.tokens.len()), 0)?;
         }
         let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
@@ -187,6 +192,12 @@ impl Engine for CpuEngine {
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        let tokens = self.cache.tokens(seq)?;
+        if image::cut_before(tokens, len) != len.min(tokens.len()) {
+            return Err(Error::BadImage {
+                reason: format!("a sequence cannot be cut within one, as after {len} tokens"),
+            });
+        }
         self.cache.truncate(seq, len)
     }
 
@@ -269,22 +280,20 @@ impl Chunker<'_> {
         cache: &KvCache,
         max_chunk: usize,
     ) -> Result<bool, Error> {
-        chunk.tokens.clear();
-        chunk.positions.clear();
-        chunk.spans.clear();
-        chunk.logit_rows.clear();
-        chunk.hidden = false;
+        chunk.clear();
         sources.clear();
         while self.item < self.batch.len() && chunk.tokens.len() < max_chunk {
             let item = &self.batch[self.item];
             let room = max_chunk - chunk.tokens.len();
-            let end = item.tokens.len().min(self.token + room);
+            let end = image::cut_before(item.tokens, self.token + room);
+            if end <= self.token {
+                // An image that the rest of the chunk has no room for; an empty one has.
+                break;
+            }
             let row = chunk.tokens.len();
             let rows = row..row + (end - self.token);
             let first_pos = cache.len(item.seq)?;
-            chunk
-                .tokens
-                .extend_from_slice(&item.tokens[self.token..end]);
+            chunk.push_tokens(&item.tokens[self.token..end], item.images);
             chunk
                 .positions
                 .extend((first_pos..first_pos + rows.len()).map(|p| p as u32));

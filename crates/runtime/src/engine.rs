@@ -7,6 +7,7 @@ use millrace_kernels::Cpu;
 use millrace_npu::Provenance;
 
 use crate::Error;
+use crate::image::Image;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
 use crate::npu::PlannedEngine;
@@ -49,7 +50,7 @@ pub trait Engine: Send {
     /// it was last cut, never fails.
     ///
     /// # Errors
-    /// [`Error::NoSequence`]; [`Error::WindowGone`] if a sliding-window layer no longer holds what the
+    /// [`Error::NoSequence`]; [`Error::BadImage`] if that would cut an image; [`Error::WindowGone`] if a sliding-window layer no longer holds what the
     /// shorter sequence would see.
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error>;
 
@@ -183,6 +184,9 @@ pub struct BatchItem<'a> {
     pub logits: LogitsFor,
     /// Whether to hand over the hidden states of all of them. An engine that cannot see them refuses.
     pub hidden: bool,
+    /// The images that tokens are rows of ([`Image::ids`]). Their rows stand in the prompt whole and in
+    /// order. An engine that takes no images refuses.
+    pub images: &'a [Arc<Image>],
 }
 
 impl<'a> BatchItem<'a> {
@@ -193,7 +197,13 @@ impl<'a> BatchItem<'a> {
             tokens,
             logits,
             hidden: false,
+            images: &[],
         }
+    }
+
+    /// The item with the images that some of its tokens are rows of.
+    pub fn with_images(self, images: &'a [Arc<Image>]) -> Self {
+        BatchItem { images, ..self }
     }
 
     /// An item that asks for the last token's logits.

@@ -128,6 +128,48 @@ pub enum Error {
     /// The device, or what was planned for it.
     #[error("{0}")]
     Device(Box<NpuError>),
+    /// Rows of an image that cannot be computed.
+    #[error("an image cannot be read: {reason}")]
+    BadImage {
+        /// What is wrong.
+        reason: String,
+    },
+    /// More images than there are ids for.
+    #[error("no ids are left for images in this process; start it again")]
+    TooManyImages,
+    /// The engine has no way for images.
+    #[error(
+        "{engine} takes no images, since attention within one looks forward; \
+         leave out --device to read them on the CPU"
+    )]
+    NoImages {
+        /// The engine's name.
+        engine: String,
+    },
+    /// The model is for text alone.
+    #[error(
+        "{model} has no vision tower: it is a text model, or its tower is in another file \
+         (name llama.cpp's mmproj file with --mmproj FILE)"
+    )]
+    NoVision {
+        /// The model's name.
+        model: String,
+    },
+    /// A tower that is another model's.
+    #[error(
+        "{tower} makes rows of {found} elements, and {model} takes {expected}: it is another \
+         model's tower"
+    )]
+    OtherTower {
+        /// The file with the tower.
+        tower: String,
+        /// The text model.
+        model: String,
+        /// Width of its rows.
+        found: usize,
+        /// Width of the model.
+        expected: usize,
+    },
     /// The model computed a logit that is not a number.
     #[error(
         "the model computed NaN or infinite logits at position {position}: the weights are damaged \

@@ -1,5 +1,8 @@
 //! Runs a plan's steps on the CPU kernels for one ragged chunk.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use millrace_kernels as kernels;
 use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
 use millrace_kernels::{AttentionInput, AttentionScratch, Cpu, KvRun, RopeTable};
@@ -7,6 +10,7 @@ use millrace_model::graph::{self, Attention, Graph, Op, RopeStyle, WeightId};
 use millrace_quant as quant;
 
 use crate::Error;
+use crate::image::{self, Image};
 use crate::kv::{LayerCache, PageTables};
 use crate::load::LoadedModel;
 use crate::schedule::{Head, LinearPart, Register, Schedule, StageKind};
@@ -26,12 +30,50 @@ pub(crate) struct RunSpan {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) tokens: Vec<u32>,
+    /// The images that some rows are of, and those rows in order.
+    pub(crate) images: Vec<(Arc<Image>, Range<usize>)>,
+    /// Those rows alone: they see each other.
+    blocks: Vec<Range<usize>>,
+    /// The tokens with something of the vocabulary in place of images' rows.
+    ids: Vec<u32>,
     pub(crate) positions: Vec<u32>,
     pub(crate) spans: Vec<RunSpan>,
     /// Rows whose logits are wanted, ascending.
     pub(crate) logit_rows: Vec<usize>,
     /// Whether every hidden state is to be captured.
     pub(crate) hidden: bool,
+}
+
+impl Chunk {
+    /// Empties it, keeping its memory.
+    pub(crate) fn clear(&mut self) {
+        self.tokens.clear();
+        self.images.clear();
+        self.blocks.clear();
+        self.ids.clear();
+        self.positions.clear();
+        self.spans.clear();
+        self.logit_rows.clear();
+        self.hidden = false;
+    }
+
+    /// Appends tokens in which no image is cut, and which [`image::check`] has passed.
+    pub(crate) fn push_tokens(&mut self, tokens: &[u32], images: &[Arc<Image>]) {
+        let mut at = 0;
+        while at < tokens.len() {
+            let row = self.tokens.len() + at;
+            let mut n = 1;
+            if let Some(image) = image::find(images, tokens[at]) {
+                n = image::unit_len(&tokens[at..]);
+                self.images.push((Arc::clone(image), row..row + n));
+                self.blocks.push(row..row + n);
+            }
+            at += n;
+        }
+        self.tokens.extend_from_slice(tokens);
+        let id = |token: &u32| if image::is_row(*token) { 0 } else { *token };
+        self.ids.extend(tokens.iter().map(id));
+    }
 }
 
 /// Takes what a pass hands back.
@@ -173,7 +215,9 @@ impl Executor {
                 StageKind::Embed { table, scale, out } => {
                     let table = known_matrix(model, *table);
                     let out = self.buffers.rows_mut(*out, m);
-                    kernels::embed(cpu, &table, &chunk.tokens, *scale, out)?;
+                    let width = table.k();
+                    kernels::embed(cpu, &table, &chunk.ids, *scale, out)?;
+                    embed_images(chunk, width, out);
                 }
                 StageKind::Linear { x, parts } => {
                     let linears = Linears {
@@ -345,10 +389,21 @@ fn attend(
             k_pages: &layer.k,
             v_pages: &layer.v,
             runs: &runs,
+            blocks: &chunk.blocks,
         };
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
     });
     *memory = recycle(runs);
+}
+
+/// Puts the rows of images where their ids are; they are not scaled as embeddings are.
+fn embed_images(chunk: &Chunk, width: usize, out: &mut [f32]) {
+    for (image, rows) in &chunk.images {
+        // The first may be left from an earlier pass: a prefix can end within an image.
+        let first = (chunk.tokens[rows.start] - image.ids().start) as usize;
+        let source = &image.rows()[first * width..(first + rows.len()) * width];
+        out[rows.start * width..rows.end * width].copy_from_slice(source);
+    }
 }
 
 /// The memory of a list of runs, for runs of another lifetime. Collecting from a vector's own iterator

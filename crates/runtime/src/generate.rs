@@ -130,9 +130,23 @@ pub fn generate(
     cancel: &AtomicBool,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Generation, Error> {
+    let turn = Turn::new(engine.model(), prompt, params, engine.limits().n_ctx)?;
+    generate_turn(engine, seq, turn, cancel, on_event)
+}
+
+/// As [`generate`], for a turn that was made, and perhaps given images.
+///
+/// # Errors
+/// A full cache, images where the engine takes none, logits that are not numbers.
+pub fn generate_turn(
+    engine: &mut dyn Engine,
+    seq: SeqId,
+    mut turn: Turn,
+    cancel: &AtomicBool,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<Generation, Error> {
     let limits = engine.limits();
-    let mut turn = Turn::new(engine.model(), prompt, params, limits.n_ctx)?;
-    turn.resume(engine.reuse_prefix(seq, prompt)?);
+    turn.resume(engine.reuse_prefix(seq, turn.prompt())?);
     let mut output = StepOutput::default();
     while let Some(feed) = turn.feed(limits.max_chunk) {
         if cancel.load(Ordering::Relaxed) {
@@ -141,7 +155,8 @@ pub fn generate(
         }
         let (n_tokens, logits) = (feed.tokens.len(), feed.logits);
         let reads_prompt = turn.reads_prompt();
-        engine.step(&[BatchItem::new(seq, feed.tokens, logits)], &mut output)?;
+        let item = BatchItem::new(seq, feed.tokens, logits).with_images(turn.images());
+        engine.step(&[item], &mut output)?;
         turn.fed(n_tokens);
         if logits == LogitsFor::Last {
             turn.push_logits(output.logits(0))?;

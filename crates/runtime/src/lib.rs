@@ -19,6 +19,7 @@ mod error;
 mod exec;
 pub mod gate;
 mod generate;
+pub mod image;
 mod kv;
 mod load;
 pub mod npu;
@@ -26,13 +27,15 @@ pub mod sampling;
 mod schedule;
 mod sequences;
 mod turn;
+pub mod vision;
 
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
 pub use engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
 };
 pub use error::Error;
-pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate};
+pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate, generate_turn};
+pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
 pub use millrace_kernels::{Cpu, KvType, Level};
@@ -40,3 +43,4 @@ pub use sampling::{Sampler, SamplingParams};
 pub use schedule::ScheduleError;
 pub use sequences::SeqId;
 pub use turn::{Feed, Turn};
+pub use vision::VisionTower;

@@ -22,6 +22,7 @@ use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 use crate::Error;
 use crate::engine::{LogitsFor, check_context};
 use crate::generate::{Finish, GenerateParams, Generation, Timings};
+use crate::image::{self, Image};
 use crate::load::LoadedModel;
 use crate::sampling::Sampler;
 use stop::StopScanner;
@@ -50,6 +51,8 @@ pub struct Turn {
     /// The prompt, then the tokens drawn.
     tokens: Vec<u32>,
     n_prompt: usize,
+    /// Those that tokens of the prompt are rows of.
+    images: Vec<Arc<Image>>,
     /// How many of `tokens` the engine holds.
     n_fed: usize,
     text: String,
@@ -78,11 +81,12 @@ impl Turn {
         }
         check_context(prompt.len(), params.least_tokens(), n_ctx, model)?;
         let vocab_size = model.model().config.vocab_size;
-        if let Some(&token) = prompt.iter().find(|token| **token as usize >= vocab_size) {
+        let text = prompt.iter().filter(|token| !image::is_row(**token));
+        if let Some(&token) = text.clone().find(|token| **token as usize >= vocab_size) {
             return Err(Error::BadToken { token, vocab_size });
         }
         let mut sampler = Sampler::new(&params.sampling)?;
-        prompt.iter().for_each(|token| sampler.accept(*token));
+        text.for_each(|token| sampler.accept(*token));
         let tokenizer = model.tokenizer()?;
         // The text goes on where the prompt ended.
         let continuation = DecodeOptions {
@@ -100,6 +104,7 @@ impl Turn {
             n_ctx,
             tokens: prompt.to_vec(),
             n_prompt: prompt.len(),
+            images: Vec::new(),
             n_fed: 0,
             text: String::new(),
             n_given: 0,
@@ -110,6 +115,23 @@ impl Turn {
         })
     }
 
+    /// The turn with the images that tokens of its prompt are rows of ([`Image::ids`]).
+    #[must_use]
+    pub fn with_images(self, images: Vec<Arc<Image>>) -> Turn {
+        Turn { images, ..self }
+    }
+
+    /// What goes with every [`feed`](Turn::feed) to the engine, as
+    /// [`BatchItem::images`](crate::BatchItem::images).
+    pub fn images(&self) -> &[Arc<Image>] {
+        &self.images
+    }
+
+    /// The prompt.
+    pub fn prompt(&self) -> &[u32] {
+        &self.tokens[..self.n_prompt]
+    }
+
     /// The engine already holds the first `n_cached` tokens of the prompt, as
     /// [`reuse_prefix`](crate::Engine::reuse_prefix) says. At least the last is fed all the same.
     pub fn resume(&mut self, n_cached: usize) {
@@ -117,14 +139,19 @@ impl Turn {
         self.timings.n_cached = self.n_fed;
     }
 
-    /// What to compute next, at most `most` tokens (but one if that is 0). `None` when the turn has
+    /// What to compute next, at most `most` tokens (but one if that is 0, and a whole image where one
+    /// comes next: images are not cut). `None` when the turn has
     /// ended, and while it waits for the logits of what was fed.
     pub fn feed(&self, most: usize) -> Option<Feed<'_>> {
         let rest = &self.tokens[self.n_fed..];
         if self.finish.is_some() || rest.is_empty() {
             return None;
         }
-        let tokens = &rest[..rest.len().min(most.max(1))];
+        let n = match image::cut_before(rest, most.max(1)) {
+            0 => image::unit_len(rest),
+            n => n,
+        };
+        let tokens = &rest[..n];
         let logits = if tokens.len() == rest.len() {
             LogitsFor::Last
         } else {

@@ -108,17 +108,22 @@ impl Golden {
 
     /// Tokens, logits and hidden states.
     pub fn expected(&self) -> Expected {
-        let path = self.dir.join("expected.safetensors");
-        let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));
-        let rows = |name: &str| file.tensor(name).map(|tensor| to_rows(&tensor));
-        let tokens = file.tensor("tokens").expect("every fixture has tokens");
-        let (ids, _) = tokens.bytes.as_chunks::<8>();
-        let id = |bytes: &[u8; 8]| u32::try_from(i64::from_le_bytes(*bytes)).expect("a token id");
-        Expected {
-            tokens: ids.iter().map(id).collect(),
-            logits: rows("logits").expect("every fixture has logits"),
-            hidden: (0..).map_while(|i| rows(&format!("hidden.{i}"))).collect(),
-        }
+        expected_of(&self.dir)
+    }
+}
+
+/// What the `expected.safetensors` of a folder says.
+pub(crate) fn expected_of(dir: &Path) -> Expected {
+    let path = dir.join("expected.safetensors");
+    let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));
+    let rows = |name: &str| file.tensor(name).map(|tensor| to_rows(&tensor));
+    let tokens = file.tensor("tokens").expect("every fixture has tokens");
+    let (ids, _) = tokens.bytes.as_chunks::<8>();
+    let id = |bytes: &[u8; 8]| u32::try_from(i64::from_le_bytes(*bytes)).expect("a token id");
+    Expected {
+        tokens: ids.iter().map(id).collect(),
+        logits: rows("logits").expect("every fixture has logits"),
+        hidden: (0..).map_while(|i| rows(&format!("hidden.{i}"))).collect(),
     }
 }
 
@@ -126,7 +131,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/goldens")
 }
 
-fn to_rows(tensor: &Tensor<'_>) -> Rows {
+pub(crate) fn to_rows(tensor: &Tensor<'_>) -> Rows {
     let (numbers, rest) = tensor.bytes.as_chunks::<4>();
     assert!(rest.is_empty(), "{} is f32", tensor.info.name);
     let data = numbers

@@ -8,6 +8,7 @@
 pub mod compare;
 pub mod golden;
 pub mod rng;
+pub mod vision;
 
 pub use compare::{Agreement, assert_logits_close, assert_top5};
 pub use golden::{Expected, Golden, Rows};

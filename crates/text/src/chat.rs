@@ -18,7 +18,7 @@ pub use prompt::Prompt;
 
 use crate::{Error, Tokenizer};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One message of a conversation.
@@ -29,6 +29,10 @@ pub struct Message {
     /// What is said.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub content: String,
+    /// What the images are called that stand before the text. A template gets a part for each and one
+    /// for the text in place of a plain string, and writes what holds their places.
+    #[serde(skip)]
+    pub images: Vec<String>,
     /// Whatever else a template may look at: `tool_calls`, `name`, `reasoning_content`.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
@@ -45,8 +49,26 @@ impl Message {
         Message {
             role: role.into(),
             content: content.into(),
+            images: Vec::new(),
             fields: Map::new(),
         }
+    }
+
+    /// The message with images before its text.
+    #[must_use]
+    pub fn with_images(self, names: impl IntoIterator<Item = String>) -> Message {
+        let images = names.into_iter().collect();
+        Message { images, ..self }
+    }
+
+    /// The content as templates take it: a string, or a list of parts where there are images.
+    fn content_json(&self) -> Value {
+        if self.images.is_empty() {
+            return self.content.as_str().into();
+        }
+        let images = self.images.iter().map(|_| json!({"type": "image"}));
+        let text = json!({"type": "text", "text": self.content});
+        images.chain([text]).collect()
     }
 
     /// What the model is told before the conversation.
@@ -326,7 +348,7 @@ fn to_json(messages: &[Message]) -> Value {
     let list = messages.iter().map(|message| {
         let mut object = Map::new();
         object.insert("role".to_owned(), message.role.as_str().into());
-        object.insert("content".to_owned(), message.content.as_str().into());
+        object.insert("content".to_owned(), message.content_json());
         object.extend(message.fields.clone());
         Value::Object(object)
     });

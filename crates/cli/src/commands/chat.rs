@@ -1,11 +1,13 @@
 //! `millrace chat`: a conversation at the terminal.
 
 mod conversation;
+mod images;
 mod input;
 
 use crate::device_stats;
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::image_args::VisionArgs;
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Paint, Ui};
@@ -15,7 +17,7 @@ use crate::target_args::{DeviceArgs, examples};
 use conversation::Conversation;
 use input::{Input, Line};
 use millrace_runtime::{Event, Finish};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,6 +28,7 @@ Examples:
 
 In the conversation:
   /system TEXT    instructions for the model to keep to (starts over; without TEXT: none)
+  /image FILE     show an image with the next message (PNG, JPEG, WebP; models with vision)
   /clear          start over, keeping the instructions
   /save FILE      write the conversation as JSON; /load FILE brings it back
   /stats          tokens and times of the last answer
@@ -41,6 +44,11 @@ pub(crate) struct Args {
     /// Instructions for the model to keep to
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
+    /// Image to show with the first message, as /image does; may be repeated
+    #[arg(long = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) images: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) vision: VisionArgs,
     #[command(flatten)]
     pub(crate) length: LengthArgs,
     #[command(flatten)]
@@ -60,7 +68,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         .device
         .chat_engine(&model, &args.context, &args.cpu, ui)?;
     warn_beyond_training(ui, &model, engine.limits().n_ctx, 0, None);
-    let mut conversation = Conversation::new(engine, params, args.system.clone())?;
+    let mut conversation = Conversation::new(engine, params, args.system.clone(), &args.vision)?;
+    for path in &args.images {
+        conversation.show(path)?;
+    }
     let mut input = Input::new()?;
     if input.is_terminal() {
         ui.note(Paint::Dim.stderr(&format!(
@@ -98,7 +109,7 @@ fn say(
     // On a terminal the conversation goes on after a stopped answer.
     let _patience = is_terminal.then(interrupt::patience);
     let mut failure = None;
-    let answer = conversation.answer(text, &mut |event| {
+    let answer = conversation.answer(text, ui, &mut |event| {
         if let Event::Text(text) = event
             && let Err(error) = out.stream(text)
         {
@@ -148,6 +159,10 @@ fn command(
         path => Ok(Path::new(path)),
     };
     match name {
+        "image" => {
+            let size = conversation.show(path()?)?;
+            ui.note(format_args!("{rest}: {size}, shown with the next message"));
+        }
         "clear" => {
             conversation.clear()?;
             ui.note("starting over");

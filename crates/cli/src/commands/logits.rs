@@ -2,6 +2,7 @@
 
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
+use crate::image_args::{Prepared, Seen, VisionArgs, check_engine, read_picture};
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};
 use crate::progress::Progress;
@@ -10,6 +11,7 @@ use crate::tokens::TokenList;
 use millrace_format::{TensorSpec, safetensors};
 use millrace_model::ModelConfig;
 use millrace_quant::DType;
+use millrace_runtime::vision::ImageText;
 use millrace_runtime::{BatchItem, EngineOptions, LoadedModel, LogitsFor, StepOutput};
 use millrace_text::EncodeOptions;
 use serde_json::json;
@@ -20,11 +22,15 @@ const EXAMPLES: &str = "\
 Examples:
   millrace logits demo --tokens 1,15,8 --out last.safetensors
   millrace logits model-folder --tokens 1,2,3 --out all.safetensors --all --hidden-states
+  millrace logits gemma-folder --tokens 2,255999,262144,256000,108 --image a.png --out a.safetensors
   millrace logits model.gguf --text \"Hello\" --out hello.safetensors
 
 The file holds `logits` [n, vocabulary] f32 (n is 1, or every token with --all) and, with
 --hidden-states, `hidden.0` (the embeddings as they enter the first block) to `hidden.LAYERS` (the
-output of the last), each [tokens, width] f32.";
+output of the last), each [tokens, width] f32. With --image the tokens have one placeholder for each
+image (Gemma 3: 262144), which becomes as many tokens as an image has; and the file holds of image i
+`image.<i>.pixel_values` [3, side, side], `image.<i>.encoder` [patches, width of the tower] and
+`image.<i>.projected` [tokens of the image, width], f32 too.";
 
 /// Write a model's logits and hidden states to a file
 #[derive(clap::Args, Debug)]
@@ -46,6 +52,11 @@ pub(crate) struct Args {
     /// File to write
     #[arg(short, long, value_name = "FILE.safetensors", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
+    /// Image (PNG, JPEG, WebP) for a placeholder among the tokens, in their order; may be repeated
+    #[arg(long = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    vision: VisionArgs,
     /// Logits of every token, not only of the last
     #[arg(long)]
     all: bool,
@@ -64,9 +75,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let pictures = args.images.iter().map(|path| read_picture(path));
+    let pictures = pictures.collect::<Outcome<Vec<_>>>()?;
     let model = args.model.load(ui)?;
     let config = &model.model().config;
-    let tokens = tokens(args, &model)?;
+    let images = Prepared::new(&model, &args.vision, &pictures)?;
+    let mut tokens = tokens(args, &model, images.as_ref())?;
     // Without --ctx the context is as long as what was given, if the model was trained for it.
     let n_ctx = args
         .context
@@ -82,7 +96,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     engine.check_context(tokens.len(), 0)?;
     warn_beyond_training(ui, &model, n_ctx, tokens.len(), Some(0));
 
-    let specs = specs(args, config, tokens.len());
+    if images.is_some() {
+        check_engine(&*engine)?;
+    }
+    let mut specs = specs(args, config, tokens.len());
+    specs.extend(images.iter().flat_map(Prepared::specs));
     // Before the work: an unwritable path should not cost minutes.
     let writer = safetensors::Writer::create(&args.out, &BTreeMap::new(), &specs)
         .map_err(|error| Failure::writing(&error))?;
@@ -91,27 +109,38 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     } else {
         LogitsFor::Last
     };
+    let seen = match &images {
+        Some(images) => images.see(engine.cpu(), &mut tokens, ui)?,
+        None => Seen::default(),
+    };
     let seq = engine.create()?;
     let item = BatchItem {
         seq,
         tokens: &tokens,
         logits,
         hidden: args.hidden_states,
+        images: &seen.images,
     };
     let progress = Progress::spinner(ui, "computing");
     let output = engine.compute(&[item])?;
     drop(progress);
-    write(writer, &output).map_err(|error| Failure::writing(&error))?;
+    write(writer, &output, images.as_ref(), &seen).map_err(|error| Failure::writing(&error))?;
     report(args, &specs, ui)
 }
 
 /// The tokens to feed.
-fn tokens(args: &Args, model: &LoadedModel) -> Outcome<Vec<u32>> {
+fn tokens(args: &Args, model: &LoadedModel, images: Option<&Prepared>) -> Outcome<Vec<u32>> {
     if let Some(tokens) = &args.tokens {
         tokens.check(model.model().config.vocab_size)?;
-        return Ok(tokens.0.clone());
+        return match images {
+            Some(images) => images.expand(&tokens.0),
+            None => Ok(tokens.0.clone()),
+        };
     }
     let text = args.text.as_deref().unwrap_or_default();
+    if let Some(images) = images {
+        return images.tokens(&*model.tokenizer()?, ImageText::Plain(text));
+    }
     let options = EncodeOptions {
         add_special: true,
         parse_special: true,
@@ -148,10 +177,15 @@ fn hidden_name(layer: usize) -> String {
 fn write(
     mut writer: safetensors::Writer<millrace_format::output::AtomicFile>,
     output: &StepOutput,
+    images: Option<&Prepared>,
+    seen: &Seen,
 ) -> Result<(), millrace_format::Error> {
     writer.write("logits", &le_bytes(output.logits(0)))?;
     for (layer, state) in output.hidden(0).iter().enumerate() {
         writer.write(&hidden_name(layer), &le_bytes(state))?;
+    }
+    for (name, data) in images.iter().flat_map(|images| images.tensors(seen)) {
+        writer.write(&name, &le_bytes(data))?;
     }
     writer.commit()
 }

@@ -4,6 +4,7 @@ use crate::commands::chat;
 use crate::device_stats;
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
+use crate::image_args::{Prepared, Seen, VisionArgs, check_engine, read_picture};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Paint, Ui, printable};
@@ -12,10 +13,14 @@ use crate::prompt::{TextArgs, check_not_empty};
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
-use millrace_runtime::{Event, Finish, GenerateParams, Generation, LoadedModel, generate};
+use millrace_runtime::vision::{IMAGE_TOKEN, ImageText};
+use millrace_runtime::{
+    Event, Finish, GenerateParams, Generation, LoadedModel, Turn, generate_turn,
+};
 use millrace_text::{EncodeOptions, Message, RenderOptions};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 const EXAMPLES: &str = "\
@@ -24,6 +29,8 @@ Examples:
   millrace run demo --chat \"Who found the ball?\"           ask, through the model's chat template
   millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the likeliest
   cat question.txt | millrace run model-folder --chat      prompt from standard input
+  millrace run gemma-folder --image a.png \"What is this?\"  ask about an image; repeat --image for more
+  millrace run gemma.gguf --image a.jpg --mmproj mmproj.gguf \"Who?\"
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
   millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
   millrace run demo                                        on a terminal: as `millrace chat`
@@ -44,6 +51,12 @@ pub(crate) struct Args {
     /// Instructions for the model to keep to (implies --chat)
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
+    /// Image (PNG, JPEG, WebP) to ask about; may be repeated. Images come before the text, unless the text
+    /// has <start_of_image> where they belong (implies --chat if it has not)
+    #[arg(long = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    vision: VisionArgs,
     /// Print the prompt before the text even when output is not a terminal
     #[arg(long, conflicts_with = "json")]
     echo: bool,
@@ -72,14 +85,19 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             context: args.context.clone(),
             cpu: args.cpu.clone(),
             device: args.device.clone(),
+            images: args.images.clone(),
+            vision: args.vision.clone(),
         };
         return chat::run(&chat, ui);
     }
     let text = args.text.read()?;
     check_not_empty(&text)?;
+    let pictures = args.images.iter().map(|path| read_picture(path));
+    let pictures = pictures.collect::<Outcome<Vec<_>>>()?;
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
-    let prompt = prompt_tokens(args, &model, &text)?;
+    let images = Prepared::new(&model, &args.vision, &pictures)?;
+    let mut prompt = prompt_tokens(args, &model, &text, images.as_ref())?;
     let mut engine = args.device.engine(&model, &args.context, &args.cpu, ui)?;
     ui.detail(format_args!("seed {}", params.sampling.seed));
     engine.check_context(prompt.len(), params.least_tokens())?;
@@ -90,17 +108,20 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         prompt.len(),
         params.max_tokens,
     );
+    let seen = match &images {
+        Some(images) => {
+            check_engine(&*engine)?;
+            Some(images.see(engine.cpu(), &mut prompt, ui)?)
+        }
+        None => None,
+    };
     let mut printer = Printer::new(args, &text)?;
     let seq = engine.create()?;
     let generation = printer.stream(ui, &mut |flag, on_event| {
-        Ok(generate(
-            &mut *engine,
-            seq,
-            &prompt,
-            &params,
-            flag,
-            on_event,
-        )?)
+        let turn = Turn::new(&model, &prompt, &params, engine.limits().n_ctx)?;
+        let images = seen.iter().flat_map(|seen| seen.images.iter().cloned());
+        let turn = turn.with_images(images.collect());
+        Ok(generate_turn(&mut *engine, seq, turn, flag, on_event)?)
     })?;
     let mut details = json!({
         "n_ctx": engine.limits().n_ctx,
@@ -112,20 +133,49 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         details["npu"] = device_stats::json(planned);
         lines = device_stats::lines(planned, &lines[0]);
     }
+    if let Some(seen) = &seen {
+        details["images"] = json!(args.images);
+        details["image_ms"] = json!(seen.time.as_secs_f64() * 1e3);
+        lines.insert(0, image_line(args, seen));
+    }
     let report = to_json(&model, &params, &generation, details);
     finish(args, &generation, report, &lines, printer.out, ui)
 }
 
 impl Args {
-    fn is_chat(&self) -> bool {
-        self.chat || self.system.is_some()
+    /// Whether images are to be put before the text, which has no places for them.
+    fn shows_images(&self, text: &str) -> bool {
+        !self.images.is_empty() && !text.contains(IMAGE_TOKEN)
+    }
+
+    fn is_chat(&self, text: &str) -> bool {
+        self.chat || self.system.is_some() || self.shows_images(text)
     }
 }
 
-/// The prompt as the model wants it.
-fn prompt_tokens(args: &Args, model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
+/// What reading the images took.
+fn image_line(args: &Args, seen: &Seen) -> String {
+    let (n, n_rows) = (args.images.len(), seen.images[0].n_rows());
+    let images = if n == 1 { "image" } else { "images" };
+    let seconds = seen.time.as_secs_f64();
+    format!(
+        "{n} {images} in {seconds:.1} s, {} tokens",
+        n_rows * seen.images.len()
+    )
+}
+
+/// The prompt as the model wants it, with placeholders for the rows of images.
+fn prompt_tokens(
+    args: &Args,
+    model: &LoadedModel,
+    text: &str,
+    images: Option<&Prepared>,
+) -> Outcome<Vec<u32>> {
     let tokenizer = model.tokenizer()?;
-    if !args.is_chat() {
+    if !args.is_chat(text) {
+        if let Some(images) = images {
+            return images.tokens(&tokenizer, ImageText::Plain(text));
+        }
         return Ok(tokenizer.encode(
             text,
             EncodeOptions {
@@ -136,7 +186,8 @@ fn prompt_tokens(args: &Args, model: &LoadedModel, text: &str) -> Outcome<Vec<u3
     }
     let mut messages = Vec::new();
     messages.extend(args.system.as_deref().map(Message::system));
-    messages.push(Message::user(text));
+    let shown = args.images.iter().map(|path| path.display().to_string());
+    messages.push(Message::user(text).with_images(shown));
     let options = RenderOptions {
         add_generation_prompt: true,
         ..RenderOptions::default()
@@ -144,7 +195,10 @@ fn prompt_tokens(args: &Args, model: &LoadedModel, text: &str) -> Outcome<Vec<u3
     let prompt = model
         .chat_template()?
         .render_prompt(&tokenizer, &messages, &options)?;
-    Ok(tokenizer.encode_prompt(&prompt))
+    match images {
+        Some(images) => images.tokens(&tokenizer, ImageText::Chat(&prompt)),
+        None => Ok(tokenizer.encode_prompt(&prompt)),
+    }
 }
 
 /// Streams a generation: a progress bar while the prompt is read, then the text.
@@ -162,7 +216,7 @@ impl Printer {
         if !args.json && (args.echo || std::io::stdout().is_terminal()) {
             out.text(Paint::Bold.stdout(&printable(text)))?;
             out.flush()?;
-            if args.is_chat() {
+            if args.is_chat(text) {
                 out.line("")?;
             }
         }

@@ -32,6 +32,9 @@ impl From<millrace_runtime::Error> for Failure {
             | Error::CacheTooLarge { .. }
             | Error::EmptyPrompt
             | Error::BadToken { .. }
+            | Error::BadImage { .. }
+            | Error::NoImages { .. }
+            | Error::NoVision { .. }
             | Error::BadOption { .. } => Failure::new(Exit::Usage, error.to_string()),
             Error::Device(device) => of_npu(device),
             _ => Failure::reading(&error),

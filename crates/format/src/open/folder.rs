@@ -25,7 +25,7 @@ pub(super) fn open(dir: &Path) -> Result<Checkpoint, Error> {
         names
             .iter()
             .map(String::as_str)
-            .filter(|name| name.ends_with(extension))
+            .filter(|name| name.ends_with(extension) && !is_mmproj(name))
             .collect()
     };
     if let Some(name) = only(dir, &with(".q4nx"))? {
@@ -56,6 +56,16 @@ fn list(dir: &Path) -> Result<Vec<String>, Error> {
     }
     names.sort_unstable();
     Ok(names)
+}
+
+/// Whether a file's name is that of a vision tower beside a GGUF model: `mmproj….gguf`, or with
+/// `mmproj` after a dash or dot.
+pub fn is_mmproj(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let marked = ["-mmproj", ".mmproj", "_mmproj"]
+        .iter()
+        .any(|part| name.contains(part));
+    name.ends_with(".gguf") && (name.starts_with("mmproj") || marked)
 }
 
 /// One name for each split, that of the first shard found, and all names of unsplit files.

@@ -2,8 +2,7 @@
 
 use super::scratch::{Buffers, Partial, Shared, partial_elems};
 use super::span::{Place, Road, Walk};
-use super::{AttentionShape, SPAN_TOKENS, UNIT_ROWS};
-use crate::kv::KvRun;
+use super::{AttentionInput, AttentionShape, SPAN_TOKENS, UNIT_ROWS};
 use crate::pool::DisjointMut;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -33,16 +32,21 @@ pub(super) struct Unit {
 
 /// Lists the units of a call, into memory that is reused. Within a KV head later blocks come first:
 /// they see more, and long chunks should not start last.
-pub(super) fn list_units(shape: &AttentionShape, runs: &[KvRun<'_>], units: &mut Vec<Unit>) {
+pub(super) fn list_units(
+    shape: &AttentionShape,
+    input: &AttentionInput<'_>,
+    units: &mut Vec<Unit>,
+) {
     units.clear();
     let block = (UNIT_ROWS / shape.group()).max(1);
-    for (index, run) in runs.iter().enumerate() {
+    for (index, run) in input.runs.iter().enumerate() {
         for kv_head in 0..shape.n_kv_heads {
             for start in run.rows.clone().step_by(block).rev() {
                 let rows = start..run.rows.end.min(start + block);
                 let first_pos = run.first_pos + (start - run.rows.start);
                 let first_span = shape.first_seen(first_pos) / SPAN_TOKENS;
-                let end_span = (first_pos + rows.len()).div_ceil(SPAN_TOKENS);
+                let end_seen = input.end_seen(rows.end - 1) - run.rows.start + run.first_pos;
+                let end_span = end_seen.div_ceil(SPAN_TOKENS);
                 let spans = first_span..end_span;
                 units.push(Unit {
                     run: index,

@@ -1,8 +1,8 @@
 //! The memory of attention: the list of units, buffers of the threads, results of spans.
 
 use super::plan::{self, Unit};
-use super::{AttentionShape, SPAN_TOKENS, STRIP_TOKENS};
-use crate::kv::{KvLayout, KvRun};
+use super::{AttentionInput, AttentionShape, SPAN_TOKENS, STRIP_TOKENS};
+use crate::kv::KvLayout;
 use crate::pool::DisjointMut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -36,10 +36,10 @@ impl AttentionScratch {
         &mut self,
         shape: &AttentionShape,
         layout: &KvLayout,
-        runs: &[KvRun<'_>],
+        input: &AttentionInput<'_>,
         n_threads: usize,
     ) -> Shared<'_> {
-        plan::list_units(shape, runs, &mut self.units);
+        plan::list_units(shape, input, &mut self.units);
         let chunks_per_unit = plan::chunks_per_unit(&self.units, n_threads);
         let padded_dim = layout.padded_dim();
         let mut n_partials = 0;

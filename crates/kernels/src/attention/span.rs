@@ -87,7 +87,9 @@ impl<'a> Walk<'a> {
     /// Positions that the `i`-th token of a unit sees.
     fn seen(&self, unit: &Unit, i: usize) -> Range<usize> {
         let pos = unit.first_pos + i;
-        self.shape.first_seen(pos)..pos + 1
+        let row = unit.rows.start + i;
+        let ahead = self.input.end_seen(row) - row;
+        self.shape.first_seen(pos)..pos + ahead
     }
 
     /// Positions of a span that at least one row of the unit sees.

@@ -60,6 +60,8 @@ pub(super) struct Cache<'a> {
     pub(super) k_pages: KvBuffer,
     pub(super) v_pages: KvBuffer,
     pages: Vec<Vec<u32>>,
+    /// Positions of sequence 0 that see each other.
+    pub(super) blocks: Vec<std::ops::Range<usize>>,
     scratch: AttentionScratch,
 }
 
@@ -104,6 +106,7 @@ impl<'a> Cache<'a> {
             k_pages,
             v_pages,
             pages,
+            blocks: Vec::new(),
             scratch,
         }
     }
@@ -129,6 +132,7 @@ impl<'a> Cache<'a> {
             });
             row += tokens.len();
         }
+        let blocks = self.block_rows(parts);
         let (k_pages, v_pages) = (&mut self.k_pages, &mut self.v_pages);
         kv_append(self.cpu, &self.layout, &k, &v, k_pages, v_pages, &runs);
         let mut out = vec![f32::NAN; q.len()];
@@ -137,6 +141,7 @@ impl<'a> Cache<'a> {
             k_pages,
             v_pages,
             runs: &runs,
+            blocks: &blocks,
         };
         attention(
             self.cpu,
@@ -147,6 +152,23 @@ impl<'a> Cache<'a> {
             &mut out,
         );
         out
+    }
+
+    /// The rows of a step that are in blocks.
+    pub(super) fn block_rows(&self, parts: &[Part]) -> Vec<std::ops::Range<usize>> {
+        let mut row = 0;
+        let mut rows = Vec::new();
+        for (index, tokens) in parts {
+            for block in self.blocks.iter().filter(|_| *index == 0) {
+                let start = block.start.max(tokens.start);
+                if start < block.end.min(tokens.end) {
+                    assert!(block.end <= tokens.end, "a step ends within a block");
+                    rows.push(row + start - tokens.start..row + block.end - tokens.start);
+                }
+            }
+            row += tokens.len();
+        }
+        rows
     }
 }
 

@@ -88,6 +88,29 @@ fn norms_of_rows_and_heads() {
 }
 
 #[test]
+fn layer_norms() {
+    for_each_cpu(|cpu| {
+        for (width, n_rows) in [(1, 3), (8, 5), (31, 2), (72, 700), (1152, 40)] {
+            // Far from zero: the mean is what matters.
+            let x: Vec<f32> = numbers(width * n_rows, width as u64, 3.0)
+                .iter()
+                .map(|x| x + 5.0)
+                .collect();
+            let (weight, bias) = (numbers(width, 5, 2.0), numbers(width, 6, 1.0));
+            let mut out = vec![f32::NAN; x.len()];
+            layer_norm(cpu, &x, &weight, &bias, 1e-6, &mut out);
+            let expected = oracle::layer_norm(&x, &weight, &bias, 1e-6);
+            if width == 1 {
+                // Nothing but the bias is left of a row of one.
+                assert!(out.iter().all(|out| *out == bias[0]));
+            } else {
+                assert_close(&out, &expected, 16.0, 1.0, "layer_norm");
+            }
+        }
+    });
+}
+
+#[test]
 fn norm_of_zeros_is_zero() {
     for_each_cpu(|cpu| {
         let mut out = [f32::NAN; 32];
@@ -107,6 +130,13 @@ fn gated_activations() {
                 // Far negative gates: e^x of an x that was rounded, hence an error that grows with x.
                 assert_close(&gate, &expected, 40.0, 1e-3, "glu");
             }
+        }
+        for n in LENGTHS {
+            let mut x = numbers(n, 3, 12.0);
+            let mut gate = x.clone();
+            glu(cpu, Activation::GeluTanh, &mut gate, &vec![1.0; n]);
+            activate(cpu, Activation::GeluTanh, &mut x);
+            assert_eq!(x, gate);
         }
         let mut gate = [-1e30, -200.0, -0.0, 0.0, 200.0, 1e30];
         glu(cpu, Activation::Silu, &mut gate, &[1.0; 6]);

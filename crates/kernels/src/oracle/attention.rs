@@ -66,7 +66,7 @@ pub fn attention(
                     shape,
                     layout,
                     input,
-                    (run, head / group, pos),
+                    (run, head / group, pos, pos + input.end_seen(row) - row),
                     &input.q[range.clone()],
                 );
                 out[range].copy_from_slice(&values);
@@ -76,12 +76,12 @@ pub fn attention(
     out
 }
 
-/// The output of one query head at one position.
+/// The output of one query head at one position, which sees keys before `end`.
 fn head_row(
     shape: &AttentionShape,
     layout: &KvLayout,
     input: &AttentionInput<'_>,
-    (run, kv_head, pos): (&KvRun<'_>, usize, usize),
+    (run, kv_head, pos, end): (&KvRun<'_>, usize, usize, usize),
     q: &[f32],
 ) -> Vec<f64> {
     let first = shape
@@ -90,8 +90,8 @@ fn head_row(
     let read = |side: KvSide, pages: &[u8], pos: usize, dim: usize| {
         f64::from(element(layout, side, pages, run, (kv_head, pos, dim)))
     };
-    let mut scores = Vec::with_capacity(pos + 1 - first);
-    for key in first..=pos {
+    let mut scores = Vec::with_capacity(end - first);
+    for key in first..end {
         let products = q.iter().enumerate();
         let dot: f64 = products
             .map(|(dim, &q)| f64::from(q) * read(KvSide::K, input.k_pages, key, dim))

@@ -16,6 +16,22 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, offset: f32) -> Vec<f64> {
     out
 }
 
+/// See [`crate::elementwise::layer_norm`].
+#[must_use]
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f64> {
+    let mut out = Vec::with_capacity(x.len());
+    for row in x.chunks(weight.len()) {
+        let n = row.len() as f64;
+        let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        let squares = row.iter().map(|&x| (f64::from(x) - mean).powi(2));
+        let factor = 1.0 / (squares.sum::<f64>() / n + f64::from(eps)).sqrt();
+        for ((&x, &weight), &bias) in row.iter().zip(weight).zip(bias) {
+            out.push((f64::from(x) - mean) * factor * f64::from(weight) + f64::from(bias));
+        }
+    }
+    out
+}
+
 /// See [`crate::elementwise::glu`].
 #[must_use]
 pub fn glu(activation: Activation, gate: &[f32], up: &[f32]) -> Vec<f64> {

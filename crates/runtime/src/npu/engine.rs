@@ -258,6 +258,10 @@ impl PlannedEngine {
                 expected,
             });
         }
+        if !item.images.is_empty() {
+            let engine = self.name();
+            return Err(Error::NoImages { engine });
+        }
         let vocab_size = self.vocab_size();
         if let Some(&token) = item.tokens.iter().find(|t| **t as usize >= vocab_size) {
             return Err(Error::BadToken { token, vocab_size });

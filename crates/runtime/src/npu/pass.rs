@@ -431,6 +431,7 @@ impl Pass<'_> {
             k_pages: &cache.k,
             v_pages: &cache.v,
             runs: &runs,
+            blocks: &[],
         };
         let mut out = vec![0.0; n_elems];
         let cpu = &self.npu.cpu;

@@ -36,6 +36,7 @@ fn logits_at(level: Option<Level>, path: &Path, tokens: &[u32]) -> Rows {
         tokens,
         logits: LogitsFor::All,
         hidden: false,
+        images: &[],
     };
     Rows {
         width,

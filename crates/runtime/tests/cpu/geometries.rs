@@ -91,6 +91,7 @@ fn logits(engine: &mut CpuEngine, tokens: &[u32]) -> Rows {
         tokens,
         logits: LogitsFor::All,
         hidden: false,
+        images: &[],
     };
     let data = engine.compute(&[item]).unwrap().logits(0).to_vec();
     engine.release(seq).unwrap();

@@ -87,6 +87,7 @@ fn logits(model: &Arc<LoadedModel>, level: Level, tokens: &[u32]) -> Rows {
         tokens,
         logits: LogitsFor::All,
         hidden: false,
+        images: &[],
     };
     Rows {
         width: model.model().config.vocab_size,

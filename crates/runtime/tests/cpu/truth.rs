@@ -68,6 +68,7 @@ fn logits_and_hidden_states_are_those_of_transformers() {
                 tokens,
                 logits: LogitsFor::None,
                 hidden: true,
+                images: &[],
             };
             let output = engine.compute(&[item]).unwrap();
             assert_eq!(output.hidden(0).len(), expected.hidden.len());

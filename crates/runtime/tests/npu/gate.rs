@@ -101,6 +101,7 @@ fn the_graph_in_f32_is_what_the_engine_computes() {
             tokens: &sequence,
             logits: LogitsFor::All,
             hidden: false,
+            images: &[],
         };
         let expected = engine.compute(&[item]).unwrap().logits(0)[60 * vocab_size..].to_vec();
         assert_eq!(found.len(), expected.len());

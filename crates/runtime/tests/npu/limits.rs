@@ -49,6 +49,7 @@ fn bad_batches_are_refused_before_any_work() {
     let good = BatchItem::last(b, &[1]);
     let hidden = BatchItem {
         hidden: true,
+        images: &[],
         ..BatchItem::last(a, &[1])
     };
     type Check = fn(&Error) -> bool;

@@ -100,7 +100,8 @@ const LLAMA3: &str = r"
 {%- endif -%}
 ";
 
-/// Gemma has no system role: what the system says begins the first turn.
+/// Gemma has no system role: what the system says begins the first turn. Contents with images are lists
+/// of parts.
 const GEMMA: &str = r"
 {{- bos_token -}}
 {%- set ns = namespace(system='') -%}
@@ -109,7 +110,15 @@ const GEMMA: &str = r"
         {%- set ns.system = ns.system ~ (message.content | trim) ~ '\n\n' -%}
     {%- else -%}
         {{- '<start_of_turn>' ~ ('model' if message.role == 'assistant' else message.role) ~ '\n' -}}
-        {{- ns.system ~ (message.content | trim) ~ '<end_of_turn>\n' -}}
+        {{- ns.system -}}
+        {%- if message.content is string -%}
+            {{- message.content | trim -}}
+        {%- else -%}
+            {%- for part in message.content -%}
+                {{- '<start_of_image>' if part.type == 'image' else (part.text | trim) -}}
+            {%- endfor -%}
+        {%- endif -%}
+        {{- '<end_of_turn>\n' -}}
         {%- set ns.system = '' -%}
     {%- endif -%}
 {%- endfor -%}

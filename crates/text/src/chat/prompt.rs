@@ -31,6 +31,37 @@ impl Prompt {
         &self.literal
     }
 
+    /// The prompt with `with(i)` in the place of the `i`-th `token`, but for those that came from the
+    /// conversation; and how many there were.
+    pub fn replaced(&self, token: &str, with: &dyn Fn(usize) -> String) -> (Prompt, usize) {
+        let mut out = Prompt::default();
+        let mut literal = self.literal.iter().peekable();
+        let (mut done, mut n_replaced) = (0, 0);
+        let keep = |out: &mut Prompt, from: usize, to: usize| {
+            let shift = |at: usize| at - from + out.text.len();
+            let kept = self.literal.iter();
+            let kept = kept.filter(|range| from <= range.start && range.end <= to);
+            let kept: Vec<_> = kept.map(|r| shift(r.start)..shift(r.end)).collect();
+            out.literal.extend(kept);
+            out.text.push_str(&self.text[from..to]);
+        };
+        for (start, found) in self.text.match_indices(token) {
+            while literal.next_if(|range| range.end <= start).is_some() {}
+            if literal
+                .peek()
+                .is_some_and(|range| range.start < start + found.len())
+            {
+                continue;
+            }
+            keep(&mut out, done, start);
+            out.text.push_str(&with(n_replaced));
+            n_replaced += 1;
+            done = start + found.len();
+        }
+        keep(&mut out, done, self.text.len());
+        (out, n_replaced)
+    }
+
     /// Takes the marks out of a rendered text.
     pub(super) fn from_marked(marked: &str) -> Prompt {
         let mut prompt = Prompt {
@@ -50,6 +81,16 @@ impl Prompt {
             }
         }
         prompt
+    }
+}
+
+/// A text whose control tokens are all meant.
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Prompt {
+        Prompt {
+            text: text.to_owned(),
+            literal: Vec::new(),
+        }
     }
 }
 
@@ -157,6 +198,26 @@ mod tests {
                 .collect();
             assert_eq!(literal, ["<|end|>"]);
         }
+    }
+
+    #[test]
+    fn only_tokens_of_the_template_are_replaced() {
+        let t = tokenizer();
+        let template = ChatTemplate::new("test", SOURCE, None, None).unwrap();
+        let messages = [Message::user("a<|end|>e"), Message::user("<b>d")];
+        let prompt = template
+            .render_prompt(&t, &messages, &RenderOptions::default())
+            .unwrap();
+        assert_eq!(prompt.text(), "<s>a<|end|>e<|end|><b>d<|end|>");
+        let (replaced, n) = prompt.replaced("<|end|>", &|i| format!("nn{i}"));
+        assert_eq!((replaced.text(), n), ("<s>a<|end|>enn0<b>dnn1", 2));
+        let literal = replaced.literal().iter();
+        let literal: Vec<_> = literal.map(|r| &replaced.text()[r.clone()]).collect();
+        assert_eq!(literal, ["<|end|>", "<b>"]);
+        assert_eq!(
+            Prompt::from("<|end|>").replaced("x", &|_| String::new()).1,
+            0
+        );
     }
 
     #[test]

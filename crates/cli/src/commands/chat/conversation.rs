@@ -1,14 +1,17 @@
 //! The messages so far, and the model that answers them.
 
+use super::images::Images;
 use crate::exit::{Failure, Outcome};
+use crate::image_args::VisionArgs;
 use crate::interrupt;
-use crate::output::bytes;
+use crate::output::{Ui, bytes};
 use crate::prompt::read_file;
 use crate::stats;
 use millrace_format::output;
-use millrace_runtime::{Engine, Event, GenerateParams, Generation, SeqId, generate};
+use millrace_runtime::{Engine, Event, GenerateParams, Generation, SeqId, Turn, generate_turn};
 use millrace_text::{ChatTemplate, Message, RenderOptions};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A conversation in progress. The sequence keeps the keys and values of what was said, so an
@@ -22,6 +25,9 @@ pub(super) struct Conversation {
     /// User's and assistant's in turn.
     messages: Vec<Message>,
     last: Option<String>,
+    images: Images,
+    /// Names of those that go with the next message.
+    shown: Vec<String>,
 }
 
 /// A conversation on disk.
@@ -29,6 +35,9 @@ pub(super) struct Conversation {
 struct Saved {
     model: String,
     messages: Vec<Message>,
+    /// Files of images, by the message that they go with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    images: BTreeMap<usize, Vec<String>>,
 }
 
 impl Conversation {
@@ -36,6 +45,7 @@ impl Conversation {
         mut engine: Box<dyn Engine>,
         params: GenerateParams,
         system: Option<String>,
+        vision_args: &VisionArgs,
     ) -> Outcome<Conversation> {
         let template = engine.model().chat_template()?;
         let seq = engine.create()?;
@@ -48,6 +58,8 @@ impl Conversation {
             system,
             messages,
             last: None,
+            images: Images::new(vision_args),
+            shown: Vec::new(),
         })
     }
 
@@ -56,17 +68,27 @@ impl Conversation {
         &*self.engine
     }
 
+    /// Takes an image that goes with the next message; returns its size in words.
+    pub(super) fn show(&mut self, path: &Path) -> Outcome<String> {
+        let (name, size) = self.images.read(&*self.engine, path)?;
+        self.shown.push(name);
+        Ok(size)
+    }
+
     /// Adds a message and generates the answer to all of them. If that fails, nothing was said; an
     /// answer that was stopped stays as far as it came.
     pub(super) fn answer(
         &mut self,
         text: String,
+        ui: Ui,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Outcome<Generation> {
-        self.messages.push(Message::user(text));
-        let result = self.generate(on_event);
+        let shown = self.shown.iter().cloned();
+        self.messages.push(Message::user(text).with_images(shown));
+        let result = self.generate(ui, on_event);
         match &result {
             Ok(generation) => {
+                self.shown.clear();
                 self.messages
                     .push(Message::assistant(generation.text.clone()));
                 self.last = Some(stats::line(generation));
@@ -78,7 +100,7 @@ impl Conversation {
         result
     }
 
-    fn generate(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Outcome<Generation> {
+    fn generate(&mut self, ui: Ui, on_event: &mut dyn FnMut(Event<'_>)) -> Outcome<Generation> {
         let options = RenderOptions {
             add_generation_prompt: true,
             ..RenderOptions::default()
@@ -87,22 +109,25 @@ impl Conversation {
         let prompt = self
             .template
             .render_prompt(&tokenizer, &self.all_messages(), &options)?;
-        let prompt = tokenizer.encode_prompt(&prompt);
-        let flag = interrupt::flag();
-        let generation = generate(
-            &mut *self.engine,
-            self.seq,
-            &prompt,
-            &self.params,
-            flag,
-            on_event,
-        );
-        generation.map_err(|error| match error {
-            error @ millrace_runtime::Error::ContextOverflow { .. } => {
-                Failure::from(error).hint("/clear starts over; `--ctx` sets a longer context")
-            }
-            error => Failure::from(error),
-        })
+        let names = self
+            .messages
+            .iter()
+            .flat_map(|message| message.images.iter());
+        let names: Vec<String> = names.cloned().collect();
+        let mut prompt = self.images.tokens(&tokenizer, &prompt, &names)?;
+        // Before the tower runs.
+        let n_new = self.params.least_tokens();
+        let fits = self.engine.check_context(prompt.len(), n_new);
+        fits.map_err(overflow)?;
+        let cpu = self.engine.cpu();
+        let images = self.images.place(cpu, &mut prompt, &names, ui)?;
+        let n_ctx = self.engine.limits().n_ctx;
+        let turn = Turn::new(self.engine.model(), &prompt, &self.params, n_ctx);
+        let generation = turn.and_then(|turn| {
+            let (flag, turn) = (interrupt::flag(), turn.with_images(images));
+            generate_turn(&mut *self.engine, self.seq, turn, flag, on_event)
+        });
+        generation.map_err(overflow)
     }
 
     /// The instructions, if any, and everything said.
@@ -117,6 +142,7 @@ impl Conversation {
     /// Forgets what was said.
     pub(super) fn clear(&mut self) -> Outcome {
         self.messages.clear();
+        self.shown.clear();
         self.last = None;
         Ok(self.engine.truncate(self.seq, 0)?)
     }
@@ -130,9 +156,13 @@ impl Conversation {
     /// Writes the conversation as JSON.
     pub(super) fn save(&self, path: &Path) -> Outcome {
         let model = self.engine.model().name().to_owned();
+        let messages = self.all_messages();
+        let images = messages.iter().map(|message| message.images.clone());
+        let images = images.enumerate().filter(|(_, names)| !names.is_empty());
         let saved = Saved {
             model,
-            messages: self.all_messages(),
+            images: images.collect(),
+            messages,
         };
         let text = serde_json::to_vec_pretty(&saved).expect("text serialises");
         output::write(path, &text).map_err(|error| Failure::writing(&error))
@@ -146,6 +176,14 @@ impl Conversation {
             Failure::bad_input(what)
         })?;
         let mut messages = saved.messages;
+        for (i, names) in saved.images {
+            for name in &names {
+                self.images.read(&*self.engine, Path::new(name))?;
+            }
+            if let Some(message) = messages.get_mut(i) {
+                message.images = names;
+            }
+        }
         let is_system = messages
             .first()
             .is_some_and(|message| message.role == "system");
@@ -170,5 +208,15 @@ impl Conversation {
             self.engine.cpu().level(),
             self.engine.name(),
         )
+    }
+}
+
+/// A context that is full can be helped here.
+fn overflow(error: millrace_runtime::Error) -> Failure {
+    match error {
+        error @ millrace_runtime::Error::ContextOverflow { .. } => {
+            Failure::from(error).hint("/clear starts over; `--ctx` sets a longer context")
+        }
+        error => Failure::from(error),
     }
 }

@@ -48,6 +48,7 @@ impl States {
             tokens: prompt,
             logits: LogitsFor::Last,
             hidden: true,
+            images: &[],
         };
         let output = engine.compute(&[item])?;
         Ok(States {

@@ -8,6 +8,17 @@ const TOLERANCE: f64 = 2e-6;
 
 /// Runs `parts` one after another (one step each) and compares every row with the oracle.
 fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<Part>]) {
+    compare_blocks(cpu, shape, kv, steps, &[]);
+}
+
+/// As [`compare`], with positions of sequence 0 that see each other.
+fn compare_blocks(
+    cpu: &Cpu,
+    shape: AttentionShape,
+    kv: (KvType, usize),
+    steps: &[Vec<Part>],
+    blocks: &[std::ops::Range<usize>],
+) {
     let n_sequences = 1 + steps
         .iter()
         .flatten()
@@ -22,6 +33,7 @@ fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<P
         .map(|index| Sequence::new(&shape, length(index), index as u64))
         .collect();
     let mut cache = Cache::new(cpu, shape, kv, &sequences);
+    cache.blocks = blocks.to_vec();
     // What comes before the first compared token of sequence 0.
     let first = steps[0].first().map_or(0, |(_, tokens)| tokens.start);
     cache.step(&sequences, &[(0, 0..first)]);
@@ -47,6 +59,7 @@ fn compare(cpu: &Cpu, shape: AttentionShape, kv: (KvType, usize), steps: &[Vec<P
             k_pages,
             v_pages,
             runs: &runs,
+            blocks: &cache.block_rows(parts),
         };
         let expected = oracle::attention::attention(&shape, &cache.layout, &input);
         let largest = expected
@@ -115,6 +128,33 @@ fn ragged_batches() {
             ];
             compare(&cpu, shape, (KvType::F16, 16), &steps);
         }
+    }
+}
+
+/// A picture's rows see all of it and what came before; all others stay causal.
+#[test]
+fn blocks_see_forward() {
+    let steps = [
+        vec![(0, 0..37), (1, 0..5)],
+        vec![(1, 5..9), (0, 37..300)],
+        vec![(0, 300..301), (1, 9..10)],
+    ];
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        for window in [None, Some(64), Some(270)] {
+            let blocks = [3..35, 41..42, 42..60, 90..297];
+            let grouped = shape(4, 2, 16, window);
+            compare_blocks(&cpu, grouped, (KvType::F16, 64), &steps, &blocks);
+        }
+        // All in one block: what a vision tower does.
+        let whole = [vec![(0, 0..300)]];
+        compare_blocks(
+            &cpu,
+            shape(1, 1, 72, None),
+            (KvType::F32, 64),
+            &whole,
+            &[0..300],
+        );
     }
 }
 

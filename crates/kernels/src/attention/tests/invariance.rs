@@ -26,8 +26,10 @@ fn bits(
     dtype: KvType,
     sequences: &[Sequence],
     steps: &[Vec<Part>],
+    blocks: &[std::ops::Range<usize>],
 ) -> Vec<u32> {
     let mut cache = Cache::new(cpu, shape, (dtype, 32), sequences);
+    cache.blocks = blocks.to_vec();
     let mut rows = Vec::new();
     for parts in steps {
         let out = cache.step(sequences, parts);
@@ -35,6 +37,9 @@ fn bits(
     }
     rows
 }
+
+/// No blocks, and such as no way of cutting below cuts.
+const BLOCKS: [&[std::ops::Range<usize>]; 2] = [&[], &[1..100, 131..199, 201..255]];
 
 #[test]
 fn chunks_companions_and_threads_change_nothing() {
@@ -67,13 +72,17 @@ fn chunks_companions_and_threads_change_nothing() {
                     .zip(0..)
                     .map(|(length, seed)| Sequence::new(&shape, length, seed))
                     .collect();
-                let expected = bits(&one, shape, dtype, &sequences, &whole);
-                for steps in [&whole, &chunks, &singly, &in_company] {
-                    for cpu in [&one, &two] {
-                        let found = bits(cpu, shape, dtype, &sequences, steps);
-                        let n_threads = cpu.pool().n_threads();
-                        let what = (level, shape, dtype, n_threads, steps.len());
-                        assert!(found == expected, "{what:?}");
+                // Blocks that no way of cutting cuts.
+                let with_blocks = usize::from(dtype == KvType::F16);
+                for blocks in &BLOCKS[..1 + with_blocks] {
+                    let expected = bits(&one, shape, dtype, &sequences, &whole, blocks);
+                    for steps in [&whole, &chunks, &singly, &in_company] {
+                        for cpu in [&one, &two] {
+                            let found = bits(cpu, shape, dtype, &sequences, steps, blocks);
+                            let n_threads = cpu.pool().n_threads();
+                            let what = (level, shape, dtype, n_threads, steps.len());
+                            assert!(found == expected, "{what:?}");
+                        }
                     }
                 }
             }

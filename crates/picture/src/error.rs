@@ -1,0 +1,59 @@
+//! Why a file gives no picture.
+
+/// What can be wrong with a picture. Every message names the file as the user did.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The bytes are of no format that is read.
+    #[error(
+        "{name} is no picture that is read here: it begins with `{found}`; give a PNG, JPEG or WebP file"
+    )]
+    Unknown {
+        /// The file.
+        name: String,
+        /// Its first bytes, escaped.
+        found: String,
+    },
+    /// The decoder gave up.
+    #[error("{name} is a broken {format} file: {reason}")]
+    Broken {
+        /// The file.
+        name: String,
+        /// `PNG`, `JPEG` or `WebP`.
+        format: &'static str,
+        /// What the decoder says.
+        reason: String,
+    },
+    /// Several frames.
+    #[error("{name} is an animated {format} file; give one picture, such as a frame saved as PNG")]
+    Animated {
+        /// The file.
+        name: String,
+        /// `PNG` or `WebP`.
+        format: &'static str,
+    },
+    /// More pixels than are read.
+    #[error(
+        "{name} has {width} × {height} pixels, and at most {} million are read; scale it down first",
+        limit / 1_000_000
+    )]
+    TooLarge {
+        /// The file.
+        name: String,
+        /// Pixels a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// Pixels that are read at most.
+        limit: u64,
+    },
+    /// More bytes than are read.
+    #[error("{name} is {found_bytes} bytes long, and at most {limit_bytes} are read as a picture")]
+    TooLong {
+        /// The file.
+        name: String,
+        /// Its length.
+        found_bytes: u64,
+        /// Bytes that are read at most.
+        limit_bytes: u64,
+    },
+}

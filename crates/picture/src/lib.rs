@@ -1,0 +1,21 @@
+//! Picture files to the pixel values that a vision tower takes.
+//!
+//! [`Picture::decode`] turns the bytes of a PNG, JPEG or WebP file into RGB, upright and without
+//! transparency. [`Preprocess`] resizes it to the tower's square, as Pillow does bit for bit, and
+//! normalises it. [`PanAndScan`] cuts long pictures into crops that are looked at besides.
+//!
+//! No byte is trusted: what is broken, animated or absurdly large is an error that names the file,
+//! before memory for it is taken.
+#![forbid(unsafe_code)]
+
+mod decode;
+mod error;
+mod pan_and_scan;
+mod preprocess;
+mod resize;
+
+pub use decode::{MAX_FILE_BYTES, MAX_PIXELS, Picture};
+pub use error::Error;
+pub use pan_and_scan::PanAndScan;
+pub use preprocess::{Fit, PixelValues, Preprocess};
+pub use resize::Filter;

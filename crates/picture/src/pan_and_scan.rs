@@ -1,0 +1,57 @@
+//! Pan and scan: long pictures are looked at in parts, besides as a whole.
+
+use crate::Picture;
+
+/// When a picture is cut into crops, and how many (transformers' `image_processing_gemma3`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PanAndScan {
+    /// Pixels that the shorter side of a crop must have.
+    pub min_crop_size: usize,
+    /// Crops at most.
+    pub max_num_crops: usize,
+    /// Longer side over shorter side from which a picture is cut.
+    pub min_ratio: f64,
+}
+
+impl Default for PanAndScan {
+    fn default() -> Self {
+        PanAndScan {
+            min_crop_size: 256,
+            max_num_crops: 4,
+            min_ratio: 1.2,
+        }
+    }
+}
+
+impl PanAndScan {
+    /// The crops of a picture along its longer side; none where it is not long enough. The last may be
+    /// smaller than the others.
+    pub fn crops(&self, picture: &Picture) -> Vec<Picture> {
+        let (width, height) = (picture.width(), picture.height());
+        let is_wide = width >= height;
+        let (longer, shorter) = if is_wide {
+            (width, height)
+        } else {
+            (height, width)
+        };
+        let ratio = longer as f64 / shorter as f64;
+        if ratio < self.min_ratio || self.min_crop_size == 0 {
+            return Vec::new();
+        }
+        let by_ratio = (ratio + 0.5).floor() as usize;
+        let n = by_ratio.min(longer / self.min_crop_size).max(2);
+        let n = n.min(self.max_num_crops);
+        if n == 0 {
+            return Vec::new();
+        }
+        let length = longer.div_ceil(n);
+        if length.min(shorter) < self.min_crop_size {
+            return Vec::new();
+        }
+        let crop = |i: usize| match is_wide {
+            true => picture.crop(i * length, 0, length, height),
+            false => picture.crop(0, i * length, width, length),
+        };
+        (0..n).map(crop).collect()
+    }
+}

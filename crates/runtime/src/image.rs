@@ -1,0 +1,240 @@
+//! Pictures as a text model takes them: rows in place of embeddings, under ids of their own.
+//!
+//! A tower makes of a picture a block of rows, each as wide as an embedding. An [`Image`] is such a
+//! block with an id for every row. The ids are tokens beyond any vocabulary, so a picture lies in a
+//! prompt, in a cache and in the index of prefixes as tokens do; who computes it gets the image beside
+//! the tokens ([`BatchItem::images`](crate::BatchItem::images)). Every image of the process has ids of its own, and none is given out
+//! twice: equal ids mean equal rows, and what was computed for one picture is never taken for another.
+//!
+//! The rows of an image see each other in both directions, so they are computed in one pass: an image
+//! is never cut.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::Error;
+
+/// Ids from here on are rows of images; no vocabulary reaches so far.
+const FIRST_ID: u32 = 1 << 31;
+
+/// The id that stands for a row of an image not yet made, in prompts that [`place`] completes.
+pub const PLACEHOLDER: u32 = u32::MAX;
+
+/// The next id that was not given out.
+static NEXT_ID: AtomicU32 = AtomicU32::new(FIRST_ID);
+
+/// A picture's rows, ready for a text model.
+#[derive(Debug)]
+pub struct Image {
+    ids: Range<u32>,
+    width: usize,
+    rows: Vec<f32>,
+}
+
+impl Image {
+    /// An image of `rows`, `[n, width]` f32, row-major; at least one.
+    ///
+    /// # Errors
+    /// [`Error::BadImage`] if the rows are none or not whole; [`Error::TooManyImages`] after some
+    /// eight million images in one process.
+    pub fn new(width: usize, rows: Vec<f32>) -> Result<Arc<Image>, Error> {
+        if width == 0 || rows.is_empty() || !rows.len().is_multiple_of(width) {
+            let n = rows.len();
+            return Err(Error::BadImage {
+                reason: format!("{n} numbers are no rows of {width}"),
+            });
+        }
+        let n = u32::try_from(rows.len() / width).map_err(|_| Error::TooManyImages)?;
+        // One id stays unused: neighbouring ids are of one image.
+        let take = |next: u32| next.checked_add(n)?.checked_add(1);
+        let first = NEXT_ID
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .map_err(|_| Error::TooManyImages)?;
+        Ok(Arc::new(Image {
+            ids: first..first + n,
+            width,
+            rows,
+        }))
+    }
+
+    /// The tokens that stand for its rows, in order.
+    pub fn ids(&self) -> Range<u32> {
+        self.ids.clone()
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// All rows, `[n, width]`.
+    pub fn rows(&self) -> &[f32] {
+        &self.rows
+    }
+}
+
+/// Whether a token is a row of an image.
+pub(crate) fn is_row(token: u32) -> bool {
+    token >= FIRST_ID
+}
+
+/// Whether `b` is the next row of the image that `a` is a row of.
+fn continues(a: u32, b: u32) -> bool {
+    is_row(a) && a.checked_add(1) == Some(b)
+}
+
+/// The largest place up to `end` where `tokens` can be cut without cutting an image.
+pub(crate) fn cut_before(tokens: &[u32], end: usize) -> usize {
+    let inside =
+        |at: &usize| *at > 0 && *at < tokens.len() && continues(tokens[at - 1], tokens[*at]);
+    let mut at = end.min(tokens.len());
+    while inside(&at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Where the run of one image's rows that begins `tokens` ends; 1 for any other token.
+pub(crate) fn unit_len(tokens: &[u32]) -> usize {
+    let pairs = tokens.windows(2);
+    1 + pairs.take_while(|pair| continues(pair[0], pair[1])).count()
+}
+
+/// Puts the ids of `images`, in order, in the place of [`PLACEHOLDER`]s.
+///
+/// # Errors
+/// [`Error::BadImage`] if the placeholders are not as many as the images have rows.
+pub fn place(tokens: &mut [u32], images: &[Arc<Image>]) -> Result<(), Error> {
+    let n_places = tokens.iter().filter(|token| **token == PLACEHOLDER).count();
+    let n_rows: usize = images.iter().map(|image| image.n_rows()).sum();
+    if n_places != n_rows {
+        let n = images.len();
+        return Err(Error::BadImage {
+            reason: format!(
+                "the prompt has {n_places} placeholders, and {n} images have {n_rows} rows"
+            ),
+        });
+    }
+    let places = tokens.iter_mut().filter(|token| **token == PLACEHOLDER);
+    for (place, id) in places.zip(images.iter().flat_map(|image| image.ids())) {
+        *place = id;
+    }
+    Ok(())
+}
+
+/// Refuses tokens to append that a pass cannot compute: rows without their image, images that are cut
+/// or longer than a pass, rows of another width than the model's. `last` is the sequence's last token.
+pub(crate) fn check(
+    tokens: &[u32],
+    images: &[Arc<Image>],
+    last: Option<u32>,
+    (d_model, max_chunk): (usize, usize),
+) -> Result<(), Error> {
+    let mut at = 0;
+    while at < tokens.len() {
+        let token = tokens[at];
+        if !is_row(token) {
+            at += 1;
+            continue;
+        }
+        let bad = |reason: &str| {
+            Err(Error::BadImage {
+                reason: reason.into(),
+            })
+        };
+        let Some(image) = find(images, token) else {
+            return bad("a token stands for a row of an image that is not given with the batch");
+        };
+        let before = if at > 0 { Some(tokens[at - 1]) } else { last };
+        if token != image.ids.start && !before.is_some_and(|before| continues(before, token)) {
+            return bad("a row stands without those before it");
+        }
+        let n = (image.ids.end - token) as usize;
+        if unit_len(&tokens[at..]) != n {
+            return bad("the rows of an image are not computed together");
+        }
+        if image.width != d_model {
+            let width = image.width;
+            return bad(&format!(
+                "its rows have {width} elements, the model's {d_model}"
+            ));
+        }
+        if n > max_chunk {
+            return Err(Error::BadOption {
+                option: "max-chunk",
+                found: max_chunk.to_string(),
+                expected: "at least the rows of an image, which are computed together",
+            });
+        }
+        at += n;
+    }
+    Ok(())
+}
+
+/// The image that a token is a row of.
+pub(crate) fn find(images: &[Arc<Image>], token: u32) -> Option<&Arc<Image>> {
+    images.iter().find(|image| image.ids.contains(&token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(n: usize) -> Arc<Image> {
+        Image::new(2, vec![0.0; 2 * n]).unwrap()
+    }
+
+    #[test]
+    fn ids_are_given_out_once_and_never_touch() {
+        let (a, b) = (image(3), image(2));
+        assert_eq!(a.ids().len(), 3);
+        assert!(b.ids().start > a.ids().end);
+        let tokens: Vec<u32> = [7].into_iter().chain(a.ids()).chain(b.ids()).collect();
+        let cuts: Vec<usize> = (0..=6).map(|end| cut_before(&tokens, end)).collect();
+        assert_eq!(cuts, [0, 1, 1, 1, 4, 4, 6]);
+        assert_eq!((unit_len(&tokens), unit_len(&tokens[1..])), (1, 3));
+    }
+
+    #[test]
+    fn placeholders_are_filled_in_order() {
+        let images = [image(2), image(1)];
+        let mut tokens = [1, PLACEHOLDER, PLACEHOLDER, 2, PLACEHOLDER];
+        place(&mut tokens, &images).unwrap();
+        let (a, b) = (images[0].ids().start, images[1].ids().start);
+        assert_eq!(tokens, [1, a, a + 1, 2, b]);
+        let error = place(&mut [PLACEHOLDER; 2], &images).unwrap_err();
+        assert!(error.to_string().contains("2 placeholders"), "{error}");
+    }
+
+    #[test]
+    fn whatever_is_not_a_whole_image_is_refused() {
+        let (a, b) = (image(3), image(3));
+        let images = [Arc::clone(&a), Arc::clone(&b)];
+        let sizes = (2, 8);
+        let ids: Vec<u32> = a.ids().collect();
+        let of = |tokens: &[u32], last| check(tokens, &images, last, sizes);
+        of(&[1, ids[0], ids[1], ids[2], 5], None).unwrap();
+        // What a prefix left to compute.
+        of(&[ids[2], 5], Some(ids[1])).unwrap();
+        for (tokens, last) in [
+            (&[ids[0], ids[1]][..], None),
+            (&[ids[1], ids[2]], None),
+            (&[ids[1], ids[2]], Some(b.ids().start)),
+            (&[ids[0], ids[2]], None),
+            (&[PLACEHOLDER], None),
+        ] {
+            of(tokens, last).unwrap_err();
+        }
+        check(&ids, &images[1..], None, sizes).unwrap_err();
+        check(&ids, &images, None, (3, 8)).unwrap_err();
+        check(&ids, &images, None, (2, 2)).unwrap_err();
+        Image::new(2, vec![0.0; 3]).unwrap_err();
+        Image::new(2, Vec::new()).unwrap_err();
+    }
+}
