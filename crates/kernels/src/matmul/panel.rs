@@ -23,7 +23,7 @@ pub(crate) const LINE_BYTES: usize = 64;
 /// What a panel holds and therefore which activations multiply it.
 ///
 /// A *line* is one 32-bit lane for each of the 16 rows. Offsets of bytes and the form of integer scales are those of AVX-512 VNNI;
-/// AVX2 has its own (see its tiles), with the same arithmetic on the whole numbers they stand for.
+/// AVX2 and NEON have their own (see their tiles), with the same arithmetic on the whole numbers they stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// One f32 line a column; activations f32. Columns of a chunk are summed by fused
@@ -333,7 +333,17 @@ fn prefetch<const NEAREST: bool>(address: *const u8) {
             _mm_prefetch::<_MM_HINT_T1>(address.cast());
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; the intrinsic is not stable.
+    unsafe {
+        use std::arch::asm;
+        if NEAREST {
+            asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+        } else {
+            asm!("prfm pldl2keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+        }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
 
