@@ -69,10 +69,15 @@ impl Level {
             .is_none_or(|arch| arch == std::env::consts::ARCH)
     }
 
-    /// All names, for messages.
+    /// All names, those of one processor architecture together, for messages.
     #[must_use]
     pub fn names() -> String {
-        Level::ALL.map(Level::name).join(", ")
+        let of = |arch: Option<&str>| {
+            let levels = Level::ALL.into_iter().filter(|level| level.arch() == arch);
+            levels.map(Level::name).collect::<Vec<_>>().join(", ")
+        };
+        let (any, x86, arm) = (of(None), of(Some("x86_64")), of(Some("aarch64")));
+        format!("{any}; on x86-64 {x86}; on AArch64 {arm}")
     }
 
     /// The most demanding level that this CPU (and operating system) can run.
@@ -229,7 +234,10 @@ mod tests {
         }
         let message = "sse9".parse::<Level>().expect_err("unknown").to_string();
         assert!(
-            message.contains("sse9") && message.contains("avx512bf16"),
+            message.contains("sse9")
+                && Level::ALL
+                    .iter()
+                    .all(|level| message.contains(level.name())),
             "{message}"
         );
     }

@@ -3,8 +3,9 @@
 //! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
-use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, TileShape};
+use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, Strip, TileShape};
 use crate::kv::{KvType, Q8_DIMS, TILE_TOKENS};
+use crate::matmul::panel::prefetch;
 use std::arch::aarch64::*;
 use std::ops::Range;
 
@@ -118,7 +119,8 @@ unsafe fn broadcast_scale(at: *const u8) -> Sixteen {
     }
 }
 
-/// Scores of `R` rows against one tile: for each dimension, sixteen positions and `R` queries.
+/// Scores of `R` rows against one tile: for each dimension, sixteen positions and `R` queries. Asks for the same place of the tile
+/// `ahead`.
 ///
 /// # Safety
 /// `q` holds `R` rows of `padded_dim`, the tile is whole, `scores` has `R` rows, [`SPAN_TOKENS`]
@@ -128,6 +130,7 @@ unsafe fn qk_tile<const T: usize, const R: usize>(
     shape: &TileShape,
     q: *const f32,
     tile: *const u8,
+    ahead: *const u8,
     scores: *mut f32,
 ) {
     let mut sums = [splat(0.0); R];
@@ -138,6 +141,7 @@ unsafe fn qk_tile<const T: usize, const R: usize>(
             scales = unsafe { load_f16(tile.add(2 * (dim / Q8_DIMS * TILE_TOKENS))) };
         }
         let offset = shape.scale_bytes + dim * TILE_TOKENS * elem_bytes(T);
+        prefetch::<true>(ahead.wrapping_add(offset));
         // SAFETY: `dim < head_dim`, so the row lies in the tile.
         let keys = unsafe { load::<T>(tile.add(offset), scales) };
         for (r, sums) in sums.iter_mut().enumerate() {
@@ -169,6 +173,7 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
     let shape = task.shape;
     for (index, tile) in task.strip.tiles().iter().enumerate() {
         let tile = tile.as_ptr();
+        let mut ahead = tile_start(&task.ahead, index);
         let mut row = 0;
         while row < task.n_rows {
             let n = (task.n_rows - row).min(4);
@@ -177,15 +182,25 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
                 let q = task.q.as_ptr().add(row * shape.padded_dim);
                 let scores = all_scores.add(row * SPAN_TOKENS + index * TILE_TOKENS);
                 match n {
-                    4 => qk_tile::<T, 4>(shape, q, tile, scores),
-                    3 => qk_tile::<T, 3>(shape, q, tile, scores),
-                    2 => qk_tile::<T, 2>(shape, q, tile, scores),
-                    _ => qk_tile::<T, 1>(shape, q, tile, scores),
+                    4 => qk_tile::<T, 4>(shape, q, tile, ahead, scores),
+                    3 => qk_tile::<T, 3>(shape, q, tile, ahead, scores),
+                    2 => qk_tile::<T, 2>(shape, q, tile, ahead, scores),
+                    _ => qk_tile::<T, 1>(shape, q, tile, ahead, scores),
                 }
             }
             row += n;
+            // Later rows ask for what is already here rather than twice for what is to come.
+            ahead = tile;
         }
     }
+}
+
+/// Start of tile `index`, or null where the strip has none.
+fn tile_start(strip: &Strip<'_>, index: usize) -> *const u8 {
+    strip
+        .tiles()
+        .get(index)
+        .map_or(std::ptr::null(), |tile| tile.as_ptr())
 }
 
 /// Adds positions `keys` of a strip to sixteen dimensions, from `dim` on, of `R` rows.
@@ -211,6 +226,7 @@ unsafe fn pv_block<const T: usize, const R: usize>(
         let (index, slot) = (key / TILE_TOKENS, key % TILE_TOKENS);
         let tile = task.strip.tiles[index].as_ptr();
         let offset = shape.scale_bytes + slot * row_bytes + dim * elem_bytes(T);
+        prefetch::<true>(tile_start(&task.ahead, index).wrapping_add(offset));
         // SAFETY: sixteen dimensions of slot `slot`, and their scale.
         let values = unsafe {
             let mut scale = splat(0.0);

@@ -295,6 +295,7 @@ impl Ahead {
     /// Fetches the next line in each of four runs of [`PANEL_ROWS`] / 4 rows, `n` times. Buffers for misses are few: side by side, the
     /// runs are streams that the second cache's own prefetcher follows and fetches before it is asked to. To be used for all
     /// of a piece or none.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn fetch_in_runs(&mut self, n: usize) {
         let run = PANEL_ROWS / 4 * self.stride;
@@ -314,6 +315,7 @@ impl Ahead {
 
     /// Fetches the line of byte `at` of row `row`, counted from where this starts, to the nearest cache: what reads row by
     /// row is soon there.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn fetch_at(&self, row: usize, at: usize) {
         prefetch::<true>(self.row.wrapping_add(row * self.stride + at));
@@ -322,7 +324,7 @@ impl Ahead {
 
 /// Asks for the cache line of an address, which need not be readable, in the nearest cache or the one after.
 #[inline(always)]
-fn prefetch<const NEAREST: bool>(address: *const u8) {
+pub(crate) fn prefetch<const NEAREST: bool>(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing and cannot fault.
     unsafe {
@@ -388,6 +390,10 @@ pub(crate) struct TileArgs {
 pub(crate) type TileFn = unsafe fn(args: &TileArgs);
 
 /// What a direct function reads and writes.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "other architectures have no direct functions")
+)]
 pub(crate) struct DirectArgs {
     /// What to multiply.
     pub(crate) source: Source,
