@@ -1,7 +1,7 @@
 //! Options of every command that computes: threads, instruction set, context, cache format.
 
 use crate::output::Ui;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
 
 /// How the CPU is used.
@@ -34,9 +34,10 @@ pub(crate) struct ContextArgs {
     pub(crate) kv_type: KvType,
 }
 
-/// Accepts a level's name.
+/// Accepts a level's name, and lists those of this processor architecture: another's is refused when it is used.
 pub(crate) fn level_parser() -> impl TypedValueParser<Value = Level> {
-    PossibleValuesParser::new(Level::ALL.map(Level::name))
+    let value = |level: Level| PossibleValue::new(level.name()).hide(!level.is_native());
+    PossibleValuesParser::new(Level::ALL.map(value))
         .map(|name| name.parse::<Level>().expect("one of the possible values"))
 }
 

@@ -65,12 +65,21 @@ pub(crate) struct Accelerator {
 pub(crate) fn processor() -> Processor {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     Processor {
-        name: field(&cpuinfo, "model name").map(str::to_owned),
+        name: field(&cpuinfo, "model name")
+            .map(str::to_owned)
+            .or_else(board),
         threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
         cores: physical_cores(Path::new("/sys/devices/system/cpu")),
         features: features(),
         caches: caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
     }
+}
+
+/// The board, where its firmware tells: Arm's processors do not say their names.
+fn board() -> Option<String> {
+    let name = fs::read_to_string("/sys/firmware/devicetree/base/model").ok()?;
+    let name = name.trim_end_matches('\0').trim();
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// Reads the memory's facts.
@@ -244,7 +253,23 @@ fn features() -> Vec<&'static str> {
         .collect()
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn features() -> Vec<&'static str> {
+    macro_rules! detected {
+        ($($name:tt),* $(,)?) => {
+            [$(($name, std::arch::is_aarch64_feature_detected!($name))),*]
+        };
+    }
+    let all = detected!(
+        "neon", "fp16", "dotprod", "fhm", "bf16", "i8mm", "sve", "sve2"
+    );
+    all.into_iter()
+        .filter(|(_, has)| *has)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn features() -> Vec<&'static str> {
     Vec::new()
 }

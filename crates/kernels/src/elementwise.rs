@@ -16,8 +16,10 @@ pub use embed::embed;
 pub use layer_norm::layer_norm;
 pub use rope::{RopeTable, rope};
 
-pub(crate) use body::{EXP2_POLY, Norm, Rotation};
 #[cfg(target_arch = "x86_64")]
+pub(crate) use body::Rotation;
+pub(crate) use body::{EXP2_POLY, Norm};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use body::{
     add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
 };

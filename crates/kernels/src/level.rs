@@ -4,7 +4,8 @@ use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// A set of instructions that kernels are written for. Each level includes those before it.
+/// A set of instructions that kernels are written for. Each level includes those before it that its processor architecture has
+/// ([`Level::is_native`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Level {
@@ -16,11 +17,25 @@ pub enum Level {
     Avx512,
     /// [`Level::Avx512`] and AVX512-BF16 (Cooper Lake's successors, Zen 4 onwards).
     Avx512Bf16,
+    /// Advanced SIMD, which every AArch64 processor has.
+    Neon,
+    /// [`Level::Neon`] and FEAT_DotProd (Armv8.2: Cortex-A55 and A75, Neoverse N1, Apple A11 onwards).
+    DotProd,
+    /// [`Level::DotProd`] and FEAT_I8MM (Armv8.6: Cortex-A510 and A710, Neoverse V1 and N2, Apple A15 onwards).
+    I8mm,
 }
 
 impl Level {
-    /// Every level, from the most portable to the most demanding.
-    pub const ALL: [Level; 4] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
+    /// Every level, from the most portable to the most demanding of each processor architecture.
+    pub const ALL: [Level; 7] = [
+        Level::Scalar,
+        Level::Avx2,
+        Level::Avx512,
+        Level::Avx512Bf16,
+        Level::Neon,
+        Level::DotProd,
+        Level::I8mm,
+    ];
 
     /// The name used on command lines and in kernel names.
     #[must_use]
@@ -30,13 +45,39 @@ impl Level {
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
             Level::Avx512Bf16 => "avx512bf16",
+            Level::Neon => "neon",
+            Level::DotProd => "dotprod",
+            Level::I8mm => "i8mm",
         }
     }
 
-    /// All names, for messages.
+    /// The processor architecture whose instructions these are, as [`std::env::consts::ARCH`] spells it; `None` for
+    /// [`Level::Scalar`], which needs none.
+    #[must_use]
+    pub const fn arch(self) -> Option<&'static str> {
+        match self {
+            Level::Scalar => None,
+            Level::Neon | Level::DotProd | Level::I8mm => Some("aarch64"),
+            _ => Some("x86_64"),
+        }
+    }
+
+    /// Whether this build has the level: it is portable, or of the architecture that the build is for.
+    #[must_use]
+    pub fn is_native(self) -> bool {
+        self.arch()
+            .is_none_or(|arch| arch == std::env::consts::ARCH)
+    }
+
+    /// All names, those of one processor architecture together, for messages.
     #[must_use]
     pub fn names() -> String {
-        Level::ALL.map(Level::name).join(", ")
+        let of = |arch: Option<&str>| {
+            let levels = Level::ALL.into_iter().filter(|level| level.arch() == arch);
+            levels.map(Level::name).collect::<Vec<_>>().join(", ")
+        };
+        let (any, x86, arm) = (of(None), of(Some("x86_64")), of(Some("aarch64")));
+        format!("{any}; on x86-64 {x86}; on AArch64 {arm}")
     }
 
     /// The most demanding level that this CPU (and operating system) can run.
@@ -79,6 +120,9 @@ impl Level {
             Level::Avx2 => has_avx2(),
             Level::Avx512 => has_avx2() && has_avx512(),
             Level::Avx512Bf16 => has_avx2() && has_avx512() && has_avx512_bf16(),
+            Level::Neon => cfg!(target_arch = "aarch64"),
+            Level::DotProd => has_dotprod(),
+            Level::I8mm => has_dotprod() && has_i8mm(),
         }
     }
 }
@@ -110,6 +154,26 @@ fn has_avx512_bf16() -> bool {
 fn is_intel() -> bool {
     let leaf = std::arch::x86_64::__cpuid(0);
     [leaf.ebx, leaf.edx, leaf.ecx] == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_dotprod() -> bool {
+    std::arch::is_aarch64_feature_detected!("dotprod")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_i8mm() -> bool {
+    std::arch::is_aarch64_feature_detected!("i8mm")
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+fn has_dotprod() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+fn has_i8mm() -> bool {
+    false
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -170,7 +234,10 @@ mod tests {
         }
         let message = "sse9".parse::<Level>().expect_err("unknown").to_string();
         assert!(
-            message.contains("sse9") && message.contains("avx512bf16"),
+            message.contains("sse9")
+                && Level::ALL
+                    .iter()
+                    .all(|level| message.contains(level.name())),
             "{message}"
         );
     }
@@ -181,12 +248,13 @@ mod tests {
         for level in Level::ALL {
             assert_eq!(
                 level.is_supported(),
-                level <= best,
+                level.is_native() && level <= best,
                 "{level} with best {best}"
             );
         }
         assert_eq!(Level::supported().last(), Some(&best));
         assert!(Level::preferred().is_supported());
         assert!(Level::preferred() >= best.min(Level::Avx512));
+        assert!(Level::preferred() > Level::Scalar || Level::supported().len() == 1);
     }
 }

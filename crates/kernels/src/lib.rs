@@ -1,4 +1,4 @@
-//! CPU kernels: a scalar oracle for every op, AVX2 and AVX-512 behind detection, the thread pool.
+//! CPU kernels: a scalar oracle for every op, AVX2, AVX-512 and NEON behind detection, the thread pool.
 //!
 //! A [`Cpu`] is opened once; ops are safe functions that take it, check the lengths of their
 //! slices, split the work over its threads and call leaf kernels of its level. The oracles in
@@ -9,6 +9,8 @@
 //! order of additions behind each output element is therefore a function of format, level and the
 //! token's own history alone.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 pub mod attention;
 pub mod cpu;
 pub mod elementwise;

@@ -6,6 +6,8 @@
 //!
 //! Every number is the best of many short passes, so that other work on the machine lowers it as little as possible.
 
+#[cfg(target_arch = "aarch64")]
+use crate::aarch64;
 use crate::cpu::Cpu;
 use crate::level::Level;
 use crate::matmul::Layout;
@@ -86,7 +88,7 @@ pub fn measure_levels(cpu: &Cpu, effort: &Effort) -> Vec<(Level, Roof)> {
     let read_bytes_per_s = read_bytes_per_s(cpu, effort);
     let mut roofs: Vec<(Level, Roof)> = Vec::new();
     for level in Level::ALL {
-        if level <= cpu.level() {
+        if level.is_native() && level <= cpu.level() {
             let roof = at_level(cpu, level, read_bytes_per_s, effort.time);
             let below = roofs.last().map(|(_, below)| below);
             roofs.push((level, below.map_or(roof, |below| roof.or_better(below))));
@@ -139,6 +141,13 @@ fn loops(level: Level) -> Loops {
             bf16: None,
             int8: Some(avx2::roof::INT8),
             read: avx2::roof::read,
+        },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::DotProd | Level::I8mm => Loops {
+            f32: aarch64::roof::F32,
+            bf16: None,
+            int8: Some(aarch64::roof::int8(level)),
+            read: aarch64::roof::read,
         },
         _ => Loops {
             f32: PORTABLE_F32,
@@ -305,7 +314,7 @@ mod tests {
             assert_eq!(levels, Level::supported());
             for (level, roof) in roofs {
                 assert_eq!(roof.int8_ops_per_s.is_some(), level >= Level::Avx2);
-                assert_eq!(roof.bf16_flops_per_s.is_some(), level >= Level::Avx512Bf16);
+                assert_eq!(roof.bf16_flops_per_s.is_some(), level == Level::Avx512Bf16);
                 let numbers = [Some(roof.read_bytes_per_s), Some(roof.f32_flops_per_s)];
                 let more = [roof.bf16_flops_per_s, roof.int8_ops_per_s];
                 for number in numbers.into_iter().chain(more).flatten() {

@@ -6,6 +6,8 @@ use crate::matmul::panel::{DirectFn, PackFn, RowsFn, TileFn};
 use crate::matmul::scalar;
 use millrace_quant::DType;
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -50,7 +52,7 @@ macro_rules! decoded_rows {
         }),*]
     };
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use decoded_rows;
 
 /// Portable rows: every format.
@@ -60,7 +62,9 @@ const SCALAR: &[Kernel] = decoded_rows!(Level::Scalar, "scalar", scalar::tile_f3
 pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
     #[cfg(target_arch = "x86_64")]
     let levels = x86::ROWS.iter().copied().chain([SCALAR]);
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    let levels = aarch64::ROWS.iter().copied().chain([SCALAR]);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let levels = [SCALAR].into_iter();
     levels.flatten()
 }

@@ -205,6 +205,29 @@ static AVX512: Leaves = {
     }
 };
 
+#[cfg(target_arch = "aarch64")]
+static NEON: Leaves = {
+    use crate::aarch64::attention as neon;
+    Leaves {
+        qk: [neon::qk_f32, neon::qk_f16, neon::qk_bf16, neon::qk_q8_0],
+        pv: [neon::pv_f32, neon::pv_f16, neon::pv_bf16, neon::pv_q8_0],
+        unpack_k: [
+            neon::unpack_k_f32,
+            neon::unpack_k_f16,
+            neon::unpack_k_bf16,
+            neon::unpack_k_q8_0,
+        ],
+        unpack_v: [
+            neon::unpack_v_f32,
+            neon::unpack_v_f16,
+            neon::unpack_v_bf16,
+            neon::unpack_v_q8_0,
+        ],
+        softmax: neon::softmax,
+        direct_rows: 8,
+    }
+};
+
 impl Leaves {
     /// The kernels of `level`. Only for a level this CPU has: [`crate::Cpu`] is the proof.
     pub(crate) fn for_level(level: Level) -> &'static Leaves {
@@ -213,6 +236,8 @@ impl Leaves {
             Level::Avx2 => &AVX2,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Bf16 => &AVX512,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon | Level::DotProd | Level::I8mm => &NEON,
             _ => &SCALAR,
         }
     }

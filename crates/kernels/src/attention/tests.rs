@@ -8,6 +8,13 @@ use crate::cpu::CpuOptions;
 use crate::kv::{KvBuffer, KvType, kv_append};
 use crate::level::Level;
 
+/// The levels of this CPU, one of those that share their kernels.
+pub(super) fn levels() -> Vec<Level> {
+    let mut levels = Level::supported();
+    levels.dedup_by_key(|level| std::ptr::from_ref(Leaves::for_level(*level)));
+    levels
+}
+
 /// A small generator (xorshift) of roughly normal numbers.
 pub(super) struct Numbers(u64);
 

@@ -23,7 +23,7 @@ pub(crate) const LINE_BYTES: usize = 64;
 /// What a panel holds and therefore which activations multiply it.
 ///
 /// A *line* is one 32-bit lane for each of the 16 rows. Offsets of bytes and the form of integer scales are those of AVX-512 VNNI;
-/// AVX2 has its own (see its tiles), with the same arithmetic on the whole numbers they stand for.
+/// AVX2 and NEON have their own (see their tiles), with the same arithmetic on the whole numbers they stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// One f32 line a column; activations f32. Columns of a chunk are summed by fused
@@ -295,6 +295,7 @@ impl Ahead {
     /// Fetches the next line in each of four runs of [`PANEL_ROWS`] / 4 rows, `n` times. Buffers for misses are few: side by side, the
     /// runs are streams that the second cache's own prefetcher follows and fetches before it is asked to. To be used for all
     /// of a piece or none.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn fetch_in_runs(&mut self, n: usize) {
         let run = PANEL_ROWS / 4 * self.stride;
@@ -314,6 +315,7 @@ impl Ahead {
 
     /// Fetches the line of byte `at` of row `row`, counted from where this starts, to the nearest cache: what reads row by
     /// row is soon there.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn fetch_at(&self, row: usize, at: usize) {
         prefetch::<true>(self.row.wrapping_add(row * self.stride + at));
@@ -322,7 +324,7 @@ impl Ahead {
 
 /// Asks for the cache line of an address, which need not be readable, in the nearest cache or the one after.
 #[inline(always)]
-fn prefetch<const NEAREST: bool>(address: *const u8) {
+pub(crate) fn prefetch<const NEAREST: bool>(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing and cannot fault.
     unsafe {
@@ -333,7 +335,17 @@ fn prefetch<const NEAREST: bool>(address: *const u8) {
             _mm_prefetch::<_MM_HINT_T1>(address.cast());
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; the intrinsic is not stable.
+    unsafe {
+        use std::arch::asm;
+        if NEAREST {
+            asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+        } else {
+            asm!("prfm pldl2keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+        }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
 
@@ -378,6 +390,10 @@ pub(crate) struct TileArgs {
 pub(crate) type TileFn = unsafe fn(args: &TileArgs);
 
 /// What a direct function reads and writes.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "other architectures have no direct functions")
+)]
 pub(crate) struct DirectArgs {
     /// What to multiply.
     pub(crate) source: Source,

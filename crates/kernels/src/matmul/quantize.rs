@@ -20,6 +20,10 @@ pub(crate) fn converter(input: Input, level: Level) -> ConvertFn {
     if level >= Level::Avx2 {
         return crate::x86::avx2::quantize::converter(input);
     }
+    #[cfg(target_arch = "aarch64")]
+    if level >= Level::Neon {
+        return crate::aarch64::quantize::converter(input);
+    }
     let _ = level;
     match input {
         Input::F32 => unreachable!("f32 activations are used where they are"),

@@ -88,7 +88,7 @@ fn shapes_windows_and_types() {
         shape(9, 3, 8, None),
         shape(2, 2, 72, Some(40)),
     ];
-    for level in Level::supported() {
+    for level in levels() {
         let cpu = cpu(level, 2);
         for (i, shape) in shapes.into_iter().enumerate() {
             for (j, dtype) in KvType::ALL.into_iter().enumerate() {
@@ -102,7 +102,7 @@ fn shapes_windows_and_types() {
 
 #[test]
 fn lengths_around_every_edge() {
-    for level in Level::supported() {
+    for level in levels() {
         let cpu = cpu(level, 2);
         for window in [None, Some(64), Some(270)] {
             let shape = shape(2, 1, 16, window);
@@ -117,7 +117,7 @@ fn lengths_around_every_edge() {
 
 #[test]
 fn ragged_batches() {
-    for level in Level::supported() {
+    for level in levels() {
         let cpu = cpu(level, 2);
         for window in [None, Some(33)] {
             let shape = shape(8, 2, 64, window);
@@ -161,7 +161,7 @@ fn blocks_see_forward() {
 /// Scores far apart: one position takes all the weight, and nothing overflows.
 #[test]
 fn extreme_scores() {
-    for level in Level::supported() {
+    for level in levels() {
         let cpu = cpu(level, 1);
         let shape = AttentionShape {
             scale: 40.0,

@@ -63,7 +63,7 @@ fn chunks_companions_and_threads_change_nothing() {
         vec![(1, 0..3), (0, 0..200), (2, 0..64)],
         vec![(2, 64..65), (1, 3..60), (0, 200..LENGTH)],
     ];
-    for level in Level::supported() {
+    for level in levels() {
         let (one, two) = (cpu(level, 1), cpu(level, 2));
         for shape in shapes {
             for dtype in KvType::ALL {

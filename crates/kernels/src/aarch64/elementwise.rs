@@ -1,0 +1,15 @@
+//! The elementwise loops with fused multiply-add, which every AArch64 has.
+
+use crate::elementwise::{
+    Rows, add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
+};
+
+/// The row of the table of all the levels here.
+pub(crate) static ROWS: Rows = Rows {
+    norm: norm_body::<true>,
+    glu: glu_body::<true>,
+    add: add_body,
+    scale: scale_body,
+    rotate_halves: rotate_halves_body,
+    rotate_pairs: rotate_pairs_body,
+};

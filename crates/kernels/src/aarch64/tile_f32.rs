@@ -1,0 +1,81 @@
+//! Tile over f32 panels.
+
+use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, slot, tile_tokens};
+use std::arch::aarch64::*;
+
+/// Most tokens of a register tile of eight rows: sixteen sums of 32 registers.
+const TOKENS: usize = 8;
+
+/// The tile of [`crate::matmul::Layout::F32`].
+///
+/// # Safety
+/// As [`crate::matmul::panel::TileFn`].
+pub(crate) unsafe fn tile(args: &TileArgs) {
+    for p in 0..args.n_panels {
+        for h in 0..2 {
+            let mut t = 0;
+            while t < args.m {
+                let tokens = tile_tokens(args.m - t, TOKENS);
+                // SAFETY: forwarded, for tokens below `m`.
+                unsafe {
+                    match tokens {
+                        7 | 8 => tile_of::<8>(args, t, tokens, p, h),
+                        5 | 6 => tile_of::<6>(args, t, tokens, p, h),
+                        3 | 4 => tile_of::<4>(args, t, tokens, p, h),
+                        2 => tile_of::<2>(args, t, tokens, p, h),
+                        _ => tile_of::<1>(args, t, tokens, p, h),
+                    }
+                }
+                t += tokens;
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`tile`], with `tokens` of at most `T` from `t`, and half `h` of panel `p`.
+unsafe fn tile_of<const T: usize>(args: &TileArgs, t: usize, tokens: usize, p: usize, h: usize) {
+    // SAFETY: a panel has `k` lines; tokens `t..t + tokens` have `k` columns; accumulators have a row for each token.
+    unsafe {
+        let x: [*const f32; T] =
+            std::array::from_fn(|i| args.x.add((t + slot(i, tokens)) * args.x_stride).cast());
+        let panel = args.panels.add(p * args.panel_stride + h * LINE_BYTES / 2);
+        let line = |column: usize| {
+            let line: *const f32 = panel.add(column * LINE_BYTES).cast();
+            [vld1q_f32(line), vld1q_f32(line.add(4))]
+        };
+        let mut sums = [[vdupq_n_f32(0.0); 2]; T];
+        let fours = args.k / 4 * 4;
+        for first in (0..fours).step_by(4) {
+            let x = x.map(|x| vld1q_f32(x.add(first)));
+            for lane in 0..4 {
+                let w = line(first + lane);
+                for (sums, x) in sums.iter_mut().zip(x) {
+                    for (sum, w) in sums.iter_mut().zip(w) {
+                        *sum = match lane {
+                            0 => vfmaq_laneq_f32::<0>(*sum, w, x),
+                            1 => vfmaq_laneq_f32::<1>(*sum, w, x),
+                            2 => vfmaq_laneq_f32::<2>(*sum, w, x),
+                            _ => vfmaq_laneq_f32::<3>(*sum, w, x),
+                        };
+                    }
+                }
+            }
+        }
+        for column in fours..args.k {
+            let w = line(column);
+            for (sums, x) in sums.iter_mut().zip(x) {
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum = vfmaq_n_f32(*sum, w, *x.add(column));
+                }
+            }
+        }
+        let acc = args.acc.add(t * GROUP_ROWS + p * PANEL_ROWS + 8 * h);
+        for (i, sums) in sums.into_iter().enumerate().take(tokens) {
+            for (v, sum) in sums.into_iter().enumerate() {
+                let at = acc.add(i * GROUP_ROWS + 4 * v);
+                vst1q_f32(at, vaddq_f32(vld1q_f32(at), sum));
+            }
+        }
+    }
+}
