@@ -4,7 +4,8 @@ use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// A set of instructions that kernels are written for. Each level includes those before it.
+/// A set of instructions that kernels are written for, in the order in which they are preferred. A level has most of the instructions
+/// of those before it: [`Level::includes`] says which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Level {
@@ -12,6 +13,9 @@ pub enum Level {
     Scalar,
     /// AVX2, FMA and F16C (x86-64-v3).
     Avx2,
+    /// [`Level::Avx2`] and AVX-VNNI: dot products of bytes in 256 bits (Alder Lake and Zen 5 onwards; the processors of most
+    /// laptops with an NPU have no more).
+    AvxVnni,
     /// AVX-512 F, BW, DQ, VL, VBMI and VNNI (Ice Lake and Zen 4 onwards).
     Avx512,
     /// [`Level::Avx512`] and AVX512-BF16 (Cooper Lake's successors, Zen 4 onwards).
@@ -20,7 +24,13 @@ pub enum Level {
 
 impl Level {
     /// Every level, from the most portable to the most demanding.
-    pub const ALL: [Level; 4] = [Level::Scalar, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
+    pub const ALL: [Level; 5] = [
+        Level::Scalar,
+        Level::Avx2,
+        Level::AvxVnni,
+        Level::Avx512,
+        Level::Avx512Bf16,
+    ];
 
     /// The name used on command lines and in kernel names.
     #[must_use]
@@ -28,6 +38,7 @@ impl Level {
         match self {
             Level::Scalar => "scalar",
             Level::Avx2 => "avx2",
+            Level::AvxVnni => "avxvnni",
             Level::Avx512 => "avx512",
             Level::Avx512Bf16 => "avx512bf16",
         }
@@ -71,12 +82,23 @@ impl Level {
             .collect()
     }
 
+    /// Whether kernels of `other` run at this level. AVX-512 comes without the 256-bit encodings of [`Level::AvxVnni`] on
+    /// Ice Lake and Zen 4, and needs them nowhere.
+    #[must_use]
+    pub fn includes(self, other: Level) -> bool {
+        match other {
+            Level::AvxVnni => self == other,
+            _ => other <= self,
+        }
+    }
+
     /// Whether this CPU has every instruction of the level.
     #[must_use]
     pub fn is_supported(self) -> bool {
         match self {
             Level::Scalar => true,
             Level::Avx2 => has_avx2(),
+            Level::AvxVnni => has_avx2() && has_avx_vnni(),
             Level::Avx512 => has_avx2() && has_avx512(),
             Level::Avx512Bf16 => has_avx2() && has_avx512() && has_avx512_bf16(),
         }
@@ -88,6 +110,11 @@ fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx_vnni() -> bool {
+    is_x86_feature_detected!("avxvnni")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -119,6 +146,11 @@ fn is_intel() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx2() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx_vnni() -> bool {
     false
 }
 
@@ -176,17 +208,19 @@ mod tests {
     }
 
     #[test]
-    fn support_is_monotonic() {
+    fn a_supported_level_has_all_that_it_includes() {
         let best = Level::detect();
         for level in Level::ALL {
-            assert_eq!(
-                level.is_supported(),
-                level <= best,
-                "{level} with best {best}"
-            );
+            assert!(level.includes(level) && level.includes(Level::Scalar));
+            assert!(!level.is_supported() || level <= best);
+            for other in Level::ALL {
+                let has = other.is_supported() || !level.is_supported();
+                assert!(has || !level.includes(other), "{level} without {other}");
+            }
         }
         assert_eq!(Level::supported().last(), Some(&best));
         assert!(Level::preferred().is_supported());
         assert!(Level::preferred() >= best.min(Level::Avx512));
+        assert!(!Level::Avx512.includes(Level::AvxVnni) && Level::AvxVnni.includes(Level::Avx2));
     }
 }

@@ -117,7 +117,7 @@ pub fn matmul(
 /// [`matmul`] of one product with a row of the table instead of the dispatcher's pick, for benches and tests.
 ///
 /// # Panics
-/// As [`matmul`], and if `kernel` needs another format or a higher level.
+/// As [`matmul`], and if `kernel` needs another format or a level that the CPU's does not include.
 pub fn matmul_with(
     cpu: &Cpu,
     kernel: &'static Kernel,
@@ -127,7 +127,7 @@ pub fn matmul_with(
     product: &mut Product<'_>,
 ) {
     assert!(
-        kernel.level <= cpu.level(),
+        cpu.level().includes(kernel.level),
         "{} needs {}",
         kernel.name,
         kernel.level

@@ -11,7 +11,7 @@ use crate::level::Level;
 use crate::matmul::Layout;
 use crate::matmul::panel::{Input, LINE_BYTES};
 #[cfg(target_arch = "x86_64")]
-use crate::x86::{avx2, avx512};
+use crate::x86::{avx_vnni, avx2, avx512};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -86,7 +86,7 @@ pub fn measure_levels(cpu: &Cpu, effort: &Effort) -> Vec<(Level, Roof)> {
     let read_bytes_per_s = read_bytes_per_s(cpu, effort);
     let mut roofs: Vec<(Level, Roof)> = Vec::new();
     for level in Level::ALL {
-        if level <= cpu.level() {
+        if level <= cpu.level() && level.is_supported() {
             let roof = at_level(cpu, level, read_bytes_per_s, effort.time);
             let below = roofs.last().map(|(_, below)| below);
             roofs.push((level, below.map_or(roof, |below| roof.or_better(below))));
@@ -134,10 +134,14 @@ fn loops(level: Level) -> Loops {
             read: avx512::roof::read,
         },
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => Loops {
+        Level::Avx2 | Level::AvxVnni => Loops {
             f32: avx2::roof::F32,
             bf16: None,
-            int8: Some(avx2::roof::INT8),
+            int8: Some(if level == Level::AvxVnni {
+                avx_vnni::roof::INT8
+            } else {
+                avx2::roof::INT8
+            }),
             read: avx2::roof::read,
         },
         _ => Loops {

@@ -210,7 +210,7 @@ impl Leaves {
     pub(crate) fn for_level(level: Level) -> &'static Leaves {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => &AVX2,
+            Level::Avx2 | Level::AvxVnni => &AVX2,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx512Bf16 => &AVX512,
             _ => &SCALAR,

@@ -25,7 +25,9 @@ pub fn products_i16(level: Level, k: usize, rows: &[i16], kernels: &[i16], sums:
         },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 if level.is_supported() => unsafe { x86::avx2(k, rows, kernels, sums) },
+        Level::Avx2 | Level::AvxVnni if level.is_supported() => unsafe {
+            x86::avx2(k, rows, kernels, sums);
+        },
         _ => portable(k, rows, kernels, sums),
     }
 }
