@@ -20,16 +20,19 @@ pub enum Level {
     Avx512,
     /// [`Level::Avx512`] and AVX512-BF16 (Cooper Lake's successors, Zen 4 onwards).
     Avx512Bf16,
+    /// [`Level::Avx512Bf16`] and AMX: tiles of bytes and bf16 (Sapphire Rapids onwards), where the system grants their registers.
+    Amx,
 }
 
 impl Level {
     /// Every level, from the most portable to the most demanding.
-    pub const ALL: [Level; 5] = [
+    pub const ALL: [Level; 6] = [
         Level::Scalar,
         Level::Avx2,
         Level::AvxVnni,
         Level::Avx512,
         Level::Avx512Bf16,
+        Level::Amx,
     ];
 
     /// The name used on command lines and in kernel names.
@@ -41,6 +44,7 @@ impl Level {
             Level::AvxVnni => "avxvnni",
             Level::Avx512 => "avx512",
             Level::Avx512Bf16 => "avx512bf16",
+            Level::Amx => "amx",
         }
     }
 
@@ -73,6 +77,21 @@ impl Level {
         }
     }
 
+    /// Whether activations beside BF16 weights (and F16 ones at [`Level::Amx`]) are rounded to bf16.
+    #[must_use]
+    pub fn rounds_to_bf16(self) -> bool {
+        matches!(self, Level::Avx512Bf16 | Level::Amx)
+    }
+
+    /// The best level of this CPU that rounds no activation to bf16: for references.
+    #[must_use]
+    pub fn detect_exact() -> Level {
+        match Level::detect() {
+            level if level.rounds_to_bf16() => Level::Avx512,
+            level => level,
+        }
+    }
+
     /// The levels this CPU can run, from [`Level::Scalar`] up.
     #[must_use]
     pub fn supported() -> Vec<Level> {
@@ -82,17 +101,26 @@ impl Level {
             .collect()
     }
 
-    /// Whether kernels of `other` run at this level. AVX-512 comes without the 256-bit encodings of [`Level::AvxVnni`] on
-    /// Ice Lake and Zen 4, and needs them nowhere.
+    /// Whether kernels of `other` are this level's too. AVX-512 comes without the 256-bit encodings of [`Level::AvxVnni`] on
+    /// Ice Lake and Zen 4, and needs them nowhere; [`Level::Amx`] has a better use of bf16 than [`Level::Avx512Bf16`].
     #[must_use]
     pub fn includes(self, other: Level) -> bool {
         match other {
-            Level::AvxVnni => self == other,
+            Level::AvxVnni | Level::Avx512Bf16 => self == other,
             _ => other <= self,
         }
     }
 
-    /// Whether this CPU has every instruction of the level.
+    /// Why this CPU cannot run the level though it seems made for it: the processor has AMX, and the system or a test keeps it from use.
+    #[must_use]
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Level::Amx => amx_refusal(),
+            _ => None,
+        }
+    }
+
+    /// Whether this CPU has every instruction of the level, and the system lets them be used.
     #[must_use]
     pub fn is_supported(self) -> bool {
         match self {
@@ -101,6 +129,7 @@ impl Level {
             Level::AvxVnni => has_avx2() && has_avx_vnni(),
             Level::Avx512 => has_avx2() && has_avx512(),
             Level::Avx512Bf16 => has_avx2() && has_avx512() && has_avx512_bf16(),
+            Level::Amx => Level::Avx512Bf16.is_supported() && amx_support().is_ok(),
         }
     }
 }
@@ -132,11 +161,30 @@ fn has_avx512_bf16() -> bool {
     is_x86_feature_detected!("avx512bf16")
 }
 
+#[cfg(target_arch = "x86_64")]
+use crate::x86::amx::detect::{Refusal, support as amx_support};
+
+#[cfg(target_arch = "x86_64")]
+fn amx_refusal() -> Option<String> {
+    let refusal = amx_support().err()?;
+    (refusal != Refusal::NoInstructions).then(|| refusal.to_string())
+}
+
 /// Whether CPUID leaf 0 spells `GenuineIntel`.
 #[cfg(target_arch = "x86_64")]
 fn is_intel() -> bool {
     let leaf = std::arch::x86_64::__cpuid(0);
     [leaf.ebx, leaf.edx, leaf.ecx] == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn amx_refusal() -> Option<String> {
+    None
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn amx_support() -> Result<(), ()> {
+    Err(())
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -222,5 +270,7 @@ mod tests {
         assert!(Level::preferred().is_supported());
         assert!(Level::preferred() >= best.min(Level::Avx512));
         assert!(!Level::Avx512.includes(Level::AvxVnni) && Level::AvxVnni.includes(Level::Avx2));
+        let exact = Level::detect_exact();
+        assert!(exact.is_supported() && !exact.rounds_to_bf16());
     }
 }

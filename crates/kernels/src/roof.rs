@@ -11,7 +11,7 @@ use crate::level::Level;
 use crate::matmul::Layout;
 use crate::matmul::panel::{Input, LINE_BYTES};
 #[cfg(target_arch = "x86_64")]
-use crate::x86::{avx_vnni, avx2, avx512};
+use crate::x86::{amx, avx_vnni, avx2, avx512};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -127,10 +127,17 @@ struct Loops {
 fn loops(level: Level) -> Loops {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Bf16 => Loops {
+        Level::Avx512 | Level::Avx512Bf16 | Level::Amx => Loops {
             f32: avx512::roof::F32,
-            bf16: (level == Level::Avx512Bf16).then_some(avx512::roof::BF16),
-            int8: Some(avx512::roof::INT8),
+            bf16: match level {
+                Level::Avx512 => None,
+                Level::Amx => Some(amx::roof::BF16),
+                _ => Some(avx512::roof::BF16),
+            },
+            int8: Some(match level {
+                Level::Amx => amx::roof::INT8,
+                _ => avx512::roof::INT8,
+            }),
             read: avx512::roof::read,
         },
         #[cfg(target_arch = "x86_64")]

@@ -7,7 +7,12 @@ use crate::matmul::scalar;
 use millrace_quant::DType;
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod x86;
+
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) use amx::EMULATED;
 
 /// One way to multiply with weights of one format.
 pub struct Kernel {
@@ -26,6 +31,9 @@ pub struct Kernel {
     pub(crate) direct: Option<DirectFn>,
     /// Replaces them for one token.
     pub(crate) rows: Option<RowsFn>,
+    /// Fewest tokens for which the dispatcher takes the row. Rows that share a format, a level and this limit's other side compute the
+    /// same bits, so the choice shows in nothing but speed.
+    pub least_tokens: usize,
 }
 
 /// Rows of one level for every format, decoding to f32.
@@ -47,6 +55,7 @@ macro_rules! decoded_rows {
             tile: $tile,
             direct: None,
             rows: None,
+            least_tokens: 1,
         }),*]
     };
 }
@@ -65,13 +74,16 @@ pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
     levels.flatten()
 }
 
-/// The row that a CPU of `level` uses for weights of `dtype`; `exact` asks for one that neither
+/// The row that a CPU of `level` uses for weights of `dtype` and `m` tokens; `exact` asks for one that neither
 /// rounds activations nor weights.
 #[must_use]
-pub fn pick(dtype: DType, level: Level, exact: bool) -> &'static Kernel {
+pub fn pick(dtype: DType, level: Level, m: usize, exact: bool) -> &'static Kernel {
     kernels()
         .find(|row| {
-            row.dtype == dtype && level.includes(row.level) && (!exact || row.layout == Layout::F32)
+            row.dtype == dtype
+                && level.includes(row.level)
+                && m >= row.least_tokens
+                && (!exact || row.layout == Layout::F32)
         })
         .expect("the portable rows cover every format")
 }
@@ -81,12 +93,28 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    /// Switching by the number of tokens must not show in results: both rows round alike, so both multiply whole numbers.
+    #[test]
+    fn rows_for_many_tokens_only_are_exact() {
+        for row in kernels().filter(|row| row.least_tokens > 1) {
+            let few = pick(row.dtype, row.level, 1, false);
+            assert_eq!(few.layout.input(), row.layout.input(), "{}", row.name);
+            let is_exact = !matches!(
+                row.layout,
+                Layout::F32 | Layout::Bf16Tiles | Layout::F16Tiles
+            );
+            assert!(is_exact, "{}", row.name);
+        }
+    }
+
     #[test]
     fn every_format_has_a_row_at_every_level_and_names_are_unique() {
         for level in Level::ALL {
             for dtype in DType::all() {
-                assert!(level.includes(pick(dtype, level, false).level));
-                assert_eq!(pick(dtype, level, true).layout, Layout::F32);
+                for m in [1, 512] {
+                    assert!(level.includes(pick(dtype, level, m, false).level));
+                    assert_eq!(pick(dtype, level, m, true).layout, Layout::F32);
+                }
             }
         }
         let names: HashSet<_> = kernels().map(|row| row.name).collect();

@@ -212,7 +212,7 @@ impl Leaves {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => &AVX2,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Bf16 => &AVX512,
+            Level::Avx512 | Level::Avx512Bf16 | Level::Amx => &AVX512,
             _ => &SCALAR,
         }
     }

@@ -30,7 +30,9 @@ impl Rows {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => &crate::x86::avx2::elementwise::ROWS,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Bf16 => &crate::x86::avx512::elementwise::ROWS,
+            Level::Avx512 | Level::Avx512Bf16 | Level::Amx => {
+                &crate::x86::avx512::elementwise::ROWS
+            }
             _ => &SCALAR,
         }
     }

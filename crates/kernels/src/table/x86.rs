@@ -1,5 +1,6 @@
 //! Rows of the x86-64 levels.
 
+use super::amx::AMX;
 use super::{Kernel, decoded_rows};
 use crate::level::Level;
 use crate::matmul::{Layout, scalar};
@@ -19,6 +20,7 @@ macro_rules! rows {
             tile: $tile,
             direct: rows!(@some $($direct)?),
             rows: rows!(@some $($($rows)?)?),
+            least_tokens: 1,
         }),*]
     };
     (@some) => { None };
@@ -97,7 +99,8 @@ const AVX2: &[Kernel] = rows! {
 const AVX2_DECODED: &[Kernel] = decoded_rows!(Level::Avx2, "avx2", avx2::tile_f32::tile);
 
 /// All rows, the preferred first.
-pub(super) const ROWS: [&[Kernel]; 6] = [
+pub(super) const ROWS: [&[Kernel]; 7] = [
+    AMX,
     AVX512_BF16,
     AVX512,
     AVX512_DECODED,
