@@ -1,10 +1,11 @@
 //! Times matrix multiplications at the shapes of a 1-billion-parameter Llama.
 //!
-//! `cargo run --release -p millrace-kernels --example matmul_bench -- [format=q4_k,q8_0] [m=1,512] [threads=1,2] [shape=2048x2048,…] [level=avx512] [ms=300] [stream=256]`
+//! `cargo run --release -p millrace-kernels --example matmul_bench -- [format=q4_k,q8_0] [m=1,512] [threads=1,2] [shape=2048x2048,…] [level=avx512] [ms=300] [stream=256] [roof=1]`
 //!
 //! Few tokens are timed over enough copies of the weights (`stream` MiB) that none are left in the caches. Printed are the fastest of all repetitions: GB/s of weights and GOP/s (a multiplication and an addition are two).
 
 use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_kernels::roof::{self, Roof};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_quant::{DType, encode_matrix};
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ struct Options {
     time: Duration,
     /// Bytes of weights that a timing of few tokens walks through.
     stream_bytes: usize,
+    /// Whether to measure the machine's limits beside each format.
+    roof: bool,
 }
 
 fn main() {
@@ -38,6 +41,22 @@ fn main() {
                     level: options.level,
                 })
                 .expect("a level that this CPU has");
+                if options.roof {
+                    let Roof {
+                        read_bytes_per_s,
+                        int8_ops_per_s,
+                        ..
+                    } = roof::measure(&cpu);
+                    println!(
+                        "{:<9} {:>13} {:>5} {n_threads:>7} {:>9} {:>8.1} {:>9.0}",
+                        "limits",
+                        "",
+                        "",
+                        "",
+                        read_bytes_per_s / 1e9,
+                        int8_ops_per_s.unwrap_or(f64::NAN) / 1e9,
+                    );
+                }
                 for &m in &options.tokens {
                     let seconds = time(&cpu, &weights, dtype, (m, n, k), options.time);
                     let bytes = dtype.size_bytes(n, k).expect("whole blocks") as f64;
@@ -140,6 +159,7 @@ fn parse() -> Options {
         level: None,
         time: Duration::from_millis(300),
         stream_bytes: 256 << 20,
+        roof: false,
     };
     for argument in std::env::args().skip(1) {
         let (key, value) = argument.split_once('=').expect("arguments are key=value");
@@ -165,6 +185,7 @@ fn parse() -> Options {
             }
             "level" => options.level = Some(value.parse().expect("a level's name")),
             "ms" => options.time = Duration::from_millis(numbers()[0] as u64),
+            "roof" => options.roof = numbers()[0] > 0,
             "stream" => options.stream_bytes = numbers()[0] << 20,
             other => panic!("unknown option {other}"),
         }

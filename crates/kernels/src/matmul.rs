@@ -13,7 +13,7 @@ mod job;
 pub(crate) mod panel;
 pub(crate) mod quantize;
 pub(crate) mod scalar;
-mod scratch;
+pub(crate) mod scratch;
 #[cfg(test)]
 mod tests;
 

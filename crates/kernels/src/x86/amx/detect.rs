@@ -157,13 +157,13 @@ fn permission() -> Result<(), Refusal> {
 }
 
 /// A tile of 16 rows of 64 bytes or 16 lanes.
-type Bytes = [[u8; TILE_ROW_BYTES]; TILE_ROWS];
+pub(super) type Bytes = [[u8; TILE_ROW_BYTES]; TILE_ROWS];
 
 /// One product of each kind, of fewer rows than a register has.
 ///
 /// # Safety
 /// The unit may be used.
-unsafe fn products<U: TileUnit>() -> [Bytes; 3] {
+pub(super) unsafe fn products<U: TileUnit>() -> [Bytes; 3] {
     const N_TOKENS: usize = 11;
     let byte = |i: usize, j: usize, factor: usize| (i * 37 + j * factor + i * j) as u8;
     let tile = |factor: usize| -> Bytes {

@@ -2,6 +2,17 @@
 
 use super::unit::{Shapes, TILE_ROW_BYTES, TILE_ROWS, TILES, TileUnit};
 
+/// The products that kernels take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Product {
+    /// `TDPBSUD`.
+    SignedUnsigned,
+    /// `TDPBSSD`.
+    Signed,
+    /// `TDPBF16PS`.
+    Bf16,
+}
+
 /// A tile register.
 type Tile = [[u8; TILE_ROW_BYTES]; TILE_ROWS];
 
@@ -20,6 +31,44 @@ impl Emulated {
         );
         assert!(shape.0 > 0 && shape.1 > 0, "register {tile} has no shape");
         shape
+    }
+
+    pub(super) fn zero_tile(&mut self, tile: usize) {
+        self.shape(tile);
+        self.tiles[tile].fill([0; TILE_ROW_BYTES]);
+    }
+
+    /// # Safety
+    /// The register's rows, `stride` bytes apart, are readable.
+    pub(super) unsafe fn load_tile(&mut self, tile: usize, from: *const u8, stride: usize) {
+        let (rows, row_bytes) = self.shape(tile);
+        self.tiles[tile].fill([0; TILE_ROW_BYTES]);
+        for (r, row) in self.tiles[tile].iter_mut().enumerate().take(rows) {
+            // SAFETY: forwarded.
+            unsafe {
+                let from = from.add(r * stride);
+                std::ptr::copy_nonoverlapping(from, row.as_mut_ptr(), row_bytes);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The register's rows, `stride` bytes apart, are writable.
+    pub(super) unsafe fn store_tile(&self, tile: usize, to: *mut u8, stride: usize) {
+        let (rows, row_bytes) = self.shape(tile);
+        for (r, row) in self.tiles[tile].iter().enumerate().take(rows) {
+            // SAFETY: forwarded.
+            unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), to.add(r * stride), row_bytes) };
+        }
+    }
+
+    /// `C += A · B`, of the registers named in this order.
+    pub(super) fn product(&mut self, product: Product, tiles: [usize; 3]) {
+        match product {
+            Product::SignedUnsigned => self.dot(tiles, signed, unsigned, add_bytes),
+            Product::Signed => self.dot(tiles, signed, signed, add_bytes),
+            Product::Bf16 => self.dot(tiles, pair, pair, add_pairs),
+        }
     }
 
     /// Adds to each element of C what a row of A and a column of B give, a lane of 4 bytes of each at a time.
@@ -77,6 +126,19 @@ fn unsigned(lane: [u8; 4]) -> [i32; 4] {
     lane.map(i32::from)
 }
 
+/// `sum` and the products of bf16 numbers.
+fn add_pairs(sum: i32, a: &[[f32; 2]], b: &[[f32; 2]]) -> i32 {
+    let mut sums = [0.0_f32; 2];
+    for (a, b) in a.iter().zip(b) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum = flush(a.mul_add(*b, *sum));
+        }
+    }
+    let [even, odd] = sums;
+    let sum = flush(f32::from_bits(sum.cast_unsigned()));
+    flush(sum + flush(even + odd)).to_bits().cast_signed()
+}
+
 /// Subnormal numbers as zeros of their sign.
 fn flush(v: f32) -> f32 {
     if v.is_subnormal() {
@@ -119,49 +181,28 @@ impl TileUnit for Emulated {
     }
 
     unsafe fn zero<const T: usize>(&mut self) {
-        self.shape(T);
-        self.tiles[T].fill([0; TILE_ROW_BYTES]);
+        self.zero_tile(T);
     }
 
     unsafe fn load<const T: usize>(&mut self, from: *const u8, stride: usize) {
-        let (rows, row_bytes) = self.shape(T);
-        self.tiles[T].fill([0; TILE_ROW_BYTES]);
-        for (r, row) in self.tiles[T].iter_mut().enumerate().take(rows) {
-            // SAFETY: forwarded: the register's rows are readable.
-            unsafe {
-                let from = from.add(r * stride);
-                std::ptr::copy_nonoverlapping(from, row.as_mut_ptr(), row_bytes);
-            }
-        }
+        // SAFETY: forwarded.
+        unsafe { self.load_tile(T, from, stride) }
     }
 
     unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize) {
-        let (rows, row_bytes) = self.shape(T);
-        for (r, row) in self.tiles[T].iter().enumerate().take(rows) {
-            // SAFETY: forwarded: the register's rows are writable.
-            unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), to.add(r * stride), row_bytes) };
-        }
+        // SAFETY: forwarded.
+        unsafe { self.store_tile(T, to, stride) }
     }
 
     unsafe fn dot_signed_unsigned<const C: usize, const A: usize, const B: usize>(&mut self) {
-        self.dot([C, A, B], signed, unsigned, add_bytes);
+        self.product(Product::SignedUnsigned, [C, A, B]);
     }
 
     unsafe fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {
-        self.dot([C, A, B], signed, signed, add_bytes);
+        self.product(Product::Signed, [C, A, B]);
     }
 
     unsafe fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self) {
-        self.dot([C, A, B], pair, pair, |sum, a, b| {
-            let mut sums = [0.0_f32; 2];
-            for (a, b) in a.iter().zip(b) {
-                for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-                    *sum = flush(a.mul_add(*b, *sum));
-                }
-            }
-            let [even, odd] = sums;
-            let sum = flush(f32::from_bits(sum.cast_unsigned()));
-            flush(sum + flush(even + odd)).to_bits().cast_signed()
-        });
+        self.product(Product::Bf16, [C, A, B]);
     }
 }

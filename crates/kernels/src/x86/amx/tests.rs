@@ -1,5 +1,8 @@
 //! The emulated unit against what Intel's reference says, and the shapes.
 
+#[cfg(target_os = "linux")]
+mod trap;
+
 use super::emulated::Emulated;
 use super::unit::*;
 
