@@ -161,17 +161,13 @@ fn trapped<R>(f: impl FnOnce() -> R) -> (R, usize) {
         restorer: 0,
     };
     // SAFETY: both are actions; the handler is undone before this function returns.
-    assert_eq!(
-        unsafe { sigaction(SIGILL, &raw const handler, &raw mut old) },
-        0
-    );
+    let error = unsafe { sigaction(SIGILL, &raw const handler, &raw mut old) };
+    assert_eq!(error, 0);
     EXECUTED.set(0);
     let result = f();
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { sigaction(SIGILL, &raw const old, std::ptr::null_mut()) },
-        0
-    );
+    let error = unsafe { sigaction(SIGILL, &raw const old, std::ptr::null_mut()) };
+    assert_eq!(error, 0);
     (result, EXECUTED.get())
 }
 
