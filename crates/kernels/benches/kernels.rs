@@ -60,7 +60,6 @@ fn group<'a>(criterion: &'a mut Criterion, name: &str) -> BenchmarkGroup<'a, Wal
 fn bench_matmul(criterion: &mut Criterion) {
     let cpu = cpu();
     for dtype in DType::all() {
-        let kernel = table::pick(dtype, cpu.level(), false);
         let mut rows = vec![0; dtype.size_bytes(ENCODED_ROWS, K).expect("whole blocks")];
         encode_matrix(
             dtype,
@@ -74,6 +73,7 @@ fn bench_matmul(criterion: &mut Criterion) {
         let weight = Matrix::new(dtype, N, K, &bytes).expect("sizes match");
         let mut group = group(criterion, &format!("matmul/{dtype}"));
         for m in TOKENS {
+            let kernel = table::pick(dtype, cpu.level(), m, false);
             let x = numbers(m * K);
             let mut out = vec![0.0; m * N];
             let mut scratch = Activations::default();

@@ -1,10 +1,13 @@
 //! Times matrix multiplications at the shapes of a 1-billion-parameter Llama.
 //!
-//! `cargo run --release -p millrace-kernels --example matmul_bench -- [format=q4_k,q8_0] [m=1,512] [threads=1,2] [shape=2048x2048,…] [level=avx512] [ms=300] [stream=256]`
+//! `cargo run --release -p millrace-kernels --example matmul_bench -- [format=q4_k,q8_0] [m=1,512] [threads=1,2] [shape=2048x2048,…] [level=avx512] [ms=300] [stream=256] [roof=1]`
+//!
+//! With one thread, time is that of the thread on a processor, where Linux tells: other processes count less.
 //!
 //! Few tokens are timed over enough copies of the weights (`stream` MiB) that none are left in the caches. Printed are the fastest of all repetitions: GB/s of weights and GOP/s (a multiplication and an addition are two).
 
 use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_kernels::roof::{self, Roof};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_quant::{DType, encode_matrix};
 use std::time::{Duration, Instant};
@@ -21,6 +24,8 @@ struct Options {
     time: Duration,
     /// Bytes of weights that a timing of few tokens walks through.
     stream_bytes: usize,
+    /// Whether to measure the machine's limits beside each format.
+    roof: bool,
 }
 
 fn main() {
@@ -38,6 +43,22 @@ fn main() {
                     level: options.level,
                 })
                 .expect("a level that this CPU has");
+                if options.roof {
+                    let Roof {
+                        read_bytes_per_s,
+                        int8_ops_per_s,
+                        ..
+                    } = roof::measure(&cpu);
+                    println!(
+                        "{:<9} {:>13} {:>5} {n_threads:>7} {:>9} {:>8.1} {:>9.0}",
+                        "limits",
+                        "",
+                        "",
+                        "",
+                        read_bytes_per_s / 1e9,
+                        int8_ops_per_s.unwrap_or(f64::NAN) / 1e9,
+                    );
+                }
                 for &m in &options.tokens {
                     let seconds = time(&cpu, &weights, dtype, (m, n, k), options.time);
                     let bytes = dtype.size_bytes(n, k).expect("whole blocks") as f64;
@@ -87,6 +108,30 @@ fn bell_shaped(i: usize) -> f32 {
         .sum()
 }
 
+/// Time of this thread on a processor, or where the system does not tell, time.
+struct Clock(Instant, Option<u64>);
+
+impl Clock {
+    fn start(alone: bool) -> Clock {
+        let on_processor_ns = alone.then(Clock::on_processor_ns).flatten();
+        Clock(Instant::now(), on_processor_ns)
+    }
+
+    /// The first number of the thread's scheduler statistics.
+    fn on_processor_ns() -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        text.split(' ').next()?.parse().ok()
+    }
+
+    fn seconds(&self) -> f64 {
+        let first_last = self.1.zip(Clock::on_processor_ns());
+        match first_last {
+            Some((first, last)) if last > first => (last - first) as f64 / 1e9,
+            _ => self.0.elapsed().as_secs_f64(),
+        }
+    }
+}
+
 /// Seconds of the fastest multiplication.
 fn time(
     cpu: &Cpu,
@@ -104,7 +149,7 @@ fn time(
     let mut best = f64::INFINITY;
     let started = Instant::now();
     while started.elapsed() < budget || best.is_infinite() {
-        let run = Instant::now();
+        let run = Clock::start(cpu.pool().n_threads() == 1);
         let _hot = cpu.pool().enter();
         for copy in weights.chunks_exact(bytes).take(copies) {
             let weight = Matrix::new(dtype, n, k, copy).expect("sizes match");
@@ -120,7 +165,7 @@ fn time(
                 }],
             );
         }
-        best = best.min(run.elapsed().as_secs_f64() / copies as f64);
+        best = best.min(run.seconds() / copies as f64);
     }
     best
 }
@@ -140,6 +185,7 @@ fn parse() -> Options {
         level: None,
         time: Duration::from_millis(300),
         stream_bytes: 256 << 20,
+        roof: false,
     };
     for argument in std::env::args().skip(1) {
         let (key, value) = argument.split_once('=').expect("arguments are key=value");
@@ -165,6 +211,7 @@ fn parse() -> Options {
             }
             "level" => options.level = Some(value.parse().expect("a level's name")),
             "ms" => options.time = Duration::from_millis(numbers()[0] as u64),
+            "roof" => options.roof = numbers()[0] > 0,
             "stream" => options.stream_bytes = numbers()[0] << 20,
             other => panic!("unknown option {other}"),
         }

@@ -4,8 +4,8 @@ use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// A set of instructions that kernels are written for. Each level includes those before it that its processor architecture has
-/// ([`Level::is_native`]).
+/// A set of instructions that kernels are written for, in the order in which they are preferred. A level has most of the instructions
+/// of those before it of its processor architecture: [`Level::includes`] says which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Level {
@@ -13,10 +13,15 @@ pub enum Level {
     Scalar,
     /// AVX2, FMA and F16C (x86-64-v3).
     Avx2,
+    /// [`Level::Avx2`] and AVX-VNNI: dot products of bytes in 256 bits (Alder Lake and Zen 5 onwards; the processors of most
+    /// laptops with an NPU have no more).
+    AvxVnni,
     /// AVX-512 F, BW, DQ, VL, VBMI and VNNI (Ice Lake and Zen 4 onwards).
     Avx512,
     /// [`Level::Avx512`] and AVX512-BF16 (Cooper Lake's successors, Zen 4 onwards).
     Avx512Bf16,
+    /// [`Level::Avx512Bf16`] and AMX: tiles of bytes and bf16 (Sapphire Rapids onwards), where the system grants their registers.
+    Amx,
     /// Advanced SIMD, which every AArch64 processor has.
     Neon,
     /// [`Level::Neon`] and FEAT_DotProd (Armv8.2: Cortex-A55 and A75, Neoverse N1, Apple A11 onwards).
@@ -27,11 +32,13 @@ pub enum Level {
 
 impl Level {
     /// Every level, from the most portable to the most demanding of each processor architecture.
-    pub const ALL: [Level; 7] = [
+    pub const ALL: [Level; 9] = [
         Level::Scalar,
         Level::Avx2,
+        Level::AvxVnni,
         Level::Avx512,
         Level::Avx512Bf16,
+        Level::Amx,
         Level::Neon,
         Level::DotProd,
         Level::I8mm,
@@ -43,8 +50,10 @@ impl Level {
         match self {
             Level::Scalar => "scalar",
             Level::Avx2 => "avx2",
+            Level::AvxVnni => "avxvnni",
             Level::Avx512 => "avx512",
             Level::Avx512Bf16 => "avx512bf16",
+            Level::Amx => "amx",
             Level::Neon => "neon",
             Level::DotProd => "dotprod",
             Level::I8mm => "i8mm",
@@ -103,6 +112,21 @@ impl Level {
         }
     }
 
+    /// Whether activations beside BF16 weights (and F16 ones at [`Level::Amx`]) are rounded to bf16.
+    #[must_use]
+    pub fn rounds_to_bf16(self) -> bool {
+        matches!(self, Level::Avx512Bf16 | Level::Amx)
+    }
+
+    /// The best level of this CPU that rounds no activation to bf16: for references.
+    #[must_use]
+    pub fn detect_exact() -> Level {
+        match Level::detect() {
+            level if level.rounds_to_bf16() => Level::Avx512,
+            level => level,
+        }
+    }
+
     /// The levels this CPU can run, from [`Level::Scalar`] up.
     #[must_use]
     pub fn supported() -> Vec<Level> {
@@ -112,14 +136,35 @@ impl Level {
             .collect()
     }
 
-    /// Whether this CPU has every instruction of the level.
+    /// Whether kernels of `other` are this level's too. AVX-512 comes without the 256-bit encodings of [`Level::AvxVnni`] on
+    /// Ice Lake and Zen 4, and needs them nowhere; [`Level::Amx`] has a better use of bf16 than [`Level::Avx512Bf16`].
+    #[must_use]
+    pub fn includes(self, other: Level) -> bool {
+        match other {
+            Level::AvxVnni | Level::Avx512Bf16 => self == other,
+            _ => other <= self && (other.arch().is_none() || other.arch() == self.arch()),
+        }
+    }
+
+    /// Why this CPU cannot run the level though it seems made for it: the processor has AMX, and the system or a test keeps it from use.
+    #[must_use]
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Level::Amx => amx_refusal(),
+            _ => None,
+        }
+    }
+
+    /// Whether this CPU has every instruction of the level, and the system lets them be used.
     #[must_use]
     pub fn is_supported(self) -> bool {
         match self {
             Level::Scalar => true,
             Level::Avx2 => has_avx2(),
+            Level::AvxVnni => has_avx2() && has_avx_vnni(),
             Level::Avx512 => has_avx2() && has_avx512(),
             Level::Avx512Bf16 => has_avx2() && has_avx512() && has_avx512_bf16(),
+            Level::Amx => Level::Avx512Bf16.is_supported() && amx_support().is_ok(),
             Level::Neon => cfg!(target_arch = "aarch64"),
             Level::DotProd => has_dotprod(),
             Level::I8mm => has_dotprod() && has_i8mm(),
@@ -135,6 +180,11 @@ fn has_avx2() -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
+fn has_avx_vnni() -> bool {
+    is_x86_feature_detected!("avxvnni")
+}
+
+#[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -147,6 +197,15 @@ fn has_avx512() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn has_avx512_bf16() -> bool {
     is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(target_arch = "x86_64")]
+use crate::x86::amx::detect::{Refusal, support as amx_support};
+
+#[cfg(target_arch = "x86_64")]
+fn amx_refusal() -> Option<String> {
+    let refusal = amx_support().err()?;
+    (refusal != Refusal::NoInstructions).then(|| refusal.to_string())
 }
 
 /// Whether CPUID leaf 0 spells `GenuineIntel`.
@@ -177,12 +236,27 @@ fn has_i8mm() -> bool {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
+fn amx_refusal() -> Option<String> {
+    None
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn amx_support() -> Result<(), ()> {
+    Err(())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
 fn is_intel() -> bool {
     false
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx2() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx_vnni() -> bool {
     false
 }
 
@@ -243,18 +317,22 @@ mod tests {
     }
 
     #[test]
-    fn support_is_monotonic() {
+    fn a_supported_level_has_all_that_it_includes() {
         let best = Level::detect();
         for level in Level::ALL {
-            assert_eq!(
-                level.is_supported(),
-                level.is_native() && level <= best,
-                "{level} with best {best}"
-            );
+            assert!(level.includes(level) && level.includes(Level::Scalar));
+            assert!(!level.is_supported() || level <= best);
+            for other in Level::ALL {
+                let has = other.is_supported() || !level.is_supported();
+                assert!(has || !level.includes(other), "{level} without {other}");
+            }
         }
         assert_eq!(Level::supported().last(), Some(&best));
         assert!(Level::preferred().is_supported());
         assert!(Level::preferred() >= best.min(Level::Avx512));
         assert!(Level::preferred() > Level::Scalar || Level::supported().len() == 1);
+        assert!(!Level::Avx512.includes(Level::AvxVnni) && Level::AvxVnni.includes(Level::Avx2));
+        let exact = Level::detect_exact();
+        assert!(exact.is_supported() && !exact.rounds_to_bf16());
     }
 }

@@ -13,7 +13,7 @@ mod job;
 pub(crate) mod panel;
 pub(crate) mod quantize;
 pub(crate) mod scalar;
-mod scratch;
+pub(crate) mod scratch;
 #[cfg(test)]
 mod tests;
 
@@ -108,7 +108,7 @@ pub fn matmul(
         check(x, m, product);
     }
     let exact = scratch.precision() == Precision::Exact;
-    let choose = |dtype| table::pick(dtype, cpu.level(), exact);
+    let choose = |dtype| table::pick(dtype, cpu.level(), m, exact);
     for products in products.chunks_mut(driver::MAX_PRODUCTS) {
         driver::run(cpu, x, m, scratch, products, &choose);
     }
@@ -117,7 +117,7 @@ pub fn matmul(
 /// [`matmul`] of one product with a row of the table instead of the dispatcher's pick, for benches and tests.
 ///
 /// # Panics
-/// As [`matmul`], and if `kernel` needs another format or a higher level.
+/// As [`matmul`], and if `kernel` needs another format or a level that this CPU lacks.
 pub fn matmul_with(
     cpu: &Cpu,
     kernel: &'static Kernel,
@@ -127,7 +127,7 @@ pub fn matmul_with(
     product: &mut Product<'_>,
 ) {
     assert!(
-        kernel.level <= cpu.level(),
+        kernel.level.is_supported(),
         "{} needs {}",
         kernel.name,
         kernel.level

@@ -13,7 +13,7 @@ use crate::level::Level;
 use crate::matmul::Layout;
 use crate::matmul::panel::{Input, LINE_BYTES};
 #[cfg(target_arch = "x86_64")]
-use crate::x86::{avx2, avx512};
+use crate::x86::{amx, avx_vnni, avx2, avx512};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ pub fn measure_levels(cpu: &Cpu, effort: &Effort) -> Vec<(Level, Roof)> {
     let read_bytes_per_s = read_bytes_per_s(cpu, effort);
     let mut roofs: Vec<(Level, Roof)> = Vec::new();
     for level in Level::ALL {
-        if level.is_native() && level <= cpu.level() {
+        if level <= cpu.level() && level.is_supported() {
             let roof = at_level(cpu, level, read_bytes_per_s, effort.time);
             let below = roofs.last().map(|(_, below)| below);
             roofs.push((level, below.map_or(roof, |below| roof.or_better(below))));
@@ -129,17 +129,28 @@ struct Loops {
 fn loops(level: Level) -> Loops {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Bf16 => Loops {
+        Level::Avx512 | Level::Avx512Bf16 | Level::Amx => Loops {
             f32: avx512::roof::F32,
-            bf16: (level == Level::Avx512Bf16).then_some(avx512::roof::BF16),
-            int8: Some(avx512::roof::INT8),
+            bf16: match level {
+                Level::Avx512 => None,
+                Level::Amx => Some(amx::roof::BF16),
+                _ => Some(avx512::roof::BF16),
+            },
+            int8: Some(match level {
+                Level::Amx => amx::roof::INT8,
+                _ => avx512::roof::INT8,
+            }),
             read: avx512::roof::read,
         },
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => Loops {
+        Level::Avx2 | Level::AvxVnni => Loops {
             f32: avx2::roof::F32,
             bf16: None,
-            int8: Some(avx2::roof::INT8),
+            int8: Some(if level == Level::AvxVnni {
+                avx_vnni::roof::INT8
+            } else {
+                avx2::roof::INT8
+            }),
             read: avx2::roof::read,
         },
         #[cfg(target_arch = "aarch64")]

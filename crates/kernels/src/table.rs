@@ -9,7 +9,12 @@ use millrace_quant::DType;
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod x86;
+
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) use amx::EMULATED;
 
 /// One way to multiply with weights of one format.
 pub struct Kernel {
@@ -28,6 +33,9 @@ pub struct Kernel {
     pub(crate) direct: Option<DirectFn>,
     /// Replaces them for one token.
     pub(crate) rows: Option<RowsFn>,
+    /// Fewest tokens for which the dispatcher takes the row. Rows that share a format, a level and this limit's other side compute the
+    /// same bits, so the choice shows in nothing but speed.
+    pub least_tokens: usize,
 }
 
 /// Rows of one level for every format, decoding to f32.
@@ -49,6 +57,7 @@ macro_rules! decoded_rows {
             tile: $tile,
             direct: None,
             rows: None,
+            least_tokens: 1,
         }),*]
     };
 }
@@ -69,13 +78,16 @@ pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
     levels.flatten()
 }
 
-/// The row that a CPU of `level` uses for weights of `dtype`; `exact` asks for one that neither
+/// The row that a CPU of `level` uses for weights of `dtype` and `m` tokens; `exact` asks for one that neither
 /// rounds activations nor weights.
 #[must_use]
-pub fn pick(dtype: DType, level: Level, exact: bool) -> &'static Kernel {
+pub fn pick(dtype: DType, level: Level, m: usize, exact: bool) -> &'static Kernel {
     kernels()
         .find(|row| {
-            row.dtype == dtype && row.level <= level && (!exact || row.layout == Layout::F32)
+            row.dtype == dtype
+                && level.includes(row.level)
+                && m >= row.least_tokens
+                && (!exact || row.layout == Layout::F32)
         })
         .expect("the portable rows cover every format")
 }
@@ -85,12 +97,28 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    /// Switching by the number of tokens must not show in results: both rows round alike, so both multiply whole numbers.
+    #[test]
+    fn rows_for_many_tokens_only_are_exact() {
+        for row in kernels().filter(|row| row.least_tokens > 1) {
+            let few = pick(row.dtype, row.level, 1, false);
+            assert_eq!(few.layout.input(), row.layout.input(), "{}", row.name);
+            let is_exact = !matches!(
+                row.layout,
+                Layout::F32 | Layout::Bf16Tiles | Layout::F16Tiles
+            );
+            assert!(is_exact, "{}", row.name);
+        }
+    }
+
     #[test]
     fn every_format_has_a_row_at_every_level_and_names_are_unique() {
         for level in Level::ALL {
             for dtype in DType::all() {
-                assert!(pick(dtype, level, false).level <= level);
-                assert_eq!(pick(dtype, level, true).layout, Layout::F32);
+                for m in [1, 512] {
+                    assert!(level.includes(pick(dtype, level, m, false).level));
+                    assert_eq!(pick(dtype, level, m, true).layout, Layout::F32);
+                }
             }
         }
         let names: HashSet<_> = kernels().map(|row| row.name).collect();
@@ -101,7 +129,8 @@ mod tests {
                 "{}",
                 row.name
             );
-            assert!(row.name.starts_with(row.level.name()), "{}", row.name);
+            let prefix = format!("{}/", row.level);
+            assert!(row.name.starts_with(&prefix), "{}", row.name);
         }
     }
 }

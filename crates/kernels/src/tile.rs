@@ -91,13 +91,13 @@ fn multiply<const BT: bool>(cpu: &Cpu, shape: MatmulShape, a: &[bf16], b: &[bf16
     match cpu.level() {
         // SAFETY: a `Cpu` proves its level; the lengths were checked.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Bf16 => unsafe {
-            x86::matmul_avx512::<BT>(cpu.level() == Level::Avx512Bf16, shape, a, b, c);
+        Level::Avx512 | Level::Avx512Bf16 | Level::Amx => unsafe {
+            x86::matmul_avx512::<BT>(cpu.level() >= Level::Avx512Bf16, shape, a, b, c);
         },
         _ if BT => multiply::<false>(cpu, shape, a, &transposed(shape, b), c),
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 if portable::is_tame(a, b, c) => unsafe {
+        Level::Avx2 | Level::AvxVnni if portable::is_tame(a, b, c) => unsafe {
             x86::matmul_tame_avx2(shape, a, b, c);
             portable::canonical(c);
         },
@@ -133,10 +133,10 @@ pub fn matvec_bf16(cpu: &Cpu, w: &[bf16], x: &[bf16], y: &mut [f32]) {
     match cpu.level() {
         // SAFETY: a `Cpu` proves its level.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Bf16 => unsafe { x86::matvec_avx512(w, x, y) },
+        Level::Avx512 | Level::Avx512Bf16 | Level::Amx => unsafe { x86::matvec_avx512(w, x, y) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { x86::matvec_avx2(w, x, y) },
+        Level::Avx2 | Level::AvxVnni => unsafe { x86::matvec_avx2(w, x, y) },
         _ => portable::matvec(w, x, y),
     }
     portable::canonical(y);

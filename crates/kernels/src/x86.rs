@@ -1,4 +1,6 @@
 //! x86-64 leaves, a folder a level.
 
+pub(crate) mod amx;
 pub(crate) mod avx2;
 pub(crate) mod avx512;
+pub(crate) mod avx_vnni;

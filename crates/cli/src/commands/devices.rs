@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             "cpu": processor,
             "level": Level::preferred().name(),
             "levels": Level::supported().iter().map(|level| level.name()).collect::<Vec<_>>(),
+            "refused_levels": refused_levels(),
             "memory": memory,
             "read_bytes_per_s": read_bytes_per_s,
             "accelerators": accelerators,
@@ -53,6 +54,23 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         print_accelerators(&accelerators, &mut out)?;
     }
     out.flush()
+}
+
+/// A level that the processor seems made for, and why it cannot be used.
+#[derive(serde::Serialize)]
+struct Refused {
+    level: &'static str,
+    reason: String,
+}
+
+fn refused_levels() -> Vec<Refused> {
+    let refused = |level: Level| {
+        Some(Refused {
+            level: level.name(),
+            reason: level.refusal()?,
+        })
+    };
+    Level::ALL.into_iter().filter_map(refused).collect()
 }
 
 fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
@@ -78,6 +96,9 @@ fn print_processor(processor: &Processor, out: &mut Out) -> Outcome {
         Level::preferred(),
         names.join(", ")
     ))?;
+    for refused in refused_levels() {
+        out.line(format!("  not {:<7} {}", refused.level, refused.reason))?;
+    }
     if !processor.features.is_empty() {
         out.line(format!("  features    {}", processor.features.join(" ")))?;
     }

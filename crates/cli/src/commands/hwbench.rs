@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         level: Some(Level::detect()),
     })
     .map_err(|error| Failure::usage(error.to_string()))?;
-    let plan = Trials::new(args, &work, &cpu)?;
+    let plan = Trials::new(args, &work)?;
     let progress = Progress::steps(ui, plan.n_rows as u64);
     progress.message("limits of the machine");
     let effort = Effort {
@@ -143,9 +143,9 @@ struct Trials<'a> {
 }
 
 impl<'a> Trials<'a> {
-    fn new(args: &Args, work: &'a Work, cpu: &Cpu) -> Outcome<Trials<'a>> {
+    fn new(args: &Args, work: &'a Work) -> Outcome<Trials<'a>> {
         let wanted = |kernel: &&Kernel| {
-            kernel.level <= cpu.level()
+            kernel.level.is_supported()
                 && (args.level.is_empty() || args.level.contains(&kernel.level))
         };
         let cases: Vec<(&Case, Vec<&'static Kernel>)> = work
@@ -198,7 +198,7 @@ fn measure_rows(
         let (_, roof) = roofs
             .iter()
             .find(|(level, _)| *level == kernel.level)
-            .expect("a roof for each level up to the CPU's");
+            .expect("a roof for each level that the CPU has");
         rows.push(bench.row(kernel, roof, limits));
         progress.advance(1);
     }

@@ -139,10 +139,7 @@ fn yardsticks(
 
 /// A CPU that rounds no operand to bf16.
 fn exact_cpu(cpu: &CpuArgs) -> Outcome<Cpu> {
-    let level = cpu.cpu_level.unwrap_or(match Level::detect() {
-        Level::Avx512Bf16 => Level::Avx512,
-        level => level,
-    });
+    let level = cpu.cpu_level.unwrap_or_else(Level::detect_exact);
     let options = CpuOptions {
         n_threads: cpu.threads,
         level: Some(level),

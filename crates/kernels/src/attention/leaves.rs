@@ -233,9 +233,9 @@ impl Leaves {
     pub(crate) fn for_level(level: Level) -> &'static Leaves {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => &AVX2,
+            Level::Avx2 | Level::AvxVnni => &AVX2,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Bf16 => &AVX512,
+            Level::Avx512 | Level::Avx512Bf16 | Level::Amx => &AVX512,
             #[cfg(target_arch = "aarch64")]
             Level::Neon | Level::DotProd | Level::I8mm => &NEON,
             _ => &SCALAR,

@@ -28,9 +28,11 @@ impl Rows {
     pub(crate) fn for_level(level: Level) -> &'static Rows {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => &crate::x86::avx2::elementwise::ROWS,
+            Level::Avx2 | Level::AvxVnni => &crate::x86::avx2::elementwise::ROWS,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Bf16 => &crate::x86::avx512::elementwise::ROWS,
+            Level::Avx512 | Level::Avx512Bf16 | Level::Amx => {
+                &crate::x86::avx512::elementwise::ROWS
+            }
             #[cfg(target_arch = "aarch64")]
             Level::Neon | Level::DotProd | Level::I8mm => &crate::aarch64::elementwise::ROWS,
             _ => &SCALAR,

@@ -32,6 +32,9 @@ const MANY_TOKENS: usize = 16;
 /// and few enough that the stores fit the buffer in which they wait for their cache lines.
 const TOKENS_A_STORE: usize = 24;
 
+/// The same of AMX, whose tiles are 16 tokens.
+const TOKENS_A_STORE_AMX: usize = 32;
+
 /// Most bytes of weights of a chunk when tokens are few: so many that starting to read weighs nothing, so few that no thread waits
 /// long for another's last chunk.
 const FEW_TOKENS_CHUNK_BYTES: usize = 512 * 1024;
@@ -239,7 +242,12 @@ fn run_chunk(
     }
     let n_panels = group.n_panels;
     let is_last = index + n_panels >= group.n_pieces();
-    let step = if is_last { TOKENS_A_STORE } else { m };
+    let step = match job.kernel.level {
+        _ if !is_last => m,
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx => TOKENS_A_STORE_AMX,
+        _ => TOKENS_A_STORE,
+    };
     for first in (0..m).step_by(step) {
         let m = step.min(m - first);
         // SAFETY: a `Cpu` proves its level; the panels were packed just now; the view has a row for each token; the accumulators

@@ -51,6 +51,19 @@ pub enum Layout {
     Super16Min,
     /// As [`Layout::Super16Min`] with scales and minimums for each 32 columns (8 and 4 lines).
     Super32Min,
+    /// Superblocks of 256 columns for AMX: each level times its integer scale is `64·h + l`; 64 lines of signed bytes `h`, 64 of `l`, 1
+    /// line of f32 scales. Sums and what they add are those of [`Layout::Super16`].
+    Planes,
+    /// The same of [`Layout::Super16Min`], whose lines from the f32 scales on follow.
+    Planes16Min,
+    /// The same of [`Layout::Super32Min`].
+    Planes32Min,
+    /// Groups of 32 columns for AMX: 16 lines of bf16 pairs. Products of a group's even columns and of its odd columns are each summed by
+    /// fused multiply-adds from zero, and the sum of both is added to the output. Activations bf16.
+    Bf16Tiles,
+    /// As [`Layout::Bf16Tiles`] with F16 weights as the sum of two bf16 numbers: 16 lines of the upper ones, which are added first, and
+    /// 16 of the lower.
+    F16Tiles,
 }
 
 impl Layout {
@@ -58,9 +71,14 @@ impl Layout {
     pub(crate) fn input(self) -> Input {
         match self {
             Layout::F32 => Input::F32,
-            Layout::Bf16 => Input::Bf16,
+            Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles => Input::Bf16,
             Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => Input::I8x32,
-            Layout::Super16 | Layout::Super16Min | Layout::Super32Min => Input::I8x256,
+            Layout::Super16
+            | Layout::Super16Min
+            | Layout::Super32Min
+            | Layout::Planes
+            | Layout::Planes16Min
+            | Layout::Planes32Min => Input::I8x256,
         }
     }
 
@@ -78,8 +96,14 @@ impl Layout {
         match self {
             Layout::F32 => 1,
             Layout::Bf16 => 2,
+            Layout::Bf16Tiles | Layout::F16Tiles => 32,
             Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => 32,
-            Layout::Super16 | Layout::Super16Min | Layout::Super32Min => 256,
+            Layout::Super16
+            | Layout::Super16Min
+            | Layout::Super32Min
+            | Layout::Planes
+            | Layout::Planes16Min
+            | Layout::Planes32Min => 256,
         }
     }
 
@@ -93,6 +117,11 @@ impl Layout {
             Layout::Super16 => 64 + 16 + 1,
             Layout::Super16Min => 64 + 16 + 1 + 1 + 8,
             Layout::Super32Min => 64 + 8 + 1 + 1 + 4,
+            Layout::Planes => 2 * 64 + 1,
+            Layout::Planes16Min => 2 * 64 + 1 + 1 + 8,
+            Layout::Planes32Min => 2 * 64 + 1 + 1 + 4,
+            Layout::Bf16Tiles => 16,
+            Layout::F16Tiles => 2 * 16,
         }
     }
 

@@ -129,12 +129,31 @@ fn nmse(found: &[f32], expected: &[f32]) -> f64 {
     if power == 0.0 { error } else { error / power }
 }
 
+/// Rows that this CPU can run, and AMX's with the emulated unit.
 fn rows() -> impl Iterator<Item = &'static Kernel> {
-    kernels().filter(|row| row.level.is_supported())
+    kernels()
+        .chain(emulated())
+        .filter(|row| row.level.is_supported())
+}
+
+/// AMX's rows with the emulated unit. They need AVX-512 beside it.
+fn emulated() -> &'static [Kernel] {
+    #[cfg(target_arch = "x86_64")]
+    return crate::table::EMULATED;
+    #[cfg(not(target_arch = "x86_64"))]
+    &[]
+}
+
+fn is_emulated(kernel: &Kernel) -> bool {
+    emulated().iter().any(|row| row.name == kernel.name)
+}
+
+fn rounds_to_bf16(layout: Layout) -> bool {
+    matches!(layout, Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles)
 }
 
 fn is_integer(kernel: &Kernel) -> bool {
-    !matches!(kernel.layout, Layout::F32 | Layout::Bf16)
+    kernel.layout != Layout::F32 && !rounds_to_bf16(kernel.layout)
 }
 
 #[test]
@@ -148,9 +167,14 @@ fn errors_stay_within_their_budgets() {
         let expected = oracle::matmul::matmul(&x, m, &weight, None);
         let budget = match row.layout {
             Layout::F32 => NMSE_F32,
-            Layout::Bf16 => NMSE_BF16,
+            Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles => NMSE_BF16,
             Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => NMSE_I8X32,
-            Layout::Super16 | Layout::Super16Min | Layout::Super32Min => NMSE_I8X256,
+            Layout::Super16
+            | Layout::Super16Min
+            | Layout::Super32Min
+            | Layout::Planes
+            | Layout::Planes16Min
+            | Layout::Planes32Min => NMSE_I8X256,
         };
         let error = nmse(&run_row(&cpu, row, &x, m, weight), &expected);
         assert!(error < budget, "{}: {error:e}", row.name);
@@ -226,7 +250,7 @@ fn agrees_closely(
     let (n, k) = (weight.n(), weight.k());
     let mut w = vec![0.0; n * k];
     millrace_quant::decode_rows(weight.dtype(), weight.bytes(), n, k, 0..n, &mut w).unwrap();
-    let unit = if layout == Layout::Bf16 {
+    let unit = if rounds_to_bf16(layout) {
         ROUNDING_BF16
     } else {
         ROUNDING_F32
@@ -280,6 +304,31 @@ fn outputs_do_not_depend_on_the_batch() {
                     "{level} {dtype}: rows"
                 );
             }
+        }
+    }
+}
+
+/// AMX's tiles round in an order of their own, which the functions for a few tokens repeat.
+#[test]
+fn outputs_of_emulated_tiles_do_not_depend_on_the_batch() {
+    for row in emulated().iter().filter(|row| row.level.is_supported()) {
+        let cpu = cpu(row.level, 1);
+        let (m, n) = (35, 48);
+        // A last group of an odd number of columns, where the format can have one.
+        let k = match row.dtype.block_elems() {
+            1 => 512 + 32 + 7,
+            _ => 768,
+        };
+        let n = n
+            .max(row.dtype.block_rows())
+            .next_multiple_of(row.dtype.block_rows());
+        let bytes = encoded(row.dtype, n, k, &numbers(n * k, 5));
+        let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
+        let x = numbers(m * k, 6);
+        let together = run_row(&cpu, row, &x, m, weight);
+        for part in [1, 2, 3, 8, 9, 16, 17, 32, 33] {
+            let alone = run_row(&cpu, row, &x[..part * k], part, weight);
+            assert_eq!(alone, together[..part * n], "{}: {part} tokens", row.name);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Rows of the x86-64 levels.
 
+use super::amx::AMX;
 use super::{Kernel, decoded_rows};
 use crate::level::Level;
 use crate::matmul::{Layout, scalar};
 use crate::x86::avx512::{block32, float, superblock, tile_bf16, tile_i8x32, tile_i8x256};
-use crate::x86::{avx2, avx512};
+use crate::x86::{avx_vnni, avx2, avx512};
 use millrace_quant::DType;
 
 /// A level's rows: `name format layout pack, tile` and, where there are, `, direct` and `, rows`.
@@ -19,6 +20,7 @@ macro_rules! rows {
             tile: $tile,
             direct: rows!(@some $($direct)?),
             rows: rows!(@some $($($rows)?)?),
+            least_tokens: 1,
         }),*]
     };
     (@some) => { None };
@@ -56,6 +58,24 @@ const AVX512: &[Kernel] = rows! {
 const AVX512_DECODED: &[Kernel] = decoded_rows!(Level::Avx512, "avx512", avx512::tile_f32::tile);
 
 #[rustfmt::skip]
+const AVX_VNNI: &[Kernel] = rows! {
+    Level::AvxVnni;
+    "avxvnni/matmul/q4_0" Q4_0 Block32 avx2::block32::q4_0, avx_vnni::tile_i8x32::tile_8, avx_vnni::block32::direct_q4_0;
+    "avxvnni/matmul/q4_1" Q4_1 Block32Min avx2::block32::q4_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4_1;
+    "avxvnni/matmul/q5_0" Q5_0 Block32 avx2::block32::q5_0, avx_vnni::tile_i8x32::tile_16, avx_vnni::block32::direct_q5_0;
+    "avxvnni/matmul/q5_1" Q5_1 Block32Min avx2::block32::q5_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q5_1;
+    "avxvnni/matmul/q8_0" Q8_0 Block32 avx_vnni::block32::q8_0, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_0;
+    "avxvnni/matmul/q8_1" Q8_1 Block32 avx_vnni::block32::q8_1, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_1;
+    "avxvnni/matmul/iq4_nl" Iq4Nl Block32 avx_vnni::block32::iq4_nl, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_nl;
+    "avxvnni/matmul/mxfp4" Mxfp4 Block32 avx2::block32::mxfp4, avx_vnni::tile_i8x32::tile_12, avx_vnni::block32::direct_mxfp4;
+    "avxvnni/matmul/q4nx" Q4nx Block32Min avx2::q4nx::q4nx, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx;
+    "avxvnni/matmul/q4nx_sub" Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx_sub;
+    "avxvnni/matmul/q4_k" Q4K Super32Min avx2::superblock::q4_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q4_k;
+    "avxvnni/matmul/q5_k" Q5K Super32Min avx2::superblock::q5_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q5_k;
+    "avxvnni/matmul/q6_k" Q6K Super16 avx2::superblock::q6_k, avx_vnni::tile_i8x256::tile_q6_k, avx_vnni::superblock::direct_q6_k;
+};
+
+#[rustfmt::skip]
 const AVX2: &[Kernel] = rows! {
     Level::Avx2;
     "avx2/matmul/f32" F32 F32 avx2::float::f32, avx2::tile_f32::tile, avx2::float::direct_f32;
@@ -79,4 +99,12 @@ const AVX2: &[Kernel] = rows! {
 const AVX2_DECODED: &[Kernel] = decoded_rows!(Level::Avx2, "avx2", avx2::tile_f32::tile);
 
 /// All rows, the preferred first.
-pub(super) const ROWS: [&[Kernel]; 5] = [AVX512_BF16, AVX512, AVX512_DECODED, AVX2, AVX2_DECODED];
+pub(super) const ROWS: [&[Kernel]; 7] = [
+    AMX,
+    AVX512_BF16,
+    AVX512,
+    AVX512_DECODED,
+    AVX_VNNI,
+    AVX2,
+    AVX2_DECODED,
+];

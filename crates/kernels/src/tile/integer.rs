@@ -20,12 +20,14 @@ pub fn products_i16(level: Level, k: usize, rows: &[i16], kernels: &[i16], sums:
     match level {
         // SAFETY: the level was found on this CPU; the lengths were checked.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Bf16 if level.is_supported() => unsafe {
+        Level::Avx512 | Level::Avx512Bf16 | Level::Amx if level.is_supported() => unsafe {
             x86::avx512(k, rows, kernels, sums);
         },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 if level.is_supported() => unsafe { x86::avx2(k, rows, kernels, sums) },
+        Level::Avx2 | Level::AvxVnni if level.is_supported() => unsafe {
+            x86::avx2(k, rows, kernels, sums);
+        },
         _ => portable(k, rows, kernels, sums),
     }
 }

@@ -2,17 +2,17 @@
 
 pub(crate) mod attention;
 pub(crate) mod block32;
-mod block32_lines;
-mod direct;
+pub(super) mod block32_lines;
+pub(super) mod direct;
 pub(crate) mod elementwise;
 pub(crate) mod float;
-mod lines;
+pub(super) mod lines;
 pub(crate) mod q4nx;
 pub(crate) mod quantize;
-mod reduce;
+pub(super) mod reduce;
 pub(crate) mod roof;
 pub(crate) mod superblock;
-mod superblock_rows;
+pub(super) mod superblock_rows;
 pub(crate) mod tile_f32;
 pub(crate) mod tile_i8x256;
 pub(crate) mod tile_i8x32;

@@ -123,7 +123,7 @@ fn bf16_files_keep_each_levels_own_bound() {
                 "{what}: {error:.2e}, NMSE {:.2e}, of the weights' rounding {:.2e}",
                 agreement.nmse, of_weights.nmse
             );
-            if level == Level::Avx512Bf16 {
+            if level.rounds_to_bf16() {
                 assert_logits_within(BF16_LOGIT_TOLERANCE, &found, &expected, &what);
                 assert!(agreement.nmse <= 2.0 * of_weights.nmse, "{what}");
                 assert!(error > F32_LOGIT_TOLERANCE, "{what}: {error:e}");

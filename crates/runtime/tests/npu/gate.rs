@@ -20,10 +20,7 @@ fn random(name: &str) -> Arc<LoadedModel> {
 }
 
 fn level() -> Level {
-    match Level::detect() {
-        Level::Avx512Bf16 => Level::Avx512,
-        level => level,
-    }
+    Level::detect_exact()
 }
 
 fn cpu() -> Cpu {

@@ -31,10 +31,7 @@ impl States {
         cpu: &CpuArgs,
         prompt: &[u32],
     ) -> Outcome<States> {
-        let level = cpu.cpu_level.unwrap_or(match Level::detect() {
-            Level::Avx512Bf16 => Level::Avx512,
-            level => level,
-        });
+        let level = cpu.cpu_level.unwrap_or_else(Level::detect_exact);
         let options = EngineOptions {
             n_ctx: Some(prompt.len()),
             kv_type: KvType::F32,

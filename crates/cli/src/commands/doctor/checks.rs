@@ -20,7 +20,7 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<Finding> {
     };
     let settings = Settings::from_env(false);
     vec![
-        cpu(&processor, Level::preferred()),
+        cpu(&processor, Level::preferred(), Level::Amx.refusal()),
         self::threads(&threads),
         memory(&machine::memory()),
         npu(&machine::accelerators()),
@@ -30,13 +30,18 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<Finding> {
     ]
 }
 
-fn cpu(processor: &Processor, level: Level) -> Finding {
+fn cpu(processor: &Processor, level: Level, refusal: Option<String>) -> Finding {
     let name = processor.name.as_deref().unwrap_or("unknown processor");
     let found = format!("{name}, level {level}");
     if level == Level::Scalar {
         return Finding::warn("cpu", found)
             .because("it has none of the vector instructions the fast kernels need (AVX2 and FMA)")
             .fix("in a virtual machine, pass the host's processor through (`-cpu host`)");
+    }
+    if let Some(refusal) = refusal {
+        return Finding::warn("cpu", found).because(refusal).fix(
+            "prompts are slower without: use Linux 5.16 or newer, and in a virtual machine pass AMX through",
+        );
     }
     Finding::ok("cpu", found)
 }
@@ -240,7 +245,8 @@ mod tests {
             accessible: false,
         };
         for finding in [
-            cpu(&processor, Level::Scalar),
+            cpu(&processor, Level::Scalar, None),
+            cpu(&processor, Level::Avx512, Some("refused".into())),
             memory(&low),
             npu(&[locked]),
             cache(Err("no folder".into())),

@@ -58,12 +58,11 @@ pub(super) fn check(
     for pick in 0..rows.len() {
         // A level that this CPU does not prefer is taken only when asked for.
         let taken = |level: &&Level| **level <= Level::preferred();
-        let Some(&highest) = rows[pick].picked_at.iter().rfind(taken) else {
-            continue;
-        };
+        let levels: Vec<Level> = rows[pick].picked_at.iter().filter(taken).copied().collect();
         let mut worst: Option<Slower> = None;
         for rival in 0..rows.len() {
-            if rows[rival].kernel.level <= highest
+            let rival_level = rows[rival].kernel.level;
+            if levels.iter().any(|level| level.includes(rival_level))
                 && is_slower(rows, pick, rival)
                 && remains_slower(bench, rows, (pick, rival), limits)?
             {
@@ -87,7 +86,7 @@ fn is_slower(rows: &[Row], pick: usize, rival: usize) -> bool {
 
 fn slower(rows: &[Row], pick: usize, rival: usize) -> Slower {
     let (pick, faster) = (&rows[pick], &rows[rival]);
-    let could = |level: &&Level| **level >= faster.kernel.level;
+    let could = |level: &&Level| level.includes(faster.kernel.level);
     Slower {
         case: pick.case,
         m: pick.m,

@@ -138,9 +138,7 @@ impl<'a> Bench<'a> {
         }
         let case = *self.weights.case();
         samples.sort_by(f64::total_cmp);
-        let levels = Level::ALL
-            .into_iter()
-            .filter(|level| *level <= self.cpu.level());
+        let levels = Level::ALL.into_iter().filter(|level| level.is_supported());
         Row {
             kernel,
             case,
@@ -151,7 +149,7 @@ impl<'a> Bench<'a> {
             median_s: median(&samples),
             bound: Bound::new(roof, kernel, &case, self.m),
             picked_at: levels
-                .filter(|level| std::ptr::eq(pick(case.dtype, *level, false), kernel))
+                .filter(|level| std::ptr::eq(pick(case.dtype, *level, self.m, false), kernel))
                 .collect(),
         }
     }

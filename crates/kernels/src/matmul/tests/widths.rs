@@ -22,6 +22,9 @@ const FEW_TOKENS: usize = DIRECT_TOKENS + 1;
 /// Widest matrix that many tokens meet in the sample, but once for each wider one.
 const SAMPLE_WIDTH: usize = 2560;
 
+/// What the slow emulated tiles meet, all at one width in three: numbers of tokens around those of tiles and of what is stored at a time.
+const EMULATED_TOKENS: [usize; 8] = [1, 9, 16, 17, 31, 32, 33, MOST_TOKENS];
+
 /// Different tokens; a prompt repeats them in an order of its own.
 const TOKENS: usize = 4;
 
@@ -54,6 +57,16 @@ fn sample(row: usize, widths: &[usize], few: usize) -> Vec<(usize, Vec<usize>)> 
         }
     }
     cases
+}
+
+/// As [`sample`], of emulated rows.
+fn sample_emulated(widths: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    let of = |(i, width): (usize, &usize)| {
+        let is_met = i % 3 == 0 && *width <= SAMPLE_WIDTH;
+        let tokens = if is_met { &EMULATED_TOKENS[..] } else { &[] };
+        (*width, tokens.to_vec())
+    };
+    widths.iter().enumerate().map(of).collect()
 }
 
 /// A matrix of blocks from a pool.
@@ -120,7 +133,7 @@ fn check(
     let found = run_row(cpu, row, &prompt, m, weight);
     let unit = match row.layout {
         Layout::F32 => ROUNDING_F32 as f32,
-        Layout::Bf16 => ROUNDING_BF16 as f32,
+        layout if rounds_to_bf16(layout) => ROUNDING_BF16 as f32,
         _ => 1.0,
     };
     for (i, found) in found.iter().enumerate() {
@@ -154,7 +167,10 @@ fn check_format(dtype: DType, first_row: usize, all: bool) -> (usize, usize) {
     let samples: Vec<_> = of_dtype
         .iter()
         .zip(first_row..)
-        .map(|(row, i)| sample(i, &widths, few(row)))
+        .map(|(row, i)| match is_emulated(row) && !all {
+            true => sample_emulated(&widths),
+            false => sample(i, &widths, few(row)),
+        })
         .collect();
     let mut n_cases = 0;
     for (w, &k) in widths.iter().enumerate() {

@@ -7,27 +7,27 @@ use millrace_quant::DType;
 use std::arch::x86_64::*;
 
 /// Formats; the codes are const parameters.
-pub(super) const Q4_0: u8 = 0;
-pub(super) const Q4_1: u8 = 1;
-pub(super) const Q5_0: u8 = 2;
-pub(super) const Q5_1: u8 = 3;
-pub(super) const Q8_0: u8 = 4;
-pub(super) const Q8_1: u8 = 5;
-pub(super) const IQ4_NL: u8 = 6;
-pub(super) const MXFP4: u8 = 7;
+pub(in crate::x86) const Q4_0: u8 = 0;
+pub(in crate::x86) const Q4_1: u8 = 1;
+pub(in crate::x86) const Q5_0: u8 = 2;
+pub(in crate::x86) const Q5_1: u8 = 3;
+pub(in crate::x86) const Q8_0: u8 = 4;
+pub(in crate::x86) const Q8_1: u8 = 5;
+pub(in crate::x86) const IQ4_NL: u8 = 6;
+pub(in crate::x86) const MXFP4: u8 = 7;
 
 /// Whether a block has a minimum.
-pub(super) const fn has_min(format: u8) -> bool {
+pub(in crate::x86) const fn has_min(format: u8) -> bool {
     matches!(format, Q4_1 | Q5_1)
 }
 
 /// Whether levels are signed bytes.
-pub(super) const fn is_signed(format: u8) -> bool {
+pub(in crate::x86) const fn is_signed(format: u8) -> bool {
     matches!(format, Q8_0 | Q8_1 | IQ4_NL)
 }
 
 /// What is taken away from each unsigned level.
-pub(super) const fn offset(format: u8) -> i32 {
+pub(in crate::x86) const fn offset(format: u8) -> i32 {
     match format {
         Q4_0 => 8,
         Q5_0 => 16,
@@ -37,7 +37,7 @@ pub(super) const fn offset(format: u8) -> i32 {
 }
 
 /// The format of a code.
-pub(super) const fn dtype(format: u8) -> DType {
+pub(in crate::x86) const fn dtype(format: u8) -> DType {
     match format {
         Q4_0 => DType::Q4_0,
         Q4_1 => DType::Q4_1,
@@ -64,7 +64,10 @@ const MXFP4_LEVELS: [i8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8
 /// `block` reaches eight rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn scales<const FORMAT: u8>(block: *const u8, stride: usize) -> (__m256, __m256) {
+pub(in crate::x86) unsafe fn scales<const FORMAT: u8>(
+    block: *const u8,
+    stride: usize,
+) -> (__m256, __m256) {
     // SAFETY: forwarded.
     unsafe {
         let d = if FORMAT == MXFP4 {
@@ -87,7 +90,7 @@ pub(super) unsafe fn scales<const FORMAT: u8>(block: *const u8, stride: usize) -
 /// `block` is a block.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn row_levels<const FORMAT: u8>(block: *const u8) -> __m256i {
+pub(in crate::x86) unsafe fn row_levels<const FORMAT: u8>(block: *const u8) -> __m256i {
     let block_bytes = dtype(FORMAT).block_bytes();
     // SAFETY: fields are where ggml's `block_*` structures have them.
     unsafe {
@@ -114,7 +117,10 @@ pub(super) unsafe fn row_levels<const FORMAT: u8>(block: *const u8) -> __m256i {
 /// `block` reaches eight rows.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn half_lines<const FORMAT: u8>(block: *const u8, stride: usize) -> [__m256i; 8] {
+pub(in crate::x86) unsafe fn half_lines<const FORMAT: u8>(
+    block: *const u8,
+    stride: usize,
+) -> [__m256i; 8] {
     let block_bytes = dtype(FORMAT).block_bytes();
     // SAFETY: forwarded.
     unsafe {

@@ -37,7 +37,12 @@ struct Panel(MaybeUninit<[u8; PANEL_BYTES]>);
 /// # Safety
 /// As [`crate::matmul::panel::DirectFn`]; `layout` is one of [`LAYOUTS`], and `pack` and `tile` belong to it and the source's format.
 #[inline]
-pub(super) unsafe fn through_panel(args: &DirectArgs, layout: Layout, pack: PackFn, tile: TileFn) {
+pub(in crate::x86) unsafe fn through_panel(
+    args: &DirectArgs,
+    layout: Layout,
+    pack: PackFn,
+    tile: TileFn,
+) {
     debug_assert!(LAYOUTS.contains(&layout), "{layout:?}");
     let mut panel = Panel(MaybeUninit::uninit());
     let panel = panel.0.as_mut_ptr().cast::<u8>();

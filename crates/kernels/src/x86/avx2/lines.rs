@@ -3,10 +3,10 @@
 use std::arch::x86_64::*;
 
 /// Rows of half a panel.
-pub(super) const HALF_ROWS: usize = 8;
+pub(in crate::x86) const HALF_ROWS: usize = 8;
 
 /// Bytes of half a panel line.
-pub(super) const HALF_LINE: usize = 32;
+pub(in crate::x86) const HALF_LINE: usize = 32;
 
 /// Loads 16 bytes of each of 8 rows, `stride` bytes apart, and turns them so that lane `r` of vector
 /// `i` holds bytes `4i..4i + 4` of row `r`.
@@ -15,7 +15,7 @@ pub(super) const HALF_LINE: usize = 32;
 /// All eight rows have 16 readable bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn load_rows(first: *const u8, stride: usize) -> [__m256i; 4] {
+pub(in crate::x86) unsafe fn load_rows(first: *const u8, stride: usize) -> [__m256i; 4] {
     // SAFETY: rows `r` and `r + 4` are below 8.
     let rows = |r: usize| unsafe {
         let row = |r: usize| _mm_loadu_si128(first.add(r * stride).cast());
@@ -38,7 +38,7 @@ pub(super) unsafe fn load_rows(first: *const u8, stride: usize) -> [__m256i; 4] 
 /// All eight rows have 2 readable bytes.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) unsafe fn load_f16(first: *const u8, stride: usize) -> __m256 {
+pub(in crate::x86) unsafe fn load_f16(first: *const u8, stride: usize) -> __m256 {
     // SAFETY: `r` is below 8.
     let at = |r: usize| unsafe { first.add(r * stride).cast::<i16>().read_unaligned() };
     _mm256_cvtph_ps(_mm_setr_epi16(
@@ -56,7 +56,7 @@ pub(super) unsafe fn load_f16(first: *const u8, stride: usize) -> __m256 {
 /// Widens the f16 in the low half of each lane.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(super) fn widen_f16(v: __m256i) -> __m256 {
+pub(in crate::x86) fn widen_f16(v: __m256i) -> __m256 {
     let low = _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF));
     let packed = _mm256_packus_epi32(low, low);
     let packed = _mm256_permute4x64_epi64::<0b00_00_10_00>(packed);
@@ -66,7 +66,7 @@ pub(super) fn widen_f16(v: __m256i) -> __m256 {
 /// `(v >> SHIFT) & mask` on bytes; `mask` must drop what the shift carries over from neighbours.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn field<const SHIFT: i32>(v: __m256i, mask: i8) -> __m256i {
+pub(in crate::x86) fn field<const SHIFT: i32>(v: __m256i, mask: i8) -> __m256i {
     _mm256_and_si256(_mm256_srli_epi16::<SHIFT>(v), _mm256_set1_epi8(mask))
 }
 
@@ -76,7 +76,7 @@ pub(super) fn field<const SHIFT: i32>(v: __m256i, mask: i8) -> __m256i {
 /// `to` has 32 writable bytes, 32-byte aligned.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn store(to: *mut u8, v: __m256i) {
+pub(in crate::x86) unsafe fn store(to: *mut u8, v: __m256i) {
     // SAFETY: forwarded.
     unsafe { _mm256_store_si256(to.cast(), v) }
 }
@@ -87,7 +87,7 @@ pub(super) unsafe fn store(to: *mut u8, v: __m256i) {
 /// As [`store`].
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn store_ps(to: *mut u8, v: __m256) {
+pub(in crate::x86) unsafe fn store_ps(to: *mut u8, v: __m256) {
     // SAFETY: forwarded.
     unsafe { _mm256_store_ps(to.cast(), v) }
 }

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 /// Lane `r` is the sum of the i32 lanes of vector `r`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn sum_i32(rows: [__m256i; 8]) -> __m256i {
+pub(in crate::x86) fn sum_i32(rows: [__m256i; 8]) -> __m256i {
     let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let four = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
     let [a, b, c, d, e, f, g, h] = rows;
@@ -15,7 +15,7 @@ pub(super) fn sum_i32(rows: [__m256i; 8]) -> __m256i {
 /// Lane `r` is the sum of the i16 lanes of vector `r`, of which any four must add up to an i16.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn sum_i16(rows: [__m256i; 8]) -> __m256i {
+pub(in crate::x86) fn sum_i16(rows: [__m256i; 8]) -> __m256i {
     let pair = |a, b| _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let four = |a, b| {
         let sums = _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
@@ -28,7 +28,7 @@ pub(super) fn sum_i16(rows: [__m256i; 8]) -> __m256i {
 /// In each half of vector `r`, four i32 of one superblock: lane `r` of result `i` is the sum of half `i` of vector `r`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn sum_halves_i32(rows: [__m256i; 8]) -> [__m256i; 2] {
+pub(in crate::x86) fn sum_halves_i32(rows: [__m256i; 8]) -> [__m256i; 2] {
     let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let four = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
     let [a, b, c, d, e, f, g, h] = rows;
@@ -38,7 +38,7 @@ pub(super) fn sum_halves_i32(rows: [__m256i; 8]) -> [__m256i; 2] {
 /// Lane `r` of result `i` is the first i32 of half `i` of vector `r`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn first_of_halves(rows: [__m256i; 8]) -> [__m256i; 2] {
+pub(in crate::x86) fn first_of_halves(rows: [__m256i; 8]) -> [__m256i; 2] {
     let four = |a, b, c, d| {
         _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d))
     };

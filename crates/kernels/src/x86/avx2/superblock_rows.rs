@@ -17,9 +17,9 @@ use std::arch::x86_64::*;
 use std::hint::black_box;
 
 /// Formats; the codes are const parameters.
-pub(super) const Q4_K: u8 = 0;
-pub(super) const Q5_K: u8 = 1;
-pub(super) const Q6_K: u8 = 2;
+pub(in crate::x86) const Q4_K: u8 = 0;
+pub(in crate::x86) const Q5_K: u8 = 1;
+pub(in crate::x86) const Q6_K: u8 = 2;
 
 /// Superblocks of a row that are summed together: one for each 128-bit half.
 const MOST: usize = 2;
@@ -38,7 +38,7 @@ fn block_bytes(format: u8) -> usize {
 /// As [`crate::matmul::panel::DirectFn`], with one token.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
+pub(in crate::x86) unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
     let blocks = args.source.k / 256;
     for first in (0..PANEL_ROWS).step_by(HALF_ROWS) {
         let mut b = 0;

@@ -13,8 +13,8 @@ pub(super) const STEP_BYTES: usize = 64;
 
 /// Formats; the codes are const parameters.
 pub(super) const F32: u8 = 0;
-pub(super) const F16: u8 = 1;
-pub(super) const BF16: u8 = 2;
+pub(in crate::x86) const F16: u8 = 1;
+pub(in crate::x86) const BF16: u8 = 2;
 pub(super) const BF16_PAIRS: u8 = 3;
 
 macro_rules! functions_of_format {
@@ -72,7 +72,7 @@ pub(super) const fn elem_bytes(format: u8) -> usize {
 /// or two columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn widen<const FORMAT: u8>(v: __m512i) -> [__m512i; 2] {
+pub(in crate::x86) fn widen<const FORMAT: u8>(v: __m512i) -> [__m512i; 2] {
     match FORMAT {
         F16 => {
             // Even columns to the lower half, odd ones to the upper.
@@ -170,7 +170,7 @@ unsafe fn direct<const FORMAT: u8, const T: usize>(args: &DirectArgs) {
 /// As [`crate::matmul::panel::PackFn`], for columns of `elem_bytes`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn each_vector(
+pub(in crate::x86) unsafe fn each_vector(
     source: &Source,
     elem_bytes: usize,
     mut use_vector: impl FnMut(usize, __m512i),

@@ -213,7 +213,7 @@ fn wide_groups<const BITS: u8>(x: &X256) -> u32 {
 /// `acc` and `tail` are as the layout's tile has them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn add_superblock<const SUB: usize, const MIN: bool>(
+pub(in crate::x86) unsafe fn add_superblock<const SUB: usize, const MIN: bool>(
     acc_at: *mut f32,
     sum: __m512i,
     tail: *const u8,

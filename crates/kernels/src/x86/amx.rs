@@ -1,0 +1,20 @@
+//! AMX leaves: products of whole tiles, 16 tokens × 16 rows × 64 bytes an instruction.
+//!
+//! Whole numbers are exact, so tiles of bytes give the bits of every other level, and a few tokens take AVX-512's kernels. Tiles of bf16
+//! round in an order of their own, which the kernels for a few tokens repeat ([`crate::matmul::Layout::Bf16Tiles`]).
+//!
+//! Everything but the unit's eight instructions is generic over [`unit::TileUnit`]: tests run it with [`Emulated`] on processors without AMX.
+
+pub(crate) mod bf16;
+pub(crate) mod bytes;
+pub(crate) mod detect;
+mod emulated;
+pub(crate) mod planes;
+pub(crate) mod roof;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+#[cfg(test)]
+pub(crate) use emulated::Emulated;
+pub(crate) use unit::Amx;
