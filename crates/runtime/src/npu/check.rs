@@ -483,9 +483,12 @@ impl Look<'_> {
         };
         let row_bytes = bytes.len() / n_table.max(1);
         let tokens = self.seen.tokens.iter().take(n_rows);
-        let rows = tokens.filter_map(|&token| bytes.get(token as usize * row_bytes..)?.get(..row_bytes));
+        let rows =
+            tokens.filter_map(|&token| bytes.get(token as usize * row_bytes..)?.get(..row_bytes));
         let number = |x: &[u8]| element.number(x).unwrap_or(f64::NAN) as f32;
-        Ok(rows.flat_map(|row| row.chunks_exact(size).map(number)).collect())
+        Ok(rows
+            .flat_map(|row| row.chunks_exact(size).map(number))
+            .collect())
     }
 
     fn report(

@@ -17,7 +17,8 @@ use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, Attent
 use millrace_model::graph::{Node, Op, ValueId};
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
-    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_slot, rope_table,
+    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_slot,
+    rope_table,
 };
 use std::ops::Range;
 use std::time::Instant;
