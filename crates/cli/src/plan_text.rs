@@ -74,6 +74,7 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
             CachePart::Values => format!("cached values of layer {layer}"),
         },
         Binding::Position => "position of the first token".to_owned(),
+        Binding::Made { .. } => "made by the host for where the pass stands".to_owned(),
         Binding::Scratch => "between launches".to_owned(),
     }
 }

@@ -14,7 +14,7 @@
 //! | [`buffers`] | which buffer each slot is, and what the host moves |
 //! | [`inspect`], [`stored`] | looking into a plan; what a plan from a cache must keep to |
 //! | [`graph`] | graphs that make sense |
-//! | [`offload`] | plans of targets that take products only |
+//! | [`offload`] | plans in which each op is the device's or the host's |
 //! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
 //! | [`arithmetic`] | how a launch computes, for who checks it |
 //! | [`predict`] | what a plan costs |
@@ -54,7 +54,7 @@ pub use plan::{
 pub use predict::{MachineFacts, Pricer};
 pub use settings::{Facts, SettingError, Settings};
 pub use target::{
-    Choice, Hardware, KernelFacts, Occupied, OwnSlot, Planner, Reason, Scales, Target,
+    Choice, Hardware, KernelFacts, Occupied, OwnSlot, Planner, Reason, Scales, Standing, Target,
     TargetOptions, WeightSource,
 };
 pub use workbench::{

@@ -1,4 +1,7 @@
-//! Plans of targets that take products of matrices and leave everything else to the host.
+//! Plans in which each op is the device's, in a program of its own, or the host's.
+//!
+//! [`ops`] is for any op; [`products`] for targets that take products of matrices and leave everything else
+//! to the host.
 
 use crate::graph::{check, half_split, single_row};
 use crate::{
@@ -6,6 +9,7 @@ use crate::{
     Placement, Plan, PlannedProgram, Reason, Step,
 };
 use millrace_model::graph::{Graph, Node, Op, ValueId, WeightId};
+use std::sync::Arc;
 
 /// A product of a pass: `y[m, n] = x[m, k] · W[n, k]ᵀ`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +35,26 @@ pub struct Product {
     pub half_split: Option<usize>,
 }
 
-/// A product as a target computes it: one call of a program with one launch.
+/// An op of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct OpOf<'g> {
+    /// Index in the graph's nodes.
+    pub number: usize,
+    /// The node.
+    pub node: &'g Node,
+    /// Rows of its result.
+    pub n_rows: u64,
+    /// Rows of its first input; more than of the result where a single row is taken out of a prompt's.
+    pub n_rows_in: u64,
+    /// Of a projection, with a head's elements: outputs to put from interleaved to half-split order, as
+    /// [`WeightLayout`](crate::WeightLayout) has it.
+    pub half_split: Option<usize>,
+}
+
+/// An op as a target computes it: one call of a program with one launch.
 #[derive(Clone, Debug)]
 pub struct Taken {
-    /// The program. Products that are the same program but for their weights give equal ones.
+    /// The program. Ops that are the same program but for their weights give equal ones.
     pub program: PlannedProgram,
     /// What its slots hold.
     pub bindings: Vec<Binding>,
@@ -46,11 +66,41 @@ pub struct Taken {
 /// refuses, and every other op, is the host's.
 ///
 /// # Errors
-/// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
+/// As [`ops`].
 pub fn products(
     graph: &Graph,
     kind: &PassKind,
     take: &mut dyn FnMut(&Product) -> Result<Taken, Reason>,
+) -> Result<Plan, LowerError> {
+    ops(graph, kind, &mut |op| match &op.node.op {
+        Op::Linear { bias: Some(_), .. } => {
+            Err(Reason("the device adds no bias to a product".to_owned()))
+        }
+        Op::Linear { weight, .. } => take(&Product {
+            node: op.number,
+            label: op.node.label,
+            weight: *weight,
+            x: op.node.inputs[0],
+            y: op.node.output,
+            m: op.n_rows,
+            k: graph.weights[weight.0].k as u64,
+            n: graph.weights[weight.0].n as u64,
+            half_split: op.half_split,
+        }),
+        _ => Err(Reason("the device takes products of matrices".to_owned())),
+    })
+}
+
+/// The plan of a kind of pass in which `take` decides what each op becomes; one that it refuses is the
+/// host's. Attention that it takes is over the [cache](crate::Binding::Cache), which has the pass's keys and
+/// values by then.
+///
+/// # Errors
+/// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
+pub fn ops(
+    graph: &Graph,
+    kind: &PassKind,
+    take: &mut dyn FnMut(&OpOf<'_>) -> Result<Taken, Reason>,
 ) -> Result<Plan, LowerError> {
     check(graph)?;
     if !(1..=MAX_TOKENS).contains(&kind.n_tokens) {
@@ -73,25 +123,18 @@ pub fn products(
     };
     for (number, node) in graph.nodes.iter().enumerate() {
         let half_split = half_split.get(&number).copied();
-        let taken = match &node.op {
-            Op::Linear { bias: Some(_), .. } => {
-                Err(Reason("the device adds no bias to a product".to_owned()))
-            }
-            Op::Linear { weight, .. } => take(&Product {
-                node: number,
-                label: node.label,
-                weight: *weight,
-                x: node.inputs[0],
-                y: node.output,
-                m: plan.n_rows(node.output),
-                k: graph.weights[weight.0].k as u64,
-                n: graph.weights[weight.0].n as u64,
-                half_split,
-            }),
-            _ => Err(Reason("the device takes products of matrices".to_owned())),
-        };
+        let taken = take(&OpOf {
+            number,
+            node,
+            n_rows: plan.n_rows(node.output),
+            n_rows_in: plan.n_rows(*node.inputs.first().unwrap_or(&node.output)),
+            half_split,
+        });
         match taken {
-            Ok(taken) => add_call(&mut plan, graph, number, taken),
+            Ok(taken) => {
+                plan.steps.extend(append_kv(node).map(Step::Host));
+                add_call(&mut plan, graph, number, taken);
+            }
             Err(reason) => {
                 let first = is_single_row && graph.head_input == Some(node.output);
                 let steps = host_steps(node, number, first, half_split);
@@ -108,7 +151,11 @@ pub fn products(
 }
 
 fn add_call(plan: &mut Plan, graph: &Graph, node: usize, taken: Taken) {
-    let known = plan.programs.iter().position(|p| *p == taken.program);
+    let same = |p: &PlannedProgram| {
+        Arc::ptr_eq(&p.container, &taken.program.container) && p.launches == taken.program.launches
+            || *p == taken.program
+    };
+    let known = plan.programs.iter().position(same);
     let program = known.unwrap_or_else(|| {
         plan.programs.push(taken.program);
         plan.programs.len() - 1

@@ -201,6 +201,12 @@ pub enum Binding {
     },
     /// Position of the pass's first token ([`position_slot`](crate::position_slot)). `input`.
     Position,
+    /// What follows from where the pass stands, by a number that only the target knows:
+    /// [`Planner::make`](crate::Planner::make) makes it (masks, positions, tokens). `input`.
+    Made {
+        /// What it is.
+        id: u32,
+    },
     /// Overwritten by the program, of no interest afterwards. `intermediate`.
     Scratch,
 }

@@ -76,7 +76,7 @@ impl Plan {
                         |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
                     graph.nodes.iter().any(attends)
                 }
-                Binding::Position | Binding::Scratch => true,
+                Binding::Position | Binding::Made { .. } | Binding::Scratch => true,
             };
             if !fits {
                 return Err(format!("{set}: {binding:?}"));

@@ -149,6 +149,19 @@ pub struct OwnSlot<'a> {
     pub id: u32,
 }
 
+/// Where a pass stands in its sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'a> {
+    /// The model.
+    pub graph: &'a Graph,
+    /// Its tokens, padding behind them.
+    pub tokens: &'a [u32],
+    /// Tokens that are no padding.
+    pub n_real: usize,
+    /// Position of the first: tokens of the sequence before it.
+    pub first: usize,
+}
+
 /// What the host keeps of a slot that it wrote and needs again to read the program's results: scales of
 /// quantised rows. Empty where there is nothing to keep.
 pub type Scales = Arc<[f32]>;
@@ -286,6 +299,21 @@ pub trait Planner: Send + Sync {
             self.target(),
             at.id
         ))
+    }
+
+    /// Writes what follows from where a pass stands ([`Binding::Made`](crate::Binding::Made)); `out` holds
+    /// zeros.
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    fn make(
+        &self,
+        at: &OwnSlot<'_>,
+        standing: &Standing<'_>,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let _ = (standing, out);
+        Err(format!("{} makes no input {}", self.target(), at.id))
     }
 
     /// The numbers that a product multiplies, from a slot that [`fill`](Planner::fill) or

@@ -4,7 +4,11 @@
 use millrace_plan::Target;
 
 /// Every target, the one that NPU commands take if none is said first.
-pub static ALL: &[&dyn Target] = &[&millrace_xdna2::target::Row, &millrace_rk3588::target::Row];
+pub static ALL: &[&dyn Target] = &[
+    &millrace_xdna2::target::Row,
+    &millrace_rk3588::target::Row,
+    &millrace_tcp::target::Row,
+];
 
 #[cfg(test)]
 mod tests {

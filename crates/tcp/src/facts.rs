@@ -120,6 +120,35 @@ pub(crate) fn parse(text: &str, path: &str, keys: &[Key]) -> Result<Facts, Facts
     })
 }
 
+/// The text of a file with one value changed, `key=value`.
+pub(crate) fn changed(text: &str, change: &str) -> Result<String, String> {
+    let Some((key, value)) = change.split_once('=') else {
+        return Err("write KEY=VALUE".to_owned());
+    };
+    let (key, value) = (key.trim(), value.trim());
+    let mut table: Table = text
+        .parse()
+        .map_err(|e: toml::de::Error| e.message().to_owned())?;
+    let known: Vec<String> = table
+        .keys()
+        .filter(|key| table[*key].is_table())
+        .cloned()
+        .collect();
+    let Some(fact) = table.get_mut(key).and_then(Value::as_table_mut) else {
+        return Err(format!(
+            "`{key}` is not a key; known are {}",
+            known.join(", ")
+        ));
+    };
+    let value = match (value.parse::<i64>(), value.parse::<f64>()) {
+        (Ok(whole), _) => Value::Integer(whole),
+        (_, Ok(number)) => Value::Float(number),
+        _ => return Err(format!("`{value}` is not a number")),
+    };
+    fact.insert("value".to_owned(), value);
+    Ok(table.to_string())
+}
+
 fn fact(table: &Table, key: &Key, path: &str) -> Result<Fact, FactsError> {
     let missing = || FactsError::Missing {
         path: path.into(),

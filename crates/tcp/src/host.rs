@@ -3,6 +3,7 @@
 use crate::Element;
 use crate::lower::{ACTIVATION_SCALE, Call, Weights};
 use millrace_model::graph::Rope;
+use std::ops::Range;
 
 /// Added to scores of keys that a query does not see. Finite, so that a chunk without a single key gives
 /// numbers.
@@ -54,12 +55,17 @@ pub fn store(element: Element, values: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// The table of rotations, `[n_cache, d_k_prime, f, r]` bf16: `x'[r] = Σ_f x[f] · t[f, r]`, with
+/// The table of rotations, `[n_cache, d_k_prime, f, r]` bf16: those of positions 0 to `n_cache`.
+pub fn rope_table(rope: &Rope, n_cache: u64) -> Vec<u8> {
+    rotations(rope, 0..n_cache)
+}
+
+/// Rotations of some positions, `[n, d_k_prime, f, r]` bf16: `x'[r] = Σ_f x[f] · t[f, r]`, with
 /// `t = [[cos, sin], [-sin, cos]]` of `position · inv_freq`. Angles are computed in f32, as Hugging Face's
 /// reference does.
-pub fn rope_table(rope: &Rope, n_cache: u64) -> Vec<u8> {
+pub fn rotations(rope: &Rope, positions: Range<u64>) -> Vec<u8> {
     let mut table = Vec::new();
-    for position in 0..n_cache {
+    for position in positions {
         for &frequency in &rope.inv_freq {
             let (sin, cos) = (position as f32 * frequency).sin_cos();
             let factor = rope.attention_factor;

@@ -17,6 +17,7 @@
 //! | [`fidelity`] | published measurements beside predictions |
 //! | [`walk`] | one decode layer of Llama 3 70B, op by op |
 //! | [`report`] | the tables of the document |
+//! | [`target`] | the registry's row: settings, plans, prices |
 //! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ pub mod parallel;
 pub mod profile;
 pub mod program;
 pub mod report;
+pub mod target;
 pub mod timing;
 pub mod verify;
 pub mod walk;

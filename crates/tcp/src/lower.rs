@@ -16,6 +16,7 @@ mod attention;
 mod blocks;
 mod builder;
 mod linear;
+pub mod ops;
 mod rope;
 mod rows;
 

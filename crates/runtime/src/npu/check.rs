@@ -14,9 +14,9 @@ mod rule;
 mod statics;
 
 use super::{NpuError, NpuModel, Observation, Observer};
-use millrace_model::graph::{Graph, Node, ValueId};
+use millrace_model::graph::{Graph, Node, Op, RopeId, ValueId};
 use millrace_npu::{Element, Role, Slot};
-use millrace_plan::{Binding, CachePart, Phase, PlannedLaunch, Step, WeightLayout};
+use millrace_plan::{Binding, CachePart, Phase, PlannedLaunch, Step, TableRows, WeightLayout};
 use rule::{Operation, Rule};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -412,7 +412,7 @@ impl Look<'_> {
                 return Ok(Err(format!("`{}` takes other operands", launch.kernel)));
             };
             match self.operand(slot)? {
-                Ok(operand) => operands.push(operand),
+                Ok(operand) => operands.push(self.rows_of(*value, node, operand)),
                 Err(reason) => return Ok(Err(reason)),
             }
         }
@@ -423,9 +423,17 @@ impl Look<'_> {
             )
         };
         let parameter = slots().filter(is_parameter).nth(part);
+        if let (Op::Embed { .. }, Some(table)) = (&node.op, parameter) {
+            let rows = self.embedded(table, self.n_rows(node.output))?;
+            return Ok(Ok(Rule::embed(&node.op, rows)));
+        }
         let weights = match parameter.map(|slot| self.operand(slot)).transpose()? {
             Some(Err(reason)) => return Ok(Err(reason)),
             weights => weights.and_then(Result::ok),
+        };
+        let weights = match (&node.op, parameter) {
+            (Op::Rope { rope, head_dim }, None) => Some(self.rotation(*rope, *head_dim, node)),
+            _ => weights,
         };
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
         Ok(Rule::new(&Operation {
@@ -440,6 +448,47 @@ impl Look<'_> {
             n_rows: self.n_rows(node.output),
             first: self.seen.first,
         }))
+    }
+
+    /// The rows of an operand that a node takes: where its result is a single row of a prompt's, the last
+    /// that is no padding.
+    fn rows_of(&self, value: ValueId, node: &Node, mut rows: Vec<f32>) -> Vec<f32> {
+        let plan = self.seen.plan;
+        let is_row = matches!(node.op, Op::RmsNorm { .. });
+        if is_row && plan.n_rows(value) > plan.n_rows(node.output) {
+            let width = self.graph().values[value.0].width;
+            let before = self.seen.n_real.saturating_sub(1) * width;
+            rows.drain(..before.min(rows.len()));
+        }
+        rows
+    }
+
+    /// The exact table of a rotation whose target has none in a slot.
+    fn rotation(&self, rope: RopeId, head_dim: usize, node: &Node) -> Vec<f32> {
+        let rows = TableRows {
+            n_tokens: self.n_rows(node.output),
+            n_heads: self.graph().values[node.output.0].width / head_dim.max(1),
+        };
+        statics::table(&self.graph().ropes[rope.0], rows, self.seen.first, &[])
+    }
+
+    /// The rows of a table in a slot that the pass's tokens name.
+    fn embedded(&self, slot: usize, n_rows: usize) -> Result<Vec<f32>, NpuError> {
+        let bytes = self.bytes(slot)?;
+        let element = self.slots()[slot].element;
+        let size = element.size_bytes() as usize;
+        let n_table = match &self.seen.call.bindings[slot] {
+            Binding::Weight { weight, .. } => self.graph().weights[weight.0].n,
+            _ => 0,
+        };
+        let row_bytes = bytes.len() / n_table.max(1);
+        let tokens = self.seen.tokens.iter().take(n_rows);
+        let rows =
+            tokens.filter_map(|&token| bytes.get(token as usize * row_bytes..)?.get(..row_bytes));
+        let number = |x: &[u8]| element.number(x).unwrap_or(f64::NAN) as f32;
+        Ok(rows
+            .flat_map(|row| row.chunks_exact(size).map(number))
+            .collect())
     }
 
     fn report(

@@ -100,7 +100,7 @@ impl NpuModel {
 }
 
 impl LayerRows<'_> {
-    /// Rows of keys or values as a slot `[n_kv_heads, rows, head_dim]` has them: a piece a head, with its
+    /// Rows of keys or values as a slot `[n_kv_heads, rows, head_dim]` has them, however it writes its shape: a piece a head, with its
     /// offset in bytes.
     fn parts(
         &self,
@@ -110,15 +110,13 @@ impl LayerRows<'_> {
     ) -> Result<Vec<(u64, Vec<u8>)>, NpuError> {
         let layout = &self.layer.layout;
         let elem_bytes = slot.element.size_bytes();
-        let [n_kv_heads, n_slot_rows, head_dim] = slot.shape[..] else {
-            return Err(NpuError::plan("the cache", "a slot of other dimensions"));
-        };
-        let fits = n_kv_heads == layout.n_kv_heads as u64
-            && head_dim == layout.head_dim as u64
-            && rows.end as u64 <= n_slot_rows;
-        if !fits {
+        let width = (layout.n_kv_heads * layout.head_dim) as u64;
+        let n_elems = slot.n_elements().unwrap_or(0);
+        let n_slot_rows = n_elems / width.max(1);
+        if n_slot_rows * width != n_elems || rows.end as u64 > n_slot_rows {
             return Err(NpuError::plan("the cache", "a slot of another size"));
         }
+        let head_dim = layout.head_dim as u64;
         let slab: &[u8] = match side {
             KvSide::K => &self.layer.k,
             KvSide::V => &self.layer.v,

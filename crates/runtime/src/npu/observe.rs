@@ -27,6 +27,8 @@ pub struct Observation<'a> {
     pub first: usize,
     /// Tokens that are no padding.
     pub n_real: usize,
+    /// The pass's tokens, padding behind them.
+    pub tokens: &'a [u32],
     pub(super) uses: &'a [SlotUse],
     pub(super) values: &'a Values,
 }

@@ -17,7 +17,8 @@ use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, Attent
 use millrace_model::graph::{Node, Op, ValueId};
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
-    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Step, position_slot, rope_table,
+    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_slot,
+    rope_table,
 };
 use std::ops::Range;
 use std::time::Instant;
@@ -193,6 +194,7 @@ impl Pass<'_> {
                 scales: &scales,
                 first: self.first,
                 n_real: self.n_real,
+                tokens: self.tokens,
                 uses: self.prepared.uses(index),
                 values: &*self.values,
             });
@@ -211,6 +213,15 @@ impl Pass<'_> {
             _ => Ok(None),
         });
         made.collect()
+    }
+
+    fn standing(&self) -> Standing<'_> {
+        Standing {
+            graph: &self.npu.model.model().graph,
+            tokens: self.tokens,
+            n_real: self.n_real,
+            first: self.first,
+        }
     }
 
     fn made_input(
@@ -237,6 +248,10 @@ impl Pass<'_> {
                 Ok(first) => weights::write(&position_slot(first, n_elems), slot, &mut bytes),
                 Err(_) => Err("a position beyond 2^32".to_owned()),
             },
+            Binding::Made { id } => {
+                let at = self.prepared.own_slot(call, number, *id);
+                self.npu.planner().make(&at, &self.standing(), &mut bytes)
+            }
             Binding::Part { value, start, len } => {
                 match self.values.get(*value).get(*start..start + len) {
                     Some(part) => {

@@ -428,6 +428,17 @@ impl Builder<'_> {
         Ok(out)
     }
 
+    /// How attention is cut: slices that share a head's keys, chunks of keys, queries at a time.
+    pub(super) fn attention_sizes(&self) -> Result<Vec<(&'static str, u64)>, LowerError> {
+        let cut = self.attention_cut()?;
+        let sizes = [
+            ("ring", cut.ring),
+            ("chunks", cut.n_chunks),
+            ("queries", cut.queries),
+        ];
+        Ok(sizes.to_vec())
+    }
+
     /// Where attention's sums meet, in words.
     pub(super) fn attention_levels(&self) -> Result<(String, String), LowerError> {
         let cut = self.attention_cut()?;

@@ -18,14 +18,14 @@ use millrace_model::graph::RopeStyle;
 use millrace_npu::Role;
 
 impl Builder<'_> {
-    fn lowered(self) -> Lowered {
+    pub(super) fn lowered(self) -> Lowered {
         Lowered {
             program: self.program,
             notes: self.notes,
         }
     }
 
-    fn width(&self) -> Width {
+    pub(super) fn width(&self) -> Width {
         Width::new(&[("D", self.target.dims.d_model)])
     }
 
@@ -35,12 +35,12 @@ impl Builder<'_> {
         self.hbm(name, Element::Bf16, role, layout)
     }
 
-    fn vector_of(&mut self, name: &str, layout: Mapping) -> Result<usize, LowerError> {
+    pub(super) fn vector_of(&mut self, name: &str, layout: Mapping) -> Result<usize, LowerError> {
         self.hbm(name, Element::F32, Role::Static, layout)
     }
 
     /// A weight in HBM, its rows in the order of `rows`.
-    fn linear(
+    pub(super) fn linear(
         &mut self,
         name: &str,
         weights: Weights,
@@ -73,7 +73,7 @@ impl Builder<'_> {
     }
 
     /// An activation as a product takes it.
-    fn as_factor(&mut self, x: Rows) -> Result<Rows, LowerError> {
+    pub(super) fn as_factor(&mut self, x: Rows) -> Result<Rows, LowerError> {
         let (element, scale) = self.factor();
         if element == x.element {
             return Ok(x);
@@ -84,7 +84,13 @@ impl Builder<'_> {
         Ok(out)
     }
 
-    fn note_einsum(&mut self, op: &str, inputs: &[&[&str]], output: &[&str], levels: &str) {
+    pub(super) fn note_einsum(
+        &mut self,
+        op: &str,
+        inputs: &[&[&str]],
+        output: &[&str],
+        levels: &str,
+    ) {
         let text = Einsum::new(inputs, output).map(|einsum| einsum.to_string());
         let text = text.unwrap_or_else(|error| error.to_string());
         self.note(op, &text, "contraction engine", levels);
@@ -122,7 +128,42 @@ impl Builder<'_> {
         }
     }
 
-    fn note_norm(&mut self, op: &str, x: &Rows) {
+    pub(super) fn note_attention(&mut self) -> Result<(), LowerError> {
+        let (scores, sums) = self.attention_levels()?;
+        self.note_einsum(
+            "scores",
+            &[
+                &["B", "h_kv", "G", "s_q", "d_k"],
+                &["B", "h_kv", "s_k", "d_k"],
+            ],
+            &["B", "h_kv", "G", "s_q", "s_k"],
+            &scores,
+        );
+        self.note(
+            "scale and mask",
+            "scores × 1/sqrt(d_k) + mask[B, s_q, s_k]",
+            "vector engine",
+            "in the pass of the scores; mask in vector registers",
+        );
+        self.note(
+            "softmax",
+            "exp(s - max(s)) / sum(exp(s - max(s))) over s_k",
+            "vector engine",
+            &format!("3 passes: max; exp and sum; exp and division; {sums}"),
+        );
+        self.note_einsum(
+            "weighted sum",
+            &[
+                &["B", "h_kv", "G", "s_q", "s_k"],
+                &["B", "h_kv", "s_k", "d_k"],
+            ],
+            &["B", "h_kv", "G", "s_q", "d_k"],
+            &sums,
+        );
+        Ok(())
+    }
+
+    pub(super) fn note_norm(&mut self, op: &str, x: &Rows) {
         let levels = match self.is_held() {
             true => format!(
                 "3 passes; reduce: packet → time → slice (ring of {})",
@@ -191,12 +232,13 @@ pub fn attention(target: Target<'_>) -> Result<Lowered, LowerError> {
             Role::Static,
             list([ax("s_max"), ax("d_k_prime"), ax("f"), ax("r")]),
         )?,
-        position: b.hbm(
-            "position",
-            Element::I32,
-            Role::Input,
-            list([ax("B"), ax("s_q")]),
-        )?,
+        position: None,
+    };
+    let tokens = list([ax("B"), ax("s_q")]);
+    let position = b.hbm("position", Element::I32, Role::Input, tokens)?;
+    let table = Table {
+        position: Some(position),
+        ..table
     };
     let mask = list([ax("B"), ax("s_q"), ax("s_k")]);
     let heads = [ax("B"), ax("h_kv"), ax("s_max")];
@@ -223,10 +265,10 @@ pub fn attention(target: Target<'_>) -> Result<Lowered, LowerError> {
     let turned_k = b.rotate("k_rope", &k, &k_heads, &table)?;
     b.retire(k.tensor);
     note_rope(&mut b);
-    store(&mut b, (&turned_k, &v), cache, table.position);
+    store(&mut b, (&turned_k, &v), cache, position);
     let attended = b.attend(&turned, cache)?;
     b.retire(turned.tensor);
-    note_attention(&mut b)?;
+    b.note_attention()?;
     let attended = b.as_factor(attended)?;
     let held = b.hold_for(&attended, &w_o)?;
     let y = b.product("attn_out", &attended, held, &w_o)?;
@@ -301,41 +343,6 @@ fn note_rope(b: &mut Builder<'_>) {
     }
 }
 
-fn note_attention(b: &mut Builder<'_>) -> Result<(), LowerError> {
-    let (scores, sums) = b.attention_levels()?;
-    b.note_einsum(
-        "scores",
-        &[
-            &["B", "h_kv", "G", "s_q", "d_k"],
-            &["B", "h_kv", "s_k", "d_k"],
-        ],
-        &["B", "h_kv", "G", "s_q", "s_k"],
-        &scores,
-    );
-    b.note(
-        "scale and mask",
-        "scores × 1/sqrt(d_k) + mask[B, s_q, s_k]",
-        "vector engine",
-        "in the pass of the scores; mask in vector registers",
-    );
-    b.note(
-        "softmax",
-        "exp(s - max(s)) / sum(exp(s - max(s))) over s_k",
-        "vector engine",
-        &format!("3 passes: max; exp and sum; exp and division; {sums}"),
-    );
-    b.note_einsum(
-        "weighted sum",
-        &[
-            &["B", "h_kv", "G", "s_q", "s_k"],
-            &["B", "h_kv", "s_k", "d_k"],
-        ],
-        &["B", "h_kv", "G", "s_q", "d_k"],
-        &sums,
-    );
-    Ok(())
-}
-
 /// A layer's feed-forward. Slots, in order: `x`, `norm` f32, `w_gate`, `w_up`, `w_down` (each with its
 /// `_scale` where weights have one), then `x_out`, or `partial`.
 ///
@@ -395,7 +402,7 @@ pub fn feed_forward(target: Target<'_>) -> Result<Lowered, LowerError> {
 
 impl Builder<'_> {
     /// `gate · sigmoid(gate) · up · scale` where a tile of products lies.
-    fn silu(
+    pub(super) fn silu(
         &mut self,
         gate: &super::linear::Tile,
         up: usize,

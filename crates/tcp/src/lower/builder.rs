@@ -48,6 +48,14 @@ const MAX_RETIRED: usize = 6;
 
 impl<'t> Builder<'t> {
     pub(super) fn new(target: Target<'t>, name: &str) -> Result<Builder<'t>, LowerError> {
+        let mut builder = Builder::bare(target, name)?;
+        builder.axis("s_q", target.call.n_tokens)?;
+        builder.axis("D", target.dims.d_model)?;
+        Ok(builder)
+    }
+
+    /// Without the axes of a stream of activations.
+    pub(super) fn bare(target: Target<'t>, name: &str) -> Result<Builder<'t>, LowerError> {
         // A quarter of data memory holds weights.
         let weight_end = target.machine.dm_bytes / 4;
         let mut builder = Builder {
@@ -67,8 +75,6 @@ impl<'t> Builder<'t> {
             retired: VecDeque::new(),
         };
         builder.axis("B", target.call.batch)?;
-        builder.axis("s_q", target.call.n_tokens)?;
-        builder.axis("D", target.dims.d_model)?;
         Ok(builder)
     }
 

@@ -1,7 +1,7 @@
 //! Rotary embedding as a contraction with 2 × 2 matrices, looked up by position.
 
 use super::LowerError;
-use super::builder::{Builder, ax, copies, fetch, filler, inner, list, outer, spread};
+use super::builder::{Builder, Lane, ax, copies, fetch, filler, inner, list, outer, spread};
 use super::rows::{Rows, Width};
 use crate::Element;
 use crate::axes::Mapping;
@@ -10,7 +10,8 @@ use crate::program::{LaneMode, Side, Spread, Stage, View};
 /// Matrices of all tokens, looked up, in data memory and registers.
 pub(super) struct Table {
     pub tensor: usize,
-    pub position: usize,
+    /// Which rows of a table are the tokens'; without it, the table has theirs and no others.
+    pub position: Option<usize>,
 }
 
 impl Builder<'_> {
@@ -43,11 +44,11 @@ impl Builder<'_> {
         let own_p = inner(&p, pairs, own_pairs);
         let layout = list([self.own_tokens(), own_p.clone(), f.clone(), r.clone()]);
         let t = self.dm("t_rope", Element::Bf16, &at, layout.clone())?;
-        self.indexed(
-            "look_up",
-            (View::of(table.tensor), View::of(t)),
-            (Side::From, "s_max", table.position),
-        );
+        let both = (View::of(table.tensor), View::of(t));
+        match table.position {
+            Some(position) => self.indexed("look_up", both, (Side::From, "s_max", position)),
+            None => self.copy("load_t", Lane::Others, both.0, both.1),
+        }
         let held = self.trf("t_rope_t", Element::Bf16, &at, Mapping::one(), layout)?;
         let flit = own_pairs.min(8);
         let mut fill = Vec::from(fetch(

@@ -9,7 +9,9 @@
 //! | projection | u·∣y∣ + λ·√k·v·A | one rounding of an f32 sum of k products |
 //! | … truncating every K elements | 2u·Σ∣s∣ + λ·√k·v·A | s: the sum after each K elements |
 //! | norm | (u + (λ·√n + 8)·v)·∣y∣ | one rounding; a mean of n squares in f32 |
+//! | embedding | u·∣y∣ | one rounding of a scaled row |
 //! | rotation | u·∣y∣ + 4v·(∣a·cos∣ + ∣b·sin∣) | one rounding |
+//! | … by a table that no slot shows | the same + u·(∣a·cos∣ + ∣b·sin∣) | cosines and sines in bf16 |
 //! | add | u·∣y∣ | one rounding |
 //! | SwiGLU | (½∣t∣ + 3σ)·u·∣gate·up∣ | tanh t, 1 + t, and two products: each rounded; σ = ½(1 + t) |
 //! | GeGLU (tanh) | ½∣x·up∣·((1 − t²)·7u·∣i∣ + u·∣t∣ + 3u·(1 + t)) | seven in tanh's argument i, then as above |
@@ -86,10 +88,16 @@ pub(super) enum Rule {
         weight: Vec<f32>,
         eps: f64,
     },
+    Embed {
+        rows: Vec<f32>,
+        scale: f64,
+    },
     Rope {
         x: Vec<f32>,
         table: Vec<f32>,
         head_dim: usize,
+        /// What cosines and sines may be off, relative.
+        table_off: f64,
     },
     Glu {
         activation: Activation,
@@ -159,6 +167,7 @@ impl Rule {
                     x: operand(0),
                     table: weights.clone(),
                     head_dim: *head_dim,
+                    table_off: if op.parameter.is_some() { 0.0 } else { U },
                 })
             }
             (Op::Glu { activation }, _) => Ok(Rule::Glu {
@@ -173,6 +182,15 @@ impl Rule {
             (Op::Attention(a), _) => Attention::new(a, op).map(Rule::Attention),
             _ => Err(format!("no rule for `{}`", op.launch.kernel)),
         }
+    }
+
+    /// The rule of an embedding, from its rows of the table.
+    pub(super) fn embed(op: &Op, rows: Vec<f32>) -> Rule {
+        let scale = match op {
+            Op::Embed { scale, .. } => f64::from(*scale),
+            _ => 1.0,
+        };
+        Rule::Embed { rows, scale }
     }
 
     /// The worst of `found: [n_rows, n_cols]`, and how many are beyond their tolerance.
@@ -207,7 +225,7 @@ impl Rule {
             Rule::Linear { .. } => COLUMNS,
             Rule::Norm { weight, .. } => weight.len(),
             Rule::Rope { head_dim, .. } => *head_dim,
-            Rule::Glu { .. } | Rule::Add { .. } => n_cols,
+            Rule::Embed { .. } | Rule::Glu { .. } | Rule::Add { .. } => n_cols,
             Rule::Attention(attention) => attention.head_dim,
         }
     }
@@ -218,7 +236,13 @@ impl Rule {
         let mut exact = match self {
             Rule::Linear { x, k, .. } => self.products(&x[row * k..][..*k], cols),
             Rule::Norm { x, weight, eps } => norm(&x[at], weight, *eps),
-            Rule::Rope { x, table, .. } => rope(&x[at.clone()], &table[at]),
+            Rule::Embed { rows, scale } => rows[at].iter().map(|x| scaled(f(*x) * scale)).collect(),
+            Rule::Rope {
+                x,
+                table,
+                table_off,
+                ..
+            } => rope(&x[at.clone()], &table[at], *table_off),
             Rule::Glu {
                 activation,
                 gate,
@@ -371,8 +395,16 @@ fn norm(x: &[f32], weight: &[f32], eps: f64) -> Vec<Exact> {
     })
 }
 
+/// A number that is rounded once.
+fn scaled(y: f64) -> Exact {
+    Exact {
+        y,
+        tolerance: U * y.abs(),
+    }
+}
+
 /// A head and its row of cosines and sines.
-fn rope(x: &[f32], table: &[f32]) -> Vec<Exact> {
+fn rope(x: &[f32], table: &[f32], table_off: f64) -> Vec<Exact> {
     let half = x.len() / 2;
     let of = |i: usize| {
         let (cos, sin) = (f(table[i % half]), f(table[half + i % half]));
@@ -381,7 +413,7 @@ fn rope(x: &[f32], table: &[f32]) -> Vec<Exact> {
         let (a, b) = (f(x[i]) * cos, sign * other * sin);
         Exact {
             y: a + b,
-            tolerance: U * (a + b).abs() + 4.0 * V * (a.abs() + b.abs()),
+            tolerance: U * (a + b).abs() + (4.0 * V + table_off) * (a.abs() + b.abs()),
         }
     };
     (0..x.len()).map(of).collect()

@@ -1,0 +1,274 @@
+//! One program an op: operands and result in HBM, so that each op can be checked by itself.
+//!
+//! The pieces are those of the [blocks](super::attention), where activations stay in data memory between ops.
+
+mod build;
+
+use super::{Call, Dims, LowerError, Lowered, Options, Target, Weights};
+use crate::Machine;
+
+/// A kind of op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Rows of a table by token.
+    Embed,
+    /// RMSNorm of every row.
+    Norm,
+    /// RMSNorm of one row of a prompt.
+    LastNorm,
+    /// A product with a weight.
+    Product(Role),
+    /// RoPE of queries.
+    RotateQueries,
+    /// RoPE of keys.
+    RotateKeys,
+    /// Attention over the cache.
+    Attend,
+    /// `SiLU(gate) · up`.
+    Gate,
+    /// A sum.
+    Add,
+}
+
+/// What a product is in a model: which axes it contracts and which it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `D → h_kv, G, d_k`.
+    Queries,
+    /// `D → h_kv, d_k`: keys or values.
+    Keys,
+    /// `h_kv, G, d_k → D`.
+    Output,
+    /// `D → F`: gate or up.
+    Up,
+    /// `F → D`.
+    Down,
+    /// `D → V`.
+    Head,
+    /// `K → N`: any other.
+    Other,
+}
+
+/// One row of [`KERNELS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// The kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: &'static str,
+    /// What it computes.
+    pub summary: &'static str,
+    /// The axes whose sizes are its shape, in order.
+    pub axes: &'static [&'static str],
+}
+
+const fn kernel(
+    kind: Kind,
+    name: &'static str,
+    summary: &'static str,
+    axes: &'static [&'static str],
+) -> Kernel {
+    Kernel {
+        kind,
+        name,
+        summary,
+        axes,
+    }
+}
+
+/// Every kind of op with its name and axes.
+pub static KERNELS: [Kernel; 15] = [
+    kernel(
+        Kind::Embed,
+        "embedding",
+        "rows of a table by token",
+        &["s_q", "V", "D"],
+    ),
+    kernel(Kind::Norm, "norm", "RMSNorm of every row", &["s_q", "D"]),
+    kernel(
+        Kind::LastNorm,
+        "last-norm",
+        "RMSNorm of one row of a prompt",
+        &["s_in", "D"],
+    ),
+    kernel(
+        Kind::Product(Role::Queries),
+        "q-projection",
+        "queries from the stream",
+        &["s_q", "D", "h_kv", "G", "d_k"],
+    ),
+    kernel(
+        Kind::Product(Role::Keys),
+        "kv-projection",
+        "keys or values from the stream",
+        &["s_q", "D", "h_kv", "d_k"],
+    ),
+    kernel(
+        Kind::Product(Role::Output),
+        "output-projection",
+        "the stream from what heads attended",
+        &["s_q", "h_kv", "G", "d_k", "D"],
+    ),
+    kernel(
+        Kind::Product(Role::Up),
+        "up-projection",
+        "gate or up of the feed-forward",
+        &["s_q", "D", "F"],
+    ),
+    kernel(
+        Kind::Product(Role::Down),
+        "down-projection",
+        "the stream from the feed-forward",
+        &["s_q", "F", "D"],
+    ),
+    kernel(
+        Kind::Product(Role::Head),
+        "head",
+        "logits",
+        &["s_q", "D", "V"],
+    ),
+    kernel(
+        Kind::Product(Role::Other),
+        "product",
+        "a product with any weight",
+        &["s_q", "K", "N"],
+    ),
+    kernel(
+        Kind::RotateQueries,
+        "q-rotation",
+        "RoPE of queries by 2 × 2 matrices",
+        &["s_q", "h_kv", "G", "d_k_prime"],
+    ),
+    kernel(
+        Kind::RotateKeys,
+        "k-rotation",
+        "RoPE of keys by 2 × 2 matrices",
+        &["s_q", "h_kv", "d_k_prime"],
+    ),
+    kernel(
+        Kind::Attend,
+        "attention",
+        "scores, softmax and weighted sum over the cache",
+        &["s_q", "h_kv", "G", "d_k", "s_k", "s_max"],
+    ),
+    kernel(
+        Kind::Gate,
+        "gated-silu",
+        "gate × sigmoid(gate) × up",
+        &["s_q", "F"],
+    ),
+    kernel(Kind::Add, "sum", "x + y", &["s_q", "D"]),
+];
+
+impl Kernel {
+    /// The kernel of that name.
+    pub fn named(name: &str) -> Option<&'static Kernel> {
+        KERNELS.iter().find(|kernel| kernel.name == name)
+    }
+
+    /// The kernel of that kind.
+    pub fn of(kind: Kind) -> &'static Kernel {
+        let mut kernels = KERNELS.iter();
+        // Every kind has its row, which a test sees to.
+        kernels
+            .find(|kernel| kernel.kind == kind)
+            .unwrap_or(&KERNELS[0])
+    }
+}
+
+/// An op of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Op {
+    /// Which.
+    pub kind: Kind,
+    /// Sizes of the axes of its [`Kernel`], in that order.
+    pub sizes: Vec<u64>,
+    /// Epsilon of a norm.
+    pub norm_eps: f32,
+    /// Factor on attention's scores.
+    pub attention_scale: f32,
+    /// How a product's weight is stored and multiplied.
+    pub weights: Weights,
+}
+
+/// A lowered op.
+#[derive(Clone, Debug)]
+pub struct LoweredOp {
+    /// Its program, in which operands come first and the result last.
+    pub lowered: Lowered,
+    /// How it is cut, in words and numbers.
+    pub cut: Vec<(&'static str, u64)>,
+}
+
+impl Op {
+    /// The size of an axis; 1 where the op has it not.
+    pub fn size(&self, axis: &str) -> u64 {
+        let axes = Kernel::of(self.kind).axes.iter().zip(&self.sizes);
+        let mut found = axes.filter(|(name, _)| **name == axis);
+        found.next().map_or(1, |(_, size)| *size)
+    }
+
+    /// Multiplications and additions that it needs: two a product's pair; of other ops, one an element and
+    /// step.
+    pub fn flops(&self) -> u64 {
+        let all = || self.sizes.iter().product::<u64>();
+        match self.kind {
+            Kind::Embed => 0,
+            Kind::Product(_) => 2 * all(),
+            Kind::Attend => 4 * all() / self.size("s_max").max(1),
+            Kind::RotateQueries | Kind::RotateKeys => 6 * all(),
+            Kind::LastNorm => 4 * self.size("D"),
+            Kind::Norm | Kind::Gate => 4 * all(),
+            Kind::Add => all(),
+        }
+    }
+
+    /// Its program.
+    ///
+    /// # Errors
+    /// [`LowerError`]: a size that the mappings do not take, more than data memory holds.
+    pub fn lower(
+        &self,
+        name: &str,
+        machine: &Machine,
+        options: Options,
+    ) -> Result<LoweredOp, LowerError> {
+        let expected = Kernel::of(self.kind).axes.len();
+        if self.sizes.len() != expected || self.sizes.contains(&0) {
+            return Err(LowerError::Size {
+                what: "the number of sizes of an op".to_owned(),
+                found: self.sizes.len() as u64,
+                expected: format!("{expected}, none of them 0"),
+            });
+        }
+        let head_dim = match self.kind {
+            Kind::RotateQueries | Kind::RotateKeys => 2 * self.size("d_k_prime"),
+            _ => self.size("d_k"),
+        };
+        let dims = Dims {
+            d_model: self.size("D"),
+            d_ff: self.size("F"),
+            n_kv_heads: self.size("h_kv"),
+            n_groups: self.size("G"),
+            head_dim,
+            vocab_size: self.size("V"),
+            norm_eps: self.norm_eps,
+            attention_scale: self.attention_scale,
+        };
+        let target = Target {
+            machine,
+            dims: &dims,
+            options: Options {
+                weights: self.weights,
+                ..options
+            },
+            call: Call {
+                batch: 1,
+                n_tokens: self.size("s_q"),
+                n_keys: self.size("s_k"),
+                n_cache: self.size("s_max"),
+            },
+        };
+        build::op(self, name, target)
+    }
+}

@@ -1,0 +1,143 @@
+//! The row of FuriosaAI's TCP in the registry of targets.
+
+mod inputs;
+
+mod planner;
+mod price;
+mod weights;
+
+pub use planner::Tcp;
+
+use crate::facts;
+use crate::lower::Weights;
+use crate::program::TARGET as NAME;
+use crate::{Machine, Profile};
+use millrace_plan::{Choice, Facts, Planner, SettingError, Settings, Target, TargetOptions};
+use std::sync::Arc;
+
+/// The registry's row.
+pub struct Row;
+
+/// How a profile's constant is told from a fact of the machine in changes.
+const PROFILE_PREFIX: &str = "profile.";
+
+const MACHINE: (&str, &str) = ("rngd", include_str!("../data/machines/rngd.toml"));
+
+const PROFILE: (&str, &str) = (
+    "furiosa-llm-2025",
+    include_str!("../data/profiles/furiosa-llm-2025.toml"),
+);
+
+impl Target for Row {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "FuriosaAI TCP (RNGD), simulated with modelled times"
+    }
+
+    fn options(&self) -> TargetOptions {
+        TargetOptions {
+            machines: vec![Choice::new(MACHINE.0, "a chip of the RNGD card")],
+            profiles: vec![Choice::new(PROFILE.0, "the vendor's serving stack of 2025")],
+            modes: modes(),
+            features: Vec::new(),
+            numerics: numerics(),
+        }
+    }
+
+    fn planner(&self, settings: &Settings) -> Result<Arc<dyn Planner>, SettingError> {
+        Ok(Arc::new(planner(settings)?))
+    }
+}
+
+fn modes() -> Vec<Choice> {
+    vec![Choice::new("plain", "a program an op")]
+}
+
+fn numerics() -> Vec<Choice> {
+    vec![
+        Choice::new("bf16", "weights and activations in bf16, sums in f32"),
+        Choice::new(
+            "fp8",
+            "weights of the layers in E4M3 with a scale a row, activations cast to E4M3",
+        ),
+        Choice::new(
+            "int4",
+            "weights of the layers in four bits with a scale a row, widened to E4M3",
+        ),
+    ]
+}
+
+/// A planner set up so.
+fn planner(settings: &Settings) -> Result<Tcp, SettingError> {
+    let (machine, profile) = machine(settings)?;
+    if let Some(mode) = settings.mode.as_deref().filter(|mode| *mode != "plain") {
+        return Err(SettingError::unknown(NAME, "mode", mode, &modes()));
+    }
+    if let Some(feature) = settings.without.first() {
+        return Err(SettingError::unknown(NAME, "feature", feature, &[]));
+    }
+    if let Some(host) = settings.host.as_deref().filter(|host| *host != "own") {
+        let own = Choice::new("own", "");
+        return Err(SettingError::unknown(NAME, "host", host, &[own]));
+    }
+    Ok(Tcp::new(machine, profile, weights(settings)?))
+}
+
+/// How layers' weights are stored and multiplied.
+fn weights(settings: &Settings) -> Result<Weights, SettingError> {
+    match settings.numerics.as_deref() {
+        None | Some("bf16") => Ok(Weights::Bf16),
+        Some("fp8") => Ok(Weights::Fp8),
+        Some("int4") => Ok(Weights::Int4),
+        Some(other) => Err(SettingError::unknown(NAME, "numerics", other, &numerics())),
+    }
+}
+
+/// The text of facts that were asked for, and its name.
+fn text(
+    asked: Option<&Facts>,
+    what: &'static str,
+    builtin: (&str, &str),
+) -> Result<(String, String), SettingError> {
+    match asked {
+        Some(Facts::Text { name, text }) => Ok((name.clone(), text.clone())),
+        Some(Facts::Named(name)) if name != builtin.0 => {
+            let choice = Choice::new(builtin.0, "");
+            Err(SettingError::unknown(NAME, what, name, &[choice]))
+        }
+        _ => Ok((builtin.0.to_owned(), builtin.1.to_owned())),
+    }
+}
+
+/// The machine with its profile, changes applied.
+fn machine(settings: &Settings) -> Result<(Machine, Profile), SettingError> {
+    let (name, mut of_machine) = text(settings.machine.as_ref(), "machine", MACHINE)?;
+    let (profile, mut of_profile) = text(settings.profile.as_ref(), "profile", PROFILE)?;
+    let wrong = |error: facts::FactsError| SettingError::Facts(error.to_string());
+    for change in &settings.set {
+        let refused = |problem: String| SettingError::Change {
+            change: change.clone(),
+            problem,
+        };
+        // Each change by itself, so that the one that cannot be is named.
+        match change.strip_prefix(PROFILE_PREFIX) {
+            Some(rest) => {
+                of_profile = facts::changed(&of_profile, rest).map_err(refused)?;
+                Profile::parse(&of_profile, &profile).map_err(|e| refused(e.to_string()))?;
+            }
+            None => {
+                of_machine = facts::changed(&of_machine, change).map_err(refused)?;
+                Machine::parse(&of_machine, &name).map_err(|e| refused(e.to_string()))?;
+            }
+        }
+    }
+    let machine = Machine::parse(&of_machine, &name).map_err(wrong)?;
+    let mut profile = Profile::parse(&of_profile, &profile).map_err(wrong)?;
+    if !settings.set.is_empty() {
+        profile.name.push_str(" changed by --set");
+    }
+    Ok((machine, profile))
+}

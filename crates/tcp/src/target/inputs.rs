@@ -1,0 +1,152 @@
+//! Inputs that follow from where a pass stands.
+
+use crate::host::{self, MASKED};
+use crate::{Element, host::Part};
+use millrace_plan::Standing;
+
+/// What a slot gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// Tokens, i32 `[s_q]`.
+    Tokens,
+    /// Number of the last token that is no padding, i32.
+    Last,
+    /// What is added to scores, f32 `[s_q, s_k]`; with a window, keys before it are hidden too. 0 is none.
+    Mask { window: u32 },
+    /// Rotations of the pass's positions, bf16 `[s_q, d_k_prime, f, r]`.
+    Rotations { rope: u32 },
+}
+
+const N_KINDS: u32 = 4;
+
+impl Made {
+    /// As a plan's number.
+    pub(super) fn id(self) -> u32 {
+        match self {
+            Made::Tokens => 0,
+            Made::Last => 1,
+            Made::Mask { window } => 2 + N_KINDS * window,
+            Made::Rotations { rope } => 3 + N_KINDS * rope,
+        }
+    }
+
+    /// What a plan's number says.
+    pub(super) fn of(id: u32) -> Made {
+        let of = id / N_KINDS;
+        match id % N_KINDS {
+            0 => Made::Tokens,
+            1 => Made::Last,
+            2 => Made::Mask { window: of },
+            _ => Made::Rotations { rope: of },
+        }
+    }
+
+    /// Writes the slot.
+    ///
+    /// # Errors
+    /// A slot of another size, a rotation that the graph has not.
+    pub(super) fn make(self, standing: &Standing<'_>, out: &mut [u8]) -> Result<(), String> {
+        let bytes = match self {
+            Made::Tokens => {
+                let tokens = standing.tokens.iter();
+                tokens.flat_map(|token| token.to_le_bytes()).collect()
+            }
+            Made::Last => {
+                let last = standing.n_real.saturating_sub(1) as i32;
+                last.to_le_bytes().to_vec()
+            }
+            Made::Mask { window } => mask(standing, window as usize, out.len()),
+            Made::Rotations { rope } => {
+                let rope = standing.graph.ropes.get(rope as usize);
+                let rope = rope.ok_or_else(|| "the model has no such rotation".to_owned())?;
+                let (first, n) = (standing.first as u64, standing.tokens.len() as u64);
+                host::rotations(rope, first..first + n)
+            }
+        };
+        if bytes.len() != out.len() {
+            return Err(format!("{} bytes for a slot of {}", bytes.len(), out.len()));
+        }
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+/// A token sees itself and what came before, within the window. Padding sees what the last token sees.
+fn mask(standing: &Standing<'_>, window: usize, n_bytes: usize) -> Vec<u8> {
+    let n_tokens = standing.tokens.len().max(1);
+    let call = crate::lower::Call {
+        batch: 1,
+        n_tokens: n_tokens as u64,
+        n_keys: (n_bytes / 4 / n_tokens) as u64,
+        n_cache: 0,
+    };
+    let part = Part {
+        n_past: standing.first as u64,
+        n_new: standing.n_real as u64,
+    };
+    let mut mask = host::mask(call, &[part]);
+    if window > 0 {
+        let rows = mask.chunks_exact_mut(4 * call.n_keys.max(1) as usize);
+        for (token, row) in rows.enumerate() {
+            let last = standing.first + token.min(standing.n_real.saturating_sub(1));
+            let hidden = (last + 1).saturating_sub(window);
+            for key in row
+                .chunks_exact_mut(Element::F32.bytes(1) as usize)
+                .take(hidden)
+            {
+                key.copy_from_slice(&MASKED.to_le_bytes());
+            }
+        }
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_model::graph::{Graph, Rope, RopeStyle};
+
+    fn made(made: Made, element: Element, n: usize) -> Vec<f32> {
+        let graph = Graph {
+            ropes: vec![Rope {
+                style: RopeStyle::HalfSplit,
+                n_rot: 2,
+                inv_freq: vec![1.0],
+                attention_factor: 1.0,
+            }],
+            ..Graph::default()
+        };
+        let standing = Standing {
+            graph: &graph,
+            tokens: &[7, 8, 0],
+            n_real: 2,
+            first: 3,
+        };
+        let mut out = vec![0; element.bytes(n as u64) as usize];
+        assert_eq!(Made::of(made.id()), made);
+        made.make(&standing, &mut out).unwrap();
+        let mut values = vec![0.0; n];
+        element.decode(&out, 0, &mut values);
+        let mut short = vec![0; 1];
+        assert!(made.make(&standing, &mut short).is_err());
+        values
+    }
+
+    #[test]
+    fn inputs_follow_from_where_a_pass_stands() {
+        assert_eq!(made(Made::Tokens, Element::I32, 3), [7.0, 8.0, 0.0]);
+        assert_eq!(made(Made::Last, Element::I32, 1), [1.0]);
+        let seen = |window| -> Vec<Vec<usize>> {
+            let mask = made(Made::Mask { window }, Element::F32, 24);
+            let keys = |row: &[f32]| (0..8).filter(|&key| row[key] == 0.0).collect();
+            mask.chunks(8).map(keys).collect()
+        };
+        let all = [vec![0, 1, 2, 3], vec![0, 1, 2, 3, 4], vec![0, 1, 2, 3, 4]];
+        assert_eq!(seen(0), all);
+        assert_eq!(seen(2), [vec![2, 3], vec![3, 4], vec![3, 4]]);
+        let turned = made(Made::Rotations { rope: 0 }, Element::Bf16, 12);
+        let (sin, cos) = 3f32.sin_cos();
+        let expected = [cos, sin, -sin, cos].map(|x| Element::Bf16.round(x));
+        assert_eq!(turned[..4], expected);
+    }
+}

@@ -1,0 +1,549 @@
+//! Plans: which op is which kernel, and what its slots hold.
+
+use super::inputs::Made;
+use super::price::Prices;
+use super::weights::{self, ELEMENTS, ROW_SCALES};
+use crate::device::{Chip, VirtualDevice};
+use crate::lower::ops::{Kernel, Kind, LoweredOp, Op, Role};
+use crate::lower::{Options, Weights, key_bucket};
+use crate::program::{Place, TARGET};
+use crate::{Element, Machine, Profile, Program};
+use millrace_kernels::Cpu;
+use millrace_model::graph::{Activation, Attention, Graph, Node, Op as GraphOp, ValueId};
+use millrace_npu::{Container, Device, DeviceError};
+use millrace_plan::offload::{self, OpOf, Taken};
+use millrace_plan::units::bytes;
+use millrace_plan::{
+    Annex, Arithmetic, AttentionOn, AttentionSteps, Binding, CachePart, Chunk, HeadRows,
+    KernelFacts, Lengths, LowerError, MachineFacts, Named, OwnSlot, PassKind, Phase, Place as On,
+    Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, Standing, WeightLayout,
+    WeightSource,
+};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What tells this compiler from others: the crate's version and a hash of its sources.
+const COMPILER: &str = env!("MILLRACE_TCP_COMPILER");
+
+/// Lengths that prompts are padded to.
+const LENGTHS: [u64; 10] = [16, 32, 64, 128, 192, 256, 384, 512, 768, 1024];
+
+/// Makes plans for a chip.
+pub struct Tcp {
+    pub(super) machine: Machine,
+    pub(super) profile: Profile,
+    weights: Weights,
+    /// Ops that were lowered, by what they are.
+    known: Mutex<HashMap<String, Result<Known, Reason>>>,
+}
+
+/// A lowered op, ready for any number of calls.
+#[derive(Clone)]
+struct Known {
+    program: PlannedProgram,
+    /// One line of an explanation.
+    line: String,
+}
+
+impl fmt::Debug for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tcp({}, {:?})", self.machine.name, self.weights)
+    }
+}
+
+/// What an op becomes: the kernel, and what its slots hold but for the last, which is its result.
+struct Wanted {
+    op: Op,
+    bindings: Vec<Binding>,
+}
+
+fn no<T>(reason: impl Into<String>) -> Result<T, Reason> {
+    Err(Reason(reason.into()))
+}
+
+impl Tcp {
+    /// A planner for that machine. The profile is what times are made with; no plan depends on it.
+    pub fn new(machine: Machine, profile: Profile, weights: Weights) -> Tcp {
+        Tcp {
+            machine,
+            profile,
+            weights,
+            known: Mutex::default(),
+        }
+    }
+
+    /// A virtual device of the machine.
+    pub fn device(&self, cpu: &Cpu) -> VirtualDevice {
+        let n_threads = cpu.pool().n_threads();
+        let chip = Chip::new(self.machine.clone(), self.profile.clone(), n_threads);
+        VirtualDevice::new(chip)
+    }
+
+    fn take(&self, graph: &Graph, kind: &PassKind, of: &OpOf<'_>) -> Result<Taken, Reason> {
+        let mut wanted = self.wanted(graph, kind, of)?;
+        let label = of.node.label;
+        let mut known = self.lowered(label, &wanted.op);
+        if let (Err(_), Kind::Product(role)) = (&known, wanted.op.kind) {
+            // Rows in any number of pieces where whole heads do not fit.
+            let (k, n) = wanted.op.sides(role);
+            wanted.op.kind = Kind::Product(Role::Other);
+            wanted.op.sizes = vec![of.n_rows, k, n];
+            let flat = self.lowered(label, &wanted.op);
+            known = if flat.is_ok() { flat } else { known };
+        }
+        let Known { program, line } = known?;
+        wanted.bindings.push(Binding::Value(of.node.output));
+        Ok(Taken {
+            program,
+            bindings: wanted.bindings,
+            reason: line,
+        })
+    }
+
+    /// The program of an op under a node's name.
+    fn lowered(&self, label: &'static str, op: &Op) -> Result<Known, Reason> {
+        let key = format!("{label} {op:?}");
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&key) {
+            return known.clone();
+        }
+        let known = self.lower_op(label, op);
+        lock().insert(key, known.clone());
+        known
+    }
+
+    fn lower_op(&self, label: &'static str, op: &Op) -> Result<Known, Reason> {
+        let sizes: Vec<String> = op.sizes.iter().map(u64::to_string).collect();
+        let name = format!("{label}_{}", sizes.join("x"));
+        let options = Options::plain(op.weights);
+        let lowered = op.lower(&name, &self.machine, options);
+        let LoweredOp { lowered, cut } = lowered.map_err(|error| Reason(error.to_string()))?;
+        let program = lowered.program;
+        if let Err(refusals) = crate::verify(&program, &self.machine) {
+            return no(refusals
+                .first()
+                .map_or_else(String::new, ToString::to_string));
+        }
+        let container = program.to_container();
+        let container = container.map_err(|error| Reason(error.to_string()))?;
+        let kernel = Kernel::of(op.kind);
+        let sizes = kernel.axes.iter().copied().zip(op.sizes.iter().copied());
+        let launch = PlannedLaunch {
+            name: label.to_owned(),
+            kernel: kernel.name.to_owned(),
+            shape: Named::new(&sizes.collect::<Vec<_>>()),
+            tiling: Named::new(&cut),
+            slots: (0..container.slots().len()).collect(),
+            n_results: 1,
+            physical: 0..1,
+        };
+        let lines = lowered
+            .notes
+            .iter()
+            .map(|note| match note.levels.is_empty() {
+                true => format!("{}; {}", note.expression, note.engine),
+                false => format!("{}; {}; {}", note.expression, note.engine, note.levels),
+            });
+        Ok(Known {
+            line: lines.collect::<Vec<_>>().join(" · "),
+            program: PlannedProgram {
+                container: Arc::new(container),
+                launches: vec![launch],
+                annex: Annex::new(program),
+            },
+        })
+    }
+
+    fn wanted(&self, graph: &Graph, kind: &PassKind, of: &OpOf<'_>) -> Result<Wanted, Reason> {
+        let node = of.node;
+        let width = |value: ValueId| graph.values[value.0].width as u64;
+        let input = |i: usize| Binding::Value(node.inputs[i]);
+        let n = width(node.output);
+        let op = |kind: Kind, sizes: Vec<u64>| Op {
+            kind,
+            sizes,
+            norm_eps: 1e-5,
+            attention_scale: 1.0,
+            weights: Weights::Bf16,
+        };
+        let both = |kind: Kind| Wanted {
+            op: op(kind, vec![of.n_rows, n]),
+            bindings: vec![input(0), input(1)],
+        };
+        match &node.op {
+            GraphOp::Embed { scale, .. } if *scale != 1.0 => no(format!(
+                "rows of the table are multiplied by {scale}: a gather moves bytes"
+            )),
+            GraphOp::Embed { table, .. } => {
+                let spec = &graph.weights[table.0];
+                let layout = WeightLayout::AsStored { half_split: None };
+                Ok(Wanted {
+                    op: op(Kind::Embed, vec![of.n_rows, spec.n as u64, n]),
+                    bindings: vec![made(Made::Tokens), weight(*table, layout)],
+                })
+            }
+            GraphOp::RmsNorm {
+                weight: w,
+                eps,
+                offset,
+                group,
+            } => {
+                let group = *group as u64;
+                let w = weight(*w, WeightLayout::Vector { offset: *offset });
+                let is_row = of.n_rows_in > of.n_rows;
+                let (op, bindings) = match is_row {
+                    true if group != n => return no("a norm of heads takes all rows"),
+                    true => (
+                        op(Kind::LastNorm, vec![of.n_rows_in, n]),
+                        vec![input(0), made(Made::Last), w],
+                    ),
+                    false => (
+                        op(Kind::Norm, vec![of.n_rows * n / group, group]),
+                        vec![input(0), w],
+                    ),
+                };
+                Ok(Wanted {
+                    op: Op {
+                        norm_eps: *eps,
+                        ..op
+                    },
+                    bindings,
+                })
+            }
+            GraphOp::Linear { bias: Some(_), .. } => no("no bias is added to a product here"),
+            GraphOp::Linear { weight: w, .. } => {
+                let (role, sizes) = role(graph, of.node, of.n_rows);
+                let weights = match role {
+                    Role::Head => Weights::Bf16,
+                    _ => self.weights,
+                };
+                let own = |id: u32| WeightLayout::Own {
+                    id,
+                    half_split: of.half_split,
+                };
+                let stored = WeightLayout::AsStored {
+                    half_split: of.half_split,
+                };
+                let mut bindings = vec![input(0)];
+                match weights {
+                    Weights::Bf16 => bindings.push(weight(*w, stored)),
+                    _ => bindings.extend([ELEMENTS, ROW_SCALES].map(|id| weight(*w, own(id)))),
+                }
+                Ok(Wanted {
+                    op: Op {
+                        weights,
+                        ..op(Kind::Product(role), sizes)
+                    },
+                    bindings,
+                })
+            }
+            GraphOp::Rope { rope, head_dim } => {
+                let n_rot = graph.ropes[rope.0].n_rot;
+                if n_rot != *head_dim {
+                    return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
+                }
+                let (heads, pairs) = (n / *head_dim as u64, *head_dim as u64 / 2);
+                let made = made(Made::Rotations {
+                    rope: rope.0 as u32,
+                });
+                let op = match attended(graph, node.output) {
+                    Some((a, 0)) if heads != a.n_kv_heads as u64 => {
+                        let kv = a.n_kv_heads as u64;
+                        let sizes = vec![of.n_rows, kv, heads / kv, pairs];
+                        op(Kind::RotateQueries, sizes)
+                    }
+                    _ => op(Kind::RotateKeys, vec![of.n_rows, heads, pairs]),
+                };
+                Ok(Wanted {
+                    op,
+                    bindings: vec![input(0), made],
+                })
+            }
+            GraphOp::Attention(a) => {
+                let AttentionOn::Cached { n_keys, max_tokens } = kind.attention else {
+                    return no("attention is over the cache, in passes whose plan has one");
+                };
+                let (kv, d) = (a.n_kv_heads as u64, a.head_dim as u64);
+                let groups = (a.n_heads / a.n_kv_heads) as u64;
+                let cache = |of: CachePart| Binding::Cache { layer: a.layer, of };
+                let window = a.window.and_then(|w| u32::try_from(w).ok()).unwrap_or(0);
+                let sizes = vec![of.n_rows, kv, groups, d, n_keys, max_tokens];
+                Ok(Wanted {
+                    op: Op {
+                        attention_scale: a.scale,
+                        ..op(Kind::Attend, sizes)
+                    },
+                    bindings: vec![
+                        input(0),
+                        cache(CachePart::Keys),
+                        cache(CachePart::Values),
+                        made(Made::Mask { window }),
+                    ],
+                })
+            }
+            GraphOp::Glu {
+                activation: Activation::Silu,
+            } => Ok(both(Kind::Gate)),
+            GraphOp::Glu { .. } => no("the gate's activation is SiLU here"),
+            GraphOp::Add => Ok(both(Kind::Add)),
+        }
+    }
+}
+
+fn made(made: Made) -> Binding {
+    Binding::Made { id: made.id() }
+}
+
+fn weight(weight: millrace_model::graph::WeightId, layout: WeightLayout) -> Binding {
+    Binding::Weight { weight, layout }
+}
+
+impl Op {
+    /// Elements that a product of a role contracts, and those that it gives.
+    fn sides(&self, role: Role) -> (u64, u64) {
+        let (from, to) = role.axes();
+        let size = |axes: &[&str]| axes.iter().map(|axis| self.size(axis)).product();
+        (size(from), size(to))
+    }
+}
+
+/// The attention that takes a value, perhaps normed and rotated, and as which of its inputs.
+fn attended(graph: &Graph, value: ValueId) -> Option<(&Attention, usize)> {
+    let mut readers = graph.nodes.iter().filter(|n| n.inputs.contains(&value));
+    let reader = readers.next()?;
+    match &reader.op {
+        GraphOp::Attention(a) => Some((a, reader.inputs.iter().position(|v| *v == value)?)),
+        GraphOp::Rope { .. } | GraphOp::RmsNorm { .. } => attended(graph, reader.output),
+        _ => None,
+    }
+}
+
+/// What a product is in the model, and the sizes of its axes.
+fn role(graph: &Graph, node: &Node, n_rows: u64) -> (Role, Vec<u64>) {
+    let width = |value: ValueId| graph.values[value.0].width as u64;
+    let (k, n) = (width(node.inputs[0]), width(node.output));
+    let heads = |a: &Attention| {
+        let (kv, groups) = (a.n_kv_heads, a.n_heads / a.n_kv_heads);
+        [kv, groups, a.head_dim].map(|size| size as u64)
+    };
+    let from = graph.nodes.iter().find(|n| n.output == node.inputs[0]);
+    let reader = graph.nodes.iter().find(|n| n.inputs.contains(&node.output));
+    let role = match (from.map(|n| &n.op), reader.map(|n| &n.op)) {
+        (Some(GraphOp::Attention(a)), _) => {
+            let [kv, groups, d] = heads(a);
+            return (Role::Output, vec![n_rows, kv, groups, d, n]);
+        }
+        (Some(GraphOp::Glu { .. }), _) => Role::Down,
+        (_, Some(GraphOp::Glu { .. })) => Role::Up,
+        _ if graph.logits == Some(node.output) => Role::Head,
+        _ => match attended(graph, node.output) {
+            Some((a, 0)) => {
+                let [kv, groups, d] = heads(a);
+                return (Role::Queries, vec![n_rows, k, kv, groups, d]);
+            }
+            Some((a, _)) => {
+                let [kv, _, d] = heads(a);
+                return (Role::Keys, vec![n_rows, k, kv, d]);
+            }
+            None => Role::Other,
+        },
+    };
+    (role, vec![n_rows, k, n])
+}
+
+impl Planner for Tcp {
+    fn target(&self) -> &'static str {
+        TARGET
+    }
+
+    fn identity(&self) -> String {
+        let facts: Vec<(&str, f64)> = self
+            .machine
+            .facts
+            .iter()
+            .map(|f| (&*f.key, f.value))
+            .collect();
+        format!("{COMPILER} {facts:?} {:?}", self.weights)
+    }
+
+    fn machine(&self) -> MachineFacts {
+        let machine = &self.machine;
+        let peak = machine.hbm_gb_per_s * 1e9;
+        let macs = machine.macs_per_cycle(Element::Bf16) as f64;
+        MachineFacts {
+            name: machine.name.clone(),
+            cols: machine.clusters as u32,
+            rows: machine.slices as u32,
+            clock_hz: machine.clock_hz,
+            ddr_bytes_per_s: peak,
+            attained_bytes_per_s: peak * self.profile.hbm_efficiency,
+            peak_flops_per_s: 2.0 * macs * machine.clock_hz,
+        }
+    }
+
+    fn mode(&self) -> String {
+        match self.weights {
+            Weights::Bf16 => "plain".to_owned(),
+            Weights::Fp8 => "plain, products in fp8".to_owned(),
+            Weights::Int4 => "plain, weights in int4".to_owned(),
+        }
+    }
+
+    fn lengths(&self) -> Lengths {
+        Lengths::new(&LENGTHS)
+    }
+
+    fn cache_rows(&self, _graph: &Graph, n_ctx: u64) -> u64 {
+        key_bucket(n_ctx)
+    }
+
+    /// Attention is over the cache always, with as many keys as the bucket of the last token has.
+    fn kind(&self, _graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
+        PassKind {
+            phase,
+            n_tokens: chunk.n_padded,
+            attention: AttentionOn::Cached {
+                n_keys: key_bucket(chunk.first + chunk.n_tokens).min(cache_rows),
+                max_tokens: cache_rows,
+            },
+            head: HeadRows::Last,
+        }
+    }
+
+    fn decode_until(&self, first: u64) -> u64 {
+        match first < 1 << 62 {
+            true => key_bucket(first + 1),
+            false => u64::MAX,
+        }
+    }
+
+    fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
+        let plan = self.lower(graph, kind);
+        let plan = plan.map_err(|error| Reason(error.to_string()))?;
+        let placed = plan.placement.into_iter().find(|p| p.node == node);
+        match placed {
+            Some(placed) if placed.place == On::Host => no(placed.reason),
+            Some(_) => Ok(()),
+            None => no(format!("the graph has no node {node}")),
+        }
+    }
+
+    fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
+        offload::ops(graph, kind, &mut |of| self.take(graph, kind, of))
+    }
+
+    fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
+        let program = Program::from_container(container).ok()?;
+        let known = |launch: &PlannedLaunch| Kernel::named(&launch.kernel).is_some();
+        launches.iter().all(known).then(|| Annex::new(program))
+    }
+
+    fn fill(
+        &self,
+        cpu: &Cpu,
+        at: &OwnSlot<'_>,
+        weight: &WeightSource<'_>,
+        out: &mut [u8],
+    ) -> Result<Scales, String> {
+        weights::fill(cpu, at.id, self.weights, weight, out)
+    }
+
+    fn make(
+        &self,
+        at: &OwnSlot<'_>,
+        standing: &Standing<'_>,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        Made::of(at.id).make(standing, out)
+    }
+
+    fn operand(
+        &self,
+        _cpu: &Cpu,
+        at: &OwnSlot<'_>,
+        bytes: &[u8],
+        scales: &Scales,
+        rows: &mut [f32],
+    ) -> Result<(), String> {
+        weights::operand(at.id, self.weights, bytes, scales, rows)
+    }
+
+    fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
+        let kernel = Kernel::named(&launch.kernel).map(|kernel| kernel.kind);
+        let attention = match kernel {
+            // All scores of a query lie in data memory: there is no running state.
+            Some(Kind::Attend) => launch.shape.get("s_max").map(|rows| AttentionSteps {
+                n_steps: 0,
+                n_parts: 1,
+                cache_rows: Some(rows),
+            }),
+            _ => None,
+        };
+        Arithmetic {
+            attention,
+            ..Arithmetic::default()
+        }
+    }
+
+    fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
+        let Some(kernel) = Kernel::named(&launch.kernel) else {
+            return KernelFacts::default();
+        };
+        let op = Op {
+            kind: kernel.kind,
+            sizes: kernel
+                .axes
+                .iter()
+                .filter_map(|axis| launch.shape.get(axis))
+                .collect(),
+            norm_eps: 1e-5,
+            attention_scale: 1.0,
+            weights: match kernel.kind {
+                Kind::Product(Role::Head) | Kind::Embed => Weights::Bf16,
+                _ => self.weights,
+            },
+        };
+        let known = self.lower_op("op", &op);
+        let program = known
+            .as_ref()
+            .ok()
+            .and_then(|known| known.program.annex.get::<Program>());
+        KernelFacts {
+            summary: kernel.summary.to_owned(),
+            limits: program.map_or_else(
+                || "not examined".to_owned(),
+                |program| limits(program, &self.machine),
+            ),
+        }
+    }
+
+    fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(Arc::new(self.device(&cpu)))
+    }
+
+    fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
+        Some(Box::new(Prices::new(self)))
+    }
+}
+
+/// What a program takes of the machine's memories.
+pub(super) fn limits(program: &Program, machine: &Machine) -> String {
+    let mut ends = [0u64; 3];
+    for tensor in &program.tensors {
+        let size = tensor.unit_bytes(&program.axes).unwrap_or(0);
+        let (which, end) = match tensor.place {
+            Place::Hbm { .. } => continue,
+            Place::Dm { address, .. } => (0, address + size),
+            Place::Trf { address, .. } => (1, address + size),
+            Place::Vrf { address, .. } => (2, address + size),
+        };
+        ends[which] = ends[which].max(end);
+    }
+    let of = [machine.dm_bytes, machine.trf_lane_bytes, machine.vrf_bytes];
+    let [dm, trf, vrf] = [0, 1, 2].map(|i| format!("{} of {}", bytes(ends[i]), bytes(of[i])));
+    format!(
+        "data memory {dm} a slice, tensor registers {trf} a lane, vector registers {vrf} a slice, {} commands",
+        program.commands.len()
+    )
+}
