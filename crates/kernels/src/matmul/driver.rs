@@ -33,6 +33,7 @@ const MANY_TOKENS: usize = 16;
 const TOKENS_A_STORE: usize = 24;
 
 /// The same of AMX, whose tiles are 16 tokens.
+#[cfg(target_arch = "x86_64")]
 const TOKENS_A_STORE_AMX: usize = 32;
 
 /// Most bytes of weights of a chunk when tokens are few: so many that starting to read weighs nothing, so few that no thread waits

@@ -13,6 +13,7 @@ macro_rules! rows {
             name: $name,
             dtype: DType::$dtype,
             level: $level,
+            least_tokens: 1,
             layout: Layout::$layout,
             pack: $pack,
             tile: $tile,
