@@ -185,6 +185,7 @@ subcommands! {
     Quantize => quantize,
     Synth => synth,
     Devices => devices,
+    Probe => probe,
     Doctor => doctor,
     Completions => completions,
     Man => man,

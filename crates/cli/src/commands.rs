@@ -16,6 +16,7 @@ pub(crate) mod kernel;
 pub(crate) mod logits;
 pub(crate) mod man;
 pub(crate) mod perplexity;
+pub(crate) mod probe;
 pub(crate) mod profile;
 pub(crate) mod pull;
 pub(crate) mod quantize;

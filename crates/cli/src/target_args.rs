@@ -131,6 +131,30 @@ pub(crate) struct MachineArgs {
     profile: Option<String>,
 }
 
+/// The target that is probed if none is said: the first that can be.
+fn default_probed() -> &'static str {
+    let probed = targets().iter().find(|target| target.prober().is_some());
+    probed.map_or_else(default_target, |target| target.name())
+}
+
+/// A kind of NPU that is probed
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct ProbeTargetArgs {
+    /// The kind of NPU
+    #[arg(long, value_name = "NAME", default_value = default_probed(), value_parser = target_parser())]
+    pub(crate) device: &'static dyn Target,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+impl ProbeTargetArgs {
+    /// What is asked of the target.
+    pub(crate) fn settings(&self) -> Outcome<Settings> {
+        self.machine.settings(self.device)
+    }
+}
+
 /// A kind of NPU whose kernels are looked at
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct KernelTargetArgs {

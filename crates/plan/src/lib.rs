@@ -18,6 +18,7 @@
 //! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
 //! | [`arithmetic`] | how a launch computes, for who checks it |
 //! | [`predict`] | what a plan costs |
+//! | [`probe`] | whether a device is alive |
 //! | [`workbench`] | kernels one by one, and predictions beside measurements |
 //! | [`named`], [`units`] | shapes and tilings; bytes and times as people read them |
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ pub mod offload;
 pub mod passes;
 pub mod plan;
 pub mod predict;
+pub mod probe;
 pub mod settings;
 pub mod stored;
 pub mod target;
@@ -52,6 +54,7 @@ pub use plan::{
     Placement, Plan, PlannedLaunch, PlannedProgram, Step,
 };
 pub use predict::{MachineFacts, Pricer};
+pub use probe::{ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober};
 pub use settings::{Facts, SettingError, Settings};
 pub use target::{
     Choice, Hardware, KernelFacts, Occupied, OwnSlot, Planner, Reason, Scales, Standing, Target,

@@ -3,7 +3,7 @@
 use crate::predict::{MachineFacts, PredictError, Work};
 use crate::{
     Annex, Arithmetic, Chunk, HeadRows, Lengths, LowerError, PassKind, Phase, Plan, PlannedLaunch,
-    PlannedProgram, Pricer, Settings, Workbench,
+    PlannedProgram, Pricer, Prober, Settings, Workbench,
 };
 use crate::{AttentionOn, SettingError};
 use millrace_kernels::Cpu;
@@ -40,6 +40,11 @@ pub trait Target: Sync {
 
     /// Its kernels by themselves, for who maps models onto it.
     fn workbench(&self) -> Option<&dyn Workbench> {
+        None
+    }
+
+    /// What tries devices of this kind step by step.
+    fn prober(&self) -> Option<&dyn Prober> {
         None
     }
 

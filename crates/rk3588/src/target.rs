@@ -1,8 +1,10 @@
 //! The row of Rockchip RK3588 in the registry of targets.
 
+mod bench;
 mod own;
 mod planner;
 mod price;
+mod probe;
 mod settings;
 
 pub use planner::{Mode, Rk3588};
@@ -10,10 +12,11 @@ pub use planner::{Mode, Rk3588};
 use crate::driver::OpenError;
 use crate::kernel::Host;
 use crate::kernel::sys::Linux;
-use crate::probe;
 use crate::profile::Profile;
 use crate::program::TARGET as NAME;
-use millrace_plan::{Choice, Hardware, Planner, SettingError, Settings, Target, TargetOptions};
+use millrace_plan::{
+    Choice, Hardware, Planner, Prober, SettingError, Settings, Target, TargetOptions, Workbench,
+};
 use std::sync::Arc;
 
 /// The registry's row.
@@ -47,6 +50,14 @@ impl Target for Row {
         Ok(Arc::new(settings::planner(settings)?))
     }
 
+    fn workbench(&self) -> Option<&dyn Workbench> {
+        Some(&bench::Bench)
+    }
+
+    fn prober(&self) -> Option<&dyn Prober> {
+        Some(self)
+    }
+
     fn hardware(&self) -> Vec<Hardware> {
         let hardware = |place: &str, state| Hardware {
             place: place.to_owned(),
@@ -54,7 +65,7 @@ impl Target for Row {
             state,
         };
         let paths = Linux.paths();
-        match (probe::found(&Linux), paths.first()) {
+        match (crate::probe::found(&Linux), paths.first()) {
             (Ok(path), _) => vec![hardware(&path, Ok(()))],
             (Err(error), Some(path)) => vec![hardware(path, Err(error.to_string()))],
             (Err(error @ OpenError::VendorDriver), None) => {

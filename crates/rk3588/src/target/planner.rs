@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const LENGTHS: [u64; 5] = [16, 32, 64, 128, 256];
 
 /// Rows that weights are cut for. Their place serves every other number too.
-const ROWS: u32 = 128;
+pub(super) const LENGTHS_FOR_WEIGHTS: u32 = 128;
 
 /// When weights are made what the array multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Rk3588 {
         let rotation = self.rotation(kind, k);
         let linear = Linear::new(
             kind,
-            [ROWS, n, k],
+            [LENGTHS_FOR_WEIGHTS, n, k],
             self.workers(),
             rotation,
             machine,

@@ -111,20 +111,24 @@ fn a_delay_is_waited_for_and_counted() {
 fn a_device_that_is_gone_says_so_and_comes_back() {
     let board = board();
     let device = device_on(&board, 3);
-    let ready = ready(&device);
-    ready.run(&device).unwrap();
     for job in 0..N_JOBS {
+        let old = ready(&device);
+        old.run(&device).unwrap();
         board.set_faults(Faults {
             gone_at: Some(board.n_jobs() + job),
             ..Faults::default()
         });
-        let error = ready.run(&device).unwrap_err();
-        assert!(error.is_loss(), "{error}");
-        let again = ready.run(&device).unwrap_err();
-        assert!(again.is_loss(), "{again}");
+        let error = old.run(&device).unwrap_err();
+        assert!(matches!(error, DeviceError::Lost { .. }), "{error}");
+        let again = old.run(&device).unwrap_err();
+        assert!(matches!(again, DeviceError::Lost { .. }), "{again}");
         board.set_faults(Faults::default());
-        ready.run(&device).unwrap();
-        ready.check();
+        // What was on it is gone; it is opened anew, and new things work.
+        let stale = old.run(&device).unwrap_err();
+        assert!(matches!(stale, DeviceError::Stale { .. }), "{stale}");
+        let new = ready(&device);
+        new.run(&device).unwrap();
+        new.check();
     }
 }
 

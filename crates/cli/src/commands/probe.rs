@@ -1,0 +1,105 @@
+//! `millrace probe`: whether an NPU is alive, step by step, before any model is tried.
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{Out, Paint, Ui};
+use crate::progress::Progress;
+use crate::target_args::ProbeTargetArgs;
+use millrace_plan::{ProbeOf, ProbeReport, ProbeStatus};
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace probe                          this computer's NPU: open, allocate, submit, wait, compare
+  millrace probe --virtual                the same on a virtual one, which needs no hardware
+  millrace probe --virtual --fault list   what can be made to go wrong on it
+  millrace probe --json                   every step and figure, for scripts
+
+Exit codes: 0 when every step went well (notes are no failure), 1 when one failed, 2 when the kind of NPU
+has no probe, or a fault is unknown. What to do stands below the step that failed.";
+
+/// Check that an NPU is alive: open it, run a small product on it, measure
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: ProbeTargetArgs,
+    /// Probe a virtual device, with modelled times, instead of this computer's
+    #[arg(long = "virtual")]
+    is_virtual: bool,
+    /// Have something go wrong on the virtual device; `list` names what can
+    #[arg(long, value_name = "NAME", requires = "is_virtual")]
+    fault: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let target = args.target.device;
+    let Some(prober) = target.prober() else {
+        let message = format!("{} has no probe", target.name());
+        return Err(Failure::usage(message));
+    };
+    let mut out = Out::new();
+    if args.fault.as_deref() == Some("list") {
+        let faults = prober.faults();
+        if args.json {
+            let rows = faults.iter();
+            let rows = rows.map(|f| json!({ "name": f.name, "summary": f.summary }));
+            out.json(&rows.collect::<Vec<_>>())?;
+        } else {
+            for fault in faults {
+                out.line(format!("  {:<14} {}", fault.name, fault.summary))?;
+            }
+        }
+        return out.flush();
+    }
+    let of = match args.is_virtual {
+        true => ProbeOf::Virtual(args.fault.clone()),
+        false => ProbeOf::Hardware,
+    };
+    let report = {
+        let _progress = Progress::spinner(ui, "probing");
+        prober.probe(&args.target.settings()?, &of)?
+    };
+    match args.json {
+        true => out.json(&report)?,
+        false => print(&report, &mut out)?,
+    }
+    out.flush()?;
+    match report.failure() {
+        None => Ok(()),
+        Some(step) => {
+            let failure = Failure::new(
+                Exit::Failed,
+                format!("step `{}` failed: {}", step.name, step.detail),
+            );
+            Err(match &step.advice {
+                Some(advice) => failure.hint(advice.clone()),
+                None => failure,
+            })
+        }
+    }
+}
+
+fn print(report: &ProbeReport, out: &mut Out) -> Outcome {
+    let times = match &report.provenance {
+        Some(provenance) => format!(", times {provenance}"),
+        None => String::new(),
+    };
+    out.line(format!("{}{times}", Paint::Bold.stdout(&report.place)))?;
+    for step in &report.steps {
+        let status = match step.status {
+            ProbeStatus::Ok => "ok".to_owned(),
+            ProbeStatus::Note => Paint::Bold.stdout("note"),
+            ProbeStatus::Failed => Paint::Error.stdout("FAILED"),
+            ProbeStatus::Skipped => "skipped".to_owned(),
+        };
+        out.line(format!("  {:<12} {status:<7}  {}", step.name, step.detail))?;
+        // A failed step's advice is the hint of the command's error.
+        if let (ProbeStatus::Note, Some(advice)) = (step.status, &step.advice) {
+            out.line(format!("  {:<12} {:<7}  {advice}", "", ""))?;
+        }
+    }
+    Ok(())
+}
