@@ -3,6 +3,7 @@
 //! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
+use super::lines::map;
 use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, Strip, TileShape};
 use crate::kv::{KvType, Q8_DIMS, TILE_TOKENS};
 use crate::matmul::panel::prefetch;
@@ -39,7 +40,7 @@ fn splat(x: f32) -> Sixteen {
 #[inline(always)]
 unsafe fn load_f32(at: *const f32) -> Sixteen {
     // SAFETY: forwarded.
-    std::array::from_fn(|v| unsafe { vld1q_f32(at.add(LANES * v)) })
+    map([0, 1, 2, 3], |v| unsafe { vld1q_f32(at.add(LANES * v)) })
 }
 
 /// # Safety
@@ -59,8 +60,8 @@ unsafe fn load_f16(at: *const u8) -> Sixteen {
     // SAFETY: forwarded.
     unsafe {
         let at: *const u16 = at.cast();
-        let halves = [vld1q_u16(at), vld1q_u16(at.add(8))].map(|v| vreinterpretq_f16_u16(v));
-        let [a, b] = halves;
+        let a = vreinterpretq_f16_u16(vld1q_u16(at));
+        let b = vreinterpretq_f16_u16(vld1q_u16(at.add(8)));
         [
             vcvt_f32_f16(vget_low_f16(a)),
             vcvt_high_f32_f16(a),
@@ -88,7 +89,7 @@ unsafe fn load<const T: usize>(at: *const u8, scales: Sixteen) -> Sixteen {
                     vshll_n_u16::<16>(vget_low_u16(halves[1])),
                     vshll_high_n_u16::<16>(halves[1]),
                 ];
-                words.map(|v| vreinterpretq_f32_u32(v))
+                map(words, |v| vreinterpretq_f32_u32(v))
             }
             Q8_0 => {
                 let bytes = vld1q_s8(at.cast());
@@ -99,7 +100,9 @@ unsafe fn load<const T: usize>(at: *const u8, scales: Sixteen) -> Sixteen {
                     vmovl_s16(vget_low_s16(halves[1])),
                     vmovl_high_s16(halves[1]),
                 ];
-                std::array::from_fn(|v| vmulq_f32(vcvtq_f32_s32(words[v]), scales[v]))
+                map([0, 1, 2, 3], |v| {
+                    vmulq_f32(vcvtq_f32_s32(words[v]), scales[v])
+                })
             }
             _ => load_f32(at.cast()),
         }

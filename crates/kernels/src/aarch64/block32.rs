@@ -2,11 +2,11 @@
 
 use super::block32_levels::*;
 use super::lines::{
-    QUARTER_LINE, QUARTER_ROWS, QUARTERS, add_across, four_rows, store_sixteen, store_some,
+    QUARTER_LINE, QUARTER_ROWS, QUARTERS, add_across, four_rows, map, store_sixteen, store_some,
 };
 use super::products::{DotProd, Products, Widening};
 use crate::matmul::Layout;
-use crate::matmul::panel::{LINE_BYTES, PackArgs, RowsArgs, X32, lines_a_step};
+use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X32, lines_a_step};
 use std::arch::aarch64::*;
 
 macro_rules! functions_of_format {
@@ -76,17 +76,15 @@ unsafe fn pack<const FORMAT: u8, const PAIRS: bool>(args: &PackArgs) {
         for g in 0..QUARTERS {
             // SAFETY: block `b` of each row and unit `b` of the panel exist.
             unsafe {
-                let blocks: [*const u8; QUARTER_ROWS] = std::array::from_fn(|r| {
-                    let row = source.base.add((g * QUARTER_ROWS + r) * source.stride);
-                    row.add(b * dtype(FORMAT).block_bytes())
-                });
+                let rows = four_rows(source.base, source.stride, g * QUARTER_ROWS, PANEL_ROWS);
+                let blocks = map(rows, |row| row.add(b * block_bytes(FORMAT)));
                 let unit = args.panel.add(b * layout.unit_bytes() + g * QUARTER_LINE);
                 let (d, min) = scales::<FORMAT>(blocks);
                 vst1q_f32(unit.add(8 * LINE_BYTES).cast(), d);
                 if has_min(FORMAT) {
                     vst1q_f32(unit.add(9 * LINE_BYTES).cast(), min);
                 }
-                let [a, b, c, d] = blocks.map(|block| levels::<FORMAT>(block));
+                let [a, b, c, d] = map(blocks, |block| levels::<FORMAT>(block));
                 for s in 0..2 {
                     let line = unit.add(4 * s * LINE_BYTES);
                     store_sixteen::<PAIRS>(line, [a[s], b[s], c[s], d[s]]);
@@ -109,10 +107,10 @@ unsafe fn rows<P: Products, const FORMAT: u8>(args: &RowsArgs) {
             let rows = four_rows(args.base, args.row_bytes, row, args.n);
             let mut acc = vdupq_n_f32(0.0);
             for b in 0..args.k / 32 {
-                let blocks = rows.map(|row| row.add(b * dtype(FORMAT).block_bytes()));
+                let blocks = map(rows, |row| row.add(b * block_bytes(FORMAT)));
                 let x = &*args.x.cast::<X32>().add(b);
                 let q = [vld1q_s8(x.q.as_ptr()), vld1q_s8(x.q.as_ptr().add(16))];
-                let products = add_across(blocks.map(|block| {
+                let products = add_across(map(blocks, |block| {
                     let w = levels::<FORMAT>(block);
                     P::dot(P::dot(vdupq_n_s32(0), w[0], q[0]), w[1], q[1])
                 }));

@@ -1,6 +1,6 @@
 //! Formats of 32-column blocks: levels and scales. Levels are signed bytes, offsets taken away.
 
-use super::lines::load_f16;
+use super::lines::{load_f16, map};
 use millrace_quant::DType;
 use std::arch::aarch64::*;
 
@@ -33,6 +33,19 @@ pub(super) const fn dtype(format: u8) -> DType {
     }
 }
 
+/// Bytes of a block, [`DType::block_bytes`] as a constant.
+pub(super) const fn block_bytes(format: u8) -> usize {
+    match format {
+        Q4_0 | IQ4_NL => 2 + 16,
+        Q4_1 => 4 + 16,
+        Q5_0 => 2 + 4 + 16,
+        Q5_1 => 4 + 4 + 16,
+        Q8_0 => 2 + 32,
+        Q8_1 => 4 + 32,
+        _ => 1 + 16,
+    }
+}
+
 /// Values of IQ4_NL's sixteen codes (ggml's `kvalues_iq4nl`).
 const IQ4_NL_VALUES: [i8; 16] = [
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
@@ -55,13 +68,13 @@ pub(super) unsafe fn scales<const FORMAT: u8>(
     // SAFETY: fields are where ggml's `block_*` structures have them.
     unsafe {
         let d = if FORMAT == MXFP4 {
-            let bits = blocks.map(|block| half_exponent(block.read()));
+            let bits = map(blocks, |block| half_exponent(block.read()));
             vreinterpretq_f32_u32(vld1q_u32(bits.as_ptr()))
         } else {
             load_f16(blocks)
         };
         let min = if has_min(FORMAT) {
-            load_f16(blocks.map(|block| block.add(2)))
+            load_f16(map(blocks, |block| block.add(2)))
         } else {
             vdupq_n_f32(0.0)
         };
@@ -84,7 +97,7 @@ fn half_exponent(e: u8) -> u32 {
 /// `block` is a block.
 #[inline(always)]
 pub(super) unsafe fn levels<const FORMAT: u8>(block: *const u8) -> [int8x16_t; 2] {
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { block_bytes(FORMAT) };
     // SAFETY: as in `scales`.
     unsafe {
         if matches!(FORMAT, Q8_0 | Q8_1) {
@@ -97,14 +110,16 @@ pub(super) unsafe fn levels<const FORMAT: u8>(block: *const u8) -> [int8x16_t; 2
             vshrq_n_u8::<4>(nibbles),
         ];
         let less = |codes: [uint8x16_t; 2], offset| {
-            codes.map(|v| vsubq_s8(vreinterpretq_s8_u8(v), vdupq_n_s8(offset)))
+            map(codes, |v| {
+                vsubq_s8(vreinterpretq_s8_u8(v), vdupq_n_s8(offset))
+            })
         };
         match FORMAT {
             Q4_0 => less(codes, 8),
             Q5_0 => less(with_fifth_bits(codes, block.add(2)), 16),
             Q5_1 => less(with_fifth_bits(codes, block.add(4)), 0),
-            IQ4_NL => codes.map(|v| vqtbl1q_s8(vld1q_s8(IQ4_NL_VALUES.as_ptr()), v)),
-            MXFP4 => codes.map(|v| vqtbl1q_s8(vld1q_s8(MXFP4_VALUES.as_ptr()), v)),
+            IQ4_NL => map(codes, |v| vqtbl1q_s8(vld1q_s8(IQ4_NL_VALUES.as_ptr()), v)),
+            MXFP4 => map(codes, |v| vqtbl1q_s8(vld1q_s8(MXFP4_VALUES.as_ptr()), v)),
             _ => less(codes, 0),
         }
     }
@@ -117,9 +132,21 @@ pub(super) unsafe fn levels<const FORMAT: u8>(block: *const u8) -> [int8x16_t; 2
 #[inline(always)]
 unsafe fn with_fifth_bits(codes: [uint8x16_t; 2], bits: *const u8) -> [uint8x16_t; 2] {
     // SAFETY: forwarded.
-    std::array::from_fn(|i| unsafe {
+    map([0, 1], |i| unsafe {
         let byte = |j: usize| vdup_n_u8(bits.add(2 * i + j).read());
         let own = vtstq_u8(vcombine_u8(byte(0), byte(1)), vld1q_u8(BITS.as_ptr()));
         vorrq_u8(codes[i], vandq_u8(own, vdupq_n_u8(0x10)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_as_long_as_their_formats_say() {
+        for format in [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, IQ4_NL, MXFP4] {
+            assert_eq!(block_bytes(format), dtype(format).block_bytes());
+        }
+    }
 }

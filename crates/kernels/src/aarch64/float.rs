@@ -1,7 +1,7 @@
 //! Plain numbers: f32, f16 and bf16, packed as f32 or multiplied with one token directly.
 
 use super::lines::{
-    QUARTER_LINE, QUARTER_ROWS, QUARTERS, four_rows, store_some, transpose, widen_f16,
+    QUARTER_LINE, QUARTER_ROWS, QUARTERS, four_rows, map, store_some, transpose, widen_f16,
 };
 use crate::matmul::Layout;
 use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs};
@@ -69,33 +69,42 @@ unsafe fn each_column<const FORMAT: u8>(
     k: usize,
     mut use_column: impl FnMut(usize, [float32x4_t; QUARTERS]),
 ) {
-    let mut four_columns = |first: usize, n: usize, rows: [[float32x4_t; 4]; QUARTERS]| {
-        // SAFETY: moves of registers.
-        let columns = rows.map(|rows| unsafe {
-            transpose(rows.map(|row| vreinterpretq_u32_f32(row))).map(|v| vreinterpretq_f32_u32(v))
-        });
-        for i in 0..n {
-            use_column(first + i, columns.map(|columns| columns[i]));
-        }
-    };
     let bytes = elem_bytes(FORMAT);
     let whole = k / 4 * 4;
     // SAFETY: whole fours are within the rows; of the last numbers as many are copied as there are.
     unsafe {
         for first in (0..whole).step_by(4) {
-            let load = |row: *const u8| load::<FORMAT>(row.add(first * bytes));
-            four_columns(first, 4, rows.map(|rows| rows.map(load)));
+            let columns = map(rows, |rows| {
+                turn(map(rows, |row| load::<FORMAT>(row.add(first * bytes))))
+            });
+            for i in 0..4 {
+                use_column(first + i, map(columns, |columns| columns[i]));
+            }
         }
         let left = k - whole;
         if left > 0 {
-            let load_left = |row: *const u8| {
-                let mut four = [0_u8; 16];
-                let from = row.add(whole * bytes);
-                std::ptr::copy_nonoverlapping(from, four.as_mut_ptr(), left * bytes);
-                load::<FORMAT>(four.as_ptr())
-            };
-            four_columns(whole, left, rows.map(|rows| rows.map(load_left)));
+            let columns = map(rows, |rows| {
+                turn(map(rows, |row| {
+                    let mut four = [0_u8; 16];
+                    let from = row.add(whole * bytes);
+                    std::ptr::copy_nonoverlapping(from, four.as_mut_ptr(), left * bytes);
+                    load::<FORMAT>(four.as_ptr())
+                }))
+            });
+            for i in 0..left {
+                use_column(whole + i, map(columns, |columns| columns[i]));
+            }
         }
+    }
+}
+
+/// [`transpose`] of numbers.
+#[inline(always)]
+fn turn(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
+    // SAFETY: every AArch64 has these.
+    unsafe {
+        let bits = map(rows, |row| vreinterpretq_u32_f32(row));
+        map(transpose(bits), |v| vreinterpretq_f32_u32(v))
     }
 }
 
@@ -146,7 +155,9 @@ unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
                 let k = Layout::F32.chunk_k().min(args.k - first);
                 let mut sums = [vdupq_n_f32(0.0); QUARTERS];
                 each_column::<FORMAT>(
-                    rows.map(|rows| rows.map(|row| row.add(first * elem_bytes(FORMAT)))),
+                    map(rows, |rows| {
+                        map(rows, |row| row.add(first * elem_bytes(FORMAT)))
+                    }),
                     k,
                     #[inline(always)]
                     |column, w| {

@@ -15,6 +15,19 @@ pub(super) const QUARTERS: usize = 4;
 /// Bytes of a quarter of a line.
 pub(super) const QUARTER_LINE: usize = 16;
 
+/// As the method of arrays, always inlined if `f` is.
+#[inline(always)]
+pub(super) fn map<T: Copy, U: Copy, const N: usize>(
+    from: [T; N],
+    mut f: impl FnMut(T) -> U,
+) -> [U; N] {
+    let mut to = [f(from[0]); N];
+    for i in 1..N {
+        to[i] = f(from[i]);
+    }
+    to
+}
+
 /// Lane `r` of vector `i` is lane `i` of vector `r`.
 #[inline(always)]
 pub(super) fn transpose(rows: [uint32x4_t; 4]) -> [uint32x4_t; 4] {
@@ -43,16 +56,16 @@ pub(super) unsafe fn store_sixteen<const PAIRS: bool>(line: *mut u8, rows: [int8
     // SAFETY: forwarded.
     unsafe {
         let vectors = if PAIRS {
-            let [a, b, c, d] = rows.map(|row| vreinterpretq_u64_s8(row));
+            let [a, b, c, d] = map(rows, |row| vreinterpretq_u64_s8(row));
             let pairs = [
                 vtrn1q_u64(a, b),
                 vtrn1q_u64(c, d),
                 vtrn2q_u64(a, b),
                 vtrn2q_u64(c, d),
             ];
-            pairs.map(|v| vreinterpretq_u32_u64(v))
+            map(pairs, |v| vreinterpretq_u32_u64(v))
         } else {
-            transpose(rows.map(|row| vreinterpretq_u32_s8(row)))
+            transpose(map(rows, |row| vreinterpretq_u32_s8(row)))
         };
         for (i, v) in vectors.into_iter().enumerate() {
             vst1q_u32(line.add(i * LINE_BYTES).cast(), v);
@@ -82,7 +95,7 @@ pub(super) fn widen_f16(bits: uint16x4_t) -> float32x4_t {
 pub(super) unsafe fn load_f16(at: [*const u8; 4]) -> float32x4_t {
     // SAFETY: forwarded; four numbers.
     unsafe {
-        let bits = at.map(|at| at.cast::<u16>().read_unaligned());
+        let bits = map(at, |at| at.cast::<u16>().read_unaligned());
         widen_f16(vld1_u16(bits.as_ptr()))
     }
 }
@@ -99,7 +112,9 @@ pub(super) unsafe fn four_rows(
     n: usize,
 ) -> [*const u8; QUARTER_ROWS] {
     // SAFETY: forwarded.
-    std::array::from_fn(|i| unsafe { base.add((row + i).min(n - 1) * stride) })
+    map([0, 1, 2, 3], |i| unsafe {
+        base.add((row + i).min(n - 1) * stride)
+    })
 }
 
 /// Stores the first `n` lanes, all if there are more than four.

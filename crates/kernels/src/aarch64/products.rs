@@ -1,6 +1,12 @@
 //! Products of signed bytes, added in i32: with widening multiplications, FEAT_DotProd or FEAT_I8MM. All of them are exact.
 //!
-//! The last two have no stable intrinsics, hence assembly of one instruction each.
+//! The last two have no stable intrinsics, hence assembly of one instruction each. Functions here and in the leaves are inlined into
+//! those that have a level's target features; closures within library functions might not be, so loops are spelled out.
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "several arrays of registers are indexed together"
+)]
 
 use crate::matmul::panel::LINE_BYTES;
 use std::arch::aarch64::*;
@@ -55,23 +61,17 @@ impl Products for Widening {
         x: [*const i8; T],
     ) -> [[int32x4_t; 2]; T] {
         // SAFETY: forwarded.
+        unsafe { by_lines::<Widening, T>(lines, sixteens, x) }
+    }
+}
+
+impl DotLane for Widening {
+    #[inline(always)]
+    unsafe fn dot_lane<const LANE: i32>(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+        // SAFETY: every AArch64 has these.
         unsafe {
-            by_lines::<T, _>(
-                lines,
-                sixteens,
-                x,
-                #[inline(always)]
-                |acc, w, x, lane| {
-                    let x = vreinterpretq_s32_s8(x);
-                    let x = match lane {
-                        0 => vdupq_laneq_s32::<0>(x),
-                        1 => vdupq_laneq_s32::<1>(x),
-                        2 => vdupq_laneq_s32::<2>(x),
-                        _ => vdupq_laneq_s32::<3>(x),
-                    };
-                    Widening::dot(acc, w, vreinterpretq_s8_s32(x))
-                },
-            )
+            let four = vdupq_laneq_s32::<LANE>(vreinterpretq_s32_s8(x));
+            Widening::dot(acc, w, vreinterpretq_s8_s32(four))
         }
     }
 }
@@ -90,20 +90,15 @@ impl Products for DotProd {
         x: [*const i8; T],
     ) -> [[int32x4_t; 2]; T] {
         // SAFETY: forwarded.
-        unsafe {
-            by_lines::<T, _>(
-                lines,
-                sixteens,
-                x,
-                #[inline(always)]
-                |acc, w, x, lane| match lane {
-                    0 => sdot_lane::<0>(acc, w, x),
-                    1 => sdot_lane::<1>(acc, w, x),
-                    2 => sdot_lane::<2>(acc, w, x),
-                    _ => sdot_lane::<3>(acc, w, x),
-                },
-            )
-        }
+        unsafe { by_lines::<DotProd, T>(lines, sixteens, x) }
+    }
+}
+
+impl DotLane for DotProd {
+    #[inline(always)]
+    unsafe fn dot_lane<const LANE: i32>(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+        // SAFETY: forwarded.
+        unsafe { sdot_lane::<LANE>(acc, w, x) }
     }
 }
 
@@ -128,72 +123,87 @@ impl Products for I8mm {
             let mut sums = [[vdupq_n_s32(0); 4]; T];
             for c in 0..sixteens {
                 let mut q = [[vdupq_n_s8(0); 2]; T];
-                for (i, q) in q.iter_mut().enumerate().take(pairs) {
+                for i in 0..pairs {
                     let a = vreinterpretq_s64_s8(vld1q_s8(x[2 * i].add(16 * c)));
                     let b = vreinterpretq_s64_s8(vld1q_s8(x[(2 * i + 1).min(T - 1)].add(16 * c)));
-                    *q = [
-                        vreinterpretq_s8_s64(vzip1q_s64(a, b)),
-                        vreinterpretq_s8_s64(vzip2q_s64(a, b)),
-                    ];
+                    q[i][0] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
+                    q[i][1] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
                 }
                 for eight in 0..2 {
                     let at = lines.add((4 * c + 2 * eight) * LINE_BYTES);
-                    let w: [int8x16_t; 4] = std::array::from_fn(|j| {
-                        vld1q_s8(at.add(j % 2 * LINE_BYTES + j / 2 * 16).cast())
-                    });
-                    for i in 0..pairs {
-                        for (sum, w) in sums[i].iter_mut().zip(w) {
-                            *sum = smmla(*sum, w, q[i][eight]);
+                    for j in 0..4 {
+                        let w = vld1q_s8(at.add(j % 2 * LINE_BYTES + j / 2 * 16).cast());
+                        for i in 0..pairs {
+                            sums[i][j] = smmla(sums[i][j], w, q[i][eight]);
                         }
                     }
                 }
             }
-            std::array::from_fn(|t| {
-                let of = |a, b| {
-                    if t % 2 == 0 {
-                        vuzp1q_s32(a, b)
-                    } else {
-                        vuzp2q_s32(a, b)
-                    }
-                };
-                let [a, b, c, d] = sums[t / 2];
-                [of(a, b), of(c, d)]
-            })
+            let mut of_tokens = [[vdupq_n_s32(0); 2]; T];
+            for i in 0..pairs {
+                let [a, b, c, d] = sums[i];
+                of_tokens[2 * i] = [vuzp1q_s32(a, b), vuzp1q_s32(c, d)];
+                if 2 * i + 1 < T {
+                    of_tokens[2 * i + 1] = [vuzp2q_s32(a, b), vuzp2q_s32(c, d)];
+                }
+            }
+            of_tokens
         }
     }
 }
 
-/// [`Products::of_half`] of panels whose vectors are four columns of four rows: `dot` multiplies one with four bytes of a token,
-/// number `lane` of four.
+/// How a level multiplies a vector of a panel, four columns of four rows.
+trait DotLane {
+    /// Lane `i`: `acc`'s, plus the dot product of bytes `4i..4i + 4` of `w` and `4 · LANE..` of `x`.
+    ///
+    /// # Safety
+    /// The CPU has the level.
+    unsafe fn dot_lane<const LANE: i32>(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t;
+}
+
+/// [`Products::of_half`] by [`DotLane`].
 ///
 /// # Safety
 /// As [`Products::of_half`].
 #[inline(always)]
-unsafe fn by_lines<const T: usize, F>(
+unsafe fn by_lines<P: DotLane, const T: usize>(
     lines: *const u8,
     sixteens: usize,
     x: [*const i8; T],
-    dot: F,
-) -> [[int32x4_t; 2]; T]
-where
-    F: Fn(int32x4_t, int8x16_t, int8x16_t, usize) -> int32x4_t,
-{
+) -> [[int32x4_t; 2]; T] {
     // SAFETY: forwarded.
     unsafe {
         let mut sums = [[vdupq_n_s32(0); 2]; T];
         for c in 0..sixteens {
-            let q = x.map(|x| vld1q_s8(x.add(16 * c)));
-            for lane in 0..4 {
-                let line: *const i8 = lines.add((4 * c + lane) * LINE_BYTES).cast();
-                let w = [vld1q_s8(line), vld1q_s8(line.add(16))];
-                for (sums, q) in sums.iter_mut().zip(q) {
-                    for (sum, w) in sums.iter_mut().zip(w) {
-                        *sum = dot(*sum, w, q, lane);
-                    }
-                }
+            let mut q = [vdupq_n_s8(0); T];
+            for i in 0..T {
+                q[i] = vld1q_s8(x[i].add(16 * c));
             }
+            let lines = lines.add(4 * c * LINE_BYTES);
+            by_line::<P, T, 0>(&mut sums, lines, &q);
+            by_line::<P, T, 1>(&mut sums, lines.add(LINE_BYTES), &q);
+            by_line::<P, T, 2>(&mut sums, lines.add(2 * LINE_BYTES), &q);
+            by_line::<P, T, 3>(&mut sums, lines.add(3 * LINE_BYTES), &q);
         }
         sums
+    }
+}
+
+/// # Safety
+/// As [`Products::of_half`], for one line and four columns of sixteen.
+#[inline(always)]
+unsafe fn by_line<P: DotLane, const T: usize, const LANE: i32>(
+    sums: &mut [[int32x4_t; 2]; T],
+    line: *const u8,
+    q: &[int8x16_t; T],
+) {
+    // SAFETY: forwarded.
+    unsafe {
+        let w = [vld1q_s8(line.cast()), vld1q_s8(line.add(16).cast())];
+        for i in 0..T {
+            sums[i][0] = P::dot_lane::<LANE>(sums[i][0], w[0], q[i]);
+            sums[i][1] = P::dot_lane::<LANE>(sums[i][1], w[1], q[i]);
+        }
     }
 }
 
@@ -213,7 +223,7 @@ fn sdot(mut acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
 
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn sdot_lane<const LANE: usize>(mut acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+fn sdot_lane<const LANE: i32>(mut acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
     // SAFETY: as above.
     unsafe {
         asm!(

@@ -3,12 +3,12 @@
 //! In [`Layout::Super32Min`], the four lines of minimums hold eight times sixteen i16.
 
 use super::lines::{
-    QUARTER_LINE, QUARTER_ROWS, QUARTERS, add_across, four_rows, store_sixteen, store_some,
+    QUARTER_LINE, QUARTER_ROWS, QUARTERS, add_across, four_rows, map, store_sixteen, store_some,
 };
 use super::products::{DotProd, Products, Widening};
 use super::superblock_levels::*;
 use crate::matmul::Layout;
-use crate::matmul::panel::{LINE_BYTES, PackArgs, RowsArgs, X256, lines_a_step};
+use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, X256, lines_a_step};
 use std::arch::aarch64::*;
 
 /// Lines of levels in a unit; scales follow.
@@ -76,10 +76,8 @@ unsafe fn pack<const FORMAT: u8, const PAIRS: bool>(args: &PackArgs) {
             ahead.fetch(lines_a_step(dtype(FORMAT), QUARTERS));
             // SAFETY: superblock `b` of each row and unit `b` of the panel exist.
             unsafe {
-                let blocks: [*const u8; QUARTER_ROWS] = std::array::from_fn(|r| {
-                    let row = source.base.add((g * QUARTER_ROWS + r) * source.stride);
-                    row.add(b * dtype(FORMAT).block_bytes())
-                });
+                let rows = four_rows(source.base, source.stride, g * QUARTER_ROWS, PANEL_ROWS);
+                let blocks = map(rows, |row| row.add(b * block_bytes(FORMAT)));
                 let unit = args.panel.add(b * layout.unit_bytes());
                 store_header::<FORMAT>(&header::<FORMAT>(blocks), unit, g);
                 each_32::<FORMAT>(
@@ -133,7 +131,7 @@ unsafe fn rows<P: Products, const FORMAT: u8>(args: &RowsArgs) {
             let rows = four_rows(args.base, args.row_bytes, row, args.n);
             let mut acc = vdupq_n_f32(0.0);
             for b in 0..args.k / 256 {
-                let blocks = rows.map(|row| row.add(b * dtype(FORMAT).block_bytes()));
+                let blocks = map(rows, |row| row.add(b * block_bytes(FORMAT)));
                 let x = &*args.x.cast::<X256>().add(b);
                 let header = header::<FORMAT>(blocks);
                 let sum = products::<P, FORMAT>(blocks, &header, x);
@@ -174,12 +172,12 @@ unsafe fn products<P: Products, const FORMAT: u8>(
                 let q = [vld1q_s8(q), vld1q_s8(q.add(16))];
                 if FORMAT == Q6_K {
                     for s in 0..2 {
-                        let dots = add_across(levels.map(|w| P::dot(zero, w[s], q[s])));
+                        let dots = add_across(map(levels, |w| P::dot(zero, w[s], q[s])));
                         sum = vmlaq_s32(sum, dots, header.scales[2 * j + s]);
                     }
                 } else {
                     let of_row = |w: [int8x16_t; 2]| P::dot(P::dot(zero, w[0], q[0]), w[1], q[1]);
-                    let dots = add_across(levels.map(of_row));
+                    let dots = add_across(map(levels, of_row));
                     sum = vmlaq_s32(sum, dots, header.scales[j]);
                 }
             },

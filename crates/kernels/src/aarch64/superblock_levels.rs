@@ -1,6 +1,6 @@
 //! The k-quants Q4_K, Q5_K and Q6_K: levels, scales and minimums of four rows. Levels are signed bytes, offsets taken away.
 
-use super::lines::{load_f16, transpose, widen_f16};
+use super::lines::{load_f16, map, transpose, widen_f16};
 use millrace_quant::DType;
 use std::arch::aarch64::*;
 
@@ -15,6 +15,15 @@ pub(super) const fn dtype(format: u8) -> DType {
         Q4_K => DType::Q4K,
         Q5_K => DType::Q5K,
         _ => DType::Q6K,
+    }
+}
+
+/// Bytes of a superblock, [`DType::block_bytes`] as a constant.
+pub(super) const fn block_bytes(format: u8) -> usize {
+    match format {
+        Q4_K => 16 + 128,
+        Q5_K => 16 + 32 + 128,
+        _ => 128 + 64 + 16 + 2,
     }
 }
 
@@ -49,7 +58,18 @@ pub(super) unsafe fn header<const FORMAT: u8>(blocks: [*const u8; 4]) -> Header 
     }
 }
 
-/// Byte `J` of each lane, sign-extended.
+/// Byte `i % 4` of the lanes of vector `i / 4`, sign-extended.
+#[inline(always)]
+fn each_byte<const N: usize, const BYTES: usize>(v: [uint32x4_t; N]) -> [int32x4_t; BYTES] {
+    const { assert!(BYTES == 4 * N) };
+    let mut bytes = [byte(v[0], 0); BYTES];
+    for (i, to) in bytes.iter_mut().enumerate() {
+        *to = byte(v[i / 4], i % 4);
+    }
+    bytes
+}
+
+/// Byte `j` of each lane, sign-extended.
 #[inline(always)]
 fn byte(v: uint32x4_t, j: usize) -> int32x4_t {
     // SAFETY: every AArch64 has these.
@@ -67,10 +87,10 @@ fn byte(v: uint32x4_t, j: usize) -> int32x4_t {
 unsafe fn of_six_bits(blocks: [*const u8; 4]) -> Header {
     // SAFETY: within the superblock.
     unsafe {
-        let words = transpose(blocks.map(|block| vld1q_u32(block.add(192).cast())));
+        let words = transpose(map(blocks, |block| vld1q_u32(block.add(192).cast())));
         Header {
-            scales: std::array::from_fn(|j| byte(words[j / 4], j % 4)),
-            d: load_f16(blocks.map(|block| block.add(208))),
+            scales: each_byte(words),
+            d: load_f16(map(blocks, |block| block.add(208))),
             mins: [vdupq_n_s32(0); 8],
             minus_d_min: vdupq_n_f32(0.0),
         }
@@ -86,7 +106,7 @@ unsafe fn of_six_bits(blocks: [*const u8; 4]) -> Header {
 unsafe fn with_minimums(blocks: [*const u8; 4]) -> Header {
     // SAFETY: the header is 16 bytes.
     unsafe {
-        let headers = blocks.map(|block| vld1q_u32(block.cast()));
+        let headers = map(blocks, |block| vld1q_u32(block.cast()));
         let [d_and_min, scales, mins, upper] = transpose(headers);
         let field = |v, mask: u8| vandq_u32(v, vreinterpretq_u32_u8(vdupq_n_u8(mask)));
         let top = |v| field(vshrq_n_u32::<2>(v), 0x30);
@@ -100,9 +120,9 @@ unsafe fn with_minimums(blocks: [*const u8; 4]) -> Header {
         ];
         let d_min = widen_f16(vshrn_n_u32::<16>(d_and_min));
         Header {
-            scales: std::array::from_fn(|j| byte(scales[j / 4 % 2], j % 4)),
+            scales: each_byte([scales[0], scales[1], scales[0], scales[1]]),
             d: widen_f16(vmovn_u32(d_and_min)),
-            mins: std::array::from_fn(|j| byte(mins[j / 4], j % 4)),
+            mins: each_byte(mins),
             minus_d_min: vnegq_f32(d_min),
         }
     }
@@ -167,11 +187,11 @@ unsafe fn each_32_of_four_bits(
 ) {
     for pair in 0..4 {
         // SAFETY: within the superblock.
-        let bytes = blocks.map(|block| unsafe { load(block.add(16 + 32 * pair)) });
-        use_levels(2 * pair, bytes.map(|v| v.map(|v| signed(low(v)))));
+        let bytes = map(blocks, |block| unsafe { load(block.add(16 + 32 * pair)) });
+        use_levels(2 * pair, each(|r, s| signed(low(bytes[r][s]))));
         use_levels(
             2 * pair + 1,
-            bytes.map(|v| v.map(|v| signed(bits::<4>(v, 0x0F)))),
+            each(|r, s| signed(bits::<4>(bytes[r][s], 0x0F))),
         );
     }
 }
@@ -187,9 +207,9 @@ unsafe fn each_32_of_five_bits(
 ) {
     // SAFETY: within the superblock; the shifts are of registers.
     unsafe {
-        let mut fifth = blocks.map(|block| load(block.add(16)));
+        let mut fifth = map(blocks, |block| load(block.add(16)));
         for pair in 0..4 {
-            let bytes = blocks.map(|block| load(block.add(48 + 32 * pair)));
+            let bytes = map(blocks, |block| load(block.add(48 + 32 * pair)));
             let with = |nibbles: uint8x16_t, fifth: uint8x16_t| {
                 signed(vorrq_u8(nibbles, vandq_u8(fifth, vdupq_n_u8(0x10))))
             };
@@ -199,7 +219,7 @@ unsafe fn each_32_of_five_bits(
             };
             use_levels(2 * pair, each(first));
             use_levels(2 * pair + 1, each(second));
-            fifth = fifth.map(|v| v.map(|v| vshrq_n_u8::<2>(v)));
+            fifth = map(fifth, |v| map(v, |v| vshrq_n_u8::<2>(v)));
         }
     }
 }
@@ -217,9 +237,9 @@ unsafe fn each_32_of_six_bits(
     // SAFETY: within the superblock; the shifts are of registers.
     unsafe {
         for half in 0..2 {
-            let first = blocks.map(|block| load(block.add(64 * half)));
-            let second = blocks.map(|block| load(block.add(64 * half + 32)));
-            let upper = blocks.map(|block| load(block.add(128 + 32 * half)));
+            let first = map(blocks, |block| load(block.add(64 * half)));
+            let second = map(blocks, |block| load(block.add(64 * half + 32)));
+            let upper = map(blocks, |block| load(block.add(128 + 32 * half)));
             let with = |nibbles: uint8x16_t, upper: uint8x16_t| {
                 let v = vorrq_u8(nibbles, vandq_u8(upper, vdupq_n_u8(0x30)));
                 vsubq_s8(signed(v), vdupq_n_s8(32))
@@ -247,5 +267,17 @@ unsafe fn each_32_of_six_bits(
 /// What `of` gives for each row and each sixteen columns.
 #[inline(always)]
 fn each(of: impl Fn(usize, usize) -> int8x16_t) -> [[int8x16_t; 2]; 4] {
-    std::array::from_fn(|r| std::array::from_fn(|s| of(r, s)))
+    map([0, 1, 2, 3], |r| [of(r, 0), of(r, 1)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superblocks_are_as_long_as_their_formats_say() {
+        for format in [Q4_K, Q5_K, Q6_K] {
+            assert_eq!(block_bytes(format), dtype(format).block_bytes());
+        }
+    }
 }

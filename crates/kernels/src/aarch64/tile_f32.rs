@@ -1,5 +1,6 @@
 //! Tile over f32 panels.
 
+use super::lines::map;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, slot, tile_tokens};
 use std::arch::aarch64::*;
 
@@ -47,20 +48,11 @@ unsafe fn tile_of<const T: usize>(args: &TileArgs, t: usize, tokens: usize, p: u
         let mut sums = [[vdupq_n_f32(0.0); 2]; T];
         let fours = args.k / 4 * 4;
         for first in (0..fours).step_by(4) {
-            let x = x.map(|x| vld1q_f32(x.add(first)));
-            for lane in 0..4 {
-                let w = line(first + lane);
-                for (sums, x) in sums.iter_mut().zip(x) {
-                    for (sum, w) in sums.iter_mut().zip(w) {
-                        *sum = match lane {
-                            0 => vfmaq_laneq_f32::<0>(*sum, w, x),
-                            1 => vfmaq_laneq_f32::<1>(*sum, w, x),
-                            2 => vfmaq_laneq_f32::<2>(*sum, w, x),
-                            _ => vfmaq_laneq_f32::<3>(*sum, w, x),
-                        };
-                    }
-                }
-            }
+            let x = map(x, |x| vld1q_f32(x.add(first)));
+            add_column::<T, 0>(&mut sums, line(first), &x);
+            add_column::<T, 1>(&mut sums, line(first + 1), &x);
+            add_column::<T, 2>(&mut sums, line(first + 2), &x);
+            add_column::<T, 3>(&mut sums, line(first + 3), &x);
         }
         for column in fours..args.k {
             let w = line(column);
@@ -76,6 +68,22 @@ unsafe fn tile_of<const T: usize>(args: &TileArgs, t: usize, tokens: usize, p: u
                 let at = acc.add(i * GROUP_ROWS + 4 * v);
                 vst1q_f32(at, vaddq_f32(vld1q_f32(at), sum));
             }
+        }
+    }
+}
+
+/// Adds the products of eight rows of a column with lane `LANE` of each token's vector.
+#[inline(always)]
+fn add_column<const T: usize, const LANE: i32>(
+    sums: &mut [[float32x4_t; 2]; T],
+    w: [float32x4_t; 2],
+    x: &[float32x4_t; T],
+) {
+    for (sums, x) in sums.iter_mut().zip(x) {
+        // SAFETY: every AArch64 has these.
+        unsafe {
+            sums[0] = vfmaq_laneq_f32::<LANE>(sums[0], w[0], *x);
+            sums[1] = vfmaq_laneq_f32::<LANE>(sums[1], w[1], *x);
         }
     }
 }

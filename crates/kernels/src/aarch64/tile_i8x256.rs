@@ -1,5 +1,6 @@
 //! Tiles over panels of 256-column superblocks with integer scales.
 
+use super::lines::map;
 use super::products::{DotProd, I8mm, Products, Widening};
 use crate::matmul::Layout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X256, slot, tile_tokens};
@@ -87,11 +88,11 @@ unsafe fn tile_of<P: Products, const T: usize, const SUB: usize>(
         for b in 0..args.k / 256 {
             let unit = panel.add(b * layout.unit_bytes());
             let half = unit.add(h * LINE_BYTES / 2);
-            let q: [*const i8; T] = x.map(|x| (&raw const (*x.add(b)).q).cast());
+            let q: [*const i8; T] = map(x, |x| (&raw const (*x.add(b)).q).cast());
             let mut sums = [[vdupq_n_s32(0); 2]; T];
             for j in 0..256 / SUB {
                 let lines = half.add(j * SUB / 4 * LINE_BYTES);
-                let dots = P::of_half::<T>(lines, SUB / 16, q.map(|q| q.add(j * SUB)));
+                let dots = P::of_half::<T>(lines, SUB / 16, map(q, |q| q.add(j * SUB)));
                 let scale: *const i32 = half.add((BYTE_LINES + j) * LINE_BYTES).cast();
                 let scale = [vld1q_s32(scale), vld1q_s32(scale.add(4))];
                 for (sums, dots) in sums.iter_mut().zip(dots) {

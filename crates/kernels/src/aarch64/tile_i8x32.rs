@@ -1,5 +1,6 @@
 //! Tiles over panels of 32-column blocks.
 
+use super::lines::map;
 use super::products::{DotProd, I8mm, Products, Widening};
 use crate::matmul::Layout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, slot, tile_tokens};
@@ -85,7 +86,7 @@ unsafe fn tile_of<P: Products, const T: usize, const MIN: bool>(
         let acc = args.acc.add(t * GROUP_ROWS + p * PANEL_ROWS + 8 * h);
         for b in 0..args.k / 32 {
             let unit = panel.add(b * layout.unit_bytes());
-            let sums = P::of_half::<T>(unit, 2, x.map(|x| (&raw const (*x.add(b)).q).cast()));
+            let sums = P::of_half::<T>(unit, 2, map(x, |x| (&raw const (*x.add(b)).q).cast()));
             for v in 0..2 {
                 let line = |i: usize| unit.add(i * LINE_BYTES).cast::<f32>().add(4 * v);
                 let d = vld1q_f32(line(8));
