@@ -2,7 +2,7 @@
 //!
 //! A region is opened by [`Pool::run`]: its chunks are handed out by an atomic counter to the
 //! calling thread and to every worker that arrives while the region is open. Idle workers spin for
-//! a short declared time, then park, so a hand-over costs about a microsecond inside a step and
+//! a short declared time, seldom where that is in vain, then park, so a hand-over costs about a microsecond inside a step and
 //! nothing between steps.
 //!
 //! # Why no worker touches a region that has ended
@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
-use wait::Waiter;
+use wait::{Patience, Waiter};
 
 /// Most threads a pool may have.
 pub const MAX_THREADS: usize = 1024;
@@ -84,6 +84,7 @@ struct Berth {
     parked: AtomicBool,
     /// Whom to wake; set by the worker before its first sleep.
     thread: OnceLock<Thread>,
+    patience: Patience,
 }
 
 /// What the caller and the workers share.
@@ -102,6 +103,7 @@ struct Shared {
     /// wakes it.
     caller_parked: AtomicBool,
     caller: Mutex<Option<Thread>>,
+    caller_patience: Patience,
     waiter: Waiter,
 }
 
@@ -161,6 +163,7 @@ impl Pool {
             panic: Mutex::new(None),
             caller_parked: AtomicBool::new(false),
             caller: Mutex::new(None),
+            caller_patience: Patience::default(),
             waiter: Waiter { spin },
         });
         let mut pool = Pool {
@@ -347,7 +350,11 @@ impl Shared {
 
     /// The caller's end of a region: returns once the closed gate is empty.
     fn wait_until_empty(&self) {
-        if self.waiter.spin_until(|| self.gate.is_empty(), || false) {
+        let is_empty = || self.gate.is_empty();
+        if self
+            .waiter
+            .spin_until(&self.caller_patience, is_empty, || false)
+        {
             return;
         }
         *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
@@ -375,7 +382,7 @@ impl Shared {
     fn idle(&self, berth: &Berth, served: u32) {
         let due = || self.gate.is_new(served) || self.stopping.load(Ordering::SeqCst);
         let is_hot = || self.hot.load(Ordering::Relaxed) > 0;
-        if self.waiter.spin_until(due, is_hot) {
+        if self.waiter.spin_until(&berth.patience, due, is_hot) {
             return;
         }
         berth.parked.store(true, Ordering::SeqCst);
