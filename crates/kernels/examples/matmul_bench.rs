@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p millrace-kernels --example matmul_bench -- [format=q4_k,q8_0] [m=1,512] [threads=1,2] [shape=2048x2048,…] [level=avx512] [ms=300] [stream=256] [roof=1]`
 //!
-//! With one thread, time is that of the thread on a processor, where Linux tells: other processes count less.
+//! With one thread, time is that of the thread on a processor: other processes count less.
 //!
 //! Few tokens are timed over enough copies of the weights (`stream` MiB) that none are left in the caches. Printed are the fastest of all repetitions: GB/s of weights and GOP/s (a multiplication and an addition are two).
 
@@ -10,6 +10,7 @@ use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
 use millrace_kernels::roof::{self, Roof};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use millrace_quant::{DType, encode_matrix};
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// Rows that are encoded; the rest repeat them.
@@ -108,28 +109,15 @@ fn bell_shaped(i: usize) -> f32 {
         .sum()
 }
 
-/// Time of this thread on a processor, or where the system does not tell, time.
-struct Clock(Instant, Option<u64>);
-
-impl Clock {
-    fn start(alone: bool) -> Clock {
-        let on_processor_ns = alone.then(Clock::on_processor_ns).flatten();
-        Clock(Instant::now(), on_processor_ns)
-    }
-
-    /// The first number of the thread's scheduler statistics.
-    fn on_processor_ns() -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        text.split(' ').next()?.parse().ok()
-    }
-
-    fn seconds(&self) -> f64 {
-        let first_last = self.1.zip(Clock::on_processor_ns());
-        match first_last {
-            Some((first, last)) if last > first => (last - first) as f64 / 1e9,
-            _ => self.0.elapsed().as_secs_f64(),
-        }
-    }
+/// Seconds so far: of this thread on a processor if it is `alone`, else of the clock.
+fn seconds(alone: bool) -> f64 {
+    let clock = if alone {
+        ClockId::ThreadCPUTime
+    } else {
+        ClockId::Monotonic
+    };
+    let now = clock_gettime(clock);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 /// Seconds of the fastest multiplication.
@@ -149,7 +137,8 @@ fn time(
     let mut best = f64::INFINITY;
     let started = Instant::now();
     while started.elapsed() < budget || best.is_infinite() {
-        let run = Clock::start(cpu.pool().n_threads() == 1);
+        let alone = cpu.pool().n_threads() == 1;
+        let start = seconds(alone);
         let _hot = cpu.pool().enter();
         for copy in weights.chunks_exact(bytes).take(copies) {
             let weight = Matrix::new(dtype, n, k, copy).expect("sizes match");
@@ -165,7 +154,7 @@ fn time(
                 }],
             );
         }
-        best = best.min(run.seconds() / copies as f64);
+        best = best.min((seconds(alone) - start) / copies as f64);
     }
     best
 }

@@ -2,8 +2,8 @@
 //!
 //! A region is opened by [`Pool::run`]: its chunks are handed out by an atomic counter to the
 //! calling thread and to every worker that arrives while the region is open. Idle workers spin for
-//! a short declared time, then yield a few times, then park, so a hand-over costs about a
-//! microsecond inside a step and nothing between steps.
+//! a short declared time, seldom where that is in vain, then park, so a hand-over costs about a microsecond inside a step and
+//! nothing between steps.
 //!
 //! # Why no worker touches a region that has ended
 //!
@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
-use wait::{HOT_LIMIT, Waiter};
+use wait::{Patience, Waiter};
 
 /// Most threads a pool may have.
 pub const MAX_THREADS: usize = 1024;
@@ -52,7 +52,7 @@ pub const MAX_THREADS: usize = 1024;
 pub struct PoolOptions {
     /// Threads that work on a region, the caller included. `None`: [`default_threads`].
     pub n_threads: Option<usize>,
-    /// How long an idle thread spins before it yields its core. `None`: [`DEFAULT_SPIN`], or
+    /// How long an idle thread spins before it sleeps. `None`: [`DEFAULT_SPIN`], or
     /// [`CROWDED_SPIN`] when there are more threads than cores.
     pub spin: Option<Duration>,
     /// Bind worker `i` to the `i`-th core this process may use (the calling thread is left alone).
@@ -60,7 +60,7 @@ pub struct PoolOptions {
     pub pin: bool,
 }
 
-/// Spin of an idle thread before it yields: longer than the serial gaps between the regions of a
+/// Spin of an idle thread before it sleeps, four times as long inside [`Pool::enter`]: longer than the serial gaps between the regions of a
 /// step, shorter than what another process would notice.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(40);
 
@@ -84,6 +84,7 @@ struct Berth {
     parked: AtomicBool,
     /// Whom to wake; set by the worker before its first sleep.
     thread: OnceLock<Thread>,
+    patience: Patience,
 }
 
 /// What the caller and the workers share.
@@ -102,6 +103,7 @@ struct Shared {
     /// wakes it.
     caller_parked: AtomicBool,
     caller: Mutex<Option<Thread>>,
+    caller_patience: Patience,
     waiter: Waiter,
 }
 
@@ -161,6 +163,7 @@ impl Pool {
             panic: Mutex::new(None),
             caller_parked: AtomicBool::new(false),
             caller: Mutex::new(None),
+            caller_patience: Patience::default(),
             waiter: Waiter { spin },
         });
         let mut pool = Pool {
@@ -255,8 +258,7 @@ impl Pool {
             .take()
     }
 
-    /// Keeps the workers from parking until the guard is dropped (or 5 ms pass without a region),
-    /// and wakes them now: entered once a step, it makes the step's first region as cheap as the
+    /// Has the workers wait longer before they sleep until the guard is dropped, and wakes them now: entered once a step, it makes the step's first region as cheap as the
     /// others.
     #[must_use = "the workers stay hot only while the guard lives"]
     pub fn enter(&self) -> Hot<'_> {
@@ -348,7 +350,11 @@ impl Shared {
 
     /// The caller's end of a region: returns once the closed gate is empty.
     fn wait_until_empty(&self) {
-        if self.waiter.spin_until(|| self.gate.is_empty()) {
+        let is_empty = || self.gate.is_empty();
+        if self
+            .waiter
+            .spin_until(&self.caller_patience, is_empty, || false)
+        {
             return;
         }
         *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
@@ -375,11 +381,8 @@ impl Shared {
     /// Waits until a region that `served` has not seen is open, or for a reason to look again.
     fn idle(&self, berth: &Berth, served: u32) {
         let due = || self.gate.is_new(served) || self.stopping.load(Ordering::SeqCst);
-        if self.waiter.spin_until(due) {
-            return;
-        }
-        let cold = || self.hot.load(Ordering::Relaxed) == 0;
-        if self.waiter.yield_until(HOT_LIMIT, || due() || cold()) && due() {
+        let is_hot = || self.hot.load(Ordering::Relaxed) > 0;
+        if self.waiter.spin_until(&berth.patience, due, is_hot) {
             return;
         }
         berth.parked.store(true, Ordering::SeqCst);

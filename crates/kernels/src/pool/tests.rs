@@ -134,7 +134,7 @@ fn hot_workers_cool_down_and_wake_again() {
         assert_eq!(counts(&pool, 4), vec![1; 4]);
     }
     let _hot = pool.enter();
-    std::thread::sleep(2 * HOT_LIMIT);
+    std::thread::sleep(100 * DEFAULT_SPIN);
     assert_eq!(counts(&pool, 4), vec![1; 4]);
 }
 

@@ -1,55 +1,63 @@
-//! Waiting: spin, then yield. Parking is the pool's.
+//! Waiting: spinning for a declared time. Sleeping is the pool's.
+//!
+//! Nobody yields. To the scheduler of Linux, a thread that yields has used up its time slice: beside a busy process it is charged for
+//! milliseconds that it did not run, and a thread that waits for a region yields often. One that sleeps keeps its claim.
+//!
+//! Nobody spins in vain for long either: whom a thread waits for may need its core.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a worker stays awake inside [`super::Pool::enter`] without a region to work on.
-pub(super) const HOT_LIMIT: Duration = Duration::from_millis(5);
-
-/// Times the core is offered to others after spinning and before parking.
-const YIELDS: usize = 4;
+/// How many times as long a worker spins inside [`super::Pool::enter`]: a step's serial parts are seldom longer, and beside a busy
+/// process it is little of a time slice.
+const HOT_FACTOR: u32 = 4;
 
 /// Looks between two readings of the clock: a reading costs about as much as one pause.
 const LOOKS: usize = 16;
 
+/// Times in a row that a thread spins in vain before it seldom spins.
+const FAILURES: u32 = 2;
+
+/// Of so many times that it then waits, a thread spins once, to see whether the machine is its own again.
+const TRIAL: u32 = 16;
+
 /// The waiting policy of a pool.
 pub(super) struct Waiter {
-    /// Time to spin before the first yield.
+    /// Time to spin before sleeping.
     pub(super) spin: Duration,
 }
 
+/// What a thread remembers: how often in a row it spun, or did not even spin, in vain.
+#[derive(Default)]
+pub(super) struct Patience(AtomicU32);
+
 impl Waiter {
-    /// Spins, then yields a few times; true as soon as `ready`, false when patience ends.
-    pub(super) fn spin_until(&self, ready: impl Fn() -> bool) -> bool {
+    /// Spins; true as soon as `ready`, false when it is time to sleep: later while `is_hot`.
+    pub(super) fn spin_until(
+        &self,
+        patience: &Patience,
+        ready: impl Fn() -> bool,
+        is_hot: impl Fn() -> bool,
+    ) -> bool {
+        let failures = patience.0.load(Ordering::Relaxed);
+        let is_trial = failures < FAILURES || failures.is_multiple_of(TRIAL);
         let start = Instant::now();
         loop {
             for _ in 0..LOOKS {
                 if ready() {
+                    patience.0.store(0, Ordering::Relaxed);
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if start.elapsed() >= self.spin {
-                break;
+            let spun = start.elapsed();
+            let is_over = spun >= self.spin && (spun >= HOT_FACTOR * self.spin || !is_hot());
+            if !is_trial || is_over {
+                patience
+                    .0
+                    .store(failures.wrapping_add(1), Ordering::Relaxed);
+                return ready();
             }
         }
-        for _ in 0..YIELDS {
-            if ready() {
-                return true;
-            }
-            std::thread::yield_now();
-        }
-        ready()
-    }
-
-    /// Offers the core to others until `ready` (true) or for `limit` (false).
-    pub(super) fn yield_until(&self, limit: Duration, ready: impl Fn() -> bool) -> bool {
-        let start = Instant::now();
-        while !ready() {
-            if start.elapsed() >= limit {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        true
     }
 }

@@ -55,6 +55,14 @@ impl Row<'_> {
         }
     }
 
+    /// With the CPU's instruction set, which decides its speed.
+    fn backend_and_level(&self) -> String {
+        match self.engine.planned() {
+            None => format!("CPU {}", self.engine.cpu().level()),
+            Some(_) => self.backend(),
+        }
+    }
+
     /// Where the times come from: `measured` here, or what the device says.
     fn times(&self) -> String {
         let times = self.engine.device_time();
@@ -78,7 +86,7 @@ impl Row<'_> {
             self.model_type(),
             gibibytes(self.summary.size_bytes),
             billions(self.summary.n_params),
-            self.backend(),
+            self.backend_and_level(),
             self.n_threads().to_string(),
             self.test.name(),
             format!("{mean:.2} ± {deviation:.2}"),
@@ -131,7 +139,7 @@ const COLUMNS: [(&str, usize); 7] = [
     ("model", 30),
     ("size", 10),
     ("params", 10),
-    ("backend", 10),
+    ("backend", 14),
     ("threads", 7),
     ("test", 15),
     ("t/s", 20),
