@@ -13,13 +13,14 @@
 //! blocks of every format, at the speed of a copy.
 
 mod geometry;
+mod vision;
 mod vocab;
 mod weights;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use millrace_format::gguf::{self, Metadata, Value};
 use millrace_format::safetensors::{self, Q4NX_FILE, ShardedWriter};
@@ -31,6 +32,7 @@ use crate::arch::{self, Layout};
 use crate::config::{self, ModelConfig};
 use crate::names::{HF_PREFIXES, TensorName};
 use crate::recipe::Recipe;
+use crate::vision::{VisionConfig, VisionName};
 
 pub use geometry::Geometry;
 
@@ -47,6 +49,8 @@ pub struct SynthOptions<'a> {
     pub vocab: Option<&'a Metadata>,
     /// Blocks, where not the geometry's own number.
     pub n_layers: Option<usize>,
+    /// With the geometry's vision tower: in a folder, or in an `mmproj` file beside a GGUF file.
+    pub vision: bool,
     /// Seed of the weights.
     pub seed: u64,
     /// Threads that draw weights; all cores without it.
@@ -62,13 +66,22 @@ pub struct Written {
     pub n_params: u64,
     /// Bytes of all tensors.
     pub size_bytes: u64,
+    /// The file with the vision tower, where it has one of its own.
+    pub mmproj: Option<PathBuf>,
 }
 
 /// One tensor to fill.
 struct Planned {
-    name: TensorName,
+    name: PlannedName,
     dtype: DType,
     spec: TensorSpec,
+}
+
+/// Whose a tensor is.
+#[derive(Clone, Copy)]
+enum PlannedName {
+    Text(TensorName),
+    Vision(VisionName),
 }
 
 /// Told of bytes written; an error stops the work.
@@ -85,6 +98,9 @@ struct Job<'a> {
     config: ModelConfig,
     layout: Layout,
     plan: Vec<Planned>,
+    vision: Option<VisionConfig>,
+    /// Tensors of the `mmproj` file.
+    mmproj: Vec<Planned>,
 }
 
 /// Writes a checkpoint: a GGUF file if `out` ends in `.gguf`, else a folder with `config.json`,
@@ -105,9 +121,11 @@ pub fn write(
     let job = Job::new(geometry, out, options)?;
     let size = |spec: &TensorSpec| spec.tensor_type.size_bytes(&spec.shape).unwrap_or(0) as u64;
     let n_elems = |spec: &TensorSpec| spec.shape.iter().product::<usize>() as u64;
+    let all = || job.plan.iter().chain(&job.mmproj);
     let written = Written {
-        n_params: job.plan.iter().map(|tensor| n_elems(&tensor.spec)).sum(),
-        size_bytes: job.plan.iter().map(|tensor| size(&tensor.spec)).sum(),
+        n_params: all().map(|tensor| n_elems(&tensor.spec)).sum(),
+        size_bytes: all().map(|tensor| size(&tensor.spec)).sum(),
+        mmproj: (!job.mmproj.is_empty()).then(|| vision::mmproj_path(out)),
         config: job.config.clone(),
     };
     let mut done = 0;
@@ -119,7 +137,10 @@ pub fn write(
         }
     };
     match job.layout {
-        Layout::Gguf => job.write_gguf(&mut progress)?,
+        Layout::Gguf => {
+            job.write_mmproj(&mut progress)?;
+            job.write_gguf(&mut progress)?;
+        }
         Layout::HuggingFace => job.write_folder(&mut progress)?,
         Layout::Q4nx => job.write_bundle(&mut progress)?,
     }
@@ -153,8 +174,20 @@ impl<'a> Job<'a> {
             config.vocab_size = vocab::size(vocab)?;
         }
         config.validate(&file)?;
-        let plan = plan(&config, layout, options.recipe);
+        let vision = match options.vision {
+            true => Some(vision_of(geometry, layout, &file)?),
+            false => None,
+        };
+        let mut plan = plan(&config, layout, options.recipe, vision.is_some());
+        let mut mmproj = Vec::new();
+        match (&vision, layout) {
+            (Some(vision), Layout::Gguf) => mmproj = vision::plan_mmproj(vision),
+            (Some(vision), _) => plan.extend(vision::plan_folder(vision, options.recipe.base())),
+            (None, _) => {}
+        }
         Ok(Job {
+            vision,
+            mmproj,
             geometry,
             out,
             options,
@@ -165,10 +198,19 @@ impl<'a> Job<'a> {
     }
 
     fn specs(&self) -> Vec<TensorSpec> {
-        self.plan.iter().map(|tensor| tensor.spec.clone()).collect()
+        specs(&self.plan)
     }
 
     fn fill(&self, progress: &mut Observer<'_>, sink: &mut Sink<'_>) -> Result<(), Error> {
+        self.fill_with(&self.plan, progress, sink)
+    }
+
+    fn fill_with(
+        &self,
+        plan: &[Planned],
+        progress: &mut Observer<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Error> {
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let fill = weights::Fill {
             config: &self.config,
@@ -176,7 +218,7 @@ impl<'a> Job<'a> {
             seed: self.options.seed,
             n_threads: self.options.n_threads.unwrap_or_else(cores).max(1),
         };
-        fill.run(&self.plan, &mut |name, bytes| {
+        fill.run(plan, &mut |name, bytes| {
             sink(name, bytes)?;
             progress(bytes.len())
         })
@@ -187,6 +229,27 @@ impl<'a> Job<'a> {
         let mut writer = gguf::Writer::create(self.out, &metadata, &self.specs())?;
         self.fill(progress, &mut |name, bytes| Ok(writer.write(name, bytes)?))?;
         Ok(writer.commit()?)
+    }
+
+    fn write_mmproj(&self, progress: &mut Observer<'_>) -> Result<(), Error> {
+        let Some(config) = &self.vision else {
+            return Ok(());
+        };
+        let metadata = vision::mmproj_metadata(self.geometry.name(), config);
+        let path = vision::mmproj_path(self.out);
+        let mut writer = gguf::Writer::create(&path, &metadata, &specs(&self.mmproj))?;
+        self.fill_with(&self.mmproj, progress, &mut |name, bytes| {
+            Ok(writer.write(name, bytes)?)
+        })?;
+        Ok(writer.commit()?)
+    }
+
+    /// Control tokens of the vocabulary besides the end.
+    fn control(&self) -> &'static [&'static str] {
+        match self.vision {
+            Some(_) => &vision::TOKENS,
+            None => &[],
+        }
     }
 
     fn metadata(&self) -> Result<Metadata, Error> {
@@ -207,7 +270,7 @@ impl<'a> Job<'a> {
         }
         match self.options.vocab {
             Some(vocab) => vocab::copy(vocab, &mut out),
-            None => vocab::bytes(self.config.vocab_size, &mut out),
+            None => vocab::bytes(self.config.vocab_size, self.control(), &mut out),
         }
         Ok(out)
     }
@@ -245,13 +308,43 @@ impl<'a> Job<'a> {
 
     /// The JSON files, before the weights get their names: without weights a folder is no model.
     fn write_side_files(&self) -> Result<(), Error> {
-        let config = config::hf::write(&self.config)?;
-        let tokenizer = vocab::tokenizer_json(self.config.vocab_size);
-        for (name, json) in [("config.json", config), ("tokenizer.json", tokenizer)] {
-            output::write(&self.out.join(name), format!("{json:#}\n").as_bytes())?;
+        let write = |name: &str, json: serde_json::Value| {
+            output::write(&self.out.join(name), format!("{json:#}\n").as_bytes())
+        };
+        let tokenizer = vocab::tokenizer_json(self.config.vocab_size, self.control());
+        write("tokenizer.json", tokenizer)?;
+        match &self.vision {
+            Some(vision) => {
+                vision::write_side_files(self.out, &self.config, vision, vocab::FIRST_CONTROL)
+            }
+            None => Ok(write("config.json", config::hf::write(&self.config)?)?),
         }
-        Ok(())
     }
+}
+
+fn specs(plan: &[Planned]) -> Vec<TensorSpec> {
+    plan.iter().map(|tensor| tensor.spec.clone()).collect()
+}
+
+/// The tower of a geometry, for files of a layout.
+fn vision_of(geometry: Geometry, layout: Layout, file: &str) -> Result<VisionConfig, Error> {
+    let unsupported = |feature: String, supported: String| Error::Unsupported {
+        file: file.to_owned(),
+        feature,
+        supported,
+    };
+    if layout == Layout::Q4nx {
+        let feature = "a vision tower in a Q4NX bundle".into();
+        return Err(unsupported(feature, "folders and GGUF files".into()));
+    }
+    let config = geometry.vision().ok_or_else(|| {
+        let with = Geometry::all().filter(|geometry| geometry.vision().is_some());
+        let names: Vec<&str> = with.map(Geometry::name).collect();
+        let feature = format!("a vision tower for {}", geometry.name());
+        unsupported(feature, names.join(", "))
+    })?;
+    config.validate(file)?;
+    Ok(config)
 }
 
 /// The tensors a checkpoint of random weights would have; their places in files are of no meaning.
@@ -261,7 +354,12 @@ pub(crate) fn tensors(config: &ModelConfig, recipe: Recipe, source: Source) -> V
         Source::HuggingFace if recipe.is_q4nx() => Layout::Q4nx,
         Source::HuggingFace => Layout::HuggingFace,
     };
-    let info = |planned: Planned| TensorInfo {
+    let planned = plan(config, layout, recipe, false).into_iter();
+    planned.map(info_of).collect()
+}
+
+fn info_of(planned: Planned) -> TensorInfo {
+    TensorInfo {
         name: planned.spec.name,
         tensor_type: planned.spec.tensor_type,
         shape: planned.spec.shape,
@@ -269,12 +367,14 @@ pub(crate) fn tensors(config: &ModelConfig, recipe: Recipe, source: Source) -> V
         file: 0,
         offset: 0,
         size_bytes: 0,
-    };
-    let planned = plan(config, layout, recipe).into_iter();
-    planned.map(info).collect()
+    }
 }
 
-fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe) -> Vec<Planned> {
+fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe, vision: bool) -> Vec<Planned> {
+    let prefix = match vision {
+        true => vision::TEXT_PREFIX,
+        false => HF_PREFIXES[0],
+    };
     let norms = arch::by_name(config.family).hf_norms;
     let planned = |name: TensorName| {
         let shape = config.shape_of(name);
@@ -286,12 +386,12 @@ fn plan(config: &ModelConfig, layout: Layout, recipe: Recipe) -> Vec<Planned> {
         let spelled = match layout {
             Layout::Gguf => name.gguf(),
             Layout::HuggingFace | Layout::Q4nx => name
-                .hf(HF_PREFIXES[0], norms)
+                .hf(prefix, norms)
                 .expect("the list for this layout has only names it can spell"),
         };
         let tensor_type = TensorType::Weights(dtype);
         Planned {
-            name,
+            name: PlannedName::Text(name),
             dtype,
             spec: TensorSpec {
                 name: spelled,

@@ -260,6 +260,7 @@ fn without_weights_is_the_graph_of_a_synthetic_checkpoint() {
     let options = crate::synth::SynthOptions {
         recipe,
         vocab: None,
+        vision: false,
         n_layers: Some(2),
         seed: 1,
         n_threads: Some(1),

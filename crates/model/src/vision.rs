@@ -14,13 +14,13 @@
 mod config;
 mod names;
 
-use millrace_format::{Checkpoint, Source, TensorInfo};
+use millrace_format::{Checkpoint, Source};
 
 use crate::Error;
 use crate::catalog::Catalog;
 use crate::graph::Weight;
 pub use config::VisionConfig;
-use names::VisionName;
+pub(crate) use names::VisionName;
 pub use names::{HfSpelling, VisionRole};
 
 /// A matrix `[n, k]` and its bias `[n]`.
@@ -114,14 +114,6 @@ impl VisionModel {
             config,
         })
     }
-}
-
-/// Whether a tensor belongs to a tower or projector, by its name in a Hugging Face file.
-pub fn is_vision_tensor(tensor: &TensorInfo) -> bool {
-    HfSpelling::ALL.iter().any(|spelling| {
-        let name = tensor.name.as_str();
-        name.starts_with(spelling.tower()) || name.starts_with(spelling.projector())
-    })
 }
 
 /// Finds and checks weights.

@@ -57,6 +57,7 @@ fn model(dir: &Path, geometry: &str, recipe: &str) -> PathBuf {
     let options = SynthOptions {
         recipe: Recipe::parse(recipe).unwrap(),
         vocab: None,
+        vision: false,
         n_layers: None,
         seed: 1,
         n_threads: Some(1),

@@ -126,6 +126,11 @@ fn say(
             crate::output::report(&failure);
             return Ok(());
         }
+        // Stopped while an image was read: it goes with the next message.
+        Err(failure) if failure.exit == Exit::Interrupted && is_terminal => {
+            interrupt::clear();
+            return Ok(());
+        }
         other => other?,
     };
     out.line("")?;

@@ -2,6 +2,7 @@
 
 mod memory;
 mod metadata;
+mod vision;
 
 use crate::describe::Summary;
 use crate::engine_args::kv_type_parser;
@@ -9,6 +10,7 @@ use crate::exit::Outcome;
 use crate::model_arg::ModelArgs;
 use crate::output::{Align, Out, Paint, Table, Ui, bytes, count, printable};
 use memory::MemoryPlan;
+use vision::Vision;
 use millrace_format::Checkpoint;
 use millrace_model::{Model, ModelConfig};
 use millrace_runtime::{KvType, LoadedModel};
@@ -56,6 +58,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let summary = Summary::of(&checkpoint);
     let metadata = metadata::of(&checkpoint, args.full);
     let tensors = args.tensors.then(|| tensor_rows(&checkpoint));
+    let vision = Vision::of(&checkpoint);
     let runnable = match Model::from_checkpoint(&checkpoint) {
         Ok(_) => {
             let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
@@ -68,6 +71,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         Err(_) if summary.n_tensors == 0 => {
             Err("it holds no weights; `millrace tokenize` reads its vocabulary".to_owned())
         }
+        Err(_) if matches!(vision, Vision::Tower(_)) => {
+            Err("it is a vision tower alone; `millrace run MODEL --mmproj FILE` takes it".to_owned())
+        }
         Err(error) => {
             // The file was named two lines above.
             let (error, name) = (error.to_string(), format!("{}: ", summary.name));
@@ -76,18 +82,22 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     };
     let mut out = Out::new();
     if args.json {
-        out.json(&to_json(&summary, &metadata, tensors.as_deref(), &runnable))?;
+        let mut value = to_json(&summary, &metadata, tensors.as_deref(), &runnable);
+        value["vision"] = vision.json();
+        out.json(&value)?;
     } else {
         print_summary(&summary, &mut out)?;
         match &runnable {
             Ok(runnable) => {
                 print_config(&runnable.config, &mut out)?;
+                vision.print(&mut out)?;
                 print_types(&summary, &mut out)?;
                 runnable.plan.print(&mut out)?;
             }
             Err(why) => {
                 let no = Paint::Warning.stdout("no");
                 out.line(format!("  runs here      {no}: {}", printable(why)))?;
+                vision.print(&mut out)?;
                 print_types(&summary, &mut out)?;
             }
         }

@@ -20,6 +20,7 @@ Examples:
   millrace synth qwen3-0.6b qwen-folder --type BF16           a Hugging Face folder
   millrace synth llama-3.1-8b 8b.gguf --layers 4 --seed 7     fewer layers, other weights
   millrace synth gemma-3-1b g.gguf --vocab-from gemma.gguf    with a real vocabulary
+  millrace synth gemma-tiny g --type F32 --vision             then `millrace run g --image a.png \"What?\"`
 
 The files load everywhere a real one does and run at the same speed; the text makes no sense. The
 same options give the same bytes on every machine.";
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// Take the vocabulary of this GGUF file (GGUF output only)
     #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
     vocab_from: Option<PathBuf>,
+    /// With the vision tower of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the file
+    #[arg(long)]
+    vision: bool,
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
@@ -81,6 +85,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let options = SynthOptions {
         recipe,
         vocab: metadata.transpose()?,
+        vision: args.vision,
         n_layers: args.layers,
         seed: args.seed,
         n_threads: args.threads.map(usize::from),
@@ -107,6 +112,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             "path": args.out,
             "geometry": args.geometry.name(),
             "type": recipe.name(),
+            "mmproj": written.mmproj,
             "n_params": written.n_params,
             "size_bytes": written.size_bytes,
             "n_layers": written.config.n_layers,
@@ -121,5 +127,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         bytes(written.size_bytes)
     ));
     out.line(args.out.display())?;
+    if let Some(mmproj) = &written.mmproj {
+        out.line(mmproj.display())?;
+    }
     out.flush()
 }

@@ -7,6 +7,8 @@ mod hostile_templates;
 mod hub;
 mod hwbench;
 #[cfg(unix)]
+mod images;
+#[cfg(unix)]
 mod interrupt;
 mod limits;
 mod messages;

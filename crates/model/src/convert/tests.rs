@@ -33,6 +33,7 @@ impl Model {
         let options = SynthOptions {
             recipe,
             vocab: None,
+            vision: false,
             n_layers: Some(3),
             seed: 1,
             n_threads: Some(1),

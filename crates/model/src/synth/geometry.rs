@@ -2,6 +2,7 @@
 
 use crate::arch;
 use crate::config::{ModelConfig, RopeConfig, RopeScaling};
+use crate::vision::VisionConfig;
 
 /// A model's sizes without its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +28,19 @@ struct Row {
     /// Window of five layers in six.
     window: Option<usize>,
     tied_head: bool,
+    vision: Option<Tower>,
+}
+
+/// A vision tower's sizes.
+#[derive(Debug, PartialEq)]
+struct Tower {
+    n_layers: usize,
+    d_model: usize,
+    d_ff: usize,
+    n_heads: usize,
+    image_size: usize,
+    patch_size: usize,
+    n_tokens: usize,
 }
 
 const fn llama3(factor: f32) -> RopeScaling {
@@ -54,6 +68,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: llama3(32.0),
         window: None,
         tied_head: true,
+        vision: None,
     },
     Row {
         name: "llama-3.2-3b",
@@ -69,6 +84,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: llama3(32.0),
         window: None,
         tied_head: true,
+        vision: None,
     },
     Row {
         name: "llama-3.1-8b",
@@ -84,6 +100,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: llama3(8.0),
         window: None,
         tied_head: false,
+        vision: None,
     },
     Row {
         name: "gemma-3-1b",
@@ -99,6 +116,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: RopeScaling::None,
         window: Some(512),
         tied_head: true,
+        vision: None,
     },
     Row {
         name: "gemma-3-4b",
@@ -114,6 +132,15 @@ static TABLE: [Row; 10] = [
         rope_scaling: RopeScaling::Linear { factor: 8.0 },
         window: Some(1024),
         tied_head: true,
+        vision: Some(Tower {
+            n_layers: 27,
+            d_model: 1152,
+            d_ff: 4304,
+            n_heads: 16,
+            image_size: 896,
+            patch_size: 14,
+            n_tokens: 256,
+        }),
     },
     Row {
         name: "qwen3-0.6b",
@@ -129,6 +156,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: RopeScaling::None,
         window: None,
         tied_head: true,
+        vision: None,
     },
     Row {
         name: "qwen2.5-0.5b",
@@ -144,6 +172,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: RopeScaling::None,
         window: None,
         tied_head: true,
+        vision: None,
     },
     Row {
         name: "llama-tiny",
@@ -159,6 +188,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: llama3(32.0),
         window: None,
         tied_head: true,
+        vision: None,
     },
     Row {
         name: "gemma-tiny",
@@ -174,6 +204,15 @@ static TABLE: [Row; 10] = [
         rope_scaling: RopeScaling::Linear { factor: 8.0 },
         window: Some(32),
         tied_head: true,
+        vision: Some(Tower {
+            n_layers: 2,
+            d_model: 144,
+            d_ff: 96,
+            n_heads: 2,
+            image_size: 112,
+            patch_size: 14,
+            n_tokens: 16,
+        }),
     },
     Row {
         name: "qwen-tiny",
@@ -189,6 +228,7 @@ static TABLE: [Row; 10] = [
         rope_scaling: RopeScaling::None,
         window: None,
         tied_head: false,
+        vision: None,
     },
 ];
 
@@ -222,6 +262,22 @@ impl Geometry {
     /// Its name: `llama-3.2-1b`.
     pub fn name(self) -> &'static str {
         self.row.name
+    }
+
+    /// The vision tower, of geometries that have one.
+    pub fn vision(self) -> Option<VisionConfig> {
+        let tower = self.row.vision.as_ref()?;
+        Some(VisionConfig {
+            n_layers: tower.n_layers,
+            d_model: tower.d_model,
+            d_ff: tower.d_ff,
+            n_heads: tower.n_heads,
+            image_size: tower.image_size,
+            patch_size: tower.patch_size,
+            norm_eps: 1e-6,
+            n_tokens: tower.n_tokens,
+            d_text: self.row.d_model,
+        })
     }
 
     /// The configuration, with another number of layers if one is given.

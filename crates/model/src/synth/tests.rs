@@ -5,13 +5,14 @@ use millrace_format::Checkpoint;
 use tempfile::tempdir;
 
 use super::*;
-use crate::Model;
+use crate::{Model, VisionModel};
 
 fn options(recipe: &str) -> SynthOptions<'static> {
     let recipe = Recipe::parse(recipe).unwrap();
     SynthOptions {
         recipe,
         vocab: None,
+        vision: false,
         n_layers: Some(2),
         seed: 1,
         n_threads: Some(2),
@@ -278,4 +279,52 @@ fn stopping_leaves_nothing_behind() {
             .collect();
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+#[test]
+fn towers_open_in_folders_and_beside_files() {
+    let folder = tempdir().unwrap();
+    let options = |recipe| SynthOptions {
+        vision: true,
+        ..options(recipe)
+    };
+    let tower = |path: &Path| VisionModel::of(&Checkpoint::open(path).unwrap());
+    let expected = tiny("gemma-tiny").vision();
+    let out = folder.path().join("m");
+    let written = make("gemma-tiny", &out, &options("BF16"));
+    assert_eq!(written.mmproj, None);
+    let found = tower(&out).unwrap();
+    assert_eq!(found.map(|tower| tower.config), expected);
+    let model = Model::from_checkpoint(&Checkpoint::open(&out).unwrap()).unwrap();
+    assert_eq!(model.config, written.config);
+
+    let out = folder.path().join("g").with_extension("gguf");
+    let written = make("gemma-tiny", &out, &options("Q8_0"));
+    let mmproj = written.mmproj.unwrap();
+    assert_eq!(mmproj.file_name().unwrap(), "mmproj-g.gguf");
+    assert_eq!(tower(&mmproj).unwrap().map(|tower| tower.config), expected);
+    assert_eq!(tower(&out).unwrap(), None);
+    let sizes = [&out, &mmproj].map(|path| Checkpoint::open(path).unwrap().size_bytes());
+    assert_eq!(sizes.iter().sum::<u64>(), written.size_bytes);
+
+    let no_tower = write(tiny("llama-tiny"), &out, &options("F32"), &mut |_, _| {
+        ControlFlow::Continue(())
+    });
+    let error = no_tower.unwrap_err().to_string();
+    assert!(error.contains("gemma-3-4b, gemma-tiny"), "{error}");
+}
+
+/// The published tower without its bytes: sizes as published, and that of the projector.
+#[test]
+fn the_tower_of_the_4b_has_the_published_size() {
+    let vision = tiny("gemma-3-4b").vision().unwrap();
+    vision.validate("test").unwrap();
+    let n_elems = |name| vision.shape_of(name).iter().product::<usize>();
+    let n_params: usize = vision.names().into_iter().map(n_elems).sum();
+    assert_eq!(n_params, 416_866_032 + 1152 * 2560 + 1152);
+    let plan = vision::plan_folder(&vision, DType::BF16);
+    let tensors: Vec<TensorInfo> = plan.into_iter().map(info_of).collect();
+    let catalog = crate::catalog::Catalog::new("test", Source::HuggingFace, &tensors);
+    let tower = VisionModel::build(vision, Source::HuggingFace, &catalog).unwrap();
+    assert_eq!((tower.layers.len(), tower.config.head_dim()), (27, 72));
 }

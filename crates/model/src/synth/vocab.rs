@@ -11,6 +11,8 @@ const CONTROL: i32 = 3;
 const UNUSED: i32 = 5;
 
 const END: usize = 256;
+/// Where control tokens besides the end begin: behind the merge.
+pub(super) const FIRST_CONTROL: usize = END + 2;
 /// One merge, since readers want a list of them: a space and a t.
 const MERGE: [&str; 2] = ["\u{120}", "t"];
 
@@ -31,11 +33,13 @@ pub(super) fn copy(vocab: &Metadata, out: &mut Metadata) {
     }
 }
 
-/// A byte-level vocabulary of `n` tokens.
-pub(super) fn bytes(n: usize, out: &mut Metadata) {
-    let tokens = tokens(n);
+/// A byte-level vocabulary of `n` tokens, these control tokens among them.
+pub(super) fn bytes(n: usize, control: &[&str], out: &mut Metadata) {
+    let tokens = tokens(n, control);
+    let end_control = FIRST_CONTROL + control.len();
     let kind = |id: usize| match id {
         END => CONTROL,
+        _ if (FIRST_CONTROL..end_control).contains(&id) => CONTROL,
         _ if id < END || tokens[id] == MERGE.concat() => NORMAL,
         _ => UNUSED,
     };
@@ -55,14 +59,17 @@ pub(super) fn bytes(n: usize, out: &mut Metadata) {
 }
 
 /// The same as a `tokenizer.json`.
-pub(super) fn tokenizer_json(n: usize) -> serde_json::Value {
-    let tokens = tokens(n);
-    let added = tokens.get(END).map(|text| {
-        json!({
-            "id": END, "content": text, "special": true, "normalized": false,
+pub(super) fn tokenizer_json(n: usize, control: &[&str]) -> serde_json::Value {
+    let tokens = tokens(n, control);
+    let ids = std::iter::once(END).chain(FIRST_CONTROL..FIRST_CONTROL + control.len());
+    let added = ids.filter_map(|id| {
+        let text = tokens.get(id)?;
+        Some(json!({
+            "id": id, "content": text, "special": true, "normalized": false,
             "single_word": false, "lstrip": false, "rstrip": false,
-        })
+        }))
     });
+    let added: Vec<serde_json::Value> = added.collect();
     let vocab: Map<String, serde_json::Value> = tokens
         .into_iter()
         .enumerate()
@@ -75,7 +82,7 @@ pub(super) fn tokenizer_json(n: usize) -> serde_json::Value {
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": added.into_iter().collect::<Vec<_>>(),
+        "added_tokens": added,
         "normalizer": null,
         "pre_tokenizer": byte_level,
         "post_processor": null,
@@ -89,13 +96,14 @@ pub(super) fn tokenizer_json(n: usize) -> serde_json::Value {
     })
 }
 
-/// The bytes' stand-ins, an end token, the merge, padding.
-fn tokens(n: usize) -> Vec<String> {
+/// The bytes' stand-ins, an end token, the merge, control tokens, padding.
+fn tokens(n: usize, control: &[&str]) -> Vec<String> {
     let named = [String::from("<|end|>"), MERGE.concat()];
     let padding = (0..).map(|i| format!("<|unused{i}|>"));
     byte_symbols()
         .map(String::from)
         .chain(named)
+        .chain(control.iter().map(|text| String::from(*text)))
         .chain(padding)
         .take(n)
         .collect()

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use millrace_quant::{DType, encode_matrix};
 
-use super::{Planned, Sink};
+use super::{Planned, PlannedName, Sink};
 use crate::Error;
 use crate::arch::{self, Layout};
 use crate::config::ModelConfig;
@@ -121,7 +121,14 @@ impl Fill<'_> {
 
     /// Norms near 1 (less what the layout adds), small biases, RoPE divisors.
     fn vector(&self, tensor: &Planned, seed: u64) -> Vec<f32> {
-        let (config, name) = (self.config, tensor.name);
+        let mut rng = Rng::new(seed);
+        let n = tensor.spec.shape.iter().product();
+        let mut around = |mean: f32| (0..n).map(|_| mean + VECTOR_STD * rng.normal()).collect();
+        let name = match tensor.name {
+            PlannedName::Text(name) => name,
+            PlannedName::Vision(name) => return around(name.usual(self.layout == Layout::Gguf)),
+        };
+        let config = self.config;
         if name.role == Role::RopeFactors {
             let factors = config.rope.gguf_factors(config.head_dim);
             return factors.expect("the plan lists the tensor only where there are factors");
@@ -131,9 +138,7 @@ impl Fill<'_> {
             (true, Part::Weight) => 1.0 - family.conventions(self.layout).norm_offset,
             _ => 0.0,
         };
-        let mut rng = Rng::new(seed);
-        let n = tensor.spec.shape.iter().product();
-        (0..n).map(|_| mean + VECTOR_STD * rng.normal()).collect()
+        around(mean)
     }
 
     /// One pool for each format and number of inputs.

@@ -119,6 +119,17 @@ impl VisionName {
         }
     }
 
+    /// What the elements of a vector are near, in a model that was just made.
+    pub(crate) fn usual(self, is_gguf: bool) -> f32 {
+        use VisionRole::*;
+        match (self.role, self.part) {
+            (Norm1 | Norm2 | PostNorm, Part::Weight) => 1.0,
+            // Hugging Face files hold it less one.
+            (PooledNorm, _) if is_gguf => 1.0,
+            _ => 0.0,
+        }
+    }
+
     /// The other matrix of the feed-forward; others are themselves. Biases were never swapped in shape
     /// alone, so they go along.
     pub(super) fn swapped(self) -> VisionName {

@@ -85,6 +85,14 @@ fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
         }
     }
     found.sort();
+    // The one that is named after the model, before any other.
+    let own = file.and_then(|file| file.file_name()).map(|name| {
+        let name = format!("mmproj-{}", name.to_string_lossy());
+        folder.join(name)
+    });
+    if let Some(own) = own.filter(|own| found.contains(own)) {
+        return Ok(own);
+    }
     match found.as_slice() {
         [] => Err(no_vision(model)),
         [path] => Ok(path.clone()),

@@ -156,6 +156,7 @@ fn quantised_files_stay_within_their_budgets_of_the_float_model() {
         let options = SynthOptions {
             recipe: Recipe::parse("F32").unwrap(),
             vocab: None,
+            vision: false,
             n_layers: None,
             seed: 1,
             n_threads: Some(2),

@@ -61,6 +61,7 @@ fn write(case: &Case<'_>, dir: &Path) -> Arc<LoadedModel> {
     let options = SynthOptions {
         recipe: case.recipe,
         vocab: None,
+        vision: false,
         n_layers: Some(case.n_layers),
         seed: 1,
         n_threads: Some(2),

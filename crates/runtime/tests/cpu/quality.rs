@@ -169,6 +169,7 @@ fn random_models_logits_stay_within_their_budgets() {
         let options = SynthOptions {
             recipe: Recipe::parse("F32").unwrap(),
             vocab: None,
+            vision: false,
             n_layers: None,
             seed: 1,
             n_threads: Some(2),

@@ -26,6 +26,7 @@ pub(crate) fn random(name: &str, n_layers: Option<usize>) -> Arc<LoadedModel> {
     let options = SynthOptions {
         recipe: Recipe::parse("BF16").unwrap(),
         vocab: None,
+        vision: false,
         n_layers,
         seed: 3,
         n_threads: Some(2),

@@ -1,0 +1,194 @@
+//! Images on the command line: `run`, `chat` and `logits` with models that see, and what is refused.
+
+use crate::run::{BAD_INPUT, NOT_FOUND, OK, USAGE, finish, millrace, shell};
+use millrace_format::Checkpoint;
+use std::path::{Path, PathBuf};
+use tempfile::{TempDir, tempdir};
+
+fn vision(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../testdata/vision")
+        .join(name)
+}
+
+fn picture(name: &str) -> PathBuf {
+    vision("pictures").join(name)
+}
+
+/// A home with a random model that sees: the folder `m`, and `g.gguf` with its mmproj file.
+fn home() -> TempDir {
+    let home = tempdir().unwrap();
+    for (out, kind) in [("m", "F32"), ("g.gguf", "F32")] {
+        let arguments = ["synth", "gemma-tiny", out, "--type", kind, "--vision"];
+        finish(
+            millrace(home.path())
+                .args(arguments)
+                .args(["--layers", "2"]),
+        )
+        .expect(OK);
+    }
+    home
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    let home = tempdir().unwrap();
+    let golden = millrace_testkit::vision::VisionGolden::all().remove(0);
+    let expected = golden.expected();
+    let placeholder = millrace_testkit::vision::PLACEHOLDER;
+    // One placeholder an image, as users have it.
+    let mut tokens = expected.tokens.clone();
+    tokens.dedup_by(|a, b| *a == placeholder && *b == placeholder);
+    let tokens: Vec<String> = tokens.iter().map(u32::to_string).collect();
+    let out = home.path().join("out.safetensors");
+    finish(
+        millrace(home.path())
+            .arg("logits")
+            .arg(golden.hf())
+            .args(["--tokens", &tokens.join(","), "--all", "--kv-type", "f32"])
+            .arg("--image")
+            .arg(picture("wide.png"))
+            .arg("--image")
+            .arg(picture("tall.png"))
+            .arg("--out")
+            .arg(&out),
+    )
+    .expect(OK);
+    let file = Checkpoint::open(&out).unwrap();
+    let reference = Checkpoint::open(&golden.hf().join("expected.safetensors")).unwrap();
+    let numbers = |file: &Checkpoint, name: &str| -> Vec<f32> {
+        let tensor = file.tensor(name).unwrap_or_else(|| panic!("{name}"));
+        let (numbers, _) = tensor.bytes.as_chunks::<4>();
+        numbers
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect()
+    };
+    let parts = ["pixel_values", "encoder", "projected"];
+    let images = (0..2).flat_map(|i| parts.map(|part| format!("image.{i}.{part}")));
+    for name in images.chain(["logits".to_owned()]) {
+        let (found, expected) = (numbers(&file, &name), numbers(&reference, &name));
+        assert_eq!(found.len(), expected.len(), "{name}");
+        let shape = |file: &Checkpoint| file.tensor(&name).unwrap().info.shape.clone();
+        assert_eq!(shape(&file), shape(&reference), "{name}");
+        let range = expected.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() <= 1e-4 * range, "{name}");
+        }
+    }
+}
+
+#[test]
+fn models_are_asked_about_images() {
+    let home = home();
+    let run = |model: &str, more: &[&str]| {
+        let image = picture("wide.png").display().to_string();
+        let arguments = [
+            "run",
+            model,
+            "What is this?",
+            "--image",
+            &image,
+            "-n",
+            "4",
+            "--json",
+        ];
+        finish(
+            millrace(home.path())
+                .args(arguments)
+                .arg("--greedy")
+                .args(more),
+        )
+        .expect(OK)
+        .json()
+    };
+    let folder = run("m", &[]);
+    // A row for each, and what stands around them.
+    let n_prompt = folder["timings"]["prompt_tokens"].as_u64();
+    assert!(n_prompt.is_none_or(|n| n > 16), "{folder}");
+    assert!(folder["image_ms"].as_f64().unwrap() > 0.0, "{folder}");
+    // The file has other weights; the tower beside it is found, and the same when named.
+    let beside = run("g.gguf", &[]);
+    let named = run("g.gguf", &["--mmproj", "mmproj-g.gguf"]);
+    assert_eq!(beside["tokens"], named["tokens"]);
+    let info = |model: &str| finish(millrace(home.path()).args(["info", model])).expect(OK).stdout;
+    assert!(info("m").contains("images of 112 × 112 pixels become 16 tokens"));
+    assert!(info("mmproj-g.gguf").contains("--mmproj FILE"));
+    for more in [
+        &["--image-style", "llama.cpp"][..],
+        &["--pan-and-scan"],
+        &["--system", "Be brief."],
+    ] {
+        run("m", more);
+    }
+    // A text with a place for the image is continued.
+    let plain = |text: &str| {
+        let image = picture("wide.png");
+        let mut command = millrace(home.path());
+        command
+            .args(["run", "m", text, "-n", "2", "--greedy", "--image"])
+            .arg(image);
+        finish(&mut command)
+    };
+    plain("A <start_of_image> is").expect(OK);
+    plain("<start_of_image><start_of_image>").expect_error(USAGE, &["2 places", "1 images"]);
+}
+
+#[test]
+fn conversations_show_images() {
+    let home = home();
+    let (wide, tall) = (picture("wide.png"), picture("tall.png"));
+    let script = format!(
+        "printf '/image {}\\nWhat is it?\\n/image {}\\nAnd this?\\nWhy?\\n/save talk.json\\n/clear\\n/load talk.json\\nMore?\\n' \
+         | $MILLRACE chat m --greedy -n 3",
+        wide.display(),
+        tall.display()
+    );
+    let done = finish(&mut shell(home.path(), &script)).expect(OK);
+    assert!(done.stderr.contains("160 × 90 pixels"), "{}", done.stderr);
+    assert!(done.stderr.contains("6 messages loaded"), "{}", done.stderr);
+    // What was said stays cached: the third message costs neither image again.
+    let saved = std::fs::read_to_string(home.path().join("talk.json")).unwrap();
+    assert!(
+        saved.contains("wide.png") && saved.contains("tall.png"),
+        "{saved}"
+    );
+    // A mistyped file does not end a conversation.
+    let script = "printf '/image nowhere.png\\nHello\\n' | $MILLRACE chat m --greedy -n 2";
+    let done = finish(&mut shell(home.path(), script)).expect(OK);
+    assert!(done.stderr.contains("nowhere.png"), "{}", done.stderr);
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_before_any_work() {
+    let home = home();
+    let run = |model: &str, image: &Path, more: &[&str]| {
+        let mut command = millrace(home.path());
+        command
+            .args(["run", model, "What?", "-n", "2", "--image"])
+            .arg(image)
+            .args(more);
+        finish(&mut command)
+    };
+    let wide = picture("wide.png");
+    run("m", &picture("broken.png"), &[]).expect_error(BAD_INPUT, &["broken.png is a broken PNG"]);
+    run("m", &picture("animated.webp"), &[]).expect_error(BAD_INPUT, &["animated WebP"]);
+    run("m", &picture("still.gif"), &[]).expect_error(BAD_INPUT, &["PNG, JPEG or WebP"]);
+    run("m", Path::new("nowhere.png"), &[]).expect_error(NOT_FOUND, &["nowhere.png"]);
+    run("demo", &wide, &[]).expect_error(USAGE, &["no vision tower", "--mmproj"]);
+    run("m", &wide, &["--ctx", "20"]).expect_error(USAGE, &["do not fit the context"]);
+    run("m", &wide, &["--mmproj", "g.gguf"]).expect_error(USAGE, &["no vision tower"]);
+    std::fs::remove_file(home.path().join("mmproj-g.gguf")).unwrap();
+    run("g.gguf", &wide, &[]).expect_error(USAGE, &["--mmproj FILE"]);
+    let tokens = [
+        "logits",
+        "m",
+        "--tokens",
+        "1,2,262,262,3",
+        "--out",
+        "o",
+        "--image",
+    ];
+    finish(millrace(home.path()).args(tokens).arg(&wide))
+        .expect_error(USAGE, &["2 placeholders (262) for 1 images"]);
+}
