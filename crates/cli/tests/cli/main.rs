@@ -18,6 +18,7 @@ mod numbers;
 mod plans;
 mod profile;
 mod pull;
+mod rk3588;
 mod run;
 #[cfg(unix)]
 mod serve;

@@ -70,7 +70,7 @@ fn text(groups: &[&Group], rows: &[&Row]) -> String {
             };
             let _ = writeln!(
                 out,
-                " {star}{:<5} {what:<44} {:<14} measured {:>10.2}  predicted {:>10.2}  {:>+7.1} %{}",
+                " {star}{:<5} {what:<44} {:<14} published {:>10.2}  predicted {:>10.2}  {:>+7.1} %{}",
                 m.id,
                 m.profile,
                 m.value,
