@@ -12,6 +12,7 @@ release build of Millrace and nothing but Python's standard library.
 Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2; it is made with
     CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON" \\
         pip install --no-binary llama-cpp-python llama-cpp-python
+and rows with `avxvnni` one with -DGGML_AVX_VNNI=ON besides, given as --peer-python-avxvnni.
 """
 
 import argparse
@@ -276,9 +277,10 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--only", nargs="*", help="file types")
-    parser.add_argument("--rows", nargs="*", choices=["speed", "avx2", "own"], default=["speed", "avx2", "own"])
+    parser.add_argument("--rows", nargs="*", choices=["speed", "avx2", "avxvnni", "own"], default=["speed", "avx2", "avxvnni", "own"])
     parser.add_argument("--peer-python", help="a Python with llama-cpp-python, instead of installing one")
     parser.add_argument("--peer-python-avx2", help="one whose llama.cpp was built without AVX-512")
+    parser.add_argument("--peer-python-avxvnni", help="one built without AVX-512 and with AVX-VNNI")
     parser.add_argument("--no-peer", action="store_true", help="only Millrace")
     parser.add_argument("--quick", action="store_true", help="short tests, to try the script")
     parser.add_argument("--prefix", default="", help="put before each timed command, as `taskset -c 0,1`")
@@ -294,8 +296,10 @@ def main():
     table = Table(args, header(args, bench, limits, peer))
     if "speed" in args.rows:
         speed_rows(bench, table, limits, peer, PLAN)
-    if "avx2" in args.rows and (args.peer_python_avx2 or args.no_peer):
-        speed_rows(bench, table, limits, args.peer_python_avx2, AVX2_PLAN, level="avx2")
+    without_avx512 = {"avx2": args.peer_python_avx2, "avxvnni": args.peer_python_avxvnni}
+    for level, peer_python in without_avx512.items():
+        if level in args.rows and (peer_python or args.no_peer):
+            speed_rows(bench, table, limits, peer_python, AVX2_PLAN, level=level)
     if "own" in args.rows:
         own_rows(bench, table, limits)
     print(table.text())

@@ -25,6 +25,9 @@ const TOKENS_A_PASS: usize = 512;
 /// enough that handing them out costs nothing.
 const CHUNKS_A_THREAD: usize = 8;
 
+/// Chunks of a region's last quarter that make one of the others.
+const LAST_PARTS: usize = 3;
+
 /// Tokens from which one group of rows is work enough for a chunk.
 const MANY_TOKENS: usize = 16;
 
@@ -74,10 +77,11 @@ pub(super) fn run(
             .min(FEW_TOKENS_CHUNK_BYTES / most.max(1))
             .max(1)
     };
+    let cuts = Cuts::new(n_groups, groups_a_chunk);
     // A thread's next chunk is most likely the one after those the others have taken.
     let skip = (n_threads - 1) * groups_a_chunk;
-    cpu.pool().run(n_groups.div_ceil(groups_a_chunk), &|chunk| {
-        let mut groups = chunk * groups_a_chunk..n_groups.min((chunk + 1) * groups_a_chunk);
+    cpu.pool().run(cuts.n_chunks(), &|chunk| {
+        let mut groups = cuts.groups(chunk);
         while let Some(job) = Job::of_group(&jobs, groups.start).filter(|_| !groups.is_empty()) {
             let of_job = groups.start..groups.end.min(job.end_group());
             groups.start = of_job.end;
@@ -87,6 +91,43 @@ pub(super) fn run(
             }
         }
     });
+}
+
+/// How the groups of a region are cut into chunks: the last quarter into smaller ones, so that threads of different speeds, or one that
+/// another process holds up, end at about the same time.
+struct Cuts {
+    n_groups: usize,
+    /// Groups of a chunk, and of one of the last quarter's.
+    size: usize,
+    last_size: usize,
+    /// Chunks before those.
+    n_first: usize,
+}
+
+impl Cuts {
+    fn new(n_groups: usize, size: usize) -> Cuts {
+        Cuts {
+            n_groups,
+            size,
+            last_size: size.div_ceil(LAST_PARTS),
+            n_first: n_groups * 3 / 4 / size,
+        }
+    }
+
+    fn n_chunks(&self) -> usize {
+        let left = self.n_groups - self.n_first * self.size;
+        self.n_first + left.div_ceil(self.last_size)
+    }
+
+    fn groups(&self, chunk: usize) -> Range<usize> {
+        match chunk.checked_sub(self.n_first) {
+            None => chunk * self.size..(chunk + 1) * self.size,
+            Some(chunk) => {
+                let start = self.n_first * self.size + chunk * self.last_size;
+                start..self.n_groups.min(start + self.last_size)
+            }
+        }
+    }
 }
 
 /// Computes the rows of some groups of a job for one token.
@@ -310,6 +351,26 @@ fn add_bias(job: &Job<'_>, rows: &Range<usize>, out: &mut [f32]) {
     if let Some(bias) = job.bias {
         for (out, bias) in out.iter_mut().zip(&bias[rows.clone()]) {
             *out += bias;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_each_group_once_and_end_small() {
+        for n_groups in 1..200 {
+            for size in 1..20 {
+                let cuts = Cuts::new(n_groups, size);
+                let chunks: Vec<_> = (0..cuts.n_chunks()).map(|i| cuts.groups(i)).collect();
+                let covered: Vec<usize> = chunks.iter().cloned().flatten().collect();
+                assert_eq!(covered, (0..n_groups).collect::<Vec<_>>());
+                assert!(chunks.iter().all(|chunk| !chunk.is_empty()));
+                let last = chunks.last().expect("a chunk").len();
+                assert!(last <= size.div_ceil(LAST_PARTS), "{n_groups} by {size}");
+            }
         }
     }
 }
