@@ -83,7 +83,7 @@ fn the_pick_of_each_level_is_marked() {
             };
             let marked: Vec<&Value> = rows.iter().filter(is_marked).collect();
             assert_eq!(marked.len(), 1, "{dtype} at {level}");
-            assert_eq!(marked[0]["kernel"], pick(dtype, level, false).name);
+            assert_eq!(marked[0]["kernel"], pick(dtype, level, 1, false).name);
         }
     }
 }
