@@ -54,7 +54,8 @@ pub use plan::{
 pub use predict::{MachineFacts, Pricer};
 pub use settings::{Facts, SettingError, Settings};
 pub use target::{
-    Choice, Hardware, KernelFacts, Occupied, Planner, Reason, Target, TargetOptions, WeightSource,
+    Choice, Hardware, KernelFacts, Occupied, PackedWeight, Planner, Reason, Target, TargetOptions,
+    WeightSource,
 };
 pub use workbench::{
     BenchError, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject, Line,

@@ -14,7 +14,9 @@ mod statics;
 use super::{NpuError, NpuModel, Observation, Observer};
 use millrace_model::graph::{Graph, Node, ValueId};
 use millrace_npu::{Element, Role, Slot};
-use millrace_plan::{Binding, CachePart, Phase, PlannedLaunch, Step, WeightLayout};
+use millrace_plan::{
+    Binding, CachePart, PackedWeight, Phase, PlannedLaunch, Step, WeightLayout,
+};
 use rule::{Operation, Rule};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -236,18 +238,12 @@ impl Look<'_> {
         for (slot, binding) in call.bindings.iter().enumerate() {
             let role = slots[slot].role;
             match binding {
-                // What such a slot holds only the target knows.
-                Binding::Weight {
-                    layout: WeightLayout::Own { .. },
-                    ..
-                } => {}
                 Binding::Weight { .. } | Binding::RopeTable { .. } if role == Role::Static => {
                     if !statics {
                         continue;
                     }
                     let found = self.bytes(slot)?;
-                    let element = slots[slot].element;
-                    let expected = self.static_slot(binding, element, first, &found)?;
+                    let expected = self.static_slot(binding, &slots[slot], first, &found)?;
                     let wrong = |(at, n_wrong)| Wrong::Static { at, n_wrong };
                     state.summary.n_moved += 1;
                     let what = differs(&expected, &found).map(wrong);
@@ -282,12 +278,23 @@ impl Look<'_> {
     fn static_slot(
         &self,
         binding: &Binding,
-        element: Element,
+        slot: &Slot,
         first: usize,
         found: &[u8],
     ) -> Result<Vec<u8>, NpuError> {
+        let element = slot.element;
         let encode = |values: &[f32]| statics::encode(values, element);
         Ok(match binding {
+            // What such a slot must hold only the target knows: it is asked again.
+            Binding::Weight {
+                weight,
+                layout: WeightLayout::Own { id, half_split },
+            } => {
+                let mut expected = vec![0; found.len()];
+                let own = (*id, *half_split);
+                self.npu.fill_own(*weight, own, slot, &mut expected)?;
+                expected
+            }
             Binding::Weight { weight, layout } => {
                 encode(&statics::weight(self.npu.model(), *weight, layout)?)
             }
@@ -405,7 +412,13 @@ impl Look<'_> {
             )
         };
         let parameter = slots().filter(is_parameter).nth(part);
-        let weights = parameter.map(|slot| self.values(slot)).transpose()?;
+        let weights = match parameter {
+            Some(slot) => self.parameter(node, launch, slot)?,
+            None => Some(PackedWeight::default()),
+        };
+        let Some(PackedWeight { values: weights, offsets }) = weights else {
+            return Ok(Err(format!("`{}` has weights of its own", launch.kernel)));
+        };
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
         Ok(Rule::new(&Operation {
             arithmetic: self.npu.planner().arithmetic(launch),
@@ -414,11 +427,34 @@ impl Look<'_> {
             launch,
             parameter: parameter.map(|slot| &bindings[slot]),
             operands,
-            weights: weights.unwrap_or_default(),
+            weights,
+            offsets,
             widths: widths.collect(),
             n_rows: self.n_rows(node.output),
             first: self.seen.first,
         }))
+    }
+
+    /// The numbers of a weight's or table's slot, and offsets of groups where the target has such.
+    fn parameter(
+        &self,
+        node: &Node,
+        launch: &PlannedLaunch,
+        slot: usize,
+    ) -> Result<Option<PackedWeight>, NpuError> {
+        let Binding::Weight {
+            layout: WeightLayout::Own { id, .. },
+            ..
+        } = &self.seen.call.bindings[slot]
+        else {
+            return Ok(Some(PackedWeight {
+                values: self.values(slot)?,
+                offsets: None,
+            }));
+        };
+        let k = node.inputs.first().map(|v| self.graph().values[v.0].width);
+        let (planner, bytes) = (self.npu.planner(), self.bytes(slot)?);
+        Ok(planner.read_weight(launch, *id, &bytes, k.unwrap_or(1)))
     }
 
     fn report(

@@ -9,6 +9,7 @@ use crate::exec::decode_vectors;
 use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
+use millrace_model::graph::WeightId;
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Slot, Traffic};
 use millrace_plan::{
@@ -391,18 +392,7 @@ impl NpuModel {
                 };
                 match layout {
                     WeightLayout::Own { id, half_split } => {
-                        let spec = &self.model.model().graph.weights[weight.0];
-                        let source = WeightSource {
-                            dtype: spec.dtype,
-                            bytes: self.model.weight_bytes(*weight),
-                            n: spec.n,
-                            k: spec.k,
-                            half_split,
-                        };
-                        let filled = self.planner.fill(&self.cpu, id, &source, slot, bytes);
-                        filled.map_err(|problem| {
-                            NpuError::plan(format!("weight `{}`", spec.name), problem)
-                        })
+                        self.fill_own(*weight, (id, half_split), slot, bytes)
                     }
                     layout => weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes),
                 }
@@ -422,6 +412,29 @@ impl NpuModel {
                 format!("slot {number} is static but no weight"),
             )),
         }
+    }
+
+    /// What a slot of the target's own layout holds of a weight: the layout's number, and heads to put in
+    /// half-split order.
+    pub(super) fn fill_own(
+        &self,
+        weight: WeightId,
+        (id, half_split): (u32, Option<usize>),
+        slot: &Slot,
+        bytes: &mut [u8],
+    ) -> Result<(), NpuError> {
+        let spec = &self.model.model().graph.weights[weight.0];
+        let source = WeightSource {
+            dtype: spec.dtype,
+            bytes: self.model.weight_bytes(weight),
+            n: spec.n,
+            k: spec.k,
+            half_split,
+        };
+        let filled = self.planner.fill(&self.cpu, id, &source, slot, bytes);
+        filled.map_err(|problem| NpuError::plan(format!("weight `{}`", spec.name), problem))?;
+        self.model.release_weight(weight, 0..source.bytes.len());
+        Ok(())
     }
 }
 

@@ -1,19 +1,21 @@
 //! Plans for a machine of this kind.
 
+use super::packed;
 use crate::lower::{
-    self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, program_of,
+    self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, layout_unit,
+    program_of,
 };
-use crate::mapping;
+use crate::mapping::{self, q4nx};
 use crate::predict::{HostKind, Prices, facts};
 use millrace_kernels::Cpu;
 use millrace_model::graph::{Attention, Graph, Op};
-use millrace_npu::{Container, Device, DeviceError};
+use millrace_npu::{Container, Device, DeviceError, Slot};
 use millrace_plan::predict::MachineFacts;
 use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, AttentionOn, AttentionSteps, Chunk, HeadRows, KernelFacts, Lengths,
-    LowerError, Occupied, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
-    Pricer, Reason,
+    LowerError, Occupied, PackedWeight, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
+    Pricer, Reason, WeightSource,
 };
 use millrace_xdna2_machine::device::VirtualDevice;
 use millrace_xdna2_machine::program::Launch;
@@ -186,6 +188,30 @@ impl Planner for Xdna2 {
         lower(graph, &self.machine, &Options::of(self.features, kind))
     }
 
+    fn fill(
+        &self,
+        cpu: &Cpu,
+        id: u32,
+        weight: &WeightSource<'_>,
+        slot: &Slot,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        match layout_unit(id) {
+            Some(unit) => packed::fill(cpu, unit, weight, slot, out),
+            None => Err(format!("XDNA2 has no layout {id} of weights")),
+        }
+    }
+
+    fn read_weight(
+        &self,
+        launch: &PlannedLaunch,
+        id: u32,
+        bytes: &[u8],
+        k: usize,
+    ) -> Option<PackedWeight> {
+        packed::read(layout_unit(id)?, bytes, k, launch.kernel == q4nx::dqp::NAME)
+    }
+
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         let program = Program::from_container(container).ok()?;
         let n_launches = program.launches.len();
@@ -266,16 +292,20 @@ impl Planner for Xdna2 {
 
 /// `best`, `reference`, `best without alias`.
 fn mode(features: Features) -> String {
-    let missing: Vec<&str> = Feature::ALL
-        .into_iter()
+    let (base, all) = match features.has(Feature::PackedWeights) {
+        true => ("q4nx", Features::of(Mode::Q4nx)),
+        false => ("best", Features::of(Mode::Best)),
+    };
+    let missing: Vec<&str> = all
+        .iter()
         .filter(|feature| !features.has(*feature))
         .map(Feature::name)
         .collect();
     let name = match features.with_numerics(Numerics::Bf16) {
-        all if all == Features::of(Mode::Best) => "best".to_owned(),
+        plain if plain == all => base.to_owned(),
         published if published == Features::PUBLISHED => "reference".to_owned(),
         none if none == Features::NONE => "reference without single-row-head".to_owned(),
-        _ => format!("best without {}", missing.join(", ")),
+        _ => format!("{base} without {}", missing.join(", ")),
     };
     match features.numerics() {
         Numerics::Bf16 => name,
@@ -316,6 +346,9 @@ mod tests {
         assert_eq!(mode(Features::PUBLISHED), "reference");
         assert_eq!(mode(Features::NONE), "reference without single-row-head");
         assert_eq!(mode(best.without(Feature::Alias)), "best without alias");
+        let packed = Features::of(Mode::Q4nx);
+        assert_eq!(mode(packed), "q4nx");
+        assert_eq!(mode(packed.without(Feature::Alias)), "q4nx without alias");
         let emulated = best.with_numerics(Numerics::Bfp16);
         assert_eq!(mode(emulated), "best, products in bfp16");
     }
