@@ -25,8 +25,10 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 
 fn main() -> io::Result<()> {
     let mut found = Vec::new();
-    // The form of plans is another crate's; where it lies elsewhere its version is fixed by this one's.
-    for folder in ["src", "data", "../plan/src"] {
+    // The form of plans is another crate's, that of programs the machine's; where they lie elsewhere their versions
+    // are fixed by this one's.
+    let machine = ["../xdna2-machine/src", "../xdna2-machine/data"];
+    for folder in ["src", "data", "../plan/src"].into_iter().chain(machine) {
         if Path::new(folder).is_dir() {
             println!("cargo::rerun-if-changed={folder}");
             files(Path::new(folder), &mut found)?;

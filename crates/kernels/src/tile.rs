@@ -16,18 +16,23 @@
 //!
 //! - [`matmul_bt_bf16`]: [`matmul_bf16`] of B given by its transpose, the same bits.
 //! - [`products_i16`]: exact sums of integers, which wrap.
+//! - [`q4nx_matvec`], [`q4nx_expand`]: blocks of 4-bit weights, multiplied or expanded.
 //!
 //! Layouts of a product `C[m, n] += A[m, k] · B[k, n]` in 8 × 8 blocks: A `[k/8][m/8][8 m][8 k]`,
 //! B `[n/8][k/8][8 k][8 n]` or, transposed, `[k/8][n/8][8 n][8 k]`, C `[n/8][m/8][8 m][8 n]`.
 
 mod integer;
 mod portable;
+mod q4nx;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use integer::products_i16;
+pub use q4nx::{
+    Q4NX_BYTES, Q4NX_COLS, Q4NX_GROUP, Q4NX_ROWS, Q4nxBlock, q4nx_expand, q4nx_matvec, q4nx_sums,
+};
 
 use crate::cpu::Cpu;
 #[cfg(target_arch = "x86_64")]

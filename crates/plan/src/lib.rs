@@ -57,8 +57,8 @@ pub use predict::{MachineFacts, Pricer};
 pub use probe::{ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober};
 pub use settings::{Facts, SettingError, Settings};
 pub use target::{
-    Choice, Hardware, KernelFacts, Occupied, OwnSlot, Planner, Reason, Scales, Standing, Target,
-    TargetOptions, WeightSource,
+    Choice, Hardware, KernelFacts, Occupied, OwnSlot, PackedWeight, Planner, Reason, Scales,
+    Standing, Target, TargetOptions, WeightSource,
 };
 pub use workbench::{
     BenchError, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject, Line,

@@ -171,6 +171,16 @@ pub struct Standing<'a> {
 /// quantised rows. Empty where there is nothing to keep.
 pub type Scales = Arc<[f32]>;
 
+/// A weight as a launch multiplies with it, read back from a slot whose layout is the target's own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PackedWeight {
+    /// The numbers, `[n, k]` in the order of the layout's rows; n may be padded.
+    pub values: Vec<f32>,
+    /// Where `w = scale·q + offset` and a group's two sums of products, with q and with the offset, are
+    /// each rounded to bf16: the group's size and the offsets `[n, k / group]`.
+    pub offsets: Option<(usize, Vec<f32>)>,
+}
+
 /// Makes plans of a model's graph for one machine of a target, and opens devices that run them.
 ///
 /// Lowering is pure: the same graph and kind of pass give the same plan, byte for byte.
@@ -260,6 +270,19 @@ pub trait Planner: Send + Sync {
             self.target(),
             at.id
         ))
+    }
+
+    /// Reads a weight of such a layout back from its slot, for who checks what a launch made of it. `None`
+    /// where that is not looked at.
+    fn read_weight(
+        &self,
+        launch: &PlannedLaunch,
+        id: u32,
+        bytes: &[u8],
+        k: usize,
+    ) -> Option<PackedWeight> {
+        let _ = (launch, id, bytes, k);
+        None
     }
 
     /// Writes rows of a value into a slot with an arrangement of the target's own

@@ -30,6 +30,7 @@ mod math;
 mod matmul;
 mod norm;
 mod part;
+mod q4nx;
 mod rope;
 mod shape;
 #[cfg(test)]
@@ -359,6 +360,30 @@ pub const TABLE: &[TileKernel] = &[
         part::check_matvec,
         part::work_matvec,
         part::matvec,
+    ),
+    row(
+        "q4nx_take_bf16",
+        "elements first .. of a vector and the sums of their groups of 32, all else zero at first = 0; [n, total]; x [n] → v [total, then total/32 sums] (in and out); scalar first",
+        (1, 1),
+        q4nx::check_take,
+        q4nx::work_take,
+        q4nx::take,
+    ),
+    row(
+        "q4nx_project_bf16",
+        "y = sums += W·v of a block of 4-bit weights, from zero at step 0; [total]; W u8 [5120], v as taken → sums f32 [32] (in and out), y bf16 [32]; scalar step",
+        (2, 2),
+        q4nx::check_project,
+        q4nx::work_project,
+        q4nx::project,
+    ),
+    row(
+        "q4nx_expand_bf16",
+        "columns first .. of a block of 4-bit weights as bf16; [columns]; W u8 [5120] → Bᵀ [columns, 32], blocked; scalar first",
+        (1, 1),
+        q4nx::check_expand,
+        q4nx::work_expand,
+        q4nx::expand,
     ),
     row(
         "rmsnorm_bf16",

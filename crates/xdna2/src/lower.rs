@@ -57,6 +57,7 @@ mod group;
 mod joined;
 mod kernel;
 mod name;
+mod packed;
 mod tiling;
 
 pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket};
@@ -74,6 +75,7 @@ use kernel::Kernels;
 use millrace_model::graph::Graph;
 use millrace_plan::{Annex, MAX_TOKENS, graph as check};
 use millrace_xdna2_machine::{Machine, Program, verify};
+pub(crate) use packed::layout_unit;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 pub(crate) use tiling::seed as reference_tilings;
@@ -124,8 +126,10 @@ pub fn program_of(planned: &PlannedProgram) -> Option<&Program> {
 pub enum Mode {
     /// That of seed 000: compiler-generated GEMMs, the production tilings ([`Features::PUBLISHED`]).
     Reference,
-    /// Better where the array allows: every [`Feature`].
+    /// Better where the array allows: every [`Feature`] that leaves weights as they are.
     Best,
+    /// The same with weights in blocks of 4 bits.
+    Q4nx,
 }
 
 /// What to lower for.

@@ -9,6 +9,8 @@
 //! | `gemm-megatile` | `C = A · B` in megatiles of seed 002 §3.1.2 | `MxKxN` |
 //! | `gemv` | `y = W · x` on 8 × 1 cores | `MxK` |
 //! | `gemv-stream` | several `y = W · x` of one x, W straight to the cores | `M0+M1+…xK` |
+//! | `fused-dqp` | the same with W in Q4NX blocks, dequantised in the cores | `M0+M1+…xK` |
+//! | `gemm-q4nx` | several products of one A with weights in Q4NX blocks | `MxKxN0+N1+…` |
 //! | `rmsnorm`, `layernorm` | per row | `ROWSxCOLS` |
 //! | `rope` | half-split rotation per row | `ROWSxHEAD_DIM` |
 //! | `silu-mul`, `gelu-mul`, `gelu`, `add` | per element | `N` |
@@ -33,6 +35,7 @@ mod gemv_stream;
 pub(crate) mod joined;
 mod megatile;
 mod parts;
+pub(crate) mod q4nx;
 mod rowwise;
 mod streaming;
 
@@ -190,6 +193,8 @@ pub const TABLE: &[&dyn Mapping] = &[
     &megatile::Megatile,
     &gemv::Gemv,
     &gemv_stream::GemvStream,
+    &q4nx::dqp::FusedDqp,
+    &q4nx::gemm::GemmQ4nx,
     &rowwise::RMSNORM,
     &rowwise::LAYERNORM,
     &rowwise::ROPE,
@@ -218,6 +223,8 @@ pub(crate) fn ranked(
 ) -> Vec<Tiling> {
     match name {
         "gemv-stream" => gemv_stream::ranked(shape, machine, profile),
+        q4nx::dqp::NAME => q4nx::dqp::ranked(shape, machine, profile),
+        q4nx::gemm::NAME => q4nx::gemm::ranked(shape, machine, profile),
         _ => gemm_stream::ranked(name, shape, machine, profile),
     }
 }

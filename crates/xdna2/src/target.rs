@@ -1,6 +1,7 @@
 //! The row of AMD XDNA2 in the registry of targets.
 
 mod bench;
+mod packed;
 mod page;
 mod planner;
 
@@ -94,6 +95,10 @@ fn modes() -> Vec<Choice> {
             "prompt lengths in buckets, the widest herds, f32 sums",
         ),
         Choice::new(
+            "q4nx",
+            "as best, with weights in 4-bit blocks (Q4NX) that the cores dequantise",
+        ),
+        Choice::new(
             "reference",
             "as the published stack does it: every prompt padded to 2,048 tokens",
         ),
@@ -129,6 +134,7 @@ fn planner(settings: &Settings) -> Result<Xdna2, SettingError> {
 fn features(settings: &Settings) -> Result<Features, SettingError> {
     let mut features = match settings.mode.as_deref() {
         None | Some("best") => Features::of(Mode::Best),
+        Some("q4nx") => Features::of(Mode::Q4nx),
         Some("reference") => Features::of(Mode::Reference),
         Some("first") => Features::NONE,
         Some(other) => return Err(SettingError::unknown(NAME, "mode", other, &modes())),

@@ -197,3 +197,76 @@ fn this_processor_multiplies_pairs_by_the_rule_where_it_can() {
         assert!(x86::dot_pairs_follow_the_rule());
     }
 }
+
+/// Blocks of scales, offsets and levels of all kinds; some not numbers.
+fn q4nx_blocks(random: &mut Random, wild: bool) -> Q4nxBlock {
+    let mut block = [0; Q4NX_BYTES];
+    for pair in block[..1024].chunks_exact_mut(2) {
+        let value = if wild { random.any() } else { random.small() };
+        pair.copy_from_slice(&value.to_le_bytes());
+    }
+    block[1024..].fill_with(|| random.bits() as u8);
+    block
+}
+
+/// The definition, from the format's own decoder: `w = scale·q + offset` is known by scale and offset.
+fn q4nx_product(block: &Q4nxBlock, x: &[bf16], y: &mut [f32]) {
+    let number = |at: usize| bf16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+    for (row, y) in y.iter_mut().enumerate() {
+        for group in 0..8 {
+            let (mut levels, mut sum) = (0.0_f32, 0.0_f32);
+            for (i, x) in x[group * 32..][..32].iter().enumerate() {
+                let byte = block[1024 + row / 16 * 2048 + (group * 32 + i) * 8 + row % 16 / 2];
+                levels += f32::from(byte >> (row % 2 * 4) & 15) * x.to_f32();
+                sum += x.to_f32();
+            }
+            let at = (group * 32 + row) * 2;
+            *y += number(at) * bf16::from_f32(levels).to_f32();
+            *y += number(512 + at) * bf16::from_f32(sum).to_f32();
+        }
+        if y.is_nan() {
+            *y = f32::NAN;
+        }
+    }
+}
+
+#[test]
+fn q4nx_blocks_are_multiplied_alike_at_every_level() {
+    let mut random = Random(17);
+    for case in 0..8 {
+        let block = q4nx_blocks(&mut random, case % 4 == 3);
+        let x: Vec<bf16> = (0..256).map(|_| random.small()).collect();
+        let mut sums = vec![bf16::ZERO; 8];
+        q4nx_sums(&x, &mut sums);
+        let start: Vec<f32> = (0..32).map(|_| random.small().to_f32()).collect();
+        let mut expected = start.clone();
+        q4nx_product(&block, &x, &mut expected);
+        for cpu in cpus() {
+            let mut found = start.clone();
+            q4nx_matvec(&cpu, &block, &x, &sums, &mut found);
+            let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&found), bits(&expected), "{:?}", cpu.level());
+        }
+    }
+}
+
+#[test]
+fn q4nx_blocks_expand_to_what_the_format_says() {
+    let mut random = Random(3);
+    let block = q4nx_blocks(&mut random, false);
+    let mut w = vec![0.0; 32 * 256];
+    let rows = 0..32;
+    millrace_quant::decode_rows(millrace_quant::DType::Q4nx, &block, 32, 256, rows, &mut w)
+        .expect("a block");
+    for cpu in cpus() {
+        for columns in [0..256, 64..128, 8..16] {
+            let mut bt = vec![bf16::NAN; columns.len() * 32];
+            q4nx_expand(&cpu, &block, columns.clone(), &mut bt);
+            for (at, found) in bt.iter().enumerate() {
+                let (strip, row_block, row, column) = (at / 256, at / 64 % 4, at / 8 % 8, at % 8);
+                let expected = w[(8 * row_block + row) * 256 + columns.start + 8 * strip + column];
+                assert_eq!(*found, bf16::from_f32(expected), "{:?} {at}", cpu.level());
+            }
+        }
+    }
+}

@@ -16,7 +16,9 @@ mod statics;
 use super::{NpuError, NpuModel, Observation, Observer};
 use millrace_model::graph::{Graph, Node, Op, RopeId, ValueId};
 use millrace_npu::{Element, Role, Slot};
-use millrace_plan::{Binding, CachePart, Phase, PlannedLaunch, Step, TableRows, WeightLayout};
+use millrace_plan::{
+    Binding, CachePart, PackedWeight, Phase, PlannedLaunch, Step, TableRows, WeightLayout,
+};
 use rule::{Operation, Rule};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -254,8 +256,7 @@ impl Look<'_> {
                         continue;
                     }
                     let found = self.bytes(slot)?;
-                    let element = slots[slot].element;
-                    let expected = self.static_slot(binding, element, first, &found)?;
+                    let expected = self.static_slot(binding, slots[slot].element, first, &found)?;
                     let wrong = |(at, n_wrong)| Wrong::Static { at, n_wrong };
                     state.summary.n_moved += 1;
                     let what = differs(&expected, &found).map(wrong);
@@ -427,13 +428,20 @@ impl Look<'_> {
             let rows = self.embedded(table, self.n_rows(node.output))?;
             return Ok(Ok(Rule::embed(&node.op, rows)));
         }
-        let weights = match parameter.map(|slot| self.operand(slot)).transpose()? {
-            Some(Err(reason)) => return Ok(Err(reason)),
-            weights => weights.and_then(Result::ok),
+        let packed = match parameter {
+            Some(slot) => self.packed(node, launch, slot)?,
+            None => None,
         };
-        let weights = match (&node.op, parameter) {
-            (Op::Rope { rope, head_dim }, None) => Some(self.rotation(*rope, *head_dim, node)),
-            _ => weights,
+        let (weights, offsets) = match (packed, parameter) {
+            (Some(packed), _) => (Some(packed.values), packed.offsets),
+            (None, Some(slot)) => match self.operand(slot)? {
+                Ok(weights) => (Some(weights), None),
+                Err(reason) => return Ok(Err(reason)),
+            },
+            (None, None) => match &node.op {
+                Op::Rope { rope, head_dim } => (Some(self.rotation(*rope, *head_dim, node)), None),
+                _ => (None, None),
+            },
         };
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
         Ok(Rule::new(&Operation {
@@ -444,6 +452,7 @@ impl Look<'_> {
             parameter: parameter.map(|slot| &bindings[slot]),
             operands,
             weights: weights.unwrap_or_default(),
+            offsets,
             widths: widths.collect(),
             n_rows: self.n_rows(node.output),
             first: self.seen.first,
@@ -489,6 +498,26 @@ impl Look<'_> {
         Ok(rows
             .flat_map(|row| row.chunks_exact(size).map(number))
             .collect())
+    }
+
+    /// A weight in a layout of the target's own, as the launch multiplies with it; nothing where the target
+    /// tells no more than its numbers.
+    fn packed(
+        &self,
+        node: &Node,
+        launch: &PlannedLaunch,
+        slot: usize,
+    ) -> Result<Option<PackedWeight>, NpuError> {
+        let Binding::Weight {
+            layout: WeightLayout::Own { id, .. },
+            ..
+        } = &self.seen.call.bindings[slot]
+        else {
+            return Ok(None);
+        };
+        let k = node.inputs.first().map(|v| self.graph().values[v.0].width);
+        let (planner, bytes) = (self.npu.planner(), self.bytes(slot)?);
+        Ok(planner.read_weight(launch, *id, &bytes, k.unwrap_or(1)))
     }
 
     fn report(

@@ -9,10 +9,11 @@ use crate::exec::decode_vectors;
 use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
+use millrace_model::graph::WeightId;
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
-    Binding, Call, Chunk, HeadRows, Lengths, PassKind, Phase, Planner, Scales, Sequences,
+    Binding, Call, Chunk, HeadRows, Lengths, OwnSlot, PassKind, Phase, Planner, Scales, Sequences,
     WeightLayout, WeightSource, compile, rope_table,
 };
 use std::collections::HashMap;
@@ -407,23 +408,14 @@ impl NpuModel {
                 };
                 match layout {
                     WeightLayout::Own { id, half_split } => {
-                        let spec = &self.model.model().graph.weights[weight.0];
-                        let source = WeightSource {
-                            dtype: spec.dtype,
-                            bytes: self.model.weight_bytes(*weight),
-                            n: spec.n,
-                            k: spec.k,
-                            half_split,
-                        };
                         let at = prepared.own_slot(call, number, id);
-                        let filled = self.planner.fill(&self.cpu, &at, &source, bytes);
+                        let filled = self.fill_own(*weight, half_split, &at, bytes)?;
                         // What is filled for every call is read again soon.
                         if slot.role == Role::Static {
-                            self.model.release_weight(*weight, 0..source.bytes.len());
+                            let n_bytes = self.model.weight_bytes(*weight).len();
+                            self.model.release_weight(*weight, 0..n_bytes);
                         }
-                        filled.map_err(|problem| {
-                            NpuError::plan(format!("weight `{}`", spec.name), problem)
-                        })
+                        Ok(filled)
                     }
                     layout => {
                         weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes)?;
@@ -447,6 +439,26 @@ impl NpuModel {
                 format!("slot {number} is static but no weight"),
             )),
         }
+    }
+
+    /// What a slot of the target's own layout holds of a weight, heads put in half-split order.
+    pub(super) fn fill_own(
+        &self,
+        weight: WeightId,
+        half_split: Option<usize>,
+        at: &OwnSlot<'_>,
+        bytes: &mut [u8],
+    ) -> Result<Scales, NpuError> {
+        let spec = &self.model.model().graph.weights[weight.0];
+        let source = WeightSource {
+            dtype: spec.dtype,
+            bytes: self.model.weight_bytes(weight),
+            n: spec.n,
+            k: spec.k,
+            half_split,
+        };
+        let filled = self.planner.fill(&self.cpu, at, &source, bytes);
+        filled.map_err(|problem| NpuError::plan(format!("weight `{}`", spec.name), problem))
     }
 }
 

@@ -17,6 +17,9 @@ impl Kernels<'_> {
         let Op::Linear { weight, bias: None } = node.op else {
             return None;
         };
+        if let Some(kernel) = self.packed_head(node, weight, self.n_tokens()) {
+            return Some(vec![kernel]);
+        }
         let vocab = self.width(node.output);
         let share = vocab.div_ceil(LM_HEAD_PARTITIONS);
         let whole = share.next_multiple_of(PARTITION_ROWS);

@@ -36,11 +36,14 @@ pub enum Feature {
     /// published stack's first head was a product of all rows (seed 000 A7: 150 ms saved). In both
     /// modes.
     SingleRowHead,
+    /// Weights stay in blocks of 4 bits (Q4NX) in buffer objects; cores dequantise them, in products with
+    /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Q4nx`] alone.
+    PackedWeights,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 10] = [
+    pub const ALL: [Feature; 11] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -51,6 +54,7 @@ impl Feature {
         Feature::BalancedAttention,
         Feature::CachedAttention,
         Feature::SingleRowHead,
+        Feature::PackedWeights,
     ];
 
     /// Its name, as options spell it.
@@ -66,6 +70,7 @@ impl Feature {
             Feature::BalancedAttention => "balanced-attention",
             Feature::CachedAttention => "cached-attention",
             Feature::SingleRowHead => "single-row-head",
+            Feature::PackedWeights => "packed-weights",
         }
     }
 }
@@ -90,6 +95,7 @@ impl Feature {
                 "attention over cached keys on the array where it is faster"
             }
             Feature::SingleRowHead => "only the last row of a prompt goes through the head",
+            Feature::PackedWeights => "weights stay in 4-bit blocks, dequantised by the cores",
         }
     }
 }
@@ -132,13 +138,15 @@ impl Features {
         numerics: Numerics::Bf16,
     };
 
-    /// Those of a mode: all of them, or what the published stack has.
+    /// Those of a mode: all of them, all that change no weight, or what the published stack has.
     pub fn of(mode: Mode) -> Features {
+        let all = Feature::ALL.into_iter();
         match mode {
             Mode::Reference => Features::PUBLISHED,
-            Mode::Best => Feature::ALL
-                .into_iter()
-                .fold(Features::NONE, Features::with),
+            Mode::Best => all
+                .fold(Features::NONE, Features::with)
+                .without(Feature::PackedWeights),
+            Mode::Q4nx => all.fold(Features::NONE, Features::with),
         }
     }
 
@@ -196,11 +204,13 @@ mod tests {
     fn names_are_read_back_and_sets_hold_what_was_put_in() {
         for feature in Feature::ALL {
             assert_eq!(feature.name().parse(), Ok(feature));
-            assert!(Features::of(Mode::Best).has(feature));
-            let others = Features::of(Mode::Best).without(feature);
+            assert!(Features::of(Mode::Q4nx).has(feature));
+            let others = Features::of(Mode::Q4nx).without(feature);
             assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
-            assert_eq!(others.with(feature), Features::of(Mode::Best));
+            assert_eq!(others.with(feature), Features::of(Mode::Q4nx));
         }
+        let packed = Features::of(Mode::Best).with(Feature::PackedWeights);
+        assert_eq!(packed, Features::of(Mode::Q4nx));
         assert!("nonsense".parse::<Feature>().is_err());
         let published: Vec<Feature> = Features::of(Mode::Reference).iter().collect();
         assert_eq!(published, [Feature::SingleRowHead]);

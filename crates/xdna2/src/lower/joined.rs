@@ -18,15 +18,7 @@ impl Kernels<'_> {
         let graph = self.graph;
         let first = &graph.nodes[number];
         let k = graph.weights[weight(first)?.0].k;
-        let along = |&at: &usize| {
-            let node = &graph.nodes[at];
-            node.inputs == first.inputs
-                && node.layer == first.layer
-                && !self.is_head(node)
-                && weight(node).is_some_and(|w| graph.weights[w.0].k == k)
-        };
-        let all = number..graph.nodes.len();
-        let nodes: Vec<usize> = all.take_while(along).take(MAX_PARTS).collect();
+        let nodes = self.of_one_input(number, MAX_PARTS);
         let n_parts: Vec<u64> = nodes
             .iter()
             .filter_map(|&at| weight(&graph.nodes[at]))
@@ -65,6 +57,22 @@ impl Kernels<'_> {
         Some(kernel)
     }
 
+    /// A projection and those that follow it and read the same input, up to so many.
+    pub(super) fn of_one_input(&self, number: usize, limit: usize) -> Vec<usize> {
+        let graph = self.graph;
+        let first = &graph.nodes[number];
+        let k = |node: &Node| weight(node).map(|w| graph.weights[w.0].k);
+        let along = |&at: &usize| {
+            let node = &graph.nodes[at];
+            node.inputs == first.inputs
+                && node.layer == first.layer
+                && !self.is_head(node)
+                && k(node).is_some_and(|own| k(first) == Some(own))
+        };
+        let all = number..graph.nodes.len();
+        all.take_while(along).take(limit).collect()
+    }
+
     /// The head's parts as one launch, under the same condition.
     pub(super) fn joined_head(
         &mut self,
@@ -86,7 +94,7 @@ impl Kernels<'_> {
 }
 
 /// The weight of a projection without bias.
-fn weight(node: &Node) -> Option<WeightId> {
+pub(super) fn weight(node: &Node) -> Option<WeightId> {
     match node.op {
         Op::Linear { weight, bias: None } => Some(weight),
         _ => None,

@@ -164,10 +164,13 @@ impl<'a> Kernels<'a> {
                 };
             }
             Op::Linear { .. } if self.computed.contains(&number) => return Ok(Vec::new()),
-            Op::Linear { weight, .. } => match self.joined(number) {
-                Some(kernel) => kernel,
-                None => self.linear(number, *weight)?,
-            },
+            Op::Linear { weight, .. } => {
+                let joined = self.packed(number).or_else(|| self.joined(number));
+                match joined {
+                    Some(kernel) => kernel,
+                    None => self.linear(number, *weight)?,
+                }
+            }
             Op::Rope { rope, head_dim } => self.rope(node, *rope, *head_dim)?,
             Op::Attention(attention) => self.attention(number, attention)?,
             Op::Glu { activation } => {
@@ -234,6 +237,9 @@ impl<'a> Kernels<'a> {
     /// One row of logits by GEMVs over parts of the vocabulary, in either phase (seed 000 A7). A
     /// part is as large as a partition's tilings want it, so a small vocabulary fills fewer.
     fn head(&mut self, node: &Node, weight: WeightId) -> Result<Vec<Kernel>, String> {
+        if let Some(kernel) = self.packed_head(node, weight, 1) {
+            return Ok(vec![kernel]);
+        }
         let (vocab, k) = (self.width(node.output), self.graph.weights[weight.0].k);
         let share = vocab.div_ceil(LM_HEAD_PARTITIONS).max(1);
         let whole = share.next_multiple_of(PARTITION_ROWS);

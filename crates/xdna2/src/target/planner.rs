@@ -1,9 +1,11 @@
 //! Plans for a machine of this kind.
 
+use super::packed;
 use crate::lower::{
-    self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, program_of,
+    self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, layout_unit,
+    program_of,
 };
-use crate::mapping;
+use crate::mapping::{self, q4nx};
 use crate::predict::{HostKind, Prices, facts};
 use millrace_kernels::Cpu;
 use millrace_model::graph::{Attention, Graph, Op};
@@ -12,8 +14,8 @@ use millrace_plan::predict::MachineFacts;
 use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, AttentionOn, AttentionSteps, Chunk, HeadRows, KernelFacts, Lengths,
-    LowerError, Occupied, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
-    Pricer, Reason,
+    LowerError, Occupied, OwnSlot, PackedWeight, PassKind, Phase, Place, Plan, PlannedLaunch,
+    PlannedProgram, Planner, Pricer, Reason, Scales, WeightSource,
 };
 use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
 use millrace_xdna2_machine::program::Launch;
@@ -186,6 +188,31 @@ impl Planner for Xdna2 {
         lower(graph, &self.machine, &Options::of(self.features, kind))
     }
 
+    fn fill(
+        &self,
+        cpu: &Cpu,
+        at: &OwnSlot<'_>,
+        weight: &WeightSource<'_>,
+        out: &mut [u8],
+    ) -> Result<Scales, String> {
+        let slot = at.program.slots().get(at.slot);
+        match (layout_unit(at.id), slot) {
+            (Some(unit), Some(slot)) => packed::fill(cpu, unit, weight, slot, out)?,
+            _ => return Err(format!("XDNA2 has no layout {} of weights", at.id)),
+        }
+        Ok(Scales::default())
+    }
+
+    fn read_weight(
+        &self,
+        launch: &PlannedLaunch,
+        id: u32,
+        bytes: &[u8],
+        k: usize,
+    ) -> Option<PackedWeight> {
+        packed::read(layout_unit(id)?, bytes, k, launch.kernel == q4nx::dqp::NAME)
+    }
+
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         let program = Program::from_container(container).ok()?;
         let n_launches = program.launches.len();
@@ -204,7 +231,6 @@ impl Planner for Xdna2 {
         let every = launch.tiling.get("tile_k_l2").filter(|_| truncates);
         Arithmetic {
             truncated_every: every.map(|every| every as usize),
-            quantised: None,
             in_blocks: emulates && on_matrix_units,
             attention: attention_steps(launch),
             ..Arithmetic::default()
@@ -268,16 +294,20 @@ impl Planner for Xdna2 {
 
 /// `best`, `reference`, `best without alias`.
 fn mode(features: Features) -> String {
-    let missing: Vec<&str> = Feature::ALL
-        .into_iter()
+    let (base, all) = match features.has(Feature::PackedWeights) {
+        true => ("q4nx", Features::of(Mode::Q4nx)),
+        false => ("best", Features::of(Mode::Best)),
+    };
+    let missing: Vec<&str> = all
+        .iter()
         .filter(|feature| !features.has(*feature))
         .map(Feature::name)
         .collect();
     let name = match features.with_numerics(Numerics::Bf16) {
-        all if all == Features::of(Mode::Best) => "best".to_owned(),
+        plain if plain == all => base.to_owned(),
         published if published == Features::PUBLISHED => "reference".to_owned(),
         none if none == Features::NONE => "reference without single-row-head".to_owned(),
-        _ => format!("best without {}", missing.join(", ")),
+        _ => format!("{base} without {}", missing.join(", ")),
     };
     match features.numerics() {
         Numerics::Bf16 => name,
@@ -318,6 +348,9 @@ mod tests {
         assert_eq!(mode(Features::PUBLISHED), "reference");
         assert_eq!(mode(Features::NONE), "reference without single-row-head");
         assert_eq!(mode(best.without(Feature::Alias)), "best without alias");
+        let packed = Features::of(Mode::Q4nx);
+        assert_eq!(mode(packed), "q4nx");
+        assert_eq!(mode(packed.without(Feature::Alias)), "q4nx without alias");
         let emulated = best.with_numerics(Numerics::Bfp16);
         assert_eq!(mode(emulated), "best, products in bfp16");
     }

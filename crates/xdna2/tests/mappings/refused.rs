@@ -199,7 +199,14 @@ fn absurd_tilings_are_refused() {
                 let wrong = tiling.clone().with(name, value);
                 let built = mapping.build(&shape, &wrong, &machine);
                 // One flag takes any number but 1 as "no"; others are 0 or 1.
-                let flag = ["n_over_cols", "hold_a", "streamed", "top_first"].contains(&name)
+                let flag = [
+                    "n_over_cols",
+                    "n_over_rows",
+                    "hold_a",
+                    "streamed",
+                    "top_first",
+                ]
+                .contains(&name)
                     && value == 0;
                 let flag = flag || (name == "l2_copies" && tiling[name] == value);
                 assert!(

@@ -2,7 +2,7 @@
 //! against the checkpoint by code that it has no part in.
 
 use super::rule::half_unit;
-use super::{Look, NpuError, Wrong, statics};
+use super::{Look, NpuError, Wrong, differs, statics};
 use crate::gate::quantised;
 use millrace_plan::{Binding, OwnSlot, WeightLayout};
 
@@ -62,7 +62,8 @@ impl Look<'_> {
     }
 
     /// What is wrong with a weight in a layout of the target's own: a number that is farther from the
-    /// checkpoint's than rounding it explains. Nothing where the target cannot tell its numbers.
+    /// checkpoint's than rounding it explains. Where the target cannot tell its numbers, bytes that are not
+    /// those that it fills such a slot with.
     pub(super) fn own_weight(
         &self,
         slot: usize,
@@ -72,7 +73,7 @@ impl Look<'_> {
             return Ok(None);
         };
         let Ok(found) = self.operand(slot)? else {
-            return Ok(None);
+            return self.filled_again(slot, binding);
         };
         let program = &self.seen.plan.programs[self.seen.call.program];
         let mut launches = program.launches.iter();
@@ -101,5 +102,21 @@ impl Look<'_> {
             }
         }
         Ok(first.map(|at| Wrong::Static { at, n_wrong }))
+    }
+
+    fn filled_again(&self, slot: usize, binding: &Binding) -> Result<Option<Wrong>, NpuError> {
+        let Binding::Weight {
+            weight,
+            layout: WeightLayout::Own { id, half_split },
+        } = binding
+        else {
+            return Ok(None);
+        };
+        let found = self.bytes(slot)?;
+        let (at, mut expected) = (self.own_slot(slot, *id), vec![0; found.len()]);
+        self.npu
+            .fill_own(*weight, *half_split, &at, &mut expected)?;
+        let differs = differs(&expected, &found);
+        Ok(differs.map(|(at, n_wrong)| Wrong::Static { at, n_wrong }))
     }
 }

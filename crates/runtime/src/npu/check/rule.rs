@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | projection | u·∣y∣ + λ·√k·v·A | one rounding of an f32 sum of k products |
 //! | … truncating every K elements | 2u·Σ∣s∣ + λ·√k·v·A | s: the sum after each K elements |
+//! | … by groups, w = scale·q + offset | u·(∣y∣ + Σ(∣scale·Σq·x∣ + ∣offset·Σx∣)) + λ·√k·v·A | both sums of every group, and the last |
 //! | norm | (u + (λ·√n + 8)·v)·∣y∣ | one rounding; a mean of n squares in f32 |
 //! | embedding | u·∣y∣ | one rounding of a scaled row |
 //! | rotation | u·∣y∣ + 4v·(∣a·cos∣ + ∣b·sin∣) | one rounding |
@@ -59,6 +60,8 @@ pub(super) struct Operation<'a> {
     pub(super) operands: Vec<Vec<f32>>,
     /// The weight's or table's slot.
     pub(super) weights: Vec<f32>,
+    /// Size of a weight's groups and their offsets, where groups' sums are rounded apart.
+    pub(super) offsets: Option<(usize, Vec<f32>)>,
     /// Element type of the result's slot.
     pub(super) result: Element,
     /// Widths of the inputs.
@@ -80,6 +83,8 @@ pub(super) enum Rule {
         transposed: bool,
         /// Elements after which sums are truncated to bf16.
         truncated_every: Option<usize>,
+        /// Size of groups whose sums are rounded to bf16, and their offsets by row.
+        offsets: Option<(usize, Vec<f32>)>,
         /// Half a unit in the last place of the result's type.
         half_unit: f64,
     },
@@ -271,8 +276,8 @@ impl Rule {
             stride,
             transposed,
             truncated_every,
+            offsets,
             half_unit,
-            ..
         } = self
         else {
             return Vec::new();
@@ -306,10 +311,18 @@ impl Rule {
             }
         }
         let float = LAMBDA * (*k as f64).sqrt() * V;
+        let first = cols.start;
         let of = |i: usize| {
-            let rounding = match truncated_every {
-                Some(_) => 2.0 * U * partial[i],
-                None => half_unit * f64::abs(sums[i]),
+            let rounding = match (truncated_every, offsets) {
+                (Some(_), _) => 2.0 * U * partial[i],
+                (None, Some((group, offsets))) => {
+                    let row = first + i;
+                    let n_groups = k.div_ceil(*group);
+                    let offsets = &offsets[row * n_groups..][..n_groups];
+                    let w = &w[row * stride..][..*k];
+                    half_unit * f64::abs(sums[i]) + U * group_sums(x, w, *group, offsets)
+                }
+                (None, None) => half_unit * f64::abs(sums[i]),
             };
             Exact {
                 y: sums[i],
@@ -357,6 +370,7 @@ fn linear(
         k,
         transposed,
         truncated_every: op.arithmetic.truncated_every,
+        offsets: op.offsets.clone(),
         half_unit: half_unit(op.result),
     })
 }
@@ -366,6 +380,16 @@ pub(super) fn half_unit(element: Element) -> f64 {
     element
         .precision()
         .map_or(0.0, |digits| f64::from(-(digits as f32)).exp2())
+}
+
+/// What is rounded of a row by groups: ∣scale·Σq·x∣ + ∣offset·Σx∣ of each.
+fn group_sums(x: &[f32], w: &[f32], group: usize, offsets: &[f32]) -> f64 {
+    let groups = x.chunks(group).zip(w.chunks(group)).zip(offsets);
+    groups.fold(0.0, |size, ((x, w), offset)| {
+        let product = dot(x, w).0;
+        let lifted = f(*offset) * x.iter().map(|x| f(*x)).sum::<f64>();
+        size + (product - lifted).abs() + lifted.abs()
+    })
 }
 
 /// Sum of products, and of their absolute values, in eight sums each.

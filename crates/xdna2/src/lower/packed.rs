@@ -1,0 +1,99 @@
+//! Projections whose weights stay in blocks of 4 bits.
+
+use super::joined::weight;
+use super::kernel::{Arg, Kernel, Kernels};
+use super::{Feature, Phase, WeightLayout};
+use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
+use crate::mapping::{Shape, q4nx};
+use millrace_model::graph::{Node, WeightId};
+
+/// Rows that a packed head's come in multiples of: a pair of row blocks for each column of the array.
+const HEAD_ROWS: usize = 512;
+
+/// Row blocks side by side of a layout that this target names so; `None` where it names none.
+pub(crate) fn layout_unit(id: u32) -> Option<u64> {
+    (1..=2).contains(&id).then_some(u64::from(id))
+}
+
+/// The layout of a matrix with so many row blocks side by side, the inverse of [`layout_unit`].
+fn layout(unit: u64, half_split: Option<usize>) -> WeightLayout {
+    let id = if unit == 2 { 2 } else { 1 };
+    WeightLayout::Own { id, half_split }
+}
+
+/// The mapping for that many rows of the input, and the problem as it names it.
+fn problem(n_rows: u64, k: u64, parts: &[u64]) -> (&'static str, Shape) {
+    match n_rows {
+        1 => (q4nx::dqp::NAME, shape(&[("k", k)], GEMV_PARTS, parts)),
+        m => (
+            q4nx::gemm::NAME,
+            shape(&[("m", m), ("k", k)], GEMM_PARTS, parts),
+        ),
+    }
+}
+
+impl Kernels<'_> {
+    /// A kernel for a projection and those that follow it and read the same input, as many as a mapping
+    /// takes together. `None` where weights are not packed, or not cut into blocks evenly.
+    pub(super) fn packed(&mut self, number: usize) -> Option<Kernel> {
+        if !self.options.features.has(Feature::PackedWeights) {
+            return None;
+        }
+        let graph = self.graph;
+        let first = &graph.nodes[number];
+        let k = graph.weights[weight(first)?.0].k as u64;
+        let n_rows = match self.phase {
+            Phase::Prefill => self.n_tokens(),
+            Phase::Decode => 1,
+        };
+        let mut nodes = self.of_one_input(number, MAX_PARTS);
+        while let Some(&last) = nodes.last() {
+            let rows = |&at: &usize| Some(graph.weights[weight(&graph.nodes[at])?.0].n as u64);
+            let parts: Vec<u64> = nodes.iter().filter_map(rows).collect();
+            let unit = q4nx::unit(&parts);
+            let (name, shape) = problem(n_rows, k, &parts);
+            let mut args = vec![Arg::Value(first.inputs[0])];
+            for &at in &nodes {
+                let half_split = self.half_split.get(&at).copied();
+                let weight = weight(&graph.nodes[at])?;
+                args.push(Arg::Weight(weight, layout(unit, half_split)));
+            }
+            args.extend(nodes.iter().map(|&at| Arg::Value(graph.nodes[at].output)));
+            if let Ok(mut kernel) = self.kernel(first, name, shape, None, args) {
+                let labels: Vec<&str> = nodes.iter().map(|&at| graph.nodes[at].label).collect();
+                kernel.name = labels.join("_");
+                self.computed.extend(nodes.into_iter().skip(1));
+                return Some(kernel);
+            }
+            nodes.retain(|&at| at != last);
+        }
+        None
+    }
+
+    /// The head, its vocabulary padded to what all columns share, for so many rows.
+    pub(super) fn packed_head(
+        &mut self,
+        node: &Node,
+        weight: WeightId,
+        n_rows: u64,
+    ) -> Option<Kernel> {
+        if !self.options.features.has(Feature::PackedWeights) {
+            return None;
+        }
+        let len = self.width(node.output);
+        let padded_to = len.next_multiple_of(HEAD_ROWS) as u64;
+        let k = self.graph.weights[weight.0].k as u64;
+        let (name, shape) = problem(n_rows, k, &[padded_to]);
+        let value = node.output;
+        let args = vec![
+            Arg::Value(node.inputs[0]),
+            Arg::Weight(weight, layout(2, None)),
+            Arg::Part {
+                value,
+                start: 0,
+                len,
+            },
+        ];
+        self.kernel(node, name, shape, None, args).ok()
+    }
+}

@@ -1,0 +1,129 @@
+//! Weights as Q4NX blocks: how they lie in slots, and the two mappings that read them.
+//!
+//! A block is 32 rows by 256 columns in 5,120 bytes (Gemma paper §3.1.1; `millrace_quant`'s `q4nx`). A
+//! matrix `[n, k]` lies as `[n / 32·u][⌈k / 256⌉][u][5120]`, so that a column of the array with u cores reads
+//! one stretch of memory: u is 2, or 1 where an odd number of row blocks comes to the matrix or to one
+//! that shares its launch. Columns beyond k are blocks' zeros.
+
+pub(crate) mod dqp;
+pub(crate) mod gemm;
+
+use super::data::{Random, floats, in_parallel, round};
+use super::parts::slot;
+use millrace_npu::{Element, Role, Slot};
+
+/// Bytes of a block.
+pub(crate) const BYTES: u64 = 5120;
+/// Rows of a block.
+pub(crate) const ROWS: u64 = 32;
+/// Columns of a block.
+pub(crate) const COLS: u64 = 256;
+/// Columns with one scale.
+const GROUP: u64 = 32;
+
+/// Row blocks that lie side by side in matrices of so many rows.
+pub(crate) fn unit(rows: &[u64]) -> u64 {
+    let pairs = rows.iter().all(|n| n.is_multiple_of(2 * ROWS));
+    if pairs { 2 } else { 1 }
+}
+
+/// Blocks across a matrix of so many columns.
+pub(crate) fn across(k: u64) -> u64 {
+    k.div_ceil(COLS)
+}
+
+/// The slot of a matrix `[n, k]`.
+fn weight_slot(name: &str, [n, k]: [u64; 2], unit: u64) -> Slot {
+    let shape = [n / (unit * ROWS), across(k), unit, BYTES];
+    slot(name, Element::U8, &shape, Role::Static)
+}
+
+/// Random blocks of a matrix `[n, k]`, those beyond k zero.
+fn random_blocks(random: &mut Random, [n, k]: [u64; 2]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity((n / ROWS * across(k) * BYTES) as usize);
+    let n_blocks = n / ROWS * across(k);
+    for _ in 0..n_blocks {
+        let scales = random.bf16_bytes(COLS, 0.1);
+        let offsets = random.bf16_bytes(COLS, 1.0);
+        bytes.extend(scales);
+        bytes.extend(offsets);
+        bytes.extend((0..BYTES - 4 * COLS).map(|_| (random.uniform() * 128.0 + 128.0) as u8));
+    }
+    bytes
+}
+
+/// What a block holds of a row and a group: scale, offset, levels.
+struct Group {
+    scale: f32,
+    offset: f32,
+    levels: [f32; GROUP as usize],
+}
+
+/// A matrix in a slot.
+struct Matrix<'a> {
+    bytes: &'a [u8],
+    across: usize,
+    unit: usize,
+}
+
+impl<'a> Matrix<'a> {
+    fn new(bytes: &'a [u8], k: u64, unit: u64) -> Matrix<'a> {
+        Matrix {
+            bytes,
+            across: across(k) as usize,
+            unit: unit as usize,
+        }
+    }
+
+    fn group(&self, row: usize, group: usize) -> Group {
+        let (row_block, row) = (row / ROWS as usize, row % ROWS as usize);
+        let (col_block, group) = (group / 8, group % 8);
+        let at =
+            (row_block / self.unit * self.across + col_block) * self.unit + row_block % self.unit;
+        let block = &self.bytes[at * BYTES as usize..][..BYTES as usize];
+        let number = |at: usize| floats(&block[at..at + 2])[0];
+        let param = 2 * (group * ROWS as usize + row);
+        Group {
+            scale: number(param),
+            offset: number(512 + param),
+            levels: std::array::from_fn(|i| {
+                let byte = 1024 + row / 16 * 2048 + (group * 32 + i) * 8 + row % 16 / 2;
+                f32::from(block[byte] >> (row % 2 * 4) & 15)
+            }),
+        }
+    }
+
+    /// `W · x` as the fused kernel has it: levels times x in f32, rounded to bf16 for each group.
+    fn product(&self, n: usize, x: &[f32]) -> Vec<f32> {
+        in_parallel(n, |row| {
+            let mut y = 0.0_f32;
+            for (g, x) in x.chunks(GROUP as usize).enumerate() {
+                let group = self.group(row, g);
+                let (mut levels, mut sum) = (0.0_f32, 0.0_f32);
+                for (level, x) in group.levels.iter().zip(x) {
+                    levels += level * x;
+                    sum += x;
+                }
+                y += group.scale * round(levels);
+                y += group.offset * round(sum);
+            }
+            y
+        })
+    }
+
+    /// The weights as the matrix unit takes them: rounded to bf16, `[k, n]`.
+    fn transposed(&self, n: usize, k: usize) -> Vec<f32> {
+        let rows = in_parallel(n, |row| {
+            let groups = (0..k.div_ceil(GROUP as usize)).map(|g| self.group(row, g));
+            let weights = groups.flat_map(|g| g.levels.map(|q| round(g.scale * q + g.offset)));
+            weights.take(k).collect::<Vec<f32>>()
+        });
+        let mut w = vec![0.0; n * k];
+        for (j, row) in rows.iter().enumerate() {
+            for (i, value) in row.iter().enumerate() {
+                w[i * n + j] = *value;
+            }
+        }
+        w
+    }
+}
