@@ -3,17 +3,20 @@
 
 use crate::engine_args::{ContextArgs, CpuArgs};
 use crate::exit::{Exit, Failure, Outcome};
-use crate::output::Ui;
-use crate::plan_args;
+use crate::output::{Ui, bytes};
 use crate::program_cache;
 use crate::progress::Progress;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use millrace_npu::{Corruption, Injection};
-use millrace_plan::{Choice, Facts, Planner, Sequences, SettingError, Settings, Target};
-use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
+use millrace_npu::Injection;
+use millrace_plan::{Choice, Facts, Planner, SettingError, Settings, Target};
+use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::{CpuEngine, Engine, KvType, LoadedModel};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+
+mod corrupt;
+
+pub(crate) use corrupt::CorruptSlot;
 
 static TARGETS: OnceLock<&'static [&'static dyn Target]> = OnceLock::new();
 
@@ -238,7 +241,15 @@ impl ModeArgs {
         ui: Ui,
     ) -> Outcome<Arc<NpuModel>> {
         let planner = self.planner(target)?;
+        let progress = Arc::new(Progress::spinner(ui, "preparing programs"));
+        let shown = Arc::clone(&progress);
         let options = NpuOptions {
+            progress: Some(LoadProgress::new(move |done_bytes, total_bytes| {
+                let (done, total) = (bytes(done_bytes), bytes(total_bytes));
+                shown.message(format!(
+                    "preparing weights: {done} of {total} on the device"
+                ));
+            })),
             programs: program_cache::default_dir(),
             n_ctx: wanted.n_ctx,
             max_sequences: wanted.max_sequences,
@@ -247,10 +258,10 @@ impl ModeArgs {
             prefill_tokens: wanted.prefill_tokens,
             ..NpuOptions::default()
         };
-        let _progress = Progress::spinner(ui, "preparing programs and weights");
         let npu = NpuModel::load(model.clone(), planner, options)?;
+        drop(progress);
         if let Some(CorruptSlot { program, slot, how }) = &wanted.corrupt {
-            check_corrupt(program, slot, &npu)?;
+            corrupt::check(program, slot, &npu)?;
             let Some(injector) = npu.device().injector() else {
                 let message = format!("{} does not fail on purpose", npu.device_name());
                 return Err(Failure::usage(message).hint("only virtual devices do"));
@@ -375,75 +386,6 @@ impl DeviceArgs {
             }
         };
         Ok(engine)
-    }
-}
-
-/// Whether a short prompt or a token runs that program: a slot that is nobody's would let a check
-/// pass.
-fn check_corrupt(program: &str, slot: &str, npu: &NpuModel) -> Outcome {
-    let graph = &npu.model().model().graph;
-    let mut known: Vec<String> = Vec::new();
-    let config = &npu.model().model().config;
-    let sequences = Sequences {
-        graph,
-        planner: npu.planner(),
-        n_ctx: config.context_length.max(1) as u64,
-    };
-    for kind in plan_args::kinds(&sequences, &[1]) {
-        let plan = npu.planner().lower(graph, &kind)?;
-        for planned in plan.programs {
-            let slots = planned.slots().iter();
-            if planned.name() == program {
-                if slots.clone().any(|s| s.name == slot) {
-                    return Ok(());
-                }
-                let slots: Vec<&str> = slots.map(|s| s.name.as_str()).collect();
-                let message = format!("program `{program}` has no slot `{slot}`");
-                return Err(
-                    Failure::not_found(message).hint(format!("its slots are {}", slots.join(", ")))
-                );
-            }
-            if !known.iter().any(|name| name == planned.name()) {
-                known.push(planned.name().to_owned());
-            }
-        }
-    }
-    Err(Failure::not_found(format!("no program `{program}`"))
-        .hint(format!("there are {}", known.join(", "))))
-}
-
-/// A slot to be made wrong, as `PROGRAM:SLOT` or `PROGRAM:SLOT:HOW`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CorruptSlot {
-    /// The program's name.
-    pub(crate) program: String,
-    /// The slot's name.
-    pub(crate) slot: String,
-    /// How it is wrong.
-    pub(crate) how: Corruption,
-}
-
-impl std::str::FromStr for CorruptSlot {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<CorruptSlot, String> {
-        let parts: Vec<&str> = text.split(':').collect();
-        let (program, slot, how) = match parts[..] {
-            [program, slot] => (program, slot, "some"),
-            [program, slot, how] => (program, slot, how),
-            _ => ("", "", ""),
-        };
-        if program.is_empty() || slot.is_empty() {
-            let problem = "write PROGRAM:SLOT or PROGRAM:SLOT:HOW; `millrace explain` lists both with their names";
-            return Err(problem.to_owned());
-        }
-        let how = Corruption::from_name(how)
-            .ok_or("HOW is some, double, zero, permute or row (each row shows the one before)")?;
-        Ok(CorruptSlot {
-            program: program.to_owned(),
-            slot: slot.to_owned(),
-            how,
-        })
     }
 }
 

@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_npu::{Device, DeviceError, Held, Inject, Injection};
-use millrace_plan::{Planner, Settings, Target};
+use millrace_plan::{Planner, Settings, Target, WeightLayout};
 use millrace_rk3588::board::{Board, BoardOptions, Faults};
 use millrace_rk3588::target::Row;
 use millrace_rk3588::{Machine, RkDevice};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -148,6 +148,43 @@ fn a_thousand_failing_runs_leave_no_buffer() {
     assert_eq!(setup.device.held(), setup.held);
     assert_eq!(setup.board.n_bos(), setup.n_bos);
     assert!(session.decode(7).unwrap() == setup.after_token);
+}
+
+/// A check is checked: weights in another order than the plan asks for are named before any product is.
+#[test]
+fn weights_in_a_wrong_order_are_found() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
+    let model = Arc::new(LoadedModel::open(&path).unwrap());
+    let found = |relayout: Option<fn(WeightLayout) -> WeightLayout>| {
+        let options = NpuOptions {
+            n_threads: Some(2),
+            relayout,
+            ..NpuOptions::default()
+        };
+        let npu = Arc::new(NpuModel::load(model.clone(), planner(), options).unwrap());
+        let (check, observer) = OpCheck::new(&npu);
+        let mut session = NpuSession::new(&npu).unwrap();
+        session.observe(Some(observer));
+        session.prefill(&PROMPT).unwrap();
+        let summary = check.summary().unwrap();
+        assert!(summary.unchecked.is_empty(), "{:?}", summary.unchecked);
+        assert!(summary.n_ops > 20 || summary.finding.is_some());
+        summary.finding
+    };
+    assert_eq!(found(None), None);
+    let wrong = found(Some(|layout| match layout {
+        WeightLayout::Own { id, .. } => WeightLayout::Own {
+            id,
+            half_split: None,
+        },
+        other => other,
+    }));
+    let wrong = wrong.unwrap();
+    assert!(matches!(wrong.what, Wrong::Static { .. }), "{wrong:?}");
+    assert_eq!(
+        (wrong.set.starts_with("attn_q_L0"), &*wrong.slot_name),
+        (true, "b")
+    );
 }
 
 #[test]

@@ -3,18 +3,17 @@
 use super::NpuError;
 use super::device_cache::DeviceCache;
 use super::prepared::Prepared;
-use super::weights;
+use super::progress::LoadProgress;
 use crate::EngineOptions;
 use crate::exec::decode_vectors;
 use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
-use millrace_model::graph::WeightId;
 use millrace_npu::cache::CacheStats;
-use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
+use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Traffic};
 use millrace_plan::{
-    Binding, Call, Chunk, HeadRows, Lengths, OwnSlot, PassKind, Phase, Planner, Scales, Sequences,
-    WeightLayout, WeightSource, compile, rope_table,
+    Binding, Call, Chunk, HeadRows, Lengths, PassKind, Phase, Planner, Scales, Sequences,
+    WeightLayout, compile,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -41,6 +40,8 @@ pub struct NpuOptions {
     /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
     /// of the one that programs ask for. It must have as many elements.
     pub relayout: Option<fn(WeightLayout) -> WeightLayout>,
+    /// Who is told while the model is loaded.
+    pub progress: Option<LoadProgress>,
 }
 
 impl NpuOptions {
@@ -73,8 +74,8 @@ pub struct NpuMemory {
 /// A model on a device.
 pub struct NpuModel {
     pub(super) model: Arc<LoadedModel>,
-    planner: Arc<dyn Planner>,
-    options: NpuOptions,
+    pub(super) planner: Arc<dyn Planner>,
+    pub(super) options: NpuOptions,
     pub(super) cpu: Cpu,
     pub(super) cache: ProgramCache,
     pub(super) vectors: Vec<Vec<f32>>,
@@ -85,7 +86,7 @@ pub struct NpuModel {
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
     /// What the planner keeps of weights that it arranged, by the names of their buffers.
-    scales: Mutex<HashMap<String, Scales>>,
+    pub(super) scales: Mutex<HashMap<String, Scales>>,
     /// Bytes of the device's copies of caches, by the names of their buffers.
     kv_buffers: Mutex<HashMap<String, u64>>,
     /// One pass at a time: plans share registers, and RoPE tables hold for one position.
@@ -138,7 +139,7 @@ impl NpuModel {
         }
         let end_token = model.tokenizer().ok().and_then(|tokenizer| tokenizer.eos());
         let graph = &model.model().graph;
-        let npu = NpuModel {
+        let mut npu = NpuModel {
             cpu: options.cpu()?,
             cache: programs(device, &options),
             vectors: decode_vectors(&model, graph)?,
@@ -158,6 +159,8 @@ impl NpuModel {
             options,
         };
         npu.decode_at(0)?;
+        // What comes later is shared with it, or small.
+        npu.options.progress = None;
         Ok(npu)
     }
 
@@ -343,11 +346,20 @@ impl NpuModel {
             return Ok(());
         }
         let mut tables = lock(&self.tables);
+        let progress = self.options.progress.as_ref().filter(|_| !*filled);
+        let (mut done_bytes, total_bytes) = (0, prepared.static_bytes());
+        if let Some(progress) = progress {
+            progress.tell(0, total_bytes);
+        }
         for (index, call) in prepared.plan.calls().enumerate() {
             let (container, key) = (prepared.container(call), prepared.key(index));
             let name = |slot: usize| prepared.buffer_name(index, slot).map(str::to_owned);
             let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
                 let scales = self.fill_slot(prepared, call, slot, first, bytes)?;
+                done_bytes += bytes.len() as u64;
+                if let Some(progress) = progress {
+                    progress.tell(done_bytes, total_bytes);
+                }
                 match (&call.bindings[slot], name(slot)) {
                     (Binding::Weight { .. }, Some(name)) => {
                         lock(&self.scales).insert(name, scales);
@@ -382,83 +394,6 @@ impl NpuModel {
         }
         *filled = true;
         Ok(())
-    }
-
-    /// What is kept of what a static buffer was filled with.
-    pub(super) fn scales(&self, name: Option<&str>) -> Scales {
-        let kept = name.and_then(|name| lock(&self.scales).get(name).cloned());
-        kept.unwrap_or_default()
-    }
-
-    /// What a slot of weights or a static one holds, from the checkpoint.
-    pub(super) fn fill_slot(
-        &self,
-        prepared: &Prepared,
-        call: &Call,
-        number: usize,
-        first: usize,
-        bytes: &mut [u8],
-    ) -> Result<Scales, NpuError> {
-        let slot = &prepared.container(call).slots()[number];
-        match &call.bindings[number] {
-            Binding::Weight { weight, layout } => {
-                let layout = match self.options.relayout {
-                    Some(relayout) => relayout(*layout),
-                    None => *layout,
-                };
-                match layout {
-                    WeightLayout::Own { id, half_split } => {
-                        let at = prepared.own_slot(call, number, id);
-                        let filled = self.fill_own(*weight, half_split, &at, bytes)?;
-                        // What is filled for every call is read again soon.
-                        if slot.role == Role::Static {
-                            let n_bytes = self.model.weight_bytes(*weight).len();
-                            self.model.release_weight(*weight, 0..n_bytes);
-                        }
-                        Ok(filled)
-                    }
-                    layout => {
-                        weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes)?;
-                        Ok(Scales::default())
-                    }
-                }
-            }
-            Binding::RopeTable { rope, rows } => {
-                let table = rope_table(&self.model.model().graph.ropes[rope.0], *rows, first);
-                weights::write(&table, slot, bytes)
-                    .map_err(|problem| NpuError::plan(&call.set, problem))?;
-                Ok(Scales::default())
-            }
-            // Rows come as they are made.
-            Binding::Cache { .. } => {
-                bytes.fill(0);
-                Ok(Scales::default())
-            }
-            _ => Err(NpuError::plan(
-                &call.set,
-                format!("slot {number} is static but no weight"),
-            )),
-        }
-    }
-
-    /// What a slot of the target's own layout holds of a weight, heads put in half-split order.
-    pub(super) fn fill_own(
-        &self,
-        weight: WeightId,
-        half_split: Option<usize>,
-        at: &OwnSlot<'_>,
-        bytes: &mut [u8],
-    ) -> Result<Scales, NpuError> {
-        let spec = &self.model.model().graph.weights[weight.0];
-        let source = WeightSource {
-            dtype: spec.dtype,
-            bytes: self.model.weight_bytes(weight),
-            n: spec.n,
-            k: spec.k,
-            half_split,
-        };
-        let filled = self.planner.fill(&self.cpu, at, &source, bytes);
-        filled.map_err(|problem| NpuError::plan(format!("weight `{}`", spec.name), problem))
     }
 }
 

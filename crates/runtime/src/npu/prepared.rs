@@ -78,6 +78,11 @@ impl Prepared {
         self.caches.get(&(layer, of)).copied()
     }
 
+    /// Bytes of static slots' buffers.
+    pub(super) fn static_bytes(&self) -> u64 {
+        self.buffers.static_bytes()
+    }
+
     /// Buffers of the plan.
     pub(super) fn n_buffers(&self) -> usize {
         self.buffers.buffers.len()

@@ -278,6 +278,7 @@ impl Rule {
             truncated_every,
             offsets,
             half_unit,
+            ..
         } = self
         else {
             return Vec::new();

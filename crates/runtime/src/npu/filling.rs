@@ -1,0 +1,88 @@
+//! What slots hold that the host fills: weights, tables, empty caches.
+
+use super::NpuError;
+use super::model::{NpuModel, lock};
+use super::prepared::Prepared;
+use super::weights;
+use millrace_model::graph::WeightId;
+use millrace_npu::Role;
+use millrace_plan::{Binding, Call, OwnSlot, Scales, WeightLayout, WeightSource, rope_table};
+
+impl NpuModel {
+    /// What is kept of what a static buffer was filled with.
+    pub(super) fn scales(&self, name: Option<&str>) -> Scales {
+        let kept = name.and_then(|name| lock(&self.scales).get(name).cloned());
+        kept.unwrap_or_default()
+    }
+
+    /// What a slot of weights or a static one holds, from the checkpoint.
+    pub(super) fn fill_slot(
+        &self,
+        prepared: &Prepared,
+        call: &Call,
+        number: usize,
+        first: usize,
+        bytes: &mut [u8],
+    ) -> Result<Scales, NpuError> {
+        let slot = &prepared.container(call).slots()[number];
+        match &call.bindings[number] {
+            Binding::Weight { weight, layout } => {
+                let layout = match self.options.relayout {
+                    Some(relayout) => relayout(*layout),
+                    None => *layout,
+                };
+                match layout {
+                    WeightLayout::Own { id, half_split } => {
+                        let at = prepared.own_slot(call, number, id);
+                        let filled = self.fill_own(*weight, half_split, &at, bytes)?;
+                        // What is filled for every call is read again soon.
+                        if slot.role == Role::Static {
+                            let n_bytes = self.model.weight_bytes(*weight).len();
+                            self.model.release_weight(*weight, 0..n_bytes);
+                        }
+                        Ok(filled)
+                    }
+                    layout => {
+                        weights::fill(&self.cpu, &self.model, *weight, &layout, slot, bytes)?;
+                        Ok(Scales::default())
+                    }
+                }
+            }
+            Binding::RopeTable { rope, rows } => {
+                let table = rope_table(&self.model.model().graph.ropes[rope.0], *rows, first);
+                weights::write(&table, slot, bytes)
+                    .map_err(|problem| NpuError::plan(&call.set, problem))?;
+                Ok(Scales::default())
+            }
+            // Rows come as they are made.
+            Binding::Cache { .. } => {
+                bytes.fill(0);
+                Ok(Scales::default())
+            }
+            _ => Err(NpuError::plan(
+                &call.set,
+                format!("slot {number} is static but no weight"),
+            )),
+        }
+    }
+
+    /// What a slot of the target's own layout holds of a weight, heads put in half-split order.
+    pub(super) fn fill_own(
+        &self,
+        weight: WeightId,
+        half_split: Option<usize>,
+        at: &OwnSlot<'_>,
+        bytes: &mut [u8],
+    ) -> Result<Scales, NpuError> {
+        let spec = &self.model.model().graph.weights[weight.0];
+        let source = WeightSource {
+            dtype: spec.dtype,
+            bytes: self.model.weight_bytes(weight),
+            n: spec.n,
+            k: spec.k,
+            half_split,
+        };
+        let filled = self.planner.fill(&self.cpu, at, &source, bytes);
+        filled.map_err(|problem| NpuError::plan(format!("weight `{}`", spec.name), problem))
+    }
+}
