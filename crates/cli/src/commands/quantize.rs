@@ -16,10 +16,12 @@ Examples:
   millrace quantize model-folder model-Q4_K_M.gguf Q4_K_M    safetensors to GGUF
   millrace quantize big.gguf small.gguf Q4_0
   millrace quantize model.gguf model-folder BF16             GGUF to a Hugging Face folder
-  millrace quantize model-folder bundle Q4NX                 a Q4NX bundle
+  millrace quantize model-folder bundle Q4NX                 a Q4NX bundle; embedding and tied head in BF16
+  millrace quantize model-folder bundle Q4NX_PURE            those in Q4NX too: faster, a little less exact
   millrace quantize model-folder out.gguf Q8_0 --dry-run     what would be written, and how large
 
-OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all.
+OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all. _PURE behind a
+type gives every matrix the format it begins with.
 ";
 
 fn help() -> String {

@@ -34,11 +34,16 @@ const POSITION: f64 = 4.0;
 /// What a level may lose with weights of a format: normalised mean square error of the logits. `quality.rs` holds the same figures, by
 /// format, on deeper models.
 fn budget(dtype: DType, level: Level) -> f64 {
-    match table::pick(dtype, level, false).layout {
+    match table::pick(dtype, level, 1, false).layout {
         Layout::F32 => 1e-11,
-        Layout::Bf16 => 8e-5,
+        Layout::Bf16 | Layout::Bf16Tiles | Layout::F16Tiles => 8e-5,
         Layout::Block32 | Layout::Block32Min | Layout::Block32Wide => 1e-3,
-        Layout::Super16 | Layout::Super16Min | Layout::Super32Min => 2e-3,
+        Layout::Super16
+        | Layout::Super16Min
+        | Layout::Super32Min
+        | Layout::Planes
+        | Layout::Planes16Min
+        | Layout::Planes32Min => 2e-3,
     }
 }
 
