@@ -40,7 +40,7 @@ pub mod target;
 pub mod units;
 pub mod workbench;
 
-pub use arithmetic::{Arithmetic, AttentionSteps, Quantised};
+pub use arithmetic::{Arithmetic, AttentionSteps, Narrowed, Quantised};
 pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
 pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};
@@ -54,8 +54,8 @@ pub use plan::{
 pub use predict::{MachineFacts, Pricer};
 pub use settings::{Facts, SettingError, Settings};
 pub use target::{
-    Choice, Hardware, KernelFacts, Occupied, OwnSlot, Planner, Reason, Scales, Standing, Target,
-    TargetOptions, WeightSource,
+    Choice, Hardware, KernelFacts, Occupied, OwnSlot, Planner, Reason, Scales, Shared, SharedCost,
+    Standing, Target, TargetOptions, WeightSource,
 };
 pub use workbench::{
     BenchError, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject, Line,

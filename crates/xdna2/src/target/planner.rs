@@ -205,6 +205,7 @@ impl Planner for Xdna2 {
         Arithmetic {
             truncated_every: every.map(|every| every as usize),
             quantised: None,
+            narrowed: None,
             in_blocks: emulates && on_matrix_units,
             attention: attention_steps(launch),
         }
