@@ -1,8 +1,10 @@
 //! How a launch computes: what a check of its results has to allow for.
 
+use millrace_npu::Element;
+
 /// How a launch computes, as far as an exact computation from the same operands can tell. The default
 /// is the plainest: operands as they lie, sums in f32, one rounding to the slot's element at the end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Arithmetic {
     /// Elements after which a product's sums are truncated to bf16 on their way.
     pub truncated_every: Option<usize>,
@@ -10,8 +12,29 @@ pub struct Arithmetic {
     pub in_blocks: bool,
     /// How rows of both operands of a product are quantised before it, whatever the pass.
     pub quantised: Option<Quantised>,
+    /// How a weight and activations are narrowed before a product, each by a rule of its own, whatever the
+    /// pass.
+    pub narrowed: Option<Narrowed>,
     /// Of attention.
     pub attention: Option<AttentionSteps>,
+}
+
+/// Operands of a product that are stored in few bits.
+///
+/// With s = max∣w∣ / largest over a row of the weight, each of its elements becomes s·r(w / s); an activation
+/// x becomes q(x·factor) / factor. r rounds to the [weights'](Narrowed::weights) element type and q to the
+/// [activations'](Narrowed::activations): to nearest, ties to even; what is beyond the largest number becomes
+/// it. Sums are in f32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Narrowed {
+    /// Of weights.
+    pub weights: Element,
+    /// What the largest of a row becomes.
+    pub largest: f32,
+    /// Of activations.
+    pub activations: Element,
+    /// What activations are multiplied with.
+    pub factor: f32,
 }
 
 /// How attention goes along its keys.

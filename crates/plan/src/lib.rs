@@ -42,7 +42,7 @@ pub mod target;
 pub mod units;
 pub mod workbench;
 
-pub use arithmetic::{Arithmetic, AttentionSteps, Quantised};
+pub use arithmetic::{Arithmetic, AttentionSteps, Narrowed, Quantised};
 pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
 pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};
@@ -58,7 +58,7 @@ pub use probe::{ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Probe
 pub use settings::{Facts, SettingError, Settings};
 pub use target::{
     Choice, Hardware, KernelFacts, Occupied, OwnSlot, PackedWeight, Planner, Reason, Scales,
-    Standing, Target, TargetOptions, WeightSource,
+    Shared, SharedCost, Standing, Target, TargetOptions, WeightSource,
 };
 pub use workbench::{
     BenchError, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject, Line,

@@ -9,6 +9,7 @@ use crate::{
     Placement, Plan, PlannedProgram, Reason, Step,
 };
 use millrace_model::graph::{Graph, Node, Op, ValueId, WeightId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A product of a pass: `y[m, n] = x[m, k] · W[n, k]ᵀ`.
@@ -91,16 +92,40 @@ pub fn products(
     })
 }
 
+/// A call that computes several ops in one launch.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// The call; its reason is that of the first op.
+    pub taken: Taken,
+    /// Why it computes the ops behind the first, one each.
+    pub more: Vec<String>,
+}
+
 /// The plan of a kind of pass in which `take` decides what each op becomes; one that it refuses is the
 /// host's. Attention that it takes is over the [cache](crate::Binding::Cache), which has the pass's keys and
 /// values by then.
 ///
 /// # Errors
-/// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
+/// As [`groups`].
 pub fn ops(
     graph: &Graph,
     kind: &PassKind,
     take: &mut dyn FnMut(&OpOf<'_>) -> Result<Taken, Reason>,
+) -> Result<Plan, LowerError> {
+    groups(graph, kind, &mut |op| {
+        let more = Vec::new();
+        take(op).map(|taken| Group { taken, more })
+    })
+}
+
+/// The same where a call may compute several ops that follow each other, the first of which `take` is given.
+///
+/// # Errors
+/// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
+pub fn groups(
+    graph: &Graph,
+    kind: &PassKind,
+    take: &mut dyn FnMut(&OpOf<'_>) -> Result<Group, Reason>,
 ) -> Result<Plan, LowerError> {
     check(graph)?;
     if !(1..=MAX_TOKENS).contains(&kind.n_tokens) {
@@ -121,7 +146,10 @@ pub fn ops(
             false => Vec::new(),
         },
     };
-    for (number, node) in graph.nodes.iter().enumerate() {
+    let mut next = 0;
+    while let Some(node) = graph.nodes.get(next) {
+        let number = next;
+        next += 1;
         let half_split = half_split.get(&number).copied();
         let taken = take(&OpOf {
             number,
@@ -131,9 +159,12 @@ pub fn ops(
             half_split,
         });
         match taken {
-            Ok(taken) => {
-                plan.steps.extend(append_kv(node).map(Step::Host));
-                add_call(&mut plan, graph, number, taken);
+            Ok(group) => {
+                next = (next + group.more.len()).min(graph.nodes.len());
+                let computed = &graph.nodes[number..next];
+                let appended = computed.iter().filter_map(append_kv);
+                plan.steps.extend(appended.map(Step::Host));
+                add_call(&mut plan, graph, number..next, group);
             }
             Err(reason) => {
                 let first = is_single_row && graph.head_input == Some(node.output);
@@ -150,35 +181,44 @@ pub fn ops(
     Ok(plan)
 }
 
-fn add_call(plan: &mut Plan, graph: &Graph, node: usize, taken: Taken) {
+fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: Group) {
+    let Group { taken, more } = group;
     let same = |p: &PlannedProgram| {
         Arc::ptr_eq(&p.container, &taken.program.container) && p.launches == taken.program.launches
             || *p == taken.program
     };
     let known = plan.programs.iter().position(same);
+    let node = &graph.nodes[nodes.start];
+    let label = match nodes.len() {
+        1 => node.label.to_owned(),
+        // Of several ops, the program's name.
+        _ => taken.program.name().to_owned(),
+    };
     let program = known.unwrap_or_else(|| {
         plan.programs.push(taken.program);
         plan.programs.len() - 1
     });
-    let (label, layer) = (graph.nodes[node].label, graph.nodes[node].layer);
-    let device = Device {
-        step: plan.steps.len(),
-        program,
-        launches: 0..1,
-    };
-    plan.placement.push(Placement {
-        node,
-        place: Place::Device(device),
-        reason: taken.reason,
-    });
+    let reasons = std::iter::once(taken.reason).chain(more);
+    for (node, reason) in nodes.clone().zip(reasons) {
+        let device = Device {
+            step: plan.steps.len(),
+            program,
+            launches: 0..1,
+        };
+        plan.placement.push(Placement {
+            node,
+            place: Place::Device(device),
+            reason,
+        });
+    }
     plan.steps.push(Step::Call(Call {
         program,
-        set: match layer {
+        set: match node.layer {
             Some(layer) => format!("{label}_L{layer}"),
-            None => label.to_owned(),
+            None => label,
         },
         bindings: taken.bindings,
-        nodes: vec![node],
+        nodes: nodes.collect(),
     }));
 }
 

@@ -155,7 +155,8 @@ impl PassKind {
         PassKind { head, ..self }
     }
 
-    /// `prefill of 128 tokens`, `prefill of 128 tokens, a later chunk`, `decode`, `decode over 4096 keys`.
+    /// `prefill of 128 tokens`, `prefill of 128 tokens, a later chunk`, `prefill of 128 tokens over
+    /// 4096 keys`, `decode`, `decode over 4096 keys`.
     pub fn name(&self) -> String {
         let n = self.n_tokens;
         let name = match (self.phase, self.attention) {
@@ -164,7 +165,12 @@ impl PassKind {
             }
             (Phase::Decode, _) => "decode".to_owned(),
             (Phase::Prefill, AttentionOn::Device) => format!("prefill of {n} tokens"),
-            (Phase::Prefill, _) => format!("prefill of {n} tokens, a later chunk"),
+            (Phase::Prefill, AttentionOn::Cached { n_keys, .. }) => {
+                format!("prefill of {n} tokens over {n_keys} keys")
+            }
+            (Phase::Prefill, AttentionOn::Host) => {
+                format!("prefill of {n} tokens, a later chunk")
+            }
         };
         match self.head {
             HeadRows::Last => name,

@@ -7,8 +7,9 @@ use crate::{
 };
 use crate::{AttentionOn, SettingError};
 use millrace_kernels::Cpu;
+use millrace_model::ModelConfig;
 use millrace_model::graph::Graph;
-use millrace_npu::{Container, Device, DeviceError};
+use millrace_npu::{Container, Device, DeviceError, Provenance};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,6 +62,12 @@ pub trait Target: Sync {
         None
     }
 
+    /// What a model costs on several devices of this kind; `None` where one works alone.
+    fn shared(&self, request: &Shared<'_>) -> Option<Result<SharedCost, PredictError>> {
+        let _ = request;
+        None
+    }
+
     /// Settings to predict beside those asked for, each with its name: what somebody else published.
     fn comparisons(&self) -> Vec<(&'static str, Settings)> {
         Vec::new()
@@ -86,6 +93,48 @@ pub struct TargetOptions {
     pub features: Vec<Choice>,
     /// How matrices are multiplied.
     pub numerics: Vec<Choice>,
+}
+
+/// Several devices that share a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    /// The model.
+    pub config: &'a ModelConfig,
+    /// What is asked of the target.
+    pub settings: &'a Settings,
+    /// How many.
+    pub n_devices: u64,
+    /// How: `pp`, each has some of the layers; `tp`, each a share of every layer.
+    pub parallel: &'a str,
+    /// A prompt, and a token behind as many as its context says.
+    pub work: Work,
+}
+
+/// What a model costs on several devices.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct SharedCost {
+    /// The machine of each.
+    pub machine: String,
+    /// How many there are.
+    pub n_devices: u64,
+    /// How they share the model, in words.
+    pub parallel: String,
+    /// Memory of a device.
+    pub memory_bytes: u64,
+    /// Weights of the device that has most.
+    pub weight_bytes: u64,
+    /// Keys and values of a token there.
+    pub token_bytes: u64,
+    /// Tokens that fit beside the weights.
+    pub n_tokens: u64,
+    /// Time to the first token.
+    pub ttft_ns: f64,
+    /// Time of a token.
+    pub token_ns: f64,
+    /// A token's, if memories did nothing but read weights and cache at their peak.
+    pub token_roof_ns: f64,
+    /// Where the times come from.
+    pub provenance: Provenance,
 }
 
 /// A value of an option.

@@ -66,7 +66,7 @@ impl Setup {
             session.prefill(&PROMPT).unwrap();
         }
         self.device.inject_after(call, injection.clone());
-        let mut step = |session: &mut NpuSession| match phase {
+        let step = |session: &mut NpuSession| match phase {
             0 => session.prefill(&PROMPT).map(|_| ()),
             _ => session.decode(7).map(|_| ()),
         };

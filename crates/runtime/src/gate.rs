@@ -11,6 +11,7 @@ pub(crate) mod blocks;
 mod follow;
 mod forward;
 mod mutants;
+pub(crate) mod narrowed;
 mod path;
 pub(crate) mod quantised;
 mod stats;

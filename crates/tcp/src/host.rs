@@ -22,11 +22,7 @@ pub struct Stored {
 /// Stores a weight `[n, k]`, row-major.
 pub fn store_weight(values: &[f32], k: usize, weights: Weights) -> Stored {
     let element = weights.stored();
-    let largest = match weights {
-        Weights::Bf16 => None,
-        Weights::Fp8 => Some(448.0),
-        Weights::Int4 => Some(7.0),
-    };
+    let largest = weights.largest();
     let mut bytes = vec![0; element.bytes(values.len() as u64) as usize];
     let mut scales = Vec::new();
     for (number, row) in values.chunks(k.max(1)).enumerate() {

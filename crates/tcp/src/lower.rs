@@ -48,6 +48,15 @@ impl Weights {
         }
     }
 
+    /// What the largest element of a row is stored as; none where rows have no scale.
+    pub fn largest(self) -> Option<f32> {
+        match self {
+            Weights::Bf16 => None,
+            Weights::Fp8 => Some(448.0),
+            Weights::Int4 => Some(7.0),
+        }
+    }
+
     /// The element that is multiplied.
     pub fn factor(self) -> Element {
         match self {

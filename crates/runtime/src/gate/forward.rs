@@ -14,7 +14,7 @@ use half::slice::HalfFloatSliceExt;
 use millrace_kernels::matmul::{Activations, Matrix, Precision, Product, matmul};
 use millrace_kernels::{self as kernels, Cpu};
 use millrace_model::graph::{Activation, Attention, Graph, Node, Op, Rope, RopeStyle, WeightId};
-use millrace_plan::Quantised;
+use millrace_plan::{Narrowed, Quantised};
 use millrace_quant::{self as quant, DType};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -48,7 +48,7 @@ impl Numerics {
 }
 
 /// What a device does to products beside rounding their results.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Products {
     /// By node of the graph: the elements of a row after which its sums are truncated to bf16, as the
     /// published GEMM does.
@@ -58,6 +58,8 @@ pub struct Products {
     pub in_blocks: Vec<bool>,
     /// By node: how rows of both operands are quantised, of every token.
     pub quantised: Vec<Option<Quantised>>,
+    /// By node: how its weight and activations are narrowed, of every token.
+    pub narrowed: Vec<Option<Narrowed>>,
     /// Tokens from the first on that truncation and blocks hold for: those of the prompt.
     pub n_tokens: usize,
 }
@@ -204,6 +206,10 @@ impl Pass<'_> {
         let quantised = self.products.quantised.get(node).copied().flatten();
         if let (Numerics::Bf16, Some(rule)) = (self.numerics, quantised) {
             return self.quantised(weight, bias, &rule, x);
+        }
+        let narrowed = self.products.narrowed.get(node).copied().flatten();
+        if let (Numerics::Bf16, Some(rule)) = (self.numerics, narrowed) {
+            return self.narrowed(weight, bias, &rule, x);
         }
         let spec = &self.graph.weights[weight.0];
         let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));

@@ -108,8 +108,12 @@ impl Look<'_> {
                 return Err(NpuError::plan(&call.set, "a launch beyond its program"));
             };
             for part in 0..launch.results().len() {
-                // Parts of the head are all one node's.
-                let number = nodes[part.min(nodes.len() - 1)];
+                // Parts of the head are all one node's; of several ops at once, whose result it is.
+                let result = launch.results()[part];
+                let bound = call.bindings.get(result).and_then(Binding::value);
+                let gives = |n: &&usize| graph.nodes.get(**n).map(|n| n.output) == bound;
+                let own = nodes.iter().find(gives).copied();
+                let number = own.unwrap_or(nodes[part.min(nodes.len() - 1)]);
                 if seen.insert(number) {
                     state.summary.n_ops += 1;
                 }

@@ -241,12 +241,13 @@ impl NpuModel {
     }
 
     /// How the first chunk of a prompt of so many tokens multiplies: sums that are truncated, operands in
-    /// blocks or quantised.
+    /// blocks, quantised or narrowed.
     pub(crate) fn prompt_products(&self, n_prompt: usize) -> Result<Products, NpuError> {
         let graph = &self.model.model().graph;
         let mut products = Products {
             truncated_every: vec![None; graph.nodes.len()],
             quantised: vec![None; graph.nodes.len()],
+            narrowed: vec![None; graph.nodes.len()],
             in_blocks: vec![false; graph.nodes.len()],
             n_tokens: n_prompt,
         };
@@ -263,6 +264,7 @@ impl NpuModel {
                 for node in nodes {
                     products.truncated_every[node] = arithmetic.truncated_every;
                     products.quantised[node] = arithmetic.quantised;
+                    products.narrowed[node] = arithmetic.narrowed;
                     products.in_blocks[node] = arithmetic.in_blocks;
                 }
             }

@@ -5,7 +5,7 @@ use super::price::Prices;
 use super::weights::{self, ELEMENTS, ROW_SCALES};
 use crate::device::{Chip, VirtualDevice};
 use crate::lower::ops::{Kernel, Kind, LoweredOp, Op, Role};
-use crate::lower::{Options, Weights, key_bucket};
+use crate::lower::{ACTIVATION_SCALE, Options, Weights, key_bucket};
 use crate::program::{Place, TARGET};
 use crate::{Element, Machine, Profile, Program};
 use millrace_kernels::Cpu;
@@ -15,9 +15,9 @@ use millrace_plan::offload::{self, OpOf, Taken};
 use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, AttentionOn, AttentionSteps, Binding, CachePart, Chunk, HeadRows,
-    KernelFacts, Lengths, LowerError, MachineFacts, Named, OwnSlot, PassKind, Phase, Place as On,
-    Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, Standing, WeightLayout,
-    WeightSource,
+    KernelFacts, Lengths, LowerError, MachineFacts, Named, Narrowed, OwnSlot, PassKind, Phase,
+    Place as On, Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, Standing,
+    WeightLayout, WeightSource,
 };
 use std::collections::HashMap;
 use std::fmt;
@@ -480,8 +480,13 @@ impl Planner for Tcp {
             }),
             _ => None,
         };
+        let narrowed = match kernel {
+            Some(Kind::Product(role)) if role != Role::Head => narrowed(self.weights),
+            _ => None,
+        };
         Arithmetic {
             attention,
+            narrowed,
             ..Arithmetic::default()
         }
     }
@@ -525,6 +530,20 @@ impl Planner for Tcp {
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
         Some(Box::new(Prices::new(self)))
     }
+}
+
+/// How layers' weights and what they are multiplied with are narrowed.
+fn narrowed(weights: Weights) -> Option<Narrowed> {
+    let largest = weights.largest()?;
+    Some(Narrowed {
+        weights: match weights {
+            Weights::Int4 => millrace_npu::Element::I4,
+            _ => millrace_npu::Element::F8E4m3,
+        },
+        largest,
+        activations: millrace_npu::Element::F8E4m3,
+        factor: ACTIVATION_SCALE,
+    })
 }
 
 /// What a program takes of the machine's memories.

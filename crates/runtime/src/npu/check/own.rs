@@ -3,7 +3,7 @@
 
 use super::rule::half_unit;
 use super::{Look, NpuError, Wrong, differs, statics};
-use crate::gate::quantised;
+use crate::gate::{narrowed, quantised};
 use millrace_plan::{Binding, OwnSlot, WeightLayout};
 
 /// How far from the nearest level a number may be for the rounding of the rotation in f32, in steps.
@@ -80,11 +80,28 @@ impl Look<'_> {
         let launch = launches.find(|launch| launch.slots.contains(&slot));
         let rule = launch.and_then(|l| self.npu.planner().arithmetic(l).quantised);
         let expected = statics::weight(self.npu.model(), *weight, layout)?;
+        let arithmetic = launch.map(|l| self.npu.planner().arithmetic(l));
+        let narrowed = arithmetic.and_then(|arithmetic| arithmetic.narrowed);
         let k = self.graph().weights[weight.0].k.max(1);
         let half_unit = half_unit(program.slots()[slot].element);
         let (mut first, mut n_wrong) = (None, 0);
         let rows = expected.chunks_exact(k).zip(found.chunks_exact(k));
         for (row, (expected, found)) in rows.enumerate() {
+            if let Some(rule) = &narrowed {
+                let scale = narrowed::scale(expected, rule);
+                for (col, (exact, found)) in expected.iter().zip(found).enumerate() {
+                    let (exact, found) = (f64::from(*exact), f64::from(*found));
+                    // The larger of the two steps, where rounding changes the exponent.
+                    let step = |x: f64| narrowed::half_step(x / scale, rule.weights) * scale;
+                    let tolerance = step(exact).max(step(found)) * (1.0 + SLACK);
+                    if (found - exact).abs() <= tolerance {
+                        continue;
+                    }
+                    first.get_or_insert(row * k + col);
+                    n_wrong += 1;
+                }
+                continue;
+            }
             let block = rule.map_or(1, |rule| rule.block);
             let exact = quantised::rotated(expected, block);
             let step = rule.map(|rule| quantised::step(&exact, &rule));

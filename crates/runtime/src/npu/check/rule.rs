@@ -28,7 +28,7 @@
 
 mod attention;
 
-use crate::gate::blocks;
+use crate::gate::{blocks, narrowed};
 use attention::Attention;
 use millrace_kernels::Cpu;
 use millrace_model::graph::{Activation, Node, Op};
@@ -159,6 +159,9 @@ impl Rule {
                         WeightLayout::Transposed { .. } => in_columns_blocks(&mut w, k),
                         _ => w.chunks_exact_mut(k).for_each(in_blocks),
                     }
+                }
+                if let Some(rule) = &op.arithmetic.narrowed {
+                    narrowed::activations(&mut x, rule);
                 }
                 linear(op, layout, x, w, k)
             }
