@@ -143,7 +143,8 @@ mod tests {
             let sequences = planned.sequences(&*planner, &[3 * longest]);
             let plans = sequences.prefills(&[2 * longest + 1]);
             assert!(plans.len() >= 2, "{plans:?}");
-            assert_eq!(plans[0].attention, AttentionOn::Device);
+            // The first chunk sees itself alone, or has a cache for it on the device.
+            assert_ne!(plans[0].attention, AttentionOn::Host);
             assert!(
                 plans[1..]
                     .iter()
