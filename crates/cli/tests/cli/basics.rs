@@ -63,7 +63,7 @@ fn wrong_usage_is_code_2_and_names_the_right_one() {
     let flag = finish(&mut here(&["run", "demo", "x", "--max-tokes", "5"])).expect(USAGE);
     assert!(flag.stderr.contains("--max-tokens"), "{}", flag.stderr);
     let level = finish(&mut here(&["doctor", "--cpu-level", "sse9"])).expect(USAGE);
-    assert!(level.stderr.contains("avx2"), "{}", level.stderr);
+    assert!(level.stderr.contains("scalar"), "{}", level.stderr);
     finish(&mut here(&[])).expect(USAGE);
 }
 
