@@ -10,12 +10,12 @@ use crate::exit::Outcome;
 use crate::model_arg::ModelArgs;
 use crate::output::{Align, Out, Paint, Table, Ui, bytes, count, printable};
 use memory::MemoryPlan;
-use vision::Vision;
 use millrace_format::Checkpoint;
 use millrace_model::{Model, ModelConfig};
 use millrace_runtime::{KvType, LoadedModel};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use vision::Vision;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,9 +71,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         Err(_) if summary.n_tensors == 0 => {
             Err("it holds no weights; `millrace tokenize` reads its vocabulary".to_owned())
         }
-        Err(_) if matches!(vision, Vision::Tower(_)) => {
-            Err("it is a vision tower alone; `millrace run MODEL --mmproj FILE` takes it".to_owned())
-        }
+        Err(_) if matches!(vision, Vision::Tower(_)) => Err(
+            "it is a vision tower alone; `millrace run MODEL --mmproj FILE` takes it".to_owned(),
+        ),
         Err(error) => {
             // The file was named two lines above.
             let (error, name) = (error.to_string(), format!("{}: ", summary.name));

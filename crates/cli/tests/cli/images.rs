@@ -111,7 +111,11 @@ fn models_are_asked_about_images() {
     let beside = run("g.gguf", &[]);
     let named = run("g.gguf", &["--mmproj", "mmproj-g.gguf"]);
     assert_eq!(beside["tokens"], named["tokens"]);
-    let info = |model: &str| finish(millrace(home.path()).args(["info", model])).expect(OK).stdout;
+    let info = |model: &str| {
+        finish(millrace(home.path()).args(["info", model]))
+            .expect(OK)
+            .stdout
+    };
     assert!(info("m").contains("images of 112 × 112 pixels become 16 tokens"));
     assert!(info("mmproj-g.gguf").contains("--mmproj FILE"));
     for more in [
