@@ -68,7 +68,10 @@ fn own(model: &LoadedModel, path: &Path) -> Result<(TowerFile, VisionModel), Err
 /// The `mmproj` file in the folder of a GGUF model.
 fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
     let checkpoint = model.checkpoint();
+    // A built-in model has no folder, and a tower in some folder is no other family's.
+    let is_candidate = model.model().config.family == "gemma3";
     let file = checkpoint.files().first();
+    let file = file.filter(|file| is_candidate && file.is_file());
     let folder = file.and_then(|file| file.parent());
     let (Some(folder), Source::Gguf) = (folder, checkpoint.source()) else {
         return Err(no_vision(model));
