@@ -19,6 +19,7 @@ mod pull;
 mod run;
 #[cfg(unix)]
 mod serve;
+mod tcp;
 mod text;
 mod transcripts;
 mod verify;
