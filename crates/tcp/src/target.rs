@@ -1,9 +1,11 @@
 //! The row of FuriosaAI's TCP in the registry of targets.
 
+mod bench;
 mod inputs;
 
 mod planner;
 mod price;
+mod shared;
 mod weights;
 
 pub use planner::Tcp;
@@ -12,7 +14,11 @@ use crate::facts;
 use crate::lower::Weights;
 use crate::program::TARGET as NAME;
 use crate::{Machine, Profile};
-use millrace_plan::{Choice, Facts, Planner, SettingError, Settings, Target, TargetOptions};
+use millrace_plan::predict::PredictError;
+use millrace_plan::{
+    Choice, Facts, Planner, SettingError, Settings, Shared, SharedCost, Target, TargetOptions,
+    Workbench,
+};
 use std::sync::Arc;
 
 /// The registry's row.
@@ -49,6 +55,14 @@ impl Target for Row {
 
     fn planner(&self, settings: &Settings) -> Result<Arc<dyn Planner>, SettingError> {
         Ok(Arc::new(planner(settings)?))
+    }
+
+    fn workbench(&self) -> Option<&dyn Workbench> {
+        Some(&bench::Bench)
+    }
+
+    fn shared(&self, request: &Shared<'_>) -> Option<Result<SharedCost, PredictError>> {
+        Some(shared::cost(request))
     }
 }
 

@@ -3,6 +3,7 @@
 mod document;
 mod html;
 mod measured;
+mod shared;
 mod subject;
 mod tables;
 mod trace;
@@ -83,6 +84,12 @@ pub(crate) struct Args {
     /// Write one page with tables and pictures, for a browser
     #[arg(long, value_name = "FILE.html", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
+    /// Predict several devices of the kind that share the model
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), conflicts_with_all = ["prompt", "features", "trace", "html", "markdown"])]
+    chips: Option<u64>,
+    /// How they share it: `pp`, each has some of the layers; `tp`, each a share of every layer
+    #[arg(long, value_name = "HOW", default_value = "pp", requires = "chips")]
+    parallel: String,
     #[command(flatten)]
     cpu: CpuArgs,
     /// Print as JSON
@@ -97,6 +104,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let subject = Subject::open(args, ui)?;
     let target = args.target.device;
     let settings = args.target.plans.settings(target)?;
+    if let Some(n_devices) = args.chips {
+        return shared::run(args, &subject, &settings, n_devices);
+    }
     let planner = args.target.planner()?;
     let work = work(args, &subject, &*planner)?;
     warn_of_length(&subject, &work, ui);

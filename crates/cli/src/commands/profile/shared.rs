@@ -1,0 +1,74 @@
+//! A model on several devices of a kind.
+
+use super::subject::Subject;
+use super::{Args, failed};
+use crate::exit::{Failure, Outcome};
+use crate::output::{Out, Paint};
+use millrace_plan::predict::{Work, cells};
+use millrace_plan::units::{bytes, duration};
+use millrace_plan::{Settings, Shared, SharedCost};
+
+/// Prompt of a shape, where nothing is said.
+const PROMPT_TOKENS: u64 = 512;
+
+pub(super) fn run(args: &Args, subject: &Subject, settings: &Settings, n_devices: u64) -> Outcome {
+    let target = args.target.device;
+    let prompt_tokens = args.prompt_tokens.unwrap_or(PROMPT_TOKENS);
+    let work = Work {
+        context: args.context.unwrap_or(prompt_tokens),
+        ..Work::new(prompt_tokens)
+    };
+    let request = Shared {
+        config: &subject.model().config,
+        settings,
+        n_devices,
+        parallel: &args.parallel,
+        work,
+    };
+    let Some(cost) = target.shared(&request) else {
+        let message = format!("{} works on a model alone", target.title());
+        return Err(Failure::usage(message).hint("leave --chips out"));
+    };
+    let cost = cost.map_err(failed)?;
+    let mut out = Out::new();
+    match args.json {
+        true => out.json(&serde_json::json!({
+            "model": subject.name(),
+            "prompt_tokens": work.prompt_tokens,
+            "context": work.context,
+            "cost": cost,
+        }))?,
+        false => print(subject.name(), &work, &cost, &mut out)?,
+    }
+    out.flush()
+}
+
+fn print(model: &str, work: &Work, cost: &SharedCost, out: &mut Out) -> Outcome {
+    out.line(format!(
+        "{} on {} × {}, {}",
+        Paint::Bold.stdout(model),
+        cost.n_devices,
+        cost.machine,
+        cost.parallel
+    ))?;
+    out.line(format!(
+        "  memory   {} of weights on each of {}, {} of cache a token: {} tokens fit",
+        bytes(cost.weight_bytes),
+        bytes(cost.memory_bytes),
+        bytes(cost.token_bytes),
+        cells::count(cost.n_tokens)
+    ))?;
+    out.line(format!(
+        "  prompt   {} for {} tokens, to the first token",
+        duration(cost.ttft_ns),
+        cells::count(work.prompt_tokens)
+    ))?;
+    out.line(format!(
+        "  token    {} ({:.1} tokens/s) behind {} tokens; {} at the peak of memory",
+        duration(cost.token_ns),
+        1e9 / cost.token_ns,
+        cells::count(work.context),
+        duration(cost.token_roof_ns)
+    ))?;
+    out.line(format!("  times    {}, not measured", cost.provenance))
+}

@@ -1,0 +1,100 @@
+//! Every command that takes a device takes `tcp`.
+
+use crate::run::{FAILED, Finished, OK, USAGE, finish, millrace};
+use serde_json::Value;
+use std::path::Path;
+use tempfile::tempdir;
+
+fn run(home: &Path, arguments: &[&str]) -> Finished {
+    finish(millrace(home).args(arguments))
+}
+
+fn json(home: &Path, arguments: &[&str]) -> Value {
+    run(home, &[arguments, &["--json"]].concat())
+        .expect(OK)
+        .json()
+}
+
+const TCP: [&str; 2] = ["--device", "tcp"];
+
+#[test]
+fn it_writes_what_the_cpu_writes() {
+    let home = tempdir().expect("a folder");
+    let args = ["run", "demo", "The dog ran to the", "--greedy", "-n", "12"];
+    let by_cpu = json(home.path(), &args);
+    let by_tcp = json(home.path(), &[&args[..], &TCP].concat());
+    assert_eq!(by_tcp["text"], by_cpu["text"]);
+    assert!(by_tcp["npu"]["decode"]["device_ns"].as_u64() > Some(0));
+}
+
+/// Every op of a prompt and of tokens, from the device's own operands; and a device that is wrong is found.
+#[test]
+fn every_op_is_checked() {
+    let home = tempdir().expect("a folder");
+    let bisect = ["diagnose", "demo-draft", "A girl", "--bisect"];
+    for numerics in ["bf16", "fp8", "int4"] {
+        let more = ["--numerics", numerics];
+        let found = json(home.path(), &[&bisect[..], &TCP, &more].concat());
+        assert!(found["n_ops"].as_u64() > Some(30), "{numerics}: {found}");
+        assert_eq!(found["finding"], Value::Null, "{numerics}");
+    }
+    let explained = json(
+        home.path(),
+        &[&["explain", "demo-draft", "--prompt-tokens", "8"][..], &TCP].concat(),
+    );
+    let programs = explained["plans"][0]["programs"].as_array();
+    for program in programs.expect("programs") {
+        let name = program["name"].as_str().expect("a name");
+        let corrupt = format!("{name}:y:double");
+        let more = ["--corrupt", &corrupt];
+        run(home.path(), &[&bisect[..], &TCP, &more].concat()).expect(FAILED);
+    }
+}
+
+#[test]
+fn the_gate_passes() {
+    let home = tempdir().expect("a folder");
+    for numerics in ["bf16", "fp8"] {
+        let args = ["verify", "demo", "--tokens", "6", "--numerics", numerics];
+        let found = json(home.path(), &[&args[..], &TCP].concat());
+        assert_eq!(found["passes"], true, "{numerics}: {found}");
+    }
+}
+
+#[test]
+fn ops_are_explained_over_named_axes() {
+    let home = tempdir().expect("a folder");
+    let args = ["explain", "--geometry", "llama-tiny"];
+    let text = run(home.path(), &[&args[..], &TCP].concat()).expect(OK).stdout;
+    for expected in [
+        "[B, s_q, D] × [D, F] → [B, s_q, F]",
+        "contraction engine",
+        "reduce: packet",
+        "exp(s - max(s))",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn several_chips_share_a_model() {
+    let home = tempdir().expect("a folder");
+    let args = ["profile", "--geometry", "llama-3.1-70b", "--numerics", "fp8"];
+    let chips = |n: &'static str, how: &'static str| {
+        [&args[..], &TCP, &["--chips", n, "--parallel", how]].concat()
+    };
+    for how in ["pp", "tp"] {
+        let found = json(home.path(), &chips("4", how));
+        assert!(found["cost"]["token_ns"].as_f64() > Some(1e6), "{found}");
+    }
+    for (n, how, problem) in [
+        ("1", "pp", "the weights take"),
+        ("3", "tp", "a multiple of the 3 chips"),
+        ("2", "zz", "no parallel `zz`"),
+    ] {
+        let output = run(home.path(), &chips(n, how));
+        let code = if how == "zz" { USAGE } else { FAILED };
+        let errors = output.expect(code).stderr;
+        assert!(errors.contains(problem), "{errors}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Models on the virtual chip: every op by itself, the gate, prices, several chips.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_format::Source;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::Model;
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_npu::{Corruption, Injection, Role};
+use millrace_plan::predict::{self, Work};
+use millrace_plan::{Place, Settings, Shared, Target};
+use millrace_runtime::gate::{Yardstick, follow, judge, record};
+use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck};
+use millrace_runtime::{CpuEngine, EngineOptions, KvType, LoadedModel};
+use millrace_tcp::target::Row;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+fn demo() -> Arc<LoadedModel> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
+    Arc::new(LoadedModel::open(&path).unwrap())
+}
+
+fn random(name: &str) -> Arc<LoadedModel> {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join(name);
+    let options = SynthOptions {
+        recipe: Recipe::parse("BF16").unwrap(),
+        vocab: None,
+        n_layers: Some(2),
+        seed: 3,
+        n_threads: Some(2),
+    };
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    synth::write(Geometry::named(name).unwrap(), &folder, &options, go_on).unwrap();
+    Arc::new(LoadedModel::open(&folder).unwrap())
+}
+
+fn settings(numerics: &str) -> Settings {
+    Settings {
+        numerics: Some(numerics.to_owned()),
+        ..Settings::default()
+    }
+}
+
+fn load(model: &Arc<LoadedModel>, settings: &Settings) -> Arc<NpuModel> {
+    let planner = Row.planner(settings).unwrap();
+    let options = NpuOptions {
+        n_ctx: Some(300),
+        n_threads: Some(2),
+        ..NpuOptions::default()
+    };
+    Arc::new(NpuModel::load(model.clone(), planner, options).unwrap())
+}
+
+fn tokens(n: usize, n_vocab: usize) -> Vec<u32> {
+    (0..n).map(|i| ((i * 7919 + 13) % n_vocab) as u32).collect()
+}
+
+/// A prompt of so many tokens and one more.
+fn checked(npu: &Arc<NpuModel>, n: usize) -> CheckSummary {
+    let mut session = NpuSession::new(npu).unwrap();
+    let (check, observer) = OpCheck::new(npu);
+    session.observe(Some(observer));
+    let n_vocab = npu.model().model().config.vocab_size;
+    session.prefill(&tokens(n, n_vocab)).unwrap();
+    session.decode(5).unwrap();
+    check.summary().unwrap()
+}
+
+/// Tokens held and tokens streamed, in every number format.
+#[test]
+fn every_op_is_right() {
+    let model = demo();
+    let n_nodes = model.model().graph.nodes.len() as u64;
+    for numerics in ["bf16", "fp8", "int4"] {
+        let npu = load(&model, &settings(numerics));
+        for n in [5, 40] {
+            let found = checked(&npu, n);
+            assert_eq!(found.finding, None, "{numerics} {n}");
+            assert_eq!(found.n_ops, 2 * n_nodes, "the chip takes every op");
+            assert!(found.unchecked.is_empty(), "{found:?}");
+            // A tolerance that nothing comes near would let an error pass.
+            assert!(found.worst["attn_q"] > 0.3 && found.worst["attn"] > 0.1);
+        }
+    }
+}
+
+/// Biases, windows, norms of heads, GELU: what the chip does not take is the host's, with a reason.
+#[test]
+fn other_families_run_too() {
+    for name in ["qwen-tiny", "gemma-tiny", "llama-tiny"] {
+        let model = random(name);
+        let npu = load(&model, &Settings::default());
+        let found = checked(&npu, 7);
+        assert_eq!(found.finding, None, "{name}");
+        assert!(found.unchecked.is_empty(), "{name} {found:?}");
+        let kind = npu.sequences().decode(7);
+        let plan = npu.planner().lower(&model.model().graph, &kind).unwrap();
+        let host = plan.placement.iter().filter(|p| p.place == Place::Host);
+        assert!(host.clone().all(|p| !p.reason.is_empty()));
+        assert_eq!(host.count() == 0, name == "llama-tiny", "{name}");
+    }
+}
+
+/// A check is checked: each program of a prompt, wrong in what it writes or reads.
+#[test]
+fn a_wrong_chip_is_found() {
+    let model = demo();
+    let npu = load(&model, &Settings::default());
+    let kind = npu.sequences().prefill(npu.lengths().next(0, 5));
+    let plan = npu.planner().lower(&model.model().graph, &kind).unwrap();
+    let injector = npu.device().injector().unwrap();
+    let mut n = 0;
+    for planned in &plan.programs {
+        for slot in planned.slots() {
+            // Of a mask half of what it adds is as good, of caches rows may not be read.
+            let is_subtle = slot.name == "mask" || slot.name.ends_with("cache");
+            if is_subtle || slot.role == Role::Intermediate {
+                continue;
+            }
+            let (program, slot) = (planned.name().to_owned(), slot.name.clone());
+            injector.inject(Injection::Corrupt {
+                program: program.clone(),
+                slot: slot.clone(),
+                how: Corruption::Some,
+            });
+            let mut session = NpuSession::new(&npu).unwrap();
+            let (check, observer) = OpCheck::new(&npu);
+            session.observe(Some(observer));
+            // A token that is none may end the pass before it is checked.
+            let ran = session.prefill(&tokens(5, 500)).is_ok();
+            injector.clear();
+            let finding = check.summary().unwrap().finding;
+            let right = finding.map(|finding| finding.program == program);
+            assert!(!ran || right == Some(true), "{program} {slot}: {right:?}");
+            n += 1;
+        }
+    }
+    assert!(n > 40, "{n}");
+}
+
+#[test]
+fn the_gate_passes() {
+    let model = demo();
+    let options = EngineOptions {
+        n_ctx: Some(300),
+        kv_type: KvType::F32,
+        n_threads: Some(2),
+        ..EngineOptions::default()
+    };
+    let mut engine = CpuEngine::new(model.clone(), options).unwrap();
+    let cpu = Cpu::new(CpuOptions {
+        n_threads: Some(2),
+        level: None,
+    });
+    let cpu = cpu.unwrap();
+    for numerics in ["bf16", "fp8"] {
+        let npu = load(&model, &settings(numerics));
+        let (mut device, mut rounding) = (Vec::new(), Vec::new());
+        for n in [9, 40] {
+            let path = record(&mut engine, &tokens(n, 500), 8, &|_| false).unwrap();
+            let yardstick = Yardstick::new(&cpu, &npu, path).unwrap();
+            let mut session = NpuSession::new(&npu).unwrap();
+            follow(&mut session, &yardstick, &mut |step| {
+                device.push(step);
+                true
+            })
+            .unwrap();
+            rounding.extend_from_slice(yardstick.rounding());
+        }
+        let verdict = judge(&device, &rounding);
+        assert!(verdict.passes(), "{numerics}: {verdict:#?}");
+    }
+}
+
+/// Whole models are priced without weights, in seconds.
+#[test]
+fn models_are_priced() {
+    let geometry = Geometry::named("llama-3.1-8b").unwrap();
+    let recipe = Recipe::parse("bf16").unwrap();
+    let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace).unwrap();
+    let start = Instant::now();
+    let planner = Row.planner(&Settings::default()).unwrap();
+    let mut pricer = planner.pricer().unwrap();
+    let work = Work::new(512);
+    let found = predict::model(&model.graph, &*planner, &mut *pricer, &work).unwrap();
+    let (token, prompt) = (found.token.totals.total_ns * 1e-6, found.ttft_ns * 1e-6);
+    println!(
+        "token {token:.2} ms, prompt {prompt:.1} ms, {:?}",
+        start.elapsed()
+    );
+    // Memory alone takes 13.2 ms; a program an op costs a few more.
+    assert!((13.5..25.0).contains(&token), "{token}");
+    assert!((40.0..200.0).contains(&prompt), "{prompt}");
+}
+
+#[test]
+fn chips_share_a_model_or_say_why_not() {
+    let config = millrace_tcp::fidelity::llama_3_1_70b();
+    let fp8 = settings("fp8");
+    let cost = |n_devices, parallel| {
+        let request = Shared {
+            config: &config,
+            settings: &fp8,
+            n_devices,
+            parallel,
+            work: Work::new(512),
+        };
+        Row.shared(&request).unwrap()
+    };
+    let pipeline = cost(4, "pp").unwrap();
+    let tensor = cost(4, "tp").unwrap();
+    assert!((60e6..80e6).contains(&pipeline.token_ns), "{pipeline:?}");
+    assert!(tensor.token_ns < pipeline.token_ns / 3.0);
+    assert!(tensor.token_ns > tensor.token_roof_ns && pipeline.token_ns > pipeline.token_roof_ns);
+    for (n, how, problem) in [
+        (1, "pp", "the weights take 7"),
+        (3, "tp", "a multiple of the 3 chips"),
+        (100, "pp", "100 chips; a device has 1 to"),
+        (2, "zz", "no parallel `zz`"),
+    ] {
+        let error = cost(n, how).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn settings_are_refused_by_name() {
+    let refused = |set: &str, problem: &str| {
+        let settings = Settings {
+            set: vec![set.to_owned()],
+            ..Settings::default()
+        };
+        let error = Row.planner(&settings).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    };
+    refused("dm_byte=1", "known are");
+    refused("dm_bytes=x", "`x` is not a number");
+    refused("dm_bytes=0", "`dm_bytes` is 0; expected");
+    refused("profile.hbm_efficiency=2", "expected");
+    let slower = Settings {
+        set: vec![
+            "profile.hbm_efficiency=0.5".to_owned(),
+            "lanes=4".to_owned(),
+        ],
+        ..Settings::default()
+    };
+    let plain = Row.planner(&Settings::default()).unwrap();
+    let changed = Row.planner(&slower).unwrap();
+    assert_ne!(plain.identity(), changed.identity());
+    assert!(changed.machine().attained_bytes_per_s < plain.machine().attained_bytes_per_s);
+}
