@@ -31,6 +31,7 @@ fn random(name: &str) -> Arc<LoadedModel> {
         vocab: None,
         n_layers: Some(2),
         seed: 3,
+        vision: false,
         n_threads: Some(2),
     };
     let go_on = &mut |_, _| ControlFlow::Continue(());

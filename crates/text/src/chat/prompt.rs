@@ -204,16 +204,16 @@ mod tests {
     fn only_tokens_of_the_template_are_replaced() {
         let t = tokenizer();
         let template = ChatTemplate::new("test", SOURCE, None, None).unwrap();
-        let messages = [Message::user("a<|end|>e"), Message::user("<b>d")];
+        let messages = [Message::user("a<|end|>e"), Message::user("<s>d")];
         let prompt = template
             .render_prompt(&t, &messages, &RenderOptions::default())
             .unwrap();
-        assert_eq!(prompt.text(), "<s>a<|end|>e<|end|><b>d<|end|>");
+        assert_eq!(prompt.text(), "<s>a<|end|>e<|end|><s>d<|end|>");
         let (replaced, n) = prompt.replaced("<|end|>", &|i| format!("nn{i}"));
-        assert_eq!((replaced.text(), n), ("<s>a<|end|>enn0<b>dnn1", 2));
+        assert_eq!((replaced.text(), n), ("<s>a<|end|>enn0<s>dnn1", 2));
         let literal = replaced.literal().iter();
         let literal: Vec<_> = literal.map(|r| &replaced.text()[r.clone()]).collect();
-        assert_eq!(literal, ["<|end|>", "<b>"]);
+        assert_eq!(literal, ["<|end|>", "<s>"]);
         assert_eq!(
             Prompt::from("<|end|>").replaced("x", &|_| String::new()).1,
             0

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use millrace_npu::Element::Bf16;
-//! use millrace_xdna2::program::builder::prelude::*;
+//! use millrace_xdna2_machine::program::builder::prelude::*;
 //!
 //! // y = silu(a) · b on eight cores, 1,024 elements at a time.
 //! let n = 65_536;
@@ -35,7 +35,7 @@
 //!     });
 //! })?;
 //! assert_eq!(program.launches[0].herds[0].cols, 8);
-//! # Ok::<(), millrace_xdna2::program::BuildError>(())
+//! # Ok::<(), millrace_xdna2_machine::program::BuildError>(())
 //! ```
 
 mod core;
@@ -48,7 +48,7 @@ use super::{Flat, Launch, Order, Program};
 use millrace_npu::{Element, Role, Slot};
 use std::collections::{HashMap, HashSet};
 
-/// Everything a builder needs: `use millrace_xdna2::program::builder::prelude::*`.
+/// Everything a builder needs: `use millrace_xdna2_machine::program::builder::prelude::*`.
 pub mod prelude {
     pub use super::super::expr::{core, e, g, i, l, linear, memory, shim, walk, x, y};
     pub use super::super::{Affine, Condition, Link, Order, Pattern, Place, Program, Span};

@@ -99,7 +99,7 @@ fn formats_lose_what_is_said() {
         (DType::Q4nxSub, 0.005),
         (DType::Q4_0, 0.002),
         (DType::Q4_1, 0.006),
-        (DType::Q4K, 0.005),
+        (DType::Q4K, 0.006),
         (DType::Q8_0, 1.1 * budget::Q4NX),
         (DType::BF16, 1.1 * budget::Q4NX),
         (DType::Mxfp4, 0.12),
