@@ -49,7 +49,13 @@ enum View {
 struct Sides {
     view: View,
     place: Place,
+    /// Objects of other cuts, whose content is old: programs that share a buffer and cut it differently
+    /// find theirs again, at the addresses that their commands hold.
+    spare: Vec<Arc<Vec<Part>>>,
 }
+
+/// Cuts of a buffer that are kept beside the one in use.
+const MAX_SPARE: usize = 8;
 
 /// A buffer of an RK3588.
 pub(super) struct RkBuffer {
@@ -122,6 +128,7 @@ impl RkBuffer {
         let sides = Sides {
             view: View::Same,
             place: Place::Zeros,
+            spare: Vec::new(),
         };
         RkBuffer {
             owner,
@@ -152,20 +159,35 @@ impl RkBuffer {
         {
             return Ok(parts.clone());
         }
-        let mut parts = Vec::with_capacity(ranges.len());
-        for at in ranges {
-            let len = at.range.end - at.range.start;
-            let bo = Bo::create(driver.node(at.worker), len)?;
-            if !matches!(sides.place, Place::Zeros) {
-                let filled =
-                    bo.touch(|bytes| sides.place.read(&at.range, &mut bytes[..len as usize]));
-                filled??;
+        let same = |parts: &Arc<Vec<Part>>| parts.iter().map(|part| &part.at).eq(ranges);
+        let spare = sides.spare.iter().position(same);
+        let parts = match spare {
+            Some(at) => sides.spare[at].clone(),
+            None => Arc::new(make(driver, ranges)?),
+        };
+        let is_new = spare.is_none();
+        for part in parts.iter() {
+            // New objects are zeros already.
+            if is_new && matches!(sides.place, Place::Zeros) {
+                continue;
             }
-            let at = at.clone();
-            parts.push(Part { at, bo });
+            let range = &part.at.range;
+            let len = (range.end - range.start) as usize;
+            let filled = part
+                .bo
+                .touch(|bytes| sides.place.read(range, &mut bytes[..len]));
+            filled??;
         }
-        let parts = Arc::new(parts);
-        sides.place = Place::Parts(parts.clone());
+        if let Some(at) = spare {
+            sides.spare.remove(at);
+        }
+        if let Place::Parts(old) = std::mem::replace(&mut sides.place, Place::Parts(parts.clone()))
+        {
+            if sides.spare.len() >= MAX_SPARE {
+                sides.spare.remove(0);
+            }
+            sides.spare.push(old);
+        }
         Ok(parts)
     }
 
@@ -194,6 +216,18 @@ impl RkBuffer {
             sides.view = View::Fill(UNDEFINED);
         }
     }
+}
+
+/// Objects for parts of a buffer.
+fn make(driver: &Driver, ranges: &[PartRange]) -> Result<Vec<Part>, DriverError> {
+    let make = |at: &PartRange| {
+        let len = at.range.end - at.range.start;
+        Ok(Part {
+            bo: Bo::create(driver.node(at.worker), len)?,
+            at: at.clone(),
+        })
+    };
+    ranges.iter().map(make).collect()
 }
 
 impl Sides {
