@@ -46,7 +46,10 @@ pub enum OpenError {
         path: String,
     },
     /// Only nodes of other drivers.
-    #[error("{path} belongs to driver `{found}`; the RK3588's is `rocket`")]
+    #[error(
+        "{path} belongs to driver `{found}`: that is another device; the RK3588's driver is `rocket`, \
+         load it on the board (`modprobe rocket`)"
+    )]
     OtherDriver {
         /// A node.
         path: String,

@@ -1,7 +1,7 @@
 //! The kernel's interface: what the rocket driver offers at `/dev/accel/accelN`, as a trait with two
 //! implementations.
 //!
-//! [`sys`] calls Linux; [`Board`](crate::board::Board) is a virtual kernel and board that behaves as
+//! [`sys`] calls Linux; [`Board`] is a virtual kernel and board that behaves as
 //! Linux does. Everything above is the same code on both.
 //!
 //! Numbers and structures are those of `include/uapi/drm/rocket_accel.h` (Linux 6.18, MIT).

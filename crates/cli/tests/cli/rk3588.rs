@@ -263,9 +263,17 @@ fn a_program_of_ones_own_runs_and_a_wrong_one_is_refused() {
     let path = file.to_str().expect("a path");
     let found = json(&on_board(&["kernel", "--program", path]));
     assert_eq!(found["computed"]["outputs"][0]["slot"], "c", "{found}");
-    std::fs::write(&file, program.replace("rows 4", "rows 8")).expect("written");
-    let refused = ended(&on_board(&["kernel", "--program", path]));
-    assert_ne!(refused.code, OK);
+    std::fs::write(
+        &file,
+        program.replace("WEIGHT_BYTES=0x400", "WEIGHT_BYTES=0x420"),
+    )
+    .expect("written");
+    let refused = ended(&on_board(&["kernel", "--program", path])).expect(FAILED);
+    assert!(
+        refused.stderr.contains("would refuse"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]

@@ -21,17 +21,17 @@ pub(super) mod id {
     const RESULT: u32 = 1 << 31;
 
     fn common(kind: Kind, rotates: bool, depth: u32) -> u32 {
-        kind as u32 | u32::from(rotates) << 3 | depth / 32 << 4
+        kind as u32 | (u32::from(rotates) << 3) | ((depth / 32) << 4)
     }
 
     /// Of activations: rows and depth of a task.
     pub(crate) fn rows(kind: Kind, rotates: bool, tiling: Tiling) -> u32 {
-        common(kind, rotates, tiling.depth) | tiling.rows << 14
+        common(kind, rotates, tiling.depth) | (tiling.rows << 14)
     }
 
     /// Of weights: depth of a task, and workers.
     pub(crate) fn weights(kind: Kind, rotates: bool, tiling: Tiling) -> u32 {
-        common(kind, rotates, tiling.depth) | tiling.workers << 14
+        common(kind, rotates, tiling.depth) | (tiling.workers << 14)
     }
 
     /// Of results, which no other program reads.

@@ -23,6 +23,9 @@ use millrace_plan::{
 use std::ops::Range;
 use std::time::Instant;
 
+/// An input's bytes, where they are not a value's as it lies on the host, and what is kept of them.
+type Made = Option<(Vec<u8>, Scales)>;
+
 /// A pass about to run.
 pub(super) struct Pass<'a> {
     pub(super) npu: &'a NpuModel,
@@ -203,11 +206,7 @@ impl Pass<'_> {
 
     /// Inputs that are no value as it lies on the host: tables of one position, parts of a row, other
     /// element types, arrangements of the target's own, weights.
-    fn made_inputs(
-        &self,
-        call: &Call,
-        uses: &[SlotUse],
-    ) -> Result<Vec<Option<(Vec<u8>, Scales)>>, NpuError> {
+    fn made_inputs(&self, call: &Call, uses: &[SlotUse]) -> Result<Vec<Made>, NpuError> {
         let made = uses.iter().enumerate().map(|(slot, used)| match used.host {
             HostMove::Write => self.made_input(call, slot),
             _ => Ok(None),
@@ -224,11 +223,7 @@ impl Pass<'_> {
         }
     }
 
-    fn made_input(
-        &self,
-        call: &Call,
-        number: usize,
-    ) -> Result<Option<(Vec<u8>, Scales)>, NpuError> {
+    fn made_input(&self, call: &Call, number: usize) -> Result<Made, NpuError> {
         let slot = &self.prepared.container(call).slots()[number];
         let binding = &call.bindings[number];
         let n_elems = slot.n_elements().unwrap_or(0) as usize;
