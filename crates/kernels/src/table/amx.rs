@@ -3,7 +3,7 @@
 use super::Kernel;
 use crate::level::Level;
 use crate::matmul::Layout;
-use crate::matmul::panel::{DirectFn, PackFn, RowsFn, TileFn};
+use crate::matmul::panel::{DirectFn, PackFn, TileFn};
 #[cfg(test)]
 use crate::x86::amx::Emulated;
 use crate::x86::amx::{Amx, bf16, bytes, planes};
@@ -33,12 +33,12 @@ macro_rules! rows_of_unit {
             ("q4_k" Q4K Planes32Min planes::q4_k, planes::tile_32_min)
             ("q5_k" Q5K Planes32Min planes::q5_k, planes::tile_32_min)
             ("q6_k" Q6K Planes planes::q6_k, planes::tile);
-            ("bf16" BF16 Bf16Tiles bf16::bf16, bf16::tile_bf16, bf16::direct_bf16, bf16::rows_bf16)
-            ("f16" F16 F16Tiles bf16::f16, bf16::tile_f16, bf16::direct_f16, bf16::rows_f16))
+            ("bf16" BF16 Bf16Tiles bf16::bf16, bf16::tile_bf16, bf16::direct_bf16)
+            ("f16" F16 F16Tiles bf16::f16, bf16::tile_f16, bf16::direct_f16))
     };
     (@each $unit:ident $level:expr, $prefix:literal,
         $(($format:literal $dtype:ident $layout:ident $pack:path, $module:ident::$tile:ident))*;
-        $(($float_format:literal $float_dtype:ident $float_layout:ident $float_pack:path, $float_module:ident::$float_tile:ident, $direct:path, $rows:path))*
+        $(($float_format:literal $float_dtype:ident $float_layout:ident $float_pack:path, $float_module:ident::$float_tile:ident, $direct:path))*
     ) => {
         &[
             $(Kernel {
@@ -60,7 +60,7 @@ macro_rules! rows_of_unit {
                 pack: $float_pack as PackFn,
                 tile: $float_module::$float_tile::<$unit> as TileFn,
                 direct: Some($direct as DirectFn),
-                rows: Some($rows as RowsFn),
+                rows: None,
                 least_tokens: 1,
             },)*
         ]

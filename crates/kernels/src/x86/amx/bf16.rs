@@ -9,18 +9,16 @@ use super::unit::{
 };
 use crate::matmul::Layout;
 use crate::matmul::panel::{
-    DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, TileArgs, slot,
+    DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, TileArgs, slot,
 };
-use crate::x86::avx512::float::{BF16, F16, STEP_BYTES, each_vector, widen};
-use crate::x86::avx512::float_rows::{AHEAD_BYTES, load_tail};
-use crate::x86::avx512::transpose::load_lines_of;
+use crate::x86::avx512::float::{BF16, F16, each_vector, widen};
 use std::arch::x86_64::*;
 
 /// Pairs of columns in a tile: what is summed before anything is added to the accumulators.
 const GROUP_PAIRS: usize = TILE_ROW_BYTES / 4;
 
 macro_rules! functions_of_format {
-    ($($pack:ident $tile:ident $direct:ident $rows:ident $format:ident $planes:literal;)*) => {$(
+    ($($pack:ident $tile:ident $direct:ident $format:ident $planes:literal;)*) => {$(
         #[doc = concat!("Packs ", stringify!($format), ".")]
         ///
         /// # Safety
@@ -38,18 +36,6 @@ macro_rules! functions_of_format {
         pub(crate) unsafe fn $tile<U: TileUnit>(args: &TileArgs) {
             // SAFETY: forwarded.
             unsafe { tile::<U, $planes>(args) }
-        }
-
-        #[doc = concat!("Multiplies ", stringify!($format), " with one token.")]
-        ///
-        /// # Safety
-        /// As [`crate::matmul::panel::RowsFn`].
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-        pub(crate) unsafe fn $rows(args: &RowsArgs) {
-            for row in (0..args.n).step_by(PANEL_ROWS) {
-                // SAFETY: forwarded, for rows below `n`.
-                unsafe { rows::<$format, $planes>(args, row, PANEL_ROWS.min(args.n - row)) };
-            }
         }
 
         #[doc = concat!("Multiplies ", stringify!($format), ".")]
@@ -73,8 +59,8 @@ macro_rules! functions_of_format {
     )*};
 }
 functions_of_format!(
-    bf16 tile_bf16 direct_bf16 rows_bf16 BF16 1;
-    f16 tile_f16 direct_f16 rows_f16 F16 2;
+    bf16 tile_bf16 direct_bf16 BF16 1;
+    f16 tile_f16 direct_f16 F16 2;
 );
 
 /// Tokens that are multiplied side by side: four sums each of two planes stay in registers.
@@ -281,8 +267,16 @@ unsafe fn direct<const FORMAT: u8, const PLANES: usize, const T: usize>(
         let zero: GroupSums<PLANES, T> = [[[_mm512_setzero_ps(); 2]; PLANES]; T];
         let mut group = zero;
         each_vector(&args.source, 2, |i, v| {
+            let parts = parts::<FORMAT, PLANES>(v);
             for (x, group) in x.iter().zip(&mut group) {
-                add_pair::<FORMAT, PLANES>(group, v, x.add(i).read_unaligned());
+                let x = _mm512_set1_epi32(x.add(i).read_unaligned());
+                let x = [_mm512_slli_epi32::<16>(x), upper(x)];
+                for (parts, sums) in parts.iter().zip(group) {
+                    for ((w, x), sum) in parts.iter().zip(x).zip(sums) {
+                        *sum =
+                            _mm512_fmadd_ps(_mm512_castsi512_ps(*w), _mm512_castsi512_ps(x), *sum);
+                    }
+                }
             }
             if i % GROUP_PAIRS == GROUP_PAIRS - 1 {
                 add_group(&mut sums, &group);
@@ -308,86 +302,6 @@ fn add_group<const PLANES: usize, const T: usize>(
     for (sum, planes) in sums.iter_mut().zip(group) {
         for [even, odd] in planes {
             *sum = _mm512_add_ps(*sum, _mm512_add_ps(*even, *odd));
-        }
-    }
-}
-
-/// The unit's arithmetic for one token, with `n_rows` rows from `row`, each from memory in order: a step of a row is a group.
-///
-/// # Safety
-/// As [`crate::matmul::panel::RowsFn`]; the rows are below `n`, at most a panel.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn rows<const FORMAT: u8, const PLANES: usize>(args: &RowsArgs, row: usize, n_rows: usize) {
-    const { assert!(STEP_BYTES == 4 * GROUP_PAIRS) };
-    let row_bytes = 2 * args.k;
-    // A panel of fewer rows repeats the last.
-    let rows: [*const u8; PANEL_ROWS] = std::array::from_fn(|r| {
-        let row = row + r.min(n_rows - 1);
-        args.base.wrapping_add(row * args.row_bytes)
-    });
-    let mut sum = [_mm512_setzero_ps()];
-    for from in (0..row_bytes).step_by(STEP_BYTES) {
-        let step_bytes = STEP_BYTES.min(row_bytes - from);
-        // Beyond a row's end comes the next panel's row.
-        let mut ahead = from + AHEAD_BYTES;
-        if ahead >= row_bytes {
-            ahead = ahead - row_bytes + PANEL_ROWS * args.row_bytes;
-        }
-        for row in rows {
-            _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(ahead).cast());
-        }
-        let step = |r: usize| rows[r].wrapping_add(from);
-        let mut group: GroupSums<PLANES, 1> = [[[_mm512_setzero_ps(); 2]; PLANES]];
-        // SAFETY: forwarded: these bytes of the rows exist, and as many pairs of the token.
-        unsafe {
-            let x = args.x.add(from).cast::<i32>();
-            if step_bytes == STEP_BYTES {
-                let lines = load_lines_of(step);
-                add_pairs::<FORMAT, PLANES>(&mut group[0], &lines, x, GROUP_PAIRS);
-            } else {
-                let lines = load_tail(step, step_bytes);
-                add_pairs::<FORMAT, PLANES>(&mut group[0], &lines, x, step_bytes.div_ceil(4));
-            }
-        }
-        add_group(&mut sum, &group);
-    }
-    let mask = u16::MAX >> (PANEL_ROWS - n_rows);
-    // SAFETY: `out` has a number for each row.
-    unsafe { _mm512_mask_storeu_ps(args.out.add(row), mask, sum[0]) };
-}
-
-/// Adds the products of the first `n_pairs` pairs to the sums of a group.
-///
-/// # Safety
-/// At `x` are as many pairs.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn add_pairs<const FORMAT: u8, const PLANES: usize>(
-    group: &mut [[__m512; 2]; PLANES],
-    lines: &[__m512i; GROUP_PAIRS],
-    x: *const i32,
-    n_pairs: usize,
-) {
-    for (i, v) in lines.iter().enumerate().take(n_pairs) {
-        // SAFETY: forwarded.
-        add_pair::<FORMAT, PLANES>(group, *v, unsafe { x.add(i).read_unaligned() });
-    }
-}
-
-/// Adds the products of a pair of columns of each row with a pair of activations to the sums of a group.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn add_pair<const FORMAT: u8, const PLANES: usize>(
-    group: &mut [[__m512; 2]; PLANES],
-    weights: __m512i,
-    x: i32,
-) {
-    let x = _mm512_set1_epi32(x);
-    let x = [_mm512_slli_epi32::<16>(x), upper(x)];
-    for (parts, sums) in parts::<FORMAT, PLANES>(weights).iter().zip(group) {
-        for ((w, x), sum) in parts.iter().zip(x).zip(sums) {
-            *sum = _mm512_fmadd_ps(_mm512_castsi512_ps(*w), _mm512_castsi512_ps(x), *sum);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::matmul::panel::{
 use std::arch::x86_64::*;
 
 /// Bytes that [`load_lines`] takes from each row.
-pub(in crate::x86) const STEP_BYTES: usize = 64;
+pub(super) const STEP_BYTES: usize = 64;
 
 /// Formats; the codes are const parameters.
 pub(super) const F32: u8 = 0;

@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 
 /// How far ahead of its use a line of a row is fetched, the fastest of those tried. Rows are many streams, and often a power of two bytes apart: their lines go to the
 /// second cache, since in the nearest they would evict each other.
-pub(in crate::x86) const AHEAD_BYTES: usize = 1024;
+const AHEAD_BYTES: usize = 1024;
 
 /// Multiplies with one token.
 ///
@@ -137,10 +137,7 @@ unsafe fn add_step<const FORMAT: u8, const FULL: bool>(
 /// At the address of each of the sixteen rows are `n_bytes` bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(in crate::x86) unsafe fn load_tail(
-    row: impl Fn(usize) -> *const u8,
-    n_bytes: usize,
-) -> [__m512i; 16] {
+unsafe fn load_tail(row: impl Fn(usize) -> *const u8, n_bytes: usize) -> [__m512i; 16] {
     let mut tail = [[0_u8; STEP_BYTES]; PANEL_ROWS];
     // SAFETY: forwarded; the copies are whole steps.
     unsafe {

@@ -42,7 +42,7 @@ pub(super) unsafe fn load_lines(first: *const u8, stride: usize) -> [__m512i; 16
 /// At each address are 64 readable bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(in crate::x86) unsafe fn load_lines_of(row: impl Fn(usize) -> *const u8) -> [__m512i; 16] {
+pub(super) unsafe fn load_lines_of(row: impl Fn(usize) -> *const u8) -> [__m512i; 16] {
     // Vector `q` of quad `i`: in 128-bit lane `l`, element `4l + q` of rows `4i..4i + 4`.
     let quads: [[__m512i; 4]; 4] = std::array::from_fn(|i| {
         // SAFETY: forwarded.
