@@ -65,7 +65,9 @@ fn the_gate_passes() {
 fn ops_are_explained_over_named_axes() {
     let home = tempdir().expect("a folder");
     let args = ["explain", "--geometry", "llama-tiny"];
-    let text = run(home.path(), &[&args[..], &TCP].concat()).expect(OK).stdout;
+    let text = run(home.path(), &[&args[..], &TCP].concat())
+        .expect(OK)
+        .stdout;
     for expected in [
         "[B, s_q, D] × [D, F] → [B, s_q, F]",
         "contraction engine",
@@ -79,7 +81,13 @@ fn ops_are_explained_over_named_axes() {
 #[test]
 fn several_chips_share_a_model() {
     let home = tempdir().expect("a folder");
-    let args = ["profile", "--geometry", "llama-3.1-70b", "--numerics", "fp8"];
+    let args = [
+        "profile",
+        "--geometry",
+        "llama-3.1-70b",
+        "--numerics",
+        "fp8",
+    ];
     let chips = |n: &'static str, how: &'static str| {
         [&args[..], &TCP, &["--chips", n, "--parallel", how]].concat()
     };
