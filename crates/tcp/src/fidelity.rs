@@ -40,16 +40,10 @@ impl Row {
 /// The data, as gathered.
 const DATA: &str = include_str!("../data/measured.csv");
 
-/// Llama 3.1 70B. Sizes are those of its `config.json`.
+/// Llama 3.1 70B.
 pub fn llama_3_1_70b() -> ModelConfig {
-    let base = Geometry::named("llama-3.1-8b").map(|geometry| geometry.config(Some(80)));
-    let base = base.expect("the geometry is in the table");
-    ModelConfig {
-        d_model: 8192,
-        d_ff: 28_672,
-        n_heads: 64,
-        ..base
-    }
+    let geometry = Geometry::named("llama-3.1-70b").map(|geometry| geometry.config(None));
+    geometry.expect("the geometry is in the table")
 }
 
 fn llama_3_1_8b() -> ModelConfig {

@@ -3,6 +3,7 @@
 mod bench;
 mod inputs;
 
+mod nodes;
 mod planner;
 mod price;
 mod shared;

@@ -89,7 +89,7 @@ fn every_op_is_right() {
     }
 }
 
-/// Biases, windows, norms of heads, GELU: what the chip does not take is the host's, with a reason.
+/// Norms of heads and windows are the chip's too; what it does not take is the host's, with a reason.
 #[test]
 fn other_families_run_too() {
     for name in ["qwen-tiny", "gemma-tiny", "llama-tiny"] {
@@ -102,7 +102,7 @@ fn other_families_run_too() {
         let plan = npu.planner().lower(&model.model().graph, &kind).unwrap();
         let host = plan.placement.iter().filter(|p| p.place == Place::Host);
         assert!(host.clone().all(|p| !p.reason.is_empty()));
-        assert_eq!(host.count() == 0, name == "llama-tiny", "{name}");
+        assert_eq!(host.count() > 0, name == "gemma-tiny", "{name}");
     }
 }
 

@@ -53,7 +53,7 @@ const fn llama3(factor: f32) -> RopeScaling {
 }
 
 /// Sizes of the published models are those of their `config.json`.
-static TABLE: [Row; 10] = [
+static TABLE: [Row; 11] = [
     Row {
         name: "llama-3.2-1b",
         family: "llama",
@@ -93,6 +93,22 @@ static TABLE: [Row; 10] = [
         d_model: 4096,
         d_ff: 14_336,
         heads: [32, 8, 128],
+        vocab_size: 128_256,
+        context_length: 131_072,
+        norm_eps: 1e-5,
+        rope_theta: 500_000.0,
+        rope_scaling: llama3(8.0),
+        window: None,
+        tied_head: false,
+        vision: None,
+    },
+    Row {
+        name: "llama-3.1-70b",
+        family: "llama",
+        n_layers: 80,
+        d_model: 8192,
+        d_ff: 28_672,
+        heads: [64, 8, 128],
         vocab_size: 128_256,
         context_length: 131_072,
         norm_eps: 1e-5,

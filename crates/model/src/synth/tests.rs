@@ -254,6 +254,7 @@ fn geometries_are_consistent_and_named() {
     assert_eq!(n_params("llama-3.2-1b"), 1_235_814_400);
     assert_eq!(n_params("llama-3.2-3b"), 3_212_749_824);
     assert_eq!(n_params("llama-3.1-8b"), 8_030_261_248);
+    assert_eq!(n_params("llama-3.1-70b"), 70_553_706_496);
     assert_eq!(n_params("gemma-3-1b"), 999_885_952);
     assert_eq!(n_params("qwen3-0.6b"), 596_049_920);
     assert_eq!(n_params("qwen2.5-0.5b"), 494_032_768);

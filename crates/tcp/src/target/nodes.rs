@@ -1,0 +1,227 @@
+//! What each op of a graph becomes.
+
+use super::inputs::Made;
+use super::planner::Tcp;
+use super::weights::{ELEMENTS, ROW_SCALES};
+use crate::lower::Weights;
+use crate::lower::ops::{Kind, Op, Role};
+use millrace_model::graph::{Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId};
+use millrace_plan::offload::OpOf;
+use millrace_plan::{AttentionOn, Binding, CachePart, PassKind, Reason, WeightLayout};
+
+/// What an op becomes: the kernel, and what its slots hold but for the last, which is its result.
+pub(super) struct Wanted {
+    pub(super) op: Op,
+    pub(super) bindings: Vec<Binding>,
+}
+
+pub(super) fn no<T>(reason: impl Into<String>) -> Result<T, Reason> {
+    Err(Reason(reason.into()))
+}
+
+impl Tcp {
+    /// What an op becomes.
+    ///
+    /// # Errors
+    /// Why it is the host's.
+    pub(super) fn wanted(
+        &self,
+        graph: &Graph,
+        kind: &PassKind,
+        of: &OpOf<'_>,
+    ) -> Result<Wanted, Reason> {
+        let node = of.node;
+        let width = |value: ValueId| graph.values[value.0].width as u64;
+        let input = |i: usize| Binding::Value(node.inputs[i]);
+        let n = width(node.output);
+        let op = |kind: Kind, sizes: Vec<u64>| Op {
+            kind,
+            sizes,
+            norm_eps: 1e-5,
+            attention_scale: 1.0,
+            weights: Weights::Bf16,
+        };
+        let both = |kind: Kind| Wanted {
+            op: op(kind, vec![of.n_rows, n]),
+            bindings: vec![input(0), input(1)],
+        };
+        match &node.op {
+            GraphOp::Embed { scale, .. } if *scale != 1.0 => no(format!(
+                "rows of the table are multiplied by {scale}: a gather moves bytes"
+            )),
+            GraphOp::Embed { table, .. } => {
+                let spec = &graph.weights[table.0];
+                let layout = WeightLayout::AsStored { half_split: None };
+                Ok(Wanted {
+                    op: op(Kind::Embed, vec![of.n_rows, spec.n as u64, n]),
+                    bindings: vec![made(Made::Tokens), weight(*table, layout)],
+                })
+            }
+            GraphOp::RmsNorm {
+                weight: w,
+                eps,
+                offset,
+                group,
+            } => {
+                let group = *group as u64;
+                let w = weight(*w, WeightLayout::Vector { offset: *offset });
+                let is_row = of.n_rows_in > of.n_rows;
+                let (op, bindings) = match is_row {
+                    true if group != n => return no("a norm of heads takes all rows"),
+                    true => (
+                        op(Kind::LastNorm, vec![of.n_rows_in, n]),
+                        vec![input(0), made(Made::Last), w],
+                    ),
+                    false => (
+                        op(Kind::Norm, vec![of.n_rows * n / group, group]),
+                        vec![input(0), w],
+                    ),
+                };
+                Ok(Wanted {
+                    op: Op {
+                        norm_eps: *eps,
+                        ..op
+                    },
+                    bindings,
+                })
+            }
+            GraphOp::Linear { bias: Some(_), .. } => no("no bias is added to a product here"),
+            GraphOp::Linear { weight: w, .. } => {
+                let (role, sizes) = role(graph, of.node, of.n_rows);
+                let weights = match role {
+                    Role::Head => Weights::Bf16,
+                    _ => self.weights,
+                };
+                let own = |id: u32| WeightLayout::Own {
+                    id,
+                    half_split: of.half_split,
+                };
+                let stored = WeightLayout::AsStored {
+                    half_split: of.half_split,
+                };
+                let mut bindings = vec![input(0)];
+                match weights {
+                    Weights::Bf16 => bindings.push(weight(*w, stored)),
+                    _ => bindings.extend([ELEMENTS, ROW_SCALES].map(|id| weight(*w, own(id)))),
+                }
+                Ok(Wanted {
+                    op: Op {
+                        weights,
+                        ..op(Kind::Product(role), sizes)
+                    },
+                    bindings,
+                })
+            }
+            GraphOp::Rope { rope, head_dim } => {
+                let n_rot = graph.ropes[rope.0].n_rot;
+                if n_rot != *head_dim {
+                    return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
+                }
+                let (heads, pairs) = (n / *head_dim as u64, *head_dim as u64 / 2);
+                let made = made(Made::Rotations {
+                    rope: rope.0 as u32,
+                });
+                let op = match attended(graph, node.output) {
+                    Some((a, 0)) if heads != a.n_kv_heads as u64 => {
+                        let kv = a.n_kv_heads as u64;
+                        let sizes = vec![of.n_rows, kv, heads / kv, pairs];
+                        op(Kind::RotateQueries, sizes)
+                    }
+                    _ => op(Kind::RotateKeys, vec![of.n_rows, heads, pairs]),
+                };
+                Ok(Wanted {
+                    op,
+                    bindings: vec![input(0), made],
+                })
+            }
+            GraphOp::Attention(a) => {
+                let AttentionOn::Cached { n_keys, max_tokens } = kind.attention else {
+                    return no("attention is over the cache, in passes whose plan has one");
+                };
+                let (kv, d) = (a.n_kv_heads as u64, a.head_dim as u64);
+                let groups = (a.n_heads / a.n_kv_heads) as u64;
+                let cache = |of: CachePart| Binding::Cache { layer: a.layer, of };
+                let window = a.window.and_then(|w| u32::try_from(w).ok()).unwrap_or(0);
+                let sizes = vec![of.n_rows, kv, groups, d, n_keys, max_tokens];
+                Ok(Wanted {
+                    op: Op {
+                        attention_scale: a.scale,
+                        ..op(Kind::Attend, sizes)
+                    },
+                    bindings: vec![
+                        input(0),
+                        cache(CachePart::Keys),
+                        cache(CachePart::Values),
+                        made(Made::Mask { window }),
+                    ],
+                })
+            }
+            GraphOp::Glu {
+                activation: Activation::Silu,
+            } => Ok(both(Kind::Gate)),
+            GraphOp::Glu { .. } => no("the gate's activation is SiLU here"),
+            GraphOp::Add => Ok(both(Kind::Add)),
+        }
+    }
+}
+
+fn made(made: Made) -> Binding {
+    Binding::Made { id: made.id() }
+}
+
+fn weight(weight: WeightId, layout: WeightLayout) -> Binding {
+    Binding::Weight { weight, layout }
+}
+
+impl Op {
+    /// Elements that a product of a role contracts, and those that it gives.
+    pub(super) fn sides(&self, role: Role) -> (u64, u64) {
+        let (from, to) = role.axes();
+        let size = |axes: &[&str]| axes.iter().map(|axis| self.size(axis)).product();
+        (size(from), size(to))
+    }
+}
+
+/// The attention that takes a value, perhaps normed and rotated, and as which of its inputs.
+fn attended(graph: &Graph, value: ValueId) -> Option<(&Attention, usize)> {
+    let mut readers = graph.nodes.iter().filter(|n| n.inputs.contains(&value));
+    let reader = readers.next()?;
+    match &reader.op {
+        GraphOp::Attention(a) => Some((a, reader.inputs.iter().position(|v| *v == value)?)),
+        GraphOp::Rope { .. } | GraphOp::RmsNorm { .. } => attended(graph, reader.output),
+        _ => None,
+    }
+}
+
+/// What a product is in the model, and the sizes of its axes.
+fn role(graph: &Graph, node: &Node, n_rows: u64) -> (Role, Vec<u64>) {
+    let width = |value: ValueId| graph.values[value.0].width as u64;
+    let (k, n) = (width(node.inputs[0]), width(node.output));
+    let heads = |a: &Attention| {
+        let (kv, groups) = (a.n_kv_heads, a.n_heads / a.n_kv_heads);
+        [kv, groups, a.head_dim].map(|size| size as u64)
+    };
+    let from = graph.nodes.iter().find(|n| n.output == node.inputs[0]);
+    let reader = graph.nodes.iter().find(|n| n.inputs.contains(&node.output));
+    let role = match (from.map(|n| &n.op), reader.map(|n| &n.op)) {
+        (Some(GraphOp::Attention(a)), _) => {
+            let [kv, groups, d] = heads(a);
+            return (Role::Output, vec![n_rows, kv, groups, d, n]);
+        }
+        (Some(GraphOp::Glu { .. }), _) => Role::Down,
+        (_, Some(GraphOp::Glu { .. })) => Role::Up,
+        _ if graph.logits == Some(node.output) => Role::Head,
+        _ => match attended(graph, node.output) {
+            Some((a, 0)) => {
+                let [kv, groups, d] = heads(a);
+                return (Role::Queries, vec![n_rows, k, kv, groups, d]);
+            }
+            Some((a, _)) => {
+                let [kv, _, d] = heads(a);
+                return (Role::Keys, vec![n_rows, k, kv, d]);
+            }
+            None => Role::Other,
+        },
+    };
+    (role, vec![n_rows, k, n])
+}
