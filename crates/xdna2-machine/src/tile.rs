@@ -459,7 +459,7 @@ pub const TABLE: &[TileKernel] = &[
     ),
     row(
         "fa_scores_bf16",
-        "S = Q·Kᵀ, −∞ where k0 + key > q0 + query; [tq, tk, d]; Q, K → S; scalars q0, k0",
+        "S = Q·Kᵀ, −∞ where k0 + key > q0 + query, or beyond a window; [tq, tk, d]; Q, K → S; scalars q0, k0, a window or none",
         (2, 1),
         attention::check_scores,
         attention::work_scores,

@@ -87,6 +87,8 @@ unsafe fn tile_of<P: Products, const T: usize, const MIN: bool>(
         for b in 0..args.k / 32 {
             let unit = panel.add(b * layout.unit_bytes());
             let sums = P::of_half::<T>(unit, 2, map(x, |x| (&raw const (*x.add(b)).q).cast()));
+            // Of `sums`, too: its halves are those of a line.
+            #[allow(clippy::needless_range_loop)]
             for v in 0..2 {
                 let line = |i: usize| unit.add(i * LINE_BYTES).cast::<f32>().add(4 * v);
                 let d = vld1q_f32(line(8));

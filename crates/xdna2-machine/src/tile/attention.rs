@@ -48,7 +48,8 @@ pub(super) fn check_init(shape: &Shape<'_>) -> Result<(), String> {
 pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
     let [tq, tk, d] = shape.dims(["tq", "tk", "d"])?;
     multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
-    shape.extras(2, 0)?;
+    // The first query, the first key, and with local attention the window.
+    shape.extras(if shape.n_scalars == 3 { 3 } else { 2 }, 0)?;
     shape.operands(&[
         ("Q", Bf16, tq * d),
         ("K", Bf16, tk * d),
@@ -219,15 +220,16 @@ fn add_scores(call: &mut Call<'_>, mut sums: Vec<f32>) {
     mask_and_round(call, &sums);
 }
 
-/// S from the sums of products.
+/// S from the sums of products. With a window a query sees that many keys, its own the last.
 pub(super) fn mask_and_round(call: &mut Call<'_>, sums: &[f32]) {
     let (q0, k0) = (call.scalars[0], call.scalars[1]);
+    let window = call.scalars.get(2).copied().unwrap_or(i64::MAX);
     let tq = call.dims[0] as usize;
     let s = bf16s_mut(call.outputs[0]);
     for (i, (s, &sum)) in s.iter_mut().zip(sums).enumerate() {
         let query = q0.saturating_add(query_of(i, tq) as i64);
         let key = k0.saturating_add((i / 8 / tq * 8 + i % 8) as i64);
-        *s = if key > query {
+        *s = if key > query || query.saturating_sub(key) >= window {
             bf16::NEG_INFINITY
         } else {
             round(sum)

@@ -195,12 +195,14 @@ impl Kernels<'_> {
         if let AttentionOn::Cached { n_keys, max_tokens } = on {
             return self.cached_attention(number, a, (n_keys, max_tokens));
         }
-        if let Some(window) = a.window.filter(|&w| (w as u64) < self.n_tokens()) {
+        let window = a.window.filter(|&w| (w as u64) < self.n_tokens());
+        if let (Some(window), false) = (window, self.options.features.has(Feature::Windows)) {
             return Err(format!(
-                "a window of {window} keys: the array's mask is causal or full"
+                "a window of {window} keys: without {} the array's mask is causal or full",
+                Feature::Windows
             ));
         }
-        let shape = Named::new(&[
+        let mut dims = vec![
             ("n_queries", self.n_tokens()),
             ("n_keys", self.n_tokens()),
             ("n_heads", a.n_heads as u64),
@@ -208,7 +210,9 @@ impl Kernels<'_> {
             ("head_dim", a.head_dim as u64),
             ("causal", 1),
             ("seq_first", 1),
-        ]);
+        ];
+        dims.extend(window.map(|window| ("window", window as u64)));
+        let shape = Named::new(&dims);
         let values = node.inputs.iter().chain([&node.output]);
         let args = values.map(|&v| Arg::Value(v)).collect();
         self.kernel(node, "flash-attention", shape, None, args)

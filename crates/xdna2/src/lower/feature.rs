@@ -36,6 +36,8 @@ pub enum Feature {
     /// published stack's first head was a product of all rows (seed 000 A7: 150 ms saved). In both
     /// modes.
     SingleRowHead,
+    /// Attention of layers with a window on the array, in a prompt's first pass. In [`Mode::Q4nx`] alone.
+    Windows,
     /// Weights stay in blocks of 4 bits (Q4NX) in buffer objects; cores dequantise them, in products with
     /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Q4nx`] alone.
     PackedWeights,
@@ -43,7 +45,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 11] = [
+    pub const ALL: [Feature; 12] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -54,6 +56,7 @@ impl Feature {
         Feature::BalancedAttention,
         Feature::CachedAttention,
         Feature::SingleRowHead,
+        Feature::Windows,
         Feature::PackedWeights,
     ];
 
@@ -70,6 +73,7 @@ impl Feature {
             Feature::BalancedAttention => "balanced-attention",
             Feature::CachedAttention => "cached-attention",
             Feature::SingleRowHead => "single-row-head",
+            Feature::Windows => "windows",
             Feature::PackedWeights => "packed-weights",
         }
     }
@@ -95,6 +99,7 @@ impl Feature {
                 "attention over cached keys on the array where it is faster"
             }
             Feature::SingleRowHead => "only the last row of a prompt goes through the head",
+            Feature::Windows => "attention of layers with a window on the array",
             Feature::PackedWeights => "weights stay in 4-bit blocks, dequantised by the cores",
         }
     }
@@ -138,14 +143,16 @@ impl Features {
         numerics: Numerics::Bf16,
     };
 
-    /// Those of a mode: all of them, all that change no weight, or what the published stack has.
+    /// Those of a mode: all of them, those that were there before weights were packed, or what the published
+    /// stack has.
     pub fn of(mode: Mode) -> Features {
         let all = Feature::ALL.into_iter();
         match mode {
             Mode::Reference => Features::PUBLISHED,
             Mode::Best => all
                 .fold(Features::NONE, Features::with)
-                .without(Feature::PackedWeights),
+                .without(Feature::PackedWeights)
+                .without(Feature::Windows),
             Mode::Q4nx => all.fold(Features::NONE, Features::with),
         }
     }
@@ -209,7 +216,9 @@ mod tests {
             assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
             assert_eq!(others.with(feature), Features::of(Mode::Q4nx));
         }
-        let packed = Features::of(Mode::Best).with(Feature::PackedWeights);
+        let packed = Features::of(Mode::Best)
+            .with(Feature::PackedWeights)
+            .with(Feature::Windows);
         assert_eq!(packed, Features::of(Mode::Q4nx));
         assert!("nonsense".parse::<Feature>().is_err());
         let published: Vec<Feature> = Features::of(Mode::Reference).iter().collect();

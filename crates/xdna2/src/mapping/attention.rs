@@ -20,6 +20,11 @@
 //! stage without keys, with a maximum below all others, adds zeros. Only the sign of a zero could
 //! tell; the last division gives +0.
 //!
+//! # Windows
+//! With a window (the local layers of Gemma 3) a query sees so many keys, its own the last: the kernel of scores
+//! masks the others, and with causal skipping tiles that lie before every query's window are not computed. It is
+//! the same configuration but for these constants. Keys stream past all the same.
+//!
 //! # Even shares of a causal mask
 //! The columns of a row take their keys from one broadcast, so they go in step: columns with later
 //! queries keep those with earlier ones waiting. With `heads` above 1 the columns are heads of one
@@ -330,7 +335,7 @@ impl Mapping for Attention {
     }
 
     fn summary(&self) -> &'static str {
-        "O = softmax(Q K^T / sqrt(d)) V, bf16; `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first]`"
+        "O = softmax(Q K^T / sqrt(d)) V, bf16; `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first] [window W]`"
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
@@ -419,8 +424,15 @@ impl Mapping for Attention {
         let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
         let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
         let full = 4 * heads * queries * keys * d;
+        let flops = match shape.get("window").filter(|&window| window < keys) {
+            // The first queries see what there is, the others a window.
+            Some(window) => {
+                4 * heads * d * (window * (window + 1) / 2 + (queries - window) * window)
+            }
+            None => full / (1 + shape["causal"]),
+        };
         Work {
-            flops: full / (1 + shape["causal"]),
+            flops,
             ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
         }
     }

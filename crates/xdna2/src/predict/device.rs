@@ -235,7 +235,9 @@ fn flops(logical: &PlannedLaunch) -> u64 {
 }
 
 fn part(name: &str, kernel: &str) -> ModelPart {
-    let is_product = kernel.starts_with("gemm") || kernel.starts_with("gemv");
+    let is_product = ["gemm", "gemv", "fused-dqp"]
+        .iter()
+        .any(|k| kernel.starts_with(k));
     match is_product {
         _ if kernel.contains("attention") => ModelPart::Attention,
         true => ModelPart::of_product(name),
@@ -286,6 +288,8 @@ mod tests {
                 ModelPart::Projections,
             ),
             ("attn_output", "gemv", ModelPart::Projections),
+            ("ffn_gate_ffn_up", "gemm-q4nx", ModelPart::FeedForward),
+            ("ffn_down", "fused-dqp", ModelPart::FeedForward),
             ("attn", "flash-attention", ModelPart::Attention),
             ("attn", "cached-attention", ModelPart::Attention),
             ("ffn_gate_ffn_up", "gemv-stream", ModelPart::FeedForward),

@@ -5,6 +5,7 @@
 mod alias;
 mod cached;
 mod numbers;
+mod packed;
 mod vocab;
 
 use millrace_format::{Checkpoint, Source};
@@ -299,6 +300,11 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
     };
     attention.window = Some(16);
     assert!(reason(&graph, options, "attn").contains("window of 16"));
+    let masks = Options {
+        features: options.features.with(Feature::Windows),
+        ..options
+    };
+    assert_eq!(reason(&graph, masks, "attn"), "");
     let Op::Linear { bias, .. } = &mut graph.nodes[4].op else {
         panic!("{:?}", graph.nodes[4]);
     };

@@ -163,6 +163,26 @@ fn elementwise_kernels() {
 }
 
 #[test]
+fn attention_in_a_window() {
+    for shape in [
+        "64 2q/1kv d16 causal window 24",
+        "128 4q/2kv d32 causal seq-first window 40",
+        "256 4q/1kv d64 causal seq-first window 1",
+        "256 2q/1kv d256 causal seq-first window 64",
+        "64 2q/2kv d16 causal window 500",
+    ] {
+        check("flash-attention", shape, "");
+        check("flash-attention", shape, "causal_skip=1");
+    }
+    // A window as long as the prompt hides nothing.
+    let results = ["64 2q/1kv d16 causal", "64 2q/1kv d16 causal window 64"].map(|text| {
+        let (mapping, shape, tiling) = case("flash-attention", text, "");
+        mapping.reference(&shape, &tiling, &mapping.inputs(&shape, 3))
+    });
+    assert_eq!(results[0], results[1]);
+}
+
+#[test]
 fn attention() {
     for (shape, tiling) in [
         // The whole array: 2 heads, 4 tiles of queries, 4 stages.

@@ -153,7 +153,7 @@ fn blocks_see_forward() {
             shape(1, 1, 72, None),
             (KvType::F32, 64),
             &whole,
-            &[0..300],
+            std::slice::from_ref(&(0..300)),
         );
     }
 }

@@ -129,7 +129,10 @@ impl Tiled {
             };
             let q = Operand::Local(FIRST_Q + chunk as usize);
             body.push(get(base + KEYS, vec![y()], 0));
-            let scalars = vec![query_or_last.clone(), key.clone()];
+            let mut scalars = vec![query_or_last.clone(), key.clone()];
+            if self.window > 0 {
+                scalars.push(constant(self.window));
+            }
             let dims = [queries, keys, self.tile_dk];
             let scores = call_with(kernel, &dims, &[q, block(0), S], scalars, Vec::new());
             body.extend(self.unless_masked(vec![scores]));
@@ -148,7 +151,8 @@ impl Tiled {
 
     /// With causal skipping, only where some key is not beyond every query: tiles of keys begin where
     /// tiles of queries do, so that is where the first key is not beyond the first query. Blocks are
-    /// taken all the same: their broadcast serves other columns.
+    /// taken all the same: their broadcast serves other columns. With a window, only where the last key is
+    /// within that of the first query.
     fn unless_masked(&self, then: Vec<Op>) -> Vec<Op> {
         if !self.causal_skip {
             return then;
@@ -158,6 +162,15 @@ impl Tiled {
         for (var, factor) in key.terms {
             value = value.plus(var, -factor);
         }
+        let then = match self.window {
+            0 => then,
+            window => vec![Op::If {
+                value: value.clone() + -int(window + self.tile_kv - 1),
+                condition: Condition::Negative,
+                then,
+                otherwise: Vec::new(),
+            }],
+        };
         vec![Op::If {
             value,
             condition: Condition::NotNegative,

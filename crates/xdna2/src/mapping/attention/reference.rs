@@ -82,12 +82,15 @@ fn cascade(
         };
         let tiles = (0..p.n_keys as usize / tile).filter(|t| p.stage_of(*t as u64) == stage);
         for first in tiles.map(|t| t * tile) {
+            let masked = |i: usize| {
+                let key = (first + i) as u64;
+                key > last_key || (p.window > 0 && last_key - key >= p.window)
+            };
             // A tile that is masked throughout leaves maximum, sum and output as they are.
-            if first as u64 > last_key {
+            if (0..tile).all(masked) {
                 continue;
             }
             let keys = &keys[first..first + tile];
-            let masked = |i: usize| (first + i) as u64 > last_key;
             let scores: Vec<f32> = (keys.iter().enumerate())
                 .map(|(i, key)| {
                     if masked(i) {

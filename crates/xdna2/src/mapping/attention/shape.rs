@@ -15,6 +15,8 @@ pub(super) struct Tiled {
     pub(super) head_dim: u64,
     pub(super) causal: bool,
     seq_first: bool,
+    /// Keys that a query sees; 0 for all.
+    pub(super) window: u64,
     /// Queries of a core's tile.
     pub(super) tile_q: u64,
     /// Keys of a tile.
@@ -58,6 +60,7 @@ impl Tiled {
             head_dim: shape["head_dim"],
             causal: shape["causal"] == 1,
             seq_first: shape["seq_first"] == 1,
+            window: shape.get("window").unwrap_or(0),
             tile_q: tiling["tile_q"],
             tile_kv,
             tile_dk: tiling["tile_dk"],
@@ -296,6 +299,9 @@ impl Tiled {
                 self.n_queries, self.n_keys
             )
         })?;
+        checks.ensure(self.causal || self.window == 0, Rule::Range, || {
+            format!("a window of {} keys without a causal mask", self.window)
+        })?;
         checks.ensure(self.causal || !self.causal_skip, Rule::Range, || {
             "causal_skip=1 without a causal mask; set it to 0".to_owned()
         })?;
@@ -305,10 +311,10 @@ impl Tiled {
     }
 }
 
-/// Reads `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first]`.
+/// Reads `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first] [window W]`.
 pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
-    const EXPECTED: &str = "the shape is `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first]`, \
-                            for example `2048 32q/8kv d64 causal`; whole numbers from 1 to 2^20";
+    const EXPECTED: &str = "the shape is `LQ[xLK] HEADSq/KVHEADSkv dD causal|full [seq-first] \
+                            [window W]`, for example `2048 32q/8kv d64 causal`; whole numbers from 1 to 2^20";
     let error = || ShapeError::new(text, EXPECTED);
     let number = |word: &str| {
         let value = word.parse::<u64>().ok();
@@ -316,7 +322,14 @@ pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
             .filter(|v| (1..=1 << 20).contains(v))
             .ok_or_else(error)
     };
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut words: Vec<&str> = text.split_whitespace().collect();
+    let window = match words[..] {
+        [.., "window", window] => {
+            words.truncate(words.len() - 2);
+            Some(number(window)?)
+        }
+        _ => None,
+    };
     let (required, seq_first) = match words[..] {
         [a, b, c, d] => ([a, b, c, d], 0),
         [a, b, c, d, "seq-first"] => ([a, b, c, d], 1),
@@ -332,7 +345,7 @@ pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
         "full" => 0,
         _ => return Err(error()),
     };
-    Ok(Named::new(&[
+    let mut pairs = vec![
         ("n_queries", number(queries)?),
         ("n_keys", number(keys)?),
         ("n_heads", number(heads)?),
@@ -343,7 +356,9 @@ pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
         ),
         ("causal", causal),
         ("seq_first", seq_first),
-    ]))
+    ];
+    pairs.extend(window.map(|window| ("window", window)));
+    Ok(Named::new(&pairs))
 }
 
 /// What decides the bits of a query's result: tiles of keys, their deal, and where sums over the head
