@@ -40,7 +40,7 @@ enum TowerFile {
     /// Among the text model's.
     Model(Arc<LoadedModel>),
     /// In a file of their own.
-    Own(Checkpoint),
+    Own(Box<Checkpoint>),
 }
 
 impl TowerFile {

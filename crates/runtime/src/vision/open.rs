@@ -62,7 +62,7 @@ fn no_vision(model: &LoadedModel) -> Error {
 fn own(model: &LoadedModel, path: &Path) -> Result<(TowerFile, VisionModel), Error> {
     let checkpoint = Checkpoint::open(path)?;
     let tower = VisionModel::of(&checkpoint)?.ok_or_else(|| no_vision(model))?;
-    Ok((TowerFile::Own(checkpoint), tower))
+    Ok((TowerFile::Own(Box::new(checkpoint)), tower))
 }
 
 /// The `mmproj` file in the folder of a GGUF model.
@@ -197,7 +197,7 @@ fn preprocess(checkpoint: &Checkpoint, size: usize) -> Result<Preprocess, Error>
     if let Some(config) = files.and_then(|files| files.preprocessor_config.as_ref()) {
         read_config(file, config, &mut preprocess)?;
     }
-    if preprocess.std.iter().any(|std| *std == 0.0) {
+    if preprocess.std.contains(&0.0) {
         return Err(bad(file, "image_std", "0", "another number than 0").into());
     }
     Ok(preprocess)
