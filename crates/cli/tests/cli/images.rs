@@ -1,4 +1,5 @@
 //! Images on the command line: `run`, `chat` and `logits` with models that see, and what is refused.
+#![allow(clippy::unwrap_used)] // A test may panic.
 
 use crate::run::{BAD_INPUT, NOT_FOUND, OK, USAGE, finish, millrace, shell};
 use millrace_format::Checkpoint;

@@ -60,7 +60,7 @@ mod tests {
         for (i, found) in found.iter().enumerate() {
             let block = &x[i / 8 * 8..][..8];
             let sign = |j: usize| {
-                if (i % 8 & j).count_ones() % 2 == 0 {
+                if ((i % 8) & j).count_ones().is_multiple_of(2) {
                     1.0
                 } else {
                     -1.0

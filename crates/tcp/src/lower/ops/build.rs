@@ -222,7 +222,8 @@ fn parts(b: &Builder<'_>, name: &str, n: u64) -> Vec<(u64, Width)> {
     let part = match b.is_held() {
         true => n,
         false => (1..=n)
-            .filter_map(|i| n.is_multiple_of(i).then(|| n / i))
+            .filter(|&i| n.is_multiple_of(i))
+            .map(|i| n / i)
             .find(fits)
             .unwrap_or(n),
     };
