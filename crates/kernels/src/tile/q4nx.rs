@@ -49,7 +49,7 @@ pub fn q4nx_sums(x: &[bf16], sums: &mut [bf16]) {
     }
 }
 
-/// `y += W · x` of a block and 256 elements of x; see the [module](self).
+/// `y += W · x` of a block and 256 elements of x, in the order that this file's head tells.
 ///
 /// # Panics
 /// If `x` has not 256 elements, `sums` 8 and `y` 32.
