@@ -1,6 +1,6 @@
 //! One program an op: operands and result in HBM, so that each op can be checked by itself.
 //!
-//! The pieces are those of the [blocks](super::attention), where activations stay in data memory between ops.
+//! The pieces are those of the blocks ([`embed`](super::embed) and the like), where activations stay in data memory between ops.
 
 mod build;
 

@@ -275,7 +275,8 @@ impl Planner for Tcp {
             _ => None,
         };
         let narrowed = match kernel {
-            Some(Kind::Product(role)) if role != Role::Head => narrowed(self.weights),
+            // Beside x, w and y, scales of the rows.
+            Some(Kind::Product(_)) if launch.slots.len() > 3 => narrowed(self.weights),
             _ => None,
         };
         Arithmetic {
@@ -299,8 +300,8 @@ impl Planner for Tcp {
             norm_eps: 1e-5,
             attention_scale: 1.0,
             weights: match kernel.kind {
-                Kind::Product(Role::Head) | Kind::Embed => Weights::Bf16,
-                _ => self.weights,
+                Kind::Product(_) if launch.slots.len() > 3 => self.weights,
+                _ => Weights::Bf16,
             },
         };
         let known = self.lower_op("op", &op);
