@@ -205,6 +205,18 @@ fn going_down_completes_what_was_begun() {
     assert!(std::net::TcpStream::connect(server.address).is_err());
 }
 
+/// Returns when the scheduler has taken a request that it cannot run yet.
+fn until_one_waits(server: &Running) {
+    let waits = "vllm:num_requests_waiting{model_name=\"demo\"} 1";
+    for _ in 0..2000 {
+        if server.get("/metrics").body.contains(waits) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("nothing waits in\n{}", server.get("/metrics").body);
+}
+
 #[test]
 fn a_full_queue_says_when_to_come_back() {
     let mut options = options();
@@ -222,6 +234,7 @@ fn a_full_queue_says_when_to_come_back() {
     // Two pieces: it is running.
     let _ = (running.piece(), running.piece(), running.piece());
     let _waiting = server.begin(CHAT, &long);
+    until_one_waits(&server);
     let reply = server.post(CHAT, &question("Hi"));
     assert_eq!(reply.status, 429, "{}", reply.body);
     let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
