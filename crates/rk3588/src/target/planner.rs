@@ -23,6 +23,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// What tells this compiler from others: the crate's version and a hash of its sources.
+const COMPILER: &str = env!("MILLRACE_RK3588_COMPILER");
+
 /// Tokens that prompts are padded to: whole groups of the array's rows.
 const LENGTHS: [u64; 5] = [16, 32, 64, 128, 256];
 
@@ -273,8 +276,7 @@ impl Planner for Rk3588 {
 
     fn identity(&self) -> String {
         format!(
-            "{} {:?} {} {} rotation {} fp16 {:?}",
-            env!("CARGO_PKG_VERSION"),
+            "{COMPILER} {:?} {} {} rotation {} fp16 {:?}",
             self.machine,
             self.mode.name(),
             self.kind,
