@@ -124,7 +124,9 @@ fn predict(
         (What::Gemm, Some(profile)) => gemm(row, machine, profile),
         (What::Jobs, Some(profile)) => jobs(row, alone(measured)?, machine, profile),
         (What::Submit, Some(profile)) => Some(profile.submit_ns / 1e3),
-        (What::Prefill | What::Decode, Some(profile)) => models::predict(row, machine, profile),
+        (What::Prefill | What::PrefillUnpacking | What::Decode, Some(profile)) => {
+            models::predict(row, machine, profile)
+        }
         (_, None) => None,
     }?;
     let fitted = |p: &Profile| p.calibration_rows().any(|id| id == row.id);

@@ -31,6 +31,9 @@ pub struct Profile {
     pub host_pack_bytes_per_s: f64,
     /// Elements of C that one host thread reads back, adds and converts in a second.
     pub host_unpack_elements_per_s: f64,
+    /// Weights that one host thread unpacks from a file's 4-bit blocks in a second, where that is done before every product. Packing
+    /// them comes on top.
+    pub host_fill_elements_per_s: f64,
     /// Host threads that pack and read back.
     pub host_threads: f64,
     /// Bytes that one host thread reads in a second.
@@ -120,6 +123,9 @@ const KEYS: &[(&str, f64, f64, Set)] = &[
     }),
     ("host_unpack_elements_per_s", 1e6, 1e13, |p| {
         &mut p.host_unpack_elements_per_s
+    }),
+    ("host_fill_elements_per_s", 1e6, 1e13, |p| {
+        &mut p.host_fill_elements_per_s
     }),
     ("host_threads", 1.0, 256.0, |p| &mut p.host_threads),
     ("host_read_bytes_per_s", 1e6, 1e13, |p| {
@@ -264,6 +270,7 @@ impl Profile {
             ddr_bytes_per_s: 0.0,
             host_pack_bytes_per_s: 0.0,
             host_unpack_elements_per_s: 0.0,
+            host_fill_elements_per_s: 0.0,
             host_threads: 0.0,
             host_read_bytes_per_s: 0.0,
             host_ops_per_s: 0.0,

@@ -1,11 +1,13 @@
 //! A model on the virtual board: what is left after every failure, and that nothing leaks.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+use millrace_model::graph::Op;
 use millrace_npu::{Device, DeviceError, Held, Inject, Injection};
+use millrace_plan::predict::{self, Work};
 use millrace_plan::{Planner, Settings, Target, WeightLayout};
 use millrace_rk3588::board::{Board, BoardOptions, Faults};
 use millrace_rk3588::target::Row;
-use millrace_rk3588::{Machine, RkDevice};
+use millrace_rk3588::{Machine, Profile, RkDevice};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong};
 use std::path::Path;
@@ -209,4 +211,34 @@ fn a_full_address_space_ends_the_load_with_its_size() {
     };
     let full = matches!(error.device(), Some(DeviceError::OutOfMemory { .. }));
     assert!(full, "{error}");
+}
+
+/// Unpacking before every product is paid for each of them: every weight once a pass.
+#[test]
+fn unpacking_at_every_call_is_priced() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
+    let loaded = LoadedModel::open(&path).unwrap();
+    let model = loaded.model();
+    let ns = |mode: &str| {
+        let settings = Settings {
+            mode: Some(mode.to_owned()),
+            ..Settings::default()
+        };
+        let planner = Row.planner(&settings).unwrap();
+        let mut pricer = planner.pricer().unwrap();
+        let found = predict::model(&model.graph, &*planner, &mut *pricer, &Work::new(16)).unwrap();
+        found.token.totals.total_ns
+    };
+    let profile = Profile::rocket_200();
+    let products = model.graph.nodes.iter().filter_map(|node| match node.op {
+        Op::Linear { weight, .. } => Some(&model.graph.weights[weight.0]),
+        _ => None,
+    });
+    let n_weights: f64 = products.map(|w| w.n as f64 * w.k as f64).sum();
+    let rate = profile.host_fill_elements_per_s * profile.host_threads;
+    let (added, expected) = (ns("per-call") - ns("at-load"), n_weights / rate * 1e9);
+    assert!(
+        (added / expected - 1.0).abs() < 1e-6,
+        "{added} ns, {expected}"
+    );
 }

@@ -59,10 +59,26 @@ impl Geometry {
     }
 }
 
+impl Geometry {
+    /// Weights of all products, the head's included.
+    fn n_multiplied(&self) -> f64 {
+        let of = |(n, k, times): (u32, u32, f64)| f64::from(n) * f64::from(k) * times;
+        let layer: f64 = self.products().into_iter().map(of).sum();
+        layer * f64::from(self.n_layers) + f64::from(self.vocab) * f64::from(self.d_model)
+    }
+}
+
 /// A row of a model in its unit.
 pub(super) fn predict(row: &Measured, machine: &Machine, profile: &Profile) -> Option<f64> {
     let geometry = Geometry::of(&row.geometry)?;
-    let ns = pass_ns(geometry, row.kind?, row.m, row.workers, machine, profile)?;
+    let kind = row.kind?;
+    let mut ns = pass_ns(geometry, kind, row.m, row.workers, machine, profile)?;
+    if row.what == What::PrefillUnpacking {
+        let packed_bytes = f64::from(kind.input().bits()) / 8.0;
+        let thread_s =
+            1.0 / profile.host_fill_elements_per_s + packed_bytes / profile.host_pack_bytes_per_s;
+        ns += geometry.n_multiplied() * thread_s / profile.host_threads * 1e9;
+    }
     Some(match (row.what, row.metric.as_str()) {
         (_, "ttft_ms") => ns / 1e6,
         (What::Decode, _) => 1e9 / ns,

@@ -16,6 +16,8 @@ pub enum What {
     Submit,
     /// A model's prompt.
     Prefill,
+    /// A model's prompt, weights unpacked before every product.
+    PrefillUnpacking,
     /// A model's token.
     Decode,
     /// A converter's estimate of memory cycles.
@@ -97,6 +99,7 @@ fn read(line: &str) -> Option<Measured> {
         "jobs" => What::Jobs,
         "submit" => What::Submit,
         "prefill" => What::Prefill,
+        "prefill_unpacking" => What::PrefillUnpacking,
         "decode" => What::Decode,
         "cycles_ddr" => What::CyclesDdr,
         "cycles_npu" => What::CyclesNpu,
@@ -142,7 +145,7 @@ pub(super) fn remark(id: &str) -> Option<&'static str> {
         "S01" => "the constant itself",
         "S02" => "another kernel configuration; not modelled",
         "P03" | "P04" | "I03" | "I06" => "geometry assumed from the name's parameters",
-        "P05" => "weights are unpacked to fp16 at every pass, which is not modelled",
+        "P05" => "weights are unpacked to fp16 at every pass; the rate of that is this row's",
         "R01" => "the vendor's part for small layers is not known",
         _ => return None,
     })

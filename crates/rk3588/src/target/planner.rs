@@ -425,6 +425,10 @@ impl Planner for Rk3588 {
     }
 
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
-        Some(Box::new(Prices::new(&self.machine, &self.profile)))
+        Some(Box::new(Prices::new(
+            &self.machine,
+            &self.profile,
+            self.mode,
+        )))
     }
 }

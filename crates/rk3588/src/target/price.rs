@@ -1,6 +1,6 @@
 //! What plans cost: products by the timing model, the host's work by its rates.
 
-use super::planner::facts;
+use super::planner::{Mode, facts};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::tiling::{Grid, price};
@@ -10,21 +10,36 @@ use millrace_plan::predict::{
     Bottleneck, CallNs, Crossing, HostWork, LaunchCost, ModelPart, PriceError, ProgramCost, Rate,
     SlotBytes,
 };
-use millrace_plan::{Call, HostStep, MachineFacts, PlannedLaunch, PlannedProgram, Pricer};
+use millrace_plan::{Binding, Call, HostStep, MachineFacts, PlannedLaunch, PlannedProgram, Pricer};
 
 pub(super) struct Prices<'a> {
     facts: MachineFacts,
     machine: &'a Machine,
     profile: &'a Profile,
+    mode: Mode,
 }
 
 impl Prices<'_> {
-    pub(super) fn new<'a>(machine: &'a Machine, profile: &'a Profile) -> Prices<'a> {
+    pub(super) fn new<'a>(machine: &'a Machine, profile: &'a Profile, mode: Mode) -> Prices<'a> {
         Prices {
             facts: facts(machine, profile),
             machine,
             profile,
+            mode,
         }
+    }
+
+    /// Unpacking a call's weights, where that is done before every call.
+    fn fill_ns(&self, work: &HostWork<'_>, call: &Call) -> f64 {
+        if self.mode == Mode::AtLoad {
+            return 0.0;
+        }
+        let weights = call.bindings.iter().filter_map(|binding| match binding {
+            Binding::Weight { weight, .. } => work.graph.weights.get(weight.0),
+            _ => None,
+        });
+        let n_elements: f64 = weights.map(|w| w.n as f64 * w.k as f64).sum();
+        n_elements / (self.profile.host_fill_elements_per_s * self.profile.host_threads) * 1e9
     }
 
     /// Bytes a second that all of the host's threads read.
@@ -121,13 +136,13 @@ impl Pricer for Prices<'_> {
         }
     }
 
-    fn call(&self, _work: &HostWork<'_>, _call: &Call, crossing: Crossing) -> CallNs {
+    fn call(&self, work: &HostWork<'_>, call: &Call, crossing: Crossing) -> CallNs {
         let threads = self.profile.host_threads;
         let pack = self.profile.host_pack_bytes_per_s * threads;
         let unpack = self.profile.host_unpack_elements_per_s * threads;
         CallNs {
             call_ns: 0.0,
-            write_ns: crossing.written_bytes as f64 / pack * 1e9,
+            write_ns: crossing.written_bytes as f64 / pack * 1e9 + self.fill_ns(work, call),
             // Results are of 32 bits.
             read_ns: crossing.read_bytes as f64 / 4.0 / unpack * 1e9,
         }
