@@ -260,6 +260,12 @@ impl PrefixIndex {
         Found { len, nodes }
     }
 
+    /// The pages of each node, by group, for tests that look for useless ones.
+    #[cfg(test)]
+    pub(super) fn pages_of_nodes(&self) -> impl Iterator<Item = &[Option<u32>]> {
+        self.pages.chunks_exact(self.n_groups)
+    }
+
     /// References the index holds to each page of a group, for tests that count them.
     #[cfg(test)]
     pub(super) fn references(&self, group: usize) -> impl Iterator<Item = u32> + '_ {

@@ -133,6 +133,19 @@ fn assert_accounts(cache: &KvCache) {
         assert_eq!(free, group.n_free());
         assert_eq!(free + group.idle() + used, group.n_pages);
     }
+    // A beginning needs the pages of every layer that sees all of it.
+    let nodes = cache
+        .prefixes
+        .iter()
+        .flat_map(|index| index.pages_of_nodes());
+    for pages in nodes.filter(|pages| pages.iter().any(Option::is_some)) {
+        let mut groups = pages.iter().zip(&cache.groups);
+        let is_useful = groups.all(|(page, group)| page.is_some() || group.window.is_some());
+        assert!(
+            is_useful,
+            "pages that no prompt can find are kept: {pages:?}"
+        );
+    }
 }
 
 #[test]

@@ -77,6 +77,34 @@ fn a_hit_is_no_longer_than_the_windows_that_are_left() {
     assert_eq!(reused(&mut cache, &text(2, 250)), 192);
 }
 
+/// What is found again can be cut back by as much as what was computed, while the pages before its windows are there.
+#[test]
+fn what_is_found_can_be_cut_back_a_little() {
+    for window in [1, 63, 64, 65, 129] {
+        let mut cache = cache_with(&[Some(window), None], 2000, 1, true);
+        let tokens = text(0, 400);
+        reused(&mut cache, &tokens);
+        let seq = cache.create().unwrap();
+        let len = cache.reuse_prefix(seq, &tokens).unwrap();
+        assert_eq!(len, 384);
+        cache.truncate(seq, len - ROLLBACK_TOKENS).unwrap();
+        assert_holds(&mut cache, seq, &tokens[..len - ROLLBACK_TOKENS]);
+    }
+}
+
+/// A windowed sequence gives its pages back as it grows, those too that the index keeps beside it: it can fill
+/// its context.
+#[test]
+fn pages_that_a_window_gives_back_are_room() {
+    let mut cache = cache_with(&[Some(70)], 2000, 1, true);
+    let n_ctx = cache.sizes.n_ctx;
+    let seq = cache.create().unwrap();
+    for len in [300, 600] {
+        append(&mut cache, seq, &text(0, len)[len - 300..]).unwrap();
+        assert_eq!(cache.room(&[seq], 0).unwrap(), n_ctx - len);
+    }
+}
+
 #[test]
 fn the_least_recently_used_goes_first_and_its_end_before_its_beginning() {
     let mut cache = cache_with(&[None], 640, 1, true);
