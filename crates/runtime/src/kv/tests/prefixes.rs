@@ -92,17 +92,17 @@ fn what_is_found_can_be_cut_back_a_little() {
     }
 }
 
-/// A windowed sequence gives its pages back as it grows, those too that the index keeps beside it: it can fill
-/// its context.
+/// Windowed sequences give their pages back as they grow, those too that the index keeps beside them: where two fill
+/// all pages but those that they need next, both can still fill their context.
 #[test]
 fn pages_that_a_window_gives_back_are_room() {
-    let mut cache = cache_with(&[Some(70)], 2000, 1, true);
-    let n_ctx = cache.sizes.n_ctx;
-    let seq = cache.create().unwrap();
-    for len in [300, 600] {
-        append(&mut cache, seq, &text(0, len)[len - 300..]).unwrap();
-        assert_eq!(cache.room(&[seq], 0).unwrap(), n_ctx - len);
+    let mut cache = cache_with(&[Some(70)], 640, 2, true);
+    let seqs = [0; 2].map(|_| cache.create().unwrap());
+    for (n, seq) in (1u32..).zip(seqs) {
+        let tokens: Vec<u32> = (0..300).map(|i| n * 1000 + i).collect();
+        append(&mut cache, seq, &tokens).unwrap();
     }
+    assert_eq!(cache.room(&seqs, 0).unwrap(), 340);
 }
 
 #[test]
