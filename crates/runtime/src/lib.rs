@@ -38,7 +38,7 @@ pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate,
 pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
-pub use millrace_kernels::{Cpu, KvType, Level};
+pub use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 pub use sampling::{Sampler, SamplingParams};
 pub use schedule::ScheduleError;
 pub use sequences::SeqId;

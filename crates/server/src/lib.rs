@@ -23,6 +23,7 @@ mod ops;
 mod page;
 pub mod scheduler;
 mod server;
+mod vision;
 
 pub use http::HttpOptions;
 pub use models::{ModelOptions, ModelSpec};

@@ -56,7 +56,7 @@ impl ApiError {
         }
     }
 
-    fn code(self, code: &'static str) -> ApiError {
+    pub(super) fn code(self, code: &'static str) -> ApiError {
         ApiError {
             code: Some(code),
             ..self

@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{Engine, Limits, LoadedModel, Turn};
+use millrace_runtime::{CpuOptions, Engine, Limits, LoadedModel, Turn};
 use millrace_text::{ChatTemplate, Tokenizer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -14,6 +14,7 @@ use super::core::{Core, SchedulerOptions, Submission};
 use super::job::{Event, Failure, Job};
 use super::metrics::ModelMetrics;
 use crate::grammar::{GrammarError, GrammarFactory};
+use crate::vision::Vision;
 
 /// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
 pub type EngineFactory = Arc<dyn Fn() -> Result<Box<dyn Engine>, String> + Send + Sync>;
@@ -47,6 +48,28 @@ pub struct Loaded {
     pub device: String,
     /// Compiles grammars for this vocabulary.
     pub grammars: GrammarFactory,
+    /// The vision tower, opened with the first image; or why there is none.
+    pub(crate) vision: OnceLock<Result<Vision, String>>,
+    /// The engine's threads and level, and whether it takes images.
+    cpu: CpuOptions,
+    takes_images: bool,
+}
+
+impl Loaded {
+    /// The vision tower of the model.
+    ///
+    /// # Errors
+    /// Why images cannot be read.
+    pub(crate) fn vision(&self) -> Result<&Vision, String> {
+        let open = || match self.takes_images {
+            true => Vision::open(&self.model, self.cpu.clone()),
+            false => Err(format!("{} takes no images", self.device)),
+        };
+        self.vision
+            .get_or_init(open)
+            .as_ref()
+            .map_err(String::clone)
+    }
 }
 
 /// Why a job was not accepted.
@@ -265,6 +288,7 @@ fn turns(
         let mut params = job.params.clone();
         params.sampling.seed = params.sampling.seed.wrapping_add(choice as u64);
         let turn = Turn::new(&loaded.model, &job.prompt, &params, n_ctx.min(capacity))?;
+        let turn = turn.with_images(job.images.clone());
         Ok((turn, constraint.clone()))
     };
     (0..job.n.max(1)).map(turn).collect()
@@ -361,5 +385,11 @@ fn describe(engine: &dyn Engine) -> Result<Loaded, String> {
         capacity_tokens,
         device: engine.name(),
         model,
+        vision: OnceLock::new(),
+        cpu: CpuOptions {
+            n_threads: Some(engine.cpu().pool().n_threads()),
+            level: Some(engine.cpu().level()),
+        },
+        takes_images: engine.planned().is_none(),
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_npu::Provenance;
-use millrace_runtime::{Finish, GenerateParams};
+use millrace_runtime::{Finish, GenerateParams, Image};
 
 use crate::grammar::Grammar;
 
@@ -13,6 +13,8 @@ use crate::grammar::Grammar;
 pub struct Job {
     /// The whole context.
     pub prompt: Vec<u32>,
+    /// Those that tokens of the prompt are rows of.
+    pub images: Vec<Arc<Image>>,
     /// Sampling, stop texts, limits. Answer `i` draws with seed `sampling.seed + i`.
     pub params: GenerateParams,
     /// Answers wanted, at least one. The prompt is read once for all of them.
@@ -36,6 +38,7 @@ impl Job {
     pub fn new(prompt: Vec<u32>, params: GenerateParams) -> Job {
         Job {
             prompt,
+            images: Vec::new(),
             params,
             n: 1,
             top_logprobs: None,

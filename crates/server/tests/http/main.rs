@@ -9,6 +9,7 @@ mod completions;
 mod engines;
 mod failures;
 mod formats;
+mod images;
 mod native;
 mod ollama;
 mod openai;

@@ -46,7 +46,8 @@ impl Core {
         let items = parts.iter().filter_map(|part| {
             let task = &self.running[part.task];
             let feed = task.turn.feed(part.n_tokens)?;
-            Some(BatchItem::new(task.seq?, feed.tokens, feed.logits))
+            let item = BatchItem::new(task.seq?, feed.tokens, feed.logits);
+            Some(item.with_images(task.turn.images()))
         });
         let batch: Vec<BatchItem<'_>> = items.collect();
         debug_assert_eq!(batch.len(), parts.len(), "whatever runs has a sequence");
