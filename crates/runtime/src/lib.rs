@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod cpu_engine;
+mod embedding;
 mod engine;
 mod error;
 mod exec;
@@ -30,6 +31,7 @@ mod turn;
 pub mod vision;
 
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
+pub use embedding::{Embedder, Embedding, Pooling};
 pub use engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
 };

@@ -4,9 +4,12 @@ pub(crate) mod guard;
 pub(crate) mod listen;
 pub(crate) mod routes;
 pub(crate) mod stream;
+pub(crate) mod tls;
 
 use std::net::IpAddr;
 use std::time::Duration;
+
+pub use tls::{TlsError, TlsFiles};
 
 /// How the server meets the network.
 #[derive(Clone, Debug)]
@@ -15,6 +18,8 @@ pub struct HttpOptions {
     pub host: IpAddr,
     /// Port; 0 takes a free one.
     pub port: u16,
+    /// Speak TLS, as this; plain HTTP without.
+    pub tls: Option<TlsFiles>,
     /// Keys that clients must show; none are needed if this is empty.
     pub api_keys: Vec<String>,
     /// Listen beyond this computer though anyone may ask.
@@ -47,6 +52,7 @@ impl Default for HttpOptions {
         HttpOptions {
             host: IpAddr::from([127, 0, 0, 1]),
             port: 8080,
+            tls: None,
             api_keys: Vec::new(),
             allow_open: false,
             allowed_origins: Vec::new(),

@@ -25,6 +25,6 @@ pub mod scheduler;
 mod server;
 mod vision;
 
-pub use http::HttpOptions;
+pub use http::{HttpOptions, TlsError, TlsFiles};
 pub use models::{ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};

@@ -23,6 +23,7 @@ mod handle;
 mod job;
 mod metrics;
 mod pace;
+mod pooled;
 mod queue;
 mod task;
 

@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::http::{HttpOptions, listen, routes};
-use crate::models::{ModelOptions, ModelSpec, Registry};
+use crate::http::{HttpOptions, listen, routes, tls};
+use crate::models::{ModelOptions, ModelSpec, Registry, beyond_budget};
 
 /// Everything a server is made of.
 pub struct ServerOptions {
@@ -37,6 +37,12 @@ pub enum ServeError {
         /// The address.
         host: std::net::IpAddr,
     },
+    /// A model that is larger than all models together may be.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Certificate or key of TLS.
+    #[error("{0}")]
+    Tls(#[from] crate::http::tls::TlsError),
     /// Two models of one name.
     #[error("two models are called `{0}`; name them with NAME=MODEL")]
     Twice(String),
@@ -127,11 +133,19 @@ impl Server {
         if let Some(twice) = options.models.iter().find(|spec| !ids.insert(&spec.id)) {
             return Err(ServeError::Twice(twice.id.clone()));
         }
+        if let Some(budget) = options.model_options.memory_budget
+            && let Some(spec) = options
+                .models
+                .iter()
+                .find(|spec| spec.memory_bytes > budget)
+        {
+            return Err(ServeError::TooLarge(beyond_budget(spec, budget)));
+        }
+        let tls = options.http.tls.as_ref().map(tls::acceptor).transpose()?;
         let address = SocketAddr::new(host, options.http.port);
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
         let address = listener.local_addr()?;
-        let max_loaded = options.model_options.max_loaded;
         let app = Arc::new(App {
             registry: Registry::new(options.models, options.model_options),
             options: options.http,
@@ -140,14 +154,11 @@ impl Server {
             is_draining: AtomicBool::new(false),
             system: options.system,
         });
-        for entry in app.registry.entries().iter().take(max_loaded) {
-            // That it cannot be loaded is its state, which requests are told.
-            let _ = app.registry.load(entry);
-        }
+        app.registry.load_first();
         let (stop, stopped) = watch::channel(false);
         let router = routes::router(&app);
         let accepting = tokio::spawn(listen::serve(
-            listener,
+            (listener, tls),
             router,
             Arc::clone(&app),
             stopped.clone(),

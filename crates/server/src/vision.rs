@@ -1,22 +1,31 @@
 //! Images of requests: from base64 to what the text model takes.
 //!
 //! The tower runs on threads of its own, beside the engine's: a request with an image waits for it, others go
-//! on with their answers meanwhile. One image at a time is read; those read lately are kept, since clients
+//! on with their answers meanwhile. One request at a time has its images read; those read lately are kept, since clients
 //! send a conversation's images with every turn.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use millrace_runtime::vision::picture::{Picture, PixelValues};
+use millrace_runtime::vision::picture::Picture;
 use millrace_runtime::vision::{ImageStyle, ImageText};
 use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower, image};
 use millrace_text::{Prompt, Tokenizer};
 use sha2::{Digest, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::api::base64;
 
 /// Images kept at most: of Gemma 3 4B each takes 2.5 MiB.
 const MAX_KEPT: usize = 64;
+
+/// Images of a request at most.
+pub(crate) const MAX_IMAGES: usize = 32;
+
+/// Pixels of an image at most: 24 megapixels are decoded in about 100 MB, whatever the file's size says.
+const MAX_PIXELS: u64 = 24_000_000;
 
 /// What tells images apart.
 type Key = [u8; 32];
@@ -25,14 +34,40 @@ type Key = [u8; 32];
 pub(crate) struct Vision {
     tower: VisionTower,
     cpu: Cpu,
-    /// Lately read ones, the latest last. Held while the tower runs, so that one image is read at a time.
-    kept: Mutex<VecDeque<(Key, Arc<Image>)>>,
+    kept: Mutex<Kept>,
+    /// One request's images are read at a time.
+    turn: Arc<Semaphore>,
 }
 
-/// A prompt's image before the tower has seen it.
+/// A prompt's image as it came, before anything has read it.
 pub(crate) struct Pending {
     key: Key,
-    pixels: PixelValues,
+    bytes: Vec<u8>,
+}
+
+impl Pending {
+    /// An image given as base64, or as a data URL.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(data: &str) -> Result<Pending, String> {
+        let bytes = bytes_of(data)?;
+        Ok(Pending {
+            key: Sha256::digest(&bytes).into(),
+            bytes,
+        })
+    }
+}
+
+/// Why images were not read.
+#[derive(Debug)]
+pub(crate) enum Unseen {
+    /// What was sent is no picture, or too large a one.
+    Picture(String),
+    /// The tower failed.
+    Tower(String),
+    /// Nobody waits any more.
+    Gone,
 }
 
 impl Vision {
@@ -50,6 +85,7 @@ impl Vision {
             tower,
             cpu,
             kept: Mutex::default(),
+            turn: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -58,18 +94,10 @@ impl Vision {
         self.tower.placeholder()
     }
 
-    /// Decodes an image given as base64, or as a data URL.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub(crate) fn pending(&self, data: &str) -> Result<Pending, String> {
-        let bytes = bytes_of(data)?;
-        let picture = Picture::decode("the image", &bytes).map_err(|error| error.to_string())?;
-        let mut pixels = self.tower.preprocess().apply(&picture);
-        Ok(Pending {
-            key: Sha256::digest(&bytes).into(),
-            pixels: pixels.swap_remove(0),
-        })
+    /// Whoever holds it may have images read. Decoded pictures are large, so those of one request at a time
+    /// are in memory; the others wait here, where leaving costs nothing.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.turn).acquire_owned().await.ok()
     }
 
     /// Tokens of a prompt with so many images, placeholders for their rows.
@@ -89,88 +117,88 @@ impl Vision {
         tokens.map_err(|error| error.to_string())
     }
 
-    /// Runs the tower over images that it has not seen lately, and puts all into their places. `gone` gives
-    /// up: then there is no result.
+    /// Decodes the images that were not read lately, runs the tower over them, and puts all into their places.
     ///
     /// # Errors
-    /// What the kernels refuse, in words.
+    /// [`Unseen`]; [`Unseen::Gone`] once `gone` is set.
     pub(crate) fn see(
         &self,
         pending: &[Pending],
         tokens: &mut [u32],
         gone: &AtomicBool,
-    ) -> Result<Option<Vec<Arc<Image>>>, String> {
+    ) -> Result<Vec<Arc<Image>>, Unseen> {
         let mut images = Vec::with_capacity(pending.len());
-        for pending in pending {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(at) = kept.iter().position(|(key, _)| *key == pending.key) {
-                let known = kept.remove(at);
-                images.extend(known.iter().map(|(_, image)| Arc::clone(image)));
-                kept.extend(known);
-                continue;
+        for (i, pending) in pending.iter().enumerate() {
+            if gone.load(Relaxed) {
+                return Err(Unseen::Gone);
             }
-            let watch = &mut |_, _| match gone.load(Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            let known = self.kept().known(&pending.key);
+            let image = match known {
+                Some(image) => image,
+                None => {
+                    let name = format!("image {}", i + 1);
+                    let image = self.read(&name, &pending.bytes, gone)?;
+                    self.kept().keep(pending.key, Arc::clone(&image));
+                    image
+                }
             };
-            let encoded = self.tower.encode(&self.cpu, &pending.pixels, watch);
-            let Some(encoded) = encoded.map_err(|error| error.to_string())? else {
-                return Ok(None);
-            };
-            images.push(Arc::clone(&encoded.image));
-            kept.push_back((pending.key, encoded.image));
-            if kept.len() > MAX_KEPT {
-                kept.pop_front();
-            }
+            images.push(image);
         }
-        image::place(tokens, &images).map_err(|error| error.to_string())?;
-        Ok(Some(images))
+        let placed = image::place(tokens, &images);
+        placed.map_err(|error| Unseen::Tower(error.to_string()))?;
+        Ok(images)
+    }
+
+    fn read(&self, name: &str, bytes: &[u8], gone: &AtomicBool) -> Result<Arc<Image>, Unseen> {
+        let picture = Picture::decode_within(name, bytes, MAX_PIXELS);
+        let picture = picture.map_err(|error| Unseen::Picture(error.to_string()))?;
+        let pixels = self.tower.preprocess().apply(&picture).swap_remove(0);
+        drop(picture);
+        let watch = &mut |_, _| match gone.load(Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let encoded = self.tower.encode(&self.cpu, &pixels, watch);
+        let encoded = encoded.map_err(|error| Unseen::Tower(error.to_string()))?;
+        encoded.map(|encoded| encoded.image).ok_or(Unseen::Gone)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Images read lately, the latest last.
+#[derive(Default)]
+struct Kept(VecDeque<(Key, Arc<Image>)>);
+
+impl Kept {
+    /// One that was read; it counts as read now.
+    fn known(&mut self, key: &Key) -> Option<Arc<Image>> {
+        let at = self.0.iter().position(|(known, _)| known == key)?;
+        let (key, image) = self.0.remove(at)?;
+        self.0.push_back((key, Arc::clone(&image)));
+        Some(image)
+    }
+
+    fn keep(&mut self, key: Key, image: Arc<Image>) {
+        self.0.push_back((key, image));
+        if self.0.len() > MAX_KEPT {
+            self.0.pop_front();
+        }
     }
 }
 
 /// The bytes of a data URL, or of plain base64.
 fn bytes_of(data: &str) -> Result<Vec<u8>, String> {
-    let base64 = match data.split_once(',') {
+    let text = match data.split_once(',') {
         Some((head, rest)) if head.starts_with("data:") && head.ends_with(";base64") => rest,
         _ if data.starts_with("http://") || data.starts_with("https://") => {
             return Err("this server opens no connections; send the image as a data URL".into());
         }
         _ => data,
     };
-    decode_base64(base64).ok_or_else(|| "the image is neither base64 nor a data URL of it".into())
-}
-
-/// Standard or URL-safe base64, with padding or without; blanks are passed over.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut n_bits, mut ended) = (0u32, 0, false);
-    for byte in text.bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            b'=' => {
-                ended = true;
-                continue;
-            }
-            b'\n' | b'\r' | b' ' => continue,
-            _ => return None,
-        };
-        if ended {
-            return None;
-        }
-        bits = bits << 6 | u32::from(value);
-        n_bits += 6;
-        if n_bits >= 8 {
-            n_bits -= 8;
-            out.push((bits >> n_bits) as u8);
-            bits &= (1 << n_bits) - 1;
-        }
-    }
-    // What is left over of a whole number of bytes is zero.
-    (bits == 0 && n_bits < 6).then_some(out)
+    base64::decode(text).ok_or_else(|| "the image is neither base64 nor a data URL of it".into())
 }
 
 #[cfg(test)]
@@ -178,17 +206,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_in_all_its_spellings() {
-        for text in ["AP+/", "AP-_", "AP +/\n"] {
-            assert_eq!(decode_base64(text), Some(vec![0, 255, 191]), "{text}");
-        }
-        assert_eq!(decode_base64("AA=="), Some(vec![0]));
-        assert_eq!(decode_base64("AAE"), Some(vec![0, 1]));
-        for wrong in ["A", "AB", "A=A=", "AA*A"] {
-            assert_eq!(decode_base64(wrong), None, "{wrong}");
-        }
+    fn images_are_data_and_no_addresses() {
         assert_eq!(bytes_of("data:image/png;base64,AAE="), Ok(vec![0, 1]));
+        assert_eq!(bytes_of("AAE"), Ok(vec![0, 1]));
         bytes_of("https://example.org/a.png").unwrap_err();
+        bytes_of("file:///etc/passwd").unwrap_err();
         bytes_of("data:text/plain,hello").unwrap_err();
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Generation {
     parsers: Vec<CallParser>,
     ready: VecDeque<Piece>,
     has_ended: bool,
+    /// Of a job that makes one.
+    embedding: Option<Vec<f32>>,
     log: Option<Log>,
 }
 
@@ -115,6 +117,7 @@ impl Generation {
             parsers,
             ready: VecDeque::new(),
             has_ended: false,
+            embedding: None,
             log: log.map(|request| Log {
                 request,
                 model: served.entry.spec.id.clone(),
@@ -198,6 +201,7 @@ impl Generation {
                 }
                 self.ready.push_back(Piece::End(Box::new(receipt)));
             }
+            Event::Embedding(vector) => self.embedding = Some(vector),
             // Taken before.
             Event::Failed(_) => {}
         }
@@ -247,6 +251,18 @@ impl Generation {
             };
             self.ready.push_back(piece);
         }
+    }
+
+    /// Waits for the embedding of a job that makes one.
+    pub(crate) async fn embedding(mut self) -> Result<(Vec<f32>, Receipt), ApiError> {
+        while let Some(piece) = self.next().await? {
+            if let Piece::End(receipt) = piece
+                && let Some(vector) = self.embedding.take()
+            {
+                return Ok((vector, *receipt));
+            }
+        }
+        Err(crate::scheduler::Failure::Engine("there is no embedding".to_owned()).into())
     }
 
     /// Waits for all of it.

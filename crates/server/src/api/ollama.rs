@@ -1,6 +1,7 @@
-//! The API of Ollama: chat, generate, and what it says of models.
+//! The API of Ollama: chat, generate, embeddings, and what it says of models.
 
 mod about;
+pub(crate) mod embed;
 mod request;
 
 pub(crate) use about::{running, show, tags, version};

@@ -14,7 +14,7 @@ use super::tools::{Syntax, Tools, as_plain_messages};
 use crate::grammar::Grammar;
 use crate::models::Served;
 use crate::scheduler::Loaded;
-use crate::vision::{Pending, Vision};
+use crate::vision::{MAX_IMAGES, Pending, Unseen, Vision};
 
 /// A conversation, in no API's words.
 #[derive(Clone, Debug, Default)]
@@ -134,20 +134,35 @@ impl Prompted {
             return Err(ApiError::bad(message).code("context_length_exceeded"));
         }
         let gone = Gone(Arc::default());
+        let vision = served.loaded.vision();
+        let vision = vision.map_err(|reason| ApiError::field("messages", reason))?;
+        let turn = vision.turn().await;
         let (stop, loaded) = (Arc::clone(&gone.0), Arc::clone(&served.loaded));
         let (pending, mut tokens) = (std::mem::take(&mut self.pending), self.tokens.clone());
         let work = move || {
-            let images = loaded.vision()?.see(&pending, &mut tokens, &stop)?;
-            Ok::<_, String>((tokens, images.unwrap_or_default()))
+            // Until the work ends, which is later than the wait for it if the client goes away.
+            let _turn = turn;
+            let vision = loaded.vision().map_err(Unseen::Tower)?;
+            let images = vision.see(&pending, &mut tokens, &stop)?;
+            Ok((tokens, images))
         };
         let seen = tokio::task::spawn_blocking(work).await;
-        let seen = seen.map_err(|error| error.to_string()).flatten();
-        let (tokens, images) = seen.map_err(|error| {
-            let message = format!("reading the images failed: {error}");
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-        })?;
+        let seen = seen.unwrap_or_else(|error| Err(Unseen::Tower(error.to_string())));
+        let (tokens, images) = seen.map_err(unseen)?;
         self.tokens = tokens;
         Ok(images)
+    }
+}
+
+fn unseen(reason: Unseen) -> ApiError {
+    match reason {
+        Unseen::Picture(reason) => ApiError::field("messages", reason),
+        Unseen::Tower(reason) => {
+            let message = format!("reading the images failed: {reason}");
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        }
+        // Nobody reads it.
+        Unseen::Gone => ApiError::bad("the request was given up"),
     }
 }
 
@@ -160,7 +175,7 @@ impl Drop for Gone {
     }
 }
 
-/// The tokens of a prompt, and the images of its messages, decoded.
+/// The tokens of a prompt, and the images of its messages, as they came.
 fn with_images(
     loaded: &Loaded,
     messages: &[Message],
@@ -174,8 +189,14 @@ fn with_images(
         return Ok((loaded.tokenizer.encode_prompt(prompt), Vec::new()));
     }
     let wrong = |reason: String| ApiError::field("messages", reason);
+    if images.len() > MAX_IMAGES {
+        let found = images.len();
+        return Err(wrong(format!(
+            "expected {MAX_IMAGES} images at most, found {found}"
+        )));
+    }
     let vision = loaded.vision().map_err(wrong)?;
-    let pending = images.into_iter().map(|data| vision.pending(data));
+    let pending = images.into_iter().map(|data| Pending::new(data));
     let pending: Vec<Pending> = pending.collect::<Result<_, _>>().map_err(wrong)?;
     let tokens = vision.tokens(&loaded.tokenizer, prompt, pending.len());
     Ok((tokens.map_err(wrong)?, pending))

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{Engine, Finish, StepOutput, Turn};
+use millrace_runtime::{Engine, Finish, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::job::{Event, Failure, Job, Receipt};
 use super::metrics::ModelMetrics;
 use super::pace::Pace;
+use super::pooled::{PassOutput, Pooled};
 use super::queue::Queue;
 use super::task::{Accepted, Task};
 use crate::grammar::Constraint;
@@ -43,6 +44,8 @@ pub(super) struct Submission {
     pub(super) job: Job,
     /// One for each answer.
     pub(super) turns: Vec<(Turn, Option<Constraint>)>,
+    /// Instead of the answer of the only turn.
+    pub(super) pooled: Option<Pooled>,
     pub(super) sender: UnboundedSender<Event>,
     pub(super) submitted: Instant,
 }
@@ -55,7 +58,7 @@ pub struct Core {
     queue: Queue,
     running: Vec<Task>,
     pace: Pace,
-    output: StepOutput,
+    output: PassOutput,
     /// A row of logits under a grammar.
     scratch: Vec<f32>,
     n_arrivals: u64,
@@ -69,6 +72,7 @@ impl Core {
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
     ) -> Core {
+        let n_layers = engine.model().model().config.n_layers;
         Core {
             engine,
             options,
@@ -76,7 +80,7 @@ impl Core {
             queue: Queue::default(),
             running: Vec::new(),
             pace: Pace::new(),
-            output: StepOutput::default(),
+            output: PassOutput::new(n_layers),
             scratch: Vec::new(),
             n_arrivals: 0,
             n_admissions: 0,
@@ -103,6 +107,7 @@ impl Core {
         let Submission {
             job,
             turns,
+            mut pooled,
             sender,
             submitted,
         } = submission;
@@ -130,6 +135,7 @@ impl Core {
             choice,
             turn: turn.0,
             constraint: turn.1,
+            pooled: pooled.take(),
             seq: None,
             siblings: Vec::new(),
             admission: 0,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{CpuOptions, Engine, Limits, LoadedModel, Turn};
+use millrace_runtime::{CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Turn};
 use millrace_text::{ChatTemplate, Tokenizer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::core::{Core, SchedulerOptions, Submission};
 use super::job::{Event, Failure, Job};
 use super::metrics::ModelMetrics;
+use super::pooled::Pooled;
 use crate::grammar::{GrammarError, GrammarFactory};
 use crate::vision::Vision;
 
@@ -48,6 +49,8 @@ pub struct Loaded {
     pub device: String,
     /// Compiles grammars for this vocabulary.
     pub grammars: GrammarFactory,
+    /// What makes embeddings, and how this model's file says that they are pooled; or why there are none.
+    pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
     /// The vision tower, opened with the first image; or why there is none.
     pub(crate) vision: OnceLock<Result<Vision, String>>,
     /// The engine's threads and level, and whether it takes images.
@@ -106,6 +109,9 @@ pub enum Refusal {
         /// Tokens the cache holds.
         capacity: usize,
     },
+    /// The model, or its device, makes no embeddings.
+    #[error("{0}")]
+    NoEmbeddings(String),
     /// A grammar or schema that cannot be used.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
@@ -213,6 +219,11 @@ impl Scheduler {
             return Err(Refusal::Draining);
         }
         let turns = turns(&loaded, &job)?;
+        let pooled = match (job.embed, &loaded.embedder) {
+            (None, _) => None,
+            (Some(pooling), Ok((embedder, _))) => Some(Pooled::new(Arc::clone(embedder), pooling)),
+            (Some(_), Err(reason)) => return Err(Refusal::NoEmbeddings(reason.clone())),
+        };
         let n_waiting = self.metrics.snapshot().n_waiting as usize + self.n_sent.load(SeqCst);
         if n_waiting >= self.options.max_queue {
             self.metrics.add(&self.metrics.refused, 1);
@@ -226,6 +237,7 @@ impl Scheduler {
         let submission = Box::new(Submission {
             job,
             turns,
+            pooled,
             sender,
             submitted,
         });
@@ -257,6 +269,11 @@ impl Scheduler {
         self.is_draining.store(true, SeqCst);
         // If the thread has ended already, all is done.
         let _ = self.commands.send(Command::Drain(grace));
+    }
+
+    /// Whether the thread has ended, and the engine is dropped.
+    pub fn has_stopped(&self) -> bool {
+        self.state.has_changed().is_err()
     }
 
     /// Waits until the thread has ended.
@@ -371,6 +388,23 @@ impl Thread {
     }
 }
 
+/// What makes a model's embeddings; or why nothing does, in words.
+fn embedder(
+    engine: &dyn Engine,
+    model: &LoadedModel,
+) -> Result<(Arc<Embedder>, Option<Pooling>), String> {
+    if engine.planned().is_some() {
+        return Err(format!(
+            "{} makes no embeddings: a device's programs keep the states between blocks to themselves; serve the \
+             model without --device",
+            engine.name()
+        ));
+    }
+    let embedder = Embedder::new(model).map_err(|error| error.to_string())?;
+    let pooling = Pooling::of(model).map_err(|error| error.to_string())?;
+    Ok((Arc::new(embedder), pooling))
+}
+
 fn describe(engine: &dyn Engine) -> Result<Loaded, String> {
     let model = Arc::clone(engine.model());
     let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
@@ -384,6 +418,7 @@ fn describe(engine: &dyn Engine) -> Result<Loaded, String> {
         limits,
         capacity_tokens,
         device: engine.name(),
+        embedder: embedder(engine, &model),
         model,
         vision: OnceLock::new(),
         cpu: CpuOptions {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_npu::Provenance;
-use millrace_runtime::{Finish, GenerateParams, Image};
+use millrace_runtime::{Finish, GenerateParams, Image, Pooling};
 
 use crate::grammar::Grammar;
 
@@ -21,6 +21,8 @@ pub struct Job {
     pub n: usize,
     /// Report the log-probability of every token drawn, and of this many of the likeliest beside it.
     pub top_logprobs: Option<usize>,
+    /// Make an embedding of the prompt, pooled like this, instead of answers.
+    pub embed: Option<Pooling>,
     /// What the answers must look like.
     pub grammar: Option<Grammar>,
     /// Who asks: jobs are shared out fairly between clients.
@@ -42,6 +44,7 @@ impl Job {
             params,
             n: 1,
             top_logprobs: None,
+            embed: None,
             grammar: None,
             client: Arc::from(""),
             priority: 0,
@@ -99,7 +102,7 @@ pub struct Receipt {
     pub n_preempted: usize,
 }
 
-/// What a job's receiver hears, in order: any number of the first two, one `Finished` for each answer,
+/// What a job's receiver hears, in order: any number of the first two or one embedding, one `Finished` for each answer,
 /// then `Ended`; or at any point `Failed`, after which nothing comes.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -112,6 +115,8 @@ pub enum Event {
     },
     /// More text or tokens.
     Delta(Delta),
+    /// The embedding that was wanted, `[d_model]`, of length 1.
+    Embedding(Vec<f32>),
     /// An answer is complete.
     Finished {
         /// Which.

@@ -11,6 +11,7 @@ use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::job::{Delta, Event, Receipt, TokenLogprob};
+use super::pooled::Pooled;
 use crate::grammar::Constraint;
 
 /// A job that was accepted, shared by its answers.
@@ -51,6 +52,8 @@ pub(super) struct Task {
     pub(super) choice: usize,
     pub(super) turn: Turn,
     pub(super) constraint: Option<Constraint>,
+    /// It makes an embedding, and no answer.
+    pub(super) pooled: Option<Pooled>,
     pub(super) seq: Option<SeqId>,
     /// Other answers of the job, which begin from this one's sequence once the prompt is read.
     pub(super) siblings: Vec<Task>,

@@ -40,6 +40,23 @@ fn picture(name: &str) -> String {
     base64(&std::fs::read(folder.join(name)).unwrap())
 }
 
+/// The head of a PNG of 8,192 × 8,192 pixels, which is all of it that may be read.
+fn huge() -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/pictures");
+    let mut bytes = std::fs::read(folder.join("wide.png")).unwrap();
+    let (start, end) = (12, 29);
+    bytes[16..20].copy_from_slice(&8192u32.to_be_bytes());
+    bytes[20..24].copy_from_slice(&8192u32.to_be_bytes());
+    // The CRC of ISO 3309, as PNG has it, over the chunk's type and data.
+    let crc = bytes[start..end].iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            crc >> 1 ^ (0xEDB8_8320 & (crc & 1).wrapping_neg())
+        })
+    });
+    bytes[end..end + 4].copy_from_slice(&(!crc).to_be_bytes());
+    bytes
+}
+
 /// A server with a random model of 16 tokens an image.
 fn server() -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -147,6 +164,11 @@ fn images_that_cannot_be_read_are_refused() {
     refused(&openai(&["broken.png"]), "broken PNG");
     refused(&openai(&["animated.webp"]), "animated");
     refused(&openai(&["wide.png"; 20]), "fewer images");
+    refused(&openai(&["wide.png"; 33]), "found 33");
+    let mut body = openai(&["wide.png"]);
+    let url = format!("data:image/png;base64,{}", base64(&huge()));
+    body["messages"][0]["content"][0]["image_url"]["url"] = url.into();
+    refused(&body, "24 million");
     let mut body = openai(&["wide.png"]);
     let url = &mut body["messages"][0]["content"][0]["image_url"]["url"];
     *url = "https://example.org/a.png".into();

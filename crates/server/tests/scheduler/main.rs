@@ -88,6 +88,7 @@ fn wait(receiver: &mut UnboundedReceiver<Event>) -> Result<Outcome, Failure> {
                 let answers = answers.into_iter().map(|(answer, _)| answer).collect();
                 return Ok(Outcome { answers, receipt });
             }
+            Event::Embedding(_) => panic!("no embedding was wanted"),
             Event::Failed(failure) => return Err(failure),
         }
     }

@@ -4,7 +4,7 @@ use super::Args;
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
-use millrace_runtime::{EngineOptions, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
 use millrace_server::ModelSpec;
 use millrace_server::scheduler::EngineFactory;
 use std::path::Path;
@@ -23,10 +23,12 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
             let loaded = model.load(ui)?;
             // Clients speak in text.
             loaded.tokenizer()?;
+            let weight_bytes = loaded.checkpoint().size_bytes();
             Ok(ModelSpec {
                 id: name,
                 source: model.model.clone(),
-                weight_bytes: loaded.checkpoint().size_bytes(),
+                weight_bytes,
+                memory_bytes: weight_bytes.saturating_add(engine_bytes(args, &loaded)?),
                 open: factory(args, model, loaded, ui),
             })
         })
@@ -52,18 +54,28 @@ fn named(text: &str) -> (String, &str) {
     (name, text)
 }
 
-/// Sets the device up; opens the files again if the model was unloaded.
-fn factory(args: &Args, model: ModelArgs, loaded: Arc<LoadedModel>, ui: Ui) -> EngineFactory {
-    let first = Mutex::new(Some(loaded));
-    let (device, cpu) = (args.device.clone(), args.cpu.clone());
-    let options = EngineOptions {
+/// What the engine takes beside the weights. A device's own copies of them are not known before it is set up.
+fn engine_bytes(args: &Args, loaded: &LoadedModel) -> Outcome<u64> {
+    let memory = CpuEngine::memory(loaded, &engine_options(args))?;
+    Ok(memory.kv_bytes.saturating_add(memory.scratch_bytes) as u64)
+}
+
+fn engine_options(args: &Args) -> EngineOptions {
+    EngineOptions {
         n_ctx: args.context.ctx,
         kv_type: args.context.kv_type,
         max_sequences: args.parallel,
         kv_tokens: args.kv_tokens,
         keep_prefixes: true,
         ..args.cpu.options()
-    };
+    }
+}
+
+/// Sets the device up; opens the files again if the model was unloaded.
+fn factory(args: &Args, model: ModelArgs, loaded: Arc<LoadedModel>, ui: Ui) -> EngineFactory {
+    let first = Mutex::new(Some(loaded));
+    let (device, cpu) = (args.device.clone(), args.cpu.clone());
+    let options = engine_options(args);
     Arc::new(move || {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let loaded = match opened {

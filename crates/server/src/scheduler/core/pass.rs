@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{BatchItem, Counters, Error, LogitsFor};
+use millrace_runtime::{BatchItem, Counters, Error, Finish, LogitsFor};
 
 use super::Core;
+use crate::scheduler::ModelMetrics;
 use crate::scheduler::batch::{Part, compose};
 use crate::scheduler::job::{Event, Failure};
 use crate::scheduler::task::Task;
@@ -46,7 +47,12 @@ impl Core {
         let items = parts.iter().filter_map(|part| {
             let task = &self.running[part.task];
             let feed = task.turn.feed(part.n_tokens)?;
-            let item = BatchItem::new(task.seq?, feed.tokens, feed.logits);
+            let (logits, hidden) = match task.pooled {
+                Some(_) => (LogitsFor::None, true),
+                None => (feed.logits, false),
+            };
+            let item = BatchItem::new(task.seq?, feed.tokens, logits);
+            let item = BatchItem { hidden, ..item };
             Some(item.with_images(task.turn.images()))
         });
         let batch: Vec<BatchItem<'_>> = items.collect();
@@ -94,6 +100,17 @@ impl Core {
                         .min(task.job.receipt.borrow().n_cached + task.turn.prefill().0),
                     total: task.job.prompt.len(),
                 });
+            }
+            if let Some(pooled) = &mut task.pooled {
+                pooled.push(self.output.state(i));
+                if wants_logits {
+                    let taken = pooled.finish().map(|vector| {
+                        task.job.tell(Event::Embedding(vector));
+                        task.turn.end(Finish::Stop);
+                    });
+                    is_usable(&self.metrics, task, taken);
+                }
+                continue;
             }
             if !wants_logits {
                 continue;
@@ -148,14 +165,22 @@ impl Core {
     }
 }
 
+/// Ends the job of a task whose row could not be used; true if it could.
+fn is_usable(metrics: &ModelMetrics, task: &Task, taken: Result<(), String>) -> bool {
+    let Err(error) = taken else {
+        return true;
+    };
+    if !task.job.is_dead.replace(true) {
+        metrics.failed.fetch_add(1, Relaxed);
+        task.job.tell(Event::Failed(Failure::Engine(error)));
+    }
+    false
+}
+
 /// What follows a token: times, or the end of the job if the row could not be used.
-fn settle(metrics: &crate::scheduler::ModelMetrics, task: &mut Task, taken: Result<(), String>) {
+fn settle(metrics: &ModelMetrics, task: &mut Task, taken: Result<(), String>) {
     let now = Instant::now();
-    if let Err(error) = taken {
-        if !task.job.is_dead.replace(true) {
-            metrics.failed.fetch_add(1, Relaxed);
-            task.job.tell(Event::Failed(Failure::Engine(error)));
-        }
+    if !is_usable(metrics, task, taken) {
         return;
     }
     metrics.generated_tokens.fetch_add(1, Relaxed);
