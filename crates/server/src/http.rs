@@ -41,6 +41,9 @@ pub struct HttpOptions {
     pub request_timeout: Option<Duration>,
     /// How often a stream without news says that it is alive.
     pub keep_alive: Duration,
+    /// How long it goes on accepting requests after it was asked to stop, while `/ready` already says no: the time a
+    /// proxy takes to notice.
+    pub linger: Duration,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Write a line for each request to standard error.
@@ -63,6 +66,7 @@ impl Default for HttpOptions {
             write_timeout: Duration::from_secs(60),
             request_timeout: None,
             keep_alive: Duration::from_secs(10),
+            linger: Duration::ZERO,
             grace: Duration::from_secs(30),
             log: false,
         }

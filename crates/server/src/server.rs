@@ -71,8 +71,10 @@ pub fn run(
     stop: impl Fn() -> bool,
 ) -> Result<(), ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // The engine's threads compute; these two carry bytes.
-    let runtime = runtime.worker_threads(2).enable_all().build()?;
+    // The engine's threads compute; these two carry bytes. What takes a while (rendering, encoding, reading images) has
+    // threads beside them: more than these would only hold memory, each its stack and its part of the heap.
+    let runtime = runtime.worker_threads(2).max_blocking_threads(8);
+    let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         let server = Server::start(options).await?;
         listening(server.address());
@@ -151,6 +153,7 @@ impl Server {
             options: options.http,
             start: Instant::now(),
             http: Default::default(),
+            is_leaving: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             system: options.system,
         });
@@ -194,8 +197,10 @@ impl Server {
         Ok(())
     }
 
-    /// Refuses new requests, completes those accepted within the time of grace, and ends.
+    /// Says that it is not ready, and after the time for that to be heard refuses new requests, completes those accepted within the time of grace, and ends.
     pub async fn stop(self) {
+        self.app.is_leaving.store(true, Relaxed);
+        tokio::time::sleep(self.app.options.linger).await;
         self.app.is_draining.store(true, Relaxed);
         let grace = self.app.options.grace;
         self.app.registry.drain(grace).await;

@@ -8,7 +8,7 @@ use crate::interrupt;
 use crate::machine;
 use crate::output::{Out, Ui};
 use crate::prompt::read_file;
-use crate::target_args::{DeviceArgs, examples};
+use crate::target_args::{DeviceArgs, Place, examples, place_parser};
 use millrace_server::scheduler::SchedulerOptions;
 use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions, TlsError, TlsFiles};
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ Examples:
   millrace serve hf:OWNER/REPO:Q4_K_M --parallel 16 -c 4096
   millrace serve small=demo-draft big=demo        two models, by names of your choice
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
+  millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
 Then:
@@ -76,6 +77,9 @@ pub(crate) struct Args {
     cpu: CpuArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    /// Serve every model on this device too, as NAME@DEVICE. May be repeated
+    #[arg(long, value_name = "NAME", value_parser = place_parser(), help_heading = "Device")]
+    also_on: Vec<Place>,
 }
 
 /// Where it listens, and to whom.
@@ -123,6 +127,9 @@ struct NetworkArgs {
     /// Give a request up after so many seconds [default: never]
     #[arg(long, value_name = "SECONDS")]
     request_timeout: Option<u64>,
+    /// Go on accepting requests so many seconds after being asked to stop, while /ready says no: for a proxy to notice
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    linger: u64,
     /// How long requests may go on after the server was asked to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u64,
@@ -209,6 +216,7 @@ impl NetworkArgs {
             max_body_bytes: self.max_body.saturating_mul(1 << 20),
             max_connections: self.max_connections,
             request_timeout: self.request_timeout.map(Duration::from_secs),
+            linger: Duration::from_secs(self.linger),
             grace: Duration::from_secs(self.grace),
             log: !ui.quiet,
             ..HttpOptions::default()

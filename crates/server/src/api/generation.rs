@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::tools::{CallParser, Parsed, Syntax};
 use super::unique;
 use crate::models::Served;
-use crate::scheduler::{Event, Job, Receipt, TokenLogprob};
+use crate::scheduler::{Event, Job, PassRecord, Receipt, TokenLogprob};
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,6 +330,15 @@ pub(crate) fn placement(receipt: &Receipt) -> Value {
     if let Some((time, origin)) = &receipt.device_time {
         placement["device_ms"] = ms(*time).into();
         placement["device_time"] = origin.to_string().into();
+    }
+    if !receipt.timeline.is_empty() {
+        let pass = |pass: &PassRecord| {
+            json!({
+                "end_ms": ms(pass.end), "reads": pass.reads, "tokens": pass.n_tokens,
+                "pass_tokens": pass.n_pass_tokens, "host_ms": ms(pass.host), "device_ms": ms(pass.device),
+            })
+        };
+        placement["timeline"] = receipt.timeline.iter().map(pass).collect();
     }
     placement
 }

@@ -119,6 +119,7 @@ impl Core {
             priority: job.priority,
             deadline: job.deadline,
             progress: job.progress,
+            timeline: job.timeline,
             top_logprobs: job.top_logprobs,
             prompt: job.prompt,
             stop: job.params.stop,
@@ -169,6 +170,7 @@ impl Core {
             first_token: Duration::ZERO,
             total: Duration::ZERO,
             n_preempted: 0,
+            timeline: Vec::new(),
         }
     }
 

@@ -33,6 +33,8 @@ pub struct Job {
     pub deadline: Option<Instant>,
     /// Tell how much of the prompt is read.
     pub progress: bool,
+    /// Keep what each pass took.
+    pub timeline: bool,
 }
 
 impl Job {
@@ -50,6 +52,7 @@ impl Job {
             priority: 0,
             deadline: None,
             progress: false,
+            timeline: false,
         }
     }
 }
@@ -100,6 +103,28 @@ pub struct Receipt {
     pub total: Duration,
     /// Times that an answer gave its pages back and was computed again.
     pub n_preempted: usize,
+    /// The passes with tokens of this job, if it asked: the first [`MAX_PASSES`].
+    pub timeline: Vec<PassRecord>,
+}
+
+/// Passes that a receipt lists at most.
+pub const MAX_PASSES: usize = 1024;
+
+/// A pass of the engine, as one job has part in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PassRecord {
+    /// When it ended, from the job's submission.
+    pub end: Duration,
+    /// The job's tokens in it.
+    pub n_tokens: usize,
+    /// Those of all jobs.
+    pub n_pass_tokens: usize,
+    /// Whether the job's were its prompt's.
+    pub reads: bool,
+    /// What all of it took of this computer's time in the engine, measured.
+    pub host: Duration,
+    /// And of the device's, as the receipt's `device_time` says; zero without a device.
+    pub device: Duration,
 }
 
 /// What a job's receiver hears, in order: any number of the first two or one embedding, one `Finished` for each answer,

@@ -270,6 +270,23 @@ fn going_down_completes_what_was_begun() {
     assert!(std::net::TcpStream::connect(server.address).is_err());
 }
 
+#[test]
+fn before_it_goes_down_a_proxy_has_time_to_notice() {
+    let mut options = options();
+    options.http.linger = Duration::from_millis(800);
+    let mut server = Running::start(options);
+    let client = crate::client::Client::new(server.address);
+    let going = std::thread::spawn(move || server.stop());
+    while client.get("/ready").status == 200 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It is not ready any more, and answers all the same.
+    assert_eq!(client.get("/ready").json()["draining"], true);
+    client.ask(CHAT, &question("What is 7 plus 5?"));
+    going.join().unwrap();
+    assert!(std::net::TcpStream::connect(client.address).is_err());
+}
+
 /// Returns when the scheduler has taken a request that it cannot run yet.
 fn until_one_waits(server: &Running) {
     let waits = "vllm:num_requests_waiting{model_name=\"demo\"} 1";

@@ -4,35 +4,45 @@ use super::Args;
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
+use crate::target_args::DeviceArgs;
 use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
 use millrace_server::ModelSpec;
 use millrace_server::scheduler::EngineFactory;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Opens every model once, so that what is wrong with one is told before anyone asks.
+/// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
 pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
-    args.models
-        .iter()
-        .map(|text| {
-            let (name, model) = named(text);
-            let model = ModelArgs {
-                model: model.to_owned(),
-                offline: args.offline,
+    let mut specs = Vec::new();
+    for text in &args.models {
+        let (name, model) = named(text);
+        let model = ModelArgs {
+            model: model.to_owned(),
+            offline: args.offline,
+        };
+        let loaded = model.load(ui)?;
+        // Clients speak in text.
+        loaded.tokenizer()?;
+        let weight_bytes = loaded.checkpoint().size_bytes();
+        let memory_bytes = weight_bytes.saturating_add(engine_bytes(args, &loaded)?);
+        let also = args.also_on.iter().map(|place| {
+            let device = DeviceArgs {
+                device: *place,
+                ..args.device.clone()
             };
-            let loaded = model.load(ui)?;
-            // Clients speak in text.
-            loaded.tokenizer()?;
-            let weight_bytes = loaded.checkpoint().size_bytes();
-            Ok(ModelSpec {
-                id: name,
+            (format!("{name}@{}", place.name()), device)
+        });
+        for (id, device) in std::iter::once((name.clone(), args.device.clone())).chain(also) {
+            specs.push(ModelSpec {
+                id,
                 source: model.model.clone(),
                 weight_bytes,
-                memory_bytes: weight_bytes.saturating_add(engine_bytes(args, &loaded)?),
-                open: factory(args, model, loaded, ui),
-            })
-        })
-        .collect()
+                memory_bytes,
+                open: factory(args, device, model.clone(), Arc::clone(&loaded), ui),
+            });
+        }
+    }
+    Ok(specs)
 }
 
 /// The name by which clients call a model, and the model. A path that exists is no name with a model behind it.
@@ -72,9 +82,15 @@ fn engine_options(args: &Args) -> EngineOptions {
 }
 
 /// Sets the device up; opens the files again if the model was unloaded.
-fn factory(args: &Args, model: ModelArgs, loaded: Arc<LoadedModel>, ui: Ui) -> EngineFactory {
+fn factory(
+    args: &Args,
+    device: DeviceArgs,
+    model: ModelArgs,
+    loaded: Arc<LoadedModel>,
+    ui: Ui,
+) -> EngineFactory {
     let first = Mutex::new(Some(loaded));
-    let (device, cpu) = (args.device.clone(), args.cpu.clone());
+    let cpu = args.cpu.clone();
     let options = engine_options(args);
     Arc::new(move || {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -130,6 +130,7 @@ fn complete_job(job: Job, fields: &Fields<'_>, prompted: &Prompted) -> Result<Jo
         grammar: prompted.grammar.clone(),
         priority: priority(fields)?,
         progress: fields.bool("return_progress")?.unwrap_or(false),
+        timeline: fields.bool("timeline")?.unwrap_or(false),
         ..job
     })
 }

@@ -8,7 +8,7 @@ use millrace_runtime::{BatchItem, Counters, Error, Finish, LogitsFor};
 use super::Core;
 use crate::scheduler::ModelMetrics;
 use crate::scheduler::batch::{Part, compose};
-use crate::scheduler::job::{Event, Failure};
+use crate::scheduler::job::{Event, Failure, PassRecord};
 use crate::scheduler::task::Task;
 
 impl Core {
@@ -75,9 +75,14 @@ impl Core {
         let host_ns = after.host_ns.saturating_sub(before.host_ns);
         let device_ns = after.device_ns.saturating_sub(before.device_ns);
         for part in parts {
-            let share = part.n_tokens as f64 / n_tokens as f64;
-            let of = |ns: u64| Duration::from_nanos((ns as f64 * share) as u64);
-            self.running[part.task].charge(of(host_ns), of(device_ns));
+            self.running[part.task].charge(PassRecord {
+                end: Duration::ZERO, // by the job's own clock
+                n_tokens: part.n_tokens,
+                n_pass_tokens: n_tokens,
+                reads: part.reads,
+                host: Duration::from_nanos(host_ns),
+                device: Duration::from_nanos(device_ns),
+            });
         }
     }
 
