@@ -69,9 +69,10 @@ def chat(port, messages, stream=False, x_conversation=None, **fields):
     response = connection.getresponse()
     by = response.headers.get("x-served-by")
     if not stream or response.status != 200:
-        answer = json.loads(response.read() or b"{}")
+        raw = response.read()
         if response.status != 200:
-            return response.status, str(answer), 0, by, 0
+            return response.status, raw.decode(), 0, by, 0
+        answer = json.loads(raw)
         return 200, answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens_details"]["cached_tokens"], by, 0
     first, text, cached, ended = None, "", 0, False
     for line in response:
@@ -123,11 +124,11 @@ def use(servers, port, args):
     results = load(port, args.requests, args.together)
     seconds = time.monotonic() - start
     check(f"{args.requests} chats through the proxy are answered as without it", *right(results, expected))
+    done = [server.counters()["requests"] - was for server, was in zip(servers, before)]
+    check("each server has its share, by vllm:request_success_total", min(done) > args.requests / 12 and sum(done) == args.requests, done)
     tell = [{"role": "user", "content": "Tell me a story."}]
     *_, whole = chat(port, tell, True, max_tokens=300, ignore_eos=True)
     check("a stream is passed on as it comes", whole > 0.05, whole)
-    done = [server.counters()["requests"] - was for server, was in zip(servers, before)]
-    check("each server has its share, by vllm:request_success_total", min(done) > args.requests / 12 and sum(done) == args.requests, done)
     print("\n| server | requests | prompt tokens | of them cached | tokens written |\n|---|---:|---:|---:|---:|")
     for server, n in zip(servers, done):
         counters = server.counters()
