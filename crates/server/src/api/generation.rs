@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use millrace_runtime::Finish;
+use millrace_runtime::npu::HostShare;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -330,6 +331,11 @@ pub(crate) fn placement(receipt: &Receipt) -> Value {
     if let Some((time, origin)) = &receipt.device_time {
         placement["device_ms"] = ms(*time).into();
         placement["device_time"] = origin.to_string().into();
+    }
+    if let Some(shares) = &receipt.shares {
+        placement["device_ops"] = shares.n_device.into();
+        let share = |share: &HostShare| json!({"op": share.label, "count": share.n_ops, "reason": share.reason});
+        placement["host_ops"] = shares.host.iter().map(share).collect();
     }
     if !receipt.timeline.is_empty() {
         let pass = |pass: &PassRecord| {

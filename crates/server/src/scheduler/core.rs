@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use millrace_runtime::npu::Shares;
 use millrace_runtime::{Engine, Finish, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -58,6 +59,7 @@ pub struct Core {
     queue: Queue,
     running: Vec<Task>,
     pace: Pace,
+    shares: Option<Arc<Shares>>,
     output: PassOutput,
     /// A row of logits under a grammar.
     scratch: Vec<f32>,
@@ -72,6 +74,9 @@ impl Core {
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
     ) -> Core {
+        let shares = engine
+            .planned()
+            .map(|planned| Arc::new(planned.npu().shares()));
         let n_layers = engine.model().model().config.n_layers;
         Core {
             engine,
@@ -80,6 +85,7 @@ impl Core {
             queue: Queue::default(),
             running: Vec::new(),
             pace: Pace::new(),
+            shares,
             output: PassOutput::new(n_layers),
             scratch: Vec::new(),
             n_arrivals: 0,
@@ -166,6 +172,7 @@ impl Core {
                 .engine
                 .device_time()
                 .map(|origin| (Duration::ZERO, origin)),
+            shares: self.shares.clone(),
             queued: Duration::ZERO,
             first_token: Duration::ZERO,
             total: Duration::ZERO,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_npu::Provenance;
+use millrace_runtime::npu::Shares;
 use millrace_runtime::{Finish, GenerateParams, Image, Pooling};
 
 use crate::grammar::Grammar;
@@ -95,6 +96,9 @@ pub struct Receipt {
     pub host: Duration,
     /// Time on the device, likewise, with where the figure comes from. `None` without a device.
     pub device_time: Option<(Duration, Provenance)>,
+    /// Which ops the device computes and which it leaves to this computer, with reasons. `None` without a
+    /// device.
+    pub shares: Option<Arc<Shares>>,
     /// From submission to admission.
     pub queued: Duration,
     /// From submission to the first token; zero if there was none.

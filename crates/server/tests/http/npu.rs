@@ -1,6 +1,6 @@
 //! A model on a virtual NPU: what it says of itself, what it cannot, and a device that fails amid answers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_kernels::{Cpu, CpuOptions};
@@ -18,6 +18,10 @@ use crate::{Running, engine_options, options, question, spec, with};
 
 const CHAT: &str = "/v1/chat/completions";
 
+fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf")
+}
+
 /// The smaller demo on a device of its own, with three sequences of 256 tokens.
 fn server() -> (Running, Arc<VirtualDevice>) {
     let planner = || {
@@ -27,8 +31,7 @@ fn server() -> (Running, Arc<VirtualDevice>) {
     let device = Arc::new(planner().device(Cpu::new(CpuOptions::default()).unwrap()));
     let on = Arc::clone(&device);
     let open = move || {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft.gguf");
-        let model = Arc::new(LoadedModel::open(&path).unwrap());
+        let model = Arc::new(LoadedModel::open(&demo()).unwrap());
         let options = NpuOptions {
             n_ctx: Some(256),
             max_sequences: 3,
@@ -115,6 +118,26 @@ fn answers_say_that_times_are_modelled_and_embeddings_that_there_are_none() {
         "{placement}"
     );
     assert!(placement["device_ms"].as_f64().unwrap() > 0.0);
+    // What the device takes and leaves, op by op, is all of the model.
+    let graph = LoadedModel::open(&demo())
+        .unwrap()
+        .model()
+        .graph
+        .nodes
+        .len() as u64;
+    let left = placement["host_ops"].as_array().unwrap();
+    let n_left: u64 = left
+        .iter()
+        .map(|share| share["count"].as_u64().unwrap())
+        .sum();
+    assert_eq!(placement["device_ops"].as_u64().unwrap() + n_left, graph);
+    assert!(
+        n_left > 0 && placement["device_ops"].as_u64().unwrap() > n_left,
+        "{placement}"
+    );
+    for share in left {
+        assert!(!share["reason"].as_str().unwrap().is_empty());
+    }
     let reply = server.post("/v1/embeddings", &json!({"model": "demo", "input": "Hi"}));
     assert_eq!(reply.status, 400);
     let error = reply.json()["error"]["message"]

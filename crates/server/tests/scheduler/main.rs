@@ -6,6 +6,7 @@ mod engines;
 mod fairness;
 mod faults;
 mod grammar;
+mod pooled;
 mod same_bits;
 
 use std::sync::Arc;
