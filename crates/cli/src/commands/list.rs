@@ -11,8 +11,8 @@ Examples:
   millrace list                             built-in models, and those that were pulled
   millrace list --json | jq -r '.[].name'   names alone
 
-A name is what other commands take as MODEL. Pulled models lie in Hugging Face's cache, which other tools share;
-`millrace rm` takes them out.";
+A name is what other commands take as MODEL. Pulled models lie in Hugging Face's cache, which other
+tools share; `millrace rm` takes them out.";
 
 /// List the models that are here: built in, and pulled
 #[derive(clap::Args, Debug)]

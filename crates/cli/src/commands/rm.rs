@@ -2,7 +2,7 @@
 
 use crate::embedded;
 use crate::exit::{Failure, Outcome};
-use crate::hub::{Hub, Reference, Settings};
+use crate::hub::{Error, Hub, Reference, Settings};
 use crate::output::{Ui, bytes};
 
 const EXAMPLES: &str = "\
@@ -11,8 +11,8 @@ Examples:
   millrace rm OWNER/REPO:Q8_0            one of its models; files that others share stay
   millrace rm OWNER/REPO@REVISION:Q8_0   of a revision other than main
 
-It frees the space at once and asks no question; `millrace list` shows what there is. Models that are read from a path of
-yours are files like any other.";
+It frees the space at once and asks no question; `millrace list` shows what there is. Models that
+are read from a path of yours are files like any other.";
 
 /// Remove pulled models from the cache
 #[derive(clap::Args, Debug)]
@@ -34,7 +34,12 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     });
     // All are read before any is removed.
     for reference in references.collect::<Outcome<Vec<_>>>()? {
-        let removed = hub.remove(&reference)?;
+        let removed = hub.remove(&reference).map_err(|error| match error {
+            Error::NotCached { .. } => {
+                Failure::not_found(error.to_string()).hint("`millrace list` shows what there is")
+            }
+            other => other.into(),
+        })?;
         let plural = if removed.n_files == 1 { "" } else { "s" };
         let freed = bytes(removed.freed_bytes);
         ui.note(format_args!(

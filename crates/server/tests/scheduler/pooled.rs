@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_runtime::{
-    BatchItem, CpuEngine, Embedder, Engine, EngineOptions, LogitsFor, Pooling,
-};
+use millrace_runtime::{BatchItem, CpuEngine, Embedder, Engine, EngineOptions, LogitsFor, Pooling};
 use millrace_server::scheduler::{Event, Job, SchedulerOptions};
 
 use crate::engines::{Watched, model, options};
@@ -61,7 +59,10 @@ fn one_that_gives_way_amid_its_text_is_the_same() {
             }
         };
         assert_eq!(receipt.n_preempted, 1);
-        assert_eq!((receipt.n_prompt, receipt.n_cached, receipt.n_generated), (400, 0, 0));
+        assert_eq!(
+            (receipt.n_prompt, receipt.n_cached, receipt.n_generated),
+            (400, 0, 0)
+        );
         assert_eq!(vector.unwrap(), expected(&text, pooling));
     }
 }
