@@ -10,11 +10,13 @@ Every check names what it expected and found; the exit code is 1 if one fails.
 """
 
 import asyncio
+import base64
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -127,7 +129,15 @@ def openai_rest(client):
                                        parallel_tool_calls=False)
     check("openai responses: tools", response.output[0].name, "lamp")
 
-    check("openai models", [model.id for model in client.models.list()], ["demo"])
+    vectors = client.embeddings.create(model="demo", input=["The dog ran.", "The dog went.", "What is 7 plus 5?"])
+    one, near, far = [entry.embedding for entry in vectors.data]
+    dot = lambda a, b: sum(x * y for x, y in zip(a, b))  # noqa: E731
+    check("openai embeddings: length 1", round(dot(one, one), 4), 1.0)
+    check("openai embeddings: near and far", dot(one, near) > dot(one, far))
+    plain = client.embeddings.create(model="demo", input="The dog ran.", encoding_format="float")
+    check("openai embeddings: base64 is the same", plain.data[0].embedding, one)
+
+    check("openai models", [model.id for model in client.models.list()], ["demo", "seeing"])
     check("openai models: one", client.models.retrieve("demo").id, "demo")
     refused("openai: unknown model", openai.NotFoundError,
             lambda: client.chat.completions.create(model="other", messages=QUESTION))
@@ -200,17 +210,46 @@ def ollama_calls(url):
     check("ollama generate, stream", "".join(part.response for part in parts), ANSWER)
     form = client.chat(**ask | {"options": {"temperature": 2}}, format=LAMP)
     check("ollama: schema", isinstance(json.loads(form.message.content)["on"], bool))
-    check("ollama list", [model.model for model in client.list().models], ["demo"])
-    check("ollama ps", [model.model for model in client.ps().models], ["demo"])
+    vectors = client.embed(model="demo", input=["The dog ran.", "The dog went."]).embeddings
+    check("ollama embed", (len(vectors), round(sum(x * x for x in vectors[0]), 4)), (2, 1.0))
+    check("ollama list", [model.model for model in client.list().models], ["demo", "seeing"])
+    check("ollama ps", [model.model for model in client.ps().models], ["demo", "seeing"])
     check("ollama show", client.show("demo").details.family, "llama")
     error = refused("ollama: unknown model", ollama.ResponseError, lambda: client.chat(**ask | {"model": "other"}))
     check("ollama: unknown model: status", error.status_code, 404)
 
 
+def images(url, client):
+    """A picture through each client, on a random model that sees: each means the same."""
+    picture = (Path(__file__).resolve().parents[2] / "testdata/vision/pictures/wide.png").read_bytes()
+    data = base64.b64encode(picture).decode()
+    text = {"type": "text", "text": "What is this?"}
+    part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    ask = dict(model="seeing", temperature=0, max_tokens=6)
+    answer = client.chat.completions.create(messages=[{"role": "user", "content": [part, text]}], logprobs=True, **ask)
+    expected = answer.choices[0].message.content
+    blind = client.chat.completions.create(messages=[{"role": "user", "content": [text]}], logprobs=True, **ask)
+    first = [one.choices[0].logprobs.content[0].logprob for one in (answer, blind)]
+    check("openai image: it is seen", first[0] != first[1])
+    check("openai image: it has tokens", answer.usage.prompt_tokens >= blind.usage.prompt_tokens + 16)
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    message = anthropic.Anthropic(base_url=url, api_key=KEY).messages.create(
+        model="seeing", max_tokens=6, extra_body={"temperature": 0},
+        messages=[{"role": "user", "content": [{"type": "image", "source": source}, text]}])
+    check("anthropic image", message.content[0].text, expected)
+    other = ollama.Client(host=url, headers={"authorization": f"Bearer {KEY}"})
+    answer = other.chat(model="seeing", messages=[{"role": "user", "content": "What is this?", "images": [picture]}],
+                        options={"temperature": 0, "num_predict": 6})
+    check("ollama image", answer.message.content, expected)
+
+
 def main():
     binary = sys.argv[1]
     environment = dict(os.environ, MILLRACE_API_KEY=KEY)
-    command = [binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
+    folder = tempfile.TemporaryDirectory()
+    seen = folder.name + "/seeing"
+    subprocess.run([binary, "synth", "gemma-tiny", seen, "--type", "F32", "--vision", "--quiet"], check=True)
+    command = [binary, "serve", "demo", f"seeing={seen}", "--port", "0", "--quiet", "--ctx", "1024"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     try:
         url = server.stdout.readline().strip()
@@ -222,6 +261,7 @@ def main():
         asyncio.run(openai_many(url))
         anthropic_messages(url)
         ollama_calls(url)
+        images(url, client)
         if "--node" in sys.argv:
             script = Path(__file__).with_name("check.mjs")
             check("npm openai", subprocess.run(["node", script, url, KEY]).returncode, 0)

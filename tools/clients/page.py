@@ -3,7 +3,7 @@
     venv/bin/pip install websocket-client
     venv/bin/python tools/clients/page.py target/release/millrace /usr/bin/chromium pictures/
 
-Writes a message by keyboard, waits for the answer as it streams, asks again, stops an answer, begins anew, and looks for
+Serves the demo on the CPU and the virtual NPU, and a random model that sees. Writes a message by keyboard, waits for the answer as it streams, asks again, changes the device, reads its timeline, sends an image, stops an answer, begins anew, and looks for
 errors and for requests that leave the server. Pictures of the page, light, dark and narrow, are put into the folder.
 """
 
@@ -88,7 +88,7 @@ def use(page, url, folder):
     page.write("What is 7 plus 5?")
     page.press("Enter", 13)
     last = "document.querySelector('article.assistant:last-of-type div')?.textContent"
-    done = "document.querySelector('article:last-of-type footer')?.textContent"
+    done = "[...document.querySelectorAll('article:last-of-type footer')].map((note) => note.textContent).join(' | ')"
     note = page.until(done) or ""
     check("the answer", page.js(last) == "7 plus 5 is 12.", page.js(last))
     for words in ("tokens read", "first after", "tokens/s", "on cpu"):
@@ -114,6 +114,9 @@ def use(page, url, folder):
     check("nothing is wider than a phone", wide)
     page.call("Emulation.clearDeviceMetricsOverride")
     page.js("document.querySelector('#clear').click()")
+    devices(page)
+    seeing(page, folder)
+    page.js("document.querySelector('#clear').click()")
     check("a new conversation is empty", page.js("document.querySelectorAll('article').length") == 0)
     page.js("document.querySelector('#temperature').value = 3")
     page.js("document.querySelector('#max_tokens').value = 900")
@@ -124,10 +127,62 @@ def use(page, url, folder):
     check("Escape stops it", "stopped" in stopped or "written" in stopped, stopped)
 
 
+def choose(page, select, value):
+    page.js(f"(() => {{ const select = document.querySelector('#{select}'); select.value = '{value}';"
+            "select.dispatchEvent(new Event('change')); })()")
+
+
+def ask(page, text):
+    """Its answer's notes, once it is complete."""
+    n = page.js("document.querySelectorAll('article.assistant').length")
+    page.js("document.querySelector('#message').focus()")
+    page.write(text)
+    page.press("Enter", 13)
+    page.until(f"document.querySelectorAll('article.assistant').length > {n} && !document.querySelector('#send').disabled", 120)
+    return page.js("[...document.querySelectorAll('article:last-of-type footer')].map((note) => note.textContent).join(' | ')")
+
+
+def devices(page):
+    found = page.until("document.querySelector('#device').options.length == 2 && "
+                       "[...document.querySelector('#device').options].map((option) => option.text).join(' | ')") or ""
+    check("the devices of a model are shown", "cpu" in found and "npu2" in found.lower(), found)
+    choose(page, "device", "demo@xdna2")
+    note = ask(page, "What is 7 plus 5?")
+    check("an answer of the NPU says so", "ms on the device, modelled" in note, note)
+    label = page.js("document.querySelector('article:last-of-type svg')?.getAttribute('aria-label')") or ""
+    check("its timeline is told in words", label.startswith("Timeline: prompt ") and "modelled" in label, label)
+    bars = page.js("[...document.querySelectorAll('article:last-of-type rect')].map((bar) => bar.getAttribute('class'))") or []
+    check("and drawn: the prompt, then a bar a token", bars[:2] == ["reads", "writes"] and len(bars) > 8, bars)
+    choose(page, "device", "demo")
+
+
+def seeing(page, folder):
+    choose(page, "model", "seeing")
+    page.until("document.querySelector('#device').value == 'seeing'")
+    page.js("document.querySelector('#max_tokens').value = 12")
+    pictures = Path(__file__).resolve().parents[2] / "testdata/vision/pictures"
+    root = page.call("DOM.getDocument")["root"]["nodeId"]
+    node = page.call("DOM.querySelector", nodeId=root, selector="#images")["nodeId"]
+    page.call("DOM.setFileInputFiles", nodeId=node, files=[str(pictures / "wide.png"), str(pictures / "tall.png")])
+    check("images wait to be sent", page.until("document.querySelectorAll('#shown button').length == 2"))
+    page.js("document.querySelectorAll('#shown button')[1].click()")
+    note = ask(page, "What is this?")
+    check("an image is read", "12 written" in note, note)
+    check("and shown with its message", page.js("document.querySelectorAll('article.user img').length") == 1)
+    page.picture(folder / "images.png")
+    choose(page, "model", "demo")
+    page.until("document.querySelector('#device').value == 'demo'")
+    note = ask(page, "And now?")
+    check("a model without vision says so", "no vision tower" in note, note)
+    page.js("document.querySelector('#max_tokens').value = ''")
+
+
 def look(page, url):
     entries = [event for event in page.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
     errors = [event for event in entries if event["params"].get("entry", {}).get("level") != "verbose"]
-    check("no errors in the console", not errors, errors[:2])
+    # The image for a model without vision.
+    refused = [event for event in errors if "status of 400" in event["params"].get("entry", {}).get("text", "")]
+    check("no errors in the console but the one refusal", len(errors) == len(refused) == 1, errors[:2])
     requests = [event["params"]["request"]["url"] for event in page.events if event["method"] == "Network.requestWillBeSent"]
     strangers = [address for address in requests if not address.startswith((url, "data:"))]
     check("no request leaves the server", requests and not strangers, strangers)
@@ -140,7 +195,10 @@ def look(page, url):
 def main():
     binary, chromium, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
-    command = [binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
+    seen = folder / "seeing"
+    if not seen.exists():
+        subprocess.run([binary, "synth", "gemma-tiny", str(seen), "--type", "F32", "--vision"], check=True)
+    command = [binary, "serve", "demo", f"seeing={seen}", "--also-on", "xdna2", "--port", "0", "--quiet", "--ctx", "1024"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     url = server.stdout.readline().strip()
     with tempfile.TemporaryDirectory() as profile:

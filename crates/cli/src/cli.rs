@@ -169,6 +169,8 @@ subcommands! {
     Chat => chat,
     Serve => serve,
     Pull => pull,
+    List => list,
+    Rm => rm,
     Info => info,
     Bench => bench,
     Hwbench => hwbench,

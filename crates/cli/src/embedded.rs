@@ -36,6 +36,11 @@ pub(crate) fn find(name: &str) -> Option<Embedded> {
 }
 
 impl Embedded {
+    /// Of the whole file.
+    pub(crate) fn size_bytes(self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// The model's tensors and metadata; nothing is copied.
     pub(crate) fn open(self) -> Outcome<Checkpoint> {
         Ok(Checkpoint::from_static(self.name, self.bytes)?)

@@ -9,11 +9,13 @@ mod cache;
 mod client;
 mod download;
 mod error;
+mod inventory;
 mod reference;
 mod select;
 
 pub(crate) use cache::free_bytes;
 pub(crate) use error::Error;
+pub(crate) use inventory::Held;
 pub(crate) use reference::Reference;
 
 use crate::output::Ui;

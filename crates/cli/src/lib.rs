@@ -20,6 +20,7 @@ mod plan_text;
 mod program_cache;
 mod progress;
 mod prompt;
+mod remote;
 mod sampling_args;
 mod stats;
 mod target_args;

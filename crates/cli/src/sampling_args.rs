@@ -2,6 +2,7 @@
 
 use crate::exit::{Failure, Outcome};
 use millrace_runtime::{GenerateParams, LoadedModel, SamplingParams};
+use serde_json::{Map, Value};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How tokens are drawn. What is not given comes from the model's files, else from here.
@@ -89,6 +90,41 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
 }
 
 impl SamplingArgs {
+    /// What was said, as fields of a request to a server, which knows what its model recommends.
+    pub(crate) fn fields(&self) -> Outcome<Map<String, Value>> {
+        if self.penalty_last_n != 64 {
+            return Err(Failure::usage(
+                "--penalty-last-n: a server's penalties look at the last 64 tokens",
+            ));
+        }
+        let mut fields = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            fields.extend(value.map(|value| (name.to_owned(), value)));
+        };
+        let temperature = if self.greedy {
+            Some(0.0)
+        } else {
+            self.temperature
+        };
+        set("temperature", temperature.map(number));
+        set("top_k", self.top_k.map(Value::from));
+        set("top_p", self.top_p.map(number));
+        set("min_p", self.min_p.map(number));
+        let unless = |value: f32, off: f32| (value != off).then(|| number(value));
+        set("typical_p", unless(self.typical_p, 1.0));
+        set("repetition_penalty", unless(self.repetition_penalty, 1.0));
+        set("presence_penalty", unless(self.presence_penalty, 0.0));
+        set("frequency_penalty", unless(self.frequency_penalty, 0.0));
+        let bias = self.logit_bias.iter();
+        // -100 bans a token in OpenAI's API, as -inf does here.
+        let bias: Map<String, Value> = bias
+            .map(|(id, bias)| (id.to_string(), number(bias.max(-100.0))))
+            .collect();
+        set("logit_bias", (!bias.is_empty()).then_some(bias.into()));
+        set("seed", self.seed.map(Value::from));
+        Ok(fields)
+    }
+
     /// The sampling to use with a model that recommends `recommended`.
     fn resolve(&self, recommended: Option<SamplingParams>) -> SamplingParams {
         let base = recommended.unwrap_or(SamplingParams {
@@ -116,6 +152,29 @@ impl SamplingArgs {
             logit_bias: self.logit_bias.clone(),
             seed: self.seed.unwrap_or_else(new_seed),
         }
+    }
+}
+
+/// As it was written, and not as the nearest f64 of an f32.
+fn number(value: f32) -> Value {
+    let exact = value.to_string().parse::<f64>();
+    exact.unwrap_or(f64::from(value)).into()
+}
+
+impl LengthArgs {
+    /// As fields of a request to a server; `n_ctx` where there is no limit of tokens.
+    pub(crate) fn fields(&self, n_ctx: Option<u64>) -> Map<String, Value> {
+        let mut fields = Map::new();
+        let asked = self.max_tokens.and_then(|n| u64::try_from(n).ok());
+        let limit = asked.or(n_ctx).map(Value::from);
+        fields.extend(limit.map(|limit| ("max_tokens".to_owned(), limit)));
+        if !self.stop.is_empty() {
+            fields.insert("stop".to_owned(), self.stop.clone().into());
+        }
+        if self.ignore_eos {
+            fields.insert("ignore_eos".to_owned(), true.into());
+        }
+        fields
     }
 }
 

@@ -52,6 +52,16 @@ pub(crate) enum Place {
     Target(&'static dyn Target),
 }
 
+impl Place {
+    /// The name by which `--device` takes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Place::Cpu => CPU,
+            Place::Target(target) => target.name(),
+        }
+    }
+}
+
 fn find(name: &str) -> Option<&'static dyn Target> {
     targets().iter().copied().find(|t| t.name() == name)
 }
@@ -67,7 +77,7 @@ fn target_parser() -> impl TypedValueParser<Value = &'static dyn Target> {
 }
 
 /// Accepts `cpu` or the name of a target.
-fn place_parser() -> impl TypedValueParser<Value = Place> {
+pub(crate) fn place_parser() -> impl TypedValueParser<Value = Place> {
     let cpu = PossibleValue::new(CPU).help("This computer's CPU");
     let all: Vec<PossibleValue> = std::iter::once(cpu).chain(values()).collect();
     PossibleValuesParser::new(all).map(|name| match find(&name) {

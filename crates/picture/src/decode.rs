@@ -65,6 +65,15 @@ impl Picture {
     /// # Errors
     /// [`Error`], which calls the file `name`.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Picture, Error> {
+        Picture::decode_within(name, bytes, MAX_PIXELS)
+    }
+
+    /// As [`decode`](Picture::decode), of at most `max_pixels`, which is [`MAX_PIXELS`] or fewer: for who decodes
+    /// what strangers send.
+    ///
+    /// # Errors
+    /// [`Error`], which calls the file `name`.
+    pub fn decode_within(name: &str, bytes: &[u8], max_pixels: u64) -> Result<Picture, Error> {
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(Error::TooLong {
                 name: name.into(),
@@ -73,7 +82,11 @@ impl Picture {
             });
         }
         let format = image::guess_format(bytes).ok();
-        let file = File { name, bytes };
+        let file = File {
+            name,
+            bytes,
+            max_pixels: max_pixels.min(MAX_PIXELS),
+        };
         match format {
             Some(ImageFormat::Png) => file.png(),
             Some(ImageFormat::Jpeg) => file.of("JPEG", JpegDecoder::new(file.cursor())),
@@ -90,6 +103,7 @@ impl Picture {
 struct File<'a> {
     name: &'a str,
     bytes: &'a [u8],
+    max_pixels: u64,
 }
 
 impl<'a> File<'a> {
@@ -98,7 +112,7 @@ impl<'a> File<'a> {
     }
 
     fn png(self) -> Result<Picture, Error> {
-        let decoder = self.opened("PNG", PngDecoder::with_limits(self.cursor(), limits()))?;
+        let decoder = self.opened("PNG", PngDecoder::with_limits(self.cursor(), self.limits()))?;
         if self.opened("PNG", decoder.is_apng())? {
             return Err(self.animated("PNG"));
         }
@@ -111,6 +125,13 @@ impl<'a> File<'a> {
             return Err(self.animated("WebP"));
         }
         self.of("WebP", Ok(decoder))
+    }
+
+    fn limits(self) -> Limits {
+        let mut limits = Limits::default();
+        // 16 bits of four channels a pixel, and as much again for what decoders keep.
+        limits.max_alloc = Some(self.max_pixels * 16);
+        limits
     }
 
     fn animated(self, format: &'static str) -> Error {
@@ -135,15 +156,15 @@ impl<'a> File<'a> {
     ) -> Result<Picture, Error> {
         let mut decoder = self.opened(format, decoder)?;
         let (width, height) = decoder.dimensions();
-        if u64::from(width) * u64::from(height) > MAX_PIXELS {
+        if u64::from(width) * u64::from(height) > self.max_pixels {
             return Err(Error::TooLarge {
                 name: self.name.into(),
                 width,
                 height,
-                limit: MAX_PIXELS,
+                limit: self.max_pixels,
             });
         }
-        self.opened(format, decoder.set_limits(limits()))?;
+        self.opened(format, decoder.set_limits(self.limits()))?;
         // An orientation that cannot be read is none.
         let orientation = decoder.orientation().ok();
         let mut picture = self.opened(format, DynamicImage::from_decoder(decoder))?;
@@ -161,13 +182,6 @@ impl<'a> File<'a> {
         }
         Ok(Picture::new(width, height, rgb.into_raw()))
     }
-}
-
-fn limits() -> Limits {
-    let mut limits = Limits::default();
-    // 16 bits of four channels a pixel, and as much again for what decoders keep.
-    limits.max_alloc = Some(MAX_PIXELS * 16);
-    limits
 }
 
 /// Transparency laid on white with Pillow's arithmetic (`alpha_composite` in `AlphaComposite.c`).

@@ -501,10 +501,15 @@ pub(crate) fn decode_vectors(model: &LoadedModel, graph: &Graph) -> Result<Vec<V
         _ => None,
     });
     for id in ids {
-        let spec = &graph.weights[id.0];
-        let mut vector = vec![0.0; spec.k];
-        quant::decode_blocks(spec.dtype, model.weight_bytes(id), &mut vector)?;
-        vectors[id.0] = vector;
+        vectors[id.0] = decode_vector(model, id)?;
     }
     Ok(vectors)
+}
+
+/// A weight that is a vector, as f32.
+pub(crate) fn decode_vector(model: &LoadedModel, id: WeightId) -> Result<Vec<f32>, Error> {
+    let spec = &model.model().graph.weights[id.0];
+    let mut vector = vec![0.0; spec.k];
+    quant::decode_blocks(spec.dtype, model.weight_bytes(id), &mut vector)?;
+    Ok(vector)
 }

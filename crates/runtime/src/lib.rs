@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod cpu_engine;
+mod embedding;
 mod engine;
 mod error;
 mod exec;
@@ -30,6 +31,7 @@ mod turn;
 pub mod vision;
 
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
+pub use embedding::{Embedder, Embedding, Pooling};
 pub use engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
 };
@@ -38,7 +40,7 @@ pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate,
 pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
-pub use millrace_kernels::{Cpu, KvType, Level};
+pub use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 pub use sampling::{Sampler, SamplingParams};
 pub use schedule::ScheduleError;
 pub use sequences::SeqId;

@@ -23,6 +23,7 @@ mod pass;
 mod prepared;
 mod progress;
 mod session;
+mod shares;
 mod weights;
 
 pub use check::{CheckSummary, Finding, OpCheck, Wrong};
@@ -33,3 +34,4 @@ pub use model::{NpuMemory, NpuModel, NpuOptions};
 pub use observe::{Observation, Observer};
 pub use progress::LoadProgress;
 pub use session::NpuSession;
+pub use shares::{HostShare, Shares};

@@ -174,12 +174,22 @@ impl Sampler {
             return argmax(logits);
         }
         self.candidates.clear();
-        let all = logits.iter().enumerate();
-        self.candidates.extend(all.map(|(i, &logit)| Candidate {
-            token: i as u32,
-            logit,
-        }));
-        for stage in &self.stages {
+        let mut stages = &self.stages[..];
+        match stages {
+            // A vocabulary is long, and most of it need not be copied to be left out.
+            [Stage::TopK(k), rest @ ..] if *k <= stages::FEW => {
+                stages::largest(logits, (*k).max(1), &mut self.candidates);
+                stages = rest;
+            }
+            _ => {
+                let all = logits.iter().enumerate();
+                self.candidates.extend(all.map(|(i, &logit)| Candidate {
+                    token: i as u32,
+                    logit,
+                }));
+            }
+        }
+        for stage in stages {
             stage.apply(&mut self.candidates, &self.history);
         }
         stages::draw(&self.candidates, &mut self.rng)
@@ -188,18 +198,43 @@ impl Sampler {
 
 /// The token with the largest logit; the smallest id wins a tie.
 pub fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (i, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
-            best = i;
+    let largest = max(logits);
+    let at = logits.iter().position(|logit| *logit == largest);
+    at.unwrap_or(0) as u32
+}
+
+/// Numbers that are looked at together, which compilers make vectors of.
+const LANES: usize = 32;
+
+/// The largest of numbers of which none is NaN; negative infinity of none.
+fn max(numbers: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, number) in lanes.iter_mut().zip(chunk) {
+            *lane = if number > lane { *number } else { *lane };
         }
     }
-    best as u32
+    let all = lanes.iter().chain(rest);
+    all.fold(f32::NEG_INFINITY, |max, number| max.max(*number))
+}
+
+/// Whether no number is NaN or infinite.
+pub(crate) fn all_finite(numbers: &[f32]) -> bool {
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    let mut lanes = [0u32; LANES];
+    for chunk in chunks {
+        for (lane, number) in lanes.iter_mut().zip(chunk) {
+            // All bits of the exponent are set in NaN and infinities, and in nothing else.
+            *lane |= u32::from(number.to_bits() & 0x7F80_0000 == 0x7F80_0000);
+        }
+    }
+    lanes.iter().all(|lane| *lane == 0) && rest.iter().all(|number| number.is_finite())
 }
 
 /// Natural logarithms of the softmax of `logits`, computed in f64.
 pub fn log_softmax(logits: &[f32]) -> impl Fn(u32) -> f64 + '_ {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
+    let max = f64::from(max(logits));
     let sum: f64 = logits.iter().map(|&logit| (logit as f64 - max).exp()).sum();
     let log_sum = max + sum.ln();
     move |token| logits[token as usize] as f64 - log_sum

@@ -24,7 +24,7 @@ use crate::engine::{LogitsFor, check_context};
 use crate::generate::{Finish, GenerateParams, Generation, Timings};
 use crate::image::{self, Image};
 use crate::load::LoadedModel;
-use crate::sampling::Sampler;
+use crate::sampling::{Sampler, all_finite};
 use stop::StopScanner;
 
 /// What an engine should compute next for a turn.
@@ -186,8 +186,7 @@ impl Turn {
         if self.finish.is_some() {
             return Ok(None);
         }
-        // One pass over the row finds NaN and infinities alike: 0 · x is 0 only for finite x.
-        if row.iter().map(|logit| logit * 0.0).sum::<f32>() != 0.0 {
+        if !all_finite(row) {
             let position = self.tokens.len() - 1;
             return Err(Error::NotFinite { position });
         }

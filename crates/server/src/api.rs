@@ -1,6 +1,8 @@
 //! The APIs: requests of several dialects, translated to jobs and back.
 
 pub(crate) mod anthropic;
+pub(crate) mod base64;
+pub(crate) mod embeddings;
 pub(crate) mod error;
 pub(crate) mod fields;
 pub(crate) mod generation;

@@ -22,6 +22,8 @@ pub(crate) struct App {
     pub(crate) options: HttpOptions,
     pub(crate) start: Instant,
     pub(crate) http: HttpCounters,
+    /// It was asked to stop, and `/ready` says so; requests are accepted for a while yet.
+    pub(crate) is_leaving: AtomicBool,
     /// No request is accepted any more.
     pub(crate) is_draining: AtomicBool,
     /// What the program knows of the machine, for `/v1/system`.

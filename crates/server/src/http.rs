@@ -4,9 +4,12 @@ pub(crate) mod guard;
 pub(crate) mod listen;
 pub(crate) mod routes;
 pub(crate) mod stream;
+pub(crate) mod tls;
 
 use std::net::IpAddr;
 use std::time::Duration;
+
+pub use tls::{TlsError, TlsFiles};
 
 /// How the server meets the network.
 #[derive(Clone, Debug)]
@@ -15,6 +18,8 @@ pub struct HttpOptions {
     pub host: IpAddr,
     /// Port; 0 takes a free one.
     pub port: u16,
+    /// Speak TLS, as this; plain HTTP without.
+    pub tls: Option<TlsFiles>,
     /// Keys that clients must show; none are needed if this is empty.
     pub api_keys: Vec<String>,
     /// Listen beyond this computer though anyone may ask.
@@ -36,6 +41,9 @@ pub struct HttpOptions {
     pub request_timeout: Option<Duration>,
     /// How often a stream without news says that it is alive.
     pub keep_alive: Duration,
+    /// How long it goes on accepting requests after it was asked to stop, while `/ready` already says no: the time a
+    /// proxy takes to notice.
+    pub linger: Duration,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Write a line for each request to standard error.
@@ -47,6 +55,7 @@ impl Default for HttpOptions {
         HttpOptions {
             host: IpAddr::from([127, 0, 0, 1]),
             port: 8080,
+            tls: None,
             api_keys: Vec::new(),
             allow_open: false,
             allowed_origins: Vec::new(),
@@ -57,6 +66,7 @@ impl Default for HttpOptions {
             write_timeout: Duration::from_secs(60),
             request_timeout: None,
             keep_alive: Duration::from_secs(10),
+            linger: Duration::ZERO,
             grace: Duration::from_secs(30),
             log: false,
         }

@@ -23,7 +23,9 @@ mod ops;
 mod page;
 pub mod scheduler;
 mod server;
+mod vision;
 
-pub use http::HttpOptions;
+pub use api::base64::encode as base64;
+pub use http::{HttpOptions, TlsError, TlsFiles};
 pub use models::{ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};

@@ -1,7 +1,7 @@
 //! The models a server offers: which are loaded, and which are loaded when someone asks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::tools::Syntax;
@@ -16,8 +16,11 @@ pub struct ModelSpec {
     pub id: String,
     /// Where it comes from, for people.
     pub source: String,
-    /// Bytes of the weights, if known: counted against the memory budget.
+    /// Bytes of the weights, if known.
     pub weight_bytes: u64,
+    /// Bytes it takes while it is loaded: weights, the full cache, scratch. Counted against
+    /// [`ModelOptions::memory_budget`].
+    pub memory_bytes: u64,
     /// Opens it.
     pub open: EngineFactory,
 }
@@ -29,6 +32,9 @@ pub struct ModelOptions {
     pub scheduler: SchedulerOptions,
     /// Models loaded at a time at most; a further one takes the place of the one used longest ago that is idle.
     pub max_loaded: usize,
+    /// Bytes that loaded models together may take; one that does not fit beside the others takes the place
+    /// of those used longest ago that are idle.
+    pub memory_budget: Option<u64>,
     /// Unloads a model that was not used for so long.
     pub idle_unload: Option<Duration>,
     /// How long a model that is unloaded may go on with what it accepted.
@@ -40,6 +46,7 @@ impl Default for ModelOptions {
         ModelOptions {
             scheduler: SchedulerOptions::default(),
             max_loaded: usize::MAX,
+            memory_budget: None,
             idle_unload: None,
             grace: Duration::from_secs(30),
         }
@@ -59,13 +66,25 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    fn slot(&self) -> MutexGuard<'_, Option<Scheduler>> {
+        self.scheduler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Its scheduler, if it is loaded or loading.
     pub(crate) fn scheduler(&self) -> Option<Scheduler> {
-        let slot = self
-            .scheduler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        slot.clone()
+        self.slot().clone()
+    }
+
+    /// Its scheduler, unless that has ended. One that could not open the model stays, to say why.
+    fn running(&self) -> Option<Scheduler> {
+        let scheduler = self.scheduler();
+        scheduler.filter(|scheduler| !matches!(scheduler.state(), LoadState::Stopped))
+    }
+
+    fn holds_memory(&self) -> bool {
+        matches!(self.state(), Some(LoadState::Loading | LoadState::Ready(_)))
     }
 
     /// How far it is; `None` if nobody has asked for it.
@@ -73,10 +92,27 @@ impl Entry {
         self.scheduler().map(|scheduler| scheduler.state())
     }
 
+    /// Nobody waits for it: neither for its answers, nor for it to be loaded.
+    fn may_leave(&self) -> bool {
+        self.is_idle() && !matches!(self.state(), Some(LoadState::Loading))
+    }
+
     fn is_idle(&self) -> bool {
         let snapshot = self.metrics.snapshot();
         snapshot.n_running == 0 && snapshot.n_waiting == 0
     }
+}
+
+/// What to say of a model that can never be loaded.
+pub(crate) fn beyond_budget(spec: &ModelSpec, budget: u64) -> String {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    format!(
+        "{} takes {} MiB with its context and the memory budget is {} MiB; lower --ctx or --parallel, or raise \
+         --memory-budget",
+        spec.id,
+        mib(spec.memory_bytes),
+        mib(budget)
+    )
 }
 
 /// A model that runs, ready for a request.
@@ -92,7 +128,12 @@ pub(crate) struct Registry {
     entries: Vec<Arc<Entry>>,
     options: ModelOptions,
     start: Instant,
+    /// Held while room is made, so that two models are not given the same.
+    room: Mutex<Leaving>,
 }
+
+/// Models that were unloaded and whose memory may not be free yet.
+type Leaving = Vec<Scheduler>;
 
 impl Registry {
     pub(crate) fn new(specs: Vec<ModelSpec>, options: ModelOptions) -> Registry {
@@ -112,6 +153,7 @@ impl Registry {
             entries: specs.into_iter().map(entry).collect(),
             options,
             start: Instant::now(),
+            room: Mutex::default(),
         }
     }
 
@@ -130,65 +172,108 @@ impl Registry {
         self.entries.iter().find(|entry| entry.spec.id == name)
     }
 
+    /// Begins to load the first models, as many as fit together.
+    pub(crate) fn load_first(&self) {
+        let mut bytes = 0;
+        for (i, entry) in self.entries.iter().enumerate() {
+            bytes += entry.spec.memory_bytes;
+            let fits = self
+                .options
+                .memory_budget
+                .is_none_or(|budget| bytes <= budget);
+            if i >= self.options.max_loaded || !fits {
+                return;
+            }
+            // That it cannot be loaded is its state, which requests are told.
+            let _ = self.load(entry);
+        }
+    }
+
     /// Begins to load a model, if it is not; makes room first.
     pub(crate) fn load(&self, entry: &Entry) -> Result<Scheduler, Refusal> {
-        let mut slot = entry
-            .scheduler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(scheduler) = &*slot
-            && !matches!(scheduler.state(), LoadState::Stopped)
-        {
-            return Ok(scheduler.clone());
+        if let Some(scheduler) = entry.running() {
+            return Ok(scheduler);
         }
-        self.make_room(entry)?;
+        // Always before a model's own lock.
+        let mut leaving = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(scheduler) = entry.running() {
+            return Ok(scheduler);
+        }
+        leaving.retain(|scheduler| !scheduler.has_stopped());
+        self.make_room(entry, &mut leaving)?;
         let scheduler = Scheduler::start(
-            Arc::clone(&entry.spec.open),
+            self.when_free(entry, leaving.clone()),
             self.options.scheduler.clone(),
             Arc::clone(&entry.metrics),
         )
         .map_err(|error| Refusal::NotRunning(format!("no thread: {error}")))?;
         self.touch(entry);
-        *slot = Some(scheduler.clone());
+        *entry.slot() = Some(scheduler.clone());
         Ok(scheduler)
     }
 
-    /// Unloads the idle model that was used longest ago, if as many are loaded as may be.
-    fn make_room(&self, wanted: &Entry) -> Result<(), Refusal> {
-        let is_other = |entry: &&Arc<Entry>| !std::ptr::eq(&***entry, wanted);
-        let others: Vec<_> = self.entries.iter().filter(is_other).collect();
-        let is_loaded = |entry: &&&Arc<Entry>| entry.scheduler().is_some();
-        let loaded: Vec<_> = others.iter().filter(is_loaded).collect();
-        if loaded.len() < self.options.max_loaded {
-            return Ok(());
+    /// Opens the model once those that leave have given their memory back, where memory is limited.
+    fn when_free(&self, entry: &Entry, leaving: Leaving) -> EngineFactory {
+        let open = Arc::clone(&entry.spec.open);
+        let is_limited =
+            self.options.memory_budget.is_some() || self.options.max_loaded != usize::MAX;
+        if leaving.is_empty() || !is_limited {
+            return open;
         }
-        let idle = loaded.iter().filter(|entry| entry.is_idle());
-        let victim = idle.min_by_key(|entry| entry.last_used_ms.load(Relaxed));
-        match victim {
-            Some(victim) => {
-                self.unload(victim);
-                Ok(())
+        Arc::new(move || {
+            while !leaving.iter().all(Scheduler::has_stopped) {
+                std::thread::sleep(Duration::from_millis(2));
             }
-            None => Err(Refusal::QueueFull {
-                n_waiting: 0,
-                retry_after: Duration::from_secs(10),
-            }),
+            open()
+        })
+    }
+
+    /// Unloads idle models, those used longest ago first, until the wanted one fits beside the others.
+    fn make_room(&self, wanted: &Entry, leaving: &mut Leaving) -> Result<(), Refusal> {
+        let budget = self.options.memory_budget.unwrap_or(u64::MAX);
+        if wanted.spec.memory_bytes > budget {
+            return Err(Refusal::NotRunning(beyond_budget(&wanted.spec, budget)));
+        }
+        let is_other = |entry: &&Arc<Entry>| !std::ptr::eq(&***entry, wanted);
+        let mut others: Vec<&Arc<Entry>> = self
+            .entries
+            .iter()
+            .filter(is_other)
+            .filter(|entry| entry.holds_memory())
+            .collect();
+        loop {
+            let held: u64 = others.iter().map(|entry| entry.spec.memory_bytes).sum();
+            let fits = held <= budget - wanted.spec.memory_bytes;
+            if fits && others.len() < self.options.max_loaded {
+                return Ok(());
+            }
+            let idle = (0..others.len()).filter(|i| others[*i].may_leave());
+            let victim = idle.min_by_key(|i| others[*i].last_used_ms.load(Relaxed));
+            let Some(victim) = victim else {
+                return Err(Refusal::QueueFull {
+                    n_waiting: 0,
+                    retry_after: Duration::from_secs(10),
+                });
+            };
+            let victim = others.swap_remove(victim);
+            leaving.extend(self.take_out(victim));
         }
     }
 
     /// Unloads a model once what it accepted is complete. False if it was not loaded.
     pub(crate) fn unload(&self, entry: &Entry) -> bool {
-        let mut slot = entry
-            .scheduler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        match slot.take() {
-            Some(scheduler) => {
-                scheduler.drain(self.options.grace);
-                true
-            }
-            None => false,
-        }
+        let mut leaving = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|scheduler| !scheduler.has_stopped());
+        let taken = self.take_out(entry);
+        let was_loaded = taken.is_some();
+        leaving.extend(taken);
+        was_loaded
+    }
+
+    fn take_out(&self, entry: &Entry) -> Option<Scheduler> {
+        let scheduler = entry.slot().take()?;
+        scheduler.drain(self.options.grace);
+        Some(scheduler)
     }
 
     /// A model ready for a request: loaded first, if it is not.

@@ -21,7 +21,8 @@ pub(crate) async fn health() -> Response {
 /// Requests would be accepted: 200 when every model that was asked for is loaded, 503 with what is missing while one
 /// loads, has failed, or the server goes down.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
-    let mut is_ready = !app.is_draining.load(Relaxed);
+    let is_leaving = app.is_leaving.load(Relaxed);
+    let mut is_ready = !is_leaving;
     let mut models = serde_json::Map::new();
     for entry in app.registry.entries() {
         let (word, reason) = status(entry);
@@ -36,8 +37,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let body =
-        json!({"ready": is_ready, "draining": app.is_draining.load(Relaxed), "models": models});
+    let body = json!({"ready": is_ready, "draining": is_leaving, "models": models});
     json_response(code, &body)
 }
 

@@ -23,10 +23,11 @@ mod handle;
 mod job;
 mod metrics;
 mod pace;
+mod pooled;
 mod queue;
 mod task;
 
 pub use self::core::{Core, SchedulerOptions};
 pub use handle::{EngineFactory, LoadState, Loaded, Refusal, Scheduler};
-pub use job::{Delta, Event, Failure, Job, Receipt, TokenLogprob};
+pub use job::{Delta, Event, Failure, Job, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
 pub use metrics::{Buckets, Histogram, ModelMetrics, Snapshot};

@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::http::{HttpOptions, listen, routes};
-use crate::models::{ModelOptions, ModelSpec, Registry};
+use crate::http::{HttpOptions, listen, routes, tls};
+use crate::models::{ModelOptions, ModelSpec, Registry, beyond_budget};
 
 /// Everything a server is made of.
 pub struct ServerOptions {
@@ -37,6 +37,12 @@ pub enum ServeError {
         /// The address.
         host: std::net::IpAddr,
     },
+    /// A model that is larger than all models together may be.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Certificate or key of TLS.
+    #[error("{0}")]
+    Tls(#[from] crate::http::tls::TlsError),
     /// Two models of one name.
     #[error("two models are called `{0}`; name them with NAME=MODEL")]
     Twice(String),
@@ -65,8 +71,10 @@ pub fn run(
     stop: impl Fn() -> bool,
 ) -> Result<(), ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // The engine's threads compute; these two carry bytes.
-    let runtime = runtime.worker_threads(2).enable_all().build()?;
+    // The engine's threads compute; these two carry bytes. What takes a while (rendering, encoding, reading images) has
+    // threads beside them: more than these would only hold memory, each its stack and its part of the heap.
+    let runtime = runtime.worker_threads(2).max_blocking_threads(8);
+    let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         let server = Server::start(options).await?;
         listening(server.address());
@@ -127,27 +135,33 @@ impl Server {
         if let Some(twice) = options.models.iter().find(|spec| !ids.insert(&spec.id)) {
             return Err(ServeError::Twice(twice.id.clone()));
         }
+        if let Some(budget) = options.model_options.memory_budget
+            && let Some(spec) = options
+                .models
+                .iter()
+                .find(|spec| spec.memory_bytes > budget)
+        {
+            return Err(ServeError::TooLarge(beyond_budget(spec, budget)));
+        }
+        let tls = options.http.tls.as_ref().map(tls::acceptor).transpose()?;
         let address = SocketAddr::new(host, options.http.port);
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| ServeError::Listen { address, error })?;
         let address = listener.local_addr()?;
-        let max_loaded = options.model_options.max_loaded;
         let app = Arc::new(App {
             registry: Registry::new(options.models, options.model_options),
             options: options.http,
             start: Instant::now(),
             http: Default::default(),
+            is_leaving: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             system: options.system,
         });
-        for entry in app.registry.entries().iter().take(max_loaded) {
-            // That it cannot be loaded is its state, which requests are told.
-            let _ = app.registry.load(entry);
-        }
+        app.registry.load_first();
         let (stop, stopped) = watch::channel(false);
         let router = routes::router(&app);
         let accepting = tokio::spawn(listen::serve(
-            listener,
+            (listener, tls),
             router,
             Arc::clone(&app),
             stopped.clone(),
@@ -183,8 +197,10 @@ impl Server {
         Ok(())
     }
 
-    /// Refuses new requests, completes those accepted within the time of grace, and ends.
+    /// Says that it is not ready, and after the time for that to be heard refuses new requests, completes those accepted within the time of grace, and ends.
     pub async fn stop(self) {
+        self.app.is_leaving.store(true, Relaxed);
+        tokio::time::sleep(self.app.options.linger).await;
         self.app.is_draining.store(true, Relaxed);
         let grace = self.app.options.grace;
         self.app.registry.drain(grace).await;

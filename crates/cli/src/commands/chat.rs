@@ -3,6 +3,8 @@
 mod conversation;
 mod images;
 mod input;
+mod remote;
+mod saved;
 
 use crate::device_stats;
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
@@ -11,6 +13,7 @@ use crate::image_args::VisionArgs;
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Paint, Ui};
+use crate::remote::ServerArgs;
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
@@ -24,6 +27,7 @@ Examples:
   millrace chat demo
   millrace chat demo --device {npu}                an NPU's answers, simulated
   millrace chat hf:OWNER/REPO:Q4_K_M --system \"Answer in one sentence.\"
+  millrace chat demo --server http://127.0.0.1:8080    answered by a running `millrace serve`
   printf 'Hello!\\nAnd now?\\n' | millrace chat demo --greedy    each line is a message
 
 In the conversation:
@@ -41,6 +45,8 @@ In the conversation:
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Instructions for the model to keep to
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
@@ -62,6 +68,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    if let Some(server) = args.server.open()? {
+        return remote::run(args, server, ui);
+    }
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
     let engine = args

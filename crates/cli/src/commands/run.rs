@@ -1,5 +1,7 @@
 //! `millrace run`: one prompt in, text out.
 
+mod remote;
+
 use crate::commands::chat;
 use crate::device_stats;
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
@@ -10,6 +12,7 @@ use crate::model_arg::ModelArgs;
 use crate::output::{Out, Paint, Ui, printable};
 use crate::progress::Progress;
 use crate::prompt::{TextArgs, check_not_empty};
+use crate::remote::ServerArgs;
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
@@ -33,6 +36,7 @@ Examples:
   millrace run gemma.gguf --image a.jpg --mmproj mmproj.gguf \"Who?\"
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
   millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
+  millrace run demo \"A cat\" --server http://127.0.0.1:8080   by a running `millrace serve`
   millrace run demo                                        on a terminal: as `millrace chat`
 
 Only what the model writes goes to standard output (and, on a terminal, the prompt before it).";
@@ -43,6 +47,8 @@ Only what the model writes goes to standard output (and, on a terminal, the prom
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     text: TextArgs,
     /// Ask instead of continue: the prompt becomes a user's message in the model's chat template
@@ -79,6 +85,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if args.text.is_interactive() && !args.json {
         let chat = chat::Args {
             model: args.model.clone(),
+            server: args.server.clone(),
             system: args.system.clone(),
             length: args.length.clone(),
             sampling: args.sampling.clone(),
@@ -92,6 +99,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     let text = args.text.read()?;
     check_not_empty(&text)?;
+    if let Some(server) = args.server.open()? {
+        return remote::run(args, &server, &text, ui);
+    }
     let pictures = args.images.iter().map(|path| read_picture(path));
     let pictures = pictures.collect::<Outcome<Vec<_>>>()?;
     let model = args.model.load(ui)?;

@@ -8,9 +8,9 @@ use crate::interrupt;
 use crate::machine;
 use crate::output::{Out, Ui};
 use crate::prompt::read_file;
-use crate::target_args::{DeviceArgs, examples};
+use crate::target_args::{DeviceArgs, Place, examples, place_parser};
 use millrace_server::scheduler::SchedulerOptions;
-use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions};
+use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions, TlsError, TlsFiles};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,6 +23,7 @@ Examples:
   millrace serve hf:OWNER/REPO:Q4_K_M --parallel 16 -c 4096
   millrace serve small=demo-draft big=demo        two models, by names of your choice
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
+  millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
 Then:
@@ -61,6 +62,10 @@ pub(crate) struct Args {
     /// Models loaded at a time; a further one takes the place of the one idle longest [default: all]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     max_loaded: Option<usize>,
+    /// Memory that loaded models together may take, weights and contexts; one that does not fit takes the place of
+    /// those idle longest [default: no limit]
+    #[arg(long, value_name = "MIB", value_parser = at_least_one())]
+    memory_budget: Option<usize>,
     /// Unload a model that was not used for so many seconds; it is loaded again when asked for
     #[arg(long, value_name = "SECONDS")]
     idle_unload: Option<u64>,
@@ -72,6 +77,9 @@ pub(crate) struct Args {
     cpu: CpuArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    /// Serve every model on this device too, as NAME@DEVICE. May be repeated
+    #[arg(long, value_name = "NAME", value_parser = place_parser(), help_heading = "Device")]
+    also_on: Vec<Place>,
 }
 
 /// Where it listens, and to whom.
@@ -84,6 +92,12 @@ struct NetworkArgs {
     /// Port; 0 takes a free one
     #[arg(long, default_value_t = 8080)]
     port: u16,
+    /// Speak TLS: the certificate, in PEM, and those that vouch for it
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    tls_key: Option<PathBuf>,
     /// A key clients must show. May be repeated; better in the environment or a file
     #[arg(
         long,
@@ -113,6 +127,9 @@ struct NetworkArgs {
     /// Give a request up after so many seconds [default: never]
     #[arg(long, value_name = "SECONDS")]
     request_timeout: Option<u64>,
+    /// Go on accepting requests so many seconds after being asked to stop, while /ready says no: for a proxy to notice
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    linger: u64,
     /// How long requests may go on after the server was asked to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u64,
@@ -133,6 +150,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
                 max_queue: args.queue,
                 max_delay: Duration::from_millis(args.max_delay),
             },
+            memory_budget: args
+                .memory_budget
+                .map(|mib| (mib as u64).saturating_mul(1 << 20)),
             max_loaded: args.max_loaded.unwrap_or(usize::MAX),
             idle_unload: args.idle_unload.map(Duration::from_secs),
             grace: Duration::from_secs(args.network.grace),
@@ -142,11 +162,15 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     };
     // One Ctrl-C is left to the server, however long its requests take to end.
     let _patience = interrupt::patience();
+    let scheme = match args.network.tls_cert {
+        Some(_) => "https",
+        None => "http",
+    };
     let mut written = Ok(());
     let listening = |address: std::net::SocketAddr| {
         let mut out = Out::new();
         written = out
-            .line(format_args!("http://{address}"))
+            .line(format_args!("{scheme}://{address}"))
             .and_then(|()| out.flush());
         ui.note("listening; Ctrl-C completes what was begun, then ends");
     };
@@ -180,6 +204,11 @@ impl NetworkArgs {
         Ok(HttpOptions {
             host: self.host,
             port: self.port,
+            tls: self
+                .tls_cert
+                .clone()
+                .zip(self.tls_key.clone())
+                .map(|(certificate, key)| TlsFiles { certificate, key }),
             api_keys,
             allow_open: self.allow_open,
             allowed_origins: self.allow_origin.clone(),
@@ -187,6 +216,7 @@ impl NetworkArgs {
             max_body_bytes: self.max_body.saturating_mul(1 << 20),
             max_connections: self.max_connections,
             request_timeout: self.request_timeout.map(Duration::from_secs),
+            linger: Duration::from_secs(self.linger),
             grace: Duration::from_secs(self.grace),
             log: !ui.quiet,
             ..HttpOptions::default()
@@ -216,6 +246,13 @@ impl From<ServeError> for Failure {
         match &error {
             ServeError::Open { .. } => Failure::usage(error.to_string())
                 .hint("MILLRACE_API_KEY=… in the environment, or --api-key-file FILE"),
+            ServeError::TooLarge(_) => Failure::usage(error.to_string()),
+            ServeError::Tls(tls) => match tls {
+                TlsError::Unreadable { .. } => Failure::bad_input(error.to_string()),
+                TlsError::Unusable { .. } => Failure::bad_input(error.to_string()).hint(
+                    "--tls-key must be the key that the certificate of --tls-cert was made for",
+                ),
+            },
             ServeError::Twice(_) => Failure::usage(error.to_string()),
             ServeError::Listen { error: io, .. } => {
                 let failure = Failure::new(Exit::Io, error.to_string());

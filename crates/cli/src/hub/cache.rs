@@ -12,6 +12,7 @@ use super::Error;
 use super::download::Blob;
 use super::reference::is_repo;
 use super::select::{Listed, is_safe_path};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ pub(crate) fn free_bytes(_path: &Path) -> Option<u64> {
 }
 
 /// The entries of a folder; none if it cannot be read.
-fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
+fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> + use<> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
@@ -117,6 +118,77 @@ impl Repo {
             return Some(text.trim().to_owned()).filter(|commit| is_hex(commit));
         }
         (is_hex(revision) && self.snapshot(revision).is_dir()).then(|| revision.to_owned())
+    }
+
+    /// Its folder.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Revisions with the commits they stand for, `main` first; a snapshot that none names goes by its commit.
+    pub(super) fn revisions(&self) -> Vec<(String, String)> {
+        let root = self.dir.join("refs");
+        let mut names = Vec::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in entries(&folder) {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                    _ => names.extend(
+                        entry
+                            .path()
+                            .strip_prefix(&root)
+                            .ok()
+                            .and_then(Path::to_str)
+                            .map(str::to_owned),
+                    ),
+                }
+            }
+        }
+        let snapshots = entries(&self.dir.join("snapshots"));
+        let commits = snapshots.filter_map(|entry| entry.file_name().into_string().ok());
+        // Names of branches before bare commits.
+        names.sort_by_key(|name| (name != "main", name.clone()));
+        names.extend(commits.filter(|name| is_hex(name)));
+        let known = names
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), self.commit(&name)?)));
+        known.collect()
+    }
+
+    /// Blobs with their sizes, unfinished ones among them.
+    pub(super) fn blobs(&self) -> Vec<(PathBuf, u64)> {
+        let files = entries(&self.dir.join("blobs"));
+        files
+            .filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.len())))
+            .collect()
+    }
+
+    /// Names of the blobs that snapshots show.
+    pub(super) fn linked_blobs(&self) -> BTreeSet<String> {
+        let mut linked = BTreeSet::new();
+        let mut folders = vec![self.dir.join("snapshots")];
+        while let Some(folder) = folders.pop() {
+            for entry in entries(&folder) {
+                let path = entry.path();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(path),
+                    Ok(kind) if kind.is_symlink() => {
+                        let target = fs::read_link(&path).ok();
+                        let name = target.as_deref().and_then(Path::file_name);
+                        let name = name.and_then(|name| name.to_str());
+                        linked.extend(name.filter(|name| is_hex(name)).map(str::to_owned));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        linked
+    }
+
+    /// The files whose locks guard downloads.
+    pub(super) fn lock_files(&self) -> Vec<PathBuf> {
+        entries(&self.locks).map(|entry| entry.path()).collect()
     }
 
     /// The folder of a commit's files.

@@ -74,6 +74,8 @@ pub(crate) enum Error {
         needed_bytes: u64,
         free_bytes: u64,
     },
+    #[error("{repo} is being downloaded by another process")]
+    Busy { repo: String },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("stopped")]
@@ -97,7 +99,10 @@ impl Error {
     fn exit(&self) -> Exit {
         match self {
             Error::BadReference { .. } | Error::Ambiguous { .. } => Exit::Usage,
-            Error::NoSpace { .. } | Error::File { .. } | Error::NoCacheFolder => Exit::Io,
+            Error::NoSpace { .. }
+            | Error::File { .. }
+            | Error::Busy { .. }
+            | Error::NoCacheFolder => Exit::Io,
             Error::Interrupted => Exit::Interrupted,
             _ => Exit::NotFound,
         }
@@ -109,6 +114,7 @@ impl Error {
             Error::BadReference { .. } => {
                 "write OWNER/REPO, OWNER/REPO:QUANT (as Q4_K_M) or OWNER/REPO@REVISION:QUANT".into()
             }
+            Error::Busy { .. } => "wait until it has ended, or stop it".into(),
             Error::NoCacheFolder => "set HF_HOME to a folder with space for models".into(),
             Error::NotCached { reference, .. } => {
                 format!("get it with `millrace pull {reference}` (without --offline)")

@@ -190,6 +190,13 @@ impl GgufModel {
     }
 }
 
+/// The GGUF models of a listing, each by its files, the first of a split one first.
+pub(super) fn models(listed: &[Listed]) -> Vec<Vec<&Listed>> {
+    let models = gguf_models(listed).into_iter();
+    let files = |model: GgufModel| model.files.iter().map(|i| &listed[*i]).collect();
+    models.map(files).collect()
+}
+
 fn available(models: &[GgufModel]) -> Vec<String> {
     models.iter().map(GgufModel::label).collect()
 }

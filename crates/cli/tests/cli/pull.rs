@@ -280,3 +280,65 @@ fn two_processes_share_one_download() {
     }
     assert_eq!(hub.downloads(GGUF).len(), 1);
 }
+
+#[test]
+fn what_was_pulled_is_listed_and_removed() {
+    let (hub, bytes) = gguf_hub(Faults::default());
+    let home = home();
+    let list = || {
+        let listed = finish(millrace(home.path()).args(["list", "--json"])).expect(OK);
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&listed.stdout).expect("JSON");
+        let pulled = listed.into_iter().filter(|model| model["kind"] == "pulled");
+        let names = pulled.map(|model| {
+            let size_bytes = model["size_bytes"].as_u64().expect("a size");
+            (
+                model["name"].as_str().expect("a name").to_owned(),
+                size_bytes,
+            )
+        });
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(list(), []);
+    finish(&mut pull(&hub, &home, &[REPO])).expect(OK);
+    finish(&mut pull(&hub, &home, &[&format!("{REPO}:Q8_0")])).expect(OK);
+    let (q4, q8) = (format!("{REPO}:{GGUF}"), format!("{REPO}:tiny-Q8_0.gguf"));
+    assert_eq!(
+        list(),
+        [(q4.clone(), bytes.len() as u64), (q8.clone(), 400_000)]
+    );
+    let table = finish(millrace(home.path()).arg("list")).expect(OK);
+    for words in ["demo", "built in", &q4, &COMMIT[..12]] {
+        assert!(table.stdout.contains(words), "{}", table.stdout);
+    }
+    let remove = |name: &str| finish(millrace(home.path()).args(["rm", name]));
+    // A name that `list` prints is one that `rm` takes; what is beside it stays.
+    let removed = remove(&q8).expect(OK);
+    assert!(
+        removed.stderr.contains("1 file removed, 390.6 KiB"),
+        "{}",
+        removed.stderr
+    );
+    assert_eq!(list(), [(q4.clone(), bytes.len() as u64)]);
+    let again = finish(&mut pull(&hub, &home, &[REPO, "--offline"])).expect(OK);
+    assert_pulled(&again, &home, &bytes);
+    remove(&q8).expect_error(NOT_FOUND, &["Q8_0"]);
+    // Not while another process writes to it.
+    let locks = home
+        .path()
+        .join(".cache/huggingface/hub/.locks/models--acme--tiny");
+    let lock = fs::read_dir(locks)
+        .expect("locks")
+        .flatten()
+        .next()
+        .expect("a lock");
+    let lock = fs::File::open(lock.path()).expect("a lock");
+    lock.lock().expect("it is free");
+    remove(REPO).expect_error(crate::run::IO, &["being downloaded"]);
+    drop(lock);
+    remove(REPO).expect(OK);
+    assert_eq!(list(), []);
+    assert!(!repo_dir(&home).exists());
+    remove(REPO).expect_error(NOT_FOUND, &["not in the cache"]);
+    remove("demo").expect_error(USAGE, &["part of this program"]);
+    remove("../../etc").expect_error(USAGE, &["not a model reference"]);
+}

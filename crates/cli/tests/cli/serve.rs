@@ -25,7 +25,7 @@ impl Server {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
         stdout.read_line(&mut line).expect("an address");
-        let address = line.trim().strip_prefix("http://").expect("an address");
+        let (_, address) = line.trim().split_once("://").expect("an address");
         Server {
             address: address.to_owned(),
             child,
@@ -154,6 +154,156 @@ fn models_have_names_and_keys_come_from_files_and_environment() {
     assert_eq!(server.end("-TERM"), "");
 }
 
+/// `run` and `chat` with `--server`: the same answers, and what is wrong is told as by a model loaded here.
+#[test]
+fn run_and_chat_can_ask_a_running_server() {
+    let home = tempdir().expect("a temporary folder");
+    let server = Server::start(home.path(), &["demo", "-c", "256"]);
+    let url = format!("http://{}", server.address);
+    let ask = |arguments: &[&str]| {
+        let mut command = millrace(home.path());
+        command.args(arguments).args(["--server", &url]);
+        finish(&mut command)
+    };
+    let story = ["run", "demo", "Once upon a time", "--greedy", "-n", "20"];
+    let remote = ask(&story).expect(OK);
+    assert_eq!(
+        remote.stdout,
+        finish(millrace(home.path()).args(story)).expect(OK).stdout
+    );
+    assert!(remote.stderr.contains("20 written"), "{}", remote.stderr);
+    // Without a limit it goes on to the end of the story or of the context, and not for 16 tokens.
+    let long = ["run", "demo", "Once upon a time", "--greedy"];
+    let here = finish(millrace(home.path()).args(long).args(["-c", "256"])).expect(OK);
+    assert_eq!(ask(&long).expect(OK).stdout, here.stdout);
+    let question = [
+        "run",
+        "demo",
+        "--chat",
+        "What is 7 plus 5?",
+        "--greedy",
+        "--json",
+    ];
+    let answer: serde_json::Value =
+        serde_json::from_str(&ask(&question).expect(OK).stdout).expect("JSON");
+    assert_eq!(answer["text"], "7 plus 5 is 12.");
+    assert_eq!(answer["finish_reason"], "stop");
+    assert!(
+        answer["usage"]["prompt_tokens"]
+            .as_u64()
+            .is_some_and(|n| n > 5)
+    );
+
+    let saved = home.path().join("saved.json").display().to_string();
+    let said = format!("What is 7 plus 5?\n/stats\n/save {saved}\nWhat is 1 plus 1?\n/nonsense\n");
+    let chat = |arguments: &[&str]| {
+        let mut child = millrace(home.path())
+            .args(["chat", "demo", "--greedy"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut stdin = child.stdin.take().expect("stdin");
+        stdin.write_all(said.as_bytes()).expect("lines");
+        drop(stdin);
+        crate::run::finished(child.wait_with_output().expect("it ends"))
+    };
+    let remote = chat(&["--server", &url]);
+    assert!(
+        remote.stdout.contains("7 plus 5 is 12.\n"),
+        "{}",
+        remote.stdout
+    );
+    assert!(
+        remote.stdout.contains("2 messages; http://127.0.0.1"),
+        "{}",
+        remote.stdout
+    );
+    assert!(
+        remote.stderr.contains("no command /nonsense"),
+        "{}",
+        remote.stderr
+    );
+    let of_server = std::fs::read_to_string(&saved).expect("it was saved");
+    chat(&[]);
+    assert_eq!(
+        of_server,
+        std::fs::read_to_string(&saved).expect("it was saved")
+    );
+
+    ask(&["run", "other", "Hi"]).expect_error(NOT_FOUND, &["`other` does not exist", "demo"]);
+    ask(&["run", "demo", "Hi", "--temperature", "-2"]).expect_error(USAGE, &["temperature"]);
+    ask(&["run", "demo", "Hi", "--device", "xdna2"]).expect_error(USAGE, &["cannot be used with"]);
+    let image = home.path().join("a.png");
+    std::fs::write(&image, b"no picture").expect("a file");
+    let image = image.display().to_string();
+    ask(&["run", "demo", "Hi", "--image", &image]).expect_error(BAD_INPUT, &["no PNG"]);
+    std::fs::write(&image, b"\x89PNG").expect("a file");
+    ask(&["run", "demo", "Hi", "--image", &image]).expect_error(USAGE, &["no vision tower"]);
+    server.end("-TERM");
+    ask(&story).expect_error(NOT_FOUND, &["cannot ask http://127.0.0.1"]);
+}
+
+#[test]
+fn over_tls_with_a_key() {
+    let home = tempdir().expect("a temporary folder");
+    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/tls");
+    let file = |name: &str| tls.join(name).display().to_string();
+    let (certificate, key) = (file("certificate.pem"), file("key.pem"));
+    let server = Server::start(
+        home.path(),
+        &[
+            "demo",
+            "--tls-cert",
+            &certificate,
+            "--tls-key",
+            &key,
+            "--api-key",
+            "secret",
+        ],
+    );
+    let url = format!("https://{}", server.address);
+    let ask = |key: &str, arguments: &[&str]| {
+        let mut command = millrace(home.path());
+        command.args([
+            "run",
+            "demo",
+            "--chat",
+            "What is 7 plus 5?",
+            "--greedy",
+            "--server",
+            &url,
+        ]);
+        finish(command.args(arguments).env("MILLRACE_API_KEY", key))
+    };
+    let trusted = ["--server-ca", &certificate];
+    assert_eq!(
+        ask("secret", &trusted).expect(OK).stdout,
+        "7 plus 5 is 12.\n"
+    );
+    ask("guess", &trusted).expect_error(USAGE, &["401", "MILLRACE_API_KEY"]);
+    ask("secret", &[]).expect_error(NOT_FOUND, &["cannot ask https://", "--server-ca"]);
+    server.end("-TERM");
+    let mut alone = millrace(home.path());
+    alone.args(["serve", "demo", "--tls-cert", &certificate]);
+    finish(&mut alone).expect_error(USAGE, &["--tls-key"]);
+    let other = file("other-key.pem");
+    let mut mixed = millrace(home.path());
+    mixed.args([
+        "serve",
+        "demo",
+        "--port",
+        "0",
+        "--tls-cert",
+        &certificate,
+        "--tls-key",
+        &other,
+    ]);
+    finish(&mut mixed).expect_error(BAD_INPUT, &["cannot be used together"]);
+}
+
 #[test]
 fn what_cannot_be_served_is_told_before_it_listens() {
     let home = tempdir().expect("a temporary folder");
@@ -181,6 +331,11 @@ fn what_cannot_be_served_is_told_before_it_listens() {
             "holds no key",
         ),
         (vec!["demo", "--parallel", "0"], USAGE, "at least 1"),
+        (
+            vec!["demo", "--memory-budget", "1"],
+            USAGE,
+            "the memory budget is 1 MiB",
+        ),
     ] {
         let mut command = millrace(home.path());
         command.arg("serve").args(&arguments);

@@ -100,6 +100,46 @@ fn penalties(candidates: &mut [Candidate], recent: &[u32], factors: [f32; 3]) {
     }
 }
 
+/// Up to so many are found without sorting all.
+pub(super) const FEW: usize = 256;
+
+/// As [`Stage::TopK`] of all, the largest first.
+pub(super) fn largest(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
+    // What is kept grows to twice what is wanted before the smaller half goes.
+    let mut least = f32::NEG_INFINITY;
+    for (i, chunk) in logits.chunks(64).enumerate() {
+        // Equal ones come later, and the smaller id wins.
+        let any = chunk
+            .iter()
+            .fold(false, |any, logit| any | (*logit > least));
+        if !any {
+            continue;
+        }
+        // Until some were dropped, `least` is below all.
+        let kept = chunk
+            .iter()
+            .enumerate()
+            .filter(|(_, logit)| **logit > least);
+        out.extend(kept.map(|(j, logit)| Candidate {
+            token: (i * 64 + j) as u32,
+            logit: *logit,
+        }));
+        if out.len() >= 2 * k.max(32) {
+            out.select_nth_unstable_by(k - 1, by_logit);
+            out.truncate(k);
+            least = out
+                .iter()
+                .fold(f32::INFINITY, |least, c| least.min(c.logit));
+            if least == 0.0 {
+                // 0 goes before -0, though neither is larger than the other.
+                least = -f32::from_bits(1);
+            }
+        }
+    }
+    out.sort_unstable_by(by_logit);
+    out.truncate(k);
+}
+
 fn top_k(candidates: &mut Vec<Candidate>, k: usize) {
     if k < candidates.len() {
         candidates.select_nth_unstable_by(k - 1, by_logit);

@@ -215,3 +215,51 @@ fn log_softmax_sums_to_one() {
     assert!((sum - 1.0).abs() < 1e-12);
     assert!((log_p(2) + 0.313_261_687).abs() < 1e-6);
 }
+
+/// The way past most of the vocabulary keeps what sorting all of it keeps.
+#[test]
+fn the_largest_are_found_without_sorting_all() {
+    let mut rng = Rng::new(5);
+    let mut next = || rng.unit() as f32;
+    for n in [1, 31, 64, 65, 1000, 5000] {
+        // Few values, so that many are equal, zeros of both signs among them; and many values.
+        let coarse: Vec<f32> = (0..n).map(|_| (next() * 9.0).floor() - 4.0).collect();
+        let signed: Vec<f32> = coarse
+            .iter()
+            .map(|x| if *x == 0.0 && next() < 0.5 { -0.0 } else { *x })
+            .collect();
+        let fine: Vec<f32> = (0..n).map(|_| next() * 20.0 - 10.0).collect();
+        let masked: Vec<f32> = fine
+            .iter()
+            .map(|x| if *x > 9.9 { *x } else { f32::MIN })
+            .collect();
+        for logits in [coarse, signed, fine, masked] {
+            for k in [1, 2, 40, 256] {
+                let mut expected = apply(Stage::TopK(k), &logits, &[]);
+                expected.sort_unstable_by(|a, b| {
+                    b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
+                });
+                let mut found = Vec::new();
+                stages::largest(&logits, k, &mut found);
+                assert_eq!(found, expected, "{k} of {n}");
+            }
+            let first = logits.iter().position(|x| logits.iter().all(|y| y <= x));
+            assert_eq!(argmax(&logits) as usize, first.unwrap());
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_found_wherever_it_is() {
+    for n in [1, 32, 33, 100] {
+        let mut row = vec![f32::MIN; n];
+        assert!(all_finite(&row));
+        for at in [0, n / 2, n - 1] {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let old = std::mem::replace(&mut row[at], bad);
+                assert!(!all_finite(&row), "{bad} at {at} of {n}");
+                row[at] = old;
+            }
+        }
+    }
+}

@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use millrace_model::graph::Op;
 use millrace_runtime::{
-    BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+    BatchItem, CpuEngine, Embedder, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
+    Pooling,
 };
 use millrace_testkit::compare::{assert_logits_close, assert_top5};
 use millrace_testkit::golden::{Golden, Rows};
@@ -80,6 +82,73 @@ fn logits_and_hidden_states_are_those_of_transformers() {
                 };
                 assert_logits_close(&found, expected, &format!("{what}, hidden state {i}"));
             }
+        }
+    }
+}
+
+/// The head is linear, so of the pooled rows it makes the pooled logits: those of transformers, up to the length
+/// that normalising took away.
+#[test]
+fn embeddings_are_what_the_head_reads() {
+    for golden in Golden::all() {
+        let expected = golden.expected();
+        let model = open(golden.hf());
+        let graph = &model.model().graph;
+        let head = graph
+            .nodes
+            .iter()
+            .find(|node| Some(node.output) == graph.logits);
+        let Op::Linear { weight, bias: None } = head.unwrap().op else {
+            panic!("{}: no head of one matrix", golden.name);
+        };
+        let head = &graph.weights[weight.0];
+        let bytes = model.checkpoint().tensor(&head.name).unwrap().bytes;
+        let mut matrix = vec![0.0; head.n * head.k];
+        millrace_quant::decode_blocks(head.dtype, bytes, &mut matrix).unwrap();
+        let embedder = Embedder::new(&model).unwrap();
+        let tokens = &expected.tokens;
+        for pooling in [Pooling::Mean, Pooling::Last] {
+            // In uneven parts.
+            let mut engine = engine(&model, None, 3);
+            let seq = engine.create().unwrap();
+            let mut embedding = embedder.begin(pooling);
+            for part in tokens.chunks(5) {
+                let item = BatchItem::new(seq, part, LogitsFor::None);
+                let item = BatchItem {
+                    hidden: true,
+                    ..item
+                };
+                let output = engine.compute(&[item]).unwrap();
+                embedder.push(&mut embedding, &output.hidden(0)[embedder.state()]);
+            }
+            assert_eq!(embedding.n_tokens(), tokens.len());
+            let vector = embedding.finish().unwrap();
+            let length: f32 = vector.iter().map(|x| x * x).sum();
+            assert!((length - 1.0).abs() < 1e-5, "{length}");
+            let rows = expected.logits.data.chunks_exact(expected.logits.width);
+            let pooled: Vec<f64> = match pooling {
+                Pooling::Last => rows.last().unwrap().iter().map(|x| f64::from(*x)).collect(),
+                Pooling::Mean => {
+                    let mut sum = vec![0.0; head.n];
+                    rows.for_each(|row| {
+                        sum.iter_mut()
+                            .zip(row)
+                            .for_each(|(sum, x)| *sum += f64::from(*x));
+                    });
+                    sum
+                }
+            };
+            let dot = |row: &[f32]| -> f64 {
+                row.iter()
+                    .zip(&vector)
+                    .map(|(w, x)| f64::from(*w) * f64::from(*x))
+                    .sum()
+            };
+            let found: Vec<f64> = matrix.chunks_exact(head.k).map(dot).collect();
+            let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let cosine = product(&found, &pooled)
+                / (product(&found, &found) * product(&pooled, &pooled)).sqrt();
+            assert!(cosine > 1.0 - 1e-7, "{} {pooling:?}: {cosine}", golden.name);
         }
     }
 }

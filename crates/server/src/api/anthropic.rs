@@ -34,7 +34,8 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     let served = app.served(&fields).await?;
     let params = request::params(&fields, &served.loaded)?;
-    let prompted = request::conversation(&fields)?.prompt(&served).await?;
+    let mut prompted = request::conversation(&fields)?.prompt(&served).await?;
+    let images = prompted.see(&served).await?;
     let told = Told {
         id: unique("msg_"),
         model: served.entry.spec.id.clone(),
@@ -42,6 +43,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         with_placement: fields.bool("placement")?.unwrap_or(false),
     };
     let job = Job {
+        images,
         grammar: prompted.grammar,
         ..caller.job(prompted.tokens, params)
     };

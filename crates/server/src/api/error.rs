@@ -56,7 +56,7 @@ impl ApiError {
         }
     }
 
-    fn code(self, code: &'static str) -> ApiError {
+    pub(super) fn code(self, code: &'static str) -> ApiError {
         ApiError {
             code: Some(code),
             ..self
@@ -137,7 +137,7 @@ impl From<Refusal> for ApiError {
                 &option.replace('-', "_"),
                 format!("found {found}; it must be {expected}"),
             ),
-            Refusal::Bad(_) | Refusal::Grammar(_) => with(StatusCode::BAD_REQUEST),
+            Refusal::Bad(_) | Refusal::Grammar(_) | Refusal::NoEmbeddings(_) => with(StatusCode::BAD_REQUEST),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use millrace_runtime::Finish;
+use millrace_runtime::npu::HostShare;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -12,7 +13,7 @@ use super::error::ApiError;
 use super::tools::{CallParser, Parsed, Syntax};
 use super::unique;
 use crate::models::Served;
-use crate::scheduler::{Event, Job, Receipt, TokenLogprob};
+use crate::scheduler::{Event, Job, PassRecord, Receipt, TokenLogprob};
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub(crate) struct Generation {
     parsers: Vec<CallParser>,
     ready: VecDeque<Piece>,
     has_ended: bool,
+    /// Of a job that makes one.
+    embedding: Option<Vec<f32>>,
     log: Option<Log>,
 }
 
@@ -115,6 +118,7 @@ impl Generation {
             parsers,
             ready: VecDeque::new(),
             has_ended: false,
+            embedding: None,
             log: log.map(|request| Log {
                 request,
                 model: served.entry.spec.id.clone(),
@@ -198,6 +202,7 @@ impl Generation {
                 }
                 self.ready.push_back(Piece::End(Box::new(receipt)));
             }
+            Event::Embedding(vector) => self.embedding = Some(vector),
             // Taken before.
             Event::Failed(_) => {}
         }
@@ -247,6 +252,18 @@ impl Generation {
             };
             self.ready.push_back(piece);
         }
+    }
+
+    /// Waits for the embedding of a job that makes one.
+    pub(crate) async fn embedding(mut self) -> Result<(Vec<f32>, Receipt), ApiError> {
+        while let Some(piece) = self.next().await? {
+            if let Piece::End(receipt) = piece
+                && let Some(vector) = self.embedding.take()
+            {
+                return Ok((vector, *receipt));
+            }
+        }
+        Err(crate::scheduler::Failure::Engine("there is no embedding".to_owned()).into())
     }
 
     /// Waits for all of it.
@@ -314,6 +331,20 @@ pub(crate) fn placement(receipt: &Receipt) -> Value {
     if let Some((time, origin)) = &receipt.device_time {
         placement["device_ms"] = ms(*time).into();
         placement["device_time"] = origin.to_string().into();
+    }
+    if let Some(shares) = &receipt.shares {
+        placement["device_ops"] = shares.n_device.into();
+        let share = |share: &HostShare| json!({"op": share.label, "count": share.n_ops, "reason": share.reason});
+        placement["host_ops"] = shares.host.iter().map(share).collect();
+    }
+    if !receipt.timeline.is_empty() {
+        let pass = |pass: &PassRecord| {
+            json!({
+                "end_ms": ms(pass.end), "reads": pass.reads, "tokens": pass.n_tokens,
+                "pass_tokens": pass.n_pass_tokens, "host_ms": ms(pass.host), "device_ms": ms(pass.device),
+            })
+        };
+        placement["timeline"] = receipt.timeline.iter().map(pass).collect();
     }
     placement
 }

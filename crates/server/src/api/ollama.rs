@@ -1,6 +1,7 @@
-//! The API of Ollama: chat, generate, and what it says of models.
+//! The API of Ollama: chat, generate, embeddings, and what it says of models.
 
 mod about;
+pub(crate) mod embed;
 mod request;
 
 pub(crate) use about::{running, show, tags, version};
@@ -64,8 +65,9 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
         return Ok(json_response(StatusCode::OK, &body));
     }
     let params = request::params(&fields, &served.loaded)?;
-    let (tokens, grammar, syntax) = prompted(&fields, &served, kind).await?;
+    let (tokens, images, grammar, syntax) = prompted(&fields, &served, kind).await?;
     let job = Job {
+        images,
         grammar,
         ..caller.job(tokens, params)
     };
@@ -87,6 +89,7 @@ async fn prompted(
 ) -> Result<
     (
         Vec<u32>,
+        Vec<Arc<millrace_runtime::Image>>,
         Option<crate::grammar::Grammar>,
         Option<super::tools::Syntax>,
     ),
@@ -95,14 +98,15 @@ async fn prompted(
     if kind == Kind::Generate && fields.bool("raw")?.unwrap_or(false) {
         let text = fields.need("prompt", fields.text("prompt")?)?.to_owned();
         let tokens = prompt::encode(&served.loaded, text).await?;
-        return Ok((tokens, request::form(fields)?, None));
+        return Ok((tokens, Vec::new(), request::form(fields)?, None));
     }
     let conversation = match kind {
         Kind::Chat => request::chat(fields)?,
         Kind::Generate => request::generate(fields)?,
     };
-    let prompted = conversation.prompt(served).await?;
-    Ok((prompted.tokens, prompted.grammar, prompted.syntax))
+    let mut prompted = conversation.prompt(served).await?;
+    let images = prompted.see(served).await?;
+    Ok((prompted.tokens, images, prompted.grammar, prompted.syntax))
 }
 
 /// Ollama has no word for calls, nor for stop texts.

@@ -1,7 +1,8 @@
-//! The API of OpenAI: chat completions, completions, responses, models.
+//! The API of OpenAI: chat completions, completions, responses, embeddings, models.
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod responses;
@@ -33,6 +34,24 @@ fn usage(receipt: &Receipt, with_placement: bool) -> Value {
         usage["placement"] = placement(receipt);
     }
     usage
+}
+
+/// Of several jobs together; the placement of the first, which is that of all.
+fn total(receipts: &[Receipt]) -> Option<Receipt> {
+    let (first, others) = receipts.split_first()?;
+    let mut sum = first.clone();
+    for other in others {
+        sum.n_prompt += other.n_prompt;
+        sum.n_cached += other.n_cached;
+        sum.n_generated += other.n_generated;
+        sum.host += other.host;
+        sum.total = sum.total.max(other.total);
+        sum.n_preempted += other.n_preempted;
+        if let (Some((sum, _)), Some((other, _))) = (&mut sum.device_time, &other.device_time) {
+            *sum += *other;
+        }
+    }
+    Some(sum)
 }
 
 /// A call as part of a message.

@@ -1,8 +1,11 @@
 //! Conversations to prompts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::StatusCode;
+use millrace_runtime::Image;
+use millrace_runtime::image::PLACEHOLDER;
 use millrace_text::{EncodeOptions, Message, Prompt, RenderOptions};
 use serde_json::{Map, Value};
 
@@ -11,6 +14,7 @@ use super::tools::{Syntax, Tools, as_plain_messages};
 use crate::grammar::Grammar;
 use crate::models::Served;
 use crate::scheduler::Loaded;
+use crate::vision::{MAX_IMAGES, Pending, Unseen, Vision};
 
 /// A conversation, in no API's words.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +30,10 @@ pub(crate) struct Conversation {
 /// A conversation as the model reads it.
 pub(crate) struct Prompted {
     pub(crate) text: String,
+    /// With placeholders for the rows of images, until they are [seen](Prompted::see).
     pub(crate) tokens: Vec<u32>,
+    /// The images, in order.
+    pending: Vec<Pending>,
     /// How calls are written in the answer, if functions are offered.
     pub(crate) syntax: Option<Syntax>,
     pub(crate) grammar: Option<Grammar>,
@@ -86,8 +93,10 @@ impl Conversation {
         };
         let prompt = render(loaded, &messages, &options)?;
         let form = self.form;
+        let (tokens, pending) = with_images(loaded, &messages, &prompt)?;
         Ok(Prompted {
-            tokens: loaded.tokenizer.encode_prompt(&prompt),
+            tokens,
+            pending,
             text: prompt.text().to_owned(),
             syntax: is_offered.then_some(syntax),
             grammar: match is_offered {
@@ -96,6 +105,101 @@ impl Conversation {
             },
         })
     }
+}
+
+impl Prompted {
+    /// The tokens before images are seen, as people write them: with the vocabulary's own placeholder.
+    pub(crate) fn shown_tokens(&self, served: &Served) -> Vec<u32> {
+        let own = served.loaded.vision().map(Vision::placeholder);
+        let shown = |token: &u32| match &own {
+            Ok(own) if *token == PLACEHOLDER => *own,
+            _ => *token,
+        };
+        self.tokens.iter().map(shown).collect()
+    }
+
+    /// Has the tower read the images, if there are any, and puts them into the prompt. Whoever goes away
+    /// stops it.
+    pub(crate) async fn see(&mut self, served: &Served) -> Result<Vec<Arc<Image>>, ApiError> {
+        if self.pending.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Before the work: a prompt that is too long would be refused after it.
+        let (n_prompt, n_ctx) = (self.tokens.len(), served.loaded.limits.n_ctx);
+        if n_prompt >= n_ctx.min(served.loaded.capacity_tokens) {
+            let message = format!(
+                "the prompt of {n_prompt} tokens, images included, does not fit this model's context of \
+                 {n_ctx} tokens; send fewer images, or start the server with a larger --ctx"
+            );
+            return Err(ApiError::bad(message).code("context_length_exceeded"));
+        }
+        let gone = Gone(Arc::default());
+        let vision = served.loaded.vision();
+        let vision = vision.map_err(|reason| ApiError::field("messages", reason))?;
+        let turn = vision.turn().await;
+        let (stop, loaded) = (Arc::clone(&gone.0), Arc::clone(&served.loaded));
+        let (pending, mut tokens) = (std::mem::take(&mut self.pending), self.tokens.clone());
+        let work = move || {
+            // Until the work ends, which is later than the wait for it if the client goes away.
+            let _turn = turn;
+            let vision = loaded.vision().map_err(Unseen::Tower)?;
+            let images = vision.see(&pending, &mut tokens, &stop)?;
+            Ok((tokens, images))
+        };
+        let seen = tokio::task::spawn_blocking(work).await;
+        let seen = seen.unwrap_or_else(|error| Err(Unseen::Tower(error.to_string())));
+        let (tokens, images) = seen.map_err(unseen)?;
+        self.tokens = tokens;
+        Ok(images)
+    }
+}
+
+fn unseen(reason: Unseen) -> ApiError {
+    match reason {
+        Unseen::Picture(reason) => ApiError::field("messages", reason),
+        Unseen::Tower(reason) => {
+            let message = format!("reading the images failed: {reason}");
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        }
+        // Nobody reads it.
+        Unseen::Gone => ApiError::bad("the request was given up"),
+    }
+}
+
+/// Tells the tower's thread that nobody waits any more.
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The tokens of a prompt, and the images of its messages, as they came.
+fn with_images(
+    loaded: &Loaded,
+    messages: &[Message],
+    prompt: &Prompt,
+) -> Result<(Vec<u32>, Vec<Pending>), ApiError> {
+    let images: Vec<&String> = messages
+        .iter()
+        .flat_map(|message| &message.images)
+        .collect();
+    if images.is_empty() {
+        return Ok((loaded.tokenizer.encode_prompt(prompt), Vec::new()));
+    }
+    let wrong = |reason: String| ApiError::field("messages", reason);
+    if images.len() > MAX_IMAGES {
+        let found = images.len();
+        return Err(wrong(format!(
+            "expected {MAX_IMAGES} images at most, found {found}"
+        )));
+    }
+    let vision = loaded.vision().map_err(wrong)?;
+    let pending = images.into_iter().map(|data| Pending::new(data));
+    let pending: Vec<Pending> = pending.collect::<Result<_, _>>().map_err(wrong)?;
+    let tokens = vision.tokens(&loaded.tokenizer, prompt, pending.len());
+    Ok((tokens.map_err(wrong)?, pending))
 }
 
 fn is_about_calls(message: &Message) -> bool {

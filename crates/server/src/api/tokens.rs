@@ -86,7 +86,7 @@ pub(crate) async fn apply_template(State(app): State<Arc<App>>, request: Request
         let fields = Fields::of(&body)?;
         let served = served(&app, &fields).await?;
         let prompted = conversation(&fields)?.prompt(&served).await?;
-        let body = json!({"prompt": prompted.text, "tokens": prompted.tokens});
+        let body = json!({"prompt": prompted.text, "tokens": prompted.shown_tokens(&served)});
         Ok(json_response(StatusCode::OK, &body))
     };
     Dialect::OpenAi.answer(work.await)

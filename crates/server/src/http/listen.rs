@@ -15,9 +15,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
 
@@ -26,7 +27,7 @@ const MAX_HEADER_BYTES: usize = 64 << 10;
 
 /// Accepts connections until `stop` says so; returns when all are closed.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<TlsAcceptor>),
     router: Router,
     app: Arc<App>,
     mut stop: watch::Receiver<bool>,
@@ -51,7 +52,22 @@ pub(crate) async fn serve(
             continue;
         };
         app.http.n_connections.fetch_add(1, Relaxed);
-        let work = connection(socket, peer, router.clone(), Arc::clone(&app), stop.clone());
+        let tls = tls.clone();
+        let (router, stop, served) = (router.clone(), stop.clone(), Arc::clone(&app));
+        let work = async move {
+            // Tokens are small, and each should arrive when it is written.
+            let _ = socket.set_nodelay(true);
+            match tls {
+                None => connection(socket, peer, router, served, stop).await,
+                Some(tls) => {
+                    // A handshake may take as long as headers; one that fails is the client's affair.
+                    let limit = served.options.header_timeout;
+                    if let Ok(Ok(socket)) = timeout(limit, tls.accept(socket)).await {
+                        connection(socket, peer, router, served, stop).await;
+                    }
+                }
+            }
+        };
         let alive = alive.clone();
         let app = Arc::clone(&app);
         tokio::spawn(async move {
@@ -66,14 +82,12 @@ pub(crate) async fn serve(
 }
 
 async fn connection(
-    socket: TcpStream,
+    socket: impl AsyncRead + AsyncWrite + Unpin,
     peer: SocketAddr,
     router: Router,
     app: Arc<App>,
     mut stop: watch::Receiver<bool>,
 ) {
-    // Tokens are small, and each should arrive when it is written.
-    let _ = socket.set_nodelay(true);
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
         let mut router = router.clone();
@@ -96,15 +110,15 @@ async fn connection(
 }
 
 /// A socket that gives up on a client which takes nothing for too long.
-struct Patient {
-    socket: TcpStream,
+struct Patient<S> {
+    socket: S,
     limit: Duration,
     /// Set while a write waits.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
-    fn new(socket: TcpStream, limit: Duration) -> Patient {
+impl<S> Patient<S> {
+    fn new(socket: S, limit: Duration) -> Patient<S> {
         Patient {
             socket,
             limit,
@@ -133,7 +147,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -143,7 +157,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

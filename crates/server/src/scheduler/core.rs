@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{Engine, Finish, StepOutput, Turn};
+use millrace_runtime::npu::Shares;
+use millrace_runtime::{Engine, Finish, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::job::{Event, Failure, Job, Receipt};
 use super::metrics::ModelMetrics;
 use super::pace::Pace;
+use super::pooled::{PassOutput, Pooled};
 use super::queue::Queue;
 use super::task::{Accepted, Task};
 use crate::grammar::Constraint;
@@ -43,6 +45,8 @@ pub(super) struct Submission {
     pub(super) job: Job,
     /// One for each answer.
     pub(super) turns: Vec<(Turn, Option<Constraint>)>,
+    /// Instead of the answer of the only turn.
+    pub(super) pooled: Option<Pooled>,
     pub(super) sender: UnboundedSender<Event>,
     pub(super) submitted: Instant,
 }
@@ -55,7 +59,8 @@ pub struct Core {
     queue: Queue,
     running: Vec<Task>,
     pace: Pace,
-    output: StepOutput,
+    shares: Option<Arc<Shares>>,
+    output: PassOutput,
     /// A row of logits under a grammar.
     scratch: Vec<f32>,
     n_arrivals: u64,
@@ -69,6 +74,10 @@ impl Core {
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
     ) -> Core {
+        let shares = engine
+            .planned()
+            .map(|planned| Arc::new(planned.npu().shares()));
+        let n_layers = engine.model().model().config.n_layers;
         Core {
             engine,
             options,
@@ -76,7 +85,8 @@ impl Core {
             queue: Queue::default(),
             running: Vec::new(),
             pace: Pace::new(),
-            output: StepOutput::default(),
+            shares,
+            output: PassOutput::new(n_layers),
             scratch: Vec::new(),
             n_arrivals: 0,
             n_admissions: 0,
@@ -103,6 +113,7 @@ impl Core {
         let Submission {
             job,
             turns,
+            mut pooled,
             sender,
             submitted,
         } = submission;
@@ -114,6 +125,7 @@ impl Core {
             priority: job.priority,
             deadline: job.deadline,
             progress: job.progress,
+            timeline: job.timeline,
             top_logprobs: job.top_logprobs,
             prompt: job.prompt,
             stop: job.params.stop,
@@ -130,6 +142,7 @@ impl Core {
             choice,
             turn: turn.0,
             constraint: turn.1,
+            pooled: pooled.take(),
             seq: None,
             siblings: Vec::new(),
             admission: 0,
@@ -159,10 +172,12 @@ impl Core {
                 .engine
                 .device_time()
                 .map(|origin| (Duration::ZERO, origin)),
+            shares: self.shares.clone(),
             queued: Duration::ZERO,
             first_token: Duration::ZERO,
             total: Duration::ZERO,
             n_preempted: 0,
+            timeline: Vec::new(),
         }
     }
 

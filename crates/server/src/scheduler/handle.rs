@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{Engine, Limits, LoadedModel, Turn};
+use millrace_runtime::{CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Turn};
 use millrace_text::{ChatTemplate, Tokenizer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -13,7 +13,9 @@ use tokio::sync::watch;
 use super::core::{Core, SchedulerOptions, Submission};
 use super::job::{Event, Failure, Job};
 use super::metrics::ModelMetrics;
+use super::pooled::Pooled;
 use crate::grammar::{GrammarError, GrammarFactory};
+use crate::vision::Vision;
 
 /// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
 pub type EngineFactory = Arc<dyn Fn() -> Result<Box<dyn Engine>, String> + Send + Sync>;
@@ -47,6 +49,30 @@ pub struct Loaded {
     pub device: String,
     /// Compiles grammars for this vocabulary.
     pub grammars: GrammarFactory,
+    /// What makes embeddings, and how this model's file says that they are pooled; or why there are none.
+    pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
+    /// The vision tower, opened with the first image; or why there is none.
+    pub(crate) vision: OnceLock<Result<Vision, String>>,
+    /// The engine's threads and level, and whether it takes images.
+    cpu: CpuOptions,
+    takes_images: bool,
+}
+
+impl Loaded {
+    /// The vision tower of the model.
+    ///
+    /// # Errors
+    /// Why images cannot be read.
+    pub(crate) fn vision(&self) -> Result<&Vision, String> {
+        let open = || match self.takes_images {
+            true => Vision::open(&self.model, self.cpu.clone()),
+            false => Err(format!("{} takes no images", self.device)),
+        };
+        self.vision
+            .get_or_init(open)
+            .as_ref()
+            .map_err(String::clone)
+    }
 }
 
 /// Why a job was not accepted.
@@ -83,6 +109,9 @@ pub enum Refusal {
         /// Tokens the cache holds.
         capacity: usize,
     },
+    /// The model, or its device, makes no embeddings.
+    #[error("{0}")]
+    NoEmbeddings(String),
     /// A grammar or schema that cannot be used.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
@@ -190,6 +219,11 @@ impl Scheduler {
             return Err(Refusal::Draining);
         }
         let turns = turns(&loaded, &job)?;
+        let pooled = match (job.embed, &loaded.embedder) {
+            (None, _) => None,
+            (Some(pooling), Ok((embedder, _))) => Some(Pooled::new(Arc::clone(embedder), pooling)),
+            (Some(_), Err(reason)) => return Err(Refusal::NoEmbeddings(reason.clone())),
+        };
         let n_waiting = self.metrics.snapshot().n_waiting as usize + self.n_sent.load(SeqCst);
         if n_waiting >= self.options.max_queue {
             self.metrics.add(&self.metrics.refused, 1);
@@ -203,6 +237,7 @@ impl Scheduler {
         let submission = Box::new(Submission {
             job,
             turns,
+            pooled,
             sender,
             submitted,
         });
@@ -236,6 +271,11 @@ impl Scheduler {
         let _ = self.commands.send(Command::Drain(grace));
     }
 
+    /// Whether the thread has ended, and the engine is dropped.
+    pub fn has_stopped(&self) -> bool {
+        self.state.has_changed().is_err()
+    }
+
     /// Waits until the thread has ended.
     pub async fn stopped(&self) {
         let mut state = self.state.clone();
@@ -265,6 +305,7 @@ fn turns(
         let mut params = job.params.clone();
         params.sampling.seed = params.sampling.seed.wrapping_add(choice as u64);
         let turn = Turn::new(&loaded.model, &job.prompt, &params, n_ctx.min(capacity))?;
+        let turn = turn.with_images(job.images.clone());
         Ok((turn, constraint.clone()))
     };
     (0..job.n.max(1)).map(turn).collect()
@@ -347,6 +388,23 @@ impl Thread {
     }
 }
 
+/// What makes a model's embeddings; or why nothing does, in words.
+fn embedder(
+    engine: &dyn Engine,
+    model: &LoadedModel,
+) -> Result<(Arc<Embedder>, Option<Pooling>), String> {
+    if engine.planned().is_some() {
+        return Err(format!(
+            "{} makes no embeddings: a device's programs keep the states between blocks to themselves; serve the \
+             model without --device",
+            engine.name()
+        ));
+    }
+    let embedder = Embedder::new(model).map_err(|error| error.to_string())?;
+    let pooling = Pooling::of(model).map_err(|error| error.to_string())?;
+    Ok((Arc::new(embedder), pooling))
+}
+
 fn describe(engine: &dyn Engine) -> Result<Loaded, String> {
     let model = Arc::clone(engine.model());
     let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
@@ -360,6 +418,13 @@ fn describe(engine: &dyn Engine) -> Result<Loaded, String> {
         limits,
         capacity_tokens,
         device: engine.name(),
+        embedder: embedder(engine, &model),
         model,
+        vision: OnceLock::new(),
+        cpu: CpuOptions {
+            n_threads: Some(engine.cpu().pool().n_threads()),
+            level: Some(engine.cpu().level()),
+        },
+        takes_images: engine.planned().is_none(),
     })
 }

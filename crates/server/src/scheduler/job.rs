@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_npu::Provenance;
-use millrace_runtime::{Finish, GenerateParams};
+use millrace_runtime::npu::Shares;
+use millrace_runtime::{Finish, GenerateParams, Image, Pooling};
 
 use crate::grammar::Grammar;
 
@@ -13,12 +14,16 @@ use crate::grammar::Grammar;
 pub struct Job {
     /// The whole context.
     pub prompt: Vec<u32>,
+    /// Those that tokens of the prompt are rows of.
+    pub images: Vec<Arc<Image>>,
     /// Sampling, stop texts, limits. Answer `i` draws with seed `sampling.seed + i`.
     pub params: GenerateParams,
     /// Answers wanted, at least one. The prompt is read once for all of them.
     pub n: usize,
     /// Report the log-probability of every token drawn, and of this many of the likeliest beside it.
     pub top_logprobs: Option<usize>,
+    /// Make an embedding of the prompt, pooled like this, instead of answers.
+    pub embed: Option<Pooling>,
     /// What the answers must look like.
     pub grammar: Option<Grammar>,
     /// Who asks: jobs are shared out fairly between clients.
@@ -29,6 +34,8 @@ pub struct Job {
     pub deadline: Option<Instant>,
     /// Tell how much of the prompt is read.
     pub progress: bool,
+    /// Keep what each pass took.
+    pub timeline: bool,
 }
 
 impl Job {
@@ -36,14 +43,17 @@ impl Job {
     pub fn new(prompt: Vec<u32>, params: GenerateParams) -> Job {
         Job {
             prompt,
+            images: Vec::new(),
             params,
             n: 1,
             top_logprobs: None,
+            embed: None,
             grammar: None,
             client: Arc::from(""),
             priority: 0,
             deadline: None,
             progress: false,
+            timeline: false,
         }
     }
 }
@@ -86,6 +96,9 @@ pub struct Receipt {
     pub host: Duration,
     /// Time on the device, likewise, with where the figure comes from. `None` without a device.
     pub device_time: Option<(Duration, Provenance)>,
+    /// Which ops the device computes and which it leaves to this computer, with reasons. `None` without a
+    /// device.
+    pub shares: Option<Arc<Shares>>,
     /// From submission to admission.
     pub queued: Duration,
     /// From submission to the first token; zero if there was none.
@@ -94,9 +107,31 @@ pub struct Receipt {
     pub total: Duration,
     /// Times that an answer gave its pages back and was computed again.
     pub n_preempted: usize,
+    /// The passes with tokens of this job, if it asked: the first [`MAX_PASSES`].
+    pub timeline: Vec<PassRecord>,
 }
 
-/// What a job's receiver hears, in order: any number of the first two, one `Finished` for each answer,
+/// Passes that a receipt lists at most.
+pub const MAX_PASSES: usize = 1024;
+
+/// A pass of the engine, as one job has part in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PassRecord {
+    /// When it ended, from the job's submission.
+    pub end: Duration,
+    /// The job's tokens in it.
+    pub n_tokens: usize,
+    /// Those of all jobs.
+    pub n_pass_tokens: usize,
+    /// Whether the job's were its prompt's.
+    pub reads: bool,
+    /// What all of it took of this computer's time in the engine, measured.
+    pub host: Duration,
+    /// And of the device's, as the receipt's `device_time` says; zero without a device.
+    pub device: Duration,
+}
+
+/// What a job's receiver hears, in order: any number of the first two or one embedding, one `Finished` for each answer,
 /// then `Ended`; or at any point `Failed`, after which nothing comes.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -109,6 +144,8 @@ pub enum Event {
     },
     /// More text or tokens.
     Delta(Delta),
+    /// The embedding that was wanted, `[d_model]`, of length 1.
+    Embedding(Vec<f32>),
     /// An answer is complete.
     Finished {
         /// Which.

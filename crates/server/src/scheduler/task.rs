@@ -3,14 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{Finish, SeqId, Turn};
 use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::job::{Delta, Event, Receipt, TokenLogprob};
+use super::job::{Delta, Event, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
+use super::pooled::Pooled;
 use crate::grammar::Constraint;
 
 /// A job that was accepted, shared by its answers.
@@ -20,6 +21,7 @@ pub(super) struct Accepted {
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
     pub(super) progress: bool,
+    pub(super) timeline: bool,
     pub(super) top_logprobs: Option<usize>,
     pub(super) prompt: Vec<u32>,
     pub(super) stop: Vec<String>,
@@ -51,6 +53,8 @@ pub(super) struct Task {
     pub(super) choice: usize,
     pub(super) turn: Turn,
     pub(super) constraint: Option<Constraint>,
+    /// It makes an embedding, and no answer.
+    pub(super) pooled: Option<Pooled>,
     pub(super) seq: Option<SeqId>,
     /// Other answers of the job, which begin from this one's sequence once the prompt is read.
     pub(super) siblings: Vec<Task>,
@@ -138,12 +142,17 @@ impl Task {
             .cloned()
     }
 
-    /// Adds this answer's share of a pass to the job's receipt.
-    pub(super) fn charge(&self, host: Duration, device: Duration) {
+    /// Adds this answer's share of a pass, by its tokens, to the job's receipt.
+    pub(super) fn charge(&self, pass: PassRecord) {
         let mut receipt = self.job.receipt.borrow_mut();
-        receipt.host += host;
+        let share = pass.n_tokens as f64 / pass.n_pass_tokens.max(1) as f64;
+        receipt.host += pass.host.mul_f64(share);
         if let Some((time, _)) = &mut receipt.device_time {
-            *time += device;
+            *time += pass.device.mul_f64(share);
+        }
+        if self.job.timeline && receipt.timeline.len() < MAX_PASSES {
+            let end = self.job.submitted.elapsed();
+            receipt.timeline.push(PassRecord { end, ..pass });
         }
     }
 }

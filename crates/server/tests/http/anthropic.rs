@@ -100,8 +100,8 @@ fn errors_have_this_shape() {
             "user or assistant",
         ),
         (
-            json!({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}),
-            "reads text",
+            json!({"messages": [{"role": "user", "content": [{"type": "audio", "source": {}}]}]}),
+            "reads text and images",
         ),
         (
             json!({"output_config": {"format": {"type": "xml"}}}),

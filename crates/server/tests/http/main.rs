@@ -4,17 +4,21 @@
 mod anthropic;
 mod client;
 mod completions;
+mod embeddings;
 #[path = "../scheduler/engines.rs"]
 #[allow(dead_code)] // Only what is slow is used here.
 mod engines;
 mod failures;
 mod formats;
+mod images;
 mod native;
+mod npu;
 mod ollama;
 mod openai;
 mod operations;
 mod responses;
 mod security;
+mod tls;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -43,6 +47,7 @@ fn spec(id: &str, options: EngineOptions) -> ModelSpec {
         id: id.to_owned(),
         source: "the demo".to_owned(),
         weight_bytes: 10_000_000,
+        memory_bytes: 20_000_000,
         open: Arc::new(move || {
             let engine = CpuEngine::new(model(), options.clone()).map_err(|e| e.to_string())?;
             Ok(Box::new(engine) as Box<dyn Engine>)

@@ -226,8 +226,8 @@ fn wrong_requests_are_told_which_field() {
         (
             json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]}),
             400,
-            "messages[0].content[0].type",
-            "reads text",
+            "messages",
+            "no vision tower",
         ),
         (
             json!({"temperature": "hot"}),

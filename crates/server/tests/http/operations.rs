@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_server::scheduler::SchedulerOptions;
+use millrace_server::{ModelSpec, Server};
 use serde_json::{Value, json};
 
+use crate::engines::{Gauge, Watched};
 use crate::{Running, engine_options, options, question, shared, spec, with};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -173,6 +175,69 @@ fn models_come_and_go() {
 }
 
 #[test]
+fn a_budget_of_memory_holds_what_was_used_last() {
+    let mut options = options();
+    // 20, 20 and 25 MB in 45.
+    options.models.push(spec("second", engine_options()));
+    options.models.push(ModelSpec {
+        memory_bytes: 25_000_000,
+        ..spec("third", engine_options())
+    });
+    options.model_options.memory_budget = Some(45_000_000);
+    let gauge = Arc::new(Gauge::default());
+    for spec in &mut options.models {
+        let engines = Watched::counted(engine_options(), &gauge, spec.memory_bytes as usize);
+        spec.open = Arc::new(move || Ok(engines.open()));
+    }
+    let server = Running::start(options);
+    let status = || {
+        ["demo", "second", "third"].map(|name| {
+            let status = server.get(&format!("/v1/models/{name}")).json()["status"].clone();
+            status.as_str().unwrap().to_owned()
+        })
+    };
+    assert_eq!(status(), ["ready", "ready", "unloaded"]);
+    let ask = |name: &str| {
+        let body = with(question("What is 7 plus 5?"), json!({"model": name}));
+        let answer = server.ask(CHAT, &body);
+        assert_eq!(
+            answer["choices"][0]["message"]["content"],
+            "7 plus 5 is 12."
+        );
+    };
+    ask("second");
+    ask("demo");
+    ask("third");
+    assert_eq!(status(), ["ready", "unloaded", "ready"]);
+    ask("second");
+    assert_eq!(status(), ["unloaded", "ready", "ready"]);
+    // Whatever comes when: what is open together fits, and nobody's answer is lost for it.
+    std::thread::scope(|scope| {
+        for name in ["demo", "second", "third"] {
+            let server = &*server;
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    let body = with(question("What is 7 plus 5?"), json!({"model": name}));
+                    let reply = server.post(CHAT, &body);
+                    assert!([200, 429, 503].contains(&reply.status), "{}", reply.body);
+                }
+            });
+        }
+    });
+    assert!(gauge.most() <= 45_000_000, "{}", gauge.most());
+    assert!(gauge.most() > 25_000_000, "never two together");
+}
+
+#[test]
+fn a_model_beyond_the_budget_is_told_at_the_start() {
+    let mut options = options();
+    options.model_options.memory_budget = Some(10_000_000);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime.block_on(Server::start(options)).err().unwrap();
+    assert!(error.to_string().contains("demo takes 20 MiB"), "{error}");
+}
+
+#[test]
 fn what_is_idle_is_unloaded() {
     let mut options = options();
     options.model_options.idle_unload = Some(Duration::from_millis(100));
@@ -203,6 +268,23 @@ fn going_down_completes_what_was_begun() {
     });
     assert!(n_with_text.count() > 60);
     assert!(std::net::TcpStream::connect(server.address).is_err());
+}
+
+#[test]
+fn before_it_goes_down_a_proxy_has_time_to_notice() {
+    let mut options = options();
+    options.http.linger = Duration::from_millis(800);
+    let mut server = Running::start(options);
+    let client = crate::client::Client::new(server.address);
+    let going = std::thread::spawn(move || server.stop());
+    while client.get("/ready").status == 200 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It is not ready any more, and answers all the same.
+    assert_eq!(client.get("/ready").json()["draining"], true);
+    client.ask(CHAT, &question("What is 7 plus 5?"));
+    going.join().unwrap();
+    assert!(std::net::TcpStream::connect(client.address).is_err());
 }
 
 /// Returns when the scheduler has taken a request that it cannot run yet.

@@ -59,7 +59,42 @@ pub(crate) struct Watched {
     options: EngineOptions,
     /// What each step takes beside its work.
     delay: Duration,
+    /// What each engine adds to while it is open.
+    gauge: Option<(Arc<Gauge>, usize)>,
     shared: Arc<Mutex<Shared>>,
+}
+
+/// Bytes of engines that are open, and the most that ever were.
+#[derive(Default)]
+pub(crate) struct Gauge(Mutex<(usize, usize)>);
+
+impl Gauge {
+    #[allow(dead_code)] // The tests over HTTP look.
+    pub(crate) fn most(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+}
+
+/// An engine's part of a gauge.
+struct Held(Option<(Arc<Gauge>, usize)>);
+
+impl Held {
+    fn new(gauge: &Option<(Arc<Gauge>, usize)>) -> Held {
+        if let Some((gauge, bytes)) = gauge {
+            let mut now = gauge.0.lock().unwrap();
+            now.0 += bytes;
+            now.1 = now.1.max(now.0);
+        }
+        Held(gauge.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((gauge, bytes)) = &self.0 {
+            gauge.0.lock().unwrap().0 -= bytes;
+        }
+    }
 }
 
 impl Watched {
@@ -67,6 +102,7 @@ impl Watched {
         Watched {
             options,
             delay: Duration::ZERO,
+            gauge: None,
             shared: Arc::default(),
         }
     }
@@ -79,10 +115,20 @@ impl Watched {
         }
     }
 
+    /// Engines that are counted with so many bytes each while they are open.
+    #[allow(dead_code)] // The tests over HTTP have it.
+    pub(crate) fn counted(options: EngineOptions, gauge: &Arc<Gauge>, bytes: usize) -> Watched {
+        Watched {
+            gauge: Some((Arc::clone(gauge), bytes)),
+            ..Watched::new(options)
+        }
+    }
+
     pub(crate) fn open(&self) -> Box<dyn Engine> {
         Box::new(WatchedEngine {
             inner: CpuEngine::new(model(), self.options.clone()).unwrap(),
             delay: self.delay,
+            _held: Held::new(&self.gauge),
             shared: Arc::clone(&self.shared),
         })
     }
@@ -105,6 +151,7 @@ impl Watched {
 struct WatchedEngine {
     inner: CpuEngine,
     delay: Duration,
+    _held: Held,
     shared: Arc<Mutex<Shared>>,
 }
 

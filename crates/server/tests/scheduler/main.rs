@@ -6,6 +6,7 @@ mod engines;
 mod fairness;
 mod faults;
 mod grammar;
+mod pooled;
 mod same_bits;
 
 use std::sync::Arc;
@@ -88,6 +89,7 @@ fn wait(receiver: &mut UnboundedReceiver<Event>) -> Result<Outcome, Failure> {
                 let answers = answers.into_iter().map(|(answer, _)| answer).collect();
                 return Ok(Outcome { answers, receipt });
             }
+            Event::Embedding(_) => panic!("no embedding was wanted"),
             Event::Failed(failure) => return Err(failure),
         }
     }

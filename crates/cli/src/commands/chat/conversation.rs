@@ -1,17 +1,14 @@
 //! The messages so far, and the model that answers them.
 
 use super::images::Images;
+use super::saved;
 use crate::exit::{Failure, Outcome};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
 use crate::output::{Ui, bytes};
-use crate::prompt::read_file;
 use crate::stats;
-use millrace_format::output;
 use millrace_runtime::{Engine, Event, GenerateParams, Generation, SeqId, Turn, generate_turn};
 use millrace_text::{ChatTemplate, Message, RenderOptions};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A conversation in progress. The sequence keeps the keys and values of what was said, so an
@@ -28,16 +25,6 @@ pub(super) struct Conversation {
     images: Images,
     /// Names of those that go with the next message.
     shown: Vec<String>,
-}
-
-/// A conversation on disk.
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    model: String,
-    messages: Vec<Message>,
-    /// Files of images, by the message that they go with.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    images: BTreeMap<usize, Vec<String>>,
 }
 
 impl Conversation {
@@ -155,39 +142,15 @@ impl Conversation {
 
     /// Writes the conversation as JSON.
     pub(super) fn save(&self, path: &Path) -> Outcome {
-        let model = self.engine.model().name().to_owned();
-        let messages = self.all_messages();
-        let images = messages.iter().map(|message| message.images.clone());
-        let images = images.enumerate().filter(|(_, names)| !names.is_empty());
-        let saved = Saved {
-            model,
-            images: images.collect(),
-            messages,
-        };
-        let text = serde_json::to_vec_pretty(&saved).expect("text serialises");
-        output::write(path, &text).map_err(|error| Failure::writing(&error))
+        saved::write(path, self.engine.model().name(), self.all_messages())
     }
 
     /// Replaces the conversation by a saved one; returns its number of messages.
     pub(super) fn load(&mut self, path: &Path) -> Outcome<usize> {
-        let text = read_file(path)?;
-        let saved: Saved = serde_json::from_str(&text).map_err(|error| {
-            let what = format!("{} is not a saved conversation: {error}", path.display());
-            Failure::bad_input(what)
-        })?;
-        let mut messages = saved.messages;
-        for (i, names) in saved.images {
-            for name in &names {
-                self.images.read(&*self.engine, Path::new(name))?;
-            }
-            if let Some(message) = messages.get_mut(i) {
-                message.images = names;
-            }
+        let (system, messages) = saved::read(path)?;
+        for name in messages.iter().flat_map(|message| &message.images) {
+            self.images.read(&*self.engine, Path::new(name))?;
         }
-        let is_system = messages
-            .first()
-            .is_some_and(|message| message.role == "system");
-        let system = is_system.then(|| messages.remove(0).content);
         self.set_system(system)?;
         let n = messages.len();
         self.messages = messages;

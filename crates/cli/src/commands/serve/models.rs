@@ -4,33 +4,45 @@ use super::Args;
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
-use millrace_runtime::{EngineOptions, LoadedModel};
+use crate::target_args::DeviceArgs;
+use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
 use millrace_server::ModelSpec;
 use millrace_server::scheduler::EngineFactory;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Opens every model once, so that what is wrong with one is told before anyone asks.
+/// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
 pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
-    args.models
-        .iter()
-        .map(|text| {
-            let (name, model) = named(text);
-            let model = ModelArgs {
-                model: model.to_owned(),
-                offline: args.offline,
+    let mut specs = Vec::new();
+    for text in &args.models {
+        let (name, model) = named(text);
+        let model = ModelArgs {
+            model: model.to_owned(),
+            offline: args.offline,
+        };
+        let loaded = model.load(ui)?;
+        // Clients speak in text.
+        loaded.tokenizer()?;
+        let weight_bytes = loaded.checkpoint().size_bytes();
+        let memory_bytes = weight_bytes.saturating_add(engine_bytes(args, &loaded)?);
+        let also = args.also_on.iter().map(|place| {
+            let device = DeviceArgs {
+                device: *place,
+                ..args.device.clone()
             };
-            let loaded = model.load(ui)?;
-            // Clients speak in text.
-            loaded.tokenizer()?;
-            Ok(ModelSpec {
-                id: name,
+            (format!("{name}@{}", place.name()), device)
+        });
+        for (id, device) in std::iter::once((name.clone(), args.device.clone())).chain(also) {
+            specs.push(ModelSpec {
+                id,
                 source: model.model.clone(),
-                weight_bytes: loaded.checkpoint().size_bytes(),
-                open: factory(args, model, loaded, ui),
-            })
-        })
-        .collect()
+                weight_bytes,
+                memory_bytes,
+                open: factory(args, device, model.clone(), Arc::clone(&loaded), ui),
+            });
+        }
+    }
+    Ok(specs)
 }
 
 /// The name by which clients call a model, and the model. A path that exists is no name with a model behind it.
@@ -52,18 +64,34 @@ fn named(text: &str) -> (String, &str) {
     (name, text)
 }
 
-/// Sets the device up; opens the files again if the model was unloaded.
-fn factory(args: &Args, model: ModelArgs, loaded: Arc<LoadedModel>, ui: Ui) -> EngineFactory {
-    let first = Mutex::new(Some(loaded));
-    let (device, cpu) = (args.device.clone(), args.cpu.clone());
-    let options = EngineOptions {
+/// What the engine takes beside the weights. A device's own copies of them are not known before it is set up.
+fn engine_bytes(args: &Args, loaded: &LoadedModel) -> Outcome<u64> {
+    let memory = CpuEngine::memory(loaded, &engine_options(args))?;
+    Ok(memory.kv_bytes.saturating_add(memory.scratch_bytes) as u64)
+}
+
+fn engine_options(args: &Args) -> EngineOptions {
+    EngineOptions {
         n_ctx: args.context.ctx,
         kv_type: args.context.kv_type,
         max_sequences: args.parallel,
         kv_tokens: args.kv_tokens,
         keep_prefixes: true,
         ..args.cpu.options()
-    };
+    }
+}
+
+/// Sets the device up; opens the files again if the model was unloaded.
+fn factory(
+    args: &Args,
+    device: DeviceArgs,
+    model: ModelArgs,
+    loaded: Arc<LoadedModel>,
+    ui: Ui,
+) -> EngineFactory {
+    let first = Mutex::new(Some(loaded));
+    let cpu = args.cpu.clone();
+    let options = engine_options(args);
     Arc::new(move || {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let loaded = match opened {

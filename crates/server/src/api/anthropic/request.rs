@@ -89,7 +89,7 @@ fn texts(blocks: &[Value], path: &str) -> Result<String, ApiError> {
 }
 
 fn not_text(block: &Fields<'_>, kind: &str) -> ApiError {
-    let message = format!("this model reads text, not \"{kind}\"");
+    let message = format!("this model reads text and images, not \"{kind}\"");
     ApiError::field(&block.path("type"), message)
 }
 
@@ -110,11 +110,12 @@ fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Result<(), ApiE
     let blocks = content.as_array();
     let expected = "a string or a list of blocks";
     let blocks = blocks.ok_or_else(|| wrong(&content_path, expected, content))?;
-    let (mut text, mut calls) = (String::new(), Vec::new());
+    let (mut text, mut images, mut calls) = (String::new(), Vec::new(), Vec::new());
     for (i, block) in blocks.iter().enumerate() {
         let block = Fields::at(block, format!("{content_path}[{i}]"))?;
         match block.need("type", block.text("type")?)? {
             "text" => text += block.need("text", block.text("text")?)?,
+            "image" if role == "user" => images.push(image(&block)?),
             // What a model thought before is not told to it again.
             "thinking" | "redacted_thinking" => {}
             "tool_use" if role == "assistant" => calls.push(json!({
@@ -128,15 +129,28 @@ fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Result<(), ApiE
         }
     }
     let has_results = out.last().is_some_and(|last| last.role == "tool");
-    if text.is_empty() && calls.is_empty() && has_results {
+    if text.is_empty() && images.is_empty() && calls.is_empty() && has_results {
         return Ok(());
     }
-    let mut message = Message::new(role, text);
+    let mut message = Message::new(role, text).with_images(images);
     if !calls.is_empty() {
         message.fields.insert("tool_calls".to_owned(), calls.into());
     }
     out.push(message);
     Ok(())
+}
+
+/// The base64 of an image block.
+fn image(block: &Fields<'_>) -> Result<String, ApiError> {
+    let source = block.need("source", block.object("source")?)?;
+    let kind = source.need("type", source.text("type")?)?;
+    match kind {
+        "base64" => Ok(source.need("data", source.text("data")?)?.to_owned()),
+        other => {
+            let message = format!("this server takes images as base64, not as \"{other}\"");
+            Err(ApiError::field(&source.path("type"), message))
+        }
+    }
 }
 
 fn result(block: &Fields<'_>) -> Result<Message, ApiError> {

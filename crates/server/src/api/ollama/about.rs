@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::app::{App, Dialect, json as json_response};
-use crate::models::Entry;
+use crate::models::{Entry, Served};
 use crate::scheduler::LoadState;
 
 /// The version of Ollama's API that these answers follow; clients read it to know what they may ask.
@@ -116,12 +116,20 @@ pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Respo
         info[format!("{family}.vocab_size")] = config.vocab_size.into();
         let body = json!({
             "modelfile": "", "parameters": "", "template": "", "license": "",
-            "details": details(entry), "model_info": info, "capabilities": ["completion", "tools"],
+            "details": details(entry), "model_info": info, "capabilities": capabilities(&served),
             "modified_at": rfc3339(entry.created_unix_s, 0),
         });
         Ok(json_response(StatusCode::OK, &body))
     };
     Dialect::Ollama.answer(work.await)
+}
+
+fn capabilities(served: &Served) -> Vec<&'static str> {
+    let mut list = vec!["completion", "tools"];
+    if served.loaded.embedder.is_ok() {
+        list.push("embedding");
+    }
+    list
 }
 
 pub(crate) async fn version() -> Response {

@@ -95,13 +95,13 @@ pub(super) fn chat(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
 
 fn message(value: &Value, path: String) -> Result<Message, ApiError> {
     let fields = Fields::at(value, path)?;
-    fields.refuse(&[("images", "this model reads text")])?;
     let role = fields.need("role", fields.text("role")?)?;
     if !["system", "user", "assistant", "tool"].contains(&role) {
         let message = format!("expected system, user, assistant or tool, found \"{role}\"");
         return Err(ApiError::field(&fields.path("role"), message));
     }
-    let mut message = Message::new(role, fields.text("content")?.unwrap_or_default());
+    let text = fields.text("content")?.unwrap_or_default();
+    let mut message = Message::new(role, text).with_images(images(&fields)?);
     let mut calls = Vec::new();
     for (i, call) in fields
         .list("tool_calls")?
@@ -122,10 +122,20 @@ fn message(value: &Value, path: String) -> Result<Message, ApiError> {
     Ok(message)
 }
 
+/// Images as base64.
+fn images(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
+    let list = fields.list("images")?.unwrap_or_default();
+    let path = fields.path("images");
+    let read = |value: &Value| match value.as_str() {
+        Some(data) => Ok(data.to_owned()),
+        None => Err(wrong(&path, "a list of base64 texts", value)),
+    };
+    list.iter().map(read).collect()
+}
+
 /// A prompt is a conversation of one message, as Ollama has it unless `raw` says otherwise.
 pub(super) fn generate(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     fields.refuse(&[
-        ("images", "this model reads text"),
         ("suffix", "the model only goes on"),
         (
             "template",
@@ -139,8 +149,9 @@ pub(super) fn generate(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     let system = fields.text("system")?.filter(|text| !text.is_empty());
     let prompt = fields.need("prompt", fields.text("prompt")?)?;
     let messages = system.map(Message::system).into_iter();
+    let message = Message::user(prompt).with_images(images(fields)?);
     Ok(Conversation {
-        messages: messages.chain([Message::user(prompt)]).collect(),
+        messages: messages.chain([message]).collect(),
         form: form(fields)?,
         variables: variables(fields)?,
         ..Conversation::default()

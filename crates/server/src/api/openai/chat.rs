@@ -50,14 +50,18 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = app.served(&fields).await?;
-    let prompted = conversation(&fields)?.prompt(&served).await?;
+    let mut prompted = conversation(&fields)?.prompt(&served).await?;
+    let images = prompted.see(&served).await?;
     let stream_options = fields.object("stream_options")?;
     let include_usage = match &stream_options {
         Some(options) => options.bool("include_usage")?.unwrap_or(false),
         None => false,
     };
     let job = caller.job(prompted.tokens.clone(), params(&fields, &served)?);
-    let job = complete_job(job, &fields, &prompted)?;
+    let job = Job {
+        images,
+        ..complete_job(job, &fields, &prompted)?
+    };
     let told = Told {
         id: unique("chatcmpl-"),
         created: unix_s(),
@@ -126,6 +130,7 @@ fn complete_job(job: Job, fields: &Fields<'_>, prompted: &Prompted) -> Result<Jo
         grammar: prompted.grammar.clone(),
         priority: priority(fields)?,
         progress: fields.bool("return_progress")?.unwrap_or(false),
+        timeline: fields.bool("timeline")?.unwrap_or(false),
         ..job
     })
 }

@@ -10,7 +10,7 @@ use millrace_runtime::GenerateParams;
 use serde_json::{Value, json};
 
 use super::chat::priority;
-use super::{finish_reason, finite, usage};
+use super::{finish_reason, finite, total, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
 use crate::api::generation::{Answer, Generation, Piece};
@@ -54,7 +54,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = app.served(&fields).await?;
-    let prompts = prompts(&fields, &served).await?;
+    let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS).await?;
     let jobs = jobs(&fields, &served, &caller, prompts)?;
     let include_usage = match fields.object("stream_options")? {
         Some(options) => options.bool("include_usage")?.unwrap_or(false),
@@ -93,29 +93,36 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     Ok(json_response(StatusCode::OK, &body))
 }
 
-/// A text, tokens, or a list of either.
-async fn prompts(fields: &Fields<'_>, served: &Served) -> Result<Vec<Vec<u32>>, ApiError> {
-    let value = fields.need("prompt", fields.get("prompt"))?;
-    let one = [value.clone()];
+/// A text, tokens, or a list of either, of which there may be `most`.
+pub(super) async fn texts_or_tokens(
+    fields: &Fields<'_>,
+    served: &Served,
+    name: &str,
+    most: usize,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let value = fields.need(name, fields.get(name))?;
+    let one = std::slice::from_ref(value);
     let list: &[Value] = match value.as_array() {
         Some(list) if list.iter().all(|item| item.is_string() || item.is_array()) => list,
-        _ => &one,
+        _ => one,
     };
-    if list.is_empty() || list.len() > MAX_PROMPTS {
-        let message = format!("expected 1 to {MAX_PROMPTS} prompts");
-        return Err(ApiError::field("prompt", message));
+    if list.is_empty() || list.len() > most {
+        let found = list.len();
+        return Err(ApiError::field(
+            name,
+            format!("expected 1 to {most} of them, found {found}"),
+        ));
     }
-    let mut prompts = Vec::new();
+    let mut inputs = Vec::with_capacity(list.len());
     for value in list {
         let tokens = match value {
             Value::String(text) => prompt::encode(&served.loaded, text.clone()).await?,
-            other => token_ids(other).ok_or_else(|| {
-                wrong("prompt", "a string, token ids, or a list of either", other)
-            })?,
+            other => token_ids(other)
+                .ok_or_else(|| wrong(name, "a string, token ids, or a list of either", other))?,
         };
-        prompts.push(tokens);
+        inputs.push(tokens);
     }
-    Ok(prompts)
+    Ok(inputs)
 }
 
 /// A list of token ids.
@@ -197,24 +204,12 @@ impl Told {
         })
     }
 
-    /// All prompts together; the placement of the first, which is that of all.
+    /// All prompts together.
     fn usage(&self, receipts: &[Receipt]) -> Value {
-        let Some((first, others)) = receipts.split_first() else {
-            return Value::Null;
-        };
-        let mut sum = first.clone();
-        for other in others {
-            sum.n_prompt += other.n_prompt;
-            sum.n_cached += other.n_cached;
-            sum.n_generated += other.n_generated;
-            sum.host += other.host;
-            sum.total = sum.total.max(other.total);
-            sum.n_preempted += other.n_preempted;
-            if let (Some((sum, _)), Some((other, _))) = (&mut sum.device_time, &other.device_time) {
-                *sum += *other;
-            }
+        match total(receipts) {
+            Some(total) => usage(&total, self.with_placement),
+            None => Value::Null,
         }
-        usage(&sum, self.with_placement)
     }
 }
 

@@ -35,7 +35,8 @@ fn message(value: &Value, path: &str) -> Result<Message, ApiError> {
             return Err(ApiError::field(&fields.path("role"), message));
         }
     };
-    let mut message = Message::new(role, content(&fields)?);
+    let (text, images) = content(&fields)?;
+    let mut message = Message::new(role, text).with_images(images);
     if let Some(calls) = fields.list("tool_calls")?.filter(|calls| !calls.is_empty()) {
         let read = |(i, call)| call_of(call, format!("{path}.tool_calls[{i}]"));
         let calls: Result<Vec<Value>, ApiError> = calls.iter().enumerate().map(read).collect();
@@ -70,27 +71,34 @@ fn call_of(value: &Value, path: String) -> Result<Value, ApiError> {
     }))
 }
 
-/// A string, or parts that are text.
-fn content(fields: &Fields<'_>) -> Result<String, ApiError> {
+/// A string, or parts that are text or images; images are their data URLs.
+fn content(fields: &Fields<'_>) -> Result<(String, Vec<String>), ApiError> {
     let path = fields.path("content");
     match fields.get("content") {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
+        None => Ok(Default::default()),
+        Some(Value::String(text)) => Ok((text.clone(), Vec::new())),
         Some(Value::Array(parts)) => {
-            let mut text = String::new();
+            let (mut text, mut images) = (String::new(), Vec::new());
             for (i, part) in parts.iter().enumerate() {
                 let part = Fields::at(part, format!("{path}[{i}]"))?;
                 match part.need("type", part.text("type")?)? {
                     "text" | "input_text" | "output_text" => {
                         text += part.need("text", part.text("text")?)?;
                     }
+                    "image_url" => {
+                        let image = part.need("image_url", part.object("image_url")?)?;
+                        images.push(image.need("url", image.text("url")?)?.to_owned());
+                    }
+                    "input_image" => {
+                        images.push(part.need("image_url", part.text("image_url")?)?.to_owned());
+                    }
                     other => {
-                        let message = format!("this model reads text, not \"{other}\"");
+                        let message = format!("this model reads text and images, not \"{other}\"");
                         return Err(ApiError::field(&part.path("type"), message));
                     }
                 }
             }
-            Ok(text)
+            Ok((text, images))
         }
         Some(other) => Err(wrong(&path, "a string or a list of parts", other)),
     }

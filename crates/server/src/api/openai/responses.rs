@@ -51,7 +51,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = app.served(&fields).await?;
-    let prompted = conversation(&fields)?.prompt(&served).await?;
+    let mut prompted = conversation(&fields)?.prompt(&served).await?;
     let params = GenerateParams {
         sampling: sampling(&fields, &served.loaded)?,
         max_tokens: fields.usize("max_output_tokens")?,
@@ -73,7 +73,9 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         }),
         with_placement: fields.bool("placement")?.unwrap_or(false),
     };
+    let images = prompted.see(&served).await?;
     let job = Job {
+        images,
         grammar: prompted.grammar,
         ..caller.job(prompted.tokens, params)
     };

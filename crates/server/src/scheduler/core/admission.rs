@@ -7,6 +7,7 @@ use millrace_runtime::{Error, PAGE_TOKENS};
 use super::Core;
 use crate::scheduler::batch::unread;
 use crate::scheduler::job::{Event, Failure};
+use crate::scheduler::pooled::Pooled;
 use crate::scheduler::task::Task;
 
 impl Core {
@@ -54,7 +55,11 @@ impl Core {
         let Ok(seq) = self.engine.create() else {
             return false;
         };
-        let n_cached = self.engine.reuse_prefix(seq, prompt).unwrap_or(0);
+        // An embedding needs the hidden states of all tokens, which no cache has.
+        let n_cached = match task.pooled {
+            Some(_) => 0,
+            None => self.engine.reuse_prefix(seq, prompt).unwrap_or(0),
+        };
         let rest = prompt.len() + n_drawn - n_cached;
         // A page for each of the others, so that they can go on; and what they have to read.
         let others = unread(&self.running) + PAGE_TOKENS * self.running.len();
@@ -100,6 +105,7 @@ impl Core {
         let mut task = self.running.remove(index);
         self.release(&task);
         task.seq = None;
+        task.pooled.iter_mut().for_each(Pooled::restart);
         task.job.receipt.borrow_mut().n_preempted += 1;
         self.metrics.preemptions.fetch_add(1, Relaxed);
         self.queue.push(task);

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{BatchItem, Counters, Error, LogitsFor};
+use millrace_runtime::{BatchItem, Counters, Error, Finish, LogitsFor};
 
 use super::Core;
+use crate::scheduler::ModelMetrics;
 use crate::scheduler::batch::{Part, compose};
-use crate::scheduler::job::{Event, Failure};
+use crate::scheduler::job::{Event, Failure, PassRecord};
 use crate::scheduler::task::Task;
 
 impl Core {
@@ -46,7 +47,13 @@ impl Core {
         let items = parts.iter().filter_map(|part| {
             let task = &self.running[part.task];
             let feed = task.turn.feed(part.n_tokens)?;
-            Some(BatchItem::new(task.seq?, feed.tokens, feed.logits))
+            let (logits, hidden) = match task.pooled {
+                Some(_) => (LogitsFor::None, true),
+                None => (feed.logits, false),
+            };
+            let item = BatchItem::new(task.seq?, feed.tokens, logits);
+            let item = BatchItem { hidden, ..item };
+            Some(item.with_images(task.turn.images()))
         });
         let batch: Vec<BatchItem<'_>> = items.collect();
         debug_assert_eq!(batch.len(), parts.len(), "whatever runs has a sequence");
@@ -68,9 +75,14 @@ impl Core {
         let host_ns = after.host_ns.saturating_sub(before.host_ns);
         let device_ns = after.device_ns.saturating_sub(before.device_ns);
         for part in parts {
-            let share = part.n_tokens as f64 / n_tokens as f64;
-            let of = |ns: u64| Duration::from_nanos((ns as f64 * share) as u64);
-            self.running[part.task].charge(of(host_ns), of(device_ns));
+            self.running[part.task].charge(PassRecord {
+                end: Duration::ZERO, // by the job's own clock
+                n_tokens: part.n_tokens,
+                n_pass_tokens: n_tokens,
+                reads: part.reads,
+                host: Duration::from_nanos(host_ns),
+                device: Duration::from_nanos(device_ns),
+            });
         }
     }
 
@@ -93,6 +105,17 @@ impl Core {
                         .min(task.job.receipt.borrow().n_cached + task.turn.prefill().0),
                     total: task.job.prompt.len(),
                 });
+            }
+            if let Some(pooled) = &mut task.pooled {
+                pooled.push(self.output.state(i));
+                if wants_logits {
+                    let taken = pooled.finish().map(|vector| {
+                        task.job.tell(Event::Embedding(vector));
+                        task.turn.end(Finish::Stop);
+                    });
+                    is_usable(&self.metrics, task, taken);
+                }
+                continue;
             }
             if !wants_logits {
                 continue;
@@ -147,14 +170,22 @@ impl Core {
     }
 }
 
+/// Ends the job of a task whose row could not be used; true if it could.
+fn is_usable(metrics: &ModelMetrics, task: &Task, taken: Result<(), String>) -> bool {
+    let Err(error) = taken else {
+        return true;
+    };
+    if !task.job.is_dead.replace(true) {
+        metrics.failed.fetch_add(1, Relaxed);
+        task.job.tell(Event::Failed(Failure::Engine(error)));
+    }
+    false
+}
+
 /// What follows a token: times, or the end of the job if the row could not be used.
-fn settle(metrics: &crate::scheduler::ModelMetrics, task: &mut Task, taken: Result<(), String>) {
+fn settle(metrics: &ModelMetrics, task: &mut Task, taken: Result<(), String>) {
     let now = Instant::now();
-    if let Err(error) = taken {
-        if !task.job.is_dead.replace(true) {
-            metrics.failed.fetch_add(1, Relaxed);
-            task.job.tell(Event::Failed(Failure::Engine(error)));
-        }
+    if !is_usable(metrics, task, taken) {
         return;
     }
     metrics.generated_tokens.fetch_add(1, Relaxed);

@@ -1,0 +1,51 @@
+//! Conversations on disk.
+
+use crate::exit::{Failure, Outcome};
+use crate::prompt::read_file;
+use millrace_format::output;
+use millrace_text::Message;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    model: String,
+    messages: Vec<Message>,
+    /// Files of images, by the message that they go with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    images: BTreeMap<usize, Vec<String>>,
+}
+
+/// Writes messages, the instructions first if there are any, as JSON.
+pub(super) fn write(path: &Path, model: &str, messages: Vec<Message>) -> Outcome {
+    let images = messages.iter().map(|message| message.images.clone());
+    let images = images.enumerate().filter(|(_, names)| !names.is_empty());
+    let saved = Saved {
+        model: model.to_owned(),
+        images: images.collect(),
+        messages,
+    };
+    let text = serde_json::to_vec_pretty(&saved).expect("text serialises");
+    output::write(path, &text).map_err(|error| Failure::writing(&error))
+}
+
+/// The instructions, if there are any, and the messages after them.
+pub(super) fn read(path: &Path) -> Outcome<(Option<String>, Vec<Message>)> {
+    let text = read_file(path)?;
+    let saved: Saved = serde_json::from_str(&text).map_err(|error| {
+        let what = format!("{} is not a saved conversation: {error}", path.display());
+        Failure::bad_input(what)
+    })?;
+    let mut messages = saved.messages;
+    for (i, names) in saved.images {
+        if let Some(message) = messages.get_mut(i) {
+            message.images = names;
+        }
+    }
+    let is_system = messages
+        .first()
+        .is_some_and(|message| message.role == "system");
+    let system = is_system.then(|| messages.remove(0).content);
+    Ok((system, messages))
+}

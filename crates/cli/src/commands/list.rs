@@ -1,0 +1,67 @@
+//! `millrace list`: the models that are here.
+
+use crate::embedded;
+use crate::exit::Outcome;
+use crate::hub::{Held, Hub, Settings};
+use crate::output::{Align, Out, Table, Ui, bytes};
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace list                             built-in models, and those that were pulled
+  millrace list --json | jq -r '.[].name'   names alone
+
+A name is what other commands take as MODEL. Pulled models lie in Hugging Face's cache, which other
+tools share; `millrace rm` takes them out.";
+
+/// List the models that are here: built in, and pulled
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    // Nothing is asked of the network.
+    let held = Hub::new(Settings::from_env(true)?).held();
+    let mut out = Out::new();
+    if args.json {
+        let built_in = embedded::MODELS.iter().map(|model| {
+            json!({"name": model.name, "kind": "built in", "size_bytes": model.size_bytes()})
+        });
+        let pulled = held.iter().map(|held| {
+            json!({
+                "name": held.name, "kind": "pulled", "size_bytes": held.size_bytes,
+                "commit": held.commit, "path": held.path,
+            })
+        });
+        let all: Vec<serde_json::Value> = built_in.chain(pulled).collect();
+        return out.json(&all);
+    }
+    let columns = [
+        ("model", Align::Left),
+        ("size", Align::Right),
+        ("commit", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for model in embedded::MODELS {
+        let size = bytes(model.size_bytes());
+        table.row(vec![model.name.to_owned(), size, "built in".to_owned()]);
+    }
+    for held in &held {
+        table.row(row(held));
+    }
+    table.print(&mut out)?;
+    out.flush()?;
+    if held.is_empty() {
+        ui.note("nothing was pulled yet: `millrace pull OWNER/REPO` gets a model from the Hugging Face Hub");
+    }
+    Ok(())
+}
+
+fn row(held: &Held) -> Vec<String> {
+    let commit = held.commit.get(..12).unwrap_or(&held.commit);
+    vec![held.name.clone(), bytes(held.size_bytes), commit.to_owned()]
+}

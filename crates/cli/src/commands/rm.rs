@@ -1,0 +1,51 @@
+//! `millrace rm`: takes pulled models out of the cache.
+
+use crate::embedded;
+use crate::exit::{Failure, Outcome};
+use crate::hub::{Error, Hub, Reference, Settings};
+use crate::output::{Ui, bytes};
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace rm OWNER/REPO                 all of a repository, every revision of it
+  millrace rm OWNER/REPO:Q8_0            one of its models; files that others share stay
+  millrace rm OWNER/REPO@REVISION:Q8_0   of a revision other than main
+
+It frees the space at once and asks no question; `millrace list` shows what there is. Models that
+are read from a path of yours are files like any other.";
+
+/// Remove pulled models from the cache
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Models by the names that `millrace list` shows
+    #[arg(value_name = "REPO[:QUANT]", required = true, value_hint = clap::ValueHint::Other)]
+    models: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let hub = Hub::new(Settings::from_env(true)?);
+    let references = args.models.iter().map(|text| {
+        if embedded::find(text).is_some() {
+            let message = format!("{text} is part of this program");
+            return Err(Failure::usage(message).hint("only pulled models can be removed"));
+        }
+        Ok(Reference::parse(text)?)
+    });
+    // All are read before any is removed.
+    for reference in references.collect::<Outcome<Vec<_>>>()? {
+        let removed = hub.remove(&reference).map_err(|error| match error {
+            Error::NotCached { .. } => {
+                Failure::not_found(error.to_string()).hint("`millrace list` shows what there is")
+            }
+            other => other.into(),
+        })?;
+        let plural = if removed.n_files == 1 { "" } else { "s" };
+        let freed = bytes(removed.freed_bytes);
+        ui.note(format_args!(
+            "{reference}: {} file{plural} removed, {freed} freed",
+            removed.n_files
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! What the cache holds, and taking it out again.
+
+use super::cache::{Cache, Repo};
+use super::select::{self, Listed};
+use super::{Error, Hub, Reference};
+use std::collections::BTreeSet;
+use std::fs::{self, File, TryLockError};
+use std::path::PathBuf;
+
+/// A model in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// What opens it: `OWNER/REPO[@REVISION][:FILE]`.
+    pub(crate) name: String,
+    /// The file, the first of a split one, or the folder.
+    pub(crate) path: PathBuf,
+    pub(crate) commit: String,
+    pub(crate) size_bytes: u64,
+}
+
+/// What [`Hub::remove`] took out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Removed {
+    pub(crate) n_files: usize,
+    /// Bytes that are free now; a file that another revision shows too stays.
+    pub(crate) freed_bytes: u64,
+}
+
+impl Hub {
+    /// Every model in the cache, by name.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let repos = self.cache.repos();
+        repos
+            .iter()
+            .flat_map(|name| held_in(&self.cache, name))
+            .collect()
+    }
+
+    /// Takes a repository out of the cache, or with a pick the files of that model alone.
+    pub(crate) fn remove(&self, reference: &Reference) -> Result<Removed, Error> {
+        let repo = self.cache.repo(&reference.repo);
+        let missing = || Error::NotCached {
+            reference: reference.clone(),
+            cache_dir: self.settings.cache_dir.clone(),
+        };
+        if !repo.dir().is_dir() {
+            return Err(missing());
+        }
+        // Held while files go, so that no download begins amid.
+        let _locks = quiet(&repo, &reference.repo)?;
+        if reference.pick.is_none() {
+            let blobs = repo.blobs();
+            let removed = Removed {
+                n_files: blobs.len(),
+                freed_bytes: blobs.iter().map(|(_, size_bytes)| size_bytes).sum(),
+            };
+            fs::remove_dir_all(repo.dir()).map_err(Error::file(repo.dir()))?;
+            return Ok(removed);
+        }
+        let commit = repo.commit(&reference.revision).ok_or_else(missing)?;
+        let listed = repo.snapshot_files(&commit);
+        if listed.is_empty() {
+            return Err(missing());
+        }
+        let selection = select::select(&listed, reference)?;
+        let before = repo.linked_blobs();
+        for &i in &selection.files {
+            let path = repo.snapshot(&commit).join(&listed[i].name);
+            fs::remove_file(&path).map_err(Error::file(path))?;
+        }
+        let after = repo.linked_blobs();
+        let mut freed_bytes = 0;
+        for blob in before.difference(&after) {
+            let path = repo.blob(blob);
+            freed_bytes += fs::metadata(&path).map_or(0, |file| file.len());
+            fs::remove_file(&path).map_err(Error::file(path))?;
+        }
+        Ok(Removed {
+            n_files: selection.files.len(),
+            freed_bytes,
+        })
+    }
+}
+
+/// Locks everything of a repository that a download would lock.
+fn quiet(repo: &Repo, name: &str) -> Result<Vec<File>, Error> {
+    let mut locks = Vec::new();
+    for path in repo.lock_files() {
+        let file = File::open(&path).map_err(Error::file(&path))?;
+        match file.try_lock() {
+            Ok(()) => locks.push(file),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Busy {
+                    repo: name.to_owned(),
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::file(path)(error)),
+        }
+    }
+    Ok(locks)
+}
+
+fn held_in(cache: &Cache, name: &str) -> Vec<Held> {
+    let repo = cache.repo(name);
+    let mut held = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (revision, commit) in repo.revisions() {
+        // A commit that two branches point at is one.
+        if !seen.insert(commit.clone()) {
+            continue;
+        }
+        let files = repo.snapshot_files(&commit);
+        let of_revision = match revision.as_str() {
+            "main" => name.to_owned(),
+            _ => format!("{name}@{revision}"),
+        };
+        let folder = repo.snapshot(&commit);
+        let row = |pick: Option<&str>, files: &[&Listed]| Held {
+            name: match pick {
+                Some(pick) => format!("{of_revision}:{pick}"),
+                None => of_revision.clone(),
+            },
+            path: pick.map_or_else(|| folder.clone(), |pick| folder.join(pick)),
+            commit: commit.clone(),
+            size_bytes: files.iter().map(|file| file.size_bytes).sum(),
+        };
+        for parts in select::models(&files) {
+            held.push(row(Some(&parts[0].name), &parts));
+        }
+        let weights = |file: &&Listed| file.name.ends_with(".safetensors");
+        let weights: Vec<&Listed> = files.iter().filter(weights).collect();
+        if !weights.is_empty() {
+            held.push(row(None, &weights));
+        }
+    }
+    held
+}

@@ -1,0 +1,160 @@
+//! Embeddings: one vector for a text, pooled from what the model makes of its tokens.
+//!
+//! The rows pooled are the last block's output after the final norm: what the head reads, what transformers
+//! calls `last_hidden_state`, and what llama.cpp pools. An engine hands the output over where an item asks
+//! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
+
+use millrace_model::graph::Op;
+
+use crate::exec::decode_vector;
+use crate::{Error, LoadedModel};
+
+/// How the rows of a text's tokens become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The last token's, which has seen all others.
+    Last,
+}
+
+impl Pooling {
+    /// What a model's file says: `<architecture>.pooling_type` of a GGUF file, as llama.cpp numbers it.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if the values have the wrong type; [`Error::BadOption`] for a way that is not
+    /// one of these.
+    pub fn of(model: &LoadedModel) -> Result<Option<Pooling>, Error> {
+        let Some(metadata) = model.checkpoint().gguf() else {
+            return Ok(None);
+        };
+        let Some(architecture) = metadata.get_str("general.architecture")? else {
+            return Ok(None);
+        };
+        match metadata.get_u32(&format!("{architecture}.pooling_type"))? {
+            None | Some(0) => Ok(None),
+            Some(1) => Ok(Some(Pooling::Mean)),
+            Some(3) => Ok(Some(Pooling::Last)),
+            Some(other) => Err(Error::BadOption {
+                option: "pooling_type of the model's file",
+                found: other.to_string(),
+                expected: "0 (none), 1 (mean) or 3 (last token)",
+            }),
+        }
+    }
+}
+
+/// The final norm of a model.
+#[derive(Clone, Debug)]
+pub struct Embedder {
+    /// `[d_model]`, the offset added.
+    weight: Vec<f32>,
+    eps: f32,
+    state: usize,
+}
+
+impl Embedder {
+    /// Of this model.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] for a graph whose head does not read the norm of its last hidden state.
+    pub fn new(model: &LoadedModel) -> Result<Embedder, Error> {
+        let graph = &model.model().graph;
+        let unlike = || Error::BadOption {
+            option: "the model's last step before its head",
+            found: "another".to_owned(),
+            expected: "a root-mean-square norm of the last block's output",
+        };
+        let mut nodes = graph.nodes.iter();
+        let norm = nodes.find(|node| Some(node.output) == graph.head_input);
+        let norm = norm.ok_or_else(unlike)?;
+        let (state, last) = graph
+            .hidden
+            .iter()
+            .enumerate()
+            .next_back()
+            .ok_or_else(unlike)?;
+        match norm.op {
+            Op::RmsNorm {
+                weight,
+                eps,
+                offset,
+                group,
+            } if norm.inputs == [*last] && group == model.model().config.d_model => {
+                let mut vector = decode_vector(model, weight)?;
+                vector.iter_mut().for_each(|weight| *weight += offset);
+                Ok(Embedder {
+                    weight: vector,
+                    eps,
+                    state,
+                })
+            }
+            _ => Err(unlike()),
+        }
+    }
+
+    /// Which hidden state it takes: the last.
+    pub fn state(&self) -> usize {
+        self.state
+    }
+
+    /// Elements of an embedding.
+    pub fn d_model(&self) -> usize {
+        self.weight.len()
+    }
+
+    /// Begins an embedding.
+    pub fn begin(&self, pooling: Pooling) -> Embedding {
+        Embedding {
+            pooling,
+            sum: vec![0.0; self.d_model()],
+            n_tokens: 0,
+        }
+    }
+
+    /// Takes the next tokens' rows of hidden state [`state`](Embedder::state), `[n, d_model]`.
+    pub fn push(&self, embedding: &mut Embedding, rows: &[f32]) {
+        for row in rows.chunks_exact(self.d_model()) {
+            embedding.n_tokens += 1;
+            let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
+            let mean = squares / self.d_model() as f64;
+            let factor = 1.0 / (mean + f64::from(self.eps)).sqrt();
+            for ((sum, x), weight) in embedding.sum.iter_mut().zip(row).zip(&self.weight) {
+                let normed = f64::from(*x) * factor * f64::from(*weight);
+                match embedding.pooling {
+                    Pooling::Mean => *sum += normed,
+                    Pooling::Last => *sum = normed,
+                }
+            }
+        }
+    }
+}
+
+/// An embedding that is being pooled.
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    pooling: Pooling,
+    sum: Vec<f64>,
+    n_tokens: usize,
+}
+
+impl Embedding {
+    /// Tokens taken so far.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// The embedding, `[d_model]`, of Euclidean length 1, so that cosines are dot products.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPrompt`] of no tokens; [`Error::NotFinite`] if it has no direction.
+    pub fn finish(&self) -> Result<Vec<f32>, Error> {
+        let position = self.n_tokens.checked_sub(1).ok_or(Error::EmptyPrompt)?;
+        // A mean points where its sum does.
+        let length = self.sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+        if !length.is_finite() || length == 0.0 {
+            return Err(Error::NotFinite { position });
+        }
+        Ok(self.sum.iter().map(|x| (x / length) as f32).collect())
+    }
+}

@@ -1,0 +1,83 @@
+//! Embeddings: tasks that read a text and write nothing.
+
+use std::sync::Arc;
+
+use millrace_runtime::{Embedder, Embedding, Pooling, Rows, StepOutput, StepShape, StepSink};
+
+/// An embedding that a task makes instead of an answer.
+pub(super) struct Pooled {
+    embedder: Arc<Embedder>,
+    pooling: Pooling,
+    so_far: Embedding,
+}
+
+impl Pooled {
+    pub(super) fn new(embedder: Arc<Embedder>, pooling: Pooling) -> Pooled {
+        Pooled {
+            so_far: embedder.begin(pooling),
+            embedder,
+            pooling,
+        }
+    }
+
+    /// Begins again: the text is computed again from its first token.
+    pub(super) fn restart(&mut self) {
+        self.so_far = self.embedder.begin(self.pooling);
+    }
+
+    /// Takes the next tokens' rows of the last hidden state.
+    pub(super) fn push(&mut self, rows: &[f32]) {
+        self.embedder.push(&mut self.so_far, rows);
+    }
+
+    pub(super) fn finish(&self) -> Result<Vec<f32>, String> {
+        self.so_far.finish().map_err(|error| error.to_string())
+    }
+}
+
+/// What a pass hands over: logits, and of the hidden states the last, which alone is pooled.
+pub(super) struct PassOutput {
+    logits: StepOutput,
+    last_state: usize,
+    /// By item, `[n_tokens, d_model]`.
+    states: Vec<Vec<f32>>,
+}
+
+impl PassOutput {
+    /// Of a model of so many layers.
+    pub(super) fn new(n_layers: usize) -> PassOutput {
+        PassOutput {
+            logits: StepOutput::default(),
+            last_state: n_layers,
+            states: Vec::new(),
+        }
+    }
+
+    /// Rows of logits of an item.
+    pub(super) fn logits(&self, item: usize) -> &[f32] {
+        self.logits.logits(item)
+    }
+
+    /// Rows of the last hidden state of an item that asked.
+    pub(super) fn state(&self, item: usize) -> &[f32] {
+        &self.states[item]
+    }
+}
+
+impl StepSink for PassOutput {
+    fn begin(&mut self, shape: StepShape) {
+        self.logits.begin(shape);
+        self.states.clear();
+        self.states.resize(shape.n_items, Vec::new());
+    }
+
+    fn logits(&mut self, rows: Rows<'_>) {
+        StepSink::logits(&mut self.logits, rows);
+    }
+
+    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+        if index == self.last_state {
+            self.states[rows.item].extend_from_slice(rows.data);
+        }
+    }
+}

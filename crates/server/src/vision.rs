@@ -1,0 +1,216 @@
+//! Images of requests: from base64 to what the text model takes.
+//!
+//! The tower runs on threads of its own, beside the engine's: a request with an image waits for it, others go
+//! on with their answers meanwhile. One request at a time has its images read; those read lately are kept, since clients
+//! send a conversation's images with every turn.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrace_runtime::vision::picture::Picture;
+use millrace_runtime::vision::{ImageStyle, ImageText};
+use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower, image};
+use millrace_text::{Prompt, Tokenizer};
+use sha2::{Digest, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::api::base64;
+
+/// Images kept at most: of Gemma 3 4B each takes 2.5 MiB.
+const MAX_KEPT: usize = 64;
+
+/// Images of a request at most.
+pub(crate) const MAX_IMAGES: usize = 32;
+
+/// Pixels of an image at most: 24 megapixels are decoded in about 100 MB, whatever the file's size says.
+const MAX_PIXELS: u64 = 24_000_000;
+
+/// What tells images apart.
+type Key = [u8; 32];
+
+/// The tower of a served model.
+pub(crate) struct Vision {
+    tower: VisionTower,
+    cpu: Cpu,
+    kept: Mutex<Kept>,
+    /// One request's images are read at a time.
+    turn: Arc<Semaphore>,
+}
+
+/// A prompt's image as it came, before anything has read it.
+pub(crate) struct Pending {
+    key: Key,
+    bytes: Vec<u8>,
+}
+
+impl Pending {
+    /// An image given as base64, or as a data URL.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(data: &str) -> Result<Pending, String> {
+        let bytes = bytes_of(data)?;
+        Ok(Pending {
+            key: Sha256::digest(&bytes).into(),
+            bytes,
+        })
+    }
+}
+
+/// Why images were not read.
+#[derive(Debug)]
+pub(crate) enum Unseen {
+    /// What was sent is no picture, or too large a one.
+    Picture(String),
+    /// The tower failed.
+    Tower(String),
+    /// Nobody waits any more.
+    Gone,
+}
+
+impl Vision {
+    /// Opens a model's tower, to run on as many threads as the engine has and at its level.
+    ///
+    /// # Errors
+    /// Why the model reads no images, in words.
+    pub(crate) fn open(
+        model: &Arc<LoadedModel>,
+        options: millrace_runtime::CpuOptions,
+    ) -> Result<Vision, String> {
+        let tower = VisionTower::open(model, None).map_err(|error| error.to_string())?;
+        let cpu = Cpu::new(options).map_err(|error| error.to_string())?;
+        Ok(Vision {
+            tower,
+            cpu,
+            kept: Mutex::default(),
+            turn: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    /// The token that holds a row's place in lists of tokens.
+    pub(crate) fn placeholder(&self) -> u32 {
+        self.tower.placeholder()
+    }
+
+    /// Whoever holds it may have images read. Decoded pictures are large, so those of one request at a time
+    /// are in memory; the others wait here, where leaving costs nothing.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.turn).acquire_owned().await.ok()
+    }
+
+    /// Tokens of a prompt with so many images, placeholders for their rows.
+    ///
+    /// # Errors
+    /// A template or vocabulary without places for images.
+    pub(crate) fn tokens(
+        &self,
+        tokenizer: &Tokenizer,
+        prompt: &Prompt,
+        n_images: usize,
+    ) -> Result<Vec<u32>, String> {
+        let (text, style) = (ImageText::Chat(prompt), ImageStyle::Transformers);
+        let tokens = self
+            .tower
+            .tokens(tokenizer, text, &vec![0; n_images], style);
+        tokens.map_err(|error| error.to_string())
+    }
+
+    /// Decodes the images that were not read lately, runs the tower over them, and puts all into their places.
+    ///
+    /// # Errors
+    /// [`Unseen`]; [`Unseen::Gone`] once `gone` is set.
+    pub(crate) fn see(
+        &self,
+        pending: &[Pending],
+        tokens: &mut [u32],
+        gone: &AtomicBool,
+    ) -> Result<Vec<Arc<Image>>, Unseen> {
+        let mut images = Vec::with_capacity(pending.len());
+        for (i, pending) in pending.iter().enumerate() {
+            if gone.load(Relaxed) {
+                return Err(Unseen::Gone);
+            }
+            let known = self.kept().known(&pending.key);
+            let image = match known {
+                Some(image) => image,
+                None => {
+                    let name = format!("image {}", i + 1);
+                    let image = self.read(&name, &pending.bytes, gone)?;
+                    self.kept().keep(pending.key, Arc::clone(&image));
+                    image
+                }
+            };
+            images.push(image);
+        }
+        let placed = image::place(tokens, &images);
+        placed.map_err(|error| Unseen::Tower(error.to_string()))?;
+        Ok(images)
+    }
+
+    fn read(&self, name: &str, bytes: &[u8], gone: &AtomicBool) -> Result<Arc<Image>, Unseen> {
+        let picture = Picture::decode_within(name, bytes, MAX_PIXELS);
+        let picture = picture.map_err(|error| Unseen::Picture(error.to_string()))?;
+        let pixels = self.tower.preprocess().apply(&picture).swap_remove(0);
+        drop(picture);
+        let watch = &mut |_, _| match gone.load(Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let encoded = self.tower.encode(&self.cpu, &pixels, watch);
+        let encoded = encoded.map_err(|error| Unseen::Tower(error.to_string()))?;
+        encoded.map(|encoded| encoded.image).ok_or(Unseen::Gone)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Images read lately, the latest last.
+#[derive(Default)]
+struct Kept(VecDeque<(Key, Arc<Image>)>);
+
+impl Kept {
+    /// One that was read; it counts as read now.
+    fn known(&mut self, key: &Key) -> Option<Arc<Image>> {
+        let at = self.0.iter().position(|(known, _)| known == key)?;
+        let (key, image) = self.0.remove(at)?;
+        self.0.push_back((key, Arc::clone(&image)));
+        Some(image)
+    }
+
+    fn keep(&mut self, key: Key, image: Arc<Image>) {
+        self.0.push_back((key, image));
+        if self.0.len() > MAX_KEPT {
+            self.0.pop_front();
+        }
+    }
+}
+
+/// The bytes of a data URL, or of plain base64.
+fn bytes_of(data: &str) -> Result<Vec<u8>, String> {
+    let text = match data.split_once(',') {
+        Some((head, rest)) if head.starts_with("data:") && head.ends_with(";base64") => rest,
+        _ if data.starts_with("http://") || data.starts_with("https://") => {
+            return Err("this server opens no connections; send the image as a data URL".into());
+        }
+        _ => data,
+    };
+    base64::decode(text).ok_or_else(|| "the image is neither base64 nor a data URL of it".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_data_and_no_addresses() {
+        assert_eq!(bytes_of("data:image/png;base64,AAE="), Ok(vec![0, 1]));
+        assert_eq!(bytes_of("AAE"), Ok(vec![0, 1]));
+        bytes_of("https://example.org/a.png").unwrap_err();
+        bytes_of("file:///etc/passwd").unwrap_err();
+        bytes_of("data:text/plain,hello").unwrap_err();
+    }
+}

@@ -1,0 +1,182 @@
+//! Images in requests of every API, on a random model that sees.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::{self, Geometry, SynthOptions};
+use millrace_runtime::{CpuEngine, Engine, EngineOptions, LoadedModel};
+use millrace_server::{ModelSpec, ServerOptions};
+use serde_json::{Value, json};
+
+use crate::{Running, options, shared, spec};
+
+/// Standard base64.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |bits: u32| char::from(DIGITS[bits as usize & 63]);
+    bytes
+        .chunks(3)
+        .flat_map(|chunk| {
+            let at = |i: usize| chunk.get(i).map_or(0, |byte| u32::from(*byte));
+            let bits = at(0) << 16 | at(1) << 8 | at(2);
+            let padded = |i: usize, shift: u32| match i <= chunk.len() {
+                true => digit(bits >> shift),
+                false => '=',
+            };
+            [
+                digit(bits >> 18),
+                digit(bits >> 12),
+                padded(2, 6),
+                padded(3, 0),
+            ]
+        })
+        .collect()
+}
+
+fn picture(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/pictures");
+    base64(&std::fs::read(folder.join(name)).unwrap())
+}
+
+/// The head of a PNG of 8,192 × 8,192 pixels, which is all of it that may be read.
+fn huge() -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/pictures");
+    let mut bytes = std::fs::read(folder.join("wide.png")).unwrap();
+    let (start, end) = (12, 29);
+    bytes[16..20].copy_from_slice(&8192u32.to_be_bytes());
+    bytes[20..24].copy_from_slice(&8192u32.to_be_bytes());
+    // The CRC of ISO 3309, as PNG has it, over the chunk's type and data.
+    let crc = bytes[start..end].iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            crc >> 1 ^ (0xEDB8_8320 & (crc & 1).wrapping_neg())
+        })
+    });
+    bytes[end..end + 4].copy_from_slice(&(!crc).to_be_bytes());
+    bytes
+}
+
+/// A server with a random model of 16 tokens an image.
+fn server() -> (Running, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let options_of = SynthOptions {
+        recipe: Recipe::parse("F32").unwrap(),
+        vocab: None,
+        vision: true,
+        n_layers: Some(2),
+        seed: 1,
+        n_threads: Some(1),
+    };
+    let geometry = Geometry::named("gemma-tiny").unwrap();
+    let go_on = &mut |_, _| ControlFlow::Continue(());
+    synth::write(geometry, folder.path(), &options_of, go_on).unwrap();
+    let path = folder.path().to_owned();
+    let engine_options = EngineOptions {
+        n_ctx: Some(256),
+        ..crate::engine_options()
+    };
+    let open = move || {
+        let model = LoadedModel::open(&path).map_err(|error| error.to_string())?;
+        let engine = CpuEngine::new(Arc::new(model), engine_options.clone());
+        Ok(Box::new(engine.map_err(|error| error.to_string())?) as Box<dyn Engine>)
+    };
+    let spec = ModelSpec {
+        open: Arc::new(open),
+        ..spec("seeing", crate::engine_options())
+    };
+    let options = ServerOptions {
+        models: vec![spec],
+        ..options()
+    };
+    (Running::start(options), folder)
+}
+
+fn openai(images: &[&str]) -> Value {
+    let image = |name: &&str| {
+        let url = format!("data:image/png;base64,{}", picture(name));
+        json!({"type": "image_url", "image_url": {"url": url}})
+    };
+    let mut content: Vec<Value> = images.iter().map(image).collect();
+    content.push(json!({"type": "text", "text": "What is this?"}));
+    json!({"model": "seeing", "temperature": 0, "max_tokens": 6, "logprobs": true,
+        "messages": [{"role": "user", "content": content}]})
+}
+
+#[test]
+fn every_api_takes_images_and_means_the_same() {
+    let (server, _folder) = server();
+    let chat = "/v1/chat/completions";
+    let wide = server.ask(chat, &openai(&["wide.png"]));
+    let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
+    let text = |answer: &Value| answer["choices"][0]["message"]["content"].clone();
+    let logprobs = |answer: &Value| answer["choices"][0]["logprobs"].clone();
+    // The tower has seen it, and the cache kept its rows: the same bits.
+    assert_eq!(
+        logprobs(&server.ask(chat, &openai(&["wide.png"]))),
+        logprobs(&wide)
+    );
+    let tall = server.ask(chat, &openai(&["tall.png"]));
+    assert_eq!(n_prompt(&tall), n_prompt(&wide));
+    assert_ne!(logprobs(&tall), logprobs(&wide));
+    let both = server.ask(chat, &openai(&["wide.png", "tall.png"]));
+    assert!(n_prompt(&both) > n_prompt(&wide) + 16);
+
+    let data = picture("wide.png");
+    let source = json!({"type": "base64", "media_type": "image/png", "data": data});
+    let content =
+        json!([{"type": "image", "source": source}, {"type": "text", "text": "What is this?"}]);
+    let body = json!({"model": "seeing", "temperature": 0, "max_tokens": 6,
+        "messages": [{"role": "user", "content": content}]});
+    let anthropic = server.ask("/v1/messages", &body);
+    assert_eq!(anthropic["content"][0]["text"], text(&wide));
+    let counted = server.ask("/v1/messages/count_tokens", &body);
+    assert_eq!(counted["input_tokens"].as_u64().unwrap(), n_prompt(&wide));
+
+    let message = json!({"role": "user", "content": "What is this?", "images": [data]});
+    let body = json!({"model": "seeing", "stream": false, "messages": [message],
+        "options": {"temperature": 0, "num_predict": 6}});
+    assert_eq!(
+        server.ask("/api/chat", &body)["message"]["content"],
+        text(&wide)
+    );
+    let url = format!("data:image/png;base64,{data}");
+    let content = json!([{"type": "input_image", "image_url": url}, {"type": "input_text", "text": "What is this?"}]);
+    let body = json!({"model": "seeing", "temperature": 0, "max_output_tokens": 6,
+        "input": [{"role": "user", "content": content}]});
+    let response = server.ask("/v1/responses", &body);
+    assert_eq!(response["output"][0]["content"][0]["text"], text(&wide));
+}
+
+#[test]
+fn images_that_cannot_be_read_are_refused() {
+    let (server, _folder) = server();
+    let chat = "/v1/chat/completions";
+    let refused = |body: &Value, words: &str| {
+        let reply = server.post(chat, body);
+        assert_eq!(reply.status, 400);
+        let error = reply.json()["error"]["message"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(error.contains(words), "{error}");
+    };
+    refused(&openai(&["broken.png"]), "broken PNG");
+    refused(&openai(&["animated.webp"]), "animated");
+    refused(&openai(&["wide.png"; 20]), "fewer images");
+    refused(&openai(&["wide.png"; 33]), "found 33");
+    let mut body = openai(&["wide.png"]);
+    let url = format!("data:image/png;base64,{}", base64(&huge()));
+    body["messages"][0]["content"][0]["image_url"]["url"] = url.into();
+    refused(&body, "24 million");
+    let mut body = openai(&["wide.png"]);
+    let url = &mut body["messages"][0]["content"][0]["image_url"]["url"];
+    *url = "https://example.org/a.png".into();
+    refused(&body, "opens no connections");
+    // A text model says that it is one.
+    let mut body = openai(&["wide.png"]);
+    body["model"] = "demo".into();
+    let reply = shared().post(chat, &body);
+    assert_eq!(reply.status, 400);
+    assert!(reply.json().to_string().contains("no vision tower"));
+}
