@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod describe;
 mod device_stats;
+mod draft_args;
 mod embedded;
 mod engine_args;
 mod exit;

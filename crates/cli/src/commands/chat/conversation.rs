@@ -1,6 +1,7 @@
 //! The messages so far, and the model that answers them.
 
 use super::images::Images;
+use crate::draft_args;
 use crate::exit::{Failure, Outcome};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
@@ -8,7 +9,10 @@ use crate::output::{Ui, bytes};
 use crate::prompt::read_file;
 use crate::stats;
 use millrace_format::output;
-use millrace_runtime::{Engine, Event, GenerateParams, Generation, SeqId, Turn, generate_turn};
+use millrace_runtime::{
+    Engine, Event, GenerateParams, Generation, SeqId, SpeculationStats, Speculator, Turn,
+    speculate_turn,
+};
 use millrace_text::{ChatTemplate, Message, RenderOptions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +32,9 @@ pub(super) struct Conversation {
     images: Images,
     /// Names of those that go with the next message.
     shown: Vec<String>,
+    speculator: Option<Speculator>,
+    /// What the speculator had done before the last answer.
+    drafted_before: SpeculationStats,
 }
 
 /// A conversation on disk.
@@ -60,7 +67,20 @@ impl Conversation {
             last: None,
             images: Images::new(vision_args),
             shown: Vec::new(),
+            speculator: None,
+            drafted_before: SpeculationStats::default(),
         })
+    }
+
+    /// The conversation with answers that are drafted.
+    pub(super) fn with_drafts(self, speculator: Option<Speculator>) -> Conversation {
+        Conversation { speculator, ..self }
+    }
+
+    /// What was drafted for the last answer.
+    pub(super) fn speculation(&self) -> Option<SpeculationStats> {
+        let now = self.speculator.as_ref()?.stats();
+        Some(draft_args::since(now, self.drafted_before))
     }
 
     /// What answers.
@@ -125,7 +145,10 @@ impl Conversation {
         let turn = Turn::new(self.engine.model(), &prompt, &self.params, n_ctx);
         let generation = turn.and_then(|turn| {
             let (flag, turn) = (interrupt::flag(), turn.with_images(images));
-            generate_turn(&mut *self.engine, self.seq, turn, flag, on_event)
+            let speculator = self.speculator.as_mut();
+            self.drafted_before = speculator.as_ref().map(|s| s.stats()).unwrap_or_default();
+            let engine = &mut *self.engine;
+            speculate_turn(engine, self.seq, turn, speculator, flag, on_event)
         });
         generation.map_err(overflow)
     }
