@@ -21,6 +21,7 @@ mod plan_text;
 mod program_cache;
 mod progress;
 mod prompt;
+mod roofs;
 mod sampling_args;
 mod stats;
 mod target_args;

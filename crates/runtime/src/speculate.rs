@@ -169,7 +169,11 @@ impl Speculator {
                 let text = state.guesses.iter().position(|g| image::is_row(g.token));
                 state.guesses.truncate(text.unwrap_or(usize::MAX));
                 let n = state.guesses.len();
-                if self.pace.choose(&state.acceptance, &state.guesses, n, n_rows) == 0 {
+                if self
+                    .pace
+                    .choose(&state.acceptance, &state.guesses, n, n_rows)
+                    == 0
+                {
                     state.guesses.clear();
                 }
             }

@@ -1,7 +1,7 @@
 //! `millrace bench`: tokens a second, with llama-bench's tests and columns.
 
 mod drafted;
-mod measure;
+pub(crate) mod measure;
 mod report;
 
 use crate::describe::Summary;
@@ -231,7 +231,9 @@ fn run_drafted(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
         ));
     }
     if args.output == Format::Csv || args.output == Format::Jsonl {
-        return Err(Failure::usage("--draft prints a table (-o md) or JSON (-o json)"));
+        return Err(Failure::usage(
+            "--draft prints a table (-o md) or JSON (-o json)",
+        ));
     }
     let cpu = CpuArgs {
         threads: args.threads.first().copied(),

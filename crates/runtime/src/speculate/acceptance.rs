@@ -26,7 +26,9 @@ const BY_LENGTH: [usize; N_CLASSES] = [2, 3, 4, 6, 9, 15, 31, usize::MAX];
 
 /// The class of a token that the draft model gives that probability.
 pub(super) fn of_probability(probability: f64) -> usize {
-    let class = BY_PROBABILITY.iter().position(|(end, _)| probability < *end);
+    let class = BY_PROBABILITY
+        .iter()
+        .position(|(end, _)| probability < *end);
     class.unwrap_or(N_CLASSES - 1)
 }
 

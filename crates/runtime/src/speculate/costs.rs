@@ -75,7 +75,11 @@ impl Pace {
     /// Tokens a nanosecond: what was reached lately, or plain decoding if that is more.
     fn rate(&self, n_rows: usize) -> f64 {
         let plain = self.step_ns(n_rows).map_or(0.0, |ns| 1.0 / ns.max(1.0));
-        let reached = if self.ns > 0.0 { self.tokens / self.ns } else { 0.0 };
+        let reached = if self.ns > 0.0 {
+            self.tokens / self.ns
+        } else {
+            0.0
+        };
         plain.max(reached)
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::acceptance::of_length;
 use super::Guess;
+use super::acceptance::of_length;
 
 /// Tokens that must repeat for a guess.
 const LEAST: usize = 2;

@@ -69,7 +69,11 @@ mod tests {
         // Rows cost a tenth of a step, drafts a fifth.
         let linear = |n: usize| 100.0 + 10.0 * n as f64;
         let n = |next| choice(next, 20.0, 0.01, linear);
-        assert_eq!(n(0.2), 0, "a fifth of a token is worth 20 of time and costs 30");
+        assert_eq!(
+            n(0.2),
+            0,
+            "a fifth of a token is worth 20 of time and costs 30"
+        );
         assert!(n(0.5) >= 1 && n(0.9) > n(0.5), "{} {}", n(0.5), n(0.9));
         assert_eq!(choice(0.9, 200.0, 0.01, linear), 0);
     }
@@ -79,7 +83,11 @@ mod tests {
         // A device that pads to 64 rows: the second row costs two steps, the rest nothing.
         let padded = |n: usize| if n == 0 { 100.0 } else { 300.0 };
         assert_eq!(choice(0.9, 0.0, 0.01, padded), 31);
-        assert_eq!(choice(0.5, 0.0, 0.01, padded), 0, "one token more for two steps more");
+        assert_eq!(
+            choice(0.5, 0.0, 0.01, padded),
+            0,
+            "one token more for two steps more"
+        );
     }
 
     #[test]

@@ -77,7 +77,10 @@ fn chi_square(rule: Rule) -> f64 {
     let cell = |i: usize| {
         let text = [0, i / 36, i / 6 % 6, i % 6];
         let steps = text.windows(2);
-        steps.map(|s| log_softmax(&target[s[0]])(s[1] as u32)).sum::<f64>().exp()
+        steps
+            .map(|s| log_softmax(&target[s[0]])(s[1] as u32))
+            .sum::<f64>()
+            .exp()
     };
     let term = |(i, count): (usize, &u32)| {
         let expected = cell(i) * N_TRIALS as f64;
@@ -95,7 +98,10 @@ fn drafts_keep_the_distribution() {
     let right = chi_square(|_, _| false);
     assert!(right < CRITICAL, "{right}");
     let drawn: usize = (0..2000).map(|seed| write(seed, |_, _| false).1).sum();
-    assert!(drawn > 1000, "only {drawn} drafts were drawn: nothing was tested");
+    assert!(
+        drawn > 1000,
+        "only {drawn} drafts were drawn: nothing was tested"
+    );
 }
 
 /// The test above can fail: by rules that take drafts too often.
@@ -104,7 +110,10 @@ fn wrong_rules_are_found() {
     for (what, rule) in [
         ("takes any draft", (|_, _| true) as Rule),
         ("takes likely drafts", |p, _| p > 0.25),
-        ("takes drafts by the ratio and then draws from all", |p, q| p > q),
+        (
+            "takes drafts by the ratio and then draws from all",
+            |p, q| p > q,
+        ),
     ] {
         let wrong = chi_square(rule);
         assert!(wrong > CRITICAL, "{what}: {wrong}");

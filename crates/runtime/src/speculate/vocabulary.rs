@@ -15,8 +15,8 @@ pub fn check_draft(target: &LoadedModel, draft: &LoadedModel) -> Result<(), Erro
     let (of_target, of_draft) = (target.tokenizer()?, draft.tokenizer()?);
     let n = of_target.n_vocab().max(of_draft.n_vocab()) as u32;
     let spelled = |tokenizer: &millrace_text::Tokenizer, id: u32| {
-        let known = (id as usize) < tokenizer.n_vocab()
-            && tokenizer.token_kind(id) != TokenKind::Unused;
+        let known =
+            (id as usize) < tokenizer.n_vocab() && tokenizer.token_kind(id) != TokenKind::Unused;
         known.then(|| tokenizer.token_text(id).to_owned())
     };
     for token in 0..n {

@@ -88,10 +88,15 @@ impl Tiled {
                 self.rows
             )
         })?;
-        checks.ensure(self.rows <= self.cols.max(u64::from(machine.cols)), Rule::Streams, || {
-            format!("{} parts of the vector need as many shims", self.rows)
-        })?;
-        checks.divides(("k", self.k), ("rows * the vector unit's lanes", self.rows * LANES))?;
+        checks.ensure(
+            self.rows <= self.cols.max(u64::from(machine.cols)),
+            Rule::Streams,
+            || format!("{} parts of the vector need as many shims", self.rows),
+        )?;
+        checks.divides(
+            ("k", self.k),
+            ("rows * the vector unit's lanes", self.rows * LANES),
+        )?;
         checks.divides(("m", self.m), ("cols * tile_m", self.cols * self.tile_m))?;
         checks.ensure(self.tile_m.is_multiple_of(2), Rule::Granularity, || {
             format!(
@@ -100,7 +105,10 @@ impl Tiled {
             )
         })?;
         checks.ensure((1..=2).contains(&self.l2_copies), Rule::Range, || {
-            format!("l2_copies = {}; it is 1, or 2 for ping-pong", self.l2_copies)
+            format!(
+                "l2_copies = {}; it is 1, or 2 for ping-pong",
+                self.l2_copies
+            )
         })?;
         checks.l2(2 * self.tile_m * (self.l2_copies * self.k + 1), machine)?;
         // W and the vector in ping-pong, two sums, a block each way of the cascade, the result.
@@ -126,9 +134,15 @@ impl Tiled {
             stream("x", &[self.rows], bf16, &[self.part()], shim(), row),
             Channel {
                 link: Link::Cascade,
-                ..deep(stream("cascade", &down, f32, &[self.tile_m], above, here()), 1)
+                ..deep(
+                    stream("cascade", &down, f32, &[self.tile_m], above, here()),
+                    1,
+                )
             },
-            deep(stream("y", &cols, bf16, &[self.tile_m], bottom(), memory()), 1),
+            deep(
+                stream("y", &cols, bf16, &[self.tile_m], bottom(), memory()),
+                1,
+            ),
             stream("y_out", &cols, bf16, &[self.tile_m], memory(), shim()),
         ]
     }
@@ -136,11 +150,12 @@ impl Tiled {
     fn stages(&self) -> Vec<Stage> {
         let bf16 = Element::Bf16;
         let whole = |n| pattern(constant(0), &[(n, 1)]);
-        let part = Affine::of(Var::Each, int(self.part()));
-        let deal = [(self.tile_m, self.k), (self.part(), 1)];
+        // The transfer arranged the panel by parts: a drain's elements come in one stretch.
+        let part = self.tile_m * self.part();
+        let deal = pattern(Affine::of(Var::Each, int(part)), &[(part, 1)]);
         let ends = [
             end(W_IN, vec![i(0, 1)], whole(self.tile_m * self.k)),
-            end(W, vec![i(0, 1), Affine::of(Var::Each, 1)], pattern(part, &deal)),
+            end(W, vec![i(0, 1), Affine::of(Var::Each, 1)], deal),
         ];
         let block = [self.tile_m, self.k];
         let mut w = stage("w_l2", self.cols, i(0, 1), bf16, &block, ends);
@@ -154,7 +169,12 @@ impl Tiled {
     fn transfers(&self) -> Vec<Transfer> {
         let step = self.cols * self.tile_m;
         let first = |unit: u64| g(0, step * unit).plus(Var::Index(0), int(self.tile_m * unit));
-        let panel = pattern(first(self.k), &[(self.tile_m * self.k, 1)]);
+        let by_parts = [
+            (self.rows, self.part()),
+            (self.tile_m, self.k),
+            (self.part(), 1),
+        ];
+        let panel = pattern(first(self.k), &by_parts);
         let part = pattern(i(0, self.part()), &[(self.part(), 1)]);
         let result = pattern(first(1), &[(self.tile_m, 1)]);
         vec![
@@ -168,12 +188,13 @@ impl Tiled {
     fn body(&self) -> Vec<Op> {
         let n = [self.tile_m];
         let add = |to: Operand| call("add_f32", &n, &[PART, block(3), to]);
-        let only_if = |value: Affine, condition: Condition, then: Vec<Op>, otherwise: Vec<Op>| Op::If {
-            value,
-            condition,
-            then,
-            otherwise,
-        };
+        let only_if =
+            |value: Affine, condition: Condition, then: Vec<Op>, otherwise: Vec<Op>| Op::If {
+                value,
+                condition,
+                then,
+                otherwise,
+            };
         let from_above = || get(CASCADE, vec![x(), y()], 3);
         let to_below = || new(CASCADE, vec![x(), y() + -1], 1);
         let dims = [self.tile_m, self.part()];
@@ -188,13 +209,15 @@ impl Tiled {
             put(1),
         ];
         let top = vec![to_below(), multiply(block(1)), put(1)];
-        let middle = vec![multiply(PART), from_above(), to_below(), add(block(1)), free(3), put(1)];
-        let above = only_if(
-            y() + (1 - int(self.rows)),
-            Condition::Negative,
-            middle,
-            top,
-        );
+        let middle = vec![
+            multiply(PART),
+            from_above(),
+            to_below(),
+            add(block(1)),
+            free(3),
+            put(1),
+        ];
+        let above = only_if(y() + (1 - int(self.rows)), Condition::Negative, middle, top);
         vec![
             get(X, vec![y()], 0),
             get(W, vec![x(), y()], 2),

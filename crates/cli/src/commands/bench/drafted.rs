@@ -122,7 +122,12 @@ impl Pair {
     }
 
     /// Writes a text; the time is that of the tokens behind the first, which comes with the prompt.
-    fn write(&mut self, workload: &Workload, n_gen: usize, with_drafts: bool) -> Outcome<(Sample, Vec<u32>)> {
+    fn write(
+        &mut self,
+        workload: &Workload,
+        n_gen: usize,
+        with_drafts: bool,
+    ) -> Outcome<(Sample, Vec<u32>)> {
         let start = Instant::now();
         let seq = self.engine.create()?;
         let params = GenerateParams {
@@ -152,14 +157,25 @@ impl Pair {
             let mut output = millrace_runtime::StepOutput::default();
             let prompt = &workload.prompt[..workload.prompt.len() - 1];
             if !prompt.is_empty() {
-                let item = millrace_runtime::BatchItem::new(seq, prompt, millrace_runtime::LogitsFor::None);
+                let item = millrace_runtime::BatchItem::new(
+                    seq,
+                    prompt,
+                    millrace_runtime::LogitsFor::None,
+                );
                 self.engine.step(&[item], &mut output)?;
             }
             self.clock(start)
         };
         let speculator = with_drafts.then_some(&mut self.speculator);
         let flag = interrupt::flag();
-        let done = speculate_turn(&mut *self.engine, seq, turn, speculator, flag, &mut on_event)?;
+        let done = speculate_turn(
+            &mut *self.engine,
+            seq,
+            turn,
+            speculator,
+            flag,
+            &mut on_event,
+        )?;
         let ns = match (is_measured_here, *first) {
             (true, Some(first)) => u64::try_from(first.elapsed().as_nanos()).unwrap_or(u64::MAX),
             _ => self.clock(start) - before_ns,
@@ -185,8 +201,17 @@ pub(super) struct Setup<'a> {
 
 /// Measures a model with a drafter.
 pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
-    let Setup { args, device, cpu, options } = setup;
-    let own = args.text.as_deref().map(crate::prompt::read_file).transpose()?;
+    let Setup {
+        args,
+        device,
+        cpu,
+        options,
+    } = setup;
+    let own = args
+        .text
+        .as_deref()
+        .map(crate::prompt::read_file)
+        .transpose()?;
     let sizes: Vec<usize> = args.n_gen.iter().copied().filter(|n| *n > 0).collect();
     let mut all = Vec::new();
     for n_gen in &sizes {
@@ -194,7 +219,9 @@ pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Outcome
             all.push((*n_gen, workload));
         }
     }
-    let most = all.iter().map(|(n, w)| w.prompt.len() + n.max(&w.forced.len()) + 1);
+    let most = all
+        .iter()
+        .map(|(n, w)| w.prompt.len() + n.max(&w.forced.len()) + 1);
     let Some(n_ctx) = most.max() else {
         return Err(Failure::usage("nothing to measure: -n is 0"));
     };
@@ -237,7 +264,10 @@ fn measure(
         let (b, tokens_b) = pair.write(workload, n_gen, !drafts_first)?;
         // On a device passes of another length may round otherwise; here they may not.
         if tokens_a != tokens_b && pair.engine.device_time().is_none() {
-            let message = format!("{}: drafts changed the text; please report this", workload.name);
+            let message = format!(
+                "{}: drafts changed the text; please report this",
+                workload.name
+            );
             return Err(Failure::new(crate::exit::Exit::Failed, message));
         }
         let (of_plain, of_drafted) = if drafts_first { (b, a) } else { (a, b) };
