@@ -104,6 +104,8 @@ pub struct Speculator {
     drafter: Drafter,
     sequences: HashMap<SeqId, Sequence>,
     pace: Pace,
+    /// Drafts for every step, whatever they cost.
+    always: Option<usize>,
     stats: SpeculationStats,
 }
 
@@ -121,7 +123,9 @@ impl Speculator {
     /// As [`check_draft`].
     pub fn model(engine: Box<dyn Engine>, target: &LoadedModel) -> Result<Speculator, Error> {
         check_draft(target, engine.model())?;
-        Ok(Speculator::new(Drafter::Model(DraftModel::new(engine))))
+        let n_vocab = target.model().config.vocab_size;
+        let model = DraftModel::new(engine, n_vocab);
+        Ok(Speculator::new(Drafter::Model(model)))
     }
 
     fn new(drafter: Drafter) -> Speculator {
@@ -129,7 +133,17 @@ impl Speculator {
             drafter,
             sequences: HashMap::new(),
             pace: Pace::default(),
+            always: None,
             stats: SpeculationStats::default(),
+        }
+    }
+
+    /// The same with `n` drafts for every step, whether or not they pay: what it does then depends on no clock.
+    #[must_use]
+    pub fn always(self, n: usize) -> Speculator {
+        Speculator {
+            always: Some(n),
+            ..self
         }
     }
 
@@ -157,7 +171,8 @@ impl Speculator {
         state.guesses.clear();
         state.tokens.clear();
         let decodes = turn.feed(2).is_some_and(|feed| feed.tokens.len() == 1);
-        let most = turn.wanted().saturating_sub(1).min(MAX_DRAFTS);
+        let limit = self.always.unwrap_or(MAX_DRAFTS).min(MAX_DRAFTS);
+        let most = turn.wanted().saturating_sub(1).min(limit);
         let context = turn.context();
         if turn.reads_prompt() || !decodes || most == 0 {
             return Ok(&state.tokens);
@@ -168,29 +183,29 @@ impl Speculator {
                 state.repeats.guess(context, most, &mut state.guesses);
                 let text = state.guesses.iter().position(|g| image::is_row(g.token));
                 state.guesses.truncate(text.unwrap_or(usize::MAX));
-                let n = state.guesses.len();
-                if self
-                    .pace
-                    .choose(&state.acceptance, &state.guesses, n, n_rows)
-                    == 0
-                {
+                let (n, always) = (state.guesses.len(), self.always.is_some());
+                let guesses = &state.guesses;
+                if !always && self.pace.choose(&state.acceptance, guesses, n, n_rows) == 0 {
                     state.guesses.clear();
                 }
             }
             Drafter::Model(model) => {
-                let pace = &mut self.pace;
-                if pace.choose(&state.acceptance, &[], most, n_rows) > 0 {
-                    let mut goes_on =
-                        |made: &[Guess]| pace.goes_on(&state.acceptance, made, most, n_rows);
-                    let drafting =
-                        model.draft(seq, turn, most, &mut state.guesses, &mut goes_on)?;
+                let (pace, always) = (&mut self.pace, self.always.is_some());
+                if always || pace.choose(&state.acceptance, &[], most, n_rows) > 0 {
+                    let mut goes_on = |made: &[Guess]| {
+                        always || pace.goes_on(&state.acceptance, made, most, n_rows)
+                    };
+                    let guesses = &mut state.guesses;
+                    let drafting = model.draft(seq, turn, most, guesses, &mut goes_on)?;
                     pace.drafted(&drafting);
                     self.stats.draft_ns += drafting.total_ns;
                 }
             }
         }
-        let n = self.pace.keep(&state.acceptance, &state.guesses, n_rows);
-        state.guesses.truncate(n);
+        if self.always.is_none() {
+            let n = self.pace.keep(&state.acceptance, &state.guesses, n_rows);
+            state.guesses.truncate(n);
+        }
         state.tokens.extend(state.guesses.iter().map(|g| g.token));
         Ok(&state.tokens)
     }

@@ -17,6 +17,9 @@ const RATE_MEMORY: f64 = 64.0;
 /// The share of the time that may go into trying what does not seem to pay.
 const PROBING: f64 = 0.015;
 
+/// Drafts of the first step that has some.
+const FIRST_DRAFTS: usize = 2;
+
 /// A running mean that one strange sample moves little.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
@@ -140,6 +143,10 @@ impl Pace {
         most: usize,
         n_rows: usize,
     ) -> bool {
+        // What a draft takes is learnt on a few.
+        if self.draft.n == 0 && guesses.len() >= FIRST_DRAFTS {
+            return false;
+        }
         let range = (guesses.len(), most);
         let best = self.best(acceptance, guesses, range, n_rows);
         best.is_some_and(|(n, _)| n > guesses.len())
@@ -181,5 +188,80 @@ impl Pace {
         // A long plain stretch must not pay for many probes at once.
         let most = (MAX_DRAFTS as f64) * ns;
         self.credit_ns = (self.credit_ns + PROBING * all_ns).min(most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::Rng;
+
+    /// Decodes for `n_steps` where a step takes 100 µs and 5 more for each row, a draft `draft_us`, and every draft
+    /// is drawn with that probability. Returns the time of plain decoding over the time it took.
+    fn speed_up(draft_us: u64, acceptance: f64, n_steps: usize) -> f64 {
+        let (mut pace, mut learned, mut rng) =
+            (Pace::default(), Acceptance::default(), Rng::new(3));
+        let step_us = |n_rows: usize| 95 + 5 * n_rows as u64;
+        let (mut n_tokens, mut us) = (0, 0);
+        for _ in 0..n_steps {
+            let mut guesses: Vec<Guess> = Vec::new();
+            if pace.choose(&learned, &guesses, MAX_DRAFTS, 1) > 0 {
+                loop {
+                    guesses.push(Guess { token: 0, class: 4 });
+                    if guesses.len() == MAX_DRAFTS
+                        || !pace.goes_on(&learned, &guesses, MAX_DRAFTS, 1)
+                    {
+                        break;
+                    }
+                }
+                let n_drafts = guesses.len();
+                let drafts_ns = 1000 * draft_us * n_drafts as u64;
+                us += draft_us * n_drafts as u64;
+                pace.drafted(&Drafting {
+                    total_ns: drafts_ns,
+                    drafts_ns,
+                    n_drafts,
+                });
+            }
+            guesses.truncate(pace.keep(&learned, &guesses, 1));
+            let drawn = guesses
+                .iter()
+                .take_while(|_| rng.unit() < acceptance)
+                .count();
+            for (i, guess) in guesses.iter().take(drawn + 1).enumerate() {
+                learned.learn(guess.class, i < drawn);
+            }
+            let n_rows = 1 + guesses.len();
+            pace.stepped(n_rows, drawn + 1, 1000 * step_us(n_rows));
+            us += step_us(n_rows);
+            n_tokens += drawn as u64 + 1;
+        }
+        (n_tokens * step_us(1)) as f64 / us as f64
+    }
+
+    #[test]
+    fn drafts_are_made_where_they_pay() {
+        assert!(speed_up(20, 0.9, 500) > 2.0, "{}", speed_up(20, 0.9, 500));
+        assert!(speed_up(20, 0.6, 500) > 1.2, "{}", speed_up(20, 0.6, 500));
+    }
+
+    #[test]
+    fn where_they_do_not_they_cost_little() {
+        for (draft_us, acceptance) in [(20, 0.0), (20, 0.15), (90, 0.5), (300, 0.9)] {
+            let found = speed_up(draft_us, acceptance, 1000);
+            assert!(found > 0.96, "{draft_us} µs, {acceptance}: {found}");
+        }
+    }
+
+    /// A device that pads passes: the second row costs as much as three steps, the next nothing.
+    #[test]
+    fn times_between_those_seen_lie_between() {
+        let mut pace = Pace::default();
+        pace.stepped(1, 1, 100);
+        pace.stepped(9, 4, 300);
+        assert_eq!(pace.step_ns(5), Some(200.0));
+        assert_eq!(pace.step_ns(9), Some(300.0));
+        assert!(pace.step_ns(12) > Some(300.0));
+        assert_eq!(Pace::default().step_ns(1), None);
     }
 }

@@ -7,6 +7,7 @@ use super::{Guess, clock_ns};
 use crate::Error;
 use crate::engine::{BatchItem, Engine, LogitsFor, StepOutput};
 use crate::image;
+use crate::sampling::Sampler;
 use crate::sequences::SeqId;
 use crate::turn::Turn;
 
@@ -15,6 +16,10 @@ pub(super) struct DraftModel {
     engine: Box<dyn Engine>,
     sequences: HashMap<SeqId, SeqId>,
     output: StepOutput,
+    /// Draws as the target's will.
+    sampler: Sampler,
+    /// Rows of the target's head: no other token can be checked.
+    n_vocab: usize,
 }
 
 /// What a drafting took.
@@ -31,11 +36,13 @@ pub(super) struct Drafting {
 const MUCH: usize = 8;
 
 impl DraftModel {
-    pub(super) fn new(engine: Box<dyn Engine>) -> DraftModel {
+    pub(super) fn new(engine: Box<dyn Engine>, n_vocab: usize) -> DraftModel {
         DraftModel {
             engine,
             sequences: HashMap::new(),
             output: StepOutput::default(),
+            sampler: Sampler::with_stages(Vec::new(), 0),
+            n_vocab,
         }
     }
 
@@ -81,23 +88,26 @@ impl DraftModel {
             self.step(own, tokens)?;
         }
         let read_ns = clock_ns(&*self.engine) - before_ns;
-        let mut sampler = turn.sampler().clone();
+        self.sampler.copy_from(turn.sampler());
         loop {
             let row = self.output.logits(0);
-            let token = sampler.sample(row);
+            let token = self.sampler.sample(row);
+            if token as usize >= self.n_vocab {
+                break;
+            }
             let class = of_probability(probability(row, token));
             out.push(Guess { token, class });
-            // Nothing is drawn behind an end, and what the target has no row for is never drawn.
+            // Nothing is drawn behind an end.
             if out.len() >= most || turn.ends_with(token) || !goes_on(out) {
                 break;
             }
-            sampler.accept(token);
+            self.sampler.accept(token);
             self.step(own, &[token])?;
         }
         let total_ns = clock_ns(&*self.engine) - before_ns;
         // What had to be read is not what another draft will cost; the first of these came with it.
         let (drafts_ns, n_drafts) = match n_new > MUCH {
-            true => (total_ns - read_ns, out.len() - 1),
+            true => (total_ns - read_ns, out.len().saturating_sub(1)),
             false => (total_ns, out.len()),
         };
         Ok(Drafting {
