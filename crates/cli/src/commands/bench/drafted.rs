@@ -10,8 +10,8 @@ use crate::output::{Align, Out, Table, Ui, rate};
 use crate::progress::Progress;
 use crate::target_args::DeviceArgs;
 use millrace_runtime::{
-    Engine, EngineOptions, Event, GenerateParams, LoadedModel, SpeculationStats, Speculator, Turn,
-    speculate_turn,
+    BatchItem, Engine, EngineOptions, Event, GenerateParams, LoadedModel, LogitsFor,
+    SpeculationStats, Speculator, StepOutput, Turn, speculate_turn,
 };
 use millrace_text::EncodeOptions;
 use serde_json::json;
@@ -154,14 +154,10 @@ impl Pair {
         let before_ns = if is_measured_here {
             0
         } else {
-            let mut output = millrace_runtime::StepOutput::default();
+            let mut output = StepOutput::default();
             let prompt = &workload.prompt[..workload.prompt.len() - 1];
             if !prompt.is_empty() {
-                let item = millrace_runtime::BatchItem::new(
-                    seq,
-                    prompt,
-                    millrace_runtime::LogitsFor::None,
-                );
+                let item = BatchItem::new(seq, prompt, LogitsFor::None);
                 self.engine.step(&[item], &mut output)?;
             }
             self.clock(start)
