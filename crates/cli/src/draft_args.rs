@@ -250,7 +250,7 @@ mod tests {
         let names = ["big", "small"];
         assert!(check_fits(names, [need(4), need(1)], 8192, 7 << 30).is_ok());
         let failure = check_fits(names, [need(4), need(1)], 8192, (7 << 30) - 1).unwrap_err();
-        for part in ["big and small", "8192", "5.00 GiB", "2.00 GiB", "are free"] {
+        for part in ["big and small", "8192", "5.0 GiB", "2.0 GiB", "are free"] {
             assert!(
                 failure.message.contains(part),
                 "{part}: {}",
