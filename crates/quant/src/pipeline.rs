@@ -202,6 +202,6 @@ mod tests {
             );
         }
         assert!(apply(&[Step::Format(DType::Q4K)], &mut [0.0; 100], 100).is_err());
-        assert_eq!(snr(&[int(8, None)], &[0.0; 8], 8).is_nan(), true);
+        assert!(snr(&[int(8, None)], &[0.0; 8], 8).is_nan());
     }
 }
