@@ -2,6 +2,7 @@
 //! prints its result on standard output and returns an [`Outcome`](crate::exit::Outcome).
 
 pub(crate) mod bench;
+pub(crate) mod ceiling;
 pub(crate) mod chat;
 pub(crate) mod compile;
 pub(crate) mod completions;
@@ -24,6 +25,8 @@ pub(crate) mod quantize;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod snr;
+pub(crate) mod sweep;
 pub(crate) mod synth;
 pub(crate) mod tokenize;
 pub(crate) mod verify;

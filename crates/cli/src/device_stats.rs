@@ -36,6 +36,11 @@ pub(crate) fn line(engine: &PlannedEngine) -> String {
     } else {
         parts.push(format!("{n_dispatches} dispatches"));
     }
+    let check = &counters.check;
+    if check.n_passes > 0 {
+        let each = time(check.device_ns / check.n_passes);
+        parts.push(format!("{} checks of drafts, {each} each", check.n_passes));
+    }
     let moved = a_prompt(prefill.traffic.written_bytes + prefill.traffic.read_bytes);
     parts.push(format!("prompt moved {}", bytes(moved)));
     let memory = engine.npu().memory();
@@ -71,6 +76,7 @@ pub(crate) fn json(engine: &PlannedEngine) -> Value {
         "device": npu.device_name(),
         "times_are": npu.provenance().to_string(),
         "prefill": phase(&counters.prefill),
+        "check": phase(&counters.check),
         "decode": phase(&counters.decode),
         "memory_bytes": {
             "weights": memory.weight_bytes,

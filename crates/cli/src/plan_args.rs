@@ -1,5 +1,6 @@
 //! What to plan for: a model's files, or a geometry with no files at all; and for which prompts.
 
+use crate::commands::quantize::parse_recipe;
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
@@ -32,6 +33,56 @@ pub(crate) struct PlanArgs {
     pub(crate) target: TargetArgs,
 }
 
+/// A model, wherever it may run: files, or the shape of a real one
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct SubjectArgs {
+    #[arg(help = crate::model_arg::MODEL_HELP, value_name = "MODEL", required_unless_present = "geometry", value_hint = clap::ValueHint::AnyPath)]
+    model: Option<String>,
+    /// The shape of a real model instead: needs no files
+    #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = geometry_parser())]
+    geometry: Option<Geometry>,
+    /// Number of layers [default: the geometry's]
+    #[arg(long, value_name = "N", requires = "geometry")]
+    layers: Option<usize>,
+    /// Type of the geometry's weights [default: BF16]
+    #[arg(long = "type", value_name = "TYPE", requires = "geometry", value_parser = parse_recipe)]
+    recipe: Option<Recipe>,
+    /// Never use the network: hf: models must be in the cache
+    #[arg(long)]
+    offline: bool,
+}
+
+impl SubjectArgs {
+    /// The model. Of files no weight is read.
+    pub(crate) fn read(&self, ui: Ui) -> Outcome<Planned> {
+        let Some(geometry) = self.geometry else {
+            let args = ModelArgs {
+                model: self.model.clone().unwrap_or_default(),
+                offline: self.offline,
+            };
+            let model = args.load(ui)?;
+            return Ok(Planned {
+                name: model.name().to_owned(),
+                of: Of::Files(model),
+            });
+        };
+        let recipe = match &self.recipe {
+            Some(recipe) => recipe.clone(),
+            None => Recipe::parse("BF16").expect("a recipe of the table"),
+        };
+        let source = match self.recipe {
+            Some(_) => Source::Gguf,
+            None => Source::HuggingFace,
+        };
+        let model = Model::without_weights(geometry, self.layers, recipe, source)
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(Planned {
+            name: geometry.name().to_owned(),
+            of: Of::Geometry(Box::new(model)),
+        })
+    }
+}
+
 fn geometry_parser() -> impl TypedValueParser<Value = Geometry> {
     PossibleValuesParser::new(Geometry::all().map(Geometry::name))
         .map(|name| Geometry::named(&name).expect("one of the possible values"))
@@ -52,6 +103,14 @@ impl Planned {
     /// What to call it.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its files, if it has some.
+    pub(crate) fn files(&self) -> Option<&Arc<LoadedModel>> {
+        match &self.of {
+            Of::Files(model) => Some(model),
+            Of::Geometry(_) => None,
+        }
     }
 
     /// Its configuration and graph.

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;
+pub mod bound;
 pub mod buffers;
 pub mod compile;
 pub mod error;

@@ -29,6 +29,7 @@ mod codec;
 mod dtype;
 mod error;
 mod formats;
+pub mod pipeline;
 mod search;
 
 pub use codec::{decode_blocks, decode_rows, encode_blocks, encode_matrix};

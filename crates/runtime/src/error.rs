@@ -155,6 +155,44 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
+    /// A draft model that speaks of other tokens.
+    #[error(
+        "{draft} cannot draft for {target}: its vocabulary is another one ({n_draft} tokens; the \
+         model has {n_target}). Token {token} is {in_draft} there and {in_target} in the model; \
+         take a draft model of the same family, or draft with ngram"
+    )]
+    OtherVocabulary {
+        /// The model.
+        target: String,
+        /// The draft model.
+        draft: String,
+        /// The first id that differs.
+        token: u32,
+        /// How the model spells it, in quotes, or `nothing`.
+        in_target: String,
+        /// How the draft model spells it.
+        in_draft: String,
+        /// Ids of the model's vocabulary.
+        n_target: usize,
+        /// Ids of the draft model's.
+        n_draft: usize,
+    },
+    /// A draft model that is larger than its target.
+    #[error(
+        "{draft} cannot draft for {target}: its weights take {:.1} MB and the model's {:.1} MB; a \
+         draft must be the smaller of the two, so exchange them", *draft_bytes as f64 / 1e6,
+        *target_bytes as f64 / 1e6
+    )]
+    LargerDraft {
+        /// The model.
+        target: String,
+        /// The draft model.
+        draft: String,
+        /// Bytes of the model's weights.
+        target_bytes: u64,
+        /// Bytes of the draft model's.
+        draft_bytes: u64,
+    },
     /// A tower that is another model's.
     #[error(
         "{tower} makes rows of {found} elements, and {model} takes {expected}: it is another \

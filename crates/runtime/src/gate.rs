@@ -18,7 +18,7 @@ mod stats;
 mod verdict;
 
 pub use follow::{Yardstick, follow};
-pub use forward::{Numerics, Products, logits};
+pub use forward::{Numerics, Products, logits, visit_products};
 pub use mutants::{Caught, Mutant, Mutation, every};
 pub use path::{Choice, Path, RECORDED, record};
 pub use stats::{Deviation, TOP, top};

@@ -7,6 +7,7 @@ use crate::Error;
 use crate::engine::{BatchItem, Engine, LogitsFor, StepOutput};
 use crate::sampling::SamplingParams;
 use crate::sequences::SeqId;
+use crate::speculate::{Speculator, clock_ns};
 use crate::turn::Turn;
 
 /// What ends a generation and how tokens are drawn.
@@ -141,25 +142,61 @@ pub fn generate(
 pub fn generate_turn(
     engine: &mut dyn Engine,
     seq: SeqId,
-    mut turn: Turn,
+    turn: Turn,
     cancel: &AtomicBool,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Generation, Error> {
-    let limits = engine.limits();
+    speculate_turn(engine, seq, turn, None, cancel, on_event)
+}
+
+/// As [`generate_turn`], with drafts that each step checks. The tokens are the same.
+///
+/// # Errors
+/// As [`generate_turn`], and those of the draft model's engine.
+pub fn speculate_turn(
+    engine: &mut dyn Engine,
+    seq: SeqId,
+    mut turn: Turn,
+    mut speculator: Option<&mut Speculator>,
+    cancel: &AtomicBool,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<Generation, Error> {
     turn.resume(engine.reuse_prefix(seq, turn.prompt())?);
     let mut output = StepOutput::default();
-    while let Some(feed) = turn.feed(limits.max_chunk) {
+    let mut tokens = Vec::new();
+    while let Some(feed) = turn.feed(engine.limits().max_chunk) {
         if cancel.load(Ordering::Relaxed) {
             turn.cancel();
             break;
         }
         let (n_tokens, logits) = (feed.tokens.len(), feed.logits);
         let reads_prompt = turn.reads_prompt();
-        let item = BatchItem::new(seq, feed.tokens, logits).with_images(turn.images());
-        engine.step(&[item], &mut output)?;
-        turn.fed(n_tokens);
-        if logits == LogitsFor::Last {
-            turn.push_logits(output.logits(0))?;
+        tokens.clear();
+        tokens.extend_from_slice(feed.tokens);
+        let speculator = speculator.as_deref_mut().filter(|_| !reads_prompt);
+        match speculator {
+            Some(speculator) => {
+                tokens.extend_from_slice(speculator.draft(seq, &turn, n_tokens)?);
+                let n_rows = tokens.len();
+                let logits = match n_rows > n_tokens {
+                    true => LogitsFor::All,
+                    false => logits,
+                };
+                let (before_ns, n_drawn) = (clock_ns(engine), turn.drawn().len());
+                engine.step(&[BatchItem::new(seq, &tokens, logits)], &mut output)?;
+                let step_ns = clock_ns(engine) - before_ns;
+                turn.fed(n_tokens);
+                speculator.check(engine, seq, &mut turn, output.logits(0))?;
+                speculator.took(n_rows, turn.drawn().len() - n_drawn, step_ns);
+            }
+            None => {
+                let item = BatchItem::new(seq, &tokens, logits).with_images(turn.images());
+                engine.step(&[item], &mut output)?;
+                turn.fed(n_tokens);
+                if logits == LogitsFor::Last {
+                    turn.push_logits(output.logits(0))?;
+                }
+            }
         }
         if reads_prompt {
             tell_prefill(&turn, on_event);

@@ -4,7 +4,8 @@
 //! CPU as [`CpuEngine`]: [`Engine::step`] takes a ragged batch (each item a sequence and the tokens to
 //! append, prompt chunks and single decode tokens mixed) and hands over logits. A [`Turn`] turns logits
 //! into text: sampling, stop conditions, limits; whoever holds engine and turns decides what runs when.
-//! [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse.
+//! [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse;
+//! [`speculate_turn`] the same with drafts ([`speculate`]).
 //!
 //! [`npu`] is the engine for models on an NPU, whichever it is.
 //!
@@ -27,6 +28,7 @@ pub mod npu;
 pub mod sampling;
 mod schedule;
 mod sequences;
+pub mod speculate;
 mod turn;
 pub mod vision;
 
@@ -36,7 +38,9 @@ pub use engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
 };
 pub use error::Error;
-pub use generate::{Event, Finish, GenerateParams, Generation, Timings, generate, generate_turn};
+pub use generate::{
+    Event, Finish, GenerateParams, Generation, Timings, generate, generate_turn, speculate_turn,
+};
 pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
@@ -44,5 +48,6 @@ pub use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 pub use sampling::{Sampler, SamplingParams};
 pub use schedule::ScheduleError;
 pub use sequences::SeqId;
+pub use speculate::{SpeculationStats, Speculator};
 pub use turn::{Feed, Turn};
 pub use vision::VisionTower;

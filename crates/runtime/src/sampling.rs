@@ -163,6 +163,13 @@ impl Sampler {
         }
     }
 
+    /// Becomes what another sampler is, in its own memory: the next draws are the same.
+    pub fn copy_from(&mut self, other: &Sampler) {
+        self.stages.clone_from(&other.stages);
+        self.rng.clone_from(&other.rng);
+        self.history.clone_from(&other.history);
+    }
+
     /// Tells the sampler of a token (of the prompt, or chosen) so that penalties see it.
     pub fn accept(&mut self, token: u32) {
         self.history.push(token);

@@ -58,6 +58,8 @@ pub struct Turn {
     text: String,
     /// Bytes of `text` that [`Turn::next_text`] has given out.
     n_given: usize,
+    /// Taken in place of what is drawn, the next last.
+    forced: Vec<u32>,
     finish: Option<Finish>,
     timings: Timings,
     start: Instant,
@@ -108,6 +110,7 @@ impl Turn {
             n_fed: 0,
             text: String::new(),
             n_given: 0,
+            forced: Vec::new(),
             finish: (params.max_tokens == Some(0)).then_some(Finish::Length),
             timings: Timings::default(),
             start: Instant::now(),
@@ -121,6 +124,14 @@ impl Turn {
         Turn { images, ..self }
     }
 
+    /// The turn with a text that is already known: these tokens are taken in place of the first that are
+    /// drawn. To measure, and to follow a reference.
+    #[must_use]
+    pub fn forcing(self, tokens: &[u32]) -> Turn {
+        let forced = tokens.iter().rev().copied().collect();
+        Turn { forced, ..self }
+    }
+
     /// What goes with every [`feed`](Turn::feed) to the engine, as
     /// [`BatchItem::images`](crate::BatchItem::images).
     pub fn images(&self) -> &[Arc<Image>] {
@@ -130,6 +141,38 @@ impl Turn {
     /// The prompt.
     pub fn prompt(&self) -> &[u32] {
         &self.tokens[..self.n_prompt]
+    }
+
+    /// The prompt and what was drawn.
+    pub fn context(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Tokens of the [`context`](Turn::context) that the engine holds, as far as the turn was told.
+    pub fn n_fed(&self) -> usize {
+        self.n_fed
+    }
+
+    /// What draws, as it is before the next token.
+    pub fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// Tokens that may still be drawn before a limit is reached.
+    pub fn wanted(&self) -> usize {
+        if self.finish.is_some() {
+            return 0;
+        }
+        let n_drawn = self.tokens.len() - self.n_prompt;
+        let most = self.max_tokens.unwrap_or(usize::MAX);
+        let room = (self.n_ctx + 1).saturating_sub(self.tokens.len());
+        most.saturating_sub(n_drawn).min(room)
+    }
+
+    /// Whether the turn ends if this token is drawn.
+    pub fn ends_with(&self, token: u32) -> bool {
+        let model_end = !self.ignore_end && self.tokenizer.is_end_of_generation(token);
+        model_end || self.stop_tokens.contains(&token)
     }
 
     /// The engine already holds the first `n_cached` tokens of the prompt, as
@@ -190,7 +233,8 @@ impl Turn {
             let position = self.tokens.len() - 1;
             return Err(Error::NotFinite { position });
         }
-        let token = self.sampler.sample(row);
+        let drawn = self.sampler.sample(row);
+        let token = self.forced.pop().unwrap_or(drawn);
         self.push_token(token);
         Ok(Some(token))
     }
@@ -202,8 +246,7 @@ impl Turn {
         }
         self.first_token.get_or_insert_with(Instant::now);
         self.timings.n_decode += 1;
-        let model_end = !self.ignore_end && self.tokenizer.is_end_of_generation(token);
-        if model_end || self.stop_tokens.contains(&token) {
+        if self.ends_with(token) {
             return self.end(Finish::Stop);
         }
         self.sampler.accept(token);

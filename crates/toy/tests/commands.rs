@@ -84,6 +84,42 @@ fn it_chats() {
     assert!(notes.contains("cached"), "{notes}");
 }
 
+/// The toy multiplies every row by itself, so a check of drafts rounds as plain steps do.
+#[test]
+fn drafts_change_no_text_on_it() {
+    let args = [
+        "run",
+        "demo",
+        "The dog ran to the",
+        "--device",
+        "toy",
+        "-n",
+        "24",
+        "--greedy",
+    ];
+    let plain = json(&args);
+    for draft in ["demo-draft", "ngram"] {
+        let drafted = json(&[&args[..], &["--draft", draft]].concat());
+        assert_eq!(drafted["tokens"], plain["tokens"], "{draft}");
+        let n_drafted = drafted["speculation"]["n_drafted"].as_u64();
+        assert!(n_drafted > Some(0) || draft == "ngram", "{drafted}");
+    }
+    let ceiling = out(&["ceiling", "demo", "--device", "toy"]);
+    assert!(!ceiling.to_lowercase().contains("xdna"), "{ceiling}");
+    let flat = json(&[
+        "sweep",
+        "demo-draft",
+        "--device",
+        "toy",
+        "--sequences",
+        "1,8",
+    ]);
+    assert!(
+        flat["verdict"].as_str().unwrap().starts_with("flat"),
+        "{flat}"
+    );
+}
+
 #[test]
 fn it_is_measured_by_its_own_clock() {
     let args = ["bench", "demo-draft", "-p", "20", "-n", "3", "-r", "1"];

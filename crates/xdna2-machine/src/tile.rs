@@ -338,6 +338,14 @@ pub const TABLE: &[TileKernel] = &[
         elementwise::cast_bf16_f32,
     ),
     row(
+        "add_f32",
+        "y = a + b; [n]; a, b f32 → y f32",
+        (2, 1),
+        elementwise::check_binary_f32,
+        elementwise::work_binary_f32,
+        elementwise::add_f32,
+    ),
+    row(
         "matvec_bf16_f32",
         "y = W·x in 64 partial sums; [m, k]; W bf16 [m, k], x bf16 → y f32",
         (2, 1),

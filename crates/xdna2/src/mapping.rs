@@ -8,6 +8,7 @@
 //! | `gemm-stream`, `gemm-stream-bt` | several products of one A, no pause between tiles | `MxKxN0+N1+…` |
 //! | `gemm-megatile` | `C = A · B` in megatiles of seed 002 §3.1.2 | `MxKxN` |
 //! | `gemv` | `y = W · x` on 8 × 1 cores | `MxK` |
+//! | `gemv-cascade` | the same on 8 × 4 cores, partial sums passed down the cascade | `MxK` |
 //! | `gemv-stream` | several `y = W · x` of one x, W straight to the cores | `M0+M1+…xK` |
 //! | `fused-dqp` | the same with W in Q4NX blocks, dequantised in the cores | `M0+M1+…xK` |
 //! | `gemm-q4nx` | several products of one A with weights in Q4NX blocks | `MxKxN0+N1+…` |
@@ -31,6 +32,7 @@ mod elementwise;
 mod gemm;
 mod gemm_stream;
 mod gemv;
+mod gemv_cascade;
 mod gemv_stream;
 pub(crate) mod joined;
 mod megatile;
@@ -193,6 +195,7 @@ pub const TABLE: &[&dyn Mapping] = &[
     &megatile::Megatile,
     &gemv::Gemv,
     &gemv_stream::GemvStream,
+    &gemv_cascade::GemvCascade,
     &q4nx::dqp::FusedDqp,
     &q4nx::gemm::GemmQ4nx,
     &rowwise::RMSNORM,

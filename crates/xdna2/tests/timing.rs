@@ -63,6 +63,43 @@ fn gemm_panels_agree_with_the_closed_form() {
     }
 }
 
+/// A product that waits for its weights gains nothing from more cores that share a sum, though they are four
+/// times as many: docs/ceiling.md. Where the cores are what it waits for, they do help.
+#[test]
+fn a_cascade_is_no_way_round_the_memory() {
+    for shape in ["8192x2048", "2048x8192"] {
+        let cascade = ns("gemv-cascade", shape, "");
+        let plain = ns("gemv", shape, "streamed=1");
+        let streams = ns("gemv-stream", shape, "");
+        assert!(
+            cascade > 0.97 * plain.min(streams),
+            "{shape}: {cascade} beside {plain}, {streams}"
+        );
+        assert!(cascade < 1.3 * plain, "{shape}: {cascade} beside {plain}");
+    }
+    // A fortieth of the cores' speed.
+    let (machine, mut profile) = setup();
+    for kernel in [
+        "matvec_bf16_f32",
+        "matvec_bf16_bf16",
+        "matvec_part_bf16_bf16",
+    ] {
+        let slow = format!("kernel.{kernel}.macs_per_cycle=0.8");
+        profile.set(&slow).expect("a constant");
+    }
+    let at = |mapping: &str, tiling: &str| {
+        let program = program(mapping, "8192x2048", tiling);
+        predict(&program, &machine, &profile)
+            .expect("runs")
+            .total_ns
+    };
+    let (plain, cascade) = (at("gemv", "streamed=1"), at("gemv-cascade", ""));
+    assert!(
+        cascade < 0.5 * plain,
+        "slow cores: {cascade} beside {plain}"
+    );
+}
+
 #[test]
 fn gemv_points_agree_with_the_closed_form() {
     let (machine, profile) = setup();

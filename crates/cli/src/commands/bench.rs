@@ -1,9 +1,11 @@
 //! `millrace bench`: tokens a second, with llama-bench's tests and columns.
 
-mod measure;
+mod drafted;
+pub(crate) mod measure;
 mod report;
 
 use crate::describe::Summary;
+use crate::draft_args::DraftArgs;
 use crate::engine_args::{CpuArgs, kv_type_parser, level_parser};
 use crate::exit::{Failure, Outcome};
 use crate::machine;
@@ -12,8 +14,10 @@ use crate::output::{Out, Ui};
 use crate::progress::Progress;
 use crate::target_args::{DeviceArgs, examples};
 use measure::{Bench, Test};
-use millrace_runtime::{EngineOptions, KvType, Level};
+use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
 use report::{Format, Reporter, Row};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +28,11 @@ Examples:
   millrace bench model.gguf -p 0 -n 64 --sequences 1,8   eight answers in every step
   millrace bench demo --device {npu} -p 64 -n 8 -r 1    an NPU, by its modelled times
   millrace bench model.gguf -o json > run.json       also csv and jsonl
+  millrace bench demo --draft demo-draft -r 3        with and without a draft model, in turn
+  millrace bench demo --draft ngram -n 256 -o json   the same with guesses from the text itself
+
+With --draft, -n tokens are written of three texts: a story that the model draws, the prompt once more, and
+prose without repetition; the speed with drafts stands beside the speed without, measured in turn.
 
 pp: prompt tokens computed a second. tg: tokens written a second, one at a time. With --sequences,
 the tokens of all together; the test's name then ends in their number, as tg64 x8. The numbers are measured; tokenizing and sampling are left out. Flags and columns are those of llama-bench.";
@@ -94,6 +103,11 @@ pub(crate) struct Args {
     output: Format,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    draft: DraftArgs,
+    /// With --draft: a text to repeat and to continue, instead of the built-in prose
+    #[arg(long, value_name = "FILE", requires = "draft", value_hint = clap::ValueHint::FilePath)]
+    text: Option<PathBuf>,
 }
 
 fn parse_pair(text: &str) -> Result<(usize, usize), String> {
@@ -142,6 +156,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         )));
     }
     let model = args.model.load(ui)?;
+    if args.draft.draft.is_some() {
+        return run_drafted(args, &model, ui);
+    }
     let summary = Summary::of(model.checkpoint());
     let cpu_name = machine::processor().name.unwrap_or_default();
     let threads = match args.threads.as_slice() {
@@ -201,6 +218,38 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     drop(progress);
     reporter.finish()
+}
+
+/// With and without drafts, at the first of the settings.
+fn run_drafted(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
+    let several = args.threads.len() > 1 || args.kv_type.len() > 1;
+    let others = args.sequences != [1] || args.n_depth != [0] || !args.pg.is_empty();
+    if several || others {
+        return Err(Failure::usage(
+            "--draft measures one sequence at one setting: -t and --kv-type take one value, --pg, -d and \
+             --sequences none",
+        ));
+    }
+    if args.output == Format::Csv || args.output == Format::Jsonl {
+        return Err(Failure::usage(
+            "--draft prints a table (-o md) or JSON (-o json)",
+        ));
+    }
+    let cpu = CpuArgs {
+        threads: args.threads.first().copied(),
+        cpu_level: args.cpu_level,
+    };
+    let options = EngineOptions {
+        kv_type: args.kv_type.first().copied().unwrap_or(KvType::F16),
+        ..cpu.options()
+    };
+    let setup = drafted::Setup {
+        args,
+        device: &args.device,
+        cpu: &cpu,
+        options,
+    };
+    drafted::run(setup, model, ui)
 }
 
 #[cfg(test)]

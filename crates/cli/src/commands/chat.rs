@@ -7,6 +7,7 @@ mod remote;
 mod saved;
 
 use crate::device_stats;
+use crate::draft_args::{self, DraftArgs};
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::image_args::VisionArgs;
@@ -26,6 +27,7 @@ const EXAMPLES: &str = "\
 Examples:
   millrace chat demo
   millrace chat demo --device {npu}                an NPU's answers, simulated
+  millrace chat demo --draft demo-draft           a small model guesses ahead: the same answers, sooner
   millrace chat hf:OWNER/REPO:Q4_K_M --system \"Answer in one sentence.\"
   millrace chat demo --server http://127.0.0.1:8080    answered by a running `millrace serve`
   printf 'Hello!\\nAnd now?\\n' | millrace chat demo --greedy    each line is a message
@@ -65,6 +67,8 @@ pub(crate) struct Args {
     pub(crate) cpu: CpuArgs,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
@@ -73,11 +77,23 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
+    let options = args.cpu.with_context(&args.context);
+    let draft = args
+        .draft
+        .open(&model, &args.model, &args.device, &options, ui)?;
     let engine = args
         .device
         .chat_engine(&model, &args.context, &args.cpu, ui)?;
+    let speculator = match &draft {
+        Some(draft) => {
+            draft.refuse_images(args.images.len())?;
+            Some(draft.speculator(&*engine, &args.device, &options, &args.cpu, ui)?)
+        }
+        None => None,
+    };
     warn_beyond_training(ui, &model, engine.limits().n_ctx, 0, None);
-    let mut conversation = Conversation::new(engine, params, args.system.clone(), &args.vision)?;
+    let mut conversation = Conversation::new(engine, params, args.system.clone(), &args.vision)?
+        .with_drafts(speculator);
     for path in &args.images {
         conversation.show(path)?;
     }
@@ -148,6 +164,7 @@ fn say(
     if let Some(planned) = conversation.engine().planned() {
         lines = device_stats::lines(planned, &lines[0]);
     }
+    lines.extend(conversation.speculation().map(|s| draft_args::line(&s)));
     for line in lines {
         ui.note(Paint::Dim.stderr(&format!("[{line}]")));
     }

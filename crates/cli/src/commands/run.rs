@@ -4,6 +4,7 @@ mod remote;
 
 use crate::commands::chat;
 use crate::device_stats;
+use crate::draft_args::{self, DraftArgs};
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::image_args::{Prepared, Seen, VisionArgs, check_engine, read_picture};
@@ -18,7 +19,7 @@ use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
 use millrace_runtime::vision::{IMAGE_TOKEN, ImageText};
 use millrace_runtime::{
-    Event, Finish, GenerateParams, Generation, LoadedModel, Turn, generate_turn,
+    Event, Finish, GenerateParams, Generation, LoadedModel, Turn, speculate_turn,
 };
 use millrace_text::{EncodeOptions, Message, RenderOptions};
 use serde_json::{Value, json};
@@ -35,6 +36,7 @@ Examples:
   millrace run gemma-folder --image a.png \"What is this?\"  ask about an image; repeat --image for more
   millrace run gemma.gguf --image a.jpg --mmproj mmproj.gguf \"Who?\"
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
+  millrace run demo \"A cat\" --draft demo-draft            a small model guesses ahead: the same text, sooner
   millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
   millrace run demo \"A cat\" --server http://127.0.0.1:8080   by a running `millrace serve`
   millrace run demo                                        on a terminal: as `millrace chat`
@@ -79,6 +81,8 @@ pub(crate) struct Args {
     cpu: CpuArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    draft: DraftArgs,
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
@@ -92,6 +96,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             context: args.context.clone(),
             cpu: args.cpu.clone(),
             device: args.device.clone(),
+            draft: args.draft.clone(),
             images: args.images.clone(),
             vision: args.vision.clone(),
         };
@@ -108,7 +113,18 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let params = generate_params(&model, &args.sampling, &args.length)?;
     let images = Prepared::new(&model, &args.vision, &pictures)?;
     let mut prompt = prompt_tokens(args, &model, &text, images.as_ref())?;
+    let options = args.cpu.with_context(&args.context);
+    let draft = args
+        .draft
+        .open(&model, &args.model, &args.device, &options, ui)?;
     let mut engine = args.device.engine(&model, &args.context, &args.cpu, ui)?;
+    let mut speculator = match &draft {
+        Some(draft) => {
+            draft.refuse_images(args.images.len())?;
+            Some(draft.speculator(&*engine, &args.device, &options, &args.cpu, ui)?)
+        }
+        None => None,
+    };
     ui.detail(format_args!("seed {}", params.sampling.seed));
     engine.check_context(prompt.len(), params.least_tokens())?;
     warn_beyond_training(
@@ -131,7 +147,15 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         let turn = Turn::new(&model, &prompt, &params, engine.limits().n_ctx)?;
         let images = seen.iter().flat_map(|seen| seen.images.iter().cloned());
         let turn = turn.with_images(images.collect());
-        Ok(generate_turn(&mut *engine, seq, turn, flag, on_event)?)
+        let speculator = speculator.as_mut();
+        Ok(speculate_turn(
+            &mut *engine,
+            seq,
+            turn,
+            speculator,
+            flag,
+            on_event,
+        )?)
     })?;
     let mut details = json!({
         "n_ctx": engine.limits().n_ctx,
@@ -142,6 +166,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if let Some(planned) = engine.planned() {
         details["npu"] = device_stats::json(planned);
         lines = device_stats::lines(planned, &lines[0]);
+    }
+    if let Some(speculator) = &speculator {
+        details["speculation"] = draft_args::json(&speculator.stats());
+        lines.push(draft_args::line(&speculator.stats()));
     }
     if let Some(seen) = &seen {
         details["images"] = json!(args.images);

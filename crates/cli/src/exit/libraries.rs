@@ -35,6 +35,8 @@ impl From<millrace_runtime::Error> for Failure {
             | Error::BadImage { .. }
             | Error::NoImages { .. }
             | Error::NoVision { .. }
+            | Error::OtherVocabulary { .. }
+            | Error::LargerDraft { .. }
             | Error::BadOption { .. } => Failure::new(Exit::Usage, error.to_string()),
             Error::Device(device) => of_npu(device),
             _ => Failure::reading(&error),

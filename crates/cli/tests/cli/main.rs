@@ -22,6 +22,7 @@ mod rk3588;
 mod run;
 #[cfg(unix)]
 mod serve;
+mod speculation;
 mod tcp;
 mod text;
 mod transcripts;

@@ -83,6 +83,48 @@ pub fn logits(
     if rows.is_empty() || rows.end > tokens.len() {
         return Err(Error::EmptyPrompt);
     }
+    run(
+        cpu,
+        model,
+        tokens,
+        rows,
+        (numerics, products),
+        &mut |_, _| {},
+    )
+}
+
+/// What every matrix of a model multiplies, over the tokens of a sequence, in f32: `visit` is called for each
+/// product in the graph's order with its node and the activations `[n_tokens, k]`.
+///
+/// # Errors
+/// As [`logits`].
+pub fn visit_products(
+    cpu: &Cpu,
+    model: &LoadedModel,
+    tokens: &[u32],
+    visit: &mut dyn FnMut(&Node, &[f32]),
+) -> Result<(), Error> {
+    let vocab_size = model.model().config.vocab_size;
+    if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+        return Err(Error::BadToken { token, vocab_size });
+    }
+    if tokens.is_empty() {
+        return Err(Error::EmptyPrompt);
+    }
+    let rows = tokens.len() - 1..tokens.len();
+    let how = (Numerics::F32, &Products::default());
+    run(cpu, model, tokens, rows, how, visit)?;
+    Ok(())
+}
+
+fn run(
+    cpu: &Cpu,
+    model: &LoadedModel,
+    tokens: &[u32],
+    rows: Range<usize>,
+    (numerics, products): (Numerics, &Products),
+    visit: &mut dyn FnMut(&Node, &[f32]),
+) -> Result<Vec<f32>, Error> {
     let graph = &model.model().graph;
     let mut pass = Pass {
         cpu,
@@ -98,6 +140,9 @@ pub fn logits(
     };
     let last = last_uses(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
+        if matches!(node.op, Op::Linear { .. }) {
+            visit(node, &pass.values[node.inputs[0].0]);
+        }
         pass.node(index, node)?;
         for (value, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {
             pass.values[value] = Vec::new();

@@ -26,11 +26,14 @@ pub struct PhaseCounters {
     pub call_ns: u64,
 }
 
-/// Counters of both phases.
+/// Counters by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Prompts.
     pub prefill: PhaseCounters,
+    /// Behind a prompt, several tokens with the logits of all: drafts that are checked, a text that is
+    /// scored.
+    pub check: PhaseCounters,
     /// Single tokens.
     pub decode: PhaseCounters,
 }

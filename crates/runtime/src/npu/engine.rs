@@ -42,14 +42,24 @@ pub struct PlannedEngine {
 /// Rows of logits that one pass computes at most, where those of all tokens are wanted.
 const LOGIT_ROWS: u64 = 128;
 
-/// What a pass is for.
+/// What tokens are appended as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A prompt's.
+    Prompt,
+    /// Behind a prompt, with the logits of all: drafts that are checked, a text that is scored.
+    Check,
+    /// A single one, of decode.
+    Token,
+}
+
+/// A pass, and what it is for.
 struct Part<'t> {
     seq: SeqId,
     tokens: &'t [u32],
     chunk: Chunk,
     head: HeadRows,
-    /// Whether it is a token of decode, not a prompt's.
-    decodes: bool,
+    purpose: Purpose,
 }
 
 impl PlannedEngine {
@@ -106,10 +116,11 @@ impl PlannedEngine {
         &mut self,
         seq: SeqId,
         tokens: &[u32],
-        decodes: bool,
+        purpose: Purpose,
         wanted: LogitsFor,
         sink: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), NpuError> {
+        let decodes = purpose == Purpose::Token;
         let mut done = 0;
         while done < tokens.len() {
             let (first, n_left) = (self.cache.len(seq)? as u64, (tokens.len() - done) as u64);
@@ -132,7 +143,7 @@ impl PlannedEngine {
                 tokens: &tokens[done..end],
                 chunk,
                 head,
-                decodes,
+                purpose,
             };
             let ran = self.run(&part);
             let npu = self.npu.clone();
@@ -169,16 +180,17 @@ impl PlannedEngine {
         let npu = self.npu.clone();
         let _turn = npu.turn();
         let first = part.chunk.first as usize;
-        let prepared: Arc<Prepared> = match part.decodes {
-            true => npu.decode_at(first)?,
-            false => npu.prefill(part.chunk, part.head)?,
+        let prepared: Arc<Prepared> = match part.purpose {
+            Purpose::Token => npu.decode_at(first)?,
+            Purpose::Prompt | Purpose::Check => npu.prefill(part.chunk, part.head)?,
         };
         let mut padded = part.tokens.to_vec();
         padded.resize(part.chunk.n_padded as usize, npu.pad());
         self.cache.reserve(part.seq, part.tokens.len())?;
-        let phase: &mut Phase = match part.decodes {
-            true => &mut self.phases.decode,
-            false => &mut self.phases.prefill,
+        let phase: &mut Phase = match part.purpose {
+            Purpose::Token => &mut self.phases.decode,
+            Purpose::Prompt => &mut self.phases.prefill,
+            Purpose::Check => &mut self.phases.check,
         };
         let before_ns = phase.device_ns;
         let ran = Pass {
@@ -323,11 +335,16 @@ impl Engine for PlannedEngine {
             d_model: self.npu.model().model().config.d_model,
         });
         for (item, wanted) in batch.iter().enumerate() {
-            let decodes = wanted.tokens.len() == 1 && self.cache.len(wanted.seq)? > 0;
+            let is_first = self.cache.len(wanted.seq)? == 0;
+            let purpose = match (wanted.tokens.len(), wanted.logits) {
+                (1, _) if !is_first => Purpose::Token,
+                (_, LogitsFor::All) if !is_first => Purpose::Check,
+                _ => Purpose::Prompt,
+            };
             let done = self.append(
                 wanted.seq,
                 wanted.tokens,
-                decodes,
+                purpose,
                 wanted.logits,
                 &mut |first_token, data| {
                     sink.logits(Rows {

@@ -2,7 +2,7 @@
 
 use super::NpuError;
 use super::counters::Counters;
-use super::engine::PlannedEngine;
+use super::engine::{PlannedEngine, Purpose};
 use super::model::NpuModel;
 use super::observe::Observer;
 use crate::engine::{BatchItem, Engine, LogitsFor};
@@ -81,7 +81,7 @@ impl NpuSession {
     /// An empty prompt, a token outside the vocabulary, more tokens than the context holds: nothing
     /// has changed then. A failed dispatch: whole chunks before it stay.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32], NpuError> {
-        self.append(tokens, false, LogitsFor::Last)
+        self.append(tokens, Purpose::Prompt, LogitsFor::Last)
     }
 
     /// The same with the logits of all its tokens, `[n_tokens, vocab]`.
@@ -89,7 +89,7 @@ impl NpuSession {
     /// # Errors
     /// As [`prefill`](NpuSession::prefill).
     pub fn prefill_all(&mut self, tokens: &[u32]) -> Result<&[f32], NpuError> {
-        self.append(tokens, false, LogitsFor::All)
+        self.append(tokens, Purpose::Prompt, LogitsFor::All)
     }
 
     /// Appends a token; its logits `[vocab]`.
@@ -97,13 +97,13 @@ impl NpuSession {
     /// # Errors
     /// As [`prefill`](NpuSession::prefill).
     pub fn decode(&mut self, token: u32) -> Result<&[f32], NpuError> {
-        self.append(&[token], true, LogitsFor::Last)
+        self.append(&[token], Purpose::Token, LogitsFor::Last)
     }
 
     fn append(
         &mut self,
         tokens: &[u32],
-        decodes: bool,
+        purpose: Purpose,
         wanted: LogitsFor,
     ) -> Result<&[f32], NpuError> {
         self.engine
@@ -112,7 +112,7 @@ impl NpuSession {
         logits.clear();
         let mut keep = |_, rows: &[f32]| logits.extend_from_slice(rows);
         self.engine
-            .append(self.seq, tokens, decodes, wanted, &mut keep)?;
+            .append(self.seq, tokens, purpose, wanted, &mut keep)?;
         Ok(&self.logits)
     }
 

@@ -7,4 +7,5 @@ mod geometries;
 mod limits;
 mod prefix;
 mod quality;
+mod speculate;
 mod truth;

@@ -33,6 +33,12 @@ pub(super) fn check_binary(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[("a", Bf16, n), ("b", Bf16, n), ("y", Bf16, n)])
 }
 
+pub(super) fn check_binary_f32(shape: &Shape<'_>) -> Result<(), String> {
+    let [n] = shape.dims(["n"])?;
+    shape.extras(0, 0)?;
+    shape.operands(&[("a", F32, n), ("b", F32, n), ("y", F32, n)])
+}
+
 pub(super) fn check_narrow(shape: &Shape<'_>) -> Result<(), String> {
     let [n] = shape.dims(["n"])?;
     shape.extras(0, 0)?;
@@ -67,6 +73,10 @@ pub(super) fn work_binary(dims: &[u32], _: &[i64]) -> Work {
     per_element(dims, 6)
 }
 
+pub(super) fn work_binary_f32(dims: &[u32], _: &[i64]) -> Work {
+    per_element(dims, 12)
+}
+
 pub(super) fn work_narrow(dims: &[u32], _: &[i64]) -> Work {
     per_element(dims, 6)
 }
@@ -97,6 +107,14 @@ pub(super) fn cast_bf16_f32(call: &mut Call<'_>) {
     let y = f32s_mut(call.outputs[0]);
     for (y, &x) in y.iter_mut().zip(bf16s(call.inputs[0])) {
         *y = if x.is_nan() { f32::NAN } else { widen(x) };
+    }
+}
+
+pub(super) fn add_f32(call: &mut Call<'_>) {
+    let (a, b) = (f32s(call.inputs[0]), f32s(call.inputs[1]));
+    let y = f32s_mut(call.outputs[0]);
+    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+        *y = a + b;
     }
 }
 

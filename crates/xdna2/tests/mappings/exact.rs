@@ -106,6 +106,18 @@ fn gemv() {
 }
 
 #[test]
+fn gemv_with_sums_down_the_cascade() {
+    check("gemv-cascade", "64x256", "");
+    check(
+        "gemv-cascade",
+        "48x128",
+        "cols=3,rows=2,tile_m=4,l2_copies=1",
+    );
+    check("gemv-cascade", "96x192", "cols=4,rows=3,tile_m=8");
+    check("gemv-cascade", "2x128", "");
+}
+
+#[test]
 fn rowwise_kernels() {
     for name in ["rmsnorm", "layernorm"] {
         check(name, "32x256", "");

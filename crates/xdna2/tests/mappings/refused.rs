@@ -27,6 +27,8 @@ fn what_the_array_cannot_hold_is_refused_by_name() {
             Rule::Repeat,
         ),
         ("gemv", "2048x100", "", Rule::Divides),
+        ("gemv-cascade", "2048x2048", "rows=1", Rule::Range),
+        ("gemv-cascade", "2048x128", "rows=4", Rule::Divides),
         (
             "gemv",
             "2048x8192",
@@ -116,6 +118,7 @@ fn every_listed_tiling_is_legal_and_unique() {
         ("gemm-drain", "256x512x512"),
         ("gemm-megatile", "512x512x512"),
         ("gemv", "512x2048"),
+        ("gemv-cascade", "512x2048"),
         ("rmsnorm", "64x256"),
         ("rope", "64x64"),
         ("silu-mul", "65536"),
@@ -188,7 +191,7 @@ fn absurd_tilings_are_refused() {
         } else {
             "64x64x64"
         };
-        let shape = ["4096", "64x64", text, "1x512 4q/2kv d16"]
+        let shape = ["4096", "64x128", text, "1x512 4q/2kv d16"]
             .iter()
             .find_map(|text| mapping.parse_shape(text).ok())
             .unwrap();

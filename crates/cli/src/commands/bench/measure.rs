@@ -7,17 +7,17 @@ use std::time::Instant;
 
 /// What is measured: a prompt, an answer, or both, after some tokens that are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Test {
-    pub(super) n_prompt: usize,
-    pub(super) n_gen: usize,
-    pub(super) n_depth: usize,
+pub(crate) struct Test {
+    pub(crate) n_prompt: usize,
+    pub(crate) n_gen: usize,
+    pub(crate) n_depth: usize,
     /// Sequences that do the same in every step.
-    pub(super) n_sequences: usize,
+    pub(crate) n_sequences: usize,
 }
 
 impl Test {
     /// llama-bench's name: `pp512`, `tg128 @ d4096`; with several sequences `tg128 x8`.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let prompt = (self.n_prompt > 0).then(|| format!("pp{}", self.n_prompt));
         let answer = (self.n_gen > 0).then(|| format!("tg{}", self.n_gen));
         let parts: Vec<String> = prompt.into_iter().chain(answer).collect();
@@ -32,19 +32,19 @@ impl Test {
     }
 
     /// Tokens that are measured, of all sequences.
-    pub(super) fn n_measured(&self) -> usize {
+    pub(crate) fn n_measured(&self) -> usize {
         self.n_sequences * (self.n_prompt + self.n_gen)
     }
 
     /// Context that each sequence needs.
-    pub(super) fn n_tokens(&self) -> usize {
+    pub(crate) fn n_tokens(&self) -> usize {
         self.n_depth
             .saturating_add(self.n_prompt)
             .saturating_add(self.n_gen)
     }
 
     /// The same kind of work, short: touches the weights and wakes the threads.
-    pub(super) fn warmup(&self) -> Test {
+    pub(crate) fn warmup(&self) -> Test {
         Test {
             n_gen: self.n_gen.min(1),
             ..*self
@@ -53,7 +53,7 @@ impl Test {
 }
 
 /// An engine and the sequences that tests run in.
-pub(super) struct Bench {
+pub(crate) struct Bench {
     engine: Box<dyn Engine>,
     output: StepOutput,
     sequences: Vec<SeqId>,
@@ -61,7 +61,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn new(mut engine: Box<dyn Engine>) -> Outcome<Bench> {
+    pub(crate) fn new(mut engine: Box<dyn Engine>) -> Outcome<Bench> {
         let tokens = TokenSource {
             state: 1,
             vocab_size: engine.model().model().config.vocab_size,
@@ -78,13 +78,13 @@ impl Bench {
         })
     }
 
-    pub(super) fn engine(&self) -> &dyn Engine {
+    pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
 
     /// Nanoseconds that the test takes, as the device says where there is one and measured here
     /// otherwise; filling the contexts up to their depth does not count.
-    pub(super) fn run(&mut self, test: &Test) -> Outcome<u64> {
+    pub(crate) fn run(&mut self, test: &Test) -> Outcome<u64> {
         for index in 0..test.n_sequences {
             self.go_to(index, test.n_depth)?;
         }

@@ -2,12 +2,16 @@
 
 use super::images::Images;
 use super::saved;
+use crate::draft_args;
 use crate::exit::{Failure, Outcome};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
 use crate::output::{Ui, bytes};
 use crate::stats;
-use millrace_runtime::{Engine, Event, GenerateParams, Generation, SeqId, Turn, generate_turn};
+use millrace_runtime::{
+    Engine, Event, GenerateParams, Generation, SeqId, SpeculationStats, Speculator, Turn,
+    speculate_turn,
+};
 use millrace_text::{ChatTemplate, Message, RenderOptions};
 use std::path::Path;
 
@@ -25,6 +29,9 @@ pub(super) struct Conversation {
     images: Images,
     /// Names of those that go with the next message.
     shown: Vec<String>,
+    speculator: Option<Speculator>,
+    /// What the speculator had done before the last answer.
+    drafted_before: SpeculationStats,
 }
 
 impl Conversation {
@@ -47,7 +54,20 @@ impl Conversation {
             last: None,
             images: Images::new(vision_args),
             shown: Vec::new(),
+            speculator: None,
+            drafted_before: SpeculationStats::default(),
         })
+    }
+
+    /// The conversation with answers that are drafted.
+    pub(super) fn with_drafts(self, speculator: Option<Speculator>) -> Conversation {
+        Conversation { speculator, ..self }
+    }
+
+    /// What was drafted for the last answer.
+    pub(super) fn speculation(&self) -> Option<SpeculationStats> {
+        let now = self.speculator.as_ref()?.stats();
+        Some(draft_args::since(now, self.drafted_before))
     }
 
     /// What answers.
@@ -112,7 +132,10 @@ impl Conversation {
         let turn = Turn::new(self.engine.model(), &prompt, &self.params, n_ctx);
         let generation = turn.and_then(|turn| {
             let (flag, turn) = (interrupt::flag(), turn.with_images(images));
-            generate_turn(&mut *self.engine, self.seq, turn, flag, on_event)
+            let speculator = self.speculator.as_mut();
+            self.drafted_before = speculator.as_ref().map(|s| s.stats()).unwrap_or_default();
+            let engine = &mut *self.engine;
+            speculate_turn(engine, self.seq, turn, speculator, flag, on_event)
         });
         generation.map_err(overflow)
     }

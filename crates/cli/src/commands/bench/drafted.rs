@@ -1,0 +1,346 @@
+//! `bench --draft`: speed with and without drafts, in turn, on texts that repeat themselves and texts that do not.
+
+use super::Args;
+use super::report::Format;
+use crate::draft_args::{self, Draft};
+use crate::engine_args::CpuArgs;
+use crate::exit::{Failure, Outcome};
+use crate::interrupt;
+use crate::output::{Align, Out, Table, Ui, rate};
+use crate::progress::Progress;
+use crate::target_args::DeviceArgs;
+use millrace_runtime::{
+    BatchItem, Engine, EngineOptions, Event, GenerateParams, LoadedModel, LogitsFor,
+    SpeculationStats, Speculator, StepOutput, Turn, speculate_turn,
+};
+use millrace_text::EncodeOptions;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The beginning of a story, for what the model itself writes.
+const STORY: &str = "Once upon a time, there was a little";
+
+/// Prose in which hardly three words repeat; written for this.
+const PROSE: &str = include_str!("prose.txt");
+
+/// A text to write, and where it comes from.
+struct Workload {
+    name: &'static str,
+    what: &'static str,
+    prompt: Vec<u32>,
+    /// The tokens to write; where there are none, those that the model draws.
+    forced: Vec<u32>,
+}
+
+/// Times of one writing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    n_tokens: usize,
+    ns: u64,
+}
+
+/// A workload's result.
+struct Row {
+    name: &'static str,
+    what: &'static str,
+    n_gen: usize,
+    plain: Vec<Sample>,
+    drafted: Vec<Sample>,
+    stats: SpeculationStats,
+}
+
+fn tokens_per_s(samples: &[Sample]) -> f64 {
+    let n: usize = samples.iter().map(|s| s.n_tokens).sum();
+    let ns: u64 = samples.iter().map(|s| s.ns).sum();
+    n as f64 * 1e9 / ns.max(1) as f64
+}
+
+impl Row {
+    fn speed_up(&self) -> f64 {
+        tokens_per_s(&self.drafted) / tokens_per_s(&self.plain).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// The texts, of `n_gen` tokens each.
+fn workloads(model: &LoadedModel, n_gen: usize, own: Option<&str>) -> Outcome<Vec<Workload>> {
+    let tokenizer = model.tokenizer()?;
+    let options = EncodeOptions {
+        add_special: true,
+        parse_special: false,
+    };
+    let encode = |text: &str| tokenizer.encode(text, options);
+    let prose = encode(own.unwrap_or(PROSE));
+    // A passage and the same again; a longer text's beginning and what follows it.
+    let n_passage = n_gen.min(prose.len());
+    let n_before = (prose.len() / 4).clamp(1, 64).min(prose.len());
+    let n_behind = n_gen.min(prose.len() - n_before);
+    if n_behind < 16 {
+        return Err(Failure::usage(format!(
+            "the text has {} tokens: too few to measure on",
+            prose.len()
+        ))
+        .hint("give a text of at least a few hundred words"));
+    }
+    let all = [
+        Workload {
+            name: "story",
+            what: "as the model draws it, greedily",
+            prompt: encode(STORY),
+            forced: Vec::new(),
+        },
+        Workload {
+            name: "repeat",
+            what: "the prompt again, forced",
+            prompt: prose[..n_passage].to_vec(),
+            forced: prose[..n_passage].to_vec(),
+        },
+        Workload {
+            name: "prose",
+            what: "hardly a word twice, forced",
+            prompt: prose[..n_before].to_vec(),
+            forced: prose[n_before..n_before + n_behind].to_vec(),
+        },
+    ];
+    Ok(all.into())
+}
+
+/// An engine and what drafts for it.
+struct Pair {
+    engine: Box<dyn Engine>,
+    speculator: Speculator,
+}
+
+impl Pair {
+    /// Nanoseconds so far: of both devices where there are some, measured here otherwise.
+    fn clock(&self, start: Instant) -> u64 {
+        if self.engine.device_time().is_none() {
+            return u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        }
+        let drafter = self.speculator.draft_engine();
+        self.engine.counters().device_ns + drafter.map_or(0, |d| d.counters().device_ns)
+    }
+
+    /// Writes a text; the time is that of the tokens behind the first, which comes with the prompt.
+    fn write(
+        &mut self,
+        workload: &Workload,
+        n_gen: usize,
+        with_drafts: bool,
+    ) -> Outcome<(Sample, Vec<u32>)> {
+        let start = Instant::now();
+        let seq = self.engine.create()?;
+        let params = GenerateParams {
+            max_tokens: Some(match workload.forced.len() {
+                0 => n_gen,
+                n => n,
+            }),
+            ignore_end: true,
+            ..GenerateParams::default()
+        };
+        let n_ctx = self.engine.limits().n_ctx;
+        let turn = Turn::new(self.engine.model(), &workload.prompt, &params, n_ctx)?;
+        let turn = turn.forcing(&workload.forced);
+        let first = &mut None;
+        let is_measured_here = self.engine.device_time().is_none();
+        let mut on_event = |event: Event<'_>| {
+            if let Event::Prefill { done, total } = event
+                && done == total
+            {
+                *first = Some(Instant::now());
+            }
+        };
+        // A device's clock stands still while nothing runs: the prompt is written before it is read.
+        let before_ns = if is_measured_here {
+            0
+        } else {
+            let mut output = StepOutput::default();
+            let prompt = &workload.prompt[..workload.prompt.len() - 1];
+            if !prompt.is_empty() {
+                let item = BatchItem::new(seq, prompt, LogitsFor::None);
+                self.engine.step(&[item], &mut output)?;
+            }
+            self.clock(start)
+        };
+        let speculator = with_drafts.then_some(&mut self.speculator);
+        let flag = interrupt::flag();
+        let done = speculate_turn(
+            &mut *self.engine,
+            seq,
+            turn,
+            speculator,
+            flag,
+            &mut on_event,
+        )?;
+        let ns = match (is_measured_here, *first) {
+            (true, Some(first)) => u64::try_from(first.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            _ => self.clock(start) - before_ns,
+        };
+        if interrupt::is_raised() {
+            return Err(Failure::interrupted());
+        }
+        self.engine.release(seq)?;
+        self.speculator.forget(seq)?;
+        // On a device the first token is a step like the others.
+        let n_tokens = done.timings.n_decode - usize::from(is_measured_here);
+        Ok((Sample { n_tokens, ns }, done.tokens))
+    }
+}
+
+/// Where and with what to measure.
+pub(super) struct Setup<'a> {
+    pub(super) args: &'a Args,
+    pub(super) device: &'a DeviceArgs,
+    pub(super) cpu: &'a CpuArgs,
+    pub(super) options: EngineOptions,
+}
+
+/// Measures a model with a drafter.
+pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
+    let Setup {
+        args,
+        device,
+        cpu,
+        options,
+    } = setup;
+    let own = args
+        .text
+        .as_deref()
+        .map(crate::prompt::read_file)
+        .transpose()?;
+    let sizes: Vec<usize> = args.n_gen.iter().copied().filter(|n| *n > 0).collect();
+    let mut all = Vec::new();
+    for n_gen in &sizes {
+        for workload in workloads(model, *n_gen, own.as_deref())? {
+            all.push((*n_gen, workload));
+        }
+    }
+    let most = all
+        .iter()
+        .map(|(n, w)| w.prompt.len() + n.max(&w.forced.len()) + 1);
+    let Some(n_ctx) = most.max() else {
+        return Err(Failure::usage("nothing to measure: -n is 0"));
+    };
+    let options = EngineOptions {
+        n_ctx: Some(n_ctx),
+        ..options
+    };
+    let opened = args.draft.open(model, &args.model, device, &options, ui)?;
+    let draft: Draft = opened.ok_or_else(|| Failure::usage("--draft is missing"))?;
+    let engine = device.make(model, options.clone(), cpu, ui)?;
+    let speculator = draft.speculator(&*engine, device, &options, cpu, ui)?;
+    let mut pair = Pair { engine, speculator };
+    let progress = Progress::steps(ui, (all.len() * args.repetitions as usize) as u64);
+    let mut rows = Vec::new();
+    for (n_gen, workload) in &all {
+        progress.message(workload.name);
+        rows.push(measure(&mut pair, workload, *n_gen, args, &progress)?);
+    }
+    drop(progress);
+    print(args, &pair, &rows)
+}
+
+/// Both ways in turn, so that whatever else the machine does hits them alike.
+fn measure(
+    pair: &mut Pair,
+    workload: &Workload,
+    n_gen: usize,
+    args: &Args,
+    progress: &Progress,
+) -> Outcome<Row> {
+    if !args.no_warmup {
+        pair.write(workload, n_gen.min(16), false)?;
+        pair.write(workload, n_gen, true)?;
+    }
+    let before = pair.speculator.stats();
+    let (mut plain, mut drafted) = (Vec::new(), Vec::new());
+    for i in 0..args.repetitions {
+        let drafts_first = i % 2 == 1;
+        let (a, tokens_a) = pair.write(workload, n_gen, drafts_first)?;
+        let (b, tokens_b) = pair.write(workload, n_gen, !drafts_first)?;
+        // On a device passes of another length may round otherwise; here they may not.
+        if tokens_a != tokens_b && pair.engine.device_time().is_none() {
+            let message = format!(
+                "{}: drafts changed the text; please report this",
+                workload.name
+            );
+            return Err(Failure::new(crate::exit::Exit::Failed, message));
+        }
+        let (of_plain, of_drafted) = if drafts_first { (b, a) } else { (a, b) };
+        plain.push(of_plain);
+        drafted.push(of_drafted);
+        progress.advance(1);
+    }
+    Ok(Row {
+        name: workload.name,
+        what: workload.what,
+        n_gen: plain[0].n_tokens,
+        plain,
+        drafted,
+        stats: draft_args::since(pair.speculator.stats(), before),
+    })
+}
+
+fn print(args: &Args, pair: &Pair, rows: &[Row]) -> Outcome {
+    let mut out = Out::new();
+    let times = pair.engine.device_time();
+    let times = times.map_or_else(|| "measured".to_owned(), |times| times.to_string());
+    let draft = args.draft.draft.as_deref().unwrap_or_default();
+    if args.output != Format::Md {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "model": args.model.model,
+                    "draft": draft,
+                    "engine": pair.engine.name(),
+                    "times": times,
+                    "workload": row.name,
+                    "n_gen": row.n_gen,
+                    "plain_tokens_per_s": tokens_per_s(&row.plain),
+                    "drafted_tokens_per_s": tokens_per_s(&row.drafted),
+                    "speed_up": row.speed_up(),
+                    "speculation": draft_args::json(&row.stats),
+                    "plain_samples_ns": row.plain.iter().map(|s| s.ns).collect::<Vec<_>>(),
+                    "drafted_samples_ns": row.drafted.iter().map(|s| s.ns).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        return out.json(&rows);
+    }
+    out.line(format!(
+        "{} with --draft {draft} on {}, times {times}",
+        args.model.model,
+        pair.engine.name()
+    ))?;
+    let right = Align::Right;
+    let mut table = Table::new(&[
+        ("text", Align::Left),
+        ("tokens", right),
+        ("plain t/s", right),
+        ("with drafts", right),
+        ("speed-up", right),
+        ("drafted", right),
+        ("drawn", right),
+        ("steps without", right),
+        ("what is written", Align::Left),
+    ]);
+    for row in rows {
+        let n = u64::from(args.repetitions).max(1);
+        table.row(vec![
+            row.name.to_owned(),
+            row.n_gen.to_string(),
+            rate(tokens_per_s(&row.plain)),
+            rate(tokens_per_s(&row.drafted)),
+            format!("{:.2}x", row.speed_up()),
+            (row.stats.n_drafted / n).to_string(),
+            row.stats
+                .acceptance()
+                .map_or_else(|| "-".to_owned(), |a| format!("{:.0} %", a * 100.0)),
+            (row.stats.n_plain / n).to_string(),
+            row.what.to_owned(),
+        ]);
+    }
+    table.print(&mut out)?;
+    out.flush()
+}

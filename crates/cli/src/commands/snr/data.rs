@@ -1,0 +1,178 @@
+//! Weights to quantise, and the activations that they meet.
+
+use super::Args;
+use crate::exit::{Failure, Outcome};
+use crate::output::Ui;
+use crate::progress::Progress;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::graph::{Node, Op};
+use millrace_quant::{DType, decode_rows};
+use millrace_runtime::LoadedModel;
+use millrace_runtime::gate::visit_products;
+use millrace_runtime::sampling::Rng;
+use millrace_text::EncodeOptions;
+use std::collections::HashMap;
+
+/// Rows of a matrix, and activations.
+pub(super) struct Sample {
+    pub(super) name: String,
+    /// Elements of a row.
+    pub(super) k: usize,
+    /// `[n_rows, k]`.
+    pub(super) weights: Vec<f32>,
+    /// `[n_tokens, k]`.
+    pub(super) x: Vec<f32>,
+}
+
+/// Rows that tiled formats take together.
+const TILE_ROWS: usize = 32;
+
+/// Tokens of the text that are taken.
+const MOST_TOKENS: usize = 64;
+
+const TEXT: &str = "Once upon a time, there was a little fox who lived near the old mill. Every morning the water \
+                    turned the wheel, and the miller ground the corn of the whole village. What did the fox see?";
+
+impl Sample {
+    /// `x · wᵀ`, `[n_tokens, n_rows]`.
+    pub(super) fn outputs(&self, x: &[f32], weights: &[f32]) -> Vec<f32> {
+        let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>();
+        let tokens = x.chunks_exact(self.k);
+        tokens
+            .flat_map(|x| weights.chunks_exact(self.k).map(move |w| dot(x, w)))
+            .collect()
+    }
+}
+
+/// Normal numbers (Box and Muller), 16 rows of them as activations.
+pub(super) fn gaussian(n: usize, k: usize) -> Sample {
+    let mut rng = Rng::new(1);
+    let mut normal = |n: usize| -> Vec<f32> {
+        let mut one = || {
+            let radius = (-2.0 * (1.0 - rng.unit()).ln()).sqrt();
+            (radius * (std::f64::consts::TAU * rng.unit()).cos()) as f32
+        };
+        (0..n).map(|_| one()).collect()
+    };
+    Sample {
+        name: "normal".to_owned(),
+        k,
+        weights: normal(n * k),
+        x: normal(16 * k),
+    }
+}
+
+/// The matrices that are asked for, or those of three blocks, with what they multiply on a text.
+pub(super) fn of_model(model: &LoadedModel, args: &Args, ui: Ui) -> Outcome<Vec<Sample>> {
+    let graph = &model.model().graph;
+    let name_of = |node: &Node| match &node.op {
+        Op::Linear { weight, .. } => Some(graph.weights[weight.0].name.clone()),
+        _ => None,
+    };
+    let last = model.model().config.n_layers.saturating_sub(1);
+    let wanted: Vec<String> = match args.tensor.as_slice() {
+        [] => {
+            let blocks = [0, last / 2, last];
+            let nodes = graph
+                .nodes
+                .iter()
+                .filter(|n| n.layer.is_some_and(|l| blocks.contains(&l)));
+            nodes.filter_map(name_of).collect()
+        }
+        names => names.to_vec(),
+    };
+    for name in &wanted {
+        if !graph
+            .nodes
+            .iter()
+            .any(|node| name_of(node).as_deref() == Some(name))
+        {
+            let known: Vec<String> = graph.nodes.iter().filter_map(name_of).take(8).collect();
+            return Err(
+                Failure::not_found(format!("{} has no matrix `{name}`", model.name()))
+                    .hint(format!("its matrices are {}, …", known.join(", "))),
+            );
+        }
+    }
+    let mut activations = activations(model, args, &wanted, ui)?;
+    let mut samples = Vec::new();
+    for name in wanted {
+        let Some(x) = activations.remove(&name) else {
+            continue;
+        };
+        let Some(spec) = graph.weights.iter().find(|w| w.name == name) else {
+            continue;
+        };
+        samples.push(Sample {
+            weights: rows(model, &name, (spec.n, spec.k), args.rows as usize)?,
+            name,
+            k: spec.k,
+            x,
+        });
+    }
+    Ok(samples)
+}
+
+/// The format of a matrix.
+fn spec_dtype(model: &LoadedModel, name: &str) -> Outcome<DType> {
+    let mut weights = model.model().graph.weights.iter();
+    let spec = weights.find(|weight| weight.name == name);
+    spec.map(|spec| spec.dtype)
+        .ok_or_else(|| Failure::bad_input(format!("no tensor {name}")))
+}
+
+/// Runs of rows, spread over a matrix.
+fn rows(model: &LoadedModel, name: &str, (n, k): (usize, usize), most: usize) -> Outcome<Vec<f32>> {
+    let tensor = model.checkpoint().tensor(name);
+    let tensor = tensor.ok_or_else(|| Failure::bad_input(format!("no tensor {name}")))?;
+    let dtype = spec_dtype(model, name)?;
+    let run = TILE_ROWS.min(n);
+    let n_runs = (most.div_ceil(run)).clamp(1, (n / run).max(1));
+    let mut all = Vec::new();
+    for i in 0..n_runs {
+        let first = (n / run * i / n_runs) * run;
+        let mut part = vec![0.0; run * k];
+        decode_rows(dtype, tensor.bytes, n, k, first..first + run, &mut part)
+            .map_err(|error| Failure::bad_input(format!("{name}: {error}")))?;
+        all.extend(part);
+    }
+    Ok(all)
+}
+
+/// What the named matrices multiply.
+fn activations(
+    model: &LoadedModel,
+    args: &Args,
+    names: &[String],
+    ui: Ui,
+) -> Outcome<HashMap<String, Vec<f32>>> {
+    let own = args
+        .text
+        .as_deref()
+        .map(crate::prompt::read_file)
+        .transpose()?;
+    let options = EncodeOptions {
+        add_special: true,
+        parse_special: false,
+    };
+    let text = own.as_deref().unwrap_or(TEXT);
+    let mut tokens = model.tokenizer()?.encode(text, options);
+    tokens.truncate(MOST_TOKENS);
+    let cpu = Cpu::new(CpuOptions {
+        n_threads: args.cpu.threads,
+        level: args.cpu.cpu_level,
+    })
+    .map_err(|error| Failure::usage(error.to_string()))?;
+    let _progress = Progress::spinner(ui, "running the model for its activations");
+    let graph = &model.model().graph;
+    let mut found = HashMap::new();
+    visit_products(&cpu, model, &tokens, &mut |node, x| {
+        if let Op::Linear { weight, .. } = &node.op {
+            let name = &graph.weights[weight.0].name;
+            if names.contains(name) {
+                found.insert(name.clone(), x.to_vec());
+            }
+        }
+    })?;
+    Ok(found)
+}

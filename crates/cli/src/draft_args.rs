@@ -1,0 +1,273 @@
+//! `--draft`: guessing ahead, shared by `run`, `chat` and `bench`.
+
+use crate::engine_args::CpuArgs;
+use crate::exit::{Failure, Outcome};
+use crate::machine;
+use crate::model_arg::ModelArgs;
+use crate::output::{Ui, bytes};
+use crate::target_args::{DeviceArgs, Place};
+use millrace_plan::predict::{self, Work};
+use millrace_runtime::speculate::check_draft;
+use millrace_runtime::{
+    CpuEngine, Engine, EngineOptions, LoadedModel, SpeculationStats, Speculator,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The value that names no model.
+const NGRAM: &str = "ngram";
+
+/// How tokens are guessed ahead
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Speculation")]
+pub(crate) struct DraftArgs {
+    /// Guess tokens ahead and check them together: with a smaller MODEL of the same vocabulary, or with `ngram`, by
+    /// what the text repeats. Changes the speed, not the text
+    #[arg(long, value_name = "MODEL|ngram")]
+    pub(crate) draft: Option<String>,
+}
+
+/// A drafter that suits its target, before anything was laid out for it.
+pub(crate) enum Draft {
+    Ngram,
+    Model(Arc<LoadedModel>),
+}
+
+/// Both models' memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Need {
+    weights: u64,
+    cache: u64,
+    scratch: u64,
+}
+
+impl Need {
+    fn total(&self) -> u64 {
+        self.weights
+            .saturating_add(self.cache)
+            .saturating_add(self.scratch)
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "{} of weights, {} of cache, {} of scratch",
+            bytes(self.weights),
+            bytes(self.cache),
+            bytes(self.scratch)
+        )
+    }
+}
+
+impl DraftArgs {
+    /// Opens the draft model and refuses one that cannot draft for `target`, or that does not fit beside it in a
+    /// context as the options say. Nothing is laid out yet.
+    pub(crate) fn open(
+        &self,
+        target: &LoadedModel,
+        args: &ModelArgs,
+        device: &DeviceArgs,
+        options: &EngineOptions,
+        ui: Ui,
+    ) -> Outcome<Option<Draft>> {
+        let Some(name) = &self.draft else {
+            return Ok(None);
+        };
+        if name == NGRAM {
+            return Ok(Some(Draft::Ngram));
+        }
+        let args = ModelArgs {
+            model: name.clone(),
+            ..args.clone()
+        };
+        let draft = args.load(ui)?;
+        check_draft(target, &draft)?;
+        let options = with_context_of(target, options);
+        let needs = [
+            need(target, device, &options)?,
+            need(&draft, device, &options)?,
+        ];
+        let n_ctx = options.n_ctx.unwrap_or_default();
+        ui.detail(format_args!(
+            "planned for a context of {n_ctx}: {} for {}; {} for {}",
+            needs[0].words(),
+            target.name(),
+            needs[1].words(),
+            draft.name()
+        ));
+        if let Some(usable) = machine::memory().usable_bytes() {
+            check_fits([target.name(), draft.name()], needs, n_ctx, usable)?;
+        }
+        Ok(Some(Draft::Model(draft)))
+    }
+}
+
+/// The options with the context that the target takes, so that the draft model takes the same.
+fn with_context_of(target: &LoadedModel, options: &EngineOptions) -> EngineOptions {
+    let trained = target.model().config.context_length;
+    let n_ctx = trained.min(EngineOptions::DEFAULT_MAX_CTX);
+    EngineOptions {
+        n_ctx: Some(options.n_ctx.unwrap_or(n_ctx)),
+        ..options.clone()
+    }
+}
+
+/// What a model takes where it runs.
+fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Outcome<Need> {
+    let target = match device.device {
+        Place::Cpu => {
+            let memory = CpuEngine::memory(model, options)?;
+            return Ok(Need {
+                weights: model.checkpoint().size_bytes(),
+                cache: memory.kv_bytes as u64,
+                scratch: memory.scratch_bytes as u64,
+            });
+        }
+        Place::Target(target) => target,
+    };
+    let planner = device.plans.planner(target)?;
+    let n_ctx = options.n_ctx.unwrap_or(1) as u64;
+    let longest = planner.lengths().all().last().copied().unwrap_or(1);
+    let work = Work {
+        prompt_tokens: longest.min(n_ctx).max(1),
+        context: n_ctx.saturating_sub(1),
+    };
+    let graph = &model.model().graph;
+    let memory = predict::memory(graph, &*planner, &work)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Need {
+        weights: memory.weight_bytes + memory.table_bytes,
+        cache: memory.cache_bytes,
+        scratch: memory.value_bytes,
+    })
+}
+
+/// Refuses what does not fit, with the numbers.
+fn check_fits(names: [&str; 2], needs: [Need; 2], n_ctx: usize, usable: u64) -> Outcome {
+    let total = needs[0].total().saturating_add(needs[1].total());
+    if total <= usable {
+        return Ok(());
+    }
+    let [target, draft] = names;
+    Err(Failure::usage(format!(
+        "{target} and {draft} do not fit together in a context of {n_ctx} tokens: {} ({}) and {} ({}) are \
+         needed, and {} are free",
+        bytes(needs[0].total()),
+        needs[0].words(),
+        bytes(needs[1].total()),
+        needs[1].words(),
+        bytes(usable),
+    ))
+    .hint("lower --ctx (both models share it), take a smaller draft model, or --draft ngram, which needs no memory"))
+}
+
+impl Draft {
+    /// Lays out what drafts for `engine`'s model, where that runs and in the same context.
+    pub(crate) fn speculator(
+        &self,
+        engine: &dyn Engine,
+        device: &DeviceArgs,
+        options: &EngineOptions,
+        cpu: &CpuArgs,
+        ui: Ui,
+    ) -> Outcome<Speculator> {
+        let draft = match self {
+            Draft::Ngram => return Ok(Speculator::ngram()),
+            Draft::Model(draft) => draft,
+        };
+        let options = EngineOptions {
+            n_ctx: Some(engine.limits().n_ctx),
+            ..options.clone()
+        };
+        let own = device.make(draft, options, cpu, ui)?;
+        Ok(Speculator::model(own, engine.model())?)
+    }
+
+    /// Whether it can read images: a draft model reads tokens alone.
+    pub(crate) fn refuse_images(&self, n_images: usize) -> Outcome {
+        match self {
+            Draft::Model(draft) if n_images > 0 => Err(Failure::usage(format!(
+                "the draft model {} cannot see images",
+                draft.name()
+            ))
+            .hint("take --draft ngram, or leave --draft out")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `drafted 120 tokens, 96 drawn (80 %) in 30 checks, 4 steps without`.
+pub(crate) fn line(stats: &SpeculationStats) -> String {
+    let SpeculationStats {
+        n_checks,
+        n_plain,
+        n_drafted,
+        n_accepted,
+        ..
+    } = stats;
+    match stats.acceptance() {
+        None => format!("no drafts: they would not have paid ({n_plain} steps)"),
+        Some(share) => format!(
+            "drafted {n_drafted} tokens, {n_accepted} drawn ({:.0} %) in {n_checks} checks, {n_plain} steps without",
+            share * 100.0
+        ),
+    }
+}
+
+/// What was done since `before`.
+pub(crate) fn since(now: SpeculationStats, before: SpeculationStats) -> SpeculationStats {
+    SpeculationStats {
+        n_checks: now.n_checks - before.n_checks,
+        n_plain: now.n_plain - before.n_plain,
+        n_drafted: now.n_drafted - before.n_drafted,
+        n_accepted: now.n_accepted - before.n_accepted,
+        draft_ns: now.draft_ns - before.draft_ns,
+    }
+}
+
+/// As `--json` prints it.
+pub(crate) fn json(stats: &SpeculationStats) -> Value {
+    json!({
+        "n_drafted": stats.n_drafted,
+        "n_accepted": stats.n_accepted,
+        "acceptance": stats.acceptance(),
+        "n_checks": stats.n_checks,
+        "n_plain_steps": stats.n_plain,
+        "draft_ms": stats.draft_ns as f64 / 1e6,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_said_with_numbers() {
+        let need = |gib: u64| Need {
+            weights: gib << 30,
+            cache: 1 << 30,
+            scratch: 0,
+        };
+        let names = ["big", "small"];
+        assert!(check_fits(names, [need(4), need(1)], 8192, 7 << 30).is_ok());
+        let failure = check_fits(names, [need(4), need(1)], 8192, (7 << 30) - 1).unwrap_err();
+        for part in ["big and small", "8192", "5.0 GiB", "2.0 GiB", "are free"] {
+            assert!(
+                failure.message.contains(part),
+                "{part}: {}",
+                failure.message
+            );
+        }
+    }
+
+    #[test]
+    fn statistics_are_told_in_a_line() {
+        let mut stats = SpeculationStats {
+            n_plain: 3,
+            ..SpeculationStats::default()
+        };
+        assert!(line(&stats).contains("would not have paid"));
+        (stats.n_checks, stats.n_drafted, stats.n_accepted) = (10, 40, 30);
+        assert!(line(&stats).contains("40 tokens, 30 drawn (75 %) in 10 checks"));
+        assert_eq!(since(stats, stats), SpeculationStats::default());
+    }
+}

@@ -1,0 +1,192 @@
+//! A machine's limits, beside which `sweep` and `ceiling` set what is reached: measured here, facts and constants of a
+//! device.
+
+use crate::engine_args::CpuArgs;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::Ui;
+use crate::plan_args::Planned;
+use crate::progress::Progress;
+use crate::target_args::{DeviceArgs, Place};
+use millrace_kernels::roof::{self, Effort};
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::graph::{Graph, Op};
+use millrace_plan::Target;
+use millrace_plan::bound::{Demand, Roofs};
+use millrace_plan::predict::{self, PassCost, PredictError, Work};
+use millrace_quant::DType;
+use millrace_runtime::KvType;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What bounds a model where it runs.
+pub(crate) struct Setting {
+    /// Where.
+    pub(crate) name: String,
+    /// The machine's limits.
+    pub(crate) roofs: Roofs,
+    /// What a token asks.
+    pub(crate) demand: Demand,
+    /// Where the limits come from.
+    pub(crate) source: String,
+    /// A token's modelled cost on a device, and what it is modelled by.
+    pub(crate) token: Option<(PassCost, String)>,
+}
+
+/// Bytes of a cached element, with its share of a scale.
+pub(crate) fn element_bytes(kv_type: KvType) -> f64 {
+    match kv_type {
+        KvType::F32 => 4.0,
+        KvType::F16 | KvType::BF16 => 2.0,
+        // A byte each, and two for the scale of 32.
+        KvType::Q8_0 => 34.0 / 32.0,
+    }
+}
+
+/// The least and the most that the machine is made to read to find its rate: fewer bytes than the caches hold
+/// would never leave them, and more than this tell nothing new.
+const READ_BYTES: (f64, f64) = (4e6, 256e6);
+
+impl Setting {
+    /// Of a model at a depth.
+    pub(crate) fn of(
+        planned: &Planned,
+        device: &DeviceArgs,
+        cpu: &CpuArgs,
+        (depth, kv_type): (u64, KvType),
+        bytes_per_s: Option<f64>,
+        ui: Ui,
+    ) -> Outcome<Setting> {
+        match device.device {
+            Place::Cpu => on_cpu(planned, cpu, (depth, kv_type), bytes_per_s, ui),
+            Place::Target(target) => on_target(planned, device, target, depth, bytes_per_s, ui),
+        }
+    }
+}
+
+fn on_cpu(
+    planned: &Planned,
+    cpu: &CpuArgs,
+    (depth, kv_type): (u64, KvType),
+    bytes_per_s: Option<f64>,
+    ui: Ui,
+) -> Outcome<Setting> {
+    let demand = Demand::of(planned.graph(), depth, element_bytes(kv_type));
+    let cpu = Cpu::new(CpuOptions {
+        n_threads: cpu.threads,
+        level: cpu.cpu_level,
+    })
+    .map_err(|error| Failure::usage(error.to_string()))?;
+    let progress = Progress::spinner(ui, "limits of the machine");
+    let read_bytes = (demand.weight_bytes + demand.cache_bytes).clamp(READ_BYTES.0, READ_BYTES.1);
+    let effort = Effort {
+        read_bytes: read_bytes as usize,
+        time: Duration::from_millis(60),
+    };
+    let roofs = roof::measure_levels(&cpu, &effort);
+    drop(progress);
+    let Some((_, roof)) = roofs.last() else {
+        return Err(Failure::new(Exit::Failed, "no level was measured"));
+    };
+    let main = main_format(planned.graph());
+    let (kind, flops_per_s) = match main {
+        Some(DType::BF16) => (
+            "bf16",
+            roof.bf16_flops_per_s.unwrap_or(roof.f32_flops_per_s),
+        ),
+        Some(dtype) if !dtype.is_float() => {
+            ("int8", roof.int8_ops_per_s.unwrap_or(roof.f32_flops_per_s))
+        }
+        _ => ("f32", roof.f32_flops_per_s),
+    };
+    let reading = match bytes_per_s {
+        Some(_) => "given with --bandwidth".to_owned(),
+        None => format!("measured over {:.0} MB", read_bytes / 1e6),
+    };
+    Ok(Setting {
+        name: format!("cpu ({}), {} threads", cpu.level(), cpu.pool().n_threads()),
+        roofs: Roofs {
+            bytes_per_s: bytes_per_s.unwrap_or(roof.read_bytes_per_s),
+            flops_per_s,
+            launch_ns: 0.0,
+        },
+        demand,
+        source: format!("reading {reading}, arithmetic in {kind} measured in registers"),
+        token: None,
+    })
+}
+
+/// The format that most bytes of the matrices are in.
+fn main_format(graph: &Graph) -> Option<DType> {
+    let mut bytes: HashMap<DType, usize> = HashMap::new();
+    for node in &graph.nodes {
+        if let Op::Linear { weight, .. } = &node.op
+            && let Some(spec) = graph.weights.get(weight.0)
+        {
+            *bytes.entry(spec.dtype).or_default() +=
+                spec.dtype.size_bytes(spec.n, spec.k).unwrap_or(0);
+        }
+    }
+    let most = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);
+    most.map(|(dtype, _)| dtype)
+}
+
+fn on_target(
+    planned: &Planned,
+    device: &DeviceArgs,
+    target: &'static dyn Target,
+    depth: u64,
+    bytes_per_s: Option<f64>,
+    ui: Ui,
+) -> Outcome<Setting> {
+    let planner = device.plans.planner(target)?;
+    let Some(mut pricer) = planner.pricer() else {
+        return Err(Failure::usage(format!(
+            "nothing was ever measured of {}: it has no times",
+            target.title()
+        )));
+    };
+    let progress = Progress::spinner(ui, "predicting");
+    let work = Work {
+        prompt_tokens: 1,
+        context: depth,
+    };
+    let predicted = predict::model(planned.graph(), &*planner, &mut *pricer, &work);
+    let prediction = predicted.map_err(failed)?;
+    drop(progress);
+    let machine = planner.machine();
+    // Devices keep keys and values in bf16; weights as their plans lay them out.
+    let mut demand = Demand::of(planned.graph(), depth, element_bytes(KvType::BF16));
+    let totals = &prediction.token.totals;
+    demand.weight_bytes = totals.static_bytes as f64;
+    let reading = match bytes_per_s {
+        Some(_) => "given with --bandwidth".to_owned(),
+        None => format!(
+            "what the profile's software attains of {:.0} GB/s",
+            machine.ddr_bytes_per_s / 1e9
+        ),
+    };
+    Ok(Setting {
+        name: format!(
+            "{} {}, mode {}",
+            target.name(),
+            machine.name,
+            planner.mode()
+        ),
+        roofs: Roofs {
+            bytes_per_s: bytes_per_s.unwrap_or(machine.attained_bytes_per_s),
+            flops_per_s: machine.peak_flops_per_s,
+            launch_ns: totals.overhead_ns,
+        },
+        demand,
+        source: format!("reading {reading}, arithmetic the machine's peak, launches modelled"),
+        token: Some((prediction.token, prediction.provenance.to_string())),
+    })
+}
+
+fn failed(error: PredictError) -> Failure {
+    match error {
+        PredictError::Setting(error) => error.into(),
+        PredictError::Lower(error) => error.into(),
+        other => Failure::new(Exit::Failed, other.to_string()),
+    }
+}

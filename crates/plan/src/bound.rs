@@ -1,0 +1,215 @@
+//! What no software can beat: the time that a step's bytes, operations and launches take at least on a machine.
+//!
+//! A step over `n` sequences has to read the weights once (or once for each sequence, where a device runs them one
+//! after the other), the cache of every sequence, and multiply every token with every weight. Memory and arithmetic can
+//! work at the same time, so the larger of both counts; what launches cost comes on top, because nothing runs
+//! meanwhile. Reads of weights and caches share one memory and add up (Williams et al. 2009, the roofline).
+
+use millrace_model::graph::{Graph, Op};
+use serde::Serialize;
+
+/// What a token asks of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Demand {
+    /// Bytes of all matrices that a token is multiplied with.
+    pub weight_bytes: f64,
+    /// Bytes of keys and values that it attends over, of one sequence.
+    pub cache_bytes: f64,
+    /// Operations, a multiplication and an addition being two.
+    pub flops: f64,
+}
+
+impl Demand {
+    /// Of a model's token behind `depth` others, with cached elements of so many bytes. Matrices count as they are
+    /// in the file.
+    pub fn of(graph: &Graph, depth: u64, element_bytes: f64) -> Demand {
+        let mut demand = Demand::default();
+        for node in &graph.nodes {
+            match &node.op {
+                Op::Linear { weight, .. } => {
+                    let Some(spec) = graph.weights.get(weight.0) else {
+                        continue;
+                    };
+                    let bytes = spec.dtype.size_bytes(spec.n, spec.k).unwrap_or(0);
+                    demand.weight_bytes += bytes as f64;
+                    demand.flops += 2.0 * spec.n as f64 * spec.k as f64;
+                }
+                Op::Attention(a) => {
+                    let all = depth + 1;
+                    let keys = a.window.map_or(all, |window| all.min(window as u64)) as f64;
+                    let elements = 2.0 * a.n_kv_heads as f64 * a.head_dim as f64;
+                    demand.cache_bytes += keys * elements * element_bytes;
+                    demand.flops += 4.0 * keys * a.n_heads as f64 * a.head_dim as f64;
+                }
+                _ => {}
+            }
+        }
+        demand
+    }
+}
+
+/// What a machine gives.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Roofs {
+    /// Bytes a second from its memory.
+    pub bytes_per_s: f64,
+    /// Operations a second.
+    pub flops_per_s: f64,
+    /// Time of a pass in which nothing is read or computed: calls, dispatches, loading of programs.
+    pub launch_ns: f64,
+}
+
+/// A step, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StepOf {
+    /// Sequences.
+    pub n_sequences: u64,
+    /// Tokens of each.
+    pub n_rows: u64,
+    /// Passes: times that the weights are read.
+    pub n_passes: u64,
+}
+
+/// What takes a step's time at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Reading the weights.
+    Weights,
+    /// Reading the caches.
+    Cache,
+    /// Multiplying.
+    Arithmetic,
+    /// Calls and dispatches.
+    Launches,
+}
+
+impl Limit {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Limit::Weights => "bytes of weights",
+            Limit::Cache => "bytes of cache",
+            Limit::Arithmetic => "arithmetic",
+            Limit::Launches => "launches",
+        }
+    }
+}
+
+/// Least times of a step, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bound {
+    /// Reading the weights.
+    pub weights_ns: f64,
+    /// Reading the caches.
+    pub cache_ns: f64,
+    /// Multiplying.
+    pub arithmetic_ns: f64,
+    /// Calls and dispatches.
+    pub launches_ns: f64,
+}
+
+impl Bound {
+    /// Of a step.
+    pub fn of(demand: &Demand, roofs: &Roofs, step: StepOf) -> Bound {
+        let ns = |amount: f64, per_s: f64| amount / per_s.max(1.0) * 1e9;
+        let (n, passes) = (step.n_sequences as f64, step.n_passes as f64);
+        Bound {
+            weights_ns: ns(passes * demand.weight_bytes, roofs.bytes_per_s),
+            cache_ns: ns(n * demand.cache_bytes, roofs.bytes_per_s),
+            arithmetic_ns: ns(n * step.n_rows as f64 * demand.flops, roofs.flops_per_s),
+            launches_ns: passes * roofs.launch_ns,
+        }
+    }
+
+    /// All of it.
+    pub fn ns(&self) -> f64 {
+        let memory = self.weights_ns + self.cache_ns;
+        memory.max(self.arithmetic_ns) + self.launches_ns
+    }
+
+    /// What takes most.
+    pub fn limit(&self) -> Limit {
+        let all = [
+            (Limit::Weights, self.weights_ns),
+            (Limit::Cache, self.cache_ns),
+            (Limit::Arithmetic, self.arithmetic_ns),
+            (Limit::Launches, self.launches_ns),
+        ];
+        let most = all.into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        most.map_or(Limit::Weights, |(limit, _)| limit)
+    }
+}
+
+/// Tokens that a checked draft of `k` gives on average, if each is drawn with probability `acceptance` where those
+/// before it are: `(1 - a^(k+1)) / (1 - a)` (Leviathan et al. 2023, equation 1).
+pub fn expected_tokens(acceptance: f64, k: u64) -> f64 {
+    (0..=k).map(|i| acceptance.powi(i as i32)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEMAND: Demand = Demand {
+        weight_bytes: 1e9,
+        cache_bytes: 1e7,
+        flops: 2e9,
+    };
+
+    const ROOFS: Roofs = Roofs {
+        bytes_per_s: 1e11,
+        flops_per_s: 1e12,
+        launch_ns: 1e5,
+    };
+
+    fn step(n_sequences: u64, n_passes: u64) -> Bound {
+        let of = StepOf {
+            n_sequences,
+            n_rows: 1,
+            n_passes,
+        };
+        Bound::of(&DEMAND, &ROOFS, of)
+    }
+
+    #[test]
+    fn a_step_is_bound_by_what_takes_longest() {
+        let one = step(1, 1);
+        assert_eq!(one.limit(), Limit::Weights);
+        assert!(
+            (one.ns() - (10e6 + 0.1e6 + 0.1e6)).abs() < 1.0,
+            "{}",
+            one.ns()
+        );
+        // 64 sequences multiply for 128 ms and read for 16.
+        let many = step(64, 1);
+        assert_eq!(many.limit(), Limit::Arithmetic);
+        assert!((many.ns() - 128.1e6).abs() < 1.0);
+        let deep = Demand {
+            cache_bytes: 1e9,
+            flops: 0.0,
+            ..DEMAND
+        };
+        let of = StepOf {
+            n_sequences: 2,
+            n_rows: 1,
+            n_passes: 1,
+        };
+        assert_eq!(Bound::of(&deep, &ROOFS, of).limit(), Limit::Cache);
+    }
+
+    /// Sequences in passes of their own gain nothing from each other: the flat line.
+    #[test]
+    fn passes_one_by_one_are_flat() {
+        let rate = |n: u64, passes: u64| n as f64 / step(n, passes).ns();
+        assert!((rate(64, 64) / rate(1, 1) - 1.0).abs() < 1e-9);
+        assert!(rate(4, 1) / rate(1, 1) > 3.8);
+    }
+
+    #[test]
+    fn drafts_give_a_geometric_series() {
+        assert_eq!(expected_tokens(0.0, 8), 1.0);
+        assert_eq!(expected_tokens(1.0, 8), 9.0);
+        assert!((expected_tokens(0.444, 8) - 1.797).abs() < 1e-3);
+    }
+}

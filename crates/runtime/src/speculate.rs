@@ -1,0 +1,303 @@
+//! Speculative decoding: a cheap drafter guesses tokens, one step of the engine checks them all.
+//!
+//! A step over `1 + k` tokens reads the weights once, so where reading them is what takes the time it costs
+//! little more than a step over one. A [`Speculator`] drafts behind what a [`Turn`] feeds, from a small model of
+//! the same vocabulary or from what the text itself repeats, and [`follow`] takes the rows of logits that the
+//! engine computed: row by row the turn draws as it always does, and as long as what it draws is what
+//! was drafted, the next row is that of the next token. The first that differs is the turn's token, and the
+//! drafts behind it are cut off the sequence ([`Engine::truncate`]).
+//!
+//! # What is drawn is what would have been drawn
+//! A token is only ever drawn by the turn's own sampler, from the logits behind the tokens before it. Drafts
+//! decide how many rows a step computes and nothing else, so with the same seed the tokens are those of
+//! plain decoding, greedy or not, with penalties, stop texts and grammars. Leviathan et al. (2023) accept a
+//! draft `x` with probability `min(1, p(x)/q(x))` and draw from the rest otherwise; that keeps the distribution
+//! too, but spends random numbers by where the drafts begin, and their number follows the clock: a seed
+//! would no longer give a text. Here a draft model draws with a copy of the turn's sampler, so with the random
+//! number that the turn will draw with: where the two models agree on the order and the weight of tokens, they
+//! draw the same one. For a drafter that is sure of its guess both rules accept with probability `p(x)`.
+//!
+//! Engines that add in another order in passes of another length ([`crate::npu`]) may tell two tokens apart
+//! that are within a rounding of each other; there, as with prompts cut elsewhere, a near tie may go the other
+//! way.
+//!
+//! # How many
+//! The number of drafts is chosen by what they are expected to win ([`plan`]); where that is nothing, none
+//! are made but for a probe now and then.
+
+mod acceptance;
+mod costs;
+mod draft_model;
+mod ngram;
+pub mod plan;
+mod vocabulary;
+
+use std::collections::HashMap;
+
+use crate::Error;
+use crate::engine::Engine;
+use crate::image;
+use crate::load::LoadedModel;
+use crate::sequences::SeqId;
+use crate::turn::Turn;
+use acceptance::Acceptance;
+use costs::Pace;
+use draft_model::DraftModel;
+use ngram::Repeats;
+pub use vocabulary::check_draft;
+
+/// Tokens drafted for a step at most. Fewer than [`ROLLBACK_TOKENS`](crate::ROLLBACK_TOKENS), so that a sequence can
+/// always be cut back, with sliding windows too.
+pub const MAX_DRAFTS: usize = 31;
+
+/// A token that was guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Guess {
+    token: u32,
+    /// How sure the drafter is, as an index of [`acceptance`]'s classes.
+    class: usize,
+}
+
+/// What a speculator did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpeculationStats {
+    /// Steps that checked drafts.
+    pub n_checks: u64,
+    /// Steps of decoding without drafts.
+    pub n_plain: u64,
+    /// Tokens that were checked.
+    pub n_drafted: u64,
+    /// Of those: drawn.
+    pub n_accepted: u64,
+    /// Time that drafting took: on the device of the draft model if it has one, otherwise here.
+    pub draft_ns: u64,
+}
+
+impl SpeculationStats {
+    /// The share of drafts that were drawn; `None` without drafts.
+    pub fn acceptance(&self) -> Option<f64> {
+        (self.n_drafted > 0).then(|| self.n_accepted as f64 / self.n_drafted as f64)
+    }
+}
+
+/// Where guesses come from.
+enum Drafter {
+    Model(DraftModel),
+    Repeats,
+}
+
+/// What is kept of a sequence.
+#[derive(Debug, Default)]
+struct Sequence {
+    repeats: Repeats,
+    acceptance: Acceptance,
+    guesses: Vec<Guess>,
+    tokens: Vec<u32>,
+}
+
+/// Drafts for the sequences of one engine, and learns what it wins by that.
+///
+/// For each step of a sequence that decodes: [`draft`](Speculator::draft), a step over the turn's token and the
+/// drafts with [`LogitsFor::All`](crate::LogitsFor::All), [`check`](Speculator::check) with its logits, and
+/// [`took`](Speculator::took) with its time. Steps that mix several sequences call it for each of them.
+pub struct Speculator {
+    drafter: Drafter,
+    sequences: HashMap<SeqId, Sequence>,
+    pace: Pace,
+    /// Drafts for every step, whatever they cost.
+    always: Option<usize>,
+    stats: SpeculationStats,
+}
+
+impl Speculator {
+    /// Guesses what followed the same tokens earlier in the text: no model, no time, and of use where a text
+    /// repeats itself.
+    pub fn ngram() -> Speculator {
+        Speculator::new(Drafter::Repeats)
+    }
+
+    /// Guesses what a smaller model would write, run by `engine`: on the same kind of device as the target, so
+    /// that times can be compared.
+    ///
+    /// # Errors
+    /// As [`check_draft`].
+    pub fn model(engine: Box<dyn Engine>, target: &LoadedModel) -> Result<Speculator, Error> {
+        check_draft(target, engine.model())?;
+        let n_vocab = target.model().config.vocab_size;
+        let model = DraftModel::new(engine, n_vocab);
+        Ok(Speculator::new(Drafter::Model(model)))
+    }
+
+    fn new(drafter: Drafter) -> Speculator {
+        Speculator {
+            drafter,
+            sequences: HashMap::new(),
+            pace: Pace::default(),
+            always: None,
+            stats: SpeculationStats::default(),
+        }
+    }
+
+    /// The same with `n` drafts for every step, whether or not they pay: what it does then depends on no clock.
+    #[must_use]
+    pub fn always(self, n: usize) -> Speculator {
+        Speculator {
+            always: Some(n),
+            ..self
+        }
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> SpeculationStats {
+        self.stats
+    }
+
+    /// The engine of the draft model.
+    pub fn draft_engine(&self) -> Option<&dyn Engine> {
+        match &self.drafter {
+            Drafter::Model(model) => Some(model.engine()),
+            Drafter::Repeats => None,
+        }
+    }
+
+    /// Tokens to compute behind what the turn feeds next: none while it reads its prompt, where they would not
+    /// fit or not be drawn, and where they do not pay. `n_rows` are those that the step computes anyway, of this
+    /// sequence and of others; 1 for one that decodes alone.
+    ///
+    /// # Errors
+    /// Of the draft model's engine.
+    pub fn draft(&mut self, seq: SeqId, turn: &Turn, n_rows: usize) -> Result<&[u32], Error> {
+        let state = self.sequences.entry(seq).or_default();
+        state.guesses.clear();
+        state.tokens.clear();
+        let decodes = turn.feed(2).is_some_and(|feed| feed.tokens.len() == 1);
+        let limit = self.always.unwrap_or(MAX_DRAFTS).min(MAX_DRAFTS);
+        let most = turn.wanted().saturating_sub(1).min(limit);
+        let context = turn.context();
+        if turn.reads_prompt() || !decodes || most == 0 {
+            return Ok(&state.tokens);
+        }
+        match &mut self.drafter {
+            Drafter::Repeats => {
+                state.repeats.read(context);
+                state.repeats.guess(context, most, &mut state.guesses);
+                let text = state.guesses.iter().position(|g| image::is_row(g.token));
+                state.guesses.truncate(text.unwrap_or(usize::MAX));
+                let (n, always) = (state.guesses.len(), self.always.is_some());
+                let guesses = &state.guesses;
+                if !always && self.pace.choose(&state.acceptance, guesses, n, n_rows) == 0 {
+                    state.guesses.clear();
+                }
+            }
+            Drafter::Model(model) => {
+                let (pace, always) = (&mut self.pace, self.always.is_some());
+                if always || pace.choose(&state.acceptance, &[], most, n_rows) > 0 {
+                    let mut goes_on = |made: &[Guess]| {
+                        always || pace.goes_on(&state.acceptance, made, most, n_rows)
+                    };
+                    let guesses = &mut state.guesses;
+                    let drafting = model.draft(seq, turn, most, guesses, &mut goes_on)?;
+                    pace.drafted(&drafting);
+                    self.stats.draft_ns += drafting.total_ns;
+                }
+            }
+        }
+        if self.always.is_none() {
+            let n = self.pace.keep(&state.acceptance, &state.guesses, n_rows);
+            state.guesses.truncate(n);
+        }
+        state.tokens.extend(state.guesses.iter().map(|g| g.token));
+        Ok(&state.tokens)
+    }
+
+    /// Has the turn draw from the rows that a step gave: `[1 + k, vocab]` for the turn's token and the `k` drafts.
+    /// The turn's token must have been reported [`fed`](Turn::fed). Cuts off the engine's sequence what was not
+    /// drawn. Returns how many drafts were.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] where plain decoding would have found it.
+    pub fn check(
+        &mut self,
+        engine: &mut dyn Engine,
+        seq: SeqId,
+        turn: &mut Turn,
+        logits: &[f32],
+    ) -> Result<usize, Error> {
+        let state = self.sequences.entry(seq).or_default();
+        let (before, mut n_drawn) = (turn.context().len(), 0);
+        let followed: Result<usize, Error> = follow(&state.tokens, logits, |row| {
+            let token = turn.push_logits(row)?;
+            n_drawn += usize::from(token.is_some());
+            Ok(token)
+        });
+        let n_accepted = *followed.as_ref().unwrap_or(&0);
+        // The token that ended the turn is held only if one was taken behind it, as in plain decoding.
+        let n_taken = turn.context().len() - before;
+        let ended_with_one = turn.finish().is_some() && n_taken == n_drawn;
+        turn.fed(n_accepted.min(n_taken.saturating_sub(usize::from(ended_with_one))));
+        engine.truncate(seq, turn.n_fed())?;
+        followed?;
+        for (i, guess) in state.guesses.iter().take(n_accepted + 1).enumerate() {
+            state.acceptance.learn(guess.class, i < n_accepted);
+        }
+        match state.guesses.len() {
+            0 => self.stats.n_plain += 1,
+            n => {
+                self.stats.n_checks += 1;
+                self.stats.n_drafted += n as u64;
+                self.stats.n_accepted += n_accepted as u64;
+            }
+        }
+        Ok(n_accepted)
+    }
+
+    /// A step over `n_rows` tokens took so long and gave `n_drawn`, drafting not included.
+    pub fn took(&mut self, n_rows: usize, n_drawn: usize, step_ns: u64) {
+        self.pace.stepped(n_rows, n_drawn, step_ns);
+    }
+
+    /// A sequence is no more, or begins another text.
+    ///
+    /// # Errors
+    /// None that is not a fault of the draft model's engine.
+    pub fn forget(&mut self, seq: SeqId) -> Result<(), Error> {
+        self.sequences.remove(&seq);
+        match &mut self.drafter {
+            Drafter::Model(model) => model.forget(seq),
+            Drafter::Repeats => Ok(()),
+        }
+    }
+}
+
+/// Draws row by row, as long as what is drawn is what was drafted; returns how many drafts were. `logits` is
+/// `[1 + drafts.len(), vocab]`. `draw` is called at least once; what it draws from the row that ends the walk is a
+/// token like any other. It gives `None` when nothing more is to be drawn.
+///
+/// # Errors
+/// Of `draw`.
+pub fn follow<E>(
+    drafts: &[u32],
+    logits: &[f32],
+    mut draw: impl FnMut(&[f32]) -> Result<Option<u32>, E>,
+) -> Result<usize, E> {
+    let width = logits.len() / (drafts.len() + 1);
+    for (i, row) in logits.chunks_exact(width.max(1)).enumerate() {
+        match (draw(row)?, drafts.get(i)) {
+            (Some(token), Some(draft)) if token == *draft => {}
+            _ => return Ok(i),
+        }
+    }
+    Ok(drafts.len())
+}
+
+/// Time that an engine's steps took, as its device says where it has one.
+pub(crate) fn clock_ns(engine: &dyn Engine) -> u64 {
+    let counters = engine.counters();
+    match engine.device_time() {
+        Some(_) => counters.device_ns,
+        None => counters.host_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests;
