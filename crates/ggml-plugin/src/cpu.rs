@@ -3,12 +3,12 @@
 //! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared, copied or remembered between
 //! calls, and an address that the host uses again for other weights can confuse nobody.
 
-use crate::device::{Device, OpError, Refusal, Stream};
+use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
 use crate::product::{Experts, Plain, Product};
 use crate::rows::least_rows;
 use crate::settings::Settings;
 use crate::sys::graph::Node;
-use crate::sys::tensor::{DataError, Tensor};
+use crate::sys::tensor::Tensor;
 use millrace_kernels::matmul::{self, Activations};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +47,7 @@ impl Device for CpuDevice {
         (0, 0)
     }
 
-    fn supports(&self, op: &Tensor<'_>) -> Result<(), Refusal> {
+    fn supports(&self, op: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
         let product = Product::of(op)?;
         let least = match self.settings.least_rows {
             Some(rows) => rows,
@@ -142,7 +142,7 @@ impl CpuStream {
                 matmul::matmul(cpu, x, m, activations, &mut all);
             }
         })
-        .map_err(result_error)
+        .map_err(OpError::of_result)
     }
 
     /// Computes a product with experts: for each the rows that ask for it, gathered, multiplied and put back.
@@ -152,7 +152,7 @@ impl CpuStream {
         product: &Experts<'_>,
         node: &mut Node<'_>,
     ) -> Result<(), OpError> {
-        let (n, k) = (product.weight.n, product.weight.k);
+        let n = product.weight.n;
         let x = product.x()?;
         let by_expert = product.rows_by_expert()?;
         let mut weights = Vec::with_capacity(by_expert.len());
@@ -168,11 +168,7 @@ impl CpuStream {
         Node::write(std::slice::from_mut(node), |outs| {
             for out in outs {
                 for (rows, weight) in by_expert.iter().zip(&weights) {
-                    gathered.clear();
-                    for row in rows {
-                        let start = product.x_start(*row);
-                        gathered.extend_from_slice(&x[start..start + k]);
-                    }
+                    product.gather(x, rows, gathered);
                     scattered.resize(rows.len() * n, 0.0);
                     let product = matmul::Product {
                         weight: *weight,
@@ -186,14 +182,7 @@ impl CpuStream {
                 }
             }
         })
-        .map_err(result_error)
-    }
-}
-
-fn result_error(error: DataError) -> OpError {
-    OpError::Data {
-        what: "the result",
-        error,
+        .map_err(OpError::of_result)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::sys::graph::Node;
 use crate::sys::tensor::{DataError, Tensor};
+use std::ops::Range;
 
 /// Why a device leaves an op to others: a constant, so that equal ones can be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,8 +36,44 @@ pub(crate) enum OpError {
     },
     #[error("{0}")]
     Kernel(#[from] millrace_kernels::Error),
+    #[error("{0}")]
+    Device(String),
     #[error("injected by MILLRACE_GGML_FAIL")]
     Injected,
+}
+
+impl OpError {
+    /// A result that cannot be written.
+    pub(crate) fn of_result(error: DataError) -> OpError {
+        OpError::Data {
+            what: "the result",
+            error,
+        }
+    }
+}
+
+/// Where the weights of an op are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WeightsIn {
+    /// Nowhere yet.
+    Nothing,
+    /// Memory that the device gave out.
+    Own,
+    /// Memory of others.
+    Others,
+}
+
+/// What a device keeps of memory that it gave out for weights. The memory is the host's all the same: it holds weights as the file has
+/// them, for whoever computes with few tokens.
+pub(crate) trait Memory: Sync {
+    /// Memory was given out.
+    fn add(&self, region: Range<usize>);
+
+    /// It was given back.
+    fn remove(&self, region: Range<usize>);
+
+    /// Somebody wrote to it.
+    fn changed(&self, bytes: Range<usize>);
 }
 
 /// A device that llama.cpp sees.
@@ -50,11 +87,25 @@ pub(crate) trait Device: Send + Sync {
     /// Free and total bytes of memory; zeros where it has none of its own.
     fn memory(&self) -> (usize, usize);
 
-    /// Whether it takes an op, judged by types and shapes alone: nothing is allocated yet.
+    /// What it keeps of memory of its own; `None` where it works in the host's.
+    fn own_memory(&self) -> Option<&dyn Memory> {
+        None
+    }
+
+    /// Whether it takes an op, judged by types and shapes: nothing may be allocated yet.
     ///
     /// # Errors
     /// Why not.
-    fn supports(&self, op: &Tensor<'_>) -> Result<(), Refusal>;
+    fn supports(&self, op: &Tensor<'_>, weights: WeightsIn) -> Result<(), Refusal>;
+
+    /// Prepares a weight that the host has just written into the device's own memory.
+    ///
+    /// # Errors
+    /// What does not work.
+    fn place(&self, weight: &Tensor<'_>) -> Result<(), OpError> {
+        let _ = weight;
+        Ok(())
+    }
 
     /// Starts a stream of work.
     ///

@@ -6,6 +6,7 @@
 //! | `device` | what a device of this plugin is |
 //! | `product` | ggml's products of matrices, checked |
 //! | `cpu`, `rows` | the device `Millrace`: the CPU's kernels; from how many tokens on they are taken |
+//! | `npu` | NPUs of the registry of targets as devices |
 //! | `report` | what was computed, what not and why |
 //! | `settings` | variables of the environment |
 //!
@@ -15,6 +16,7 @@
 mod cpu;
 mod device;
 mod load;
+mod npu;
 mod product;
 mod report;
 mod rows;

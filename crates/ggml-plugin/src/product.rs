@@ -138,6 +138,18 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// The matrices of a tensor, if products with it can be.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(crate) fn matrices(tensor: &Tensor<'a>) -> Result<Vec<Matrix<'a>>, OpError> {
+        let (Ok(weight), Some(dims)) = (Weight::of(*tensor), tensor.dims()) else {
+            return Ok(Vec::new());
+        };
+        let outer = (0..dims[3]).flat_map(|b| (0..dims[2]).map(move |a| [a, b]));
+        outer.map(|index| weight.matrix(index)).collect()
+    }
+
     /// Its weights.
     pub(crate) fn weight(&self) -> &Weight<'a> {
         match self {
@@ -321,7 +333,7 @@ impl<'a> Experts<'a> {
         Ok(rows)
     }
 
-    /// The row of x that row `row` of the result is computed from.
+    /// All rows of x.
     ///
     /// # Errors
     /// No memory.
@@ -332,9 +344,13 @@ impl<'a> Experts<'a> {
         })
     }
 
-    /// Where in [`Experts::x`] the numbers of row `row` of the result begin.
-    pub(crate) fn x_start(&self, row: usize) -> usize {
-        let (token, slot) = (row / self.n_used, row % self.n_used);
-        (token * self.x_rows + slot % self.x_rows) * self.weight.k
+    /// Copies the rows of [`Experts::x`] that those rows of the result are computed from.
+    pub(crate) fn gather(&self, x: &[f32], rows: &[usize], out: &mut Vec<f32>) {
+        out.clear();
+        for row in rows {
+            let (token, slot) = (row / self.n_used, row % self.n_used);
+            let start = (token * self.x_rows + slot % self.x_rows) * self.weight.k;
+            out.extend_from_slice(&x[start..start + self.weight.k]);
+        }
     }
 }

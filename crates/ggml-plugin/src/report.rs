@@ -17,6 +17,10 @@ struct Counts {
     taken: BTreeMap<(&'static str, &'static str), Work>,
     /// Results that were refused, by name of the op and why. Hosts ask many times about one.
     refused: BTreeMap<(&'static str, Refusal), BTreeSet<String>>,
+    /// Runs of an NPU: how many, their time in all, and where the times come from.
+    runs: u64,
+    run_ns: u64,
+    provenance: String,
 }
 
 #[derive(Default)]
@@ -61,6 +65,15 @@ impl Report {
         });
     }
 
+    /// Notes a run of an NPU.
+    pub(crate) fn ran(&self, device: &'static str, duration_ns: u64, provenance: &str) {
+        self.with(device, |counts| {
+            counts.runs += 1;
+            counts.run_ns += duration_ns;
+            provenance.clone_into(&mut counts.provenance);
+        });
+    }
+
     /// All of it as text.
     pub(crate) fn text(&self) -> String {
         let devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +88,14 @@ impl Report {
                     work.calls,
                     work.weight_bytes as f64 / 1e9,
                     work.flops as f64 / 1e9
+                );
+            }
+            if counts.runs > 0 {
+                let (seconds, n) = (counts.run_ns as f64 / 1e9, counts.runs);
+                let _ = writeln!(
+                    text,
+                    "  {n} runs of the NPU: {seconds:.3} s, {}",
+                    counts.provenance
                 );
             }
             for ((op, why), weights) in &counts.refused {

@@ -7,6 +7,7 @@ mod entry;
 pub(crate) mod graph;
 pub(crate) mod host;
 pub(crate) mod log;
+mod memory;
 pub(crate) mod objects;
 pub(crate) mod probe;
 pub(crate) mod tensor;

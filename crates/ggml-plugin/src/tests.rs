@@ -5,3 +5,4 @@ mod compute;
 mod failure;
 mod host;
 mod loading;
+mod npu;

@@ -20,6 +20,9 @@ pub(crate) const FLAG_COMPUTE: i32 = 16;
 /// `GGML_BACKEND_DEVICE_TYPE_ACCEL`: works beside the CPU, on its memory.
 pub(crate) const TYPE_ACCEL: c_int = 3;
 
+/// `GGML_BACKEND_DEVICE_TYPE_GPU`: has memory of its own, takes layers by `-ngl`, can be chosen by `-dev`.
+pub(crate) const TYPE_GPU: c_int = 1;
+
 /// `GGML_TYPE_F32`, which is in files and cannot change; the probe asks the host for its name all the same.
 pub(crate) const TYPE_F32: c_int = 0;
 
@@ -75,6 +78,22 @@ pub(crate) struct BufferType {
     pub(crate) is_host: Option<extern "C" fn(*mut BufferType) -> bool>,
     pub(crate) device: *mut Device,
     pub(crate) context: *mut c_void,
+}
+
+/// `struct ggml_backend_buffer_i`.
+#[repr(C)]
+pub(crate) struct BufferTable<const N_2D: usize> {
+    pub(crate) free_buffer: extern "C" fn(*mut c_void),
+    pub(crate) get_base: extern "C" fn(*mut c_void) -> *mut c_void,
+    pub(crate) init_tensor: Absent,
+    pub(crate) memset_tensor: extern "C" fn(*mut c_void, *mut Tensor, u8, usize, usize),
+    pub(crate) set_tensor: extern "C" fn(*mut c_void, *mut Tensor, *const c_void, usize, usize),
+    pub(crate) get_tensor: extern "C" fn(*mut c_void, *const Tensor, *mut c_void, usize, usize),
+    /// With [`Layout::With2d`] `set_tensor_2d` and `get_tensor_2d`.
+    pub(crate) tensors_2d: [Absent; N_2D],
+    pub(crate) cpy_tensor: Absent,
+    pub(crate) clear: extern "C" fn(*mut c_void, u8),
+    pub(crate) reset: Absent,
 }
 
 /// A place in a table of functions for one that this plugin does not offer.
@@ -175,6 +194,7 @@ const _: () = {
     assert!(offset_of!(Tensor, src) == 152 && offset_of!(Tensor, data) == 248);
     assert!(offset_of!(Tensor, name) == 256 && offset_of!(Tensor, extra) == 320);
     assert!(size_of::<BufferType>() == 64);
+    assert!(size_of::<BufferTable<0>>() == 9 * 8 && size_of::<BufferTable<2>>() == 11 * 8);
     assert!(size_of::<Backend<COPIES_WITH_2D>>() == 152);
     assert!(size_of::<Backend<COPIES_BEFORE_2D>>() == 136);
     assert!(size_of::<Device>() == 136 && offset_of!(Device, reg) == 120);

@@ -2,7 +2,7 @@
 //!
 //! Nothing is linked: a host that lacks a function is told so by name, where the dynamic linker would only refuse the library.
 
-use super::abi::{BufferType, InitParams, Tensor};
+use super::abi::{BufferTable, BufferType, InitParams, Tensor};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// Where functions are looked up.
@@ -44,8 +44,9 @@ macro_rules! host {
             pub(crate) fn find(lookup: &dyn Lookup) -> Result<Functions, Missing> {
                 let mut names = Vec::new();
                 $(let $field = lookup.find($symbol);
-                if $field.is_null() {
-                    names.push($symbol.to_str().unwrap_or_default());
+                let name = $symbol.to_str().unwrap_or_default();
+                if $field.is_null() && !names.contains(&name) {
+                    names.push(name);
                 })*
                 if !names.is_empty() {
                     return Err(Missing { names });
@@ -89,6 +90,8 @@ host! {
     buft_is_host c"ggml_backend_buft_is_host": fn(*mut BufferType) -> bool;
     buffer_type c"ggml_backend_buffer_get_type": fn(*mut c_void) -> *mut BufferType;
     buffer_free c"ggml_backend_buffer_free": fn(*mut c_void);
+    buffer_init_before_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<0>, *mut c_void, usize) -> *mut c_void;
+    buffer_init_with_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<2>, *mut c_void, usize) -> *mut c_void;
 }
 
 /// The functions that list what is registered.

@@ -2,15 +2,17 @@
 
 use super::abi::{
     API_VERSION, Backend, BackendTable, BufferType, COPIES_BEFORE_2D, COPIES_WITH_2D, Caps, Device,
-    Layout, Props, Registry, STATUS_FAILED, STATUS_SUCCESS, TYPE_ACCEL, Tensor as RawTensor,
+    Layout, Props, Registry, STATUS_FAILED, STATUS_SUCCESS, TYPE_ACCEL, TYPE_GPU,
+    Tensor as RawTensor,
 };
 use super::border::{guard, words};
 use super::graph;
 use super::host::Functions;
 use super::log;
+use super::memory;
 use super::probe::Found;
 use super::tensor::Tensor;
-use crate::device::{self, Failed, Stream, is_view};
+use crate::device::{self, Failed, Stream, WeightsIn, is_view};
 use crate::report::Report;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,14 +34,18 @@ unsafe impl Sync for Plugin {}
 unsafe impl Send for Plugin {}
 
 /// A device as the host sees it, and what is behind it.
-struct Object {
+pub(crate) struct Object {
     device: Device,
     buffers: BufferType,
+    /// Where the device has memory of its own: the type of that, and a list with it for the host.
+    weights: BufferType,
+    weights_list: [*mut BufferType; 2],
     name: CString,
+    weights_name: CString,
     description: CString,
-    host: Functions,
-    found: Found,
-    behind: Box<dyn device::Device>,
+    pub(crate) host: Functions,
+    pub(crate) found: Found,
+    pub(crate) behind: Box<dyn device::Device>,
     report: Option<Arc<Report>>,
     fail: Option<String>,
 }
@@ -69,7 +75,15 @@ impl Plugin {
             plugin.devices.push(Object {
                 device: device_table(),
                 buffers: buffer_table(),
+                weights: BufferType {
+                    get_name: weights_name,
+                    alloc_buffer: weights_alloc,
+                    get_alignment: weights_alignment,
+                    ..buffer_table()
+                },
+                weights_list: [std::ptr::null_mut(); 2],
                 name: c_string(behind.name()),
+                weights_name: c_string(&format!("{}_Weights", behind.name())),
                 description: c_string(&behind.description()),
                 host,
                 found,
@@ -90,8 +104,11 @@ impl Plugin {
                 let device = &raw mut (*object).device;
                 (*device).reg = registry;
                 (*device).context = object.cast();
-                (*object).buffers.device = device;
-                (*object).buffers.context = object.cast();
+                for buffers in [&raw mut (*object).buffers, &raw mut (*object).weights] {
+                    (*buffers).device = device;
+                    (*buffers).context = object.cast();
+                }
+                (*object).weights_list[0] = &raw mut (*object).weights;
             }
             &*at
         }
@@ -164,8 +181,15 @@ extern "C" fn registry_device(registry: *mut Registry, index: usize) -> *mut Dev
 }
 
 extern "C" fn registry_function(registry: *mut Registry, name: *const c_char) -> *mut c_void {
+    if name.is_null() {
+        return std::ptr::null_mut();
+    }
     // SAFETY: hosts name functions with strings that have their ends.
-    if name.is_null() || unsafe { CStr::from_ptr(name) } != c"ggml_backend_set_n_threads" {
+    let name = unsafe { CStr::from_ptr(name) };
+    if name == c"ggml_backend_dev_get_extra_bufts" {
+        return device_extra_buffers as *mut c_void;
+    }
+    if name != c"ggml_backend_set_n_threads" {
         return std::ptr::null_mut();
     }
     let function: extern "C" fn(*mut c_void, c_int) = match plugin(registry).layout {
@@ -200,8 +224,14 @@ extern "C" fn device_memory(device: *mut Device, free: *mut usize, total: *mut u
     }
 }
 
-extern "C" fn device_type(_: *mut Device) -> c_int {
-    TYPE_ACCEL
+/// A device with memory of its own is what ggml calls a GPU, any other an accelerator beside the CPU.
+extern "C" fn device_type(device: *mut Device) -> c_int {
+    guard("get_type", TYPE_ACCEL, || {
+        match object(device).behind.own_memory() {
+            Some(_) => TYPE_GPU,
+            None => TYPE_ACCEL,
+        }
+    })
 }
 
 extern "C" fn device_props(device: *mut Device, props: *mut Props) {
@@ -214,7 +244,7 @@ extern "C" fn device_props(device: *mut Device, props: *mut Props) {
             description: object.description.as_ptr(),
             memory_free,
             memory_total,
-            kind: TYPE_ACCEL,
+            kind: device_type(device),
             device_id: std::ptr::null(),
             caps: Caps {
                 is_async: false,
@@ -252,7 +282,15 @@ extern "C" fn device_supports(device: *mut Device, op: *const RawTensor) -> bool
         if is_view(&op) {
             return true;
         }
-        match object.behind.supports(&op) {
+        let weights = op
+            .source(0)
+            .map_or(std::ptr::null_mut(), |weight| weight.buffers());
+        let weights = match weights.cast_const() {
+            found if found.is_null() => WeightsIn::Nothing,
+            found if std::ptr::eq(found, &raw const object.weights) => WeightsIn::Own,
+            _ => WeightsIn::Others,
+        };
+        match object.behind.supports(&op, weights) {
             Ok(()) => true,
             Err(refusal) => {
                 if let Some(report) = &object.report {
@@ -260,6 +298,17 @@ extern "C" fn device_supports(device: *mut Device, op: *const RawTensor) -> bool
                 }
                 false
             }
+        }
+    })
+}
+
+/// The device's own memory, for weights; null where it has none.
+extern "C" fn device_extra_buffers(device: *mut Device) -> *const *mut BufferType {
+    guard("get_extra_bufts", std::ptr::null(), || {
+        let object = object(device);
+        match object.behind.own_memory() {
+            Some(_) => object.weights_list.as_ptr(),
+            None => std::ptr::null(),
         }
     })
 }
@@ -295,6 +344,20 @@ extern "C" fn buffers_alignment(buffers: *mut BufferType) -> usize {
 
 extern "C" fn buffers_are_host(_: *mut BufferType) -> bool {
     true
+}
+
+extern "C" fn weights_name(buffers: *mut BufferType) -> *const c_char {
+    object_of(buffers).weights_name.as_ptr()
+}
+
+extern "C" fn weights_alloc(buffers: *mut BufferType, size: usize) -> *mut c_void {
+    guard("alloc_buffer", std::ptr::null_mut(), || {
+        memory::alloc(object_of(buffers), buffers, size)
+    })
+}
+
+extern "C" fn weights_alignment(_: *mut BufferType) -> usize {
+    128
 }
 
 // Backends.

@@ -136,7 +136,7 @@ const PROBE_BYTES: usize = 4096;
 struct Page([u8; PROBE_BYTES]);
 
 /// Functions of a buffer's table.
-const fn table_len(layout: Layout) -> usize {
+pub(crate) const fn table_len(layout: Layout) -> usize {
     match layout {
         Layout::Before2d => 9,
         Layout::With2d => 11,

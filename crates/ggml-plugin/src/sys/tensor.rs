@@ -110,6 +110,25 @@ impl<'a> Tensor<'a> {
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
 
+    /// The type of the buffer that it is in; null where it is in none yet.
+    pub(crate) fn buffers(&self) -> *mut abi::BufferType {
+        let owner = self.owner();
+        match owner.is_null() {
+            true => std::ptr::null_mut(),
+            // SAFETY: a buffer of the host, which has a type.
+            false => unsafe { (self.host.buffer_type)(owner) },
+        }
+    }
+
+    /// The buffer that it is in: a view may have it at the tensor that it views.
+    fn owner(&self) -> *mut std::ffi::c_void {
+        match self.raw.buffer.is_null() {
+            // SAFETY: views' origins are tensors of the same host.
+            true => unsafe { self.raw.view_src.as_ref() }.map_or(self.raw.buffer, |of| of.buffer),
+            false => self.raw.buffer,
+        }
+    }
+
     /// Source number `index`.
     pub(crate) fn source(&self, index: usize) -> Option<Tensor<'a>> {
         // SAFETY: sources are tensors of the same host; `Tensor::new` was promised that they stay.
@@ -128,12 +147,7 @@ impl<'a> Tensor<'a> {
         if self.raw.data.is_null() {
             return Err(DataError::None);
         }
-        // A view may have its buffer at the tensor that it views.
-        let owner = match self.raw.buffer.is_null() {
-            // SAFETY: views' origins are tensors of the same host.
-            true => unsafe { self.raw.view_src.as_ref() }.map_or(self.raw.buffer, |of| of.buffer),
-            false => self.raw.buffer,
-        };
+        let owner = self.owner();
         // SAFETY: a buffer of the host, which has a type.
         if !owner.is_null() && !unsafe { (self.host.buft_is_host)((self.host.buffer_type)(owner)) }
         {

@@ -50,7 +50,7 @@ impl Owned {
 }
 
 /// Numbers that follow from a seed, in −1 … 1.
-fn numbers(n: usize, seed: u32) -> Vec<f32> {
+pub(super) fn numbers(n: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let next = |_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -103,7 +103,7 @@ impl Case {
     }
 
     /// Compares the result with the reference's.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let [k, n, ..] = self.weight.tensor.ne.map(|n| n as usize);
         let bytes: Vec<u8> = self
             .weight

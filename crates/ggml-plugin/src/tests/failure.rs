@@ -2,7 +2,7 @@
 
 use super::compute::{Case, Owned, client, to_bytes};
 use super::host::{BEFORE_2D, Client, Graph, Host, LOG, WITH_2D, op};
-use crate::device::{Device, OpError, Refusal, Stream};
+use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
 use crate::load::load;
 use crate::settings::Settings;
 use crate::sys::abi::{FLAG_COMPUTE, STATUS_FAILED, STATUS_SUCCESS};
@@ -107,7 +107,7 @@ impl Device for Panics {
         (1, 2)
     }
 
-    fn supports(&self, _: &Tensor<'_>) -> Result<(), Refusal> {
+    fn supports(&self, _: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
         self.reached("supports");
         Ok(())
     }

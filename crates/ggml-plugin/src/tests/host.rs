@@ -1,6 +1,6 @@
 //! A host in Rust: the functions of ggml that the plugin looks up, in either layout, with numbers of operators of its own.
 
-use crate::sys::abi::{self, BufferType, Device, InitParams, Registry, Tensor};
+use crate::sys::abi::{self, BufferTable, BufferType, Device, InitParams, Registry, Tensor};
 use crate::sys::host::Lookup;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -229,6 +229,33 @@ extern "C" fn buffer_type(buffer: *mut c_void) -> *mut BufferType {
 
 extern "C" fn buffer_free(_: *mut c_void) {}
 
+/// Makes a buffer of a device's own: its table, type, context, size, usage.
+extern "C" fn buffer_init<const N_2D: usize>(
+    buffers: *mut BufferType,
+    table: BufferTable<N_2D>,
+    context: *mut c_void,
+    size: usize,
+) -> *mut c_void {
+    Box::into_raw(Box::new(Buffer {
+        table,
+        buffers,
+        context,
+        size,
+        usage: 0,
+    }))
+    .cast()
+}
+
+/// A buffer of a device's own.
+#[repr(C)]
+pub(super) struct Buffer<const N_2D: usize> {
+    pub(super) table: BufferTable<N_2D>,
+    buffers: *mut BufferType,
+    context: *mut c_void,
+    size: usize,
+    usage: c_int,
+}
+
 /// What the host's log took.
 pub(super) static LOG: Mutex<String> = Mutex::new(String::new());
 
@@ -320,6 +347,8 @@ impl Lookup for Host {
             "ggml_backend_buft_get_alignment" => buft_alignment as *mut c_void,
             "ggml_backend_buft_is_host" => buft_is_host as *mut c_void,
             "ggml_backend_buffer_get_type" => buffer_type as *mut c_void,
+            "ggml_backend_buffer_init" if self.has_2d => buffer_init::<2> as *mut c_void,
+            "ggml_backend_buffer_init" => buffer_init::<0> as *mut c_void,
             "ggml_backend_buffer_free" => buffer_free as *mut c_void,
             "ggml_backend_tensor_set_2d" if self.has_2d => buffer_free as *mut c_void,
             "ggml_log_internal" => log_internal as *mut c_void,
