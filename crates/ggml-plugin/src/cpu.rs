@@ -1,0 +1,248 @@
+//! The device `Millrace`: the CPU's kernels on the host's own memory.
+//!
+//! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared, copied or remembered between
+//! calls, and an address that the host uses again for other weights can confuse nobody.
+
+use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
+use crate::product::{Experts, Plain, Product};
+use crate::rows::least_rows;
+use crate::settings::Settings;
+use crate::sys::graph::Node;
+use crate::sys::tensor::Tensor;
+use millrace_kernels::matmul::{self, Activations};
+use millrace_kernels::{Cpu, CpuOptions, Level};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Its name.
+pub(crate) const NAME: &str = "Millrace";
+
+/// The CPU as a device.
+pub(crate) struct CpuDevice {
+    level: Level,
+    settings: Settings,
+    /// Threads that were started, by their number: the host alternates between two.
+    cpus: Arc<Mutex<Vec<Arc<Cpu>>>>,
+}
+
+impl CpuDevice {
+    pub(crate) fn new(settings: Settings) -> CpuDevice {
+        CpuDevice {
+            level: Level::preferred(),
+            settings,
+            cpus: Arc::default(),
+        }
+    }
+}
+
+impl Device for CpuDevice {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> String {
+        format!("Millrace's kernels for this CPU ({})", self.level)
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
+    fn supports(&self, op: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
+        let product = Product::of(op)?;
+        let least = match self.settings.least_rows {
+            Some(rows) => rows,
+            None => least_rows(product.weight().dtype, self.level)
+                .ok_or(Refusal("a format that llama.cpp multiplies as fast"))?,
+        };
+        if product.rows() < least {
+            return Err(Refusal("too few tokens to be faster than llama.cpp"));
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Box<dyn Stream>, String> {
+        Ok(Box::new(CpuStream {
+            level: self.level,
+            cpus: Arc::clone(&self.cpus),
+            n_threads: millrace_kernels::pool::default_threads(),
+            activations: Activations::default(),
+            gathered: Vec::new(),
+            scattered: Vec::new(),
+        }))
+    }
+}
+
+struct CpuStream {
+    level: Level,
+    cpus: Arc<Mutex<Vec<Arc<Cpu>>>>,
+    n_threads: usize,
+    activations: Activations,
+    /// Rows of one expert, and their results.
+    gathered: Vec<f32>,
+    scattered: Vec<f32>,
+}
+
+/// Products that share their input and are computed at once.
+const MOST_TOGETHER: usize = 8;
+
+impl CpuStream {
+    /// The threads for as many as the host wants.
+    fn cpu(&self) -> Result<Arc<Cpu>, OpError> {
+        let mut cpus = self.cpus.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cpu) = cpus
+            .iter()
+            .find(|cpu| cpu.pool().n_threads() == self.n_threads)
+        {
+            return Ok(Arc::clone(cpu));
+        }
+        let cpu = Arc::new(Cpu::new(CpuOptions {
+            n_threads: Some(self.n_threads),
+            level: Some(self.level),
+        })?);
+        cpus.push(Arc::clone(&cpu));
+        Ok(cpu)
+    }
+
+    /// Computes products that share their input.
+    fn together(
+        &mut self,
+        cpu: &Cpu,
+        products: &[Plain<'_>],
+        nodes: &mut [Node<'_>],
+    ) -> Result<(), OpError> {
+        let mut pairs = Vec::with_capacity(products.len());
+        for product in products {
+            pairs.push(product.pairs()?);
+        }
+        let activations = &mut self.activations;
+        let m = products.first().map_or(0, |product| product.m);
+        Node::write(nodes, |outs| {
+            if products.len() == 1 {
+                let n_out = m * products[0].weight.n;
+                for out in outs {
+                    for ((weight, x), out) in pairs[0].iter().zip(out.chunks_mut(n_out.max(1))) {
+                        let bias = None;
+                        let weight = *weight;
+                        let product = matmul::Product { weight, bias, out };
+                        matmul::matmul(cpu, x, m, activations, &mut [product]);
+                    }
+                }
+                return;
+            }
+            let mut all: Vec<matmul::Product<'_>> = pairs
+                .iter()
+                .zip(outs)
+                .filter_map(|(pair, out)| {
+                    let (weight, _) = *pair.first()?;
+                    let bias = None;
+                    Some(matmul::Product { weight, bias, out })
+                })
+                .collect();
+            if let Some((_, x)) = pairs[0].first() {
+                matmul::matmul(cpu, x, m, activations, &mut all);
+            }
+        })
+        .map_err(OpError::of_result)
+    }
+
+    /// Computes a product with experts: for each the rows that ask for it, gathered, multiplied and put back.
+    fn experts(
+        &mut self,
+        cpu: &Cpu,
+        product: &Experts<'_>,
+        node: &mut Node<'_>,
+    ) -> Result<(), OpError> {
+        let n = product.weight.n;
+        let x = product.x()?;
+        let by_expert = product.rows_by_expert()?;
+        let mut weights = Vec::with_capacity(by_expert.len());
+        for expert in 0..by_expert.len() {
+            weights.push(product.expert(expert)?);
+        }
+        let CpuStream {
+            activations,
+            gathered,
+            scattered,
+            ..
+        } = self;
+        Node::write(std::slice::from_mut(node), |outs| {
+            for out in outs {
+                for (rows, weight) in by_expert.iter().zip(&weights) {
+                    product.gather(x, rows, gathered);
+                    scattered.resize(rows.len() * n, 0.0);
+                    let product = matmul::Product {
+                        weight: *weight,
+                        bias: None,
+                        out: scattered,
+                    };
+                    matmul::matmul(cpu, gathered, rows.len(), activations, &mut [product]);
+                    for (row, result) in rows.iter().zip(scattered.chunks_exact(n.max(1))) {
+                        out[row * n..(row + 1) * n].copy_from_slice(result);
+                    }
+                }
+            }
+        })
+        .map_err(OpError::of_result)
+    }
+}
+
+/// How many of the nodes from the first on are plain products of one input, none of whose results is another's memory.
+fn n_together(first: &Plain<'_>, nodes: &[Node<'_>]) -> usize {
+    let joins = |i: usize| {
+        let tensor = nodes[i].tensor();
+        let Ok(Product::Plain(product)) = Product::of(tensor) else {
+            return false;
+        };
+        let is_apart = |other: &Node<'_>| {
+            let other = other.tensor();
+            let shares = [
+                tensor.overlaps(other),
+                tensor.has_source_in(other),
+                other.has_source_in(tensor),
+            ];
+            shares.iter().all(|shares| *shares == Ok(false))
+        };
+        product.is_single() && product.has_input_of(first) && nodes[..i].iter().all(is_apart)
+    };
+    match first.is_single() {
+        true => (1..nodes.len().min(MOST_TOGETHER))
+            .find(|i| !joins(*i))
+            .unwrap_or(nodes.len().min(MOST_TOGETHER)),
+        false => 1,
+    }
+}
+
+impl Stream for CpuStream {
+    fn set_threads(&mut self, n: usize) {
+        self.n_threads = n.clamp(1, millrace_kernels::pool::MAX_THREADS);
+    }
+
+    fn compute(&mut self, nodes: &mut [Node<'_>]) -> Result<(), (usize, OpError)> {
+        let mut at = 0;
+        while at < nodes.len() {
+            let cpu = self.cpu().map_err(|error| (at, error))?;
+            let _hot = cpu.pool().enter();
+            let product = Product::of(nodes[at].tensor());
+            let product = product.map_err(|refusal| (at, OpError::Refused(refusal.0)))?;
+            let n = match &product {
+                Product::Plain(first) => n_together(first, &nodes[at..]),
+                Product::Experts(_) => 1,
+            };
+            let computed = match product {
+                Product::Experts(product) => self.experts(&cpu, &product, &mut nodes[at]),
+                Product::Plain(first) => {
+                    let mut products = vec![first];
+                    for node in &nodes[at + 1..at + n] {
+                        if let Ok(Product::Plain(product)) = Product::of(node.tensor()) {
+                            products.push(product);
+                        }
+                    }
+                    self.together(&cpu, &products, &mut nodes[at..at + n])
+                }
+            };
+            computed.map_err(|error| (at, error))?;
+            at += n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! What a device of this plugin is, whatever computes behind it.
+
+use crate::sys::graph::Node;
+use crate::sys::tensor::{DataError, Tensor};
+use std::ops::Range;
+
+/// Why a device leaves an op to others: a constant, so that equal ones can be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refusal(pub(crate) &'static str);
+
+/// Why a graph was not computed.
+#[derive(Debug, thiserror::Error)]
+#[error("{op} of tensor `{tensor}` on device {device}: {cause}")]
+pub(crate) struct Failed {
+    pub(crate) op: String,
+    pub(crate) tensor: String,
+    pub(crate) device: String,
+    pub(crate) cause: String,
+}
+
+/// What went wrong in an op, in words.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpError {
+    #[error("the op is none that the device said it takes: {0}")]
+    Refused(&'static str),
+    #[error("{what}: {error}")]
+    Data {
+        what: &'static str,
+        error: DataError,
+    },
+    #[error("row {row} asks for expert {expert} of {n_experts}")]
+    Expert {
+        row: usize,
+        expert: i32,
+        n_experts: usize,
+    },
+    #[error("{0}")]
+    Kernel(#[from] millrace_kernels::Error),
+    #[error("{0}")]
+    Device(String),
+    #[error("injected by MILLRACE_GGML_FAIL")]
+    Injected,
+}
+
+impl OpError {
+    /// A result that cannot be written.
+    pub(crate) fn of_result(error: DataError) -> OpError {
+        OpError::Data {
+            what: "the result",
+            error,
+        }
+    }
+}
+
+/// Where the weights of an op are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WeightsIn {
+    /// Nowhere yet.
+    Nothing,
+    /// Memory that the device gave out.
+    Own,
+    /// Memory of others.
+    Others,
+}
+
+/// What a device keeps of memory that it gave out for weights. The memory is the host's all the same: it holds weights as the file has
+/// them, for whoever computes with few tokens.
+pub(crate) trait Memory: Sync {
+    /// Memory was given out.
+    fn add(&self, region: Range<usize>);
+
+    /// It was given back.
+    fn remove(&self, region: Range<usize>);
+
+    /// Somebody wrote to it.
+    fn changed(&self, bytes: Range<usize>);
+}
+
+/// A device that llama.cpp sees.
+pub(crate) trait Device: Send + Sync {
+    /// Short name, as `-dev` and `test-backend-ops -b` take it.
+    fn name(&self) -> &'static str;
+
+    /// What it is, for people.
+    fn description(&self) -> String;
+
+    /// Free and total bytes of memory; zeros where it has none of its own.
+    fn memory(&self) -> (usize, usize);
+
+    /// What it keeps of memory of its own; `None` where it works in the host's.
+    fn own_memory(&self) -> Option<&dyn Memory> {
+        None
+    }
+
+    /// Whether it takes an op, judged by types and shapes: nothing may be allocated yet.
+    ///
+    /// # Errors
+    /// Why not.
+    fn supports(&self, op: &Tensor<'_>, weights: WeightsIn) -> Result<(), Refusal>;
+
+    /// Prepares a weight that the host has just written into the device's own memory.
+    ///
+    /// # Errors
+    /// What does not work.
+    fn place(&self, weight: &Tensor<'_>) -> Result<(), OpError> {
+        let _ = weight;
+        Ok(())
+    }
+
+    /// Starts a stream of work.
+    ///
+    /// # Errors
+    /// Why none can be had, in words.
+    fn open(&self) -> Result<Box<dyn Stream>, String>;
+}
+
+/// A stream of work on a device: what ggml calls a backend.
+pub(crate) trait Stream: Send {
+    /// The host's wish of threads.
+    fn set_threads(&mut self, n: usize);
+
+    /// Computes ops in order, until one fails. `nodes` are products; what needs no computing was left out.
+    ///
+    /// # Errors
+    /// The node that failed, by its number, and why.
+    fn compute(&mut self, nodes: &mut [Node<'_>]) -> Result<(), (usize, OpError)>;
+}
+
+/// Ops that move nothing: a device takes them all, and does nothing.
+const VIEWS: [&str; 5] = ["NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"];
+
+/// Whether a node needs no computing.
+pub(crate) fn is_view(op: &Tensor<'_>) -> bool {
+    VIEWS.contains(&op.op())
+}

@@ -1,0 +1,26 @@
+//! A shared library that unmodified llama.cpp loads as a backend: `GGML_BACKEND_PATH=…/libggml_millrace.so llama-bench …`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `sys` | the border to C: structures, the host's functions by name, what the host sees; all `unsafe` |
+//! | `device` | what a device of this plugin is |
+//! | `product` | ggml's products of matrices, checked |
+//! | `cpu`, `rows` | the device `Millrace`: the CPU's kernels; from how many tokens on they are taken |
+//! | `npu` | NPUs of the registry of targets as devices |
+//! | `report` | what was computed, what not and why |
+//! | `settings` | variables of the environment |
+//!
+//! [docs/llama-cpp.md](https://github.com/millrace/millrace/blob/main/docs/llama-cpp.md) shows how it is used and what it measured.
+#![deny(unsafe_code)]
+
+mod cpu;
+mod device;
+mod load;
+mod npu;
+mod product;
+mod report;
+mod rows;
+mod settings;
+mod sys;
+#[cfg(test)]
+mod tests;

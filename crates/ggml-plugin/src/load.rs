@@ -1,0 +1,83 @@
+//! Loading: from a host's functions and the environment to a plugin, or to words that say why there is none.
+
+use crate::cpu::{self, CpuDevice};
+use crate::device::Device;
+use crate::npu::{self, NpuDevice};
+use crate::report::Report;
+use crate::settings::{DEVICES, SettingError, Settings};
+use crate::sys::host::{Functions, Lookup};
+use crate::sys::objects::Plugin;
+use crate::sys::probe::{LoadError, probe};
+use std::sync::Arc;
+
+/// Why there is no plugin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error(transparent)]
+    Host(#[from] LoadError),
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+}
+
+/// Makes the plugin for a host.
+///
+/// # Errors
+/// A host or a setting that does not go with it. Nothing of it exists then.
+pub(crate) fn load(
+    lookup: &dyn Lookup,
+    settings: &Settings,
+    report: Option<&Arc<Report>>,
+) -> Result<&'static Plugin, Refused> {
+    let host = Functions::find(lookup).map_err(LoadError::from)?;
+    let found = probe(&host)?;
+    let devices = devices(settings, report)?;
+    let fail = settings.fail.as_deref();
+    Ok(Plugin::new(host, found, devices, report, fail))
+}
+
+/// The devices that are asked for.
+fn devices(
+    settings: &Settings,
+    report: Option<&Arc<Report>>,
+) -> Result<Vec<Box<dyn Device>>, SettingError> {
+    let plain = [cpu::NAME.to_owned()];
+    let names = settings.devices.as_deref().unwrap_or(&plain);
+    let mut devices: Vec<Box<dyn Device>> = Vec::new();
+    for name in names {
+        let mut known_names = devices.iter().map(|device| device.name());
+        if known_names.any(|known| known.eq_ignore_ascii_case(name)) {
+            continue;
+        }
+        if name.eq_ignore_ascii_case(cpu::NAME) {
+            devices.push(Box::new(CpuDevice::new(settings.clone())));
+            continue;
+        }
+        let refused = |expected: String| SettingError {
+            variable: DEVICES,
+            value: name.clone(),
+            expected,
+        };
+        let mut targets = millrace_targets::ALL.iter();
+        let target = targets.find(|target| target.name().eq_ignore_ascii_case(name));
+        let target = target.ok_or_else(|| refused(known()))?;
+        let device = NpuDevice::open(*target, settings, report);
+        let device =
+            device.map_err(|cause| refused(format!("a device that can be used: {cause}")))?;
+        devices.push(Box::new(device));
+    }
+    Ok(devices)
+}
+
+/// The names that there are, in words.
+fn known() -> String {
+    let targets = millrace_targets::ALL
+        .iter()
+        .map(|target| npu::name(*target));
+    let names: Vec<String> = std::iter::once(cpu::NAME.to_owned())
+        .chain(targets)
+        .collect();
+    format!(
+        "names out of {}, with commas between them",
+        names.join(", ")
+    )
+}

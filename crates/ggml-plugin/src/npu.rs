@@ -1,0 +1,263 @@
+//! NPUs as devices: products of quantised numbers on whatever a target of the registry plans and opens.
+//!
+//! A weight is written into a buffer object of the NPU when the host loads it, in the target's own arrangement (for RK3588: 8-bit with a
+//! scale a row). A product is the plan of a graph of one linear layer; its rows go in pieces of the lengths that the target plans for.
+
+mod plan;
+mod weights;
+
+use crate::device::{Device, Memory, OpError, Refusal, Stream, WeightsIn};
+use crate::product::{Experts, Plain, Product};
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::sys::graph::Node;
+use crate::sys::tensor::Tensor;
+use millrace_kernels::matmul::Matrix;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_npu::{self as npu, DeviceInfo};
+use millrace_plan::{Planner, Target};
+use plan::{Planned, Shape};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use weights::Weights;
+
+/// An NPU, found or virtual.
+pub(crate) struct NpuDevice {
+    unit: Arc<Unit>,
+}
+
+/// A device, its planner, and what is on it.
+struct Unit {
+    name: &'static str,
+    title: &'static str,
+    planner: Arc<dyn Planner>,
+    device: Arc<dyn npu::Device>,
+    /// Packs and unpacks, and is what a virtual device computes on.
+    cpu: Cpu,
+    /// Programs by shape; `None` where the planner refuses it.
+    programs: Mutex<HashMap<Shape, Option<Arc<Planned>>>>,
+    least_rows: Mutex<HashMap<Shape, usize>>,
+    weights: Weights,
+    settings: Settings,
+    report: Option<Arc<Report>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl NpuDevice {
+    /// Opens a device of a target.
+    ///
+    /// # Errors
+    /// Why it cannot be used, in words.
+    pub(crate) fn open(
+        target: &'static dyn Target,
+        settings: &Settings,
+        report: Option<&Arc<Report>>,
+    ) -> Result<NpuDevice, String> {
+        let planner = target.planner(&millrace_plan::Settings::default());
+        let planner = planner.map_err(|error| error.to_string())?;
+        let cpu = || Cpu::new(CpuOptions::default()).map_err(|error| error.to_string());
+        let device = planner.open(cpu()?).map_err(|error| error.to_string())?;
+        let unit = Unit {
+            name: name(target).leak(),
+            title: target.title(),
+            planner,
+            device,
+            cpu: cpu()?,
+            programs: Mutex::default(),
+            least_rows: Mutex::default(),
+            weights: Weights::default(),
+            settings: settings.clone(),
+            report: report.cloned(),
+        };
+        if unit.planned(Shape::TRIED).is_none() {
+            return Err("it has no plans for products by themselves".to_owned());
+        }
+        Ok(NpuDevice {
+            unit: Arc::new(unit),
+        })
+    }
+}
+
+/// A target's name as ggml's devices are named.
+pub(crate) fn name(target: &dyn Target) -> String {
+    target.name().to_uppercase()
+}
+
+impl Unit {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    /// The program of a shape, lowered and loaded once.
+    fn planned(&self, shape: Shape) -> Option<Arc<Planned>> {
+        if let Some(known) = lock(&self.programs).get(&shape) {
+            return known.clone();
+        }
+        let made = Planned::new(&*self.planner, &*self.device, shape).map(Arc::new);
+        lock(&self.programs).insert(shape, made.clone());
+        made
+    }
+
+    /// The least rows for which the device is predicted to be faster than the host beside it.
+    fn least_rows(&self, shape: Shape) -> Result<usize, Refusal> {
+        if let Some(rows) = self.settings.least_rows {
+            return Ok(rows);
+        }
+        if let Some(rows) = lock(&self.least_rows).get(&shape) {
+            return Ok(*rows);
+        }
+        let lengths = self.planner.lengths();
+        let faster = lengths.all().iter().find_map(|&m| {
+            let planned = self.planned(Shape { m, ..shape })?;
+            planned.least_rows(&*self.planner)
+        });
+        let rows = faster.ok_or(Refusal(
+            "the device is predicted to be slower, or has no plan for the shape",
+        ))?;
+        lock(&self.least_rows).insert(shape, rows);
+        Ok(rows)
+    }
+
+    /// Multiplies rows `[m, k]` with a weight into `[m, n]`.
+    fn multiply(&self, weight: &Matrix<'_>, x: &[f32], out: &mut [f32]) -> Result<(), OpError> {
+        let placed = self.weights.of(weight);
+        let (n, k) = (weight.n(), weight.k());
+        let lengths = self.planner.lengths();
+        let most = *lengths.all().last().unwrap_or(&1) as usize;
+        let pieces = x.chunks(most * k).zip(out.chunks_mut(most * n));
+        for (x, out) in pieces {
+            let m = lengths.padded((x.len() / k) as u64);
+            let shape = Shape::of(weight, m);
+            let planned = self.planned(shape);
+            let planned =
+                planned.ok_or(OpError::Refused("the device has no plan for the shape"))?;
+            let ran = placed.run(self, &planned, weight, x, out)?;
+            if let Some(report) = &self.report {
+                report.ran(self.name, ran.duration_ns, &ran.provenance.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn plain(&self, product: &Plain<'_>, node: &mut Node<'_>) -> Result<(), OpError> {
+        let pairs = product.pairs()?;
+        let n_out = (product.m * product.weight.n).max(1);
+        let written = Node::write(std::slice::from_mut(node), |outs| {
+            for out in outs {
+                for ((weight, x), out) in pairs.iter().zip(out.chunks_mut(n_out)) {
+                    self.multiply(weight, x, out)?;
+                }
+            }
+            Ok(())
+        });
+        written.map_err(OpError::of_result)?
+    }
+
+    /// Groups the rows of each expert, so that each is a product of its own.
+    fn experts(&self, product: &Experts<'_>, node: &mut Node<'_>) -> Result<(), OpError> {
+        let (n, x) = (product.weight.n, product.x()?);
+        let by_expert = product.rows_by_expert()?;
+        let mut weights = Vec::with_capacity(by_expert.len());
+        for expert in 0..by_expert.len() {
+            weights.push(product.expert(expert)?);
+        }
+        let mut gathered = Vec::new();
+        let written = Node::write(std::slice::from_mut(node), |outs| {
+            for out in outs {
+                for (rows, weight) in by_expert.iter().zip(&weights) {
+                    product.gather(x, rows, &mut gathered);
+                    let mut results = vec![0.0; rows.len() * n];
+                    self.multiply(weight, &gathered, &mut results)?;
+                    for (row, result) in rows.iter().zip(results.chunks_exact(n.max(1))) {
+                        out[row * n..(row + 1) * n].copy_from_slice(result);
+                    }
+                }
+            }
+            Ok(())
+        });
+        written.map_err(OpError::of_result)?
+    }
+}
+
+impl Device for NpuDevice {
+    fn name(&self) -> &'static str {
+        self.unit.name
+    }
+
+    fn description(&self) -> String {
+        let info = self.unit.info();
+        format!(
+            "{}; {}; times {}",
+            info.name, self.unit.title, info.provenance
+        )
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        let total = self.unit.info().memory_bytes;
+        let held = self.unit.device.held().buffer_bytes;
+        (total.saturating_sub(held) as usize, total as usize)
+    }
+
+    fn own_memory(&self) -> Option<&dyn Memory> {
+        Some(&self.unit.weights)
+    }
+
+    fn supports(&self, op: &Tensor<'_>, weights: WeightsIn) -> Result<(), Refusal> {
+        let product = Product::of(op)?;
+        let weight = product.weight();
+        if weights == WeightsIn::Others {
+            return Err(Refusal("weights that are not in the device's memory"));
+        }
+        let shape = Shape {
+            dtype: weight.dtype,
+            m: self.unit.planner.lengths().padded(1),
+            n: weight.n,
+            k: weight.k,
+        };
+        if self.unit.planned(shape).is_none() {
+            return Err(Refusal("the device has no plan for the shape"));
+        }
+        if product.rows() < self.unit.least_rows(shape)? {
+            return Err(Refusal("too few tokens, as predicted"));
+        }
+        Ok(())
+    }
+
+    fn place(&self, weight: &Tensor<'_>) -> Result<(), OpError> {
+        for matrix in Product::matrices(weight)? {
+            let m = self.unit.planner.lengths().padded(1);
+            let Some(planned) = self.unit.planned(Shape::of(&matrix, m)) else {
+                continue;
+            };
+            self.unit.weights.place(&self.unit, &planned, &matrix)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Box<dyn Stream>, String> {
+        Ok(Box::new(NpuStream(Arc::clone(&self.unit))))
+    }
+}
+
+struct NpuStream(Arc<Unit>);
+
+impl Stream for NpuStream {
+    /// The device has its own cores; the host's threads that pack rows are as many as it has cores.
+    fn set_threads(&mut self, _: usize) {}
+
+    fn compute(&mut self, nodes: &mut [Node<'_>]) -> Result<(), (usize, OpError)> {
+        for (at, node) in nodes.iter_mut().enumerate() {
+            let product = Product::of(node.tensor());
+            let product = product.map_err(|refusal| (at, OpError::Refused(refusal.0)))?;
+            let computed = match product {
+                Product::Plain(product) => self.0.plain(&product, node),
+                Product::Experts(product) => self.0.experts(&product, node),
+            };
+            computed.map_err(|error| (at, error))?;
+        }
+        Ok(())
+    }
+}

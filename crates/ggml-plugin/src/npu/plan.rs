@@ -1,0 +1,181 @@
+//! The plan of one product, as a target makes it of a graph with one linear layer.
+
+use millrace_kernels::matmul::Matrix;
+use millrace_model::graph::{Graph, Node, Op, Value, ValueId, Weight, WeightId};
+use millrace_npu::{Device, LoadedProgram};
+use millrace_plan::predict::{Crossing, HostWork, SlotBytes};
+use millrace_plan::{
+    Binding, Call, Chunk, HeadRows, HostStep, OwnSlot, PassKind, Plan, PlannedProgram, Planner,
+    Step, WeightLayout,
+};
+use millrace_quant::DType;
+use std::sync::Arc;
+
+/// A product: `[m, k] · [n, k]ᵀ`, with m a length that the target plans for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    pub(super) dtype: DType,
+    pub(super) m: u64,
+    pub(super) n: usize,
+    pub(super) k: usize,
+}
+
+impl Shape {
+    /// What a target that plans products by themselves has a plan for.
+    pub(super) const TRIED: Shape = Shape {
+        dtype: DType::Q8_0,
+        m: 32,
+        n: 128,
+        k: 256,
+    };
+
+    pub(super) fn of(weight: &Matrix<'_>, m: u64) -> Shape {
+        Shape {
+            dtype: weight.dtype(),
+            m,
+            n: weight.n(),
+            k: weight.k(),
+        }
+    }
+
+    /// A linear layer behind a table, which stands for whatever its input comes from.
+    fn graph(self) -> Graph {
+        let weight = |name: &str, n| Weight {
+            name: name.to_owned(),
+            n,
+            k: self.k,
+            dtype: self.dtype,
+        };
+        let node = |op, inputs, output, label| Node {
+            op,
+            inputs,
+            output: ValueId(output),
+            layer: None,
+            label,
+        };
+        let table = Op::Embed {
+            table: WeightId(0),
+            scale: 1.0,
+        };
+        let linear = Op::Linear {
+            weight: WeightId(1),
+            bias: None,
+        };
+        Graph {
+            nodes: vec![
+                node(table, Vec::new(), 0, "input"),
+                node(linear, vec![ValueId(0)], 1, "mul_mat"),
+            ],
+            values: vec![Value { width: self.k }, Value { width: self.n }],
+            weights: vec![weight("input", 1), weight("weight", self.n)],
+            logits: Some(ValueId(1)),
+            ..Graph::default()
+        }
+    }
+}
+
+/// The linear layer's number in the graph.
+const LINEAR: usize = 1;
+
+/// A product's program on a device, and what its slots are.
+pub(super) struct Planned {
+    pub(super) shape: Shape,
+    pub(super) program: PlannedProgram,
+    pub(super) loaded: Arc<dyn LoadedProgram>,
+    /// Numbers of the slots of rows, weights and results, and their arrangements.
+    pub(super) rows: (usize, u32),
+    pub(super) weights: (usize, u32),
+    pub(super) results: (usize, u32),
+    graph: Graph,
+    plan: Plan,
+}
+
+impl Planned {
+    /// Lowers, verifies and loads; `None` where the target leaves the product to the host, or gives it another form than rows, weights and
+    /// results in arrangements of its own.
+    pub(super) fn new(planner: &dyn Planner, device: &dyn Device, shape: Shape) -> Option<Planned> {
+        let graph = shape.graph();
+        let kind = PassKind::prefill(shape.m).with_head(HeadRows::All);
+        let plan = planner.lower(&graph, &kind).ok()?;
+        let mut calls = plan.steps.iter().filter_map(|step| match step {
+            Step::Call(call) => Some(call),
+            Step::Host(_) => None,
+        });
+        let (Some(call), None) = (calls.next(), calls.next()) else {
+            return None;
+        };
+        let [mut rows, mut weights, mut results] = [None; 3];
+        for (slot, binding) in call.bindings.iter().enumerate() {
+            let place = match binding {
+                Binding::Packed { value, id } if value.0 == 0 => Some((&mut rows, *id)),
+                Binding::Packed { value, id } if value.0 == 1 => Some((&mut results, *id)),
+                Binding::Weight {
+                    weight: WeightId(1),
+                    layout:
+                        WeightLayout::Own {
+                            id,
+                            half_split: None,
+                        },
+                } => Some((&mut weights, *id)),
+                _ => None,
+            };
+            let (place, id) = place?;
+            *place = Some((slot, id));
+        }
+        let program = plan.programs.get(call.program)?.clone();
+        let loaded = device.load(&program.container).ok()?;
+        Some(Planned {
+            shape,
+            program,
+            loaded,
+            rows: rows?,
+            weights: weights?,
+            results: results?,
+            graph,
+            plan,
+        })
+    }
+
+    /// A slot as the planner is told of it.
+    pub(super) fn own_slot(&self, (slot, id): (usize, u32)) -> OwnSlot<'_> {
+        OwnSlot {
+            program: &self.program,
+            slot,
+            id,
+        }
+    }
+
+    fn call(&self) -> Option<&Call> {
+        self.plan.calls().next()
+    }
+
+    /// The least rows of this plan's length for which the device is predicted to be done before the host would have read the weights
+    /// once for each row; `None` where there are none.
+    pub(super) fn least_rows(&self, planner: &dyn Planner) -> Option<usize> {
+        let mut pricer = planner.pricer()?;
+        let cost = pricer.program(&self.program).ok()?;
+        let bytes = SlotBytes::of(self.program.slots());
+        let work = HostWork {
+            graph: &self.graph,
+            plan: &self.plan,
+            chunk: Chunk::token(0),
+        };
+        let crossing = Crossing {
+            written_bytes: bytes.input,
+            read_bytes: bytes.output,
+            relayed_bytes: 0,
+        };
+        let host = pricer.call(&work, self.call()?, crossing);
+        let device_ns = cost.run_ns + host.call_ns + host.write_ns + host.read_ns;
+        let step = HostStep::Linear {
+            node: LINEAR,
+            half_split: None,
+        };
+        // A step counts weights of two bytes, for each of the plan's rows.
+        let dtype = self.shape.dtype;
+        let bytes_a_weight = dtype.block_bytes() as f64 / dtype.block_elems() as f64;
+        let row_ns = pricer.step_ns(&work, step) / self.shape.m as f64 * bytes_a_weight / 2.0;
+        let rows = (device_ns / row_ns).ceil();
+        (rows.is_finite() && rows <= self.shape.m as f64).then_some(rows as usize)
+    }
+}

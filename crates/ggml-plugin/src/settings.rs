@@ -1,0 +1,90 @@
+//! What can be set by variables of the environment.
+
+use std::fmt;
+
+/// Devices to offer: a list of names.
+pub(crate) const DEVICES: &str = "MILLRACE_GGML_DEVICES";
+
+/// `1`: print at exit what was computed, what not and why.
+pub(crate) const REPORT: &str = "MILLRACE_GGML_REPORT";
+
+/// Tokens from which products are taken, in place of the measured numbers: for checks.
+pub(crate) const LEAST_ROWS: &str = "MILLRACE_GGML_LEAST_ROWS";
+
+/// Part of the name of a tensor whose computation fails: to see what a program makes of it.
+pub(crate) const FAIL: &str = "MILLRACE_GGML_FAIL";
+
+/// Settings of the plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Names as they were written; `None` takes the CPU's kernels alone.
+    pub(crate) devices: Option<Vec<String>>,
+    pub(crate) report: bool,
+    pub(crate) least_rows: Option<usize>,
+    pub(crate) fail: Option<String>,
+}
+
+/// A variable that makes no sense.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SettingError {
+    pub(crate) variable: &'static str,
+    pub(crate) value: String,
+    pub(crate) expected: String,
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SettingError {
+            variable,
+            value,
+            expected,
+        } = self;
+        write!(f, "{variable}={value}: expected {expected}")
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+impl Settings {
+    /// Reads the variables that `get` gives.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub(crate) fn read(get: &dyn Fn(&str) -> Option<String>) -> Result<Settings, SettingError> {
+        let least_rows = match get(LEAST_ROWS) {
+            None => None,
+            Some(value) => match value.parse() {
+                Ok(rows) => Some(rows),
+                Err(_) => {
+                    return Err(SettingError {
+                        variable: LEAST_ROWS,
+                        value,
+                        expected: "a number of tokens".to_owned(),
+                    });
+                }
+            },
+        };
+        let report = match get(REPORT).as_deref() {
+            None | Some("" | "0") => false,
+            Some("1") => true,
+            Some(other) => {
+                return Err(SettingError {
+                    variable: REPORT,
+                    value: other.to_owned(),
+                    expected: "0 or 1".to_owned(),
+                });
+            }
+        };
+        let devices = get(DEVICES).filter(|text| !text.trim().is_empty());
+        let devices = devices.map(|text| {
+            let names = text.split(',').map(|name| name.trim().to_owned());
+            names.filter(|name| !name.is_empty()).collect()
+        });
+        Ok(Settings {
+            devices,
+            report,
+            least_rows,
+            fail: get(FAIL).filter(|text| !text.is_empty()),
+        })
+    }
+}

@@ -1,0 +1,22 @@
+//! No panic crosses into C.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a panic says.
+pub(crate) fn words(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no words".to_owned())
+}
+
+/// Calls `f`; if it panics, says so and gives `fallback`.
+pub(crate) fn guard<R>(place: &str, fallback: R, f: impl FnOnce() -> R) -> R {
+    // What `f` may leave half done is behind locks whose users start anew, or is the call's own.
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        eprintln!("millrace: internal error in {place}: {}", words(&*payload));
+        fallback
+    })
+}

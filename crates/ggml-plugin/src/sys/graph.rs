@@ -1,0 +1,61 @@
+//! The nodes of a graph that the host wants computed.
+
+use super::host::Functions;
+use super::probe::Found;
+use super::tensor::{DataError, Tensor};
+use std::ffi::c_void;
+
+/// A node to be computed: a tensor whose result may be written.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a>(Tensor<'a>);
+
+impl<'a> Node<'a> {
+    /// The tensor.
+    pub(crate) fn tensor(&self) -> &Tensor<'a> {
+        &self.0
+    }
+
+    /// Calls `f` with the memory of all results of `nodes`.
+    ///
+    /// # Errors
+    /// No memory, or a result that shares memory with another or with a source of any of them.
+    pub(crate) fn write<R>(
+        nodes: &mut [Node<'a>],
+        f: impl FnOnce(Vec<&mut [f32]>) -> R,
+    ) -> Result<R, DataError> {
+        for (i, node) in nodes.iter().enumerate() {
+            for (j, other) in nodes.iter().enumerate() {
+                let shares = i != j && node.0.overlaps(&other.0)?;
+                if shares || other.0.has_source_in(&node.0)? {
+                    return Err(DataError::Shared);
+                }
+            }
+        }
+        // SAFETY: no result shares memory with another or with what is read, as was just seen; the host computes nothing else in them
+        // while the graph is computed; `nodes` is borrowed mutably, and the slices end with the call.
+        let results: Result<Vec<_>, _> =
+            nodes.iter().map(|node| unsafe { node.0.write() }).collect();
+        results.map(f)
+    }
+}
+
+/// The graph's nodes that are to be computed, in order.
+///
+/// # Safety
+/// `graph` is a graph of the host, whose tensors stay as they are for `'a` and whose results nobody else has.
+pub(crate) unsafe fn nodes<'a>(
+    graph: *mut c_void,
+    host: &'a Functions,
+    found: Found,
+) -> Vec<Node<'a>> {
+    // SAFETY: a graph of the host by the caller's promise, and numbers below the count.
+    let n = unsafe { (host.graph_n_nodes)(graph) };
+    let nodes = (0..n).filter_map(|i| {
+        // SAFETY: as above.
+        unsafe { Tensor::new((host.graph_node)(graph, i), host) }
+    });
+    nodes
+        .filter(|tensor| !found.marks_nodes || tensor.is_marked())
+        .map(Node)
+        .collect()
+}

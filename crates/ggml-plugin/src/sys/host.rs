@@ -1,0 +1,164 @@
+//! The host's own functions, found by name when the plugin is loaded.
+//!
+//! Nothing is linked: a host that lacks a function is told so by name, where the dynamic linker would only refuse the library.
+
+use super::abi::{BufferTable, BufferType, InitParams, Tensor};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// Where functions are looked up.
+pub(crate) trait Lookup {
+    /// The function's address; null where the host does not export it.
+    fn find(&self, name: &CStr) -> *mut c_void;
+}
+
+/// Functions that a host does not export.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "this program does not export {}: a plugin needs llama.cpp built with shared libraries (-DBUILD_SHARED_LIBS=ON) of September 2025 or later",
+    names.join(", ")
+)]
+pub(crate) struct Missing {
+    /// Their names.
+    pub(crate) names: Vec<&'static str>,
+}
+
+macro_rules! host {
+    ($($field:ident $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// Functions of ggml that this plugin calls, with the signatures of `ggml.h` and `ggml-backend.h`.
+        #[derive(Clone, Copy)]
+        pub(crate) struct Functions {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            /// `ggml_log_internal`: level, format, arguments; not every host exports it.
+            pub(crate) log: Option<unsafe extern "C" fn(c_int, *const c_char, ...)>,
+            /// `ggml_backend_reg_count`, `ggml_backend_reg_get`: of the library that loads plugins.
+            pub(crate) registries: Option<Registries>,
+            /// Whether `ggml_backend_tensor_set_2d` is there, which came with the newer layout.
+            pub(crate) has_2d: bool,
+        }
+
+        impl Functions {
+            /// Looks all of them up.
+            ///
+            /// # Errors
+            /// Those that are needed and missing.
+            pub(crate) fn find(lookup: &dyn Lookup) -> Result<Functions, Missing> {
+                let mut names = Vec::new();
+                $(let $field = lookup.find($symbol);
+                let name = $symbol.to_str().unwrap_or_default();
+                if $field.is_null() && !names.contains(&name) {
+                    names.push(name);
+                })*
+                if !names.is_empty() {
+                    return Err(Missing { names });
+                }
+                let log = lookup.find(c"ggml_log_internal");
+                Ok(Functions {
+                    // SAFETY: not null, and ggml gives the function of that name this signature.
+                    $($field: unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>($field) },)*
+                    log: (!log.is_null()).then(|| {
+                        // SAFETY: as above.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char, ...)>(log) }
+                    }),
+                    registries: Registries::find(lookup),
+                    has_2d: !lookup.find(c"ggml_backend_tensor_set_2d").is_null(),
+                })
+            }
+        }
+    };
+}
+
+host! {
+    op_name c"ggml_op_name": fn(c_int) -> *const c_char;
+    type_name c"ggml_type_name": fn(c_int) -> *const c_char;
+    type_size c"ggml_type_size": fn(c_int) -> usize;
+    block_elems c"ggml_blck_size": fn(c_int) -> i64;
+    graph_n_nodes c"ggml_graph_n_nodes": fn(*mut c_void) -> c_int;
+    graph_node c"ggml_graph_node": fn(*mut c_void, c_int) -> *mut Tensor;
+    init c"ggml_init": fn(InitParams) -> *mut c_void;
+    free c"ggml_free": fn(*mut c_void);
+    tensor_overhead c"ggml_tensor_overhead": fn() -> usize;
+    graph_overhead c"ggml_graph_overhead": fn() -> usize;
+    new_tensor_2d c"ggml_new_tensor_2d": fn(*mut c_void, c_int, i64, i64) -> *mut Tensor;
+    get_name c"ggml_get_name": fn(*const Tensor) -> *const c_char;
+    mul_mat c"ggml_mul_mat": fn(*mut c_void, *mut Tensor, *mut Tensor) -> *mut Tensor;
+    new_graph c"ggml_new_graph": fn(*mut c_void) -> *mut c_void;
+    build_forward_expand c"ggml_build_forward_expand": fn(*mut c_void, *mut Tensor);
+    cpu_buffer_type c"ggml_backend_cpu_buffer_type": fn() -> *mut BufferType;
+    cpu_buffer_from_ptr c"ggml_backend_cpu_buffer_from_ptr": fn(*mut c_void, usize) -> *mut c_void;
+    buft_alloc_buffer c"ggml_backend_buft_alloc_buffer": fn(*mut BufferType, usize) -> *mut c_void;
+    buft_alignment c"ggml_backend_buft_get_alignment": fn(*mut BufferType) -> usize;
+    buft_is_host c"ggml_backend_buft_is_host": fn(*mut BufferType) -> bool;
+    buffer_type c"ggml_backend_buffer_get_type": fn(*mut c_void) -> *mut BufferType;
+    buffer_free c"ggml_backend_buffer_free": fn(*mut c_void);
+    buffer_init_before_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<0>, *mut c_void, usize) -> *mut c_void;
+    buffer_init_with_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<2>, *mut c_void, usize) -> *mut c_void;
+}
+
+/// The functions that list what is registered.
+#[derive(Clone, Copy)]
+pub(crate) struct Registries {
+    pub(crate) count: unsafe extern "C" fn() -> usize,
+    /// Gives a registry, whose first member is its API version.
+    pub(crate) get: unsafe extern "C" fn(usize) -> *const c_int,
+}
+
+impl Registries {
+    fn find(lookup: &dyn Lookup) -> Option<Registries> {
+        let count = lookup.find(c"ggml_backend_reg_count");
+        let get = lookup.find(c"ggml_backend_reg_get");
+        if count.is_null() || get.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and ggml gives the functions of these names these signatures.
+        unsafe {
+            Some(Registries {
+                count: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> usize>(count),
+                get: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *const c_int>(
+                    get,
+                ),
+            })
+        }
+    }
+}
+
+/// The process: what the program and its libraries export.
+pub(crate) struct Process {
+    /// ggml's own library, for programs that load it privately (Python's extension modules do).
+    library: *mut c_void,
+}
+
+/// `RTLD_LAZY | RTLD_NOLOAD` of Linux: only what is loaded already.
+#[cfg(target_os = "linux")]
+const LAZY_NOLOAD: c_int = 0x1 | 0x4;
+
+unsafe extern "C" {
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+impl Process {
+    /// Finds ggml's library among those that are loaded.
+    pub(crate) fn new() -> Process {
+        let names = [c"libggml-base.so.0", c"libggml-base.so"];
+        let library = names.iter().find_map(|name| {
+            // SAFETY: a string with its end, and flags that load nothing.
+            let found = unsafe { dlopen(name.as_ptr(), LAZY_NOLOAD) };
+            (!found.is_null()).then_some(found)
+        });
+        Process {
+            library: library.unwrap_or(std::ptr::null_mut()),
+        }
+    }
+}
+
+impl Lookup for Process {
+    fn find(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: null is RTLD_DEFAULT, the global scope; the name has its end.
+        let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
+        if !found.is_null() || self.library.is_null() {
+            return found;
+        }
+        // SAFETY: the library stays open for the life of the process, since nothing closes it.
+        unsafe { dlsym(self.library, name.as_ptr()) }
+    }
+}

@@ -1,0 +1,506 @@
+//! What the host gets to see: a registry, its devices, their buffer types and backends, and the functions behind them.
+
+use super::abi::{
+    API_VERSION, Backend, BackendTable, BufferType, COPIES_BEFORE_2D, COPIES_WITH_2D, Caps, Device,
+    Layout, Props, Registry, STATUS_FAILED, STATUS_SUCCESS, TYPE_ACCEL, TYPE_GPU,
+    Tensor as RawTensor,
+};
+use super::border::{guard, words};
+use super::graph;
+use super::host::Functions;
+use super::log;
+use super::memory;
+use super::probe::Found;
+use super::tensor::Tensor;
+use crate::device::{self, Failed, Stream, WeightsIn, is_view};
+use crate::report::Report;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The registry's name.
+const NAME: &CStr = c"Millrace";
+
+/// A loaded plugin. It lives as long as the process: hosts keep pointers to what is in it.
+pub(crate) struct Plugin {
+    registry: Registry,
+    layout: Layout,
+    devices: Vec<Object>,
+}
+
+// SAFETY: pointers in it are to itself and to the host's functions, and nothing in it changes once it is made; devices are `Sync`.
+unsafe impl Sync for Plugin {}
+// SAFETY: as above.
+unsafe impl Send for Plugin {}
+
+/// A device as the host sees it, and what is behind it.
+pub(crate) struct Object {
+    device: Device,
+    buffers: BufferType,
+    /// Where the device has memory of its own: the type of that, and a list with it for the host.
+    weights: BufferType,
+    weights_list: [*mut BufferType; 2],
+    name: CString,
+    weights_name: CString,
+    description: CString,
+    pub(crate) host: Functions,
+    pub(crate) found: Found,
+    pub(crate) behind: Box<dyn device::Device>,
+    report: Option<Arc<Report>>,
+    fail: Option<String>,
+}
+
+impl Plugin {
+    /// Makes what the host sees of devices.
+    pub(crate) fn new(
+        host: Functions,
+        found: Found,
+        devices: Vec<Box<dyn device::Device>>,
+        report: Option<&Arc<Report>>,
+        fail: Option<&str>,
+    ) -> &'static Plugin {
+        let mut plugin = Box::new(Plugin {
+            registry: Registry {
+                api_version: API_VERSION,
+                get_name: registry_name,
+                get_device_count: registry_count,
+                get_device: registry_device,
+                get_proc_address: registry_function,
+                context: std::ptr::null_mut(),
+            },
+            layout: found.layout,
+            devices: Vec::new(),
+        });
+        for behind in devices {
+            plugin.devices.push(Object {
+                device: device_table(),
+                buffers: buffer_table(),
+                weights: BufferType {
+                    get_name: weights_name,
+                    alloc_buffer: weights_alloc,
+                    get_alignment: weights_alignment,
+                    ..buffer_table()
+                },
+                weights_list: [std::ptr::null_mut(); 2],
+                name: c_string(behind.name()),
+                weights_name: c_string(&format!("{}_Weights", behind.name())),
+                description: c_string(&behind.description()),
+                host,
+                found,
+                behind,
+                report: report.cloned(),
+                fail: fail.map(str::to_owned),
+            });
+        }
+        let at = Box::into_raw(plugin);
+        // SAFETY: leaked just now, so that it stays where it is; nobody else has it yet, and only raw pointers are made of it.
+        unsafe {
+            let registry = &raw mut (*at).registry;
+            (*registry).context = at.cast();
+            let objects = &mut (*at).devices;
+            let (n, objects) = (objects.len(), objects.as_mut_ptr());
+            for index in 0..n {
+                let object = objects.add(index);
+                let device = &raw mut (*object).device;
+                (*device).reg = registry;
+                (*device).context = object.cast();
+                for buffers in [&raw mut (*object).buffers, &raw mut (*object).weights] {
+                    (*buffers).device = device;
+                    (*buffers).context = object.cast();
+                }
+                (*object).weights_list[0] = &raw mut (*object).weights;
+            }
+            &*at
+        }
+    }
+
+    /// What `ggml_backend_init` gives.
+    pub(crate) fn registry(&'static self) -> *mut Registry {
+        (&raw const self.registry).cast_mut()
+    }
+}
+
+fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
+}
+
+fn device_table() -> Device {
+    Device {
+        get_name: device_name,
+        get_description: device_description,
+        get_memory: device_memory,
+        get_type: device_type,
+        get_props: device_props,
+        init_backend: device_open,
+        get_buffer_type: device_buffers,
+        get_host_buffer_type: None,
+        buffer_from_host_ptr: device_wrap,
+        supports_op: device_supports,
+        supports_buft: device_reaches,
+        offload_op: None,
+        events: [None; 3],
+        reg: std::ptr::null_mut(),
+        context: std::ptr::null_mut(),
+    }
+}
+
+fn buffer_table() -> BufferType {
+    BufferType {
+        get_name: buffers_name,
+        alloc_buffer: buffers_alloc,
+        get_alignment: buffers_alignment,
+        get_max_size: None,
+        get_alloc_size: None,
+        is_host: Some(buffers_are_host),
+        device: std::ptr::null_mut(),
+        context: std::ptr::null_mut(),
+    }
+}
+
+// Registry.
+
+/// The plugin behind a registry.
+fn plugin(registry: *mut Registry) -> &'static Plugin {
+    // SAFETY: hosts call functions of a registry with that registry; its context is the plugin, which lives on.
+    unsafe { &*(*registry).context.cast::<Plugin>() }
+}
+
+extern "C" fn registry_name(_: *mut Registry) -> *const c_char {
+    NAME.as_ptr()
+}
+
+extern "C" fn registry_count(registry: *mut Registry) -> usize {
+    plugin(registry).devices.len()
+}
+
+extern "C" fn registry_device(registry: *mut Registry, index: usize) -> *mut Device {
+    let object = plugin(registry).devices.get(index);
+    object.map_or(std::ptr::null_mut(), |object| {
+        (&raw const object.device).cast_mut()
+    })
+}
+
+extern "C" fn registry_function(registry: *mut Registry, name: *const c_char) -> *mut c_void {
+    if name.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: hosts name functions with strings that have their ends.
+    let name = unsafe { CStr::from_ptr(name) };
+    if name == c"ggml_backend_dev_get_extra_bufts" {
+        return device_extra_buffers as *mut c_void;
+    }
+    if name != c"ggml_backend_set_n_threads" {
+        return std::ptr::null_mut();
+    }
+    let function: extern "C" fn(*mut c_void, c_int) = match plugin(registry).layout {
+        Layout::Before2d => backend_threads::<COPIES_BEFORE_2D>,
+        Layout::With2d => backend_threads::<COPIES_WITH_2D>,
+    };
+    function as *mut c_void
+}
+
+// Devices.
+
+/// What is behind a device.
+fn object(device: *mut Device) -> &'static Object {
+    // SAFETY: hosts call functions of a device with that device; its context is the object, which lives on.
+    unsafe { &*(*device).context.cast::<Object>() }
+}
+
+extern "C" fn device_name(device: *mut Device) -> *const c_char {
+    object(device).name.as_ptr()
+}
+
+extern "C" fn device_description(device: *mut Device) -> *const c_char {
+    object(device).description.as_ptr()
+}
+
+extern "C" fn device_memory(device: *mut Device, free: *mut usize, total: *mut usize) {
+    let (n_free, n_total) = guard("get_memory", (0, 0), || object(device).behind.memory());
+    // SAFETY: the host passes places for both numbers.
+    unsafe {
+        *free = n_free;
+        *total = n_total;
+    }
+}
+
+/// A device with memory of its own is what ggml calls a GPU, any other an accelerator beside the CPU.
+extern "C" fn device_type(device: *mut Device) -> c_int {
+    guard("get_type", TYPE_ACCEL, || {
+        match object(device).behind.own_memory() {
+            Some(_) => TYPE_GPU,
+            None => TYPE_ACCEL,
+        }
+    })
+}
+
+extern "C" fn device_props(device: *mut Device, props: *mut Props) {
+    let (memory_free, memory_total) = guard("get_props", (0, 0), || object(device).behind.memory());
+    let object = object(device);
+    // SAFETY: the host passes a place for the structure.
+    unsafe {
+        props.write(Props {
+            name: object.name.as_ptr(),
+            description: object.description.as_ptr(),
+            memory_free,
+            memory_total,
+            kind: device_type(device),
+            device_id: std::ptr::null(),
+            caps: Caps {
+                is_async: false,
+                host_buffer: false,
+                buffer_from_host_ptr: true,
+                events: false,
+                mmap_support: true,
+            },
+        });
+    }
+}
+
+extern "C" fn device_buffers(device: *mut Device) -> *mut BufferType {
+    (&raw const object(device).buffers).cast_mut()
+}
+
+/// Memory that the host has already, such as a mapped file, as a buffer: the CPU's own kind.
+extern "C" fn device_wrap(
+    device: *mut Device,
+    memory: *mut c_void,
+    size: usize,
+    _largest: usize,
+) -> *mut c_void {
+    // SAFETY: the host's own function, with what the host passed.
+    unsafe { (object(device).host.cpu_buffer_from_ptr)(memory, size) }
+}
+
+extern "C" fn device_supports(device: *mut Device, op: *const RawTensor) -> bool {
+    guard("supports_op", false, || {
+        let object = object(device);
+        // SAFETY: the host asks about a tensor of its own, which stays during the call.
+        let Some(op) = (unsafe { Tensor::new(op, &object.host) }) else {
+            return false;
+        };
+        if is_view(&op) {
+            return true;
+        }
+        let weights = op
+            .source(0)
+            .map_or(std::ptr::null_mut(), |weight| weight.buffers());
+        let weights = match weights.cast_const() {
+            found if found.is_null() => WeightsIn::Nothing,
+            found if std::ptr::eq(found, &raw const object.weights) => WeightsIn::Own,
+            _ => WeightsIn::Others,
+        };
+        match object.behind.supports(&op, weights) {
+            Ok(()) => true,
+            Err(refusal) => {
+                if let Some(report) = &object.report {
+                    report.refused(object.behind.name(), &op, refusal);
+                }
+                false
+            }
+        }
+    })
+}
+
+/// The device's own memory, for weights; null where it has none.
+extern "C" fn device_extra_buffers(device: *mut Device) -> *const *mut BufferType {
+    guard("get_extra_bufts", std::ptr::null(), || {
+        let object = object(device);
+        match object.behind.own_memory() {
+            Some(_) => object.weights_list.as_ptr(),
+            None => std::ptr::null(),
+        }
+    })
+}
+
+extern "C" fn device_reaches(device: *mut Device, buffers: *mut BufferType) -> bool {
+    // SAFETY: the host's own function, with a type of the host.
+    unsafe { (object(device).host.buft_is_host)(buffers) }
+}
+
+// Buffers: the CPU's, under this device's name, so that weights are not put into an arrangement of the CPU's own.
+
+/// The device that a type of buffers is of.
+fn object_of(buffers: *mut BufferType) -> &'static Object {
+    // SAFETY: hosts call functions of a type with that type; its context is the object, which lives on.
+    unsafe { &*(*buffers).context.cast::<Object>() }
+}
+
+extern "C" fn buffers_name(buffers: *mut BufferType) -> *const c_char {
+    object_of(buffers).name.as_ptr()
+}
+
+extern "C" fn buffers_alloc(buffers: *mut BufferType, size: usize) -> *mut c_void {
+    let host = &object_of(buffers).host;
+    // SAFETY: the host's own functions.
+    unsafe { (host.buft_alloc_buffer)((host.cpu_buffer_type)(), size) }
+}
+
+extern "C" fn buffers_alignment(buffers: *mut BufferType) -> usize {
+    let host = &object_of(buffers).host;
+    // SAFETY: the host's own functions.
+    unsafe { (host.buft_alignment)((host.cpu_buffer_type)()) }
+}
+
+extern "C" fn buffers_are_host(_: *mut BufferType) -> bool {
+    true
+}
+
+extern "C" fn weights_name(buffers: *mut BufferType) -> *const c_char {
+    object_of(buffers).weights_name.as_ptr()
+}
+
+extern "C" fn weights_alloc(buffers: *mut BufferType, size: usize) -> *mut c_void {
+    guard("alloc_buffer", std::ptr::null_mut(), || {
+        memory::alloc(object_of(buffers), buffers, size)
+    })
+}
+
+extern "C" fn weights_alignment(_: *mut BufferType) -> usize {
+    128
+}
+
+// Backends.
+
+/// This plugin's mark, which no other backend has: random bytes.
+static GUID: [u8; 16] = [
+    0x6d, 0x69, 0x6c, 0x6c, 0x72, 0x61, 0x63, 0x65, 0x9a, 0x41, 0x4e, 0x0f, 0xb2, 0x77, 0x1c, 0xd3,
+];
+
+/// What is behind a backend.
+struct Running {
+    object: &'static Object,
+    stream: Mutex<Box<dyn Stream>>,
+}
+
+extern "C" fn device_open(device: *mut Device, _params: *const c_char) -> *mut c_void {
+    guard("init_backend", std::ptr::null_mut(), || {
+        let object = object(device);
+        let stream = match object.behind.open() {
+            Ok(stream) => stream,
+            Err(cause) => {
+                let name = object.behind.name();
+                log::error(
+                    &object.host,
+                    &format!("millrace: device {name} cannot be used: {cause}"),
+                );
+                return std::ptr::null_mut();
+            }
+        };
+        let stream = Mutex::new(stream);
+        let running = Box::into_raw(Box::new(Running { object, stream })).cast();
+        match object.found.layout {
+            Layout::Before2d => backend::<COPIES_BEFORE_2D>(device, running),
+            Layout::With2d => backend::<COPIES_WITH_2D>(device, running),
+        }
+    })
+}
+
+/// A backend of either layout.
+fn backend<const N: usize>(device: *mut Device, context: *mut c_void) -> *mut c_void {
+    let table = BackendTable::<N> {
+        get_name: backend_name::<N>,
+        free: backend_free::<N>,
+        copies: [None; N],
+        synchronize: None,
+        plans: [None; 4],
+        graph_compute: backend_compute::<N>,
+        events: [None; 2],
+        graph_optimize: None,
+    };
+    let guid = &raw const GUID;
+    Box::into_raw(Box::new(Backend {
+        guid,
+        table,
+        device,
+        context,
+    }))
+    .cast()
+}
+
+/// What is behind a backend of layout `N`.
+fn running<'a, const N: usize>(backend: *mut c_void) -> &'a Running {
+    // SAFETY: `backend` made the backend with this layout's functions, and hosts call them with it until they free it.
+    unsafe { &*(*backend.cast::<Backend<N>>()).context.cast::<Running>() }
+}
+
+extern "C" fn backend_name<const N: usize>(backend: *mut c_void) -> *const c_char {
+    running::<N>(backend).object.name.as_ptr()
+}
+
+extern "C" fn backend_free<const N: usize>(backend: *mut c_void) {
+    guard("free", (), || {
+        // SAFETY: both were boxed in `device_open`, and a host frees a backend once, as the last thing it does with it.
+        unsafe {
+            let backend = Box::from_raw(backend.cast::<Backend<N>>());
+            drop(Box::from_raw(backend.context.cast::<Running>()));
+        }
+    });
+}
+
+extern "C" fn backend_threads<const N: usize>(backend: *mut c_void, n: c_int) {
+    guard("set_n_threads", (), || {
+        let mut stream = running::<N>(backend)
+            .stream
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        stream.set_threads(usize::try_from(n).unwrap_or(1).max(1));
+    });
+}
+
+extern "C" fn backend_compute<const N: usize>(backend: *mut c_void, graph: *mut c_void) -> c_int {
+    guard("graph_compute", STATUS_FAILED, || {
+        let running = running::<N>(backend);
+        match compute(running, graph) {
+            Ok(()) => STATUS_SUCCESS,
+            Err(failed) => {
+                log::error(&running.object.host, &format!("millrace: {failed}"));
+                STATUS_FAILED
+            }
+        }
+    })
+}
+
+/// Computes a graph; a panic is a failure of the node at which it happened.
+fn compute(running: &Running, graph: *mut c_void) -> Result<(), Failed> {
+    let object = running.object;
+    // SAFETY: the host passes a graph of its own, and leaves it and its memory alone during the call.
+    let mut nodes = unsafe { graph::nodes(graph, &object.host, object.found) };
+    nodes.retain(|node| !is_view(node.tensor()));
+    let failed = |at: usize, cause: String| Failed {
+        op: nodes
+            .get(at)
+            .map_or("", |node| node.tensor().op())
+            .to_owned(),
+        tensor: nodes
+            .get(at)
+            .map_or(String::new(), |node| node.tensor().name()),
+        device: object.behind.name().to_owned(),
+        cause,
+    };
+    if let Some(part) = &object.fail {
+        let at = nodes
+            .iter()
+            .position(|node| node.tensor().name().contains(part));
+        if let Some(at) = at {
+            return Err(failed(at, device::OpError::Injected.to_string()));
+        }
+    }
+    let mut work = nodes.clone();
+    let mut stream = running
+        .stream
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let computed = catch_unwind(AssertUnwindSafe(|| stream.compute(&mut work)));
+    match computed {
+        Ok(Ok(())) => {
+            if let Some(report) = &object.report {
+                let tensors = nodes.iter().map(|node| *node.tensor());
+                report.taken(object.behind.name(), tensors);
+            }
+            Ok(())
+        }
+        Ok(Err((at, error))) => Err(failed(at, error.to_string())),
+        Err(payload) => Err(failed(0, format!("internal error: {}", words(&*payload)))),
+    }
+}

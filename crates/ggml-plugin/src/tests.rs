@@ -1,0 +1,8 @@
+//! The tests play the host: they export what ggml exports, and call the plugin as ggml does.
+#![allow(unsafe_code)]
+
+mod compute;
+mod failure;
+mod host;
+mod loading;
+mod npu;

@@ -1,0 +1,341 @@
+//! Products computed through the border, compared with the scalar reference.
+
+use super::host::{BEFORE_2D, Client, FAR_BUFFER, Graph, Host, WITH_2D, dtype, op, tensor};
+use crate::load::load;
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::sys::abi::{FLAG_COMPUTE, STATUS_SUCCESS, Tensor};
+use millrace_quant::{DType, decode_blocks, encode_blocks};
+use std::ffi::CStr;
+use std::sync::Arc;
+
+/// A tensor with its memory.
+pub(super) struct Owned {
+    pub(super) tensor: Box<Tensor>,
+    pub(super) bytes: Vec<u64>,
+}
+
+impl Owned {
+    pub(super) fn new(name: &CStr, type_name: &CStr, ne: [i64; 4]) -> Owned {
+        let mut tensor = Box::new(tensor(dtype(type_name), ne));
+        for (to, from) in tensor.name.iter_mut().zip(name.to_bytes()) {
+            *to = *from as std::ffi::c_char;
+        }
+        let n_bytes = tensor.nb[3] * ne[3] as usize;
+        let mut bytes = vec![0_u64; n_bytes.div_ceil(8)];
+        tensor.data = bytes.as_mut_ptr().cast();
+        Owned { tensor, bytes }
+    }
+
+    pub(super) fn fill(&mut self, bytes: &[u8]) {
+        for (to, from) in self.bytes.iter_mut().zip(bytes.chunks(8)) {
+            let mut word = [0; 8];
+            word[..from.len()].copy_from_slice(from);
+            *to = u64::from_ne_bytes(word);
+        }
+    }
+
+    pub(super) fn raw(&mut self) -> *mut Tensor {
+        &raw mut *self.tensor
+    }
+
+    pub(super) fn floats(&self) -> Vec<f32> {
+        let n: i64 = self.tensor.ne.iter().product();
+        let halves = self.bytes.iter().flat_map(|word| {
+            let bytes = word.to_ne_bytes();
+            [0, 4].map(|at| f32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes")))
+        });
+        halves.take(n as usize).collect()
+    }
+}
+
+/// Numbers that follow from a seed, in −1 … 1.
+pub(super) fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..n).map(next).collect()
+}
+
+pub(super) fn to_bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|x| x.to_ne_bytes()).collect()
+}
+
+/// A product with its operands, random.
+pub(super) struct Case {
+    pub(super) weight: Owned,
+    pub(super) x: Owned,
+    pub(super) out: Owned,
+    format: DType,
+}
+
+impl Case {
+    pub(super) fn new(
+        format: DType,
+        type_name: &CStr,
+        dims: [usize; 3],
+        batch: [usize; 2],
+    ) -> Case {
+        let [m, n, k] = dims;
+        let mut weight = Owned::new(c"blk.0.w", type_name, [k as i64, n as i64, 1, 1]);
+        let mut encoded = vec![0; format.size_bytes(n, k).expect("a size")];
+        encode_blocks(format, &numbers(n * k, 1), &mut encoded).expect("weights");
+        weight.fill(&encoded);
+        let outer = batch.map(|n| n as i64);
+        let mut x = Owned::new(c"x", c"f32", [k as i64, m as i64, outer[0], outer[1]]);
+        x.fill(&to_bytes(&numbers(m * k * batch[0] * batch[1], 2)));
+        let mut out = Owned::new(
+            c"ffn_out-0",
+            c"f32",
+            [n as i64, m as i64, outer[0], outer[1]],
+        );
+        out.tensor.op = op(c"MUL_MAT");
+        out.tensor.flags = FLAG_COMPUTE;
+        out.tensor.src[..2].copy_from_slice(&[weight.raw(), x.raw()]);
+        Case {
+            weight,
+            x,
+            out,
+            format,
+        }
+    }
+
+    /// Compares the result with the reference's.
+    pub(super) fn check(&self) {
+        let [k, n, ..] = self.weight.tensor.ne.map(|n| n as usize);
+        let bytes: Vec<u8> = self
+            .weight
+            .bytes
+            .iter()
+            .flat_map(|w| w.to_ne_bytes())
+            .collect();
+        let n_bytes = self.format.size_bytes(n, k).expect("a size");
+        let mut weights = vec![0.0; n * k];
+        decode_blocks(self.format, &bytes[..n_bytes], &mut weights).expect("weights");
+        compare(&self.x.floats(), &weights, [n, k], &self.out.floats());
+    }
+}
+
+/// Compares `out` with `x · weightsᵀ`.
+fn compare(x: &[f32], weights: &[f32], [n, k]: [usize; 2], out: &[f32]) {
+    let (mut error, mut power) = (0.0_f64, 0.0_f64);
+    for (x, out) in x.chunks(k).zip(out.chunks(n)) {
+        for (w, found) in weights.chunks(k).zip(out) {
+            let expected: f64 = x.iter().zip(w).map(|(x, w)| f64::from(x * w)).sum();
+            error += (expected - f64::from(*found)).powi(2);
+            power += expected.powi(2);
+        }
+    }
+    // The limit that llama.cpp's test-backend-ops has for this op.
+    assert!(error / power < 5e-4, "{error} of {power}");
+}
+
+pub(super) fn client(host: Host) -> Client {
+    let settings = Settings {
+        least_rows: Some(1),
+        ..Settings::default()
+    };
+    Client::new(
+        load(&host, &settings, None).expect("a plugin").registry(),
+        host,
+    )
+}
+
+#[test]
+fn products_are_as_the_reference_has_them() {
+    let formats = [
+        (DType::Q8_0, c"q8_0"),
+        (DType::Q4K, c"q4_K"),
+        (DType::F16, c"f16"),
+        (DType::F32, c"f32"),
+    ];
+    for host in [BEFORE_2D, WITH_2D] {
+        let client = client(host);
+        let stream = client.open();
+        client.set_threads(&stream, 2);
+        for (format, type_name) in formats {
+            for (dims, batch) in [
+                ([1, 7, 256], [1, 1]),
+                ([40, 33, 512], [1, 1]),
+                ([3, 16, 256], [2, 3]),
+            ] {
+                let mut case = Case::new(format, type_name, dims, batch);
+                assert!(client.supports(&case.out.tensor));
+                let mut graph = Graph(vec![case.out.raw()]);
+                assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
+                case.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_one_input_are_computed_together() {
+    let client = client(WITH_2D);
+    let stream = client.open();
+    let mut first = Case::new(DType::Q8_0, c"q8_0", [20, 48, 256], [1, 1]);
+    let mut second = Case::new(DType::Q4K, c"q4_K", [20, 30, 256], [1, 1]);
+    second.out.tensor.src[1] = first.x.raw();
+    let mut view = Owned::new(c"view", c"f32", [48, 20, 1, 1]);
+    view.tensor.op = op(c"VIEW");
+    view.tensor.flags = FLAG_COMPUTE;
+    let mut graph = Graph(vec![first.out.raw(), view.raw(), second.out.raw()]);
+    assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
+    first.check();
+    second.check();
+    // A result that lies where the other's was is computed after it, and right.
+    second.out.tensor.data = first.out.tensor.data;
+    assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
+    second.out.bytes.clone_from(&first.out.bytes);
+    second.check();
+}
+
+#[test]
+fn experts_multiply_their_own_rows() {
+    let [n, k, n_experts, n_used, n_tokens] = [9, 32, 5, 2, 11];
+    let dims = |dims: [usize; 3]| [dims[0] as i64, dims[1] as i64, dims[2] as i64, 1];
+    for x_rows in [1, n_used] {
+        let mut weight = Owned::new(c"experts", c"f32", dims([k, n, n_experts]));
+        weight.fill(&to_bytes(&numbers(k * n * n_experts, 3)));
+        let mut x = Owned::new(c"x", c"f32", dims([k, x_rows, n_tokens]));
+        x.fill(&to_bytes(&numbers(k * x_rows * n_tokens, 4)));
+        let mut ids = Owned::new(c"ids", c"i32", dims([n_used, n_tokens, 1]));
+        let chosen: Vec<i32> = (0..n_used * n_tokens)
+            .map(|i| (i * 7 % n_experts) as i32)
+            .collect();
+        ids.fill(
+            &chosen
+                .iter()
+                .flat_map(|id| id.to_ne_bytes())
+                .collect::<Vec<_>>(),
+        );
+        let mut out = Owned::new(c"out", c"f32", dims([n, n_used, n_tokens]));
+        out.tensor.op = op(c"MUL_MAT_ID");
+        out.tensor.flags = FLAG_COMPUTE;
+        out.tensor.src[..3].copy_from_slice(&[weight.raw(), x.raw(), ids.raw()]);
+        let client = client(WITH_2D);
+        assert!(client.supports(&out.tensor));
+        let stream = client.open();
+        assert_eq!(stream.compute(&mut Graph(vec![out.raw()])), STATUS_SUCCESS);
+        let (weights, x, out) = (weight.floats(), x.floats(), out.floats());
+        for (row, out) in out.chunks(n).enumerate() {
+            let expert = chosen[row] as usize;
+            let at = (row / n_used * x_rows + row % n_used % x_rows) * k;
+            let of_expert = &weights[expert * n * k..(expert + 1) * n * k];
+            compare(&x[at..at + k], of_expert, [n, k], out);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_taken_is_refused() {
+    let client = client(WITH_2D);
+    let plain = || Case::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
+    let refuses = |change: &dyn Fn(&mut Case)| {
+        let mut case = plain();
+        change(&mut case);
+        !client.supports(&case.out.tensor)
+    };
+    assert!(!refuses(&|_| ()));
+    assert!(refuses(&|case| case.out.tensor.op = op(c"SOFT_MAX")));
+    assert!(refuses(&|case| case.out.tensor.op_params[1] = 1));
+    assert!(refuses(&|case| case.x.tensor.dtype = dtype(c"f16")));
+    assert!(refuses(&|case| case.weight.tensor.nb[1] += 34));
+    assert!(refuses(&|case| case.x.tensor.nb[1] += 4));
+    assert!(refuses(&|case| case.out.tensor.nb[1] += 4));
+    assert!(refuses(&|case| case.x.tensor.ne[0] -= 32));
+    assert!(refuses(&|case| case.x.tensor.ne[1] = -1));
+    assert!(refuses(
+        &|case| case.out.tensor.src[1] = std::ptr::null_mut()
+    ));
+    // A format that nobody knows, and one of a known name with other blocks.
+    assert!(refuses(&|case| case.weight.tensor.dtype = dtype(c"iq9_x")));
+    assert!(refuses(&|case| case.weight.tensor.dtype = dtype(c"q4_0")));
+    let mut view = Owned::new(c"view", c"f32", [4, 4, 1, 1]);
+    view.tensor.op = op(c"VIEW");
+    assert!(client.supports(&view.tensor));
+}
+
+#[test]
+fn a_few_tokens_are_left_to_the_host() {
+    let plugin = load(&WITH_2D, &Settings::default(), None).expect("a plugin");
+    let client = Client::new(plugin.registry(), WITH_2D);
+    let supports = |m| {
+        client.supports(
+            &Case::new(DType::Q4K, c"q4_K", [m, 64, 256], [1, 1])
+                .out
+                .tensor,
+        )
+    };
+    assert!(!supports(1));
+    // The portable kernels are not faster than llama.cpp's anywhere.
+    let has_simd = millrace_kernels::Level::preferred() > millrace_kernels::Level::Scalar;
+    assert_eq!(supports(512), has_simd);
+}
+
+#[test]
+fn nodes_that_are_not_marked_are_left_alone() {
+    for (host, is_computed) in [(WITH_2D, false), (BEFORE_2D, true)] {
+        let stream = client(host).open();
+        let mut case = Case::new(DType::F32, c"f32", [2, 3, 4], [1, 1]);
+        case.out.tensor.flags = 0;
+        assert_eq!(
+            stream.compute(&mut Graph(vec![case.out.raw()])),
+            STATUS_SUCCESS
+        );
+        assert_eq!(case.out.floats().iter().any(|x| *x != 0.0), is_computed);
+    }
+}
+
+#[test]
+fn the_report_says_what_was_computed_and_what_not() {
+    let report = Arc::new(Report::default());
+    let settings = Settings {
+        least_rows: Some(2),
+        ..Settings::default()
+    };
+    let plugin = load(&WITH_2D, &settings, Some(&report)).expect("a plugin");
+    let client = Client::new(plugin.registry(), WITH_2D);
+    let mut case = Case::new(DType::Q8_0, c"q8_0", [4, 6, 64], [1, 1]);
+    assert_eq!(
+        client.open().compute(&mut Graph(vec![case.out.raw()])),
+        STATUS_SUCCESS
+    );
+    let few = Case::new(DType::Q8_0, c"q8_0", [1, 6, 64], [1, 1]);
+    assert!(!client.supports(&few.out.tensor) && !client.supports(&few.out.tensor));
+    let text = report.text();
+    assert!(
+        text.contains("device Millrace\n  computed MUL_MAT q8_0: 1 calls, 0.000 GB"),
+        "{text}"
+    );
+    assert!(
+        text.contains("left to others MUL_MAT (1 weights): too few tokens"),
+        "{text}"
+    );
+}
+
+#[test]
+fn memory_that_is_not_the_hosts_is_an_error() {
+    let stream = client(WITH_2D).open();
+    let mut case = Case::new(DType::F32, c"f32", [2, 3, 4], [1, 1]);
+    case.weight.tensor.buffer = (&raw const FAR_BUFFER).cast_mut().cast();
+    assert_ne!(
+        stream.compute(&mut Graph(vec![case.out.raw()])),
+        STATUS_SUCCESS
+    );
+    case.weight.tensor.buffer = std::ptr::null_mut();
+    let inside = case.x.tensor.data;
+    let own = std::mem::replace(&mut case.out.tensor.data, inside);
+    assert_ne!(
+        stream.compute(&mut Graph(vec![case.out.raw()])),
+        STATUS_SUCCESS
+    );
+    case.out.tensor.data = own;
+    assert_eq!(
+        stream.compute(&mut Graph(vec![case.out.raw()])),
+        STATUS_SUCCESS
+    );
+    case.check();
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Runs llama.cpp's own programs with and without the plugin, in turn, and prints a table in Markdown.
+
+    tools/peers/build_llama_cpp.sh
+    cargo build --release -p millrace-ggml-plugin
+    python tools/peers/ggml_plugin.py --programs target/llama.cpp/build/bin --models FOLDER [--text FILE] > table.md
+
+FOLDER has the .gguf files to time (`millrace synth llama-3.2-1b FOLDER/Q4_K_M.gguf --type Q4_K_M`, ...); those named in --perplexity
+are scored on --text instead. Checked are test-backend-ops of each device, perplexities, and that greedy text in F16 is the same.
+"""
+
+import argparse
+import csv
+import io
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+PLUGIN = pathlib.Path("target/release/libggml_millrace.so")
+# Programs whose CPU backend is built in look for plugins only when an option names devices or types of buffers; this one changes nothing.
+LOAD = ["-ot", "none=CPU"]
+PROMPT = "Once upon a time there was a little girl named Lily who lived in a small house near the forest with her mother and her"
+
+
+def run(command, plugin, **variables):
+    """A program's result, with the plugin or without."""
+    env = {name: value for name, value in os.environ.items() if name != "GGML_BACKEND_PATH" and not name.startswith("MILLRACE_GGML_")}
+    if plugin:
+        env["GGML_BACKEND_PATH"] = str(plugin)
+    env.update(variables)
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, env=env, check=False)
+
+
+def succeed(done):
+    if done.returncode != 0:
+        sys.exit(f"{done.args} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return done
+
+
+def ops(args):
+    """llama.cpp's test of single ops: every case that a device takes must pass."""
+    for device in args.devices:
+        for op in ("MUL_MAT", "MUL_MAT_ID"):
+            # All cases, not only those with as many tokens as the device takes in models.
+            variables = {"MILLRACE_GGML_DEVICES": device, "MILLRACE_GGML_LEAST_ROWS": "1"}
+            command = [args.programs / "test-backend-ops", "test", "-b", device, "-o", op]
+            text = succeed(run(command, args.plugin, **variables)).stdout
+            passed = re.search(r"(\d+)/(\d+) tests passed", text)
+            if not passed or passed[1] != passed[2] or passed[1] == "0":
+                sys.exit(f"{op} on {device}: {passed and passed[0]}\n{text[-3000:]}")
+            print(f"- `test-backend-ops test -b {device} -o {op}`: {passed[0]}", flush=True)
+
+
+def perplexity(args):
+    for model in args.perplexity:
+        found = []
+        for plugin in (None, args.plugin):
+            command = [args.programs / "llama-perplexity", "-m", model, "-f", args.text, "-c", 256, "-b", 256, "-t", args.threads, *LOAD]
+            done = succeed(run(command, plugin))
+            estimate = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
+            found.append(float(estimate[1]))
+        change = 100 * (found[1] / found[0] - 1)
+        print(f"- perplexity of {pathlib.Path(model).name}: {found[0]:.4f} without, {found[1]:.4f} with Millrace ({change:+.3f} %)", flush=True)
+
+
+def greedy(args):
+    if not args.greedy:
+        return
+    command = [args.programs / "llama-completion", "-m", args.greedy, "-p", PROMPT, "-n", 60, "--temp", 0, "-t", args.threads, "-no-cnv", *LOAD]
+    # Every token through the plugin, not the prompt alone.
+    texts = [succeed(run(command, plugin, MILLRACE_GGML_LEAST_ROWS="1")).stdout for plugin in (None, args.plugin)]
+    if not texts[0].strip() or texts[0] != texts[1]:
+        sys.exit(f"greedy text differs:\n{texts[0]}\n{texts[1]}")
+    print(f"- greedy text of {pathlib.Path(args.greedy).name}, 60 tokens: the same", flush=True)
+
+
+def speed(args):
+    print("\n| file | test | llama.cpp t/s | with Millrace t/s | ratio |\n|---|---|---:|---:|---:|")
+    for model in sorted(args.models.glob("*.gguf")):
+        found = {}
+        for _ in range(args.rounds):
+            for plugin in (None, args.plugin):
+                command = [args.programs / "llama-bench", "-m", model, "-t", args.threads, "-p", 512, "-n", args.generate, "-r", 1, "-o", "csv"]
+                for row in csv.DictReader(io.StringIO(succeed(run(command, plugin)).stdout)):
+                    test = f"pp{row['n_prompt']}" if row["n_prompt"] != "0" else f"tg{row['n_gen']}"
+                    found.setdefault(test, ([], []))[plugin is not None].append(float(row["avg_ts"]))
+        for test, (without, with_it) in found.items():
+            a, b = statistics.median(without), statistics.median(with_it)
+            print(f"| {model.stem} | {test} | {a:.1f} | {b:.1f} | {b / a:.2f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=pathlib.Path, required=True, help="folder with llama-bench and the others")
+    parser.add_argument("--models", type=pathlib.Path, help="folder with files to time")
+    parser.add_argument("--plugin", type=pathlib.Path, default=PLUGIN)
+    parser.add_argument("--devices", nargs="*", default=["Millrace"], help="devices whose ops are tested")
+    parser.add_argument("--perplexity", nargs="*", default=[], help="files to score on --text")
+    parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path("ARCHITECTURE.md"))
+    parser.add_argument("--greedy", help="an F16 file whose greedy text must not change")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--generate", type=int, default=32)
+    args = parser.parse_args()
+    args.plugin = args.plugin.resolve()
+    if not args.plugin.exists():
+        sys.exit(f"{args.plugin} is not there: cargo build --release -p millrace-ggml-plugin")
+    ops(args)
+    perplexity(args)
+    greedy(args)
+    if args.models:
+        speed(args)
+
+
+if __name__ == "__main__":
+    main()
