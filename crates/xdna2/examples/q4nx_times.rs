@@ -18,7 +18,9 @@ use std::error::Error;
 const WORK: [(u64, u64); 2] = [(1024, 1024), (2048, 2048)];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("| profile | mode | model | prompt | first token, ms | prompt, tokens/s | tokens/s | of a token: work, loads, calls and host, ms | memory, MB |");
+    println!(
+        "| profile | mode | model | prompt | first token, ms | prompt, tokens/s | tokens/s | of a token: work, loads, calls and host, ms | memory, MB |"
+    );
     println!("|---|---|---|---:|---:|---:|---:|---|---:|");
     for profile in ["air-krackan-2026", "air-strix-2026"] {
         for mode in ["q4nx", "best"] {

@@ -11,7 +11,8 @@ mod reference;
 use super::data::Random;
 use super::parts::{
     Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
-    largest_divisor, launch, local, new, pattern, put, repeat, slot, small, stream, transfer, upto, x, y,
+    largest_divisor, launch, local, new, pattern, put, repeat, slot, small, stream, transfer, upto,
+    x, y,
 };
 use super::streaming::{self, dealt_and_joined};
 use super::{
@@ -131,7 +132,8 @@ impl Rowwise {
         let alone = n_cores == 1 && p.tile_rows == 1 && p.l2_copies == 0;
         let can = alone && self.function == Function::RmsNorm;
         checks.ensure(can || !p.scales_first, Rule::Range, || {
-            "scales_first is for rmsnorm on one core, a row a block, straight from the shim".to_owned()
+            "scales_first is for rmsnorm on one core, a row a block, straight from the shim"
+                .to_owned()
         })?;
         checks.l2(4 * p.l2_copies * p.rows * p.tile_rows * p.width, machine)?;
         checks.ensure(asked <= ports, Rule::Streams, || {

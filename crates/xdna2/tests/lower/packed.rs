@@ -120,7 +120,10 @@ fn a_tokens_kernels_stand_side_by_side() {
                     core(&mut channel.to);
                 }
                 let refusals = verify(&moved, &machine).unwrap_err();
-                assert!(refusals.iter().any(|r| r.rule.code() == "XD104"), "{refusals:?}");
+                assert!(
+                    refusals.iter().any(|r| r.rule.code() == "XD104"),
+                    "{refusals:?}"
+                );
             }
         }
         let switch = |planned| timing::switch_ns(&program_of(planned).unwrap().launches, &profile);
