@@ -109,8 +109,46 @@ pub fn matmul(
     }
     let exact = scratch.precision() == Precision::Exact;
     let choose = |dtype| table::pick(dtype, cpu.level(), m, exact);
-    for products in products.chunks_mut(driver::MAX_PRODUCTS) {
-        driver::run(cpu, x, m, scratch, products, &choose);
+    by_width(x, m, products, &mut |x, products| {
+        for products in products.chunks_mut(driver::MAX_PRODUCTS) {
+            driver::run(cpu, x, m, scratch, products, &choose);
+        }
+    });
+}
+
+/// Calls `run` with products whose weights are stored as wide as the input: with all of them, or, where tiles
+/// reach beyond the last column of some, with those of each width and the input padded with zeros to it.
+fn by_width(
+    x: &[f32],
+    m: usize,
+    products: &mut [Product<'_>],
+    run: &mut dyn FnMut(&[f32], &mut [Product<'_>]),
+) {
+    let stored = |product: &Product<'_>| product.weight.dtype.stored_width(product.weight.k);
+    if products.iter().all(|p| stored(p) == p.weight.k) {
+        return run(x, products);
+    }
+    let k = products.first().map_or(1, |p| p.weight.k);
+    let mut widths: Vec<usize> = products.iter().map(stored).collect();
+    widths.sort_unstable();
+    widths.dedup();
+    for width in widths {
+        let of_width = products.iter_mut().filter(|p| stored(p) == width);
+        let mut of_width: Vec<Product<'_>> = of_width
+            .map(|p| Product {
+                weight: Matrix {
+                    k: width,
+                    ..p.weight
+                },
+                bias: p.bias,
+                out: &mut *p.out,
+            })
+            .collect();
+        let mut padded = vec![0.0; m * width];
+        for (to, x) in padded.chunks_exact_mut(width).zip(x.chunks_exact(k)) {
+            to[..k].copy_from_slice(x);
+        }
+        run(&padded, &mut of_width);
     }
 }
 
@@ -134,8 +172,8 @@ pub fn matmul_with(
     );
     assert_eq!(kernel.dtype, product.weight.dtype, "{}", kernel.name);
     check(x, m, product);
-    driver::run(cpu, x, m, scratch, std::slice::from_mut(product), &|_| {
-        kernel
+    by_width(x, m, std::slice::from_mut(product), &mut |x, products| {
+        driver::run(cpu, x, m, scratch, products, &|_| kernel);
     });
 }
 

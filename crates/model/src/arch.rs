@@ -25,7 +25,8 @@ pub enum Layout {
     /// As transformers saves them.
     HuggingFace,
     /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled, its norms
-    /// already hold `1 + w`, and its head is a tensor of its own (that of FastFlowLM's bundles).
+    /// already hold `1 + w`, and its head is a tensor of its own (that of FastFlowLM's bundles). A bundle of this
+    /// program has the head alone where it is the table, unscaled.
     Q4nx,
 }
 

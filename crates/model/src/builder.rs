@@ -129,8 +129,16 @@ impl<'a> Builder<'a> {
 
     /// The embeddings as they enter the first block.
     pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
-        let table = self.weight(self.name(Role::TokenEmbedding))?;
-        let scale = match self.conventions.embed_prescaled {
+        let has = |role| self.catalog.has(&self.spell(self.name(role)));
+        let prescaled = self.conventions.embed_prescaled;
+        // Without a table the head is it, and is not scaled.
+        let is_head = prescaled && has(Role::Output) && !has(Role::TokenEmbedding);
+        let table = match is_head {
+            true => Role::Output,
+            false => Role::TokenEmbedding,
+        };
+        let table = self.weight(self.name(table))?;
+        let scale = match prescaled && !is_head {
             true => 1.0,
             false => self.config.embed_scale,
         };

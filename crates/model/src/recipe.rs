@@ -45,7 +45,7 @@ enum Mix {
     Iq4Nl,
     /// Head and table in Q8_0.
     Mxfp4,
-    /// The embedding table in BF16.
+    /// The embedding table in BF16, unless it is the head too.
     Q4nx,
 }
 
@@ -171,7 +171,7 @@ impl Recipe {
             return base;
         }
         match mix {
-            Mix::Q4nx if is_table => return DType::BF16,
+            Mix::Q4nx if is_table && !config.tied_head => return DType::BF16,
             Mix::Q4nx => return base,
             Mix::Mxfp4 if is_table || is_head => return DType::Q8_0,
             _ if is_head && k.is_multiple_of(base.block_elems()) => return DType::Q6K,
@@ -239,9 +239,7 @@ fn more_bits(layer: usize, n_layers: usize) -> bool {
 /// The format itself where a matrix `[n, k]` divides into its blocks, else the nearest one that does
 /// (llama.cpp, `tensor_type_fallback`): blocks of 32 for blocks of 256, then F16; BF16 for Q4NX.
 pub fn fitting(wanted: DType, n: usize, k: usize) -> DType {
-    let divides = |dtype: DType| {
-        k.is_multiple_of(dtype.block_elems()) && n.is_multiple_of(dtype.block_rows())
-    };
+    let divides = |dtype: DType| dtype.size_bytes(n, k).is_some();
     if divides(wanted) {
         return wanted;
     }
@@ -324,7 +322,7 @@ mod tests {
             ("Q2_K", 9, Role::AttnOutput, DType::Q3K),
             ("Q3_K_M", 0, Role::FfnDown, DType::Q5K),
             ("Q3_K_M", 1, Role::FfnDown, DType::Q4K),
-            ("Q4NX", 0, Role::TokenEmbedding, DType::BF16),
+            ("Q4NX", 0, Role::TokenEmbedding, DType::Q4nx),
             ("Q4NX", 0, Role::FfnDown, DType::Q4nx),
         ];
         for (recipe, layer, role, expected) in cases {
@@ -345,13 +343,20 @@ mod tests {
             DType::Q8_0
         );
         assert_eq!(dtype("Q4_K_M", "gemma-3-1b", 0, Role::FfnDown), DType::Q6K);
+        // Its bundle's tiles reach beyond them.
+        assert_eq!(dtype("Q4NX", "gemma-3-1b", 3, Role::AttnQ), DType::Q4nx);
+        assert_eq!(
+            dtype("Q4NX", "llama-3.1-8b", 0, Role::TokenEmbedding),
+            DType::BF16
+        );
         let substitutes = [
             (DType::Q4K, 256, DType::Q4K),
             (DType::Q4K, 96, DType::Q5_0),
             (DType::Q3K, 96, DType::Q4_0),
             (DType::Q4K, 100, DType::F16),
             (DType::Q8_0, 100, DType::F16),
-            (DType::Q4nx, 128, DType::BF16),
+            (DType::Q4nx, 128, DType::Q4nx),
+            (DType::Q4nx, 100, DType::BF16),
         ];
         for (wanted, k, expected) in substitutes {
             assert_eq!(fitting(wanted, 64, k), expected, "{wanted} {k}");

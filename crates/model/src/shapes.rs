@@ -33,12 +33,18 @@ impl ModelConfig {
     /// then block by block.
     pub fn tensors(&self, layout: Layout) -> Vec<TensorName> {
         let family = arch::by_name(self.family);
-        let mut names = vec![TensorName::global(Role::TokenEmbedding)];
+        // A head that is the table is written once; a table that is stored scaled cannot be the head, so it is
+        // the head that serves as both.
+        let is_head = self.tied_head && family.conventions(layout).embed_prescaled;
+        let mut names = vec![TensorName::global(match is_head {
+            true => Role::Output,
+            false => Role::TokenEmbedding,
+        })];
         if layout == Layout::Gguf && self.rope.gguf_factors(self.head_dim).is_some() {
             names.push(TensorName::global(Role::RopeFactors));
         }
         names.push(TensorName::global(Role::OutputNorm));
-        if !self.tied_head || family.conventions(layout).embed_prescaled {
+        if !self.tied_head {
             names.push(TensorName::global(Role::Output));
         }
         let post_norms = family.hf_norms == HfNorms::PreAndPost;

@@ -95,7 +95,7 @@ pub fn encode_matrix(
 
 fn decode_tiled(dtype: DType, bytes: &[u8], k: usize, rows: Range<usize>, out: &mut [f32]) {
     let (tile_rows, tile_cols) = (dtype.block_rows(), dtype.block_elems());
-    let tiles_across = k / tile_cols;
+    let tiles_across = k.div_ceil(tile_cols);
     let mut tile = vec![0.0; tile_rows * tile_cols];
     let mut row = rows.start;
     while row < rows.end {
@@ -104,10 +104,11 @@ fn decode_tiled(dtype: DType, bytes: &[u8], k: usize, rows: Range<usize>, out: &
         for tile_col in 0..tiles_across {
             let at = (tile_row * tiles_across + tile_col) * dtype.block_bytes();
             (dtype.codec().decode)(&bytes[at..at + dtype.block_bytes()], &mut tile);
+            let cols = tile_cols.min(k - tile_col * tile_cols);
             for r in row..end {
                 let to = (r - rows.start) * k + tile_col * tile_cols;
                 let from = (r % tile_rows) * tile_cols;
-                out[to..to + tile_cols].copy_from_slice(&tile[from..from + tile_cols]);
+                out[to..to + cols].copy_from_slice(&tile[from..from + cols]);
             }
         }
         row = end;
@@ -116,13 +117,15 @@ fn decode_tiled(dtype: DType, bytes: &[u8], k: usize, rows: Range<usize>, out: &
 
 fn encode_tiled(dtype: DType, src: &[f32], k: usize, out: &mut [u8]) {
     let (tile_rows, tile_cols) = (dtype.block_rows(), dtype.block_elems());
-    let tiles_across = k / tile_cols;
+    let tiles_across = k.div_ceil(tile_cols);
     let mut tile = vec![0.0; tile_rows * tile_cols];
     for (i, block) in out.chunks_exact_mut(dtype.block_bytes()).enumerate() {
         let (tile_row, tile_col) = (i / tiles_across, i % tiles_across);
+        let cols = tile_cols.min(k - tile_col * tile_cols);
         for (r, to) in tile.chunks_exact_mut(tile_cols).enumerate() {
             let from = (tile_row * tile_rows + r) * k + tile_col * tile_cols;
-            to.copy_from_slice(&src[from..from + tile_cols]);
+            to[..cols].copy_from_slice(&src[from..from + cols]);
+            to[cols..].fill(0.0);
         }
         (dtype.codec().encode)(&tile, block);
     }

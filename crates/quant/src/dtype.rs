@@ -2,6 +2,9 @@
 
 use crate::formats::{self, Format};
 
+/// Columns of a tile that share a scale.
+pub const TILE_GROUP: usize = 32;
+
 /// A number format in which a weight tensor can be stored.
 ///
 /// A matrix is `[n_rows, k]`, row-major. Most formats cut each row into blocks of
@@ -124,13 +127,25 @@ impl DType {
     }
 
     /// Bytes of a matrix `[n_rows, k]`, or `None` if the shape does not divide into blocks or the
-    /// size overflows.
+    /// size overflows. Tiles may reach beyond the last column, by whole groups of one scale.
     pub fn size_bytes(self, n_rows: usize, k: usize) -> Option<usize> {
-        if !k.is_multiple_of(self.block_elems()) || !n_rows.is_multiple_of(self.block_rows()) {
+        let stored = self.stored_width(k);
+        if !stored.is_multiple_of(self.block_elems()) || !n_rows.is_multiple_of(self.block_rows()) {
             return None;
         }
-        let blocks = (k / self.block_elems()).checked_mul(n_rows / self.block_rows())?;
+        let blocks = (stored / self.block_elems()).checked_mul(n_rows / self.block_rows())?;
         blocks.checked_mul(self.block_bytes())
+    }
+
+    /// Columns that a matrix of `k` columns is stored with: in tiles up to the end of the last one where `k` is
+    /// a multiple of [`TILE_GROUP`], otherwise `k`. Those beyond `k` are zeros.
+    pub fn stored_width(self, k: usize) -> usize {
+        match self.block_rows() > 1 && k.is_multiple_of(TILE_GROUP) {
+            true => k
+                .div_ceil(self.block_elems())
+                .saturating_mul(self.block_elems()),
+            false => k,
+        }
     }
 }
 

@@ -33,7 +33,7 @@ pub mod pipeline;
 mod search;
 
 pub use codec::{decode_blocks, decode_rows, encode_blocks, encode_matrix};
-pub use dtype::DType;
+pub use dtype::{DType, TILE_GROUP};
 pub use error::Error;
 
 /// The largest magnitude that block encoders keep, the largest finite f16: most of them store

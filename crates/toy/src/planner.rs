@@ -161,6 +161,7 @@ impl Pricer for Prices {
             run_ns,
             dispatch_ns: DISPATCH_NS,
             load_ns: 0.0,
+            switch_ns: 0.0,
             rate: Rate::new(flops, run_ns, FLOPS_PER_S),
             launches: planned.launches.iter().map(launch).collect(),
             slots: bytes,

@@ -98,6 +98,8 @@ pub struct Dispatch {
     pub point_ns: f64,
     /// A shim task: the command processor writes its descriptor and pushes it, one after another.
     pub issue_ns: f64,
+    /// A constant that a core reads at run time, written before a launch of a configuration that stands.
+    pub parameter_ns: f64,
 }
 
 impl Dispatch {

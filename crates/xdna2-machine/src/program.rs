@@ -28,6 +28,7 @@ pub mod expr;
 pub mod flat;
 mod herd;
 mod launch;
+pub mod resident;
 mod stage;
 pub mod stitch;
 pub mod text;

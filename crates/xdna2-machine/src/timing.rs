@@ -23,6 +23,7 @@ mod cores;
 mod ddr;
 mod engine;
 mod export;
+mod loads;
 mod merge;
 mod network;
 mod points;
@@ -39,6 +40,7 @@ use network::Network;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
+pub use loads::{loads_ns, switch_ns};
 pub use millrace_plan::predict::Bottleneck;
 
 /// A prediction.
@@ -262,14 +264,11 @@ pub fn predict_with(
 ) -> Result<Timing, TimingError> {
     let mut launches = Vec::with_capacity(program.launches.len());
     let mut trace = Vec::new();
-    let mut dispatch_ns = profile.dispatch.call_ns;
-    let n_herds: usize = program.launches.iter().map(|l| l.herds.len()).sum();
+    let loads_ns: f64 = loads_ns(&program.launches, profile).iter().sum();
+    let dispatch_ns = profile.dispatch.call_ns + loads_ns;
     let mut total_ns = 0.0;
     for (number, launch) in program.launches.iter().enumerate() {
         let flat = Flat::new(launch)?;
-        dispatch_ns += profile
-            .dispatch
-            .load_ns(flat.cores.len(), n_objects(launch), n_herds);
         let spans_left = options.trace_spans.saturating_sub(trace.len());
         let options = Options {
             trace_spans: spans_left,

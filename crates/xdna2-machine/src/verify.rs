@@ -29,7 +29,7 @@ mod tasks;
 pub use rule::{Refusal, Rule};
 
 use crate::Machine;
-use crate::program::{Flat, FlatError, Program};
+use crate::program::{Flat, FlatError, Program, resident};
 use rule::{Finding, Findings};
 
 /// The most that any tile uses of each resource.
@@ -90,6 +90,8 @@ pub fn verify(program: &Program, machine: &Machine) -> Result<Report, Vec<Refusa
         joins::check(flat, machine, &mut report, &mut findings);
     }
     findings.stop()?;
+    side_by_side(program, machine, &mut report, &mut findings);
+    findings.stop()?;
     for flat in &flats {
         findings.launch.clone_from(&flat.launch.name);
         flow::check(flat, &mut findings);
@@ -106,6 +108,42 @@ pub fn verify(program: &Program, machine: &Machine) -> Result<Report, Vec<Refusa
     report.unexamined_slots = slots.skipped;
     report.unexamined_slots.dedup();
     Ok(report)
+}
+
+/// What resident launches need together: the limits of the machine hold for all their configurations side by
+/// side. Each by itself was examined before.
+fn side_by_side(
+    program: &Program,
+    machine: &Machine,
+    report: &mut Report,
+    findings: &mut Findings,
+) {
+    if let Some(first) = program.launches.first().filter(|l| l.resident) {
+        findings.launch.clone_from(&first.name);
+        let finding = Finding::new(Rule::Malformed, "resident, and no launch is before it");
+        let fix = "Leave the word out of a program's first launch";
+        findings.add("resident", "resident", finding.fix(fix));
+    }
+    for group in resident::groups(&program.launches) {
+        let group = &program.launches[group];
+        if group.len() < 2 {
+            continue;
+        }
+        let mut all = resident::union(group);
+        all.name = format!("{} and those resident beside it", all.name);
+        findings.launch.clone_from(&all.name);
+        match Flat::new(&all) {
+            Ok(flat) => {
+                resources::check(&flat, machine, report, findings);
+                memory::check(&flat, machine, report, findings);
+                route::check(&flat, machine, report, findings);
+                if findings.list.is_empty() {
+                    joins::check(&flat, machine, report, findings);
+                }
+            }
+            Err(error) => place::flat_error(&error, findings),
+        }
+    }
 }
 
 /// Expands every launch.

@@ -58,6 +58,7 @@ mod joined;
 mod kernel;
 mod name;
 mod packed;
+mod resident;
 mod tiling;
 
 pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket};
@@ -126,7 +127,7 @@ pub fn program_of(planned: &PlannedProgram) -> Option<&Program> {
 pub enum Mode {
     /// That of seed 000: compiler-generated GEMMs, the production tilings ([`Features::PUBLISHED`]).
     Reference,
-    /// Better where the array allows: every [`Feature`] that leaves weights as they are.
+    /// Better where the array allows: every [`Feature`] but those of weights in blocks.
     Best,
     /// The same with weights in blocks of 4 bits.
     Q4nx,
@@ -222,6 +223,7 @@ fn lower(
         machine,
         known: HashMap::new(),
         sets: HashSet::new(),
+        columns: HashMap::new(),
     };
     for item in items {
         assembly.add(item)?;
@@ -239,6 +241,8 @@ struct Assembly<'a> {
     known: HashMap<String, usize>,
     /// Keys of buffer sets in use.
     sets: HashSet<String>,
+    /// Columns of a group's projections where it is one configuration, by the signature of the plain group.
+    columns: HashMap<String, Option<u64>>,
 }
 
 impl Assembly<'_> {
@@ -263,11 +267,33 @@ impl Assembly<'_> {
         Ok(())
     }
 
+    /// The group as one configuration of the array, if it may be and fits.
+    fn resident(&mut self, group: &Group) -> Option<Group> {
+        let kernels = self.kernels;
+        let wanted = kernels.options.features.has(Feature::Resident);
+        if !wanted || kernels.phase != Phase::Decode || group.members.len() < 2 {
+            return None;
+        }
+        let plain = Wired::new(group, kernels).signature;
+        let fits = |cols: &u64| {
+            let group = resident::rebuilt(group, kernels, *cols)?;
+            let (program, _) = Wired::new(&group, kernels).stitch("p", kernels).ok()?;
+            let placed = resident::place(&program, self.machine)?;
+            verify(&placed, self.machine).ok().map(|_| ())
+        };
+        let all = (1..=u64::from(self.machine.cols)).rev();
+        let cols = *(self.columns.entry(plain))
+            .or_insert_with(|| all.into_iter().find(|cols| fits(cols).is_some()));
+        resident::rebuilt(group, kernels, cols?)
+    }
+
     fn add_group(&mut self, group: &Group) -> Result<(), LowerError> {
+        let resident = self.resident(group);
+        let group = resident.as_ref().unwrap_or(group);
         let wired = Wired::new(group, self.kernels);
         let program = match self.known.get(&wired.signature) {
             Some(&known) => known,
-            None => self.add_program(&wired)?,
+            None => self.add_program(&wired, resident.is_some())?,
         };
         let step = self.plan.steps.len();
         let mut first = 0_usize;
@@ -307,13 +333,16 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    fn add_program(&mut self, wired: &Wired<'_>) -> Result<usize, LowerError> {
+    fn add_program(&mut self, wired: &Wired<'_>, resident: bool) -> Result<usize, LowerError> {
         let taken = |name: &str| {
             let mut programs = self.plan.programs.iter();
             programs.any(|p| p.name() == name)
         };
         let name = distinct(&wired.base, taken);
-        let (program, launches) = wired.stitch(&name, self.kernels)?;
+        let (mut program, launches) = wired.stitch(&name, self.kernels)?;
+        if let (true, Some(placed)) = (resident, resident::place(&program, self.machine)) {
+            program = placed;
+        }
         if let Err(refusals) = verify(&program, self.machine) {
             return Err(LowerError::Refused {
                 program: name,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use millrace_quant::DType;
+use millrace_quant::{DType, TILE_GROUP};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::{MAX_HEADER_BYTES, SHAPE_KEY_PREFIX, types};
@@ -162,7 +162,9 @@ impl Context<'_> {
             return Ok((dtype.into(), vec![blocks.saturating_mul(rows), cols], true));
         };
         let matrix = parse_matrix(recorded).filter(|&[n, k]| {
-            n % rows == 0 && k % cols == 0 && (n / rows).checked_mul(k / cols) == Some(blocks)
+            // A width may end within a block, where a group of one scale does.
+            let whole = n % rows == 0 && k % TILE_GROUP as u64 == 0;
+            whole && (n / rows).checked_mul(k.div_ceil(cols)) == Some(blocks)
         });
         match matrix {
             Some(matrix) => Ok((dtype.into(), matrix.to_vec(), false)),
@@ -170,7 +172,7 @@ impl Context<'_> {
                 file: self.file.to_owned(),
                 what: format!("the recorded shape of tensor `{name}` ({blocks} Q4NX blocks)"),
                 offset: JSON_OFFSET,
-                expected: "`n,k` in as many blocks of [32, 256]",
+                expected: "`n,k` in as many blocks of [32, 256], k a multiple of 32",
                 found: format!("{recorded:?}"),
             }),
         }

@@ -348,6 +348,39 @@ fn long_prompts_take_several_passes() {
     }
 }
 
+/// Tiles beyond the last column multiply nothing, whatever lies in them, and share an input with other formats.
+#[test]
+fn tiles_beyond_the_last_column_do_not_count() {
+    let (n, k, stored) = (64, 288, 512);
+    let wide = encoded(DType::Q4nx, n, stored, &numbers(n * stored, 31));
+    let plain = encoded(DType::BF16, n, k, &numbers(n * k, 32));
+    for level in Level::supported() {
+        let cpu = cpu(level, 2);
+        for m in [1, 3, 20] {
+            let x = numbers(m * k, 33);
+            let mut padded = vec![0.0; m * stored];
+            for (to, x) in padded.chunks_mut(stored).zip(x.chunks(k)) {
+                to[..k].copy_from_slice(x);
+            }
+            let tiled = Matrix::new(DType::Q4nx, n, k, &wide).unwrap();
+            let other = Matrix::new(DType::BF16, n, k, &plain).unwrap();
+            let expected = Matrix::new(DType::Q4nx, n, stored, &wide).unwrap();
+            let expected = [run(&cpu, &padded, m, expected), run(&cpu, &x, m, other)];
+            let mut found = [vec![0.0; m * n], vec![0.0; m * n]];
+            let [a, b] = &mut found;
+            let product = |weight, out| Product {
+                weight,
+                bias: None,
+                out,
+            };
+            let mut products = [product(tiled, &mut a[..]), product(other, &mut b[..])];
+            let mut scratch = Activations::new(Precision::Fast);
+            matmul(&cpu, &x, m, &mut scratch, &mut products);
+            assert!(found == expected, "{level} {m}");
+        }
+    }
+}
+
 /// Several weights of different formats share one input; each is as if alone, plus its bias.
 #[test]
 fn fused_products_are_those_of_single_ones() {

@@ -267,6 +267,18 @@ impl<'a> Mapper<'a> {
                     ..Transform::NONE
                 },
             )
+        } else if name.role == Role::TokenEmbedding && !self.catalog.has(&source_name) {
+            // A head that serves as the table, and is not scaled.
+            let head = TensorName::global(Role::Output);
+            let head = self.spell(self.catalog.layout(), self.catalog.hf_prefix(), head);
+            let scale = 1.0 / self.unscaled(self.to);
+            (
+                Origin::Tensor(head),
+                Transform {
+                    scale,
+                    ..Transform::NONE
+                },
+            )
         } else {
             (Origin::Tensor(source_name), self.transform(name))
         };

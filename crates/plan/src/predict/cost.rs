@@ -18,6 +18,9 @@ pub struct ProgramCost {
     pub dispatch_ns: f64,
     /// Loading core programs.
     pub load_ns: f64,
+    /// Loading them where the run before was another program's, which is no part of `run_ns`: 0 where every run
+    /// loads what it needs, or none does.
+    pub switch_ns: f64,
     /// Operations of a run, and their rate over it.
     #[serde(flatten)]
     pub rate: Rate,

@@ -58,6 +58,8 @@ pub struct CallCost {
     pub write_ns: f64,
     /// NPU run, its dispatch included.
     pub run_ns: f64,
+    /// Of that: loading the program's cores, because another program's were there.
+    pub switch_ns: f64,
     /// BO read: syncing what it wrote.
     pub read_ns: f64,
     /// Bytes that cross.
@@ -158,15 +160,19 @@ pub(super) fn cost(
     let mut crossings = crossings(plan, graph, chunk.n_tokens).into_iter();
     let mut now_ns = 0.0;
     let mut steps = Vec::new();
+    // Passes follow each other, so before the first call was the last.
+    let mut before = plan.calls().last().map(|call| call.program);
     for step in &plan.steps {
         let cost = match step {
             Step::Call(call) => {
                 let crossing = crossings.next().unwrap_or_default();
                 let part = pricer.call(&host, call, crossing);
                 let program = programs.get_mut(call.program);
-                let run_ns = program.map_or(0.0, |program| {
+                let same = before.replace(call.program) == Some(call.program);
+                let (run_ns, switch_ns) = program.map_or((0.0, 0.0), |program| {
                     program.calls += 1;
-                    program.run_ns
+                    let switch_ns = if same { 0.0 } else { program.switch_ns };
+                    (program.run_ns + switch_ns, switch_ns)
                 });
                 let first = call.nodes.first().and_then(|n| graph.nodes.get(*n));
                 StepCost::Call(CallCost {
@@ -178,6 +184,7 @@ pub(super) fn cost(
                     call_ns: part.call_ns,
                     write_ns: part.write_ns,
                     run_ns,
+                    switch_ns,
                     read_ns: part.read_ns,
                     crossing,
                     static_bytes: static_bytes(plan, call),
@@ -265,7 +272,7 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], pricer: &dyn Pricer) -> 
                     continue;
                 };
                 t.dispatch_ns += program.dispatch_ns;
-                t.load_ns += program.load_ns;
+                t.load_ns += program.load_ns + call.switch_ns;
                 t.n_launches += program.launches.len() as u64;
                 flops += program.rate.flops;
                 for launch in &program.launches {

@@ -71,6 +71,37 @@ fn q4nx_tiles_lie_row_major_and_rows_pair_up_in_bytes() {
     }
 }
 
+/// Tiles that reach beyond the last column, by whole groups of one scale, are those of the matrix with zeros there.
+#[test]
+fn q4nx_tiles_may_end_beyond_the_last_column() {
+    let (n_rows, k, stored) = (64, 288, 512);
+    let x = Rng(9).normal(n_rows * k);
+    for dtype in [DType::Q4nx, DType::Q4nxSub] {
+        assert_eq!(dtype.stored_width(k), stored);
+        assert_eq!(
+            dtype.size_bytes(n_rows, k),
+            dtype.size_bytes(n_rows, stored)
+        );
+        assert_eq!(dtype.size_bytes(n_rows, 300), None);
+        let mut wide = vec![0.0; n_rows * stored];
+        for (wide, narrow) in wide.chunks_mut(stored).zip(x.chunks(k)) {
+            wide[..k].copy_from_slice(narrow);
+        }
+        let mut bytes = vec![0; dtype.size_bytes(n_rows, k).unwrap()];
+        encode_matrix(dtype, &x, n_rows, k, &mut bytes).unwrap();
+        let mut of_wide = vec![0; bytes.len()];
+        encode_matrix(dtype, &wide, n_rows, stored, &mut of_wide).unwrap();
+        assert!(bytes == of_wide, "{dtype}");
+        let (mut out, mut out_wide) = (vec![0.0; 40 * k], vec![0.0; 40 * stored]);
+        decode_rows(dtype, &bytes, n_rows, k, 3..43, &mut out).unwrap();
+        decode_rows(dtype, &bytes, n_rows, stored, 3..43, &mut out_wide).unwrap();
+        for (narrow, wide) in out.chunks(k).zip(out_wide.chunks(stored)) {
+            assert_eq!(narrow, &wide[..k]);
+        }
+    }
+    assert_eq!(DType::Q8_0.size_bytes(1, 48), None);
+}
+
 #[test]
 fn wrong_sizes_are_named_errors() {
     let (q4k, nx) = (DType::Q4K, DType::Q4nx);

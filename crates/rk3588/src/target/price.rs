@@ -119,6 +119,7 @@ impl Pricer for Prices<'_> {
             run_ns,
             dispatch_ns: submit_ns,
             load_ns: 0.0,
+            switch_ns: 0.0,
             rate: Rate::new(flops, run_ns, self.facts.peak_flops_per_s),
             launches: planned.launches.iter().map(launch).collect(),
             slots: bytes,

@@ -8,6 +8,7 @@ use super::blocks;
 use crate::Error;
 use crate::exec::decode_vectors;
 use crate::load::LoadedModel;
+use crate::npu::Held;
 use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
@@ -17,7 +18,7 @@ use millrace_model::graph::{Activation, Attention, Graph, Node, Op, Rope, RopeSt
 use millrace_plan::{Narrowed, Quantised};
 use millrace_quant::{self as quant, DType};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 mod products;
 
@@ -48,7 +49,7 @@ impl Numerics {
 }
 
 /// What a device does to products beside rounding their results.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default)]
 pub struct Products {
     /// By node of the graph: the elements of a row after which its sums are truncated to bf16, as the
     /// published GEMM does.
@@ -62,6 +63,8 @@ pub struct Products {
     pub narrowed: Vec<Option<Narrowed>>,
     /// Tokens from the first on that truncation and blocks hold for: those of the prompt.
     pub n_tokens: usize,
+    /// Matrices in layouts of the device's own.
+    pub(crate) held: Option<Arc<Held>>,
 }
 
 /// Logits `[rows.len(), vocab]` after the tokens `rows` of a sequence.
@@ -262,15 +265,19 @@ impl Pass<'_> {
         let truncated = self.products.truncated_every.get(node).copied().flatten();
         let truncated = truncated.filter(|_| is_prompts);
         let in_blocks = is_prompts && self.in_blocks(node);
-        let rounded = match self.numerics {
-            Numerics::Bf16 if spec.dtype != DType::BF16 || truncated.is_some() || in_blocks => {
-                Some(self.rounded(weight)?)
-            }
-            _ => None,
+        let held = self.products.held.as_ref();
+        let held = held.and_then(|held| held.matrix(weight, [n, k]));
+        let is_as_it_is = spec.dtype == DType::BF16 && held.is_none();
+        let rounded = match (self.numerics, &held) {
+            (Numerics::F32, _) => None,
+            (Numerics::Bf16, _) if is_as_it_is && truncated.is_none() && !in_blocks => None,
+            (Numerics::Bf16, Some(held)) => Some(held.iter().map(|w| bf16::from_f32(*w)).collect()),
+            (Numerics::Bf16, None) => Some(self.rounded(weight)?),
         };
-        let matrix = match &rounded {
-            Some(rows) => Matrix::new(DType::BF16, n, k, cast_slice(rows))?,
-            None => Matrix::new(spec.dtype, n, k, bytes)?,
+        let matrix = match (&rounded, &held) {
+            (Some(rows), _) => Matrix::new(DType::BF16, n, k, cast_slice(rows))?,
+            (None, Some(held)) => Matrix::new(DType::F32, n, k, cast_slice(held))?,
+            (None, None) => Matrix::new(spec.dtype, n, k, bytes)?,
         };
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         let mut out = vec![0.0; x.len() / k * n];
@@ -294,6 +301,9 @@ impl Pass<'_> {
                     self.multiply(w, bias, &x, out);
                 }
             }
+        }
+        if self.numerics == Numerics::Bf16 {
+            self.in_groups(weight, bias, x, &mut out);
         }
         Ok(out)
     }

@@ -2,6 +2,7 @@
 
 use super::NpuError;
 use super::device_cache::DeviceCache;
+use super::held::Held;
 use super::prepared::Prepared;
 use super::progress::LoadProgress;
 use crate::EngineOptions;
@@ -92,6 +93,8 @@ pub struct NpuModel {
     /// One pass at a time: plans share registers, and RoPE tables hold for one position.
     turn: Mutex<()>,
     loaded: Mutex<Traffic>,
+    /// Weights that are not the checkpoint's, once somebody asked.
+    pub(super) held: Mutex<Option<Arc<Held>>>,
     n_ctx: usize,
     pad: u32,
 }
@@ -151,6 +154,7 @@ impl NpuModel {
             kv_buffers: Mutex::default(),
             turn: Mutex::new(()),
             loaded: Mutex::default(),
+            held: Mutex::default(),
             n_ctx,
             // No bit depends on it.
             pad: end_token.unwrap_or(0),
@@ -250,6 +254,7 @@ impl NpuModel {
             narrowed: vec![None; graph.nodes.len()],
             in_blocks: vec![false; graph.nodes.len()],
             n_tokens: n_prompt,
+            held: Some(self.held()?),
         };
         let chunk = self.lengths().next(0, n_prompt as u64);
         let prepared = self.prepared(chunk.first, &self.sequences().prefill(chunk))?;

@@ -194,6 +194,48 @@ fn right_devices_pass_and_bounds_are_sharp() {
     }
 }
 
+/// Matrices that the device keeps in blocks of 4 bits are not the file's: bounds follow what it keeps, what that
+/// loses is said apart, and wrong devices fail.
+#[test]
+fn bounds_follow_matrices_in_another_format() {
+    let mean = |steps: &[Step]| -> f64 {
+        let kl: f64 = steps.iter().map(|step| step.deviation.kl).sum();
+        kl / steps.len() as f64
+    };
+    for model in [demo(), random("llama-tiny"), random("gemma-tiny")] {
+        let npu = load(&model, Mode::Q4nx);
+        let yardsticks = yardsticks(&npu, paths(&model, &[20, 33, 47], 8));
+        let (found, rounding) = steps(&npu, &yardsticks);
+        let verdict = judge(&found, &rounding);
+        assert!(verdict.passes(), "{}: {verdict:#?}", model.name());
+        let conversion: Vec<Step> = yardsticks
+            .iter()
+            .flat_map(|yardstick| yardstick.conversion().to_vec())
+            .collect();
+        assert_eq!(conversion.len(), found.len());
+        // Held to the file's numbers, it would not pass.
+        assert!(
+            mean(&conversion) > 5.0 * mean(&rounding),
+            "{}",
+            model.name()
+        );
+        let best = load(&model, Mode::Best);
+        let exact = Yardstick::new(&cpu(), &best, paths(&model, &[20], 1).remove(0)).unwrap();
+        assert!(exact.conversion().is_empty());
+    }
+    let model = random("gemma-tiny");
+    let npu = load(&model, Mode::Q4nx);
+    let yardsticks = yardsticks(&npu, paths(&model, &[12, 25, 33, 18, 70], 3));
+    let mutation = Mutation::new(npu, yardsticks).unwrap();
+    let of = |mutant| (mutation.test(mutant).unwrap(), mutant.to_string());
+    let sample = every(mutation.mutants(), 16);
+    // One in which no byte is another is a right device: the rows of a token's rotary table are alike.
+    let missed: Vec<_> = (sample.iter().map(of))
+        .filter(|(caught, _)| matches!(caught, Caught::Missed { changed: true }))
+        .collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
 /// What rounding explains is more where the published stack truncates sums, and only there.
 #[test]
 fn truncated_sums_are_taken_from_the_plan() {

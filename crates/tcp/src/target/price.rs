@@ -127,6 +127,7 @@ impl Pricer for Prices<'_> {
             run_ns,
             dispatch_ns,
             load_ns: 0.0,
+            switch_ns: 0.0,
             rate: Rate::new(flops, run_ns, self.machine.peak_flops_per_s),
             launches,
             slots,

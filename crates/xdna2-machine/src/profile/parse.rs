@@ -113,6 +113,11 @@ const KEYS: &[(&str, Field, (f64, f64))] = &[
         (0.0, 1e9),
     ),
     (
+        "dispatch.parameter_ns",
+        |p| &mut p.dispatch.parameter_ns,
+        (0.0, 1e9),
+    ),
+    (
         "core.block_cycles",
         |p| &mut p.core.block_cycles,
         (0.0, 1e6),

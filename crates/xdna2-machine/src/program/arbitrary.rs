@@ -238,7 +238,13 @@ fn herd() -> impl Strategy<Value = Herd> {
 fn launch() -> impl Strategy<Value = Launch> {
     let order = prop::sample::select(vec![Order::Sequential, Order::Streamed]);
     (
-        (name(), vec(0usize..5, 0..4), vec(size(), 0..3), order),
+        (
+            name(),
+            vec(0usize..5, 0..4),
+            vec(size(), 0..3),
+            order,
+            any::<bool>(),
+        ),
         (
             vec(channel(), 0..4),
             vec(stage(), 0..3),
@@ -247,11 +253,12 @@ fn launch() -> impl Strategy<Value = Launch> {
         ),
     )
         .prop_map(
-            |((name, args, grid, order), (channels, stages, transfers, herds))| Launch {
+            |((name, args, grid, order, resident), (channels, stages, transfers, herds))| Launch {
                 name,
                 args,
                 grid,
                 order,
+                resident,
                 channels,
                 stages,
                 transfers,

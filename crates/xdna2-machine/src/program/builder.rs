@@ -197,13 +197,7 @@ impl LaunchBuilder {
         LaunchBuilder {
             launch: Launch {
                 name: name.to_owned(),
-                args: Vec::new(),
-                grid: Vec::new(),
-                order: Order::Sequential,
-                channels: Vec::new(),
-                stages: Vec::new(),
-                transfers: Vec::new(),
-                herds: Vec::new(),
+                ..Launch::default()
             },
             channels: Vec::new(),
             stages: Vec::new(),

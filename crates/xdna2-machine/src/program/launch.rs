@@ -3,7 +3,7 @@
 use super::{Affine, Channel, Herd, Pattern, Stage};
 
 /// One configuration of the array, run over a grid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// Name, unique in the program.
     pub name: String,
@@ -14,6 +14,9 @@ pub struct Launch {
     pub grid: Vec<u32>,
     /// How grid points follow each other.
     pub order: Order,
+    /// Whether its configuration stands beside that of the launch before it, so that the array is not
+    /// configured anew ([`resident`](super::resident)).
+    pub resident: bool,
     /// Channels.
     pub channels: Vec<Channel>,
     /// Memory-tile buffers.
@@ -25,10 +28,11 @@ pub struct Launch {
 }
 
 /// How the grid points of a launch follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
     /// A point begins when the one before has written its last byte to DDR and its tokens were
     /// awaited (MLIR-AIR's launches).
+    #[default]
     Sequential,
     /// Tasks of the next point are queued behind those of this one; nothing is awaited but the
     /// last.

@@ -38,6 +38,8 @@ pub enum Feature {
     SingleRowHead,
     /// Attention of layers with a window on the array, in a prompt's first pass. In [`Mode::Q4nx`] alone.
     Windows,
+    /// In decode with packed weights, all launches of a program are one configuration of the array, which stays.
+    Resident,
     /// Weights stay in blocks of 4 bits (Q4NX) in buffer objects; cores dequantise them, in products with
     /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Q4nx`] alone.
     PackedWeights,
@@ -45,7 +47,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 12] = [
+    pub const ALL: [Feature; 13] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -57,6 +59,7 @@ impl Feature {
         Feature::CachedAttention,
         Feature::SingleRowHead,
         Feature::Windows,
+        Feature::Resident,
         Feature::PackedWeights,
     ];
 
@@ -74,6 +77,7 @@ impl Feature {
             Feature::CachedAttention => "cached-attention",
             Feature::SingleRowHead => "single-row-head",
             Feature::Windows => "windows",
+            Feature::Resident => "resident",
             Feature::PackedWeights => "packed-weights",
         }
     }
@@ -100,6 +104,7 @@ impl Feature {
             }
             Feature::SingleRowHead => "only the last row of a prompt goes through the head",
             Feature::Windows => "attention of layers with a window on the array",
+            Feature::Resident => "a token's kernels stand side by side on the array and stay",
             Feature::PackedWeights => "weights stay in 4-bit blocks, dequantised by the cores",
         }
     }
@@ -152,6 +157,7 @@ impl Features {
             Mode::Best => all
                 .fold(Features::NONE, Features::with)
                 .without(Feature::PackedWeights)
+                .without(Feature::Resident)
                 .without(Feature::Windows),
             Mode::Q4nx => all.fold(Features::NONE, Features::with),
         }
@@ -218,6 +224,7 @@ mod tests {
         }
         let packed = Features::of(Mode::Best)
             .with(Feature::PackedWeights)
+            .with(Feature::Resident)
             .with(Feature::Windows);
         assert_eq!(packed, Features::of(Mode::Q4nx));
         assert!("nonsense".parse::<Feature>().is_err());

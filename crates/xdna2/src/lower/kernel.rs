@@ -18,6 +18,8 @@ pub(super) struct Built {
     pub(super) shape: Shape,
     pub(super) tiling: Tiling,
     pub(super) program: Program,
+    /// Of a norm.
+    eps: Option<f32>,
     /// Equal for equal programs.
     pub(super) key: String,
 }
@@ -360,6 +362,7 @@ impl<'a> Kernels<'a> {
                 shape: shape.clone(),
                 tiling,
                 program,
+                eps,
                 key: key.to_owned(),
             }))
         };
@@ -393,6 +396,24 @@ impl<'a> Kernels<'a> {
             .take(MAX_TRIES);
         let found = others.map(attempt).find_map(Result::ok);
         found.ok_or_else(|| format!("{name} {shape} fits no tiling: {problem}"))
+    }
+
+    /// The same kernel in another tiling, if the mapping builds that and the verifier accepts it.
+    pub(super) fn with_tiling(&self, kernel: &Kernel, tiling: Tiling) -> Option<Kernel> {
+        let built = &kernel.built;
+        let mapping = mapping::find(built.mapping)?;
+        let program = self.try_tiling(mapping, &built.shape, &tiling, built.eps);
+        Some(Kernel {
+            built: Rc::new(Built {
+                mapping: built.mapping,
+                shape: built.shape.clone(),
+                program: program.ok()?,
+                eps: built.eps,
+                key: format!("{} {tiling}", built.key),
+                tiling,
+            }),
+            ..kernel.clone()
+        })
     }
 
     fn try_tiling(

@@ -78,10 +78,7 @@ impl Tiled {
             } else {
                 Order::Sequential
             },
-            channels: Vec::new(),
-            stages: Vec::new(),
-            transfers: Vec::new(),
-            herds: Vec::new(),
+            ..Launch::default()
         };
         for head in 0..self.unroll {
             self.add_channels(&mut launch, head);

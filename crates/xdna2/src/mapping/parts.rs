@@ -258,10 +258,7 @@ pub(super) fn launch(name: &str, args: &[usize], grid: &[u64], order: Order) -> 
         args: args.to_vec(),
         grid: grid.iter().map(|&d| small(d)).collect(),
         order,
-        channels: Vec::new(),
-        stages: Vec::new(),
-        transfers: Vec::new(),
-        herds: Vec::new(),
+        ..Launch::default()
     }
 }
 

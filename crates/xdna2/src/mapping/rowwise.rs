@@ -11,14 +11,15 @@ mod reference;
 use super::data::Random;
 use super::parts::{
     Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
-    largest_divisor, launch, new, pattern, put, repeat, slot, small, stream, transfer, upto, x, y,
+    largest_divisor, launch, local, new, pattern, put, repeat, slot, small, stream, transfer, upto,
+    x, y,
 };
 use super::streaming::{self, dealt_and_joined};
 use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
 use millrace_npu::{Element, Role};
-use millrace_xdna2_machine::program::{Launch, Op, Order, Pattern, Place, Transfer, Var};
+use millrace_xdna2_machine::program::{Launch, Op, Operand, Order, Pattern, Place, Transfer, Var};
 use millrace_xdna2_machine::{Machine, Profile, Program};
 
 /// What is done with a row.
@@ -72,6 +73,8 @@ struct Tiled {
     depth: u64,
     /// Blocks of a memory tile between shim and cores; 0 for straight streams.
     l2_copies: u64,
+    /// Whether a norm's only core takes its scales from the stream of its rows, before them.
+    scales_first: bool,
 }
 
 impl Rowwise {
@@ -84,6 +87,7 @@ impl Rowwise {
             rows: tiling["rows"],
             depth: tiling["l1_depth"],
             l2_copies: tiling["l2_copies"],
+            scales_first: tiling.get("scales_first") == Some(1),
         }
     }
 
@@ -124,6 +128,12 @@ impl Rowwise {
             format!(
                 "l2_copies = {found}; it is at most {most}, 0 for streams straight from the shims"
             )
+        })?;
+        let alone = n_cores == 1 && p.tile_rows == 1 && p.l2_copies == 0;
+        let can = alone && self.function == Function::RmsNorm;
+        checks.ensure(can || !p.scales_first, Rule::Range, || {
+            "scales_first is for rmsnorm on one core, a row a block, straight from the shim"
+                .to_owned()
         })?;
         checks.l2(4 * p.l2_copies * p.rows * p.tile_rows * p.width, machine)?;
         checks.ensure(asked <= ports, Rule::Streams, || {
@@ -179,6 +189,9 @@ impl Rowwise {
     }
 
     fn launch(&self, p: &Tiled, machine: &Machine) -> Launch {
+        if p.scales_first {
+            return self.launch_of_one_stream(p, machine);
+        }
         let parameters = self.parameters();
         let streams: &[(&str, usize, bool)] = match self.function {
             Function::Rope => &[("x", 0, true), ("table", 1, true), ("y", 2, false)],
@@ -212,6 +225,36 @@ impl Rowwise {
             self.add_memory_tiles(&mut launch, p, [streams[0].1, streams[1].1]);
         }
         launch.herds = vec![herd("cores", p.cols, p.rows, Vec::new(), self.body(p))];
+        launch
+    }
+
+    /// One core that reads a single stream: its scales, which it copies, then its rows. A launch that stands
+    /// beside others leaves a shim channel to them.
+    fn launch_of_one_stream(&self, p: &Tiled, machine: &Machine) -> Launch {
+        let mut launch = launch(self.name, &[0, 1, 2], &[], Order::Sequential);
+        self.add_stream(&mut launch, p, machine, ("x", 0, true));
+        self.add_stream(&mut launch, p, machine, ("y", 2, false));
+        let scales = Transfer {
+            arg: 1,
+            pattern: pattern(constant(0), &[(p.width, 1)]),
+            ..launch.transfers[0].clone()
+        };
+        launch.transfers.insert(0, scales);
+        let here = || vec![x(), y()];
+        let held = Operand::Local(0);
+        let take = call("copy_bf16", &[p.width], &[block(0), held]);
+        let operands = [block(0), held, block(1)];
+        let dims = [p.tile_rows, p.width];
+        let row = vec![
+            get(0, here(), 0),
+            new(1, here(), 1),
+            call_with(self.kernel(), &dims, &operands, Vec::new(), vec![EPSILON]),
+            free(0),
+            put(1),
+        ];
+        let body = vec![get(0, here(), 0), take, free(0), repeat(p.n_rows, row)];
+        let locals = vec![local("scales", Element::Bf16, &[p.width])];
+        launch.herds = vec![herd("cores", 1, 1, locals, body)];
         launch
     }
 

@@ -139,10 +139,10 @@ impl<'a> Timer<'a> {
     pub fn program(&self, planned: &PlannedProgram) -> Result<ProgramCost, TimingError> {
         let program = program_of(planned);
         let program = program.ok_or_else(|| TimingError::Foreign(planned.name().to_owned()))?;
-        let n_herds: usize = program.launches.iter().map(|l| l.herds.len()).sum();
+        let loads_ns = timing::loads_ns(&program.launches, self.profile);
         let mut launches = Vec::new();
         for logical in &planned.launches {
-            launches.push(self.logical(program, logical, n_herds)?);
+            launches.push(self.logical(program, logical, &loads_ns)?);
         }
         let load_ns = launches.iter().map(|l| l.load_ns).sum();
         let dispatch_ns = self.profile.dispatch.call_ns;
@@ -156,17 +156,18 @@ impl<'a> Timer<'a> {
             rate: Rate::new(flops, run_ns, self.machine.bf16_flops_per_s()),
             dispatch_ns,
             load_ns,
+            switch_ns: timing::switch_ns(&program.launches, self.profile),
             launches,
             slots: SlotBytes::of(&program.slots),
         })
     }
 
-    /// A kernel of a program that has so many herds.
+    /// A kernel of a program, whose launches have such loads.
     fn logical(
         &self,
         program: &Program,
         logical: &PlannedLaunch,
-        n_herds: usize,
+        loads_ns: &[f64],
     ) -> Result<LaunchCost, TimingError> {
         let mut cost = LaunchCost {
             name: logical.name.clone(),
@@ -184,14 +185,14 @@ impl<'a> Timer<'a> {
             cores: Vec::new(),
             utilization: 0.0,
         };
-        let dispatch = self.profile.dispatch;
+        let loads_ns = loads_ns.get(logical.physical.clone()).unwrap_or(&[]);
+        cost.load_ns = loads_ns.iter().sum();
         let mut longest = 0.0;
         let mut busy: Vec<CoreCounters> = Vec::new();
         let physical = program.launches.get(logical.physical.clone());
         for launch in physical.unwrap_or(&[]) {
             let timing = self.launch(launch)?;
             cost.ns += timing.ns;
-            cost.load_ns += dispatch.load_ns(timing.cores.len(), timing.objects, n_herds);
             cost.ddr_read_bytes += timing.ddr_read_bytes;
             cost.ddr_write_bytes += timing.ddr_write_bytes;
             if timing.ns >= longest {
@@ -271,6 +272,7 @@ fn plain(launch: &Launch) -> Launch {
     Launch {
         name: String::new(),
         args: (0..launch.args.len()).collect(),
+        resident: false,
         ..launch.clone()
     }
 }

@@ -278,7 +278,7 @@ fn q4_k(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
 }
 
 fn q4nx(weight: &WeightSource<'_>, row: usize, group: usize) -> Group {
-    let across = weight.k / N_COLS;
+    let across = weight.k.div_ceil(N_COLS);
     let at = row / N_ROWS * across + group / 8;
     let (block, row, group) = (
         &weight.bytes[at * BLOCK..][..BLOCK],

@@ -2,8 +2,13 @@
 
 use crate::{decode, graph, on_host, prefill};
 use millrace_model::graph::Graph;
-use millrace_xdna2::lower::{self, Binding, Features, Mode, Options, Plan, WeightLayout};
-use millrace_xdna2_machine::Machine;
+use millrace_xdna2::lower::{
+    self, Binding, Feature, Features, Mode, Options, Plan, WeightLayout, program_of,
+};
+use millrace_xdna2_machine::program::{Affine, Place, Span, resident};
+use millrace_xdna2_machine::verify::verify;
+use millrace_xdna2_machine::{Machine, Profile, timing};
+use std::collections::BTreeSet;
 
 fn plan_of(graph: &Graph, features: Features) -> Plan {
     let options = Options {
@@ -71,4 +76,57 @@ fn prompt_and_token_share_weights() {
     // A window of 512 keys is no reason for the host.
     let long = prefill(&graph, Options::new(Mode::Q4nx, 1024));
     assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
+}
+
+/// A configuration of the array for all launches of a program, and what it saves.
+#[test]
+fn a_tokens_kernels_stand_side_by_side() {
+    let (machine, profile) = (Machine::npu2(), Profile::builtin(Profile::DEFAULT).unwrap());
+    let all = Features::of(Mode::Q4nx);
+    for name in ["gemma-3-1b", "llama-3.2-1b", "gemma-tiny"] {
+        let graph = graph(name, Some(3));
+        let loads = |features: Features| -> f64 {
+            let plan = plan_of(&graph, features);
+            let of = |call: &lower::Call| -> f64 {
+                let program = program_of(&plan.programs[call.program]).unwrap();
+                verify(program, &machine).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+                timing::loads_ns(&program.launches, &profile).iter().sum()
+            };
+            plan.calls().map(of).sum()
+        };
+        let (together, apart) = (loads(all), loads(all.without(Feature::Resident)));
+        assert!(together < 0.1 * apart, "{name}: {together} {apart}");
+        let plan = plan_of(&graph, all);
+        for planned in &plan.programs {
+            let launches = &program_of(planned).unwrap().launches;
+            let others = &launches[1..];
+            assert!(others.iter().all(|launch| launch.resident), "{name}");
+            // Every core of a projection is that of all: its program differs in constants alone.
+            let same = resident::representatives(launches);
+            let products = (0..launches.len()).filter(|&at| launches[at].herds[0].cols > 1);
+            let kinds: BTreeSet<usize> = products.map(|at| same[at]).collect();
+            assert!(kinds.len() <= 1, "{name}: {kinds:?}");
+            // They are where no other kernel is, which the verifier holds.
+            let mut moved = program_of(planned).unwrap().clone();
+            if let Some(launch) = moved.launches.iter_mut().find(|l| l.herds[0].cols == 1) {
+                (launch.herds[0].col, launch.herds[0].row) = (0, 0);
+                let core = |place: &mut Place| {
+                    if let Place::Core { col, row } = place {
+                        (*col, *row) = (Span::At(Affine::new(0)), Span::At(Affine::new(0)));
+                    }
+                };
+                for channel in &mut launch.channels {
+                    core(&mut channel.from);
+                    core(&mut channel.to);
+                }
+                let refusals = verify(&moved, &machine).unwrap_err();
+                assert!(
+                    refusals.iter().any(|r| r.rule.code() == "XD104"),
+                    "{refusals:?}"
+                );
+            }
+        }
+        let switch = |planned| timing::switch_ns(&program_of(planned).unwrap().launches, &profile);
+        assert!(plan.programs.iter().any(|planned| switch(planned) > 100e3));
+    }
 }

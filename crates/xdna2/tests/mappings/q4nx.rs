@@ -1,6 +1,8 @@
 //! Weights in Q4NX blocks: results equal the references.
 
-use crate::check;
+use crate::{build, case, check, run};
+use millrace_xdna2::mapping::{self, Named};
+use millrace_xdna2_machine::Machine;
 
 #[test]
 fn fused_dqp() {
@@ -13,6 +15,41 @@ fn fused_dqp() {
     check("fused-dqp", "128+64x2560", "cols=1");
     // Pieces of the vector that are no power of two.
     check("fused-dqp", "1024x1376", "");
+    // A configuration that longer products share: the vector padded to theirs, in pieces that divide both.
+    check("fused-dqp", "128+64x640", "cols=3,total=2560,piece=128");
+    // Groups of row blocks that the columns share unevenly.
+    check("fused-dqp", "320+192x512", "cols=5,total=768,piece=32");
+}
+
+/// A norm on one core that has its scales in the stream of its rows.
+#[test]
+fn scales_before_rows() {
+    let tiling = |cols: u64, tile_rows: u64| {
+        Named::new(&[
+            ("tile_rows", tile_rows),
+            ("scales_first", 1),
+            ("cols", cols),
+            ("rows", 1),
+            ("l1_depth", 2),
+            ("l2_copies", 0),
+        ])
+    };
+    let machine = Machine::npu2();
+    for shape in ["1x1152", "4x256", "7x18"] {
+        let (mapping, shape, _) = case("rmsnorm", shape, "");
+        let program = build(mapping, &shape, &tiling(1, 1), &machine);
+        assert_eq!(run(mapping, &shape, &tiling(1, 1), &program), None);
+    }
+    for (name, tiling) in [
+        ("rmsnorm", tiling(2, 1)),
+        ("rmsnorm", tiling(1, 2)),
+        ("layernorm", tiling(1, 1)),
+        ("rope", tiling(1, 1)),
+    ] {
+        let (mapping, shape, _) = case(name, "4x256", "");
+        let refusal = mapping.build(&shape, &tiling, &machine).unwrap_err();
+        assert_eq!(refusal.rule, mapping::Rule::Range, "{name}: {refusal}");
+    }
 }
 
 #[test]

@@ -306,3 +306,46 @@ fn a_trace_of_a_prompt_and_a_token_opens() {
         }
     }
 }
+
+/// A model of a billion weights in blocks of 4 bits, with 2,048 tokens: all its buffers and its cache.
+#[test]
+fn a_billion_weights_fit_a_gigabyte() {
+    let planner = Box2026::new().planner(Features::of(Mode::Q4nx));
+    let graph = graph("gemma-3-1b");
+    let memory = predict::memory(&graph, &planner, &Work::new(2048)).unwrap();
+    println!("{memory:?}");
+    assert!(memory.total_bytes <= 1_000_000_000, "{memory:?}");
+    let bf16 = Box2026::new().planner(best());
+    let bf16 = predict::memory(&graph, &bf16, &Work::new(2048)).unwrap();
+    assert!(bf16.total_bytes > 2 * memory.total_bytes, "{bf16:?}");
+}
+
+/// Programs of resident launches load their cores where another program ran before, and then no more.
+#[test]
+fn a_token_loads_cores_where_programs_change() {
+    let graph = graph("gemma-tiny");
+    let found = Box2026::new().predict(&graph, Features::of(Mode::Q4nx), 30);
+    let calls: Vec<_> = found.token.calls().collect();
+    let mut before = calls.last().unwrap().program;
+    for call in &calls {
+        let program = &found.token.programs[call.program];
+        let expected = match before == call.program {
+            true => 0.0,
+            false => program.switch_ns,
+        };
+        assert_eq!(call.switch_ns, expected);
+        assert_eq!(call.run_ns, program.run_ns + expected);
+        before = call.program;
+    }
+    let switches: f64 = calls.iter().map(|call| call.switch_ns).sum();
+    let loads: f64 = calls
+        .iter()
+        .map(|call| found.token.programs[call.program].load_ns)
+        .sum();
+    assert!(switches > 0.0);
+    assert_eq!(found.token.totals.load_ns, loads + switches);
+    let apart = Features::of(Mode::Q4nx).without(Feature::Resident);
+    let apart = Box2026::new().predict(&graph, apart, 30);
+    assert!(apart.token.calls().all(|call| call.switch_ns == 0.0));
+    assert!(found.token.totals.total_ns < 0.7 * apart.token.totals.total_ns);
+}

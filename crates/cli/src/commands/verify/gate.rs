@@ -19,6 +19,9 @@ pub(super) struct Found {
     pub(super) verdict: Verdict,
     /// Steps at which the reference chose what the model in f32 would not.
     pub(super) n_strange: usize,
+    /// Mean divergence and places lost among the likeliest five by the device's own format of matrices;
+    /// `None` where it is exact.
+    pub(super) conversion: Option<(f64, usize)>,
     /// Every op of the device computed again.
     pub(super) ops: CheckSummary,
 }
@@ -103,12 +106,22 @@ pub(super) fn run(session: &mut NpuSession, yardsticks: &[Yardstick], ui: Ui) ->
     Ok(Found {
         prompts,
         verdict: judge(&all, &rounding),
+        conversion: conversion(yardsticks),
         n_strange: yardsticks.iter().map(Yardstick::n_strange).sum(),
         ops: match shortest {
             Some(path) => check_ops(session, path)?,
             None => CheckSummary::default(),
         },
     })
+}
+
+/// What holding matrices in another format does, over all steps.
+fn conversion(yardsticks: &[Yardstick]) -> Option<(f64, usize)> {
+    let steps = || yardsticks.iter().flat_map(Yardstick::conversion);
+    let n_steps = steps().count();
+    let kl: f64 = steps().map(|step| step.deviation.kl).sum();
+    let n_lost = steps().map(|step| step.deviation.n_lost).sum();
+    (n_steps > 0).then(|| (kl / n_steps as f64, n_lost))
 }
 
 fn followed(yardstick: &Yardstick, steps: Vec<Step>) -> Followed {

@@ -31,6 +31,10 @@ pub(super) fn print(
             "prompts": rows(reference, &found.prompts),
             "statistics": found.verdict.statistics.iter().map(statistic).collect::<Vec<_>>(),
             "choices_unlike_the_model": found.n_strange,
+            "conversion": found.conversion.map(|(mean_kl, n_lost)| json!({
+                "mean_kl": mean_kl,
+                "likeliest_lost": n_lost,
+            })),
             "ops": crate::commands::diagnose::ops_json(&found.ops),
             "npu": device_stats::json(session.engine()),
         }));
@@ -53,6 +57,13 @@ pub(super) fn print(
         found.ops.n_ops, found.ops.n_moved
     ))?;
     let n_steps: usize = found.prompts.iter().map(|p| p.steps.len()).sum();
+    if let Some((mean_kl, n_lost)) = found.conversion {
+        out.line(format!(
+            "The device keeps matrices in a format that the file's numbers do not all fit, and is held to the model with \
+             the numbers that it keeps. From the model in the file they are at a mean KL of {mean_kl:.1e}, and {n_lost} of \
+             the reference's five likeliest of {n_steps} steps are not among theirs",
+        ))?;
+    }
     match &failure {
         None => out.line(format!(
             "{} {} prompts, {n_steps} steps: no statistic beyond its bound, no op beyond its rounding",

@@ -134,27 +134,72 @@ fn gemma_norms_and_embeddings_follow_the_layout() {
     let shape = [512, 256];
     let table = numbers(&source, "model.embed_tokens.weight", shape);
     assert_eq!(table, numbers(&gguf, "token_embd.weight", shape));
-    let scaled = numbers(&bundle, "model.embed_tokens.weight", shape);
+    // The head is the table, and is there once.
+    assert!(bundle.tensor("model.embed_tokens.weight").is_none());
     let head = numbers(&bundle, "lm_head.weight", shape);
-    let scale = 256f32.sqrt();
-    assert!(
-        table
-            .iter()
-            .zip(&scaled)
-            .all(|(t, s)| (t * scale - s).abs() <= 0.004 * s.abs())
-    );
     assert!(relative_rms(&table, &head) <= 1.05 * DType::Q4nx.error_budget());
+    let scale_of = |checkpoint: &Checkpoint| match model_of(checkpoint).graph.nodes[0].op {
+        Op::Embed { scale, .. } => scale,
+        _ => 0.0,
+    };
+    let scale = 256f32.sqrt();
+    assert_eq!(scale_of(&bundle), scale);
     // And back: the head is tied again.
     convert(&bundle, &model.beside("back.gguf"), "F32").unwrap();
     let back = Checkpoint::open(&model.beside("back.gguf")).unwrap();
     assert!(back.tensor("output.weight").is_none());
-    let found = numbers(&back, "token_embd.weight", shape);
-    assert!(
-        table
-            .iter()
-            .zip(&found)
-            .all(|(t, f)| (t - f).abs() <= 0.004 * t.abs())
+    assert_eq!(numbers(&back, "token_embd.weight", shape), head);
+
+    // As others write it: a scaled table beside the head.
+    let both = model.beside("both");
+    std::fs::create_dir(&both).unwrap();
+    let name = "model.embed_tokens.weight";
+    let mut specs: Vec<TensorSpec> = bundle.iter().map(|t| TensorSpec::from(t.info)).collect();
+    specs.push(TensorSpec::new(name, DType::F32, &shape));
+    let path = both.join("model.q4nx");
+    let mut writer = safetensors::Writer::create(&path, &BTreeMap::new(), &specs).unwrap();
+    for tensor in bundle.iter() {
+        writer.write(&tensor.info.name, tensor.bytes).unwrap();
+    }
+    let scaled: Vec<u8> = (table.iter().map(|t| t * scale))
+        .flat_map(f32::to_le_bytes)
+        .collect();
+    writer.write(name, &scaled).unwrap();
+    writer.commit().unwrap();
+    std::fs::copy(model.path.join("config.json"), both.join("config.json")).unwrap();
+    let both = Checkpoint::open(&both).unwrap();
+    assert_eq!(scale_of(&both), 1.0);
+    convert(&both, &model.beside("again.gguf"), "F32").unwrap();
+    let again = Checkpoint::open(&model.beside("again.gguf")).unwrap();
+    let found = numbers(&again, "token_embd.weight", shape);
+    let close = |(t, f): (&f32, &f32)| (t - f).abs() <= 0.004 * t.abs();
+    assert!(table.iter().zip(&found).all(close));
+}
+
+/// Widths that end within a block are padded with zeros: no number of them is lost, nor added.
+#[test]
+fn a_bundles_tiles_reach_beyond_the_last_column() {
+    let mut config = config_of("gemma-tiny");
+    config.d_ff = 288;
+    let model = Model::flat(&config);
+    let (source, bundle) = (model.open(), model.convert("bundle", "Q4NX"));
+    let name = "model.layers.1.mlp.down_proj.weight";
+    let tensor = bundle.require(name).unwrap();
+    assert_eq!(tensor.dtype().unwrap(), DType::Q4nx);
+    let [n, k] = [config.d_model, 288];
+    assert_eq!(tensor.info.shape, [n, k]);
+    assert_eq!(tensor.bytes.len(), n / 32 * 2 * 5120);
+    let (before, after) = (
+        numbers(&source, name, [n, k]),
+        numbers(&bundle, name, [n, k]),
     );
+    assert!(relative_rms(&before, &after) <= 1.05 * DType::Q4nx.error_budget());
+    let mut wide = vec![0.0; n * 512];
+    millrace_quant::decode_rows(DType::Q4nx, tensor.bytes, n, 512, 0..n, &mut wide).unwrap();
+    for (row, narrow) in wide.chunks(512).zip(after.chunks(k)) {
+        assert_eq!(row[..k], *narrow);
+        assert!(row[k..].iter().all(|x| *x == 0.0));
+    }
 }
 
 #[test]
@@ -162,12 +207,10 @@ fn a_bundle_holds_projections_in_tiles_and_the_rest_in_bf16() {
     let model = Model::random("llama-tiny", "BF16", "in");
     let (source, bundle) = (model.open(), model.convert("bundle", "Q4NX"));
     for tensor in bundle.iter() {
-        let is_projection = tensor.info.name.contains("_proj");
-        let expected = if is_projection {
-            DType::Q4nx
-        } else {
-            DType::BF16
-        };
+        // The table is the head, too.
+        let name = &tensor.info.name;
+        let is_matrix = name.contains("_proj") || name.contains("embed_tokens");
+        let expected = if is_matrix { DType::Q4nx } else { DType::BF16 };
         assert_eq!(tensor.dtype().unwrap(), expected, "{}", tensor.info.name);
     }
     let name = "model.layers.0.mlp.down_proj.weight";

@@ -6,7 +6,7 @@ use crate::gate::{narrowed, quantised};
 use bytemuck::cast_slice;
 use millrace_kernels::matmul::Matrix;
 use millrace_model::graph::WeightId;
-use millrace_plan::{Narrowed, Quantised};
+use millrace_plan::{Narrowed, PackedWeight, Quantised};
 use millrace_quant::{self as quant, DType};
 use std::ops::Range;
 
@@ -34,6 +34,49 @@ impl Pass<'_> {
         let of_weight = |row: &mut [f32]| narrowed::weight(row, rule);
         let of_x = |row: &mut [f32]| narrowed::activations(row, rule);
         self.converted((weight, bias), x, &of_x, &of_weight)
+    }
+
+    /// A token's products where the device rounds to bf16, of each group of columns, the sum of products with
+    /// w less the group's offset, and the sum of x, which the offset multiplies. The head's rows are tokens' all.
+    pub(super) fn in_groups(
+        &self,
+        weight: WeightId,
+        bias: Option<&[f32]>,
+        x: &[f32],
+        out: &mut [f32],
+    ) {
+        let spec = &self.graph.weights[weight.0];
+        let (n, k) = (spec.n, spec.k);
+        let held = self.products.held.as_ref();
+        let Some(PackedWeight {
+            values,
+            offsets: Some((group, offsets)),
+        }) = held.and_then(|held| held.grouped(weight, [n, k]))
+        else {
+            return;
+        };
+        let first = match self.is_cut {
+            true => 0,
+            false => self.products.n_tokens.min(x.len() / k),
+        };
+        let x = &x[first * k..];
+        let one = |x: f32| self.numerics.one(x);
+        let n_groups = k.div_ceil(group);
+        self.cpu
+            .pool()
+            .run_pieces(&mut out[first * n..], n, &|token, out| {
+                let x = &x[token * k..][..k];
+                let sums: Vec<f32> = x.chunks(group).map(|x| one(x.iter().sum())).collect();
+                let rows = values.chunks_exact(k).zip(offsets.chunks_exact(n_groups));
+                for (row, (out, (w, offsets))) in out.iter_mut().zip(rows).enumerate() {
+                    let groups = w.chunks(group).zip(x.chunks(group));
+                    *out = bias.map_or(0.0, |bias| bias[row]);
+                    for ((w, x), (offset, sum)) in groups.zip(offsets.iter().zip(&sums)) {
+                        let products = w.iter().zip(x).map(|(w, x)| (w - offset) * x);
+                        *out += one(products.sum()) + offset * sum;
+                    }
+                }
+            });
     }
 
     fn converted(

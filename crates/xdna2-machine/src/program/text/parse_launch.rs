@@ -43,13 +43,8 @@ impl Parser<'_> {
         let args = self.list(("(", ")"), |p| p.reference(slots))?;
         let mut launch = Launch {
             name,
-            grid: Vec::new(),
-            order: Order::Sequential,
-            channels: Vec::new(),
-            stages: Vec::new(),
-            transfers: Vec::new(),
-            herds: Vec::new(),
             args,
+            ..Launch::default()
         };
         let mut channels = Names::new("channel");
         let arguments = slots.of_arguments(&launch.args);
@@ -63,6 +58,7 @@ impl Parser<'_> {
                 false => self.word("sequential").map(|()| Order::Sequential)?,
             };
         }
+        launch.resident = self.take_word("resident")?;
         while !self.take_mark("}")? {
             if self.take_word("channel")? {
                 let channel = self.channel()?;

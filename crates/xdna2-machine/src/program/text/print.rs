@@ -100,6 +100,9 @@ impl Printer {
         if launch.order == Order::Streamed {
             self.line("order streamed");
         }
+        if launch.resident {
+            self.line("resident");
+        }
         for decl in &launch.channels {
             self.line(&channel(decl));
         }

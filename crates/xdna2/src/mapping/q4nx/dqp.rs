@@ -5,23 +5,24 @@
 //! memory tile deals them out, so that 16 cores on 8 columns take what DDR gives. The vector goes from the
 //! first shim's other channel to all cores, which keep it with the sums of its groups. A core takes a
 //! block of 32 × 256 weights, dequantises and multiplies it in one call, and sends 32 results behind the
-//! last block of a row. Several products of one vector are one launch, as in
+//! last block of a row; the memory tile joins those of a column. Row blocks go to the columns in turn, so
+//! that any number of them is shared evenly. With `total` and `piece` the same in several launches their cores
+//! have one program, but for how often it loops. Several products of one vector are one launch, as in
 //! [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
 
 use super::super::data::{Random, bf16_bytes, floats};
 use super::super::joined::{self, GEMV_PARTS};
 use super::super::parts::{
-    Checks, at, block, call_with, constant, core, deep, end, free, get, herd, i, int,
-    largest_divisor, launch, local, new, pattern, put, repeat, slot, small, stage, stream, upto, x,
-    y,
+    Checks, at, block, call_with, constant, core, end, free, get, herd, i, int, largest_divisor,
+    launch, local, new, pattern, put, repeat, slot, small, stage, stream, upto, x, y,
 };
 use super::super::{
-    BuildError, DIM_MAX, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work,
+    BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
 };
 use super::{BYTES, COLS, GROUP, Matrix, ROWS, across, random_blocks, unit, weight_slot};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
+    Affine, Channel, Condition, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Profile, Program};
 
@@ -34,9 +35,6 @@ pub(crate) const NAME: &str = "fused-dqp";
 /// Longest piece of the vector that a core takes at once.
 const PIECE_MAX: u64 = 1024;
 
-/// Herds of a program of more than one: its cores are loaded for every launch.
-const SEVERAL: usize = 2;
-
 /// Shape and tiling as plain numbers.
 struct Tiled {
     /// Rows of each product.
@@ -45,25 +43,64 @@ struct Tiled {
     cols: u64,
     /// Cores of a column: row blocks that lie side by side.
     unit: u64,
+    /// Elements of the vector with those that only pad it.
+    total: u64,
+    /// Elements of the vector that a core takes at once.
+    piece: u64,
 }
 
-// Channels of the launch, in this order; the last where a column has several cores.
+// Channels of the launch, in this order; the last two where a column has several cores.
 const W: usize = 0;
 const X: usize = 1;
 const Y: usize = 2;
 const W_IN: usize = 3;
+const Y_OUT: usize = 4;
+
+/// Groups of row blocks of a product that columns take in one task each.
+struct Share {
+    /// The product.
+    part: usize,
+    /// Its first group here.
+    first: u64,
+    /// The first column, and how many.
+    cols: (u64, u64),
+    /// Groups of each.
+    each: u64,
+}
 
 const VECTOR: Operand = Operand::Local(0);
 const SUMS: Operand = Operand::Local(1);
 
+/// Elements of a vector of k in whole blocks.
+pub(crate) fn padded(k: u64) -> u64 {
+    across(k) * COLS
+}
+
+/// The longest piece that is a whole part of vectors of all these lengths.
+pub(crate) fn piece(lengths: &[u64]) -> u64 {
+    let common = lengths.iter().copied().fold(0, gcd);
+    largest_divisor(common, PIECE_MAX, GROUP)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The tiling on so many columns.
+pub(crate) fn tiling(cols: u64, total: u64, piece: u64) -> Tiling {
+    Named::new(&[("cols", cols), ("total", total), ("piece", piece)])
+}
+
 impl Tiled {
-    fn new(shape: &Shape, cols: u64) -> Tiled {
+    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
         let rows = joined::sizes(shape, GEMV_PARTS);
         Tiled {
             unit: unit(&rows),
             rows,
             k: shape["k"],
-            cols,
+            cols: tiling["cols"],
+            total: tiling["total"],
+            piece: tiling["piece"],
         }
     }
 
@@ -71,34 +108,76 @@ impl Tiled {
         across(self.k)
     }
 
-    /// Elements of the vector with those that only pad it.
-    fn total(&self) -> u64 {
-        self.across() * COLS
+    /// Groups of row blocks of a product.
+    fn groups(&self, rows: u64) -> u64 {
+        rows / (ROWS * self.unit)
     }
 
-    fn piece(&self) -> u64 {
-        largest_divisor(self.k, PIECE_MAX, GROUP)
+    fn n_groups(&self) -> u64 {
+        self.rows.iter().map(|&rows| self.groups(rows)).sum()
     }
 
-    /// Groups of row blocks of a product that a column takes.
-    fn share(&self, rows: u64) -> u64 {
-        rows / (ROWS * self.unit * self.cols)
-    }
-
-    fn n_tiles(&self) -> u64 {
-        self.rows.iter().map(|&rows| self.share(rows)).sum()
+    /// Who takes what: of every product as many groups for each column as there are for all, then what is
+    /// left over, dealt on from column to column.
+    fn shares(&self) -> Vec<Share> {
+        let of = |rows: u64| (self.groups(rows) / self.cols, self.groups(rows) % self.cols);
+        let mut shares = Vec::new();
+        for (part, &rows) in self.rows.iter().enumerate() {
+            let (each, _) = of(rows);
+            shares.push(Share {
+                part,
+                first: 0,
+                cols: (0, self.cols),
+                each,
+            });
+        }
+        let mut next = 0;
+        for (part, &rows) in self.rows.iter().enumerate() {
+            let (each, mut left) = of(rows);
+            let mut first = each * self.cols;
+            while left > 0 {
+                let n = left.min(self.cols - next);
+                shares.push(Share {
+                    part,
+                    first,
+                    cols: (next, n),
+                    each: 1,
+                });
+                next = (next + n) % self.cols;
+                first += n;
+                left -= n;
+            }
+        }
+        shares.retain(|share| share.each > 0);
+        shares
     }
 
     fn check(&self, machine: &Machine) -> Result<(), BuildError> {
         let checks = Checks { mapping: NAME };
         checks.herd(self.cols, self.unit, machine)?;
         checks.divides(("k", self.k), ("a group of one scale", GROUP))?;
-        let step = ROWS * self.unit * self.cols;
+        checks.divides(("piece", self.piece), ("a group of one scale", GROUP))?;
+        checks.divides(("k", self.k), ("piece", self.piece))?;
+        checks.divides(("total", self.total), ("a block's columns", COLS))?;
+        checks.ensure(self.total >= padded(self.k), Rule::Range, || {
+            format!(
+                "total = {}; the padded vector has {}",
+                self.total,
+                padded(self.k)
+            )
+        })?;
         for (name, &rows) in GEMV_PARTS.iter().zip(&self.rows) {
-            checks.divides((name, rows), ("row blocks of all cores", step))?;
+            checks.divides((name, rows), ("rows of a block", ROWS))?;
         }
-        let vector = 2 * (self.total() + self.total() / GROUP);
-        let channels = 2 * BYTES + 2 * 2 * self.piece() + 2 * 2 * ROWS;
+        checks.ensure(self.n_groups() >= self.cols, Rule::Divides, || {
+            let n = self.n_groups();
+            format!(
+                "{n} groups of row blocks for {} columns; take fewer columns",
+                self.cols
+            )
+        })?;
+        let vector = 2 * (self.total + self.total / GROUP);
+        let channels = 2 * BYTES + 2 * 2 * self.piece + 2 * 2 * ROWS;
         checks.l1(vector + 4 * ROWS + channels, machine)
     }
 
@@ -109,45 +188,49 @@ impl Tiled {
         let shim = || Place::Shim(i(0, 1));
         let memory = || Place::Memory(i(0, 1));
         let all = core(upto(self.cols), upto(self.unit));
-        let from = if self.unit > 1 { memory() } else { shim() };
-        let x = stream(
-            "x",
-            &[],
-            bf16,
-            &[self.piece()],
-            Place::Shim(constant(0)),
-            all,
-        );
+        let other = || if self.unit > 1 { memory() } else { shim() };
+        let first = Place::Shim(constant(0));
         let mut channels = vec![
-            stream("w", &cores, u8, &[BYTES], from, here()),
-            deep(x, 2),
-            stream("y", &cores, bf16, &[ROWS], here(), shim()),
+            stream("w", &cores, u8, &[BYTES], other(), here()),
+            stream("x", &[], bf16, &[self.piece], first, all),
+            stream("y", &cores, bf16, &[ROWS], here(), other()),
         ];
         if self.unit > 1 {
-            let blocks = [self.unit, BYTES];
-            channels.push(stream("w_in", &[self.cols], u8, &blocks, shim(), memory()));
+            let (blocks, results) = ([self.unit, BYTES], [self.unit, ROWS]);
+            let cols = [self.cols];
+            channels.extend([
+                stream("w_in", &cols, u8, &blocks, shim(), memory()),
+                stream("y_out", &cols, bf16, &results, memory(), shim()),
+            ]);
         }
         channels
     }
 
-    /// The memory tiles, which deal a column's blocks to its cores.
+    /// The memory tiles, which deal a column's blocks to its cores and join what these give.
     fn stages(&self) -> Vec<Stage> {
         if self.unit == 1 {
             return Vec::new();
         }
-        let whole = pattern(constant(0), &[(self.unit * BYTES, 1)]);
-        let part = pattern(Affine::of(Var::Each, int(BYTES)), &[(BYTES, 1)]);
-        let drain = StageEnd {
+        let all = |part: u64| pattern(constant(0), &[(self.unit * part, 1)]);
+        let each = |channel: usize, part: u64| StageEnd {
             each: small(self.unit),
             index: vec![i(0, 1), Affine::of(Var::Each, 1)],
-            ..end(W, Vec::new(), part)
+            ..end(
+                channel,
+                Vec::new(),
+                pattern(Affine::of(Var::Each, int(part)), &[(part, 1)]),
+            )
         };
-        let ends = [end(W_IN, vec![i(0, 1)], whole), drain];
-        let blocks = [self.unit, BYTES];
-        vec![Stage {
-            copies: 2,
-            ..stage("w_l2", self.cols, i(0, 1), Element::U8, &blocks, ends)
-        }]
+        let own = || vec![i(0, 1)];
+        let two = |stage: Stage| Stage { copies: 2, ..stage };
+        let weights = [end(W_IN, own(), all(BYTES)), each(W, BYTES)];
+        let results = [each(Y, ROWS), end(Y_OUT, own(), all(ROWS))];
+        let (cols, col) = (self.cols, || i(0, 1));
+        let (blocks, sums) = ([self.unit, BYTES], [self.unit, ROWS]);
+        vec![
+            two(stage("w_l2", cols, col(), Element::U8, &blocks, weights)),
+            two(stage("y_l2", cols, col(), Element::Bf16, &sums, results)),
+        ]
     }
 
     fn transfers(&self) -> Vec<Transfer> {
@@ -162,25 +245,28 @@ impl Tiled {
         let vector = pattern(constant(0), &[(self.k, 1)]);
         let mut transfers = vec![task(&[], 0, X, Vec::new(), vector)];
         let n = self.rows.len();
-        for (part, &rows) in self.rows.iter().enumerate() {
-            let stretch = self.share(rows) * self.across() * self.unit * BYTES;
-            let walk = pattern(i(0, stretch), &[(stretch, 1)]);
-            transfers.push(if self.unit > 1 {
-                task(&[self.cols], 1 + part, W_IN, vec![i(0, 1)], walk)
-            } else {
-                task(&[self.cols, 1], 1 + part, W, vec![i(0, 1), i(1, 1)], walk)
-            });
-            let step = ROWS * self.unit;
-            let first = i(0, self.share(rows) * step).plus(Var::Index(1), int(ROWS));
-            let walk = pattern(first, &[(self.share(rows), step), (ROWS, 1)]);
-            let index = vec![i(0, 1), i(1, 1)];
-            transfers.push(task(&[self.cols, self.unit], 1 + n + part, Y, index, walk));
+        let (blocks, results) = (self.across() * self.unit * BYTES, self.unit * ROWS);
+        for share in self.shares() {
+            let (first_col, n_cols) = share.cols;
+            for (unit, arg, channels) in [
+                (blocks, 1 + share.part, [W, W_IN]),
+                (results, 1 + n + share.part, [Y, Y_OUT]),
+            ] {
+                let stretch = share.each * unit;
+                let at = i(0, stretch) + int(share.first * unit);
+                let walk = pattern(at, &[(stretch, 1)]);
+                let col = i(0, 1) + int(first_col);
+                transfers.push(match self.unit {
+                    1 => task(&[n_cols, 1], arg, channels[0], vec![col, i(1, 1)], walk),
+                    _ => task(&[n_cols], arg, channels[1], vec![col], walk),
+                });
+            }
         }
         transfers
     }
 
     fn body(&self) -> Vec<Op> {
-        let (piece, total) = (self.piece(), self.total());
+        let (piece, total) = (self.piece, self.total);
         let along =
             |loop_depth: u8, factor: u64| vec![Affine::of(Var::Loop(loop_depth), int(factor))];
         let take = call_with(
@@ -199,26 +285,38 @@ impl Tiled {
         );
         let here = || vec![x(), y()];
         let blocks = repeat(self.across(), vec![get(W, here(), 0), project, free(0)]);
+        // Groups are dealt in turn: the column has one more as long as there are any.
+        let dealt = Affine::of(Var::Loop(0), int(self.cols)).plus(Var::X, 1);
+        let tile = Op::If {
+            value: dealt + -int(self.n_groups()),
+            condition: Condition::Negative,
+            then: vec![new(Y, here(), 1), blocks, put(1)],
+            otherwise: Vec::new(),
+        };
         vec![
             repeat(self.k / piece, vec![get(X, Vec::new(), 0), take, free(0)]),
-            repeat(self.n_tiles(), vec![new(Y, here(), 1), blocks, put(1)]),
+            repeat(self.n_groups().div_ceil(self.cols), vec![tile]),
         ]
     }
 
-    /// Time in steady state and the loading of cores; [`timing`](millrace_xdna2_machine::timing) simulates it.
+    /// Time in steady state; [`timing`](millrace_xdna2_machine::timing) simulates it. Loading is left out: the
+    /// cores of a token's projections stay.
     fn estimate_ns(&self, machine: &Machine, profile: &Profile) -> f64 {
         let f = |value: u64| value as f64;
         let cycles = profile.kernel("q4nx_project_bf16").copied();
         let macs_per_cycle = cycles.map_or(1.0, |c| c.macs_per_cycle.max(f64::MIN_POSITIVE));
-        let blocks = f(self.n_tiles() * self.cols * self.unit * self.across());
-        let n_cores = self.cols * self.unit;
-        let core_ns =
-            blocks / f(n_cores) * f(ROWS * COLS) / macs_per_cycle * 1e9 / machine.clock_hz;
+        let blocks = f(self.n_groups() * self.unit * self.across());
+        let most = f(self.n_groups().div_ceil(self.cols) * self.across());
+        let core_ns = most * f(ROWS * COLS) / macs_per_cycle * 1e9 / machine.clock_hz;
         let rate = (f(self.cols) * profile.shim.port_gb_per_s).min(profile.ddr.read_gb_per_s);
-        let n_cores = n_cores as usize;
         core_ns.max(blocks * f(BYTES) / rate)
-            + profile.dispatch.load_ns(n_cores, 2 * n_cores, SEVERAL)
     }
+}
+
+/// The tiling of a launch by itself.
+fn own_tiling(shape: &Shape, cols: u64) -> Tiling {
+    let k = shape["k"];
+    tiling(cols, padded(k), piece(&[k]))
 }
 
 impl Mapping for FusedDqp {
@@ -249,13 +347,14 @@ impl Mapping for FusedDqp {
         let all = self.tilings(shape, machine);
         all.into_iter()
             .next()
-            .unwrap_or_else(|| Named::new(&[("cols", 1)]))
+            .unwrap_or_else(|| own_tiling(shape, 1))
     }
 
     fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         let cols = (1..=u64::from(machine.cols)).rev();
-        let legal = cols.filter(|&cols| Tiled::new(shape, cols).check(machine).is_ok());
-        legal.map(|cols| Named::new(&[("cols", cols)])).collect()
+        let all = cols.map(|cols| own_tiling(shape, cols));
+        all.filter(|tiling| Tiled::new(shape, tiling).check(machine).is_ok())
+            .collect()
     }
 
     fn build(
@@ -265,11 +364,11 @@ impl Mapping for FusedDqp {
         machine: &Machine,
     ) -> Result<Program, BuildError> {
         Checks { mapping: NAME }.bounded(shape, tiling)?;
-        let p = Tiled::new(shape, tiling["cols"]);
+        let p = Tiled::new(shape, tiling);
         p.check(machine)?;
         let args: Vec<usize> = (0..1 + 2 * p.rows.len()).collect();
         let locals = vec![
-            local("v", Element::Bf16, &[p.total() + p.total() / GROUP]),
+            local("v", Element::Bf16, &[p.total + p.total / GROUP]),
             local("sums", Element::F32, &[ROWS]),
         ];
         let project = Launch {
@@ -337,7 +436,7 @@ impl Mapping for FusedDqp {
 /// Legal tilings by their estimated time, least first.
 pub(crate) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec<Tiling> {
     let tilings = FusedDqp.tilings(shape, machine);
-    let estimate = |t: &Tiling| Tiled::new(shape, t["cols"]).estimate_ns(machine, profile);
+    let estimate = |t: &Tiling| Tiled::new(shape, t).estimate_ns(machine, profile);
     let mut timed: Vec<(f64, Tiling)> = tilings.into_iter().map(|t| (estimate(&t), t)).collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
     timed.into_iter().map(|(_, tiling)| tiling).collect()

@@ -1,0 +1,65 @@
+//! What configuring the array costs a dispatch.
+
+use super::n_objects;
+use crate::Profile;
+use crate::program::{Launch, Order, Transfer, resident};
+
+/// What comes before each launch of a dispatch: configuring the array, or, where it stands already, writing the
+/// constants that differ and pushing the tasks.
+///
+/// One configuration stays loaded from one dispatch to the next, be it a launch with a single herd or a
+/// group of [resident](crate::program::resident) launches.
+pub fn loads_ns(launches: &[Launch], profile: &Profile) -> Vec<f64> {
+    let dispatch = &profile.dispatch;
+    let groups = resident::groups(launches);
+    let n_herds = |group: &[Launch]| match group {
+        [alone] => alone.herds.len(),
+        _ => 1,
+    };
+    let n_herds: usize = groups.iter().map(|g| n_herds(&launches[g.clone()])).sum();
+    let n_cores = |launch: &Launch| -> usize {
+        let herds = launch.herds.iter();
+        herds.map(|herd| (herd.cols * herd.rows) as usize).sum()
+    };
+    let mut loads = Vec::with_capacity(launches.len());
+    for group in groups {
+        let group = &launches[group];
+        let all = match group {
+            [alone] => alone.clone(),
+            _ => resident::union(group),
+        };
+        loads.push(dispatch.load_ns(n_cores(&all), n_objects(&all), n_herds));
+        let same = resident::representatives(group);
+        for (at, launch) in group.iter().enumerate().skip(1) {
+            // Who used these cores last, in this dispatch or at the end of the one before.
+            let before = (0..at).rev().chain((at..group.len()).rev());
+            let last = before.into_iter().find(|&other| same[other] == same[at]);
+            let new = resident::parameters(launch);
+            let old = last.map_or_else(Vec::new, |last| resident::parameters(&group[last]));
+            let n_new = new.iter().zip(&old).filter(|(new, old)| new != old).count();
+            let tasks = |t: &Transfer| -> u64 { t.dims.iter().map(|&d| u64::from(d)).product() };
+            let n_tasks: u64 = match launch.order {
+                // Counted with the launch's points.
+                Order::Sequential => 0,
+                Order::Streamed => launch.transfers.iter().map(tasks).sum(),
+            };
+            let words = (n_new * n_cores(launch)) as f64;
+            loads.push(words * dispatch.parameter_ns + n_tasks as f64 * dispatch.issue_ns);
+        }
+    }
+    loads
+}
+
+/// What a dispatch of [resident](crate::program::resident) launches costs more after one of another program: its
+/// configuration of the array is loaded. Of other programs [`loads_ns`] says all.
+pub fn switch_ns(launches: &[Launch], profile: &Profile) -> f64 {
+    match &resident::groups(launches)[..] {
+        [group] if group.len() > 1 => {
+            let all = resident::union(launches);
+            let n_cores: u32 = all.herds.iter().map(|herd| herd.cols * herd.rows).sum();
+            let dispatch = &profile.dispatch;
+            dispatch.load_ns(n_cores as usize, n_objects(&all), all.herds.len())
+        }
+        _ => 0.0,
+    }
+}

@@ -1,0 +1,199 @@
+//! A group's program as one configuration of the array: the cores of projections, which all of the group's
+//! share, and a core of its own for every kind of norm, rotation, activation and sum, side by side. A token
+//! then loads no core (Gemma paper §3.2.3).
+//!
+//! [`rebuilt`] builds the group's kernels anew so that they can be shared and stand beside each other;
+//! [`place`] gives each its core and shim channels. Whether all of it fits, the verifier says.
+
+use super::group::Group;
+use super::kernel::{Kernel, Kernels};
+use crate::mapping::{Named, Shape, Tiling, q4nx};
+use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::program::{
+    Affine, Flat, FlatError, Launch, Place, Port, Program, Span, resident,
+};
+
+/// Largest block of an element-wise kernel: a few of them and the program fit a core.
+const TILE_MAX: u64 = 2048;
+
+/// The group with kernels that can share a configuration, projections on so many columns; `None` where one
+/// cannot.
+pub(super) fn rebuilt(group: &Group, kernels: &Kernels<'_>, cols: u64) -> Option<Group> {
+    let all = || group.members.iter().flat_map(|(_, kernels)| kernels);
+    let projections = all().filter(|k| k.built.mapping == q4nx::dqp::NAME);
+    let lengths: Vec<u64> = projections.map(|k| k.built.shape["k"]).collect();
+    let longest = lengths.iter().copied().max()?;
+    let total = q4nx::dqp::padded(longest);
+    let projection = q4nx::dqp::tiling(cols, total, q4nx::dqp::piece(&lengths));
+    let one = |kernel: &Kernel| -> Option<Kernel> {
+        let shape = &kernel.built.shape;
+        let tiling = match kernel.built.mapping {
+            q4nx::dqp::NAME => projection.clone(),
+            "rmsnorm" => alone(&[("tile_rows", 1), ("scales_first", 1)], 0),
+            "rope" => alone(&[("tile_rows", 1)], 0),
+            "add" | "silu-mul" | "gelu-mul" => alone(&[("tile", tile(shape))], 2),
+            _ => return None,
+        };
+        kernels.with_tiling(kernel, tiling)
+    };
+    let members = group.members.iter().map(|(node, kernels)| {
+        let kernels: Option<Vec<Kernel>> = kernels.iter().map(one).collect();
+        Some((*node, kernels?))
+    });
+    Some(Group {
+        members: members.collect::<Option<Vec<_>>>()?,
+        block: group.block,
+        reason: group.reason.clone(),
+    })
+}
+
+/// A single core's tiling.
+fn alone(first: &[(&'static str, u64)], l2_copies: u64) -> Tiling {
+    let rest = [
+        ("cols", 1),
+        ("rows", 1),
+        ("l1_depth", 2),
+        ("l2_copies", l2_copies),
+    ];
+    Named::new(&[first, &rest].concat())
+}
+
+/// The largest even part of all elements that is no larger than a block may be.
+fn tile(shape: &Shape) -> u64 {
+    let n = shape["n"];
+    let fits = |tile: &u64| tile.is_multiple_of(2) && n.is_multiple_of(*tile);
+    (1..=TILE_MAX.min(n)).rev().find(fits).unwrap_or(n)
+}
+
+/// Shim channels that no configuration has yet, by column: to read, to write.
+struct Free {
+    reads: Vec<u32>,
+    writes: Vec<u32>,
+}
+
+/// Puts the single-core launches of a program beside the others, and says that all are resident. `None`
+/// where there is no room.
+pub(super) fn place(program: &Program, machine: &Machine) -> Option<Program> {
+    let mut placed = program.clone();
+    let same = resident::representatives(&program.launches);
+    let mut free = Free {
+        reads: vec![machine.shim.mm2s; machine.cols as usize],
+        writes: vec![machine.shim.s2mm; machine.cols as usize],
+    };
+    let is_first = |at: usize| same[at] == at;
+    let is_alone = |launch: &Launch| launch.herds.iter().all(|h| h.cols * h.rows == 1);
+    let mut rows = 0;
+    for (at, launch) in program.launches.iter().enumerate() {
+        if is_first(at) && !is_alone(launch) {
+            free.take(launch).ok()?;
+            let tops = launch.herds.iter().map(|herd| herd.row + herd.rows);
+            rows = rows.max(tops.max().unwrap_or(0));
+        }
+    }
+    // Those through memory tiles have the least choice: their column is that of their shim.
+    let through = |at: &usize| !program.launches[*at].stages.is_empty();
+    let singles = (0..same.len()).filter(|&at| is_first(at) && is_alone(&program.launches[at]));
+    let (mut order, straight): (Vec<usize>, Vec<usize>) = singles.partition(through);
+    order.extend(straight);
+    let mut taken: Vec<(u32, u32)> = Vec::new();
+    let mut moves: Vec<(usize, Launch)> = Vec::new();
+    for at in order {
+        let cores =
+            (rows..machine.rows).flat_map(|row| (0..machine.cols).map(move |col| (col, row)));
+        let mut cores = cores.filter(|core| !taken.contains(core));
+        let (core, launch) = cores.find_map(|core| {
+            let launch = free.give(&program.launches[at], core)?;
+            Some((core, launch))
+        })?;
+        taken.push(core);
+        moves.push((at, launch));
+    }
+    for (at, launch) in placed.launches.iter_mut().enumerate() {
+        if let Some((_, moved)) = moves.iter().find(|(first, _)| *first == same[at]) {
+            stand_like(launch, moved);
+        }
+        launch.resident = at > 0;
+    }
+    Some(placed)
+}
+
+/// Takes the places of a launch of the same configuration.
+fn stand_like(launch: &mut Launch, moved: &Launch) {
+    for (channel, moved) in launch.channels.iter_mut().zip(&moved.channels) {
+        channel.from = moved.from.clone();
+        channel.to = moved.to.clone();
+    }
+    for (stage, moved) in launch.stages.iter_mut().zip(&moved.stages) {
+        stage.col = moved.col.clone();
+    }
+    for (herd, moved) in launch.herds.iter_mut().zip(&moved.herds) {
+        (herd.col, herd.row) = (moved.col, moved.row);
+    }
+}
+
+impl Free {
+    /// The shim channels of a launch that stays where it is.
+    fn take(&mut self, launch: &Launch) -> Result<(), FlatError> {
+        for channel in &Flat::new(launch)?.channels {
+            if let Port::Shim { col } = channel.from {
+                take(&mut self.reads, col);
+            }
+            for to in &channel.to {
+                if let Port::Shim { col } = *to {
+                    take(&mut self.writes, col);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The launch on that core, with shim channels that are free; they then are not. `None` without any.
+    fn give(&mut self, launch: &Launch, (col, row): (u32, u32)) -> Option<Launch> {
+        let (mut reads, mut writes) = (self.reads.clone(), self.writes.clone());
+        let mut moved = launch.clone();
+        let at = |col: u32| Affine::new(i64::from(col));
+        for channel in &mut moved.channels {
+            let fixed = match (&channel.from, &channel.to) {
+                (Place::Memory(_), _) | (_, Place::Memory(_)) => Some(col),
+                _ => None,
+            };
+            for (place, left) in [
+                (&mut channel.from, &mut reads),
+                (&mut channel.to, &mut writes),
+            ] {
+                match place {
+                    Place::Shim(shim) => *shim = at(nearest(left, fixed, col)?),
+                    Place::Memory(memory) => *memory = at(col),
+                    Place::Core { col: x, row: y } => {
+                        (*x, *y) = (Span::At(at(col)), Span::At(at(row)));
+                    }
+                }
+            }
+        }
+        moved
+            .stages
+            .iter_mut()
+            .for_each(|stage| stage.col = at(col));
+        for herd in &mut moved.herds {
+            (herd.col, herd.row) = (col, row);
+        }
+        (self.reads, self.writes) = (reads, writes);
+        Some(moved)
+    }
+}
+
+fn take(left: &mut [u32], col: u32) {
+    if let Some(left) = left.get_mut(col as usize) {
+        *left = left.saturating_sub(1);
+    }
+}
+
+/// The column next to `col` that has a channel left, or `fixed` if it has one.
+fn nearest(left: &mut [u32], fixed: Option<u32>, col: u32) -> Option<u32> {
+    let cols = (0..left.len() as u32).filter(|&c| fixed.is_none_or(|fixed| fixed == c));
+    let found = cols
+        .filter(|&c| left[c as usize] > 0)
+        .min_by_key(|c| c.abs_diff(col))?;
+    take(left, found);
+    Some(found)
+}
