@@ -37,8 +37,8 @@ pub(crate) fn line(engine: &PlannedEngine) -> String {
         parts.push(format!("{n_dispatches} dispatches"));
     }
     let check = &counters.check;
-    if check.n_passes > 0 {
-        let each = time(check.device_ns / check.n_passes);
+    if let Some(each_ns) = check.device_ns.checked_div(check.n_passes) {
+        let each = time(each_ns);
         parts.push(format!("{} checks of drafts, {each} each", check.n_passes));
     }
     let moved = a_prompt(prefill.traffic.written_bytes + prefill.traffic.read_bytes);

@@ -66,8 +66,8 @@ impl SubjectArgs {
                 of: Of::Files(model),
             });
         };
-        let recipe = match &self.recipe {
-            Some(recipe) => recipe.clone(),
+        let recipe = match self.recipe {
+            Some(recipe) => recipe,
             None => Recipe::parse("BF16").expect("a recipe of the table"),
         };
         let source = match self.recipe {

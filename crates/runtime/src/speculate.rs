@@ -82,7 +82,7 @@ impl SpeculationStats {
 
 /// Where guesses come from.
 enum Drafter {
-    Model(DraftModel),
+    Model(Box<DraftModel>),
     Repeats,
 }
 
@@ -125,7 +125,7 @@ impl Speculator {
         check_draft(target, engine.model())?;
         let n_vocab = target.model().config.vocab_size;
         let model = DraftModel::new(engine, n_vocab);
-        Ok(Speculator::new(Drafter::Model(model)))
+        Ok(Speculator::new(Drafter::Model(Box::new(model))))
     }
 
     fn new(drafter: Drafter) -> Speculator {

@@ -62,7 +62,7 @@ impl Pace {
     fn step_ns(&self, n_rows: usize) -> Option<f64> {
         let seen = |(n, mean): (usize, &Mean)| (mean.n > 0).then_some((n, mean.ns));
         let known = self.steps.iter().enumerate().filter_map(seen);
-        let below = known.clone().filter(|(n, _)| *n <= n_rows).next_back();
+        let below = known.clone().rfind(|(n, _)| *n <= n_rows);
         let above = known.clone().find(|(n, _)| *n >= n_rows);
         match (below, above) {
             (Some((low, a)), Some((high, b))) if high > low => {

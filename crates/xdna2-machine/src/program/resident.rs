@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn launches_of_one_configuration_count_once() {
         let launches = [launch("a", 0, 2), launch("b", 1, 2), launch("c", 0, 5)];
-        assert_eq!(groups(&launches), [0..3]);
+        assert_eq!(groups(&launches), vec![0..3]);
         assert_eq!(representatives(&launches), [0, 1, 0]);
         assert_eq!(union(&launches).herds.len(), 2);
         assert_eq!(parameters(&launches[2]), [5, 5]);
