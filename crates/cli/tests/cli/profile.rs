@@ -92,6 +92,7 @@ fn the_json_has_its_fields() {
             "run_ns",
             "dispatch_ns",
             "load_ns",
+            "switch_ns",
             "flops",
             "flops_per_s",
             "peak_share",
