@@ -175,6 +175,7 @@ subcommands! {
     Kernel => kernel,
     Fidelity => fidelity,
     Compile => compile,
+    Export => export,
     Explain => explain,
     Profile => profile,
     Verify => verify,
