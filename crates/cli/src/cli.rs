@@ -179,6 +179,7 @@ subcommands! {
     Kernel => kernel,
     Fidelity => fidelity,
     Compile => compile,
+    Export => export,
     Explain => explain,
     Profile => profile,
     Verify => verify,

@@ -10,6 +10,7 @@ pub(crate) mod devices;
 pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod fidelity;
 pub(crate) mod hwbench;
 pub(crate) mod info;

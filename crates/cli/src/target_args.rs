@@ -35,9 +35,16 @@ pub(crate) fn targets() -> &'static [&'static dyn Target] {
     set.unwrap_or_default()
 }
 
-/// Examples of a help text, in which `{npu}` stands for the first target's name.
+/// Examples of a help text, in which `{npu}` stands for the first target's name and `{exporter}` for that of
+/// the first whose programs can be exported.
 pub(crate) fn examples(text: &str) -> String {
-    text.replace("{npu}", default_target())
+    let exporter = targets()
+        .iter()
+        .find(|target| target.export_form().is_some());
+    text.replace("{npu}", default_target()).replace(
+        "{exporter}",
+        exporter.map_or("NAME", |target| target.name()),
+    )
 }
 
 /// What `--device` of commands that run models says for this computer's CPU.
@@ -313,6 +320,11 @@ impl TargetArgs {
     /// Who makes plans, set up so.
     pub(crate) fn planner(&self) -> Outcome<Arc<dyn Planner>> {
         self.plans.planner(self.device)
+    }
+
+    /// What is asked of the target.
+    pub(crate) fn settings(&self) -> Outcome<Settings> {
+        self.plans.settings(self.device)
     }
 
     /// Puts a model on the device.

@@ -2,8 +2,8 @@
 
 use crate::predict::{MachineFacts, PredictError, Work};
 use crate::{
-    Annex, Arithmetic, Chunk, HeadRows, Lengths, LowerError, PassKind, Phase, Plan, PlannedLaunch,
-    PlannedProgram, Pricer, Prober, Settings, Workbench,
+    Annex, Arithmetic, BenchError, Chunk, Export, HeadRows, Lengths, LowerError, PassKind, Phase,
+    Plan, PlannedLaunch, PlannedProgram, Pricer, Prober, Settings, SourceFile, Workbench,
 };
 use crate::{AttentionOn, SettingError};
 use millrace_kernels::Cpu;
@@ -64,6 +64,18 @@ pub trait Target: Sync {
 
     /// What a model costs on several devices of this kind; `None` where one works alone.
     fn shared(&self, request: &Shared<'_>) -> Option<Result<SharedCost, PredictError>> {
+        let _ = request;
+        None
+    }
+
+    /// What [`export`](Target::export) writes, in words; `None` where programs have no form for the vendor's
+    /// own toolchain.
+    fn export_form(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// A model's programs as source for the vendor's own toolchain; `None` where there is no such form.
+    fn export(&self, request: &Export<'_>) -> Option<Result<Vec<SourceFile>, BenchError>> {
         let _ = request;
         None
     }

@@ -17,6 +17,7 @@
 //! | [`fidelity`] | published measurements beside predictions |
 //! | [`walk`] | one decode layer of Llama 3 70B, op by op |
 //! | [`report`] | the tables of the document |
+//! | [`export`] | programs as Rust for the vendor's toolchain |
 //! | [`target`] | the registry's row: settings, plans, prices |
 //! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod device;
 pub mod einsum;
 pub mod element;
 pub mod execute;
+pub mod export;
 mod facts;
 pub mod fidelity;
 pub mod flow;

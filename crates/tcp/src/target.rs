@@ -1,6 +1,7 @@
 //! The row of FuriosaAI's TCP in the registry of targets.
 
 mod bench;
+mod export;
 mod inputs;
 
 mod nodes;
@@ -17,8 +18,8 @@ use crate::program::TARGET as NAME;
 use crate::{Machine, Profile};
 use millrace_plan::predict::PredictError;
 use millrace_plan::{
-    Choice, Facts, Planner, SettingError, Settings, Shared, SharedCost, Target, TargetOptions,
-    Workbench,
+    BenchError, Choice, Export, Facts, Planner, SettingError, Settings, Shared, SharedCost,
+    SourceFile, Target, TargetOptions, Workbench,
 };
 use std::sync::Arc;
 
@@ -64,6 +65,14 @@ impl Target for Row {
 
     fn shared(&self, request: &Shared<'_>) -> Option<Result<SharedCost, PredictError>> {
         Some(shared::cost(request))
+    }
+
+    fn export_form(&self) -> Option<&'static str> {
+        Some("a Rust crate of device functions for furiosa-opt-std 0.10.0")
+    }
+
+    fn export(&self, request: &Export<'_>) -> Option<Result<Vec<SourceFile>, BenchError>> {
+        Some(export::files(request))
     }
 }
 

@@ -117,3 +117,33 @@ fn several_chips_share_a_model() {
         assert!(errors.contains(problem), "{errors}");
     }
 }
+
+/// A crate for the vendor's toolchain; a device without such a form says who has one.
+#[test]
+fn it_exports_its_programs() {
+    let home = tempdir().expect("a folder");
+    let dir = home.path().join("crate");
+    let out = dir.to_str().expect("a path");
+    let export = ["export", "demo-draft", "--out", out];
+    run(home.path(), &[&export[..], &TCP].concat()).expect(OK);
+    let read = |file: &str| std::fs::read_to_string(dir.join(file)).expect("a file");
+    let readme = read("README.md");
+    assert!(readme.contains("## A prompt of 16 tokens"), "{readme}");
+    for module in read("src/lib.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod "))
+    {
+        let module = module.trim_end_matches(';');
+        let text = read(&format!("src/{module}.rs"));
+        assert!(text.contains(&format!("pub fn {module}(")), "{module}");
+        assert!(readme.contains(&format!("| `{module}` |")), "{module}");
+    }
+    let int4 = [&export[..], &TCP, &["--numerics", "int4"]].concat();
+    run(home.path(), &int4).expect(USAGE);
+    let other = run(home.path(), &[&export[..], &["--device", "xdna2"]].concat()).expect(USAGE);
+    assert!(
+        other.stderr.contains("--device tcp writes"),
+        "{}",
+        other.stderr
+    );
+}

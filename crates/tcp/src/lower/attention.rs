@@ -1,8 +1,8 @@
 //! Attention over the cache: scores, softmax, weighted sum. Each slice holds some keys of a head of keys and
 //! values; the query heads that share it are lanes.
 //!
-//! Whole rows of scores stay in data memory, so softmax subtracts the true largest; keys and values come in
-//! chunks where a slice does not hold all of its own.
+//! Whole rows of scores stay in data memory, so softmax subtracts the true largest: the more keys, the fewer
+//! queries at a time. Keys and values come in chunks where a slice does not hold all of its own.
 
 mod values;
 
@@ -108,6 +108,12 @@ impl Builder<'_> {
         while chunk / ring * row > self.weight_bytes() || chunk / ring > 128 {
             chunk /= 2;
         }
+        // Scores of whole rows stay in half of data memory, with the weights that they become.
+        let mut queries = call.n_tokens.min(MAX_QUERIES);
+        let row = call.n_keys / ring * 8 * (Element::F32.bytes(1) + Element::Bf16.bytes(1));
+        while queries.is_multiple_of(2) && queries * row > machine.dm_bytes / 2 {
+            queries /= 2;
+        }
         let sequences = match batch == call.batch {
             true => ax("B"),
             false => ax("B").resize(batch),
@@ -135,7 +141,7 @@ impl Builder<'_> {
         };
         Ok(Cut {
             batch,
-            queries: call.n_tokens.min(MAX_QUERIES),
+            queries,
             chunk,
             n_chunks: call.n_keys / chunk,
             own: chunk / ring,

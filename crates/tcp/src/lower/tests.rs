@@ -210,3 +210,79 @@ fn lowering_is_pure() {
         );
     }
 }
+
+fn attention_op(s_q: u64, heads: [u64; 3], n_keys: u64) -> ops::Op {
+    let [n_kv_heads, n_groups, head_dim] = heads;
+    ops::Op {
+        kind: ops::Kind::Attend,
+        sizes: vec![s_q, n_kv_heads, n_groups, head_dim, n_keys, n_keys],
+        norm_eps: 1e-5,
+        attention_scale: 0.125,
+        weights: Weights::Bf16,
+    }
+}
+
+/// Behind many keys fewer queries are held at a time, so that whole rows of scores stay in data memory.
+#[test]
+fn long_contexts_fit() {
+    let machine = Machine::rngd();
+    let options = Options::plain(Weights::Bf16);
+    for (s_q, n_keys, queries) in [(64, 16_384, 16), (64, 32_768, 8), (32, 131_072, 2)] {
+        let op = attention_op(s_q, [8, 4, 128], n_keys);
+        let lowered = op.lower("attend", &machine, options).unwrap();
+        assert!(
+            lowered.cut.contains(&("queries", queries)),
+            "{n_keys}: {:?}",
+            lowered.cut
+        );
+        crate::verify(&lowered.lowered.program, &machine).unwrap();
+    }
+    // One query's scores are the least there is.
+    let one = |n_keys: u64| attention_op(1, [8, 4, 128], n_keys).lower("attend", &machine, options);
+    crate::verify(&one(1 << 18).unwrap().lowered.program, &machine).unwrap();
+    let error = one(1 << 19).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("of each slice's data memory"), "{error}");
+}
+
+/// How many queries are held changes no bit of what they attend to.
+#[test]
+fn queries_at_a_time_change_nothing() {
+    let op = attention_op(16, [2, 2, 64], 1024);
+    let attended = |dm_bytes: u64, queries: u64| {
+        let machine = Machine {
+            dm_bytes,
+            ..Machine::rngd()
+        };
+        let lowered = op
+            .lower("attend", &machine, Options::plain(Weights::Bf16))
+            .unwrap();
+        assert!(
+            lowered.cut.contains(&("queries", queries)),
+            "{:?}",
+            lowered.cut
+        );
+        let program = lowered.lowered.program;
+        crate::verify(&program, &machine).unwrap();
+        let mut state = 7u32;
+        let slots = program.slots().unwrap();
+        let mut content: Vec<Vec<u8>> = Vec::new();
+        for slot in &slots {
+            let n = slot.size_bytes().unwrap() as usize;
+            let value = |_: usize| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let value = (state >> 16) as f32 / 32_768.0 - 1.0;
+                half::bf16::from_f32(value).to_le_bytes()
+            };
+            content.push(match slot.name.as_str() {
+                "mask" => vec![0; n],
+                _ => (0..n / 2).flat_map(value).collect(),
+            });
+        }
+        crate::execute::run(&program, &mut content, &crate::execute::Options::default()).unwrap();
+        content.pop().unwrap()
+    };
+    let all = attended(Machine::rngd().dm_bytes, 16);
+    assert!(all.iter().any(|byte| *byte != 0));
+    assert!(all == attended(64 << 10, 8), "eight at a time differ");
+    assert!(all == attended(44 << 10, 4), "four at a time differ");
+}

@@ -1,0 +1,80 @@
+//! `millrace export`: a model's programs as source for a vendor's own toolchain.
+
+use crate::exit::{Failure, Outcome};
+use crate::output::{Out, Ui};
+use crate::plan_args::PlanArgs;
+use crate::target_args::{examples, targets};
+use millrace_format::output;
+use millrace_plan::Export;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  millrace export demo --device {exporter} --out demo-device       a Rust crate of device functions, and what they need
+  millrace export --geometry llama-3.1-8b --device {exporter} --numerics fp8 --out 8b-device
+  millrace export demo --device {exporter} --prompt-tokens 64 --context 2048 --out demo-device
+
+One pass of a prompt and one of a token are written; the folder's README.md says what its owner needs beyond it.
+Devices without such a form say so.";
+
+/// Write a model's programs as source for the vendor's own toolchain
+#[derive(clap::Args, Debug)]
+#[command(after_help = examples(EXAMPLES))]
+pub(crate) struct Args {
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// The folder to write
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    out: PathBuf,
+    /// Tokens of the prompt's pass
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    prompt_tokens: u64,
+    /// Tokens that the token's pass looks back on
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    context: u64,
+}
+
+/// More tokens than any model's context has.
+const MOST: u64 = 1 << 22;
+
+pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    let target = args.plan.target.device;
+    let planned = args.plan.read(ui)?;
+    let planner = args.plan.target.planner()?;
+    let longest = args.context.max(args.prompt_tokens);
+    let sequences = planned.sequences(&*planner, &[longest]);
+    let mut kinds = sequences.prefills(&[args.prompt_tokens]);
+    kinds.truncate(1);
+    kinds.push(sequences.decode(args.context - 1));
+    let settings = args.plan.target.settings()?;
+    let request = Export {
+        model: planned.name(),
+        graph: planned.graph(),
+        settings: &settings,
+        kinds: &kinds,
+    };
+    let files = target.export(&request).ok_or_else(|| {
+        let forms = targets().iter().filter_map(|target| {
+            let form = target.export_form()?;
+            Some(format!("--device {} writes {form}", target.name()))
+        });
+        let message = format!(
+            "programs of {} have no form for a vendor's toolchain; {}",
+            target.name(),
+            forms.collect::<Vec<_>>().join(", ")
+        );
+        Failure::usage(message)
+    })??;
+    for file in &files {
+        let path = args.out.join(&file.path);
+        let folder = path.parent().unwrap_or(&args.out);
+        std::fs::create_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
+        output::write(&path, file.text.as_bytes()).map_err(|error| Failure::writing(&error))?;
+    }
+    let mut out = Out::new();
+    let (n, dir) = (files.len(), args.out.display());
+    out.line(format!(
+        "{n} files in {dir}; README.md there says what is needed beyond them"
+    ))?;
+    out.flush()
+}

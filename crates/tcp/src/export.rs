@@ -1,0 +1,47 @@
+//! Programs as Rust for the vendor's toolchain: a crate of `#[device]` functions, one for each program, with
+//! the stages' names and order of `furiosa-opt-std` 0.10.0.
+//!
+//! What is printed is the verified program, command by command. Where the vendor's interface wants what a
+//! program leaves open, it is added here: packets are padded to flits, the vector engine's ways are
+//! written out, and what is held in registers is named as the stream that meets it.
+//!
+//! Source of names and types: the crate's documentation and signatures, `furiosa-opt-std` 0.10.0.
+
+mod chain;
+mod module;
+mod moves;
+mod package;
+mod spelling;
+mod vector;
+mod views;
+
+use crate::Program;
+pub use package::{Call, Pass, package};
+
+/// The vendor's crate that printed functions are written against.
+pub const VENDOR_CRATE: (&str, &str) = ("furiosa-opt-std", "0.10.0");
+
+/// Why a program cannot be printed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{program}` cannot be written for furiosa-opt-std 0.10.0: {problem}")]
+pub struct ExportError {
+    /// Which.
+    pub program: String,
+    /// What of it.
+    pub problem: String,
+}
+
+/// The device function of a program: a module. `notes` are lines on what it computes.
+///
+/// # Errors
+/// What of the program the vendor's interface does not have.
+pub fn function(program: &Program, notes: &[String]) -> Result<String, ExportError> {
+    let printed = module::Module::new(program).and_then(|module| module.print(notes));
+    printed.map_err(|problem| ExportError {
+        program: program.name.clone(),
+        problem,
+    })
+}
+
+#[cfg(test)]
+mod tests;

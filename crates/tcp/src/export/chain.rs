@@ -1,0 +1,367 @@
+//! Kernels: a chain of stages from `begin` to `commit` or a register file.
+
+use super::module::{Module, Outcome};
+use super::spelling::{INTERLEAVED, padded_to, scalar, size};
+use super::vector::{Stream, Way};
+use super::views::Extents;
+use crate::Element;
+use crate::axes::{Layout, Mapping, cover};
+use crate::program::{Context, Kernel, LaneMode, Operand, Place, Spread, Stage, Topology, View};
+
+/// Bits of a flit.
+const FLIT_BITS: u64 = 256;
+
+/// A kernel in the printing.
+struct Chain {
+    calls: Vec<String>,
+    stream: Stream,
+    element: Element,
+    /// The packet that is committed: without what a flit is padded with.
+    packet: Mapping,
+}
+
+impl Module<'_> {
+    pub(super) fn kernel(&mut self, kernel: &Kernel) -> Outcome<()> {
+        let second = kernel.stages.iter().position(|stage| {
+            matches!(
+                stage,
+                Stage::Vector {
+                    operand: Operand::Second,
+                    ..
+                }
+            )
+        });
+        let stash = kernel
+            .stages
+            .iter()
+            .position(|stage| matches!(stage, Stage::Stash));
+        match (second, stash) {
+            (Some(second), Some(stash)) if stash < second => self.in_two(kernel, second),
+            _ => self.one(kernel, None),
+        }
+    }
+
+    /// A kernel that stashes before it takes the second of two interleaved tensors: the vendor's groups do
+    /// not stash, so the first tensor has a pass of its own, rounded to the element of the second.
+    fn in_two(&mut self, kernel: &Kernel, second: usize) -> Outcome<()> {
+        let Stage::Fetch {
+            view,
+            with: Some(with),
+            cast,
+            time,
+            packet,
+        } = &kernel.stages[0]
+        else {
+            return Err(format!("`{}` has no second tensor", kernel.name));
+        };
+        let fetch = |with: Option<View>| Stage::Fetch {
+            view: view.clone(),
+            with,
+            cast: *cast,
+            time: time.clone(),
+            packet: packet.clone(),
+        };
+        let element = self.program.tensors[with.tensor].element;
+        let to = match kernel.stages.last() {
+            Some(Stage::Commit { to }) => to.clone(),
+            _ => return Err(format!("`{}` commits nothing", kernel.name)),
+        };
+        let mut first = kernel.clone();
+        first.stages.truncate(second);
+        first.stages[0] = fetch(None);
+        if element != Element::F32 {
+            first.stages.push(Stage::Cast { to: element });
+        }
+        first.stages.push(Stage::Commit { to });
+        let mut last = kernel.clone();
+        last.stages = vec![fetch(Some(with.clone())), kernel.stages[1].clone()];
+        last.stages.extend_from_slice(&kernel.stages[second..]);
+        let part = format!("{}_first", kernel.name);
+        self.out.push_str(
+            "    // Two passes: the vendor's groups of an interleaved stream do not stash.\n",
+        );
+        self.one(&first, Some((&part, true)))?;
+        self.one(&last, Some((&part, false)))
+    }
+
+    /// One pass. With a name, `is_result` says whether that is what it commits or what it fetches.
+    fn one(&mut self, kernel: &Kernel, part: Option<(&str, bool)>) -> Outcome<()> {
+        let mut chain = self.begin(kernel, part)?;
+        for stage in &kernel.stages[1..] {
+            self.stage(stage, &mut chain)?;
+        }
+        let Some(last) = kernel.stages.last() else {
+            return Ok(());
+        };
+        let calls = chain.calls.join("\n        .");
+        let text = match (last, part) {
+            (Stage::Commit { to }, Some((name, true))) => {
+                let layout = self.program.tensors[to.tensor].layout();
+                format!(
+                    "    let {name} = device\n        .{calls}\n        .commit::<{layout}>();\n"
+                )
+            }
+            (Stage::Commit { to }, _) => self.commit(to, &chain, &calls)?,
+            (Stage::ToRegisters { tensor }, _) => {
+                format!(
+                    "    let {} = device\n        .{calls};\n",
+                    self.name(*tensor)
+                )
+            }
+            _ => return Err(format!("`{}` does not end", kernel.name)),
+        };
+        self.out.push_str(&text);
+        Ok(())
+    }
+
+    fn commit(&mut self, to: &View, chain: &Chain, calls: &str) -> Outcome<String> {
+        let tensor = &self.program.tensors[to.tensor];
+        let Place::Dm { spread, layout, .. } = &tensor.place else {
+            return Err(format!("`{}` is not in data memory", tensor.name));
+        };
+        let (name, ty) = (self.name(to.tensor), self.dm_type(to.tensor));
+        if !self.in_parts(to) {
+            let is_same = *spread == chain.stream.spread;
+            let expression = format!("device\n        .{calls}\n        .commit::<{layout}>()");
+            return Ok(match is_same {
+                true => format!("    let {name}: {ty} = {expression};\n"),
+                false => {
+                    let mappings = self.dm_mappings(to.tensor);
+                    format!(
+                        "    let {name} = {expression};\n    // Copies under their names.\n    let {name}: {ty} = \
+                         unsafe {{ {name}.reshape::<Chip, {mappings}>() }};\n"
+                    )
+                }
+            });
+        }
+        self.declare(to.tensor);
+        let extents = self.stream_extents(chain)?;
+        let named = Spread {
+            cluster: chain.stream.spread.cluster.clone(),
+            slice: spread.slice.clone(),
+        };
+        let view = self.view(to, &extents, Some(&named), true)?;
+        Ok(format!(
+            "    device\n        .{calls}\n        .commit_view({});\n",
+            view.text
+        ))
+    }
+
+    /// Extents of the values in a stream.
+    fn stream_extents(&self, chain: &Chain) -> Outcome<Extents> {
+        let Stream { spread, time, .. } = &chain.stream;
+        let axes = &self.program.axes;
+        let all = [&spread.cluster, &spread.slice, time, &chain.packet];
+        let layouts = all.map(|mapping| Layout::of(mapping, axes));
+        let layouts: Result<Vec<Layout>, _> = layouts.into_iter().collect();
+        let layouts = layouts.map_err(|error| error.to_string())?;
+        let shape = cover(&layouts.iter().collect::<Vec<_>>(), axes);
+        let shape = shape.map_err(|error| error.to_string())?;
+        let name = |(axis, n): (usize, u64)| (axes.get(axis).0.to_owned(), n);
+        Ok(shape.into_iter().map(name).collect())
+    }
+
+    /// `begin` and `fetch`.
+    fn begin(&self, kernel: &Kernel, part: Option<(&str, bool)>) -> Outcome<Chain> {
+        let Stage::Fetch {
+            view,
+            with,
+            cast,
+            time,
+            packet,
+        } = &kernel.stages[0]
+        else {
+            return Err(format!("`{}` does not begin with a fetch", kernel.name));
+        };
+        let named = self.names(kernel)?;
+        let own = self.program.tensors[view.tensor].spread().cloned();
+        let own = own.ok_or("a fetch from the chip's memory")?;
+        let is_switched = kernel
+            .stages
+            .iter()
+            .any(|stage| matches!(stage, Stage::Switch { .. }));
+        let fetched = Spread {
+            cluster: named.cluster.clone(),
+            slice: if is_switched {
+                own.slice.clone()
+            } else {
+                named.slice.clone()
+            },
+        };
+        let mut chain = Chain {
+            calls: Vec::new(),
+            stream: Stream {
+                spread: own,
+                time: time.clone(),
+                packet: packet.clone(),
+                way: Way::Eight,
+                entered: false,
+                tagged: false,
+                is_pair: with.is_some(),
+            },
+            element: cast.unwrap_or(self.program.tensors[view.tensor].element),
+            packet: packet.clone(),
+        };
+        let extents = self.stream_extents(&chain)?;
+        let first = match part {
+            Some((name, false)) => format!("{name}.view()"),
+            _ => self.view(view, &extents, Some(&fetched), false)?.text,
+        };
+        // Register files of contractions are filled by the sub context alone in the vendor's interface.
+        let fills = matches!(kernel.stages.last(), Some(Stage::ToRegisters { .. }));
+        let context = match (kernel.context, fills) {
+            (Context::Main, false) => "main",
+            _ => "sub",
+        };
+        chain.calls.push(match with {
+            None => format!("{context}\n        .begin({first})"),
+            Some(with) => {
+                let second = self.view(with, &extents, Some(&fetched), false)?.text;
+                format!(
+                    "{context}\n        .begin_interleaved::<{INTERLEAVED}, _, _, _, _, _>({first}, {second})"
+                )
+            }
+        });
+        chain
+            .calls
+            .push(format!("fetch::<{}, {packet}>()", chain.interleaved(time)));
+        if let Some(to) = cast {
+            let from = self.program.tensors[view.tensor].element;
+            chain.calls.push(fetch_cast(from, *to)?);
+        }
+        chain.stream.spread = named;
+        Ok(chain)
+    }
+
+    /// Clusters and slices behind the switch, under the names of the register file that is met.
+    fn names(&self, kernel: &Kernel) -> Outcome<Spread> {
+        let met = kernel.stages.iter().find_map(|stage| match stage {
+            Stage::Outer { trf: tensor, .. } | Stage::ToRegisters { tensor } => {
+                self.held.get(tensor)
+            }
+            _ => None,
+        });
+        met.cloned().map_or_else(|| self.streamed(kernel), Ok)
+    }
+
+    fn stage(&self, stage: &Stage, chain: &mut Chain) -> Outcome<()> {
+        let axes = &self.program.axes;
+        match stage {
+            Stage::Switch { topology, time, .. } => {
+                let slice = &chain.stream.spread.slice;
+                let config = match topology {
+                    Topology::Forwarding => "SwitchConfig::Forwarding".to_owned(),
+                    Topology::CustomBroadcast => {
+                        let ring = size(slice, axes)?;
+                        format!("SwitchConfig::CustomBroadcast {{ ring_size: {ring} }}")
+                    }
+                    other => return Err(format!("the switch's `{}`", other.word())),
+                };
+                chain
+                    .calls
+                    .push(format!("switch::<{slice}, {time}>({config})"));
+                chain.stream.time = time.clone();
+            }
+            Stage::Collect { time, packet } => {
+                let flit = chain.flit(packet, axes)?;
+                let order = chain.interleaved(time);
+                chain.calls.push(format!("collect::<{order}, {flit}>()"));
+                chain.stream.time = time.clone();
+                (chain.stream.packet, chain.packet) = (flit, packet.clone());
+            }
+            Stage::Outer { trf, time, packet } => {
+                let held = self.name(*trf);
+                chain.calls.push(format!(
+                    "contract_outer::<{time}, {packet}, _, _, _>(&{held})"
+                ));
+            }
+            Stage::Packet { packet } => chain.calls.push(format!("contract_packet::<{packet}>()")),
+            Stage::Time { time } => chain.calls.push(format!("contract_time::<{time}>()")),
+            Stage::Lane { mode, time, packet } => {
+                let mode = match mode {
+                    LaneMode::Interleaved => "Interleaved",
+                    LaneMode::Sequential => "Sequential",
+                };
+                chain.element = Element::F32;
+                let flit = chain.flit(packet, axes)?;
+                let lane = format!("contract_lane::<{time}, {flit}>(LaneMode::{mode})");
+                chain.calls.push(lane);
+                chain.stream.time = time.clone();
+                (chain.stream.packet, chain.packet) = (flit, packet.clone());
+            }
+            Stage::Cast { to } => {
+                chain.leave();
+                chain.element = *to;
+                let flit = chain.flit(&chain.packet.clone(), axes)?;
+                chain
+                    .calls
+                    .push(format!("cast::<{}, {flit}>()", scalar(*to)));
+            }
+            Stage::Commit { .. } => {
+                chain.leave();
+                chain
+                    .calls
+                    .push(format!("commit_trim::<{}>()", chain.packet));
+            }
+            Stage::ToRegisters { tensor } => self.registers(*tensor, chain)?,
+            Stage::Fetch { .. } | Stage::Transpose { .. } => {
+                return Err("a transposition is not printed".to_owned());
+            }
+            _ => {
+                self.vector_stage(stage, &mut chain.stream, &mut chain.calls)?;
+                chain.packet = chain.stream.packet.clone();
+            }
+        }
+        Ok(())
+    }
+
+    fn registers(&self, tensor: usize, chain: &mut Chain) -> Outcome<()> {
+        let call = match &self.program.tensors[tensor].place {
+            Place::Trf { lane, layout, .. } => format!("to_trf::<{lane}, {layout}>()"),
+            Place::Vrf { layout, .. } => format!("to_vrf::<{layout}>()"),
+            _ => return Err("registers that are none".to_owned()),
+        };
+        chain.calls.push(call);
+        Ok(())
+    }
+}
+
+impl Chain {
+    /// A packet padded to a flit of the stream's element.
+    fn flit(&self, packet: &Mapping, axes: &crate::axes::Axes) -> Outcome<Mapping> {
+        Ok(padded_to(
+            packet,
+            size(packet, axes)?,
+            FLIT_BITS / self.element.bits(),
+        ))
+    }
+
+    /// A time with the axis of an interleaved fetch behind it.
+    fn interleaved(&self, time: &Mapping) -> Mapping {
+        match self.stream.is_pair {
+            true => time.clone().then(Mapping::axis(INTERLEAVED)),
+            false => time.clone(),
+        }
+    }
+
+    /// Out of the vector engine, where the stream is in it.
+    fn leave(&mut self) {
+        if self.stream.entered {
+            self.stream.widen(&mut self.calls);
+            self.calls.push("vector_final()".to_owned());
+            self.stream.entered = false;
+        }
+    }
+}
+
+/// What the fetch adapter calls a change of elements.
+fn fetch_cast(from: Element, to: Element) -> Outcome<String> {
+    match (from, to) {
+        (Element::Bf16 | Element::E4m3, Element::F32)
+        | (Element::I4 | Element::I8, Element::I32) => {
+            Ok(format!("fetch_cast::<{}>()", scalar(to)))
+        }
+        (Element::E4m3, Element::Bf16) => Ok("fetch_table_lookup::<bf16>()".to_owned()),
+        _ => Err(format!("a fetch does not turn {from} into {to} there")),
+    }
+}
