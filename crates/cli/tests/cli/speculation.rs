@@ -205,6 +205,7 @@ fn a_sweep_says_what_bounds_each_point() {
 #[test]
 fn a_ceiling_is_told_with_what_would_move_it() {
     let home = home();
+    // So slow a memory that no processor's arithmetic is the bound, however busy it is while this runs.
     let known = [
         "ceiling",
         "--geometry",
@@ -212,7 +213,7 @@ fn a_ceiling_is_told_with_what_would_move_it() {
         "--type",
         "Q4_K_M",
         "--bandwidth",
-        "256",
+        "4",
     ];
     let found = json(&home, &[&known[..], &["-d", "8191", "--json"]].concat());
     // 32 layers of keys and values, 8 heads of 128, in 16 bits: 128 KiB a token.
@@ -221,12 +222,12 @@ fn a_ceiling_is_told_with_what_would_move_it() {
     assert!((4.3e9..4.9e9).contains(&weights), "{weights}");
     let rows = found["rows"].as_array().expect("rows");
     let rate = rows[0]["tokens_per_s"].as_f64().expect("a rate");
-    assert!((rate - 256e9 / (weights + 131_072.0 * 8192.0)).abs() < 0.01);
+    assert!((rate - 4e9 / (weights + 131_072.0 * 8192.0)).abs() < 0.01);
     let table = run(&home, &[&known[..], &["--drafts", "8"]].concat())
         .expect(OK)
         .stdout;
     for words in [
-        "256.0 GB/s",
+        "4.0 GB/s",
         "cache in fp8",
         "8 drafts, 80 %",
         "A token is bound by bytes of weights",
