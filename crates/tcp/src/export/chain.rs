@@ -127,6 +127,7 @@ impl Module<'_> {
                 true => format!("    let {name}: {ty} = {expression};\n"),
                 false => {
                     let mappings = self.dm_mappings(to.tensor);
+                    // SAFETY: of what is printed: copies are renamed, their positions stay.
                     format!(
                         "    let {name} = {expression};\n    // Copies under their names.\n    let {name}: {ty} = \
                          unsafe {{ {name}.reshape::<Chip, {mappings}>() }};\n"

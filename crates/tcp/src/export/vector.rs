@@ -225,6 +225,7 @@ impl Module<'_> {
                 }
                 // Copies over clusters and slices, called what the stream calls them.
                 let Spread { cluster, slice } = &stream.spread;
+                // SAFETY: of what is printed: axes are renamed, their positions stay.
                 Ok(format!(
                     "&unsafe {{ {name}.clone().reshape::<Chip, {cluster}, {slice}, {layout}>() }}"
                 ))

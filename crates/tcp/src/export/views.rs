@@ -180,7 +180,7 @@ impl Module<'_> {
                     viewed.cluster, viewed.slice, viewed.element
                 ),
             };
-            // SAFETY of what is printed: names change, positions do not.
+            // SAFETY: of what is printed: names change, positions do not.
             viewed.text = format!("unsafe {{ {}.reshape::<{types}>() }}", viewed.text);
         }
         Ok(viewed)
