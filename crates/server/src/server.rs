@@ -76,9 +76,10 @@ pub fn run(
     let runtime = runtime.worker_threads(2).max_blocking_threads(8);
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
+        // Before anybody hears of the address: who knows it may ask it to end at once.
+        let mut terminated = terminated()?;
         let server = Server::start(options).await?;
         listening(server.address());
-        let mut terminated = terminated()?;
         let until_asked = async {
             while !stop() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
