@@ -380,16 +380,16 @@ fn a_papers_tables_stand_beside_predictions() {
     let missed = &report["summary"]["missed"];
     assert_eq!(missed.as_array().map(Vec::len), Some(n_missed));
     assert_eq!(report["not_predicted"][0]["published"], 4.41);
-    let text = run(home.path(), &paper).expect(OK).stdout;
+    let shorter = ["profile", "--paper", "gemma3", "--up-to", "512"];
+    let text = run(home.path(), &shorter).expect(OK).stdout;
     for part in [
         "modelled(paper-kraken)",
-        "| N0019 \\* |",
-        "not predicted: ",
+        "| N0079 |",
         "left out",
+        "| N1152 |",
     ] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
-    assert_eq!(text.contains("| MISSED |"), n_missed > 0, "{text}");
     let nonsense = ["profile", "--paper", "nonsense"];
     run(home.path(), &nonsense).expect_error(USAGE, &["nonsense", "gemma3"]);
     let elsewhere = [&nonsense[..], &["--device", "tcp"]].concat();
