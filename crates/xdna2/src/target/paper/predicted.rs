@@ -11,6 +11,7 @@ use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError
 use millrace_plan::{Facts, Planner, Settings};
 use serde::Serialize;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// A time and what it is made of.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -110,18 +111,18 @@ impl Predictor {
 
     fn predict(&mut self, key: Key, work: &Work) -> Result<predict::Prediction, PredictError> {
         let (geometry, profile, mode) = key;
-        if !self.graphs.contains_key(geometry) {
-            self.graphs.insert(geometry, graph(geometry)?);
-        }
-        if !self.planners.contains_key(&(profile, mode)) {
-            let settings = Settings {
+        let graph = match self.graphs.entry(geometry) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(shape(geometry)?),
+        };
+        let planner = match self.planners.entry((profile, mode)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(planner(&Settings {
                 profile: Some(Facts::Named(profile.to_owned())),
                 mode: Some(mode.to_owned()),
                 ..Settings::default()
-            };
-            self.planners.insert((profile, mode), planner(&settings)?);
-        }
-        let (graph, planner) = (&self.graphs[geometry], &self.planners[&(profile, mode)]);
+            })?),
+        };
         let pricer = planner.pricer();
         let mut pricer = pricer.ok_or_else(|| PriceError("no prices".to_owned()))?;
         predict::model(graph, planner, &mut *pricer, work)
@@ -129,7 +130,7 @@ impl Predictor {
 }
 
 /// A published shape; its weights are none that are read.
-fn graph(name: &str) -> Result<Graph, PredictError> {
+fn shape(name: &str) -> Result<Graph, PredictError> {
     let failed = |problem: String| PriceError(format!("{name}: {problem}"));
     let geometry = Geometry::named(name).ok_or_else(|| failed("no such geometry".to_owned()))?;
     let recipe = Recipe::parse("bf16").ok_or_else(|| failed("no recipe `bf16`".to_owned()))?;

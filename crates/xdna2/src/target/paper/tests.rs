@@ -156,6 +156,23 @@ fn errors_are_counted_over_rows_that_nothing_was_fitted_on() {
     assert!(!Summary::of(&rows[..1]).median_is_missed);
 }
 
+/// What the report says of its marks: rows are fitted on by constants of closed forms alone.
+#[test]
+fn no_constant_of_a_launch_was_fitted_on_the_papers_rows() {
+    let measured = fidelity::measurements();
+    let profile = Profile::builtin(PROFILE).expect("built in");
+    let own = OWN.iter().flat_map(|s| s.rows(&measured, u64::MAX));
+    let own: Vec<&str> = own.map(|(row, _)| row.id.as_str()).collect();
+    let on_own = |rows: &[String]| rows.iter().any(|row| own.contains(&row.as_str()));
+    let constants = profile.constants.iter().filter(|c| on_own(&c.rows));
+    let keys: Vec<&str> = constants.map(|c| c.key.as_str()).collect();
+    assert!(keys.len() >= 6, "{keys:?}");
+    for key in keys {
+        let forms = ["decode.", "prefill.", "kernel.decode_attention."];
+        assert!(forms.iter().any(|form| key.starts_with(form)), "{key}");
+    }
+}
+
 #[test]
 fn sources_are_named_as_published() {
     let named = published_by("seed002 (Mapping Gemma3 onto an Edge Dataflow Architecture) table 1");
