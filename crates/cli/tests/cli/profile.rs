@@ -370,7 +370,7 @@ fn a_papers_tables_stand_beside_predictions() {
     assert_eq!(found, [["N0001"], ["N0019"], ["N0037"], ["N0055"]]);
     let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
     let mut n_missed = 0;
-    for row in (0..4).flat_map(|table| rows(table)) {
+    for row in (0..4).flat_map(rows) {
         let error = 100.0 * (number(row, "predicted") / number(row, "published") - 1.0);
         assert!((error - number(row, "error_percent")).abs() < 1e-9, "{row}");
         assert_eq!(row["missed"], error.abs() > 10.0);
