@@ -333,6 +333,7 @@ fn nothing_printed_needs_documents_of_ours() {
         "profile demo-draft --timing-only --features",
         "profile demo-draft --timing-only --mode reference",
         "profile --geometry llama-tiny --markdown",
+        "profile --paper gemma3 --up-to 512",
         "compile demo-draft --list --prompt-tokens 30",
         "compile demo-draft --list --prompt-tokens 30 --mode reference",
         "kernel",
