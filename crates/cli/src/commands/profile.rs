@@ -62,7 +62,7 @@ pub(crate) struct Args {
         "features", "trace", "html", "chips", "markdown", "mode", "without", "numerics", "machine", "set", "profile"])]
     paper: Option<String>,
     /// Of a paper's rows only those of at most so many tokens: long ones take longest
-    #[arg(long, value_name = "TOKENS", requires = "paper", value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
+    #[arg(long, value_name = "TOKENS", requires = "paper", conflicts_with_all = ["model", "geometry"], value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
     up_to: Option<u64>,
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]

@@ -396,6 +396,8 @@ fn a_papers_tables_stand_beside_predictions() {
     run(home.path(), &elsewhere).expect_error(USAGE, &["tcp", "none to choose"]);
     let both = [&paper[..], &["--geometry", "llama-tiny"]].concat();
     run(home.path(), &both).expect_error(USAGE, &["--geometry"]);
+    let alone = ["profile", MODEL, "--up-to", "512"];
+    run(home.path(), &alone).expect_error(USAGE, &["--up-to"]);
 }
 
 #[test]
