@@ -49,6 +49,24 @@ pub trait Workbench: Sync {
     /// # Errors
     /// A kind of report that it has not.
     fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError>;
+
+    /// Publications whose tables it puts beside predictions from the programs of its own plans.
+    fn papers(&self) -> Vec<Choice> {
+        Vec::new()
+    }
+
+    /// The tables of one of [`papers`](Workbench::papers), without rows of more than `longest` tokens. Its
+    /// failures are rows that miss the report's stated targets.
+    ///
+    /// # Errors
+    /// A name that is none of them, plans that cannot be made or timed.
+    fn paper(&self, name: &str, longest: u64) -> Result<FidelityReport, BenchError> {
+        let _ = longest;
+        Err(BenchError::NotFound {
+            message: format!("no paper `{name}`"),
+            hint: String::new(),
+        })
+    }
 }
 
 /// A kernel and what to do with it.

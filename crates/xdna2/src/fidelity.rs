@@ -15,6 +15,7 @@ mod table;
 use crate::mapping::{self, Mapping};
 use millrace_xdna2_machine::profile::Profile;
 use millrace_xdna2_machine::{Machine, Program, timing};
+pub(crate) use models::length;
 use serde::Serialize;
 
 /// What to report on.
@@ -359,7 +360,7 @@ fn scope_of(group: &str) -> Option<millrace_xdna2_machine::profile::Scope> {
 }
 
 /// The ordinary median of sorted values: the middle one, or the mean of the two in the middle.
-fn median(sorted: &[f64]) -> f64 {
+pub(crate) fn median(sorted: &[f64]) -> f64 {
     let (half, odd) = (sorted.len() / 2, sorted.len() % 2);
     let at = |i: usize| sorted.get(i).copied().unwrap_or(0.0);
     match (half, odd) {

@@ -3,6 +3,7 @@
 mod bench;
 mod packed;
 mod page;
+mod paper;
 mod planner;
 
 pub use planner::Xdna2;

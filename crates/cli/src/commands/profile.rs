@@ -3,6 +3,7 @@
 mod document;
 mod html;
 mod measured;
+mod paper;
 mod shared;
 mod subject;
 mod tables;
@@ -32,6 +33,7 @@ Examples:
   millrace profile --geometry llama-3.2-1b --features       what each improvement buys
   millrace profile --geometry llama-3.2-1b --set profile.ddr.read_gb_per_s=110
                                                             a machine that does not exist yet
+  millrace profile --paper gemma3                           a paper's tables beside predictions
   millrace profile demo \"Once upon a time\" --html p.html   a page with the array over time
   millrace profile demo --timing-only --trace t.json        opens in Perfetto or chrome://tracing
 
@@ -44,7 +46,7 @@ in bf16. Times of this computer are measured and printed apart; of an NPU they s
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    #[arg(help = crate::model_arg::MODEL_HELP, value_hint = clap::ValueHint::AnyPath, required_unless_present = "geometry")]
+    #[arg(help = crate::model_arg::MODEL_HELP, value_hint = clap::ValueHint::AnyPath, required_unless_present_any = ["geometry", "paper"])]
     model: Option<String>,
     /// The prompt [default: as many tokens as --prompt-tokens says]
     #[arg(conflicts_with = "prompt_tokens")]
@@ -55,6 +57,13 @@ pub(crate) struct Args {
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N", requires = "geometry")]
     layers: Option<usize>,
+    /// Put the tables of a publication beside what its models are predicted to take
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "prompt", "geometry", "prompt_tokens", "context",
+        "features", "trace", "html", "chips", "markdown", "mode", "without", "numerics", "machine", "set", "profile"])]
+    paper: Option<String>,
+    /// Of a paper's rows only those of at most so many tokens: long ones take longest
+    #[arg(long, value_name = "TOKENS", requires = "paper", conflicts_with_all = ["model", "geometry"], value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
+    up_to: Option<u64>,
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]
     offline: bool,
@@ -101,6 +110,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
+    if let Some(name) = &args.paper {
+        return paper::run(args, name, ui);
+    }
     let subject = Subject::open(args, ui)?;
     let target = args.target.device;
     let settings = args.target.plans.settings(target)?;

@@ -358,6 +358,48 @@ fn the_report_is_current() {
     );
 }
 
+/// Rows of a thousand tokens; the document of all rows is held by a test of the device's own.
+#[test]
+fn a_papers_tables_stand_beside_predictions() {
+    let home = tempdir().expect("a folder");
+    let paper = ["profile", "--paper", "gemma3", "--up-to", "1024"];
+    let report = json(&paper);
+    let rows = |table: usize| report["tables"][table]["rows"].as_array().expect("rows");
+    let ids = |table: usize| rows(table).iter().map(|row| row["id"].clone()).collect();
+    let found: Vec<Vec<Value>> = (0..4).map(ids).collect();
+    assert_eq!(found, [["N0001"], ["N0019"], ["N0037"], ["N0055"]]);
+    let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
+    let mut n_missed = 0;
+    for row in (0..4).flat_map(rows) {
+        let error = 100.0 * (number(row, "predicted") / number(row, "published") - 1.0);
+        assert!((error - number(row, "error_percent")).abs() < 1e-9, "{row}");
+        assert_eq!(row["missed"], error.abs() > 10.0);
+        n_missed += usize::from(row["missed"] == true);
+        assert_eq!(row["fitted"], row["id"] != "N0001");
+    }
+    let missed = &report["summary"]["missed"];
+    assert_eq!(missed.as_array().map(Vec::len), Some(n_missed));
+    assert_eq!(report["not_predicted"][0]["published"], 4.41);
+    let shorter = ["profile", "--paper", "gemma3", "--up-to", "512"];
+    let text = run(home.path(), &shorter).expect(OK).stdout;
+    for part in [
+        "modelled(paper-kraken)",
+        "| N0079 |",
+        "left out",
+        "| N1152 |",
+    ] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    let nonsense = ["profile", "--paper", "nonsense"];
+    run(home.path(), &nonsense).expect_error(USAGE, &["nonsense", "gemma3"]);
+    let elsewhere = [&nonsense[..], &["--device", "tcp"]].concat();
+    run(home.path(), &elsewhere).expect_error(USAGE, &["tcp", "none to choose"]);
+    let both = [&paper[..], &["--geometry", "llama-tiny"]].concat();
+    run(home.path(), &both).expect_error(USAGE, &["--geometry"]);
+    let alone = ["profile", MODEL, "--up-to", "512"];
+    run(home.path(), &alone).expect_error(USAGE, &["--up-to"]);
+}
+
 #[test]
 fn what_cannot_be_profiled_is_refused() {
     let home = tempdir().expect("a folder");

@@ -217,7 +217,11 @@ fn a_transcript_that_differs_is_found() {
 const EXAMPLES_OF: [&str; 4] = ["kernel", "compile", "explain", "profile"];
 
 /// Examples that are not run, by what is in them, and why.
-const EXAMPLES_NOT_RUN: [(&str, &str); 4] = [
+const EXAMPLES_NOT_RUN: [(&str, &str); 5] = [
+    (
+        "profile --paper",
+        "plans of prompts of 32,768 tokens; tests of the command take short rows",
+    ),
     ("model.gguf", "a file of the user's"),
     ("--sweep", "hundreds of tilings"),
     (
@@ -329,6 +333,7 @@ fn nothing_printed_needs_documents_of_ours() {
         "profile demo-draft --timing-only --features",
         "profile demo-draft --timing-only --mode reference",
         "profile --geometry llama-tiny --markdown",
+        "profile --paper gemma3 --up-to 512",
         "compile demo-draft --list --prompt-tokens 30",
         "compile demo-draft --list --prompt-tokens 30 --mode reference",
         "kernel",

@@ -203,7 +203,7 @@ fn case(measured: &Measured) -> Result<Case, String> {
 
 /// Tokens in `ctx=4k`, `seq=2048`, `ATTN_MAXL=2048`: a power of two whose binary or decimal
 /// thousands are given, or the plain number.
-fn length(shape: &str) -> Option<u64> {
+pub(crate) fn length(shape: &str) -> Option<u64> {
     let (_, text) = shape.split_once('=')?;
     match text.strip_suffix('k') {
         Some(thousands) => {

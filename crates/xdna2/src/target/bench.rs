@@ -2,7 +2,7 @@
 
 mod report;
 
-use super::machine;
+use super::{machine, paper};
 use crate::fidelity::{self, Kind, leave_out};
 use crate::mapping::{self, Mapping, Shape, Tiling, Tolerance, compare};
 use millrace_kernels::Cpu;
@@ -193,6 +193,20 @@ impl Workbench for Bench {
             text: report.to_string(),
             json: json!(report),
             failures,
+        })
+    }
+
+    fn papers(&self) -> Vec<Choice> {
+        paper::papers()
+    }
+
+    fn paper(&self, name: &str, longest: u64) -> Result<FidelityReport, BenchError> {
+        paper::check(name)?;
+        let report = paper::report(longest)?;
+        Ok(FidelityReport {
+            text: report.to_string(),
+            json: json!(report),
+            failures: report.misses(),
         })
     }
 }

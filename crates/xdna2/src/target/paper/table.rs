@@ -1,0 +1,273 @@
+//! The report as text (Markdown).
+
+use super::rows::What;
+use super::{BesideTable, Power, Report, Row, Summary, Table};
+use millrace_plan::predict::cells::{count, ms};
+use std::fmt;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.heading(f)?;
+        self.summary(f)?;
+        for table in &self.tables {
+            rows(f, table)?;
+        }
+        self.not_predicted(f)?;
+        power(f, &self.power)?;
+        where_it_goes(f, &self.tables)?;
+        self.beside(f)
+    }
+}
+
+/// A time or a rate with three digits.
+fn value(value: f64) -> String {
+    match value {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+fn marked(id: &str, fitted: bool) -> String {
+    format!("{id}{}", if fitted { " \\*" } else { "" })
+}
+
+fn unit(what: What) -> &'static str {
+    match what {
+        What::Prompt => "s",
+        What::Token => "tokens/s",
+    }
+}
+
+/// `median 9.1 %, max 20.3 %`.
+fn errors(summary: &Summary) -> String {
+    match summary.n_rows == summary.n_fitted {
+        true => "–".to_owned(),
+        false => format!(
+            "median {:.1} %, max {:.1} %",
+            summary.median_percent, summary.max_percent
+        ),
+    }
+}
+
+impl Report {
+    fn heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (paper, mode, profile) = (&self.paper, self.mode, self.profile);
+        writeln!(
+            f,
+            "*{paper}*: what it measured on a Ryzen AI 7 350 beside what is modelled({profile}) for the programs that \
+             mode {mode} lowers the same models to, launch by launch, with this project's host around them. None of it was \
+             measured on an NPU here. Errors are predicted / published − 1. Rows marked \\* are those that a constant of the \
+             profile was fitted on: constants of closed forms, which no prediction here reads. Mode best has bf16 weights \
+             and is shown for comparison."
+        )?;
+        if self.longest_tokens < u64::MAX {
+            let longest = count(self.longest_tokens);
+            writeln!(f, "\nRows of more than {longest} tokens are left out.")?;
+        }
+        writeln!(f)
+    }
+
+    fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = &self.summary;
+        let missed = all.missed.len();
+        writeln!(
+            f,
+            "Over the {} rows of {} that nothing was fitted on: {}.\n",
+            all.n_rows - all.n_fitted,
+            all.n_rows,
+            errors(all)
+        )?;
+        writeln!(
+            f,
+            "- target, every row within {} %: {}",
+            self.row_target_percent,
+            match missed {
+                0 => "met".to_owned(),
+                n => format!("MISSED by {n} of {} rows", all.n_rows),
+            }
+        )?;
+        writeln!(
+            f,
+            "- target, median at most {} %: {}\n",
+            self.median_target_percent,
+            match all.median_is_missed {
+                true => "MISSED",
+                false => "met",
+            }
+        )?;
+        writeln!(
+            f,
+            "| table | rows | fitted on | over the others | outside {} % |",
+            self.row_target_percent
+        )?;
+        writeln!(f, "|---|---:|---:|---|---:|")?;
+        for table in &self.tables {
+            let s = &table.summary;
+            writeln!(
+                f,
+                "| {} | {} | {} | {} | {} |",
+                table.title,
+                s.n_rows,
+                s.n_fitted,
+                errors(s),
+                s.missed.len()
+            )?;
+        }
+        Ok(())
+    }
+
+    fn not_predicted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n### An image\n\n| row | what | unit | published | predicted |\n|---|---|---|---:|---|"
+        )?;
+        for row in &self.not_predicted {
+            let published = value(row.published);
+            writeln!(
+                f,
+                "| {} | {} | {} | {published} | {} |",
+                row.id, row.what, row.unit, row.reason
+            )?;
+        }
+        Ok(())
+    }
+
+    fn beside(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n### Others' figures beside modes q4nx and best\n\nTheir programs are others than those that are predicted, \
+             so these are no errors: × is how much faster the prediction is. Four-bit rows stand beside mode q4nx, bf16 rows \
+             beside mode best."
+        )?;
+        for table in &self.beside {
+            beside_rows(f, table)?;
+        }
+        Ok(())
+    }
+}
+
+fn rows(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
+    let unit = unit(table.what);
+    writeln!(f, "\n### {}\n", table.title)?;
+    writeln!(
+        f,
+        "| row | tokens | published, {unit} | predicted | error | | tokens/s/W, published | predicted | mode best, {unit} |\n\
+         |---|---:|---:|---:|---:|---|---:|---:|---:|"
+    )?;
+    for row in &table.rows {
+        let per_w = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), value);
+        writeln!(
+            f,
+            "| {} | {} | {} | {} | {:+.1} % | {} | {} | {} | {} |",
+            marked(&row.id, row.fitted),
+            count(row.tokens),
+            value(row.published),
+            value(row.predicted),
+            row.error_percent,
+            if row.missed { "MISSED" } else { "" },
+            per_w(row.published_per_w),
+            per_w(row.predicted_per_w),
+            value(row.best),
+        )?;
+    }
+    Ok(())
+}
+
+fn power(f: &mut fmt::Formatter<'_>, power: &[Power]) -> fmt::Result {
+    writeln!(
+        f,
+        "\n### Table 5: power\n\nAs published, averages of HWiNFO without memory and board; no power is predicted. \
+         Tokens/s/W above are rates over these totals, predicted ones over the same published totals.\n\n\
+         | row | model | while | CPU, W | GPU, W | NPU, W | total, W |\n|---|---|---|---:|---:|---:|---:|"
+    )?;
+    for row in power {
+        let while_ = match row.what {
+            What::Prompt => "a prompt is read",
+            What::Token => "tokens are written",
+        };
+        writeln!(
+            f,
+            "| {} | {} | {while_} | {:.1} | {:.1} | {:.1} | {:.1} |",
+            row.id, row.model, row.cpu_w, row.gpu_w, row.npu_w, row.total_w
+        )?;
+    }
+    Ok(())
+}
+
+/// What the predicted times of the paper's rows are made of.
+fn where_it_goes(f: &mut fmt::Formatter<'_>, tables: &[Table]) -> fmt::Result {
+    writeln!(
+        f,
+        "\n### Where the predicted time goes, milliseconds\n\n\
+         Products, attention and the rest are launches at work; loading is configuring cores; calls are dispatches and \
+         buffers written and read.\n\n\
+         | row | model | tokens | all | products | attention, array | norms, rotation, activation, sums | loading | calls \
+         | attention, host | host, rest | dispatches |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    )?;
+    for table in tables {
+        for row in &table.rows {
+            parts(f, table, row)?;
+        }
+    }
+    Ok(())
+}
+
+fn parts(f: &mut fmt::Formatter<'_>, table: &Table, row: &Row) -> fmt::Result {
+    let cost = &row.cost;
+    let what = match table.what {
+        What::Prompt => "prompt",
+        What::Token => "token",
+    };
+    let parts = [
+        cost.ns,
+        cost.products_ns,
+        cost.attention_ns,
+        cost.elementwise_ns,
+        cost.loading_ns,
+        cost.calls_ns,
+        cost.host_attention_ns,
+        cost.host_ns,
+    ];
+    let cells = parts.map(|ns| ms(ns / 1e6)).join(" | ");
+    writeln!(
+        f,
+        "| {} | {}, {what} | {} | {cells} | {} |",
+        marked(&row.id, row.fitted),
+        table.model,
+        count(row.tokens),
+        count(cost.n_dispatches)
+    )
+}
+
+fn beside_rows(f: &mut fmt::Formatter<'_>, table: &BesideTable) -> fmt::Result {
+    let unit = unit(table.what);
+    if table.rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "\n#### {}\n\nmodelled({})\n\n| row | tokens | published, {unit} | mode q4nx | × | mode best | × |\n\
+         |---|---:|---:|---:|---:|---:|---:|",
+        table.title, table.profile
+    )?;
+    for row in &table.rows {
+        let times = |predicted: f64| match table.what {
+            What::Prompt => row.published / predicted,
+            What::Token => predicted / row.published,
+        };
+        writeln!(
+            f,
+            "| {} | {} | {} | {} | {:.2} | {} | {:.2} |",
+            marked(&row.id, row.fitted),
+            count(row.tokens),
+            value(row.published),
+            value(row.q4nx),
+            times(row.q4nx),
+            value(row.best),
+            times(row.best),
+        )?;
+    }
+    Ok(())
+}

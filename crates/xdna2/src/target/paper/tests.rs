@@ -1,0 +1,190 @@
+//! The report, and the document that quotes it.
+
+use super::*;
+use std::fs;
+use std::path::Path;
+
+/// Rows that are predicted in a test of every build; `MILLRACE_TEST_ALL=1` takes all of them.
+const SHORT: u64 = 1024;
+
+/// Lines of the report's tables about published rows.
+fn row_lines(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter(|line| line.starts_with("| N"))
+        .collect()
+}
+
+fn document() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gemma3.md");
+    fs::read_to_string(path).expect("the document")
+}
+
+/// What stands in the document between the command's marks.
+fn quoted(document: &str) -> &str {
+    let begin = "<!-- millrace profile --paper gemma3 -->\n\n";
+    let (_, rest) = document.split_once(begin).expect("its beginning");
+    rest.split_once("\n<!-- end -->").expect("its end").0
+}
+
+/// The document is the command's output: of every row in a short build a part, and all of it where asked.
+#[test]
+fn the_document_is_what_the_command_prints() {
+    let document = document();
+    let quoted = quoted(&document);
+    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let longest = if all { u64::MAX } else { SHORT };
+    let text = report(longest).expect("a report").to_string();
+    let write =
+        "cargo run --release -- profile --paper gemma3, between the marks of docs/gemma3.md";
+    if all {
+        assert!(quoted.trim() == text.trim(), "write it anew: {write}");
+    }
+    let lines = row_lines(&text);
+    assert!(lines.len() >= 19, "{}", lines.len());
+    let known = row_lines(quoted);
+    for line in lines {
+        assert!(known.contains(&line), "write it anew: {write}\n{line}");
+    }
+}
+
+/// The document's summary follows from its rows, and it has every published one.
+#[test]
+fn the_documents_summary_is_that_of_its_rows() {
+    let document = document();
+    let quoted = quoted(&document);
+    let measured = fidelity::measurements();
+    let tables = quoted.split("\n### ");
+    let tables: Vec<&str> = tables.filter(|table| table.contains("| error |")).collect();
+    assert_eq!(tables.len(), OWN.len());
+    let (mut errors, mut n_missed, mut n_rows) = (Vec::new(), 0, 0);
+    for (table, series) in tables.iter().zip(&OWN) {
+        let lines = row_lines(table);
+        let rows = series.rows(&measured, u64::MAX);
+        assert_eq!(lines.len(), rows.len(), "{}", series.title);
+        for (line, (row, _)) in lines.into_iter().zip(rows) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            assert_eq!(cells[1].trim_end_matches(" \\*"), row.id);
+            let error = cells[5]
+                .trim_end_matches(" %")
+                .parse::<f64>()
+                .expect("an error");
+            assert_eq!(cells[6] == "MISSED", error.abs() > ROW_PERCENT, "{line}");
+            n_rows += 1;
+            n_missed += usize::from(cells[6] == "MISSED");
+            if !cells[1].ends_with('*') {
+                errors.push(error.abs());
+            }
+        }
+    }
+    errors.sort_by(f64::total_cmp);
+    let max = errors.last().expect("rows");
+    for part in [
+        format!("Over the {} rows of {n_rows} that nothing", errors.len()),
+        format!("max {max:.1} %."),
+        format!("MISSED by {n_missed} of {n_rows} rows"),
+    ] {
+        assert!(quoted.contains(&part), "no `{part}`");
+    }
+    let (_, stated) = quoted.split_once("fitted on: median ").expect("a median");
+    let (stated, _) = stated.split_once(" %").expect("its unit");
+    let stated: f64 = stated.parse().expect("a number");
+    assert!((stated - median(&errors)).abs() < 0.11, "{stated}");
+}
+
+#[test]
+fn the_papers_rows_are_all_there() {
+    let measured = fidelity::measurements();
+    let counts = OWN
+        .each_ref()
+        .map(|series| series.rows(&measured, u64::MAX).len());
+    assert_eq!(counts, [6, 6, 6, 8]);
+    let short = OWN
+        .each_ref()
+        .map(|series| series.rows(&measured, 1024).len());
+    assert_eq!(short, [1, 1, 1, 1]);
+    for series in &BESIDE {
+        assert!(
+            !series.rows(&measured, u64::MAX).is_empty(),
+            "{}",
+            series.title
+        );
+    }
+    let power = power(&measured);
+    let totals: Vec<f64> = power.iter().map(|row| row.total_w).collect();
+    assert_eq!(totals, [4.6, 4.5, 4.3, 4.5]);
+    let sum = |row: &Power| row.cpu_w + row.gpu_w + row.npu_w;
+    assert!(
+        power
+            .iter()
+            .all(|row| (sum(row) - row.total_w).abs() < 0.06)
+    );
+    let vision = not_predicted(&measured);
+    assert_eq!(vision.len(), 1);
+    assert_eq!(
+        (vision[0].id.as_str(), vision[0].published),
+        ("N0079", 4.41)
+    );
+}
+
+#[test]
+fn errors_are_counted_over_rows_that_nothing_was_fitted_on() {
+    let row = |id: &str, error_percent: f64, fitted| Row {
+        id: id.to_owned(),
+        source: String::new(),
+        tokens: 1024,
+        published: 1.0,
+        predicted: 1.0,
+        error_percent,
+        fitted,
+        missed: f64::abs(error_percent) > ROW_PERCENT,
+        best: 1.0,
+        published_per_w: None,
+        predicted_per_w: None,
+        cost: Cost::default(),
+    };
+    let rows = [
+        row("a", -3.0, false),
+        row("b", 90.0, true),
+        row("c", 8.0, false),
+        row("d", 12.0, false),
+    ];
+    let summary = Summary::of(&rows);
+    assert_eq!((summary.n_rows, summary.n_fitted), (4, 1));
+    assert_eq!((summary.median_percent, summary.max_percent), (8.0, 12.0));
+    assert_eq!(summary.missed, ["b", "d"]);
+    assert!(summary.median_is_missed);
+    assert!(!Summary::of(&rows[..1]).median_is_missed);
+}
+
+/// What the report says of its marks: rows are fitted on by constants of closed forms alone.
+#[test]
+fn no_constant_of_a_launch_was_fitted_on_the_papers_rows() {
+    let measured = fidelity::measurements();
+    let profile = Profile::builtin(PROFILE).expect("built in");
+    let own = OWN.iter().flat_map(|s| s.rows(&measured, u64::MAX));
+    let own: Vec<&str> = own.map(|(row, _)| row.id.as_str()).collect();
+    let on_own = |rows: &[String]| rows.iter().any(|row| own.contains(&row.as_str()));
+    let constants = profile.constants.iter().filter(|c| on_own(&c.rows));
+    let keys: Vec<&str> = constants.map(|c| c.key.as_str()).collect();
+    assert!(keys.len() >= 6, "{keys:?}");
+    for key in keys {
+        let forms = ["decode.", "prefill.", "kernel.decode_attention."];
+        assert!(forms.iter().any(|form| key.starts_with(form)), "{key}");
+    }
+}
+
+#[test]
+fn sources_are_named_as_published() {
+    let named = published_by("seed002 (Mapping Gemma3 onto an Edge Dataflow Architecture) table 1");
+    assert_eq!(
+        named,
+        "Mapping Gemma3 onto an Edge Dataflow Architecture, table 1"
+    );
+    assert_eq!(
+        published_by("mlir-air PR 1827 (excerpt)"),
+        "mlir-air PR 1827 (excerpt)"
+    );
+    assert_eq!(check("gemma3"), Ok(()));
+    let error = check("nonsense").expect_err("no such paper").to_string();
+    assert!(error.contains("gemma3"), "{error}");
+}
