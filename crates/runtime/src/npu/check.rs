@@ -9,6 +9,7 @@
 //! content is worked out by [`statics`] and not by what fills them, values from the call or host step that
 //! gave them to the call that takes them.
 
+mod bias;
 mod finding;
 mod own;
 mod plain;
@@ -121,6 +122,7 @@ impl Look<'_> {
                 }
             }
         }
+        self.biases(state)?;
         self.keep_given(state)
     }
 
@@ -325,6 +327,9 @@ impl Look<'_> {
         values: &[Option<ValueId>],
     ) -> Result<Result<Rule, String>, NpuError> {
         let bindings = &self.seen.call.bindings;
+        if let Err(reason) = bias::is_bare(node, &bindings[result]) {
+            return Ok(Err(reason));
+        }
         let slots = || launch.slots.iter().copied();
         let mut operands = Vec::new();
         for (input, value) in node.inputs.iter().enumerate() {

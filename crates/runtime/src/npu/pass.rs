@@ -257,7 +257,7 @@ impl Pass<'_> {
                     None => Err("a part beyond its value".to_owned()),
                 }
             }
-            Binding::Packed { value, id } => {
+            Binding::Packed { value, id, .. } => {
                 let rows = self.values.get(*value).to_f32_vec();
                 let width = self.values.width(*value);
                 let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
@@ -297,12 +297,17 @@ impl Pass<'_> {
             return Err("nobody wants its value".to_owned());
         };
         match binding {
-            Binding::Packed { id, .. } => {
+            Binding::Packed { id, bias, .. } => {
                 let width = self.values.width(value);
                 let mut read = vec![0.0; rows.len()];
                 let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
                 let at = self.prepared.own_slot(call, number, *id);
                 planner.unpack(cpu, &at, bytes, scales, width, &mut read)?;
+                if let Some(bias) = bias {
+                    let stored = self.npu.vectors.get(bias.weight.0);
+                    let stored = stored.filter(|stored| stored.len() == width);
+                    bias.add(stored.ok_or("a bias of another width")?, &mut read);
+                }
                 rows.convert_from_f32_slice(&read);
                 Ok(())
             }

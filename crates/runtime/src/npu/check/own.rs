@@ -25,7 +25,7 @@ impl Look<'_> {
     pub(super) fn operand(&self, slot: usize) -> Result<Result<Vec<f32>, String>, NpuError> {
         let graph = self.graph();
         let (id, n_elems) = match &self.seen.call.bindings[slot] {
-            Binding::Packed { value, id } => {
+            Binding::Packed { value, id, .. } => {
                 let n_rows = self.seen.plan.n_rows(*value) as usize;
                 (*id, n_rows * graph.values[value.0].width)
             }
@@ -46,9 +46,9 @@ impl Look<'_> {
         Ok(read.map(|()| rows))
     }
 
-    /// The numbers of a result's slot.
+    /// The numbers of a result's slot, before the host adds a bias.
     pub(super) fn result(&self, slot: usize) -> Result<Vec<f32>, NpuError> {
-        let Binding::Packed { value, id } = &self.seen.call.bindings[slot] else {
+        let Binding::Packed { value, id, .. } = &self.seen.call.bindings[slot] else {
             return self.values(slot);
         };
         let width = self.graph().values[value.0].width;
