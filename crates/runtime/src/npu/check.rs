@@ -20,7 +20,7 @@ use super::{NpuError, NpuModel, Observation, Observer};
 pub use finding::{CheckSummary, Finding, Wrong};
 use millrace_model::graph::{Graph, Node, Op, ValueId};
 use millrace_npu::{Element, Role, Slot};
-use millrace_plan::{Binding, CachePart, PackedWeight, PlannedLaunch, Step, WeightLayout};
+use millrace_plan::{Binding, CachePart, PlannedLaunch, Step, WeightLayout};
 use rule::{Operation, Rule};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -387,26 +387,6 @@ impl Look<'_> {
             n_rows: self.n_rows(node.output),
             first: self.seen.first,
         }))
-    }
-
-    /// A weight in a layout of the target's own, as the launch multiplies with it; nothing where the target
-    /// tells no more than its numbers.
-    fn packed(
-        &self,
-        node: &Node,
-        launch: &PlannedLaunch,
-        slot: usize,
-    ) -> Result<Option<PackedWeight>, NpuError> {
-        let Binding::Weight {
-            layout: WeightLayout::Own { id, .. },
-            ..
-        } = &self.seen.call.bindings[slot]
-        else {
-            return Ok(None);
-        };
-        let k = node.inputs.first().map(|v| self.graph().values[v.0].width);
-        let (planner, bytes) = (self.npu.planner(), self.bytes(slot)?);
-        Ok(planner.read_weight(launch, *id, &bytes, k.unwrap_or(1)))
     }
 
     fn report(

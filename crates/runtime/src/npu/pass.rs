@@ -312,32 +312,11 @@ impl Pass<'_> {
                 Ok(())
             }
             Binding::Part { start, len, .. } => {
-                self.read_part((*start, *len), value, slot, bytes, rows)
+                let width = self.values.width(value);
+                weights::read_part(bytes, slot.element, (*start, *len), width, rows)
             }
             _ => weights::read(bytes, slot.element, rows),
         }
-    }
-
-    /// Columns `start .. start + len` of every row; what follows them in the slot's rows is padding.
-    fn read_part(
-        &self,
-        (start, len): (usize, usize),
-        value: ValueId,
-        slot: &Slot,
-        bytes: &[u8],
-        rows: &mut [bf16],
-    ) -> Result<(), String> {
-        let width = self.values.width(value).max(1);
-        let n_rows = (rows.len() / width).max(1);
-        let size = slot.element.size_bytes() as usize;
-        let stride = bytes.len() / n_rows;
-        for (row, bytes) in rows.chunks_exact_mut(width).zip(bytes.chunks_exact(stride)) {
-            match (row.get_mut(start..start + len), bytes.get(..len * size)) {
-                (Some(part), Some(bytes)) => weights::read(bytes, slot.element, part)?,
-                _ => return Err("a part beyond its value".to_owned()),
-            }
-        }
-        Ok(())
     }
 
     fn host(&mut self, step: HostStep) -> Result<(), NpuError> {
