@@ -2,40 +2,45 @@
 //! by the host.
 
 use crate::planner;
+use millrace_format::Checkpoint;
 use millrace_kernels::{Cpu, CpuOptions};
+use millrace_model::convert::{Container, Conversion, Recipe, Target};
 use millrace_model::graph::{Graph, Op};
-use millrace_npu::{Container, Device, DeviceError};
+use millrace_npu::{self as npu, Device, DeviceError};
 use millrace_plan::{
-    Annex, Arithmetic, Binding, Lengths, LowerError, MachineFacts, OwnSlot, PassKind, Place, Plan,
-    PlannedLaunch, Planner, Reason, Scales, Step, WeightSource,
+    Annex, Arithmetic, Bias, Binding, Lengths, LowerError, MachineFacts, OwnSlot, PassKind, Place,
+    Plan, PlannedLaunch, Planner, Reason, Scales, Step, WeightSource,
 };
 use millrace_runtime::gate::{Verdict, Yardstick, follow, judge, record};
-use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, OpCheck, Wrong};
+use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong};
 use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
 use millrace_testkit::golden::Golden;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Forgets the bias of every product.
-struct Forgetful(Arc<dyn Planner>);
+/// Makes a mistake in the bias of every product.
+struct Mistaken(Arc<dyn Planner>, fn(Bias) -> Option<Bias>);
 
-impl Planner for Forgetful {
+impl Planner for Mistaken {
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
         let mut plan = self.0.lower(graph, kind)?;
-        let mut n_forgotten = 0;
+        let mut n_changed = 0;
         for step in &mut plan.steps {
             let Step::Call(call) = step else { continue };
             for binding in &mut call.bindings {
                 if let Binding::Packed { bias, .. } = binding {
-                    n_forgotten += usize::from(bias.take().is_some());
+                    let changed = bias.and_then(self.1);
+                    n_changed += usize::from(changed != *bias);
+                    *bias = changed;
                 }
             }
         }
-        assert!(n_forgotten > 0, "there is something to forget");
+        assert!(n_changed > 0, "there is something to get wrong");
         Ok(plan)
     }
 
     fn identity(&self) -> String {
-        format!("{} without biases", self.0.identity())
+        format!("{} with biases mistaken", self.0.identity())
     }
 
     fn target(&self) -> &'static str {
@@ -58,7 +63,7 @@ impl Planner for Forgetful {
         self.0.supports(graph, kind, node)
     }
 
-    fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
+    fn annex(&self, container: &npu::Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         self.0.annex(container, launches)
     }
 
@@ -127,8 +132,19 @@ fn on_board(model: &Arc<LoadedModel>, planner: Arc<dyn Planner>) -> Arc<NpuModel
     Arc::new(NpuModel::load(model.clone(), planner, options).unwrap())
 }
 
+/// Within the smallest vocabulary of the models here.
 fn tokens(n: u32, salt: u32) -> Vec<u32> {
-    (0..n).map(|i| (i * 41 + salt * 97 + 5) % 263).collect()
+    (0..n).map(|i| (i * 41 + salt * 97 + 5) % 131).collect()
+}
+
+/// What the check of ops finds in a prompt and a token.
+fn checked(npu: &Arc<NpuModel>) -> CheckSummary {
+    let (check, observer) = OpCheck::new(npu);
+    let mut session = NpuSession::new(npu).unwrap();
+    session.observe(Some(observer));
+    session.prefill(&tokens(20, 1)).unwrap();
+    session.decode(7).unwrap();
+    check.summary().unwrap()
 }
 
 /// The gate over a few prompts and what follows them.
@@ -192,33 +208,54 @@ fn they_pass_the_gate_and_the_check_of_ops() {
     let npu = on_board(&qwen2(), planner());
     let verdict = gate(&npu);
     assert!(verdict.passes(), "{verdict:#?}");
-    let (check, observer) = OpCheck::new(&npu);
-    let mut session = NpuSession::new(&npu).unwrap();
-    session.observe(Some(observer));
-    session.prefill(&tokens(20, 1)).unwrap();
-    session.decode(7).unwrap();
-    let summary = check.summary().unwrap();
-    assert_eq!(summary.finding, None);
-    assert!(summary.unchecked.is_empty(), "{:?}", summary.unchecked);
+    let found = checked(&npu);
+    assert_eq!(found.finding, None);
+    assert!(found.unchecked.is_empty(), "{:?}", found.unchecked);
     for label in ["attn_q", "attn_k", "attn_v"] {
-        assert!(summary.worst.contains_key(label), "{:?}", summary.worst);
+        assert!(found.worst.contains_key(label), "{:?}", found.worst);
     }
 }
 
 /// A check is checked: a plan that drops the biases fails the gate, and the check of ops names the first.
 #[test]
 fn a_forgotten_bias_is_found() {
-    let npu = on_board(&qwen2(), Arc::new(Forgetful(planner())));
+    let npu = on_board(&qwen2(), Arc::new(Mistaken(planner(), |_| None)));
     let verdict = gate(&npu);
     assert!(!verdict.passes(), "{verdict:#?}");
-    let (check, observer) = OpCheck::new(&npu);
-    let mut session = NpuSession::new(&npu).unwrap();
-    session.observe(Some(observer));
-    session.prefill(&tokens(20, 1)).unwrap();
-    let finding = check.summary().unwrap().finding.unwrap();
+    let finding = checked(&npu).finding.unwrap();
     assert!(matches!(finding.what, Wrong::Value { .. }), "{finding:?}");
     assert_eq!(
         (finding.op, finding.layer, &*finding.slot_name),
         (Some("attn_q"), Some(0), "c")
     );
+}
+
+/// GGUF files of Llama have Q and K interleaved: their biases change places with the rows of their weights.
+#[test]
+fn a_bias_goes_where_the_rows_of_its_weight_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("model.gguf");
+    let golden = Checkpoint::open(Golden::named("llama-linear-bias").hf()).unwrap();
+    let target = Target {
+        container: Container::Gguf,
+        recipe: Recipe::parse("F32").unwrap(),
+    };
+    let conversion = Conversion::new(&golden, target).unwrap();
+    let written = conversion.write(&file, 2, &mut |_| ControlFlow::Continue(()));
+    written.unwrap();
+    let model = Arc::new(LoadedModel::open(&file).unwrap());
+
+    let right = checked(&on_board(&model, planner()));
+    assert_eq!((right.finding, right.unchecked.len()), (None, 0));
+    let in_place = |bias: Bias| {
+        assert!(bias.half_split.is_none_or(|head_dim| head_dim > 2));
+        Some(Bias {
+            half_split: None,
+            ..bias
+        })
+    };
+    let wrong = checked(&on_board(&model, Arc::new(Mistaken(planner(), in_place))));
+    let finding = wrong.finding.unwrap();
+    assert!(matches!(finding.what, Wrong::Value { .. }), "{finding:?}");
+    assert_eq!((finding.op, finding.layer), (Some("attn_q"), Some(0)));
 }
