@@ -63,6 +63,11 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
                 rows.n_tokens, rows.n_heads
             )
         }
+        Binding::Packed {
+            value,
+            bias: Some(_),
+            ..
+        } => format!("value of {}, the host adds the bias", label(value)),
         Binding::Value(value) | Binding::Packed { value, .. } => {
             format!("value of {}", label(value))
         }

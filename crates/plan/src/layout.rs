@@ -1,7 +1,7 @@
 //! How weights and RoPE tables lie in their slots.
 
 use half::bf16;
-use millrace_model::graph::Rope;
+use millrace_model::graph::{Rope, WeightId};
 use serde::{Deserialize, Serialize};
 
 /// How a weight lies in its slot.
@@ -100,6 +100,31 @@ impl WeightLayout {
             } else {
                 out[first * k..][..block.len()].copy_from_slice(block);
             }
+        }
+    }
+}
+
+/// A vector that the host adds to every row of a product that it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bias {
+    /// The vector, one element a column of the product.
+    pub weight: WeightId,
+    /// With a head's elements: it is put from interleaved to half-split order, as the rows of the weight are.
+    pub half_split: Option<usize>,
+}
+
+impl Bias {
+    /// Adds the vector, `stored` as the checkpoint has it, to rows as wide as it.
+    pub fn add(&self, stored: &[f32], rows: &mut [f32]) {
+        let order = WeightLayout::AsStored {
+            half_split: self.half_split,
+        };
+        let from = |column| order.source_row(column).and_then(|from| stored.get(from));
+        let columns: Vec<f32> = (0..stored.len()).filter_map(from).copied().collect();
+        for row in rows.chunks_exact_mut(columns.len().max(1)) {
+            row.iter_mut()
+                .zip(&columns)
+                .for_each(|(x, bias)| *x += bias);
         }
     }
 }
@@ -228,6 +253,26 @@ mod tests {
             }
         }
         assert_eq!(halves, order(&neighbours));
+    }
+
+    /// Two heads of four, by hand: a column's bias is that of the row of the weight it came from.
+    #[test]
+    fn a_bias_follows_the_rows_of_its_weight() {
+        let stored = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        let mut rows = [10.0; 16];
+        let bias = Bias {
+            weight: WeightId(0),
+            half_split: Some(4),
+        };
+        bias.add(&stored, &mut rows);
+        let row = [10.0, 12.0, 11.0, 13.0, 14.0, 16.0, 15.0, 17.0];
+        assert_eq!(rows, [row, row].concat()[..]);
+        let as_stored = Bias {
+            half_split: None,
+            ..bias
+        };
+        as_stored.add(&stored, &mut rows);
+        assert_eq!(rows[..4], [10.0, 13.0, 13.0, 16.0]);
     }
 
     #[test]

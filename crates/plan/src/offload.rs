@@ -5,14 +5,14 @@
 
 use crate::graph::{check, half_split, single_row};
 use crate::{
-    Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, PassKind, Phase, Place,
-    Placement, Plan, PlannedProgram, Reason, Step,
+    Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, PassKind, Phase,
+    Place, Placement, Plan, PlannedProgram, Reason, Step,
 };
 use millrace_model::graph::{Graph, Node, Op, ValueId, WeightId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A product of a pass: `y[m, n] = x[m, k] · W[n, k]ᵀ`.
+/// A product of a pass: `y[m, n] = x[m, k] · W[n, k]ᵀ`, with a bias or without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// Index in the graph's nodes.
@@ -21,6 +21,9 @@ pub struct Product {
     pub label: &'static str,
     /// W.
     pub weight: WeightId,
+    /// What the graph adds to every row of y. Who takes the product sees that it is added: the host does
+    /// where the result's [binding](Binding::Packed) says so.
+    pub bias: Option<Bias>,
     /// x.
     pub x: ValueId,
     /// y.
@@ -74,13 +77,14 @@ pub fn products(
     take: &mut dyn FnMut(&Product) -> Result<Taken, Reason>,
 ) -> Result<Plan, LowerError> {
     ops(graph, kind, &mut |op| match &op.node.op {
-        Op::Linear { bias: Some(_), .. } => {
-            Err(Reason("the device adds no bias to a product".to_owned()))
-        }
-        Op::Linear { weight, .. } => take(&Product {
+        Op::Linear { weight, bias } => take(&Product {
             node: op.number,
             label: op.node.label,
             weight: *weight,
+            bias: bias.map(|weight| Bias {
+                weight,
+                half_split: op.half_split,
+            }),
             x: op.node.inputs[0],
             y: op.node.output,
             m: op.n_rows,

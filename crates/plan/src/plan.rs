@@ -1,6 +1,6 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
-use crate::{HeadRows, Shape, TableRows, Tiling, WeightLayout};
+use crate::{Bias, HeadRows, Shape, TableRows, Tiling, WeightLayout};
 use millrace_model::graph::{Graph, Op, RopeId, ValueId, WeightId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
@@ -198,6 +198,9 @@ pub enum Binding {
         value: ValueId,
         /// The arrangement.
         id: u32,
+        /// Of a product that leaves the device without its bias: what the host adds to what it unpacks, in
+        /// f32, before it rounds to bf16.
+        bias: Option<Bias>,
     },
     /// Position of the pass's first token ([`position_slot`](crate::position_slot)). `input`.
     Position,

@@ -64,8 +64,10 @@ impl Plan {
             let fits = match binding {
                 Binding::Weight { weight, .. } => weight.0 < graph.weights.len(),
                 Binding::RopeTable { rope, .. } => rope.0 < graph.ropes.len(),
-                Binding::Value(value) | Binding::Packed { value, .. } => {
-                    value.0 < graph.values.len()
+                Binding::Value(value) => value.0 < graph.values.len(),
+                Binding::Packed { value, bias, .. } => {
+                    let here = bias.is_none_or(|bias| bias.weight.0 < graph.weights.len());
+                    here && value.0 < graph.values.len()
                 }
                 Binding::Part { value, start, len } => {
                     let width = graph.values.get(value.0).map_or(0, |v| v.width);

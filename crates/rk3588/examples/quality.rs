@@ -56,7 +56,7 @@ fn result(npu: &NpuModel, seen: &Observation<'_>) -> ((Option<usize>, &'static s
     let program = &seen.plan.programs[seen.call.program];
     let slots = program.slots();
     let slot = slots.iter().position(|s| s.role == Role::Output).unwrap();
-    let Binding::Packed { value, id } = &seen.call.bindings[slot] else {
+    let Binding::Packed { value, id, .. } = &seen.call.bindings[slot] else {
         panic!("results are packed");
     };
     let width = graph.values[value.0].width;

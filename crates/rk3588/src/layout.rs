@@ -86,7 +86,8 @@ impl Grid {
                     let (m, s) = (at % span.padded as usize, at / span.padded as usize);
                     let from = first_byte + s * ATOM;
                     let len = row_bytes.saturating_sub(from).min(ATOM);
-                    if m < span.len as usize {
+                    // Atoms of padding hold nothing of a row.
+                    if m < span.len as usize && len > 0 {
                         let row = (span.start as usize + m) * row_bytes + from;
                         rows[row..row + len].copy_from_slice(&atom[..len]);
                     }

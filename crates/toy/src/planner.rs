@@ -39,6 +39,9 @@ fn flops(program: Program) -> u64 {
 
 fn take(product: &Product) -> Result<Taken, Reason> {
     let &Product { m, k, n, .. } = product;
+    if product.bias.is_some() {
+        return Err(Reason("the toy adds no bias to a product".to_owned()));
+    }
     let program = Program { m, k, n };
     program.check().map_err(Reason)?;
     let container = program.to_container();

@@ -107,8 +107,16 @@ impl Planned {
         let [mut rows, mut weights, mut results] = [None; 3];
         for (slot, binding) in call.bindings.iter().enumerate() {
             let place = match binding {
-                Binding::Packed { value, id } if value.0 == 0 => Some((&mut rows, *id)),
-                Binding::Packed { value, id } if value.0 == 1 => Some((&mut results, *id)),
+                Binding::Packed {
+                    value: ValueId(0),
+                    id,
+                    bias: None,
+                } => Some((&mut rows, *id)),
+                Binding::Packed {
+                    value: ValueId(1),
+                    id,
+                    bias: None,
+                } => Some((&mut results, *id)),
                 Binding::Weight {
                     weight: WeightId(1),
                     layout:

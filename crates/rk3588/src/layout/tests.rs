@@ -55,6 +55,8 @@ proptest! {
         let mut packed_b = vec![7; grid.b_bytes() as usize];
         grid.pack_b(&b, &mut packed_b).unwrap();
         prop_assert_eq!(packed_b.iter().filter(|&&b| b != 0).count(), n * k);
+        prop_assert_eq!(grid.read_a(&packed).unwrap(), &a[..]);
+        prop_assert_eq!(grid.read_b(&packed_b).unwrap(), &b[..]);
         // The formulas of the open drivers, within one part.
         for (row_tile, rows) in grid.rows.iter().enumerate() {
             for (part, depth) in grid.parts.iter().enumerate() {

@@ -204,7 +204,7 @@ impl Rk3588 {
         };
         let made = self.made(shape)?;
         let (tiling, rotates) = (made.tiling, self.rotates(kind));
-        let packed = |value, id| Binding::Packed { value, id };
+        let packed = |value, id, bias| Binding::Packed { value, id, bias };
         Ok(Taken {
             program: PlannedProgram {
                 container: made.container,
@@ -212,7 +212,7 @@ impl Rk3588 {
                 annex: made.annex,
             },
             bindings: vec![
-                packed(product.x, id::rows(kind, rotates, tiling)),
+                packed(product.x, id::rows(kind, rotates, tiling), None),
                 Binding::Weight {
                     weight: product.weight,
                     layout: WeightLayout::Own {
@@ -220,9 +220,12 @@ impl Rk3588 {
                         half_split: product.half_split,
                     },
                 },
-                packed(product.y, id::result(kind)),
+                packed(product.y, id::result(kind), product.bias),
             ],
-            reason: made.reason,
+            reason: match product.bias {
+                Some(_) => format!("{}; the host adds the bias as it rescales", made.reason),
+                None => made.reason,
+            },
         })
     }
 }

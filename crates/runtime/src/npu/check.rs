@@ -9,6 +9,7 @@
 //! content is worked out by [`statics`] and not by what fills them, values from the call or host step that
 //! gave them to the call that takes them.
 
+mod bias;
 mod finding;
 mod own;
 mod plain;
@@ -19,7 +20,7 @@ use super::{NpuError, NpuModel, Observation, Observer};
 pub use finding::{CheckSummary, Finding, Wrong};
 use millrace_model::graph::{Graph, Node, Op, ValueId};
 use millrace_npu::{Element, Role, Slot};
-use millrace_plan::{Binding, CachePart, PackedWeight, PlannedLaunch, Step, WeightLayout};
+use millrace_plan::{Binding, CachePart, PlannedLaunch, Step, WeightLayout};
 use rule::{Operation, Rule};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -121,6 +122,7 @@ impl Look<'_> {
                 }
             }
         }
+        self.biases(state)?;
         self.keep_given(state)
     }
 
@@ -325,6 +327,9 @@ impl Look<'_> {
         values: &[Option<ValueId>],
     ) -> Result<Result<Rule, String>, NpuError> {
         let bindings = &self.seen.call.bindings;
+        if let Err(reason) = bias::is_bare(node, &bindings[result]) {
+            return Ok(Err(reason));
+        }
         let slots = || launch.slots.iter().copied();
         let mut operands = Vec::new();
         for (input, value) in node.inputs.iter().enumerate() {
@@ -382,26 +387,6 @@ impl Look<'_> {
             n_rows: self.n_rows(node.output),
             first: self.seen.first,
         }))
-    }
-
-    /// A weight in a layout of the target's own, as the launch multiplies with it; nothing where the target
-    /// tells no more than its numbers.
-    fn packed(
-        &self,
-        node: &Node,
-        launch: &PlannedLaunch,
-        slot: usize,
-    ) -> Result<Option<PackedWeight>, NpuError> {
-        let Binding::Weight {
-            layout: WeightLayout::Own { id, .. },
-            ..
-        } = &self.seen.call.bindings[slot]
-        else {
-            return Ok(None);
-        };
-        let k = node.inputs.first().map(|v| self.graph().values[v.0].width);
-        let (planner, bytes) = (self.npu.planner(), self.bytes(slot)?);
-        Ok(planner.read_weight(launch, *id, &bytes, k.unwrap_or(1)))
     }
 
     fn report(

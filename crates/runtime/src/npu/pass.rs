@@ -257,7 +257,7 @@ impl Pass<'_> {
                     None => Err("a part beyond its value".to_owned()),
                 }
             }
-            Binding::Packed { value, id } => {
+            Binding::Packed { value, id, .. } => {
                 let rows = self.values.get(*value).to_f32_vec();
                 let width = self.values.width(*value);
                 let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
@@ -297,42 +297,26 @@ impl Pass<'_> {
             return Err("nobody wants its value".to_owned());
         };
         match binding {
-            Binding::Packed { id, .. } => {
+            Binding::Packed { id, bias, .. } => {
                 let width = self.values.width(value);
                 let mut read = vec![0.0; rows.len()];
                 let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
                 let at = self.prepared.own_slot(call, number, *id);
                 planner.unpack(cpu, &at, bytes, scales, width, &mut read)?;
+                if let Some(bias) = bias {
+                    let stored = self.npu.vectors.get(bias.weight.0);
+                    let stored = stored.filter(|stored| stored.len() == width);
+                    bias.add(stored.ok_or("a bias of another width")?, &mut read);
+                }
                 rows.convert_from_f32_slice(&read);
                 Ok(())
             }
             Binding::Part { start, len, .. } => {
-                self.read_part((*start, *len), value, slot, bytes, rows)
+                let width = self.values.width(value);
+                weights::read_part(bytes, slot.element, (*start, *len), width, rows)
             }
             _ => weights::read(bytes, slot.element, rows),
         }
-    }
-
-    /// Columns `start .. start + len` of every row; what follows them in the slot's rows is padding.
-    fn read_part(
-        &self,
-        (start, len): (usize, usize),
-        value: ValueId,
-        slot: &Slot,
-        bytes: &[u8],
-        rows: &mut [bf16],
-    ) -> Result<(), String> {
-        let width = self.values.width(value).max(1);
-        let n_rows = (rows.len() / width).max(1);
-        let size = slot.element.size_bytes() as usize;
-        let stride = bytes.len() / n_rows;
-        for (row, bytes) in rows.chunks_exact_mut(width).zip(bytes.chunks_exact(stride)) {
-            match (row.get_mut(start..start + len), bytes.get(..len * size)) {
-                (Some(part), Some(bytes)) => weights::read(bytes, slot.element, part)?,
-                _ => return Err("a part beyond its value".to_owned()),
-            }
-        }
-        Ok(())
     }
 
     fn host(&mut self, step: HostStep) -> Result<(), NpuError> {

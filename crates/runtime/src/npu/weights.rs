@@ -110,6 +110,28 @@ pub(super) fn read(bytes: &[u8], element: Element, values: &mut [bf16]) -> Resul
     Ok(())
 }
 
+/// Columns `start .. start + len` of every row of that width; what follows them in the slot's rows is
+/// padding.
+pub(super) fn read_part(
+    bytes: &[u8],
+    element: Element,
+    (start, len): (usize, usize),
+    width: usize,
+    rows: &mut [bf16],
+) -> Result<(), String> {
+    let width = width.max(1);
+    let n_rows = (rows.len() / width).max(1);
+    let size = element.size_bytes() as usize;
+    let stride = bytes.len() / n_rows;
+    for (row, bytes) in rows.chunks_exact_mut(width).zip(bytes.chunks_exact(stride)) {
+        match (row.get_mut(start..start + len), bytes.get(..len * size)) {
+            (Some(part), Some(bytes)) => read(bytes, element, part)?,
+            _ => return Err("a part beyond its value".to_owned()),
+        }
+    }
+    Ok(())
+}
+
 /// Writes a weight as its slot wants it. Nothing of the matrix is held besides a few rows a thread; the
 /// pages of the file that it was read from are given back.
 pub(super) fn fill(

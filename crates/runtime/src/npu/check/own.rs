@@ -4,7 +4,8 @@
 use super::rule::half_unit;
 use super::{Look, NpuError, Wrong, differs, statics};
 use crate::gate::{narrowed, quantised};
-use millrace_plan::{Binding, OwnSlot, WeightLayout};
+use millrace_model::graph::Node;
+use millrace_plan::{Binding, OwnSlot, PackedWeight, PlannedLaunch, WeightLayout};
 
 /// How far from the nearest level a number may be for the rounding of the rotation in f32, in steps.
 const SLACK: f64 = 1e-2;
@@ -25,7 +26,7 @@ impl Look<'_> {
     pub(super) fn operand(&self, slot: usize) -> Result<Result<Vec<f32>, String>, NpuError> {
         let graph = self.graph();
         let (id, n_elems) = match &self.seen.call.bindings[slot] {
-            Binding::Packed { value, id } => {
+            Binding::Packed { value, id, .. } => {
                 let n_rows = self.seen.plan.n_rows(*value) as usize;
                 (*id, n_rows * graph.values[value.0].width)
             }
@@ -46,9 +47,9 @@ impl Look<'_> {
         Ok(read.map(|()| rows))
     }
 
-    /// The numbers of a result's slot.
+    /// The numbers of a result's slot, before the host adds a bias.
     pub(super) fn result(&self, slot: usize) -> Result<Vec<f32>, NpuError> {
-        let Binding::Packed { value, id } = &self.seen.call.bindings[slot] else {
+        let Binding::Packed { value, id, .. } = &self.seen.call.bindings[slot] else {
             return self.values(slot);
         };
         let width = self.graph().values[value.0].width;
@@ -59,6 +60,26 @@ impl Look<'_> {
             .unpack(cpu, &at, &bytes, scales, width, &mut rows)
             .map_err(|problem| NpuError::plan(&self.seen.call.set, problem))?;
         Ok(rows)
+    }
+
+    /// A weight in a layout of the target's own, as the launch multiplies with it; nothing where the target
+    /// tells no more than its numbers.
+    pub(super) fn packed(
+        &self,
+        node: &Node,
+        launch: &PlannedLaunch,
+        slot: usize,
+    ) -> Result<Option<PackedWeight>, NpuError> {
+        let Binding::Weight {
+            layout: WeightLayout::Own { id, .. },
+            ..
+        } = &self.seen.call.bindings[slot]
+        else {
+            return Ok(None);
+        };
+        let k = node.inputs.first().map(|v| self.graph().values[v.0].width);
+        let (planner, bytes) = (self.npu.planner(), self.bytes(slot)?);
+        Ok(planner.read_weight(launch, *id, &bytes, k.unwrap_or(1)))
     }
 
     /// What is wrong with a weight in a layout of the target's own: a number that is farther from the

@@ -6,7 +6,7 @@
 //!
 //! | op | tolerance | rounding points |
 //! |---|---|---|
-//! | projection | u·∣y∣ + λ·√k·v·A | one rounding of an f32 sum of k products |
+//! | projection, its bias not in it | u·∣y∣ + λ·√k·v·A | one rounding of an f32 sum of k products |
 //! | … truncating every K elements | 2u·Σ∣s∣ + λ·√k·v·A | s: the sum after each K elements |
 //! | … by groups, w = scale·q + offset | u·(∣y∣ + Σ(∣scale·Σq·x∣ + ∣offset·Σx∣)) + λ·√k·v·A | both sums of every group, and the last |
 //! | norm | (u + (λ·√n + 8)·v)·∣y∣ | one rounding; a mean of n squares in f32 |
@@ -151,7 +151,7 @@ impl Rule {
         }
         let operand = |i: usize| op.operands.get(i).cloned().unwrap_or_default();
         match (&op.node.op, op.parameter) {
-            (Op::Linear { bias: None, .. }, Some(Binding::Weight { layout, .. })) => {
+            (Op::Linear { .. }, Some(Binding::Weight { layout, .. })) => {
                 let (mut x, mut w, k) = (operand(0), weights.clone(), widths[0].max(1));
                 if op.arithmetic.in_blocks {
                     x.chunks_exact_mut(k).for_each(in_blocks);

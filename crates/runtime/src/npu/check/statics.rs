@@ -59,6 +59,28 @@ pub(super) fn weight(
     Ok(slot)
 }
 
+/// A bias in the order of its product's columns, whose weight lies so.
+pub(super) fn bias(
+    model: &LoadedModel,
+    bias: WeightId,
+    layout: &WeightLayout,
+) -> Result<Vec<f32>, Error> {
+    let half_split = match *layout {
+        WeightLayout::AsStored { half_split }
+        | WeightLayout::Transposed { half_split }
+        | WeightLayout::Own { half_split, .. } => half_split,
+        WeightLayout::Rows { .. } | WeightLayout::Vector { .. } => None,
+    };
+    let stored = weight(model, bias, &WeightLayout::Vector { offset: 0.0 })?;
+    let mut columns = vec![0.0; stored.len()];
+    for (r, value) in stored.iter().enumerate() {
+        if let Some(place) = columns.get_mut(split(r, half_split)) {
+            *place = *value;
+        }
+    }
+    Ok(columns)
+}
+
 /// Where a checkpoint's row goes.
 fn split(r: usize, head_dim: Option<usize>) -> usize {
     let Some(d) = head_dim else { return r };

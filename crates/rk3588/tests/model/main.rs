@@ -1,6 +1,8 @@
 //! A model on the virtual board: what is left after every failure, and that nothing leaks.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod biases;
+
 use millrace_model::graph::Op;
 use millrace_npu::{Device, DeviceError, Held, Inject, Injection};
 use millrace_plan::predict::{self, Work};
