@@ -48,7 +48,7 @@ fn answers_have_the_bits_that_they_have_without() {
     was_tested(&scheduler, &watched);
     let (scheduler, watched) =
         start_drafted(Watched::new(options()).drafted(|_| Speculator::ngram().always(5)));
-    check_with(&scheduler, 8, 3);
+    check_with(&scheduler, 6, 3);
     was_tested(&scheduler, &watched);
 }
 
@@ -60,7 +60,7 @@ fn so_they_do_where_drafts_follow_their_times() {
         Speculator::model(Box::new(engine), &model()).unwrap()
     });
     let (scheduler, _) = start_drafted(watched);
-    check_with(&scheduler, 6, 4);
+    check_with(&scheduler, 4, 4);
 }
 
 #[test]
@@ -70,7 +70,6 @@ fn so_they_do_where_answers_must_give_way() {
         ..options()
     };
     let (scheduler, watched) = drafted(small, 6);
-    check_with(&scheduler, 6, 2);
     let endless = |i: u64| {
         let mut job = sampled(chat("What does a dog do?"), 260, i);
         job.params.ignore_end = true;
