@@ -1,4 +1,4 @@
-//! `--draft`: guessing ahead, shared by `run`, `chat` and `bench`.
+//! `--draft`: guessing ahead, shared by `run`, `chat`, `bench` and `serve`.
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The value that names no model.
-const NGRAM: &str = "ngram";
+pub(crate) const NGRAM: &str = "ngram";
 
 /// How tokens are guessed ahead
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -28,6 +28,7 @@ pub(crate) struct DraftArgs {
 }
 
 /// A drafter that suits its target, before anything was laid out for it.
+#[derive(Clone)]
 pub(crate) enum Draft {
     Ngram,
     Model(Arc<LoadedModel>),
@@ -102,7 +103,7 @@ impl DraftArgs {
 }
 
 /// The options with the context that the target takes, so that the draft model takes the same.
-fn with_context_of(target: &LoadedModel, options: &EngineOptions) -> EngineOptions {
+pub(crate) fn with_context_of(target: &LoadedModel, options: &EngineOptions) -> EngineOptions {
     let trained = target.model().config.context_length;
     let n_ctx = trained.min(EngineOptions::DEFAULT_MAX_CTX);
     EngineOptions {

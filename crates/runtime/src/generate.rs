@@ -7,7 +7,7 @@ use crate::Error;
 use crate::engine::{BatchItem, Engine, LogitsFor, StepOutput};
 use crate::sampling::SamplingParams;
 use crate::sequences::SeqId;
-use crate::speculate::{Speculator, clock_ns};
+use crate::speculate::{MAX_DRAFTS, Speculator, clock_ns};
 use crate::turn::Turn;
 
 /// What ends a generation and how tokens are drawn.
@@ -176,9 +176,9 @@ pub fn speculate_turn(
         let speculator = speculator.as_deref_mut().filter(|_| !reads_prompt);
         match speculator {
             Some(speculator) => {
-                tokens.extend_from_slice(speculator.draft(seq, &turn, n_tokens)?);
-                let n_rows = tokens.len();
-                let logits = match n_rows > n_tokens {
+                tokens.extend_from_slice(speculator.draft(seq, &turn, n_tokens, MAX_DRAFTS)?);
+                let n_drafts = tokens.len() - n_tokens;
+                let logits = match n_drafts > 0 {
                     true => LogitsFor::All,
                     false => logits,
                 };
@@ -187,7 +187,7 @@ pub fn speculate_turn(
                 let step_ns = clock_ns(engine) - before_ns;
                 turn.fed(n_tokens);
                 speculator.check(engine, seq, &mut turn, output.logits(0))?;
-                speculator.took(n_rows, turn.drawn().len() - n_drawn, step_ns);
+                speculator.took(n_tokens, n_drafts, turn.drawn().len() - n_drawn, step_ns);
             }
             None => {
                 let item = BatchItem::new(seq, &tokens, logits).with_images(turn.images());

@@ -80,6 +80,17 @@ impl SpeculationStats {
     }
 }
 
+/// What [`follow`] came to for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// Tokens of the turn's [`context`](Turn::context) before it.
+    pub n_before: usize,
+    /// Tokens drawn, the ending one among them.
+    pub n_drawn: usize,
+    /// Drafts that were drawn; 0 where drawing failed.
+    pub n_accepted: usize,
+}
+
 /// Where guesses come from.
 enum Drafter {
     Model(Box<DraftModel>),
@@ -97,12 +108,15 @@ struct Sequence {
 
 /// Drafts for the sequences of one engine, and learns what it wins by that.
 ///
-/// For each step of a sequence that decodes: [`draft`](Speculator::draft), a step over the turn's token and the
-/// drafts with [`LogitsFor::All`](crate::LogitsFor::All), [`check`](Speculator::check) with its logits, and
-/// [`took`](Speculator::took) with its time. Steps that mix several sequences call it for each of them.
+/// For each step of sequences that decode: [`draft`](Speculator::draft) for each of them, a step over the turns'
+/// tokens and the drafts with [`LogitsFor::All`](crate::LogitsFor::All), [`check`](Speculator::check) with the
+/// logits of each that has drafts, and [`took`](Speculator::took) with the step's time. Who draws by more than a turn's
+/// sampler calls [`follow`] and [`settle`](Speculator::settle) instead of `check`.
 pub struct Speculator {
     drafter: Drafter,
     sequences: HashMap<SeqId, Sequence>,
+    /// Of all sequences: what a new one begins with.
+    acceptance: Acceptance,
     pace: Pace,
     /// Drafts for every step, whatever they cost.
     always: Option<usize>,
@@ -132,6 +146,7 @@ impl Speculator {
         Speculator {
             drafter,
             sequences: HashMap::new(),
+            acceptance: Acceptance::default(),
             pace: Pace::default(),
             always: None,
             stats: SpeculationStats::default(),
@@ -160,18 +175,27 @@ impl Speculator {
         }
     }
 
-    /// Tokens to compute behind what the turn feeds next: none while it reads its prompt, where they would not
-    /// fit or not be drawn, and where they do not pay. `n_rows` are those that the step computes anyway, of this
-    /// sequence and of others; 1 for one that decodes alone.
+    /// Tokens to compute behind what the turn feeds next, at most `most`: none while it reads its prompt, where they
+    /// would not fit or not be drawn, and where they do not pay. `n_rows` are those that the step computes without any
+    /// drafts, one of each sequence that decodes in it; 1 for one that decodes alone.
     ///
     /// # Errors
     /// Of the draft model's engine.
-    pub fn draft(&mut self, seq: SeqId, turn: &Turn, n_rows: usize) -> Result<&[u32], Error> {
-        let state = self.sequences.entry(seq).or_default();
+    pub fn draft(
+        &mut self,
+        seq: SeqId,
+        turn: &Turn,
+        n_rows: usize,
+        most: usize,
+    ) -> Result<&[u32], Error> {
+        let state = self.sequences.entry(seq).or_insert_with(|| Sequence {
+            acceptance: self.acceptance.carried(),
+            ..Sequence::default()
+        });
         state.guesses.clear();
         state.tokens.clear();
         let decodes = turn.feed(2).is_some_and(|feed| feed.tokens.len() == 1);
-        let limit = self.always.unwrap_or(MAX_DRAFTS).min(MAX_DRAFTS);
+        let limit = self.always.unwrap_or(MAX_DRAFTS).min(MAX_DRAFTS).min(most);
         let most = turn.wanted().saturating_sub(1).min(limit);
         let context = turn.context();
         if turn.reads_prompt() || !decodes || most == 0 {
@@ -206,6 +230,7 @@ impl Speculator {
             let n = self.pace.keep(&state.acceptance, &state.guesses, n_rows);
             state.guesses.truncate(n);
         }
+        self.pace.added(state.guesses.len());
         state.tokens.extend(state.guesses.iter().map(|g| g.token));
         Ok(&state.tokens)
     }
@@ -223,22 +248,50 @@ impl Speculator {
         turn: &mut Turn,
         logits: &[f32],
     ) -> Result<usize, Error> {
-        let state = self.sequences.entry(seq).or_default();
-        let (before, mut n_drawn) = (turn.context().len(), 0);
-        let followed: Result<usize, Error> = follow(&state.tokens, logits, |row| {
+        let drafts = self.drafts(seq);
+        let (n_before, mut n_drawn) = (turn.context().len(), 0);
+        let followed: Result<usize, Error> = follow(drafts, logits, |row| {
             let token = turn.push_logits(row)?;
             n_drawn += usize::from(token.is_some());
             Ok(token)
         });
-        let n_accepted = *followed.as_ref().unwrap_or(&0);
+        let walk = Walk {
+            n_before,
+            n_drawn,
+            n_accepted: *followed.as_ref().unwrap_or(&0),
+        };
+        self.settle(engine, seq, turn, walk)?;
+        followed
+    }
+
+    /// The drafts of the step under way of a sequence.
+    pub fn drafts(&self, seq: SeqId) -> &[u32] {
+        self.sequences.get(&seq).map_or(&[], |state| &state.tokens)
+    }
+
+    /// Cuts off the engine's sequence what was drafted and not drawn, tells the turn what is held, and learns from it.
+    ///
+    /// # Errors
+    /// None that is not a fault of the engine.
+    pub fn settle(
+        &mut self,
+        engine: &mut dyn Engine,
+        seq: SeqId,
+        turn: &mut Turn,
+        walk: Walk,
+    ) -> Result<(), Error> {
+        let n_accepted = walk.n_accepted;
         // The token that ended the turn is held only if one was taken behind it, as in plain decoding.
-        let n_taken = turn.context().len() - before;
-        let ended_with_one = turn.finish().is_some() && n_taken == n_drawn;
+        let n_taken = turn.context().len() - walk.n_before;
+        let ended_with_one = turn.finish().is_some() && n_taken == walk.n_drawn;
         turn.fed(n_accepted.min(n_taken.saturating_sub(usize::from(ended_with_one))));
         engine.truncate(seq, turn.n_fed())?;
-        followed?;
+        let Some(state) = self.sequences.get_mut(&seq) else {
+            return Ok(());
+        };
         for (i, guess) in state.guesses.iter().take(n_accepted + 1).enumerate() {
             state.acceptance.learn(guess.class, i < n_accepted);
+            self.acceptance.learn(guess.class, i < n_accepted);
         }
         match state.guesses.len() {
             0 => self.stats.n_plain += 1,
@@ -248,12 +301,13 @@ impl Speculator {
                 self.stats.n_accepted += n_accepted as u64;
             }
         }
-        Ok(n_accepted)
+        Ok(())
     }
 
-    /// A step over `n_rows` tokens took so long and gave `n_drawn`, drafting not included.
-    pub fn took(&mut self, n_rows: usize, n_drawn: usize, step_ns: u64) {
-        self.pace.stepped(n_rows, n_drawn, step_ns);
+    /// A step over `n_rows` tokens, one of each sequence, and `n_drafts` behind them took so long and gave `n_drawn`,
+    /// drafting not included.
+    pub fn took(&mut self, n_rows: usize, n_drafts: usize, n_drawn: usize, step_ns: u64) {
+        self.pace.stepped(n_rows, n_drafts, n_drawn, step_ns);
     }
 
     /// A sequence is no more, or begins another text.
@@ -291,7 +345,7 @@ pub fn follow<E>(
 }
 
 /// Time that an engine's steps took, as its device says where it has one.
-pub(crate) fn clock_ns(engine: &dyn Engine) -> u64 {
+pub fn clock_ns(engine: &dyn Engine) -> u64 {
     let counters = engine.counters();
     match engine.device_time() {
         Some(_) => counters.device_ns,

@@ -14,6 +14,9 @@
 //! - **No overcommitment.** A prompt is admitted when its pages are free. Where answers outgrow the cache
 //!   nevertheless, the one that came last gives its pages back and is computed again later.
 //! - **No leftovers.** A job whose receiver is gone is dropped before the next pass.
+//! - **Drafts never draw.** Where a [`Speculator`](millrace_runtime::Speculator) guesses ahead, an answer's tokens are
+//!   still drawn one by one, by its own sampler and grammar; drafts take only room that nobody needs, and a pass that
+//!   reads prompts has none.
 //! - **Faults stay with their cause.** When a step fails, its items are run one by one; those that fail alone
 //!   end with the error.
 
@@ -27,7 +30,9 @@ mod pooled;
 mod queue;
 mod task;
 
-pub use self::core::{Core, SchedulerOptions};
-pub use handle::{EngineFactory, LoadState, Loaded, Refusal, Scheduler};
-pub use job::{Delta, Event, Failure, Job, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
+pub use self::core::{Core, MAX_PASS_DRAFTS, SchedulerOptions};
+pub use handle::{EngineFactory, LoadState, Loaded, Opened, Refusal, Scheduler};
+pub use job::{
+    Delta, DraftCounts, Event, Failure, Job, MAX_PASSES, PassRecord, Receipt, TokenLogprob,
+};
 pub use metrics::{Buckets, Histogram, ModelMetrics, Snapshot};

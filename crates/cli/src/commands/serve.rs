@@ -1,5 +1,6 @@
 //! `millrace serve`: models for any client of OpenAI's, Anthropic's or Ollama's API.
 
+mod drafts;
 mod models;
 
 use crate::engine_args::{ContextArgs, CpuArgs};
@@ -9,7 +10,7 @@ use crate::machine;
 use crate::output::{Out, Ui};
 use crate::prompt::read_file;
 use crate::target_args::{DeviceArgs, Place, examples, place_parser};
-use millrace_server::scheduler::SchedulerOptions;
+use millrace_server::scheduler::{MAX_PASS_DRAFTS, SchedulerOptions};
 use millrace_server::{HttpOptions, ModelOptions, ServeError, ServerOptions, TlsError, TlsFiles};
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -24,6 +25,7 @@ Examples:
   millrace serve small=demo-draft big=demo        two models, by names of your choice
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
   millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
+  millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
 Then:
@@ -69,6 +71,11 @@ pub(crate) struct Args {
     /// Unload a model that was not used for so many seconds; it is loaded again when asked for
     #[arg(long, value_name = "SECONDS")]
     idle_unload: Option<u64>,
+    /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, or with
+    /// `ngram`, by what the text repeats. Changes the speed, not the text. With several models NAME=MODEL, for each of
+    /// them that has one
+    #[arg(long, value_name = "[NAME=]MODEL|ngram", help_heading = "Speculation")]
+    draft: Vec<String>,
     #[command(flatten)]
     network: NetworkArgs,
     #[command(flatten)]

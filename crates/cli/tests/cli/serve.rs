@@ -125,6 +125,76 @@ fn on_a_device_too() {
     }
 }
 
+/// Two clients at once, greedy and with a seed: what a server writes does not depend on what guesses ahead.
+#[test]
+fn drafts_change_no_answer() {
+    let home = tempdir().expect("a temporary folder");
+    let body = |server: &Server, sampling: &str| {
+        let question = format!(
+            r#"{{"model": "demo", "prompt": "Once upon a time", "max_tokens": 60, "placement": true, {sampling}}}"#
+        );
+        let answer = server.ask("POST", "/v1/completions", "", &question);
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str::<serde_json::Value>(body).expect(body)
+    };
+    let texts = |server: &Server| {
+        std::thread::scope(|scope| {
+            let ways = [r#""temperature": 0"#, r#""temperature": 0.9, "seed": 7"#];
+            let asked = ways.map(|way| scope.spawn(move || body(server, way)));
+            asked.map(|answer| answer.join().expect("an answer"))
+        })
+    };
+    let plain = Server::start(home.path(), &["demo", "-c", "256"]);
+    let expected = texts(&plain);
+    assert!(expected[0]["usage"]["placement"]["drafted_tokens"].is_null());
+    assert_ne!(
+        expected[0]["choices"][0]["text"],
+        expected[1]["choices"][0]["text"]
+    );
+    drop(plain);
+    for draft in ["demo-draft", "ngram"] {
+        let server = Server::start(home.path(), &["demo", "-c", "256", "--draft", draft]);
+        let found = texts(&server);
+        let mut n_drafted = 0;
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found["choices"], expected["choices"], "{draft}");
+            let count = |name: &str| {
+                let n = &found["usage"]["placement"][name];
+                n.as_u64().expect("a count")
+            };
+            assert!(count("accepted_tokens") <= count("drafted_tokens"));
+            n_drafted += count("drafted_tokens");
+        }
+        let metrics = server.ask("GET", "/metrics", "", "");
+        let line =
+            format!("vllm:spec_decode_num_draft_tokens_total{{model_name=\"demo\"}} {n_drafted}\n");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+        let log = server.end("-TERM");
+        assert!(log.contains("\"drafted_tokens\":"), "{log}");
+        let told = "demo-draft drafts for demo: ";
+        assert_eq!(log.contains(told), draft != "ngram", "{log}");
+    }
+}
+
+#[test]
+fn drafts_that_cannot_be_are_refused_at_the_start() {
+    let home = tempdir().expect("a temporary folder");
+    let refused = |arguments: &[&str], code: i32, mentions: &[&str]| {
+        let mut command = millrace(home.path());
+        command.args(["serve", "--port", "0"]).args(arguments);
+        finish(&mut command).expect_error(code, mentions);
+    };
+    let sizes = ["demo cannot draft for demo-draft", "exchange them"];
+    refused(&["demo-draft", "--draft", "demo"], USAGE, &sizes);
+    let missing = ["demo", "--draft", "no-such-model"];
+    refused(&missing, NOT_FOUND, &["no-such-model"]);
+    let two = ["a=demo", "b=demo", "--draft"];
+    let which = ["which of a, b", "--draft a=ngram"];
+    refused(&[&two[..], &["ngram"]].concat(), USAGE, &which);
+    let unknown = ["no model called c", "a, b"];
+    refused(&[&two[..], &["c=ngram"]].concat(), USAGE, &unknown);
+}
+
 #[test]
 fn models_have_names_and_keys_come_from_files_and_environment() {
     let home = tempdir().expect("a temporary folder");

@@ -6,6 +6,9 @@ pub(super) const N_CLASSES: usize = 8;
 /// Drafts back after which a draft counts a third: texts change.
 const MEMORY: f64 = 100.0;
 
+/// Drafts that what other texts taught is worth to a new one.
+const CARRIED: f64 = 12.0;
+
 /// Drafts that the first guess of a rate is worth.
 const PRIOR_WEIGHT: f64 = 3.0;
 
@@ -51,6 +54,15 @@ impl Rate {
         self.accepted = self.accepted * fade + f64::from(u8::from(accepted));
     }
 
+    /// The same rate, known from so many drafts at most.
+    fn at_most(self, tried: f64) -> Rate {
+        let share = tried / self.tried.max(tried);
+        Rate {
+            tried: self.tried * share,
+            accepted: self.accepted * share,
+        }
+    }
+
     fn estimate(&self, prior: f64) -> f64 {
         (self.accepted + prior * PRIOR_WEIGHT) / (self.tried + PRIOR_WEIGHT)
     }
@@ -68,6 +80,14 @@ impl Acceptance {
     pub(super) fn learn(&mut self, class: usize, accepted: bool) {
         self.classes[class.min(N_CLASSES - 1)].learn(accepted);
         self.all.learn(accepted);
+    }
+
+    /// What a text begins with after these.
+    pub(super) fn carried(&self) -> Acceptance {
+        Acceptance {
+            classes: self.classes.map(|rate| rate.at_most(CARRIED)),
+            all: self.all.at_most(CARRIED),
+        }
     }
 
     /// Probability that a draft of that class is drawn.

@@ -39,17 +39,28 @@ impl Mean {
     }
 }
 
+/// Tokens that were drawn lately, and the time of it; both fade.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reached {
+    tokens: f64,
+    ns: f64,
+}
+
 /// Costs and rates of an engine and of who drafts for it.
+///
+/// Where steps are named by a number of rows without drafts, that is the number of sequences that decode in them,
+/// a row and a token each.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// Of steps, by the number of their rows; 0 is never used.
     steps: Vec<Mean>,
     /// Of one drafted token.
     draft: Mean,
-    /// Tokens that were drawn lately, and the time of it; both fade.
-    tokens: f64,
-    ns: f64,
-    /// Time that may be spent on a probe.
+    /// By rows without drafts: many sequences together reach more tokens than one alone.
+    reached: Vec<Reached>,
+    /// Drafts that the step under way has already, for other sequences.
+    n_drafted: usize,
+    /// Time that may be spent on a probe; less than nothing after one that took more.
     credit_ns: f64,
     /// Time of the drafts of the step under way.
     drafting_ns: f64,
@@ -77,13 +88,10 @@ impl Pace {
 
     /// Tokens a nanosecond: what was reached lately, or plain decoding if that is more.
     fn rate(&self, n_rows: usize) -> f64 {
-        let plain = self.step_ns(n_rows).map_or(0.0, |ns| 1.0 / ns.max(1.0));
-        let reached = if self.ns > 0.0 {
-            self.tokens / self.ns
-        } else {
-            0.0
-        };
-        plain.max(reached)
+        let step_ns = self.step_ns(n_rows);
+        let plain = step_ns.map_or(0.0, |ns| n_rows as f64 / ns.max(1.0));
+        let reached = self.reached.get(n_rows).filter(|lately| lately.ns > 0.0);
+        plain.max(reached.map_or(0.0, |lately| lately.tokens / lately.ns))
     }
 
     fn best(
@@ -100,7 +108,8 @@ impl Pace {
             draft_ns: self.draft.ns,
             rate: self.rate(n_rows),
         };
-        let step_ns = |n: usize| self.step_ns(n_rows + n).unwrap_or(0.0);
+        let n_before = n_rows + self.n_drafted;
+        let step_ns = |n: usize| self.step_ns(n_before + n).unwrap_or(0.0);
         outlook.best(range.0, range.1, step_ns)
     }
 
@@ -165,26 +174,41 @@ impl Pace {
         best.map_or(0, |(n, _)| n)
     }
 
+    /// The step under way has so many drafts more.
+    pub(super) fn added(&mut self, n_drafts: usize) {
+        self.n_drafted += n_drafts;
+    }
+
     /// Drafts were made for the step under way.
     pub(super) fn drafted(&mut self, drafting: &Drafting) {
         self.drafting_ns += drafting.total_ns as f64;
+        // Reading what was written since the last drafts is no part of a draft's time: a probe pays for it here, so that
+        // the next waits until there is time for it.
+        if self.probing {
+            self.credit_ns -= drafting.total_ns.saturating_sub(drafting.drafts_ns) as f64;
+        }
         if drafting.n_drafts > 0 {
             self.draft
                 .add(drafting.drafts_ns as f64 / drafting.n_drafts as f64);
         }
     }
 
-    /// A step gave so many tokens.
-    pub(super) fn stepped(&mut self, n_rows: usize, n_drawn: usize, ns: u64) {
-        let ns = ns as f64;
-        if self.steps.len() <= n_rows {
-            self.steps.resize(n_rows + 1, Mean::default());
+    /// A step over `n_rows` and `n_drafts` gave so many tokens.
+    pub(super) fn stepped(&mut self, n_rows: usize, n_drafts: usize, n_drawn: usize, ns: u64) {
+        let (ns, n_all) = (ns as f64, n_rows + n_drafts);
+        if self.steps.len() <= n_all {
+            self.steps.resize(n_all + 1, Mean::default());
         }
-        self.steps[n_rows].add(ns);
+        self.steps[n_all].add(ns);
+        self.n_drafted = 0;
         let all_ns = ns + std::mem::take(&mut self.drafting_ns);
+        if self.reached.len() <= n_rows {
+            self.reached.resize(n_rows + 1, Reached::default());
+        }
+        let lately = &mut self.reached[n_rows];
         let fade = 1.0 - 1.0 / RATE_MEMORY;
-        self.tokens = self.tokens * fade + n_drawn as f64;
-        self.ns = self.ns * fade + all_ns;
+        lately.tokens = lately.tokens * fade + n_drawn as f64;
+        lately.ns = lately.ns * fade + all_ns;
         // A long plain stretch must not pay for many probes at once.
         let most = (MAX_DRAFTS as f64) * ns;
         self.credit_ns = (self.credit_ns + PROBING * all_ns).min(most);
@@ -232,7 +256,7 @@ mod tests {
                 learned.learn(guess.class, i < drawn);
             }
             let n_rows = 1 + guesses.len();
-            pace.stepped(n_rows, drawn + 1, 1000 * step_us(n_rows));
+            pace.stepped(1, guesses.len(), drawn + 1, 1000 * step_us(n_rows));
             us += step_us(n_rows);
             n_tokens += drawn as u64 + 1;
         }
@@ -253,15 +277,59 @@ mod tests {
         }
     }
 
+    /// A probe of a draft model reads first what was written since the last one.
+    #[test]
+    fn probes_pay_for_what_they_read() {
+        let (mut pace, mut learned) = (Pace::default(), Acceptance::default());
+        (0..50).for_each(|_| learned.learn(4, false));
+        let (mut n_probes, mut reading_ns) = (0, 0);
+        for _ in 0..4000 {
+            if pace.choose(&learned, &[], MAX_DRAFTS, 1) > 0 {
+                n_probes += 1;
+                reading_ns += 1_000_000;
+                pace.drafted(&Drafting {
+                    total_ns: 1_020_000,
+                    drafts_ns: 20_000,
+                    n_drafts: 1,
+                });
+                pace.keep(&learned, &[Guess { token: 0, class: 4 }], 1);
+            }
+            pace.stepped(1, 0, 1, 100_000);
+        }
+        let share = reading_ns as f64 / (4000.0 * 100_000.0);
+        assert!(n_probes > 1 && share < 0.02, "{n_probes} probes, {share}");
+    }
+
     /// A device that pads passes: the second row costs as much as three steps, the next nothing.
     #[test]
     fn times_between_those_seen_lie_between() {
         let mut pace = Pace::default();
-        pace.stepped(1, 1, 100);
-        pace.stepped(9, 4, 300);
+        pace.stepped(1, 0, 1, 100);
+        pace.stepped(1, 8, 4, 300);
         assert_eq!(pace.step_ns(5), Some(200.0));
         assert_eq!(pace.step_ns(9), Some(300.0));
         assert!(pace.step_ns(12) > Some(300.0));
         assert_eq!(Pace::default().step_ns(1), None);
+    }
+    /// A step over one row reads what a step over many does; where it is wide already, a row costs its own work.
+    #[test]
+    fn among_many_sequences_drafts_are_worth_less() {
+        let step_ns =
+            |n_rows: usize| 1000 * (100 + 5 * n_rows + 80 * n_rows.saturating_sub(8)) as u64;
+        let mut pace = Pace::default();
+        for n_rows in [1, 2, 4, 8, 12, 16] {
+            (0..5).for_each(|_| pace.stepped(n_rows, 0, n_rows, step_ns(n_rows)));
+        }
+        pace.credit_ns = 0.0;
+        let mut learned = Acceptance::default();
+        (0..90).for_each(|i| learned.learn(4, i % 3 > 0));
+        let guesses = [Guess { token: 0, class: 4 }; 6];
+        assert!(pace.choose(&learned, &guesses, 6, 1) > 1);
+        assert_eq!(pace.choose(&learned, &guesses, 6, 12), 0);
+        // What others of the same step have drafted counts as well.
+        pace.added(12);
+        assert_eq!(pace.choose(&learned, &guesses, 6, 1), 0);
+        pace.stepped(1, 12, 1, step_ns(13));
+        assert!(pace.choose(&learned, &guesses, 6, 1) > 0);
     }
 }

@@ -58,7 +58,7 @@ impl DraftModel {
     }
 
     /// Writes behind the turn's context as long as `goes_on` says so, with a copy of the turn's sampler. Nothing
-    /// where the context has images or is longer than the draft model's.
+    /// where the context has images, is longer than the draft model's, or has no room in its cache.
     pub(super) fn draft(
         &mut self,
         seq: SeqId,
@@ -84,6 +84,12 @@ impl DraftModel {
         let before_ns = clock_ns(&*self.engine);
         let n_held = self.engine.reuse_prefix(own, context)?;
         let n_new = context.len() - n_held;
+        // The last draft is not fed.
+        let room = self.engine.room(&[own], 0)?;
+        let most = most.min((room + 1).saturating_sub(n_new));
+        if most == 0 {
+            return Ok(Drafting::default());
+        }
         for tokens in context[n_held..].chunks(self.engine.limits().max_chunk) {
             self.step(own, tokens)?;
         }

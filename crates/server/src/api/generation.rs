@@ -328,6 +328,10 @@ pub(crate) fn placement(receipt: &Receipt) -> Value {
         "total_ms": ms(receipt.total),
         "preempted": receipt.n_preempted,
     });
+    if let Some(drafts) = &receipt.drafts {
+        placement["drafted_tokens"] = drafts.n_drafted.into();
+        placement["accepted_tokens"] = drafts.n_accepted.into();
+    }
     if let Some((time, origin)) = &receipt.device_time {
         placement["device_ms"] = ms(*time).into();
         placement["device_time"] = origin.to_string().into();

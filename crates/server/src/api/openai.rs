@@ -47,6 +47,10 @@ fn total(receipts: &[Receipt]) -> Option<Receipt> {
         sum.host += other.host;
         sum.total = sum.total.max(other.total);
         sum.n_preempted += other.n_preempted;
+        if let (Some(sum), Some(other)) = (&mut sum.drafts, &other.drafts) {
+            sum.n_drafted += other.n_drafted;
+            sum.n_accepted += other.n_accepted;
+        }
         if let (Some((sum, _)), Some((other, _))) = (&mut sum.device_time, &other.device_time) {
             *sum += *other;
         }

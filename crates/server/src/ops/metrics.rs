@@ -74,6 +74,30 @@ const NUMBERS: &[(&str, &str, &str, Number)] = &[
         |s| s.preemptions as f64,
     ),
     (
+        "vllm:spec_decode_num_drafts_total",
+        "counter",
+        "Drafts of one or more tokens that were checked.",
+        |s| s.checks as f64,
+    ),
+    (
+        "vllm:spec_decode_num_draft_tokens_total",
+        "counter",
+        "Tokens guessed ahead and checked.",
+        |s| s.drafted_tokens as f64,
+    ),
+    (
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "counter",
+        "Of those: drawn.",
+        |s| s.accepted_tokens as f64,
+    ),
+    (
+        "millrace:draft_failures_total",
+        "counter",
+        "Failures of the draft model's engine; after one, nothing is drafted until the model is loaded again.",
+        |s| s.draft_failures as f64,
+    ),
+    (
         "millrace:kv_used_bytes",
         "gauge",
         "Bytes of keys and values of answers.",

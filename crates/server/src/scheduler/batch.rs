@@ -14,6 +14,15 @@ pub(super) struct Part {
     pub(super) n_tokens: usize,
     /// Whether these are prompt tokens (of an answer computed again: its own earlier ones too).
     pub(super) reads: bool,
+    /// Guessed tokens behind those, to be checked.
+    pub(super) n_drafts: usize,
+}
+
+impl Part {
+    /// Tokens that the engine computes.
+    pub(super) fn n_rows(&self) -> usize {
+        self.n_tokens + self.n_drafts
+    }
 }
 
 /// Composes a pass: one token of every answer that is being written, and prompt tokens as
@@ -73,6 +82,7 @@ fn part(tasks: &[Task], i: usize, most: usize) -> Option<Part> {
         task: i,
         n_tokens: feed.tokens.len(),
         reads: task.reads(),
+        n_drafts: 0,
     })
 }
 

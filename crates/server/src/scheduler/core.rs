@@ -1,6 +1,7 @@
 //! The scheduler without its thread: what happens between two passes.
 
 mod admission;
+mod drafting;
 mod pass;
 
 use std::cell::{Cell, RefCell};
@@ -10,10 +11,12 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use millrace_runtime::npu::Shares;
-use millrace_runtime::{Engine, Finish, Turn};
+use millrace_runtime::{Engine, Finish, Speculator, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::job::{Event, Failure, Job, Receipt};
+pub use self::drafting::MAX_PASS_DRAFTS;
+use super::handle::Opened;
+use super::job::{DraftCounts, Event, Failure, Job, Receipt};
 use super::metrics::ModelMetrics;
 use super::pace::Pace;
 use super::pooled::{PassOutput, Pooled};
@@ -54,6 +57,9 @@ pub(super) struct Submission {
 /// Queue, running answers, and the engine that computes them.
 pub struct Core {
     engine: Box<dyn Engine>,
+    speculator: Option<Speculator>,
+    /// The draft model's engine failed: nothing is drafted any more.
+    drafts_failed: bool,
     options: SchedulerOptions,
     metrics: Arc<ModelMetrics>,
     queue: Queue,
@@ -61,6 +67,8 @@ pub struct Core {
     pace: Pace,
     shares: Option<Arc<Shares>>,
     output: PassOutput,
+    /// By part of the pass under way: the answer's token and what was drafted behind it; empty without drafts.
+    drafted: Vec<Vec<u32>>,
     /// A row of logits under a grammar.
     scratch: Vec<f32>,
     n_arrivals: u64,
@@ -69,17 +77,16 @@ pub struct Core {
 
 impl Core {
     /// Nothing to do yet.
-    pub fn new(
-        engine: Box<dyn Engine>,
-        options: SchedulerOptions,
-        metrics: Arc<ModelMetrics>,
-    ) -> Core {
+    pub fn new(opened: Opened, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Core {
+        let Opened { engine, speculator } = opened;
         let shares = engine
             .planned()
             .map(|planned| Arc::new(planned.npu().shares()));
         let n_layers = engine.model().model().config.n_layers;
         Core {
             engine,
+            speculator,
+            drafts_failed: false,
             options,
             metrics,
             queue: Queue::default(),
@@ -87,6 +94,7 @@ impl Core {
             pace: Pace::new(),
             shares,
             output: PassOutput::new(n_layers),
+            drafted: Vec::new(),
             scratch: Vec::new(),
             n_arrivals: 0,
             n_admissions: 0,
@@ -166,6 +174,7 @@ impl Core {
             n_prompt,
             n_cached: 0,
             n_generated: 0,
+            drafts: self.speculator.as_ref().map(|_| DraftCounts::default()),
             device: self.engine.name(),
             host: Duration::ZERO,
             device_time: self
@@ -184,12 +193,12 @@ impl Core {
     /// Drops what nobody waits for, admits what fits, runs a pass. False if there was nothing to run.
     pub fn step(&mut self) -> bool {
         let start = Instant::now();
-        let before_ns = self.engine.counters().host_ns;
+        let before_ns = self.engines_ns().0;
         self.drop_gone(start);
         self.admit();
         let did = self.pass();
         self.sweep();
-        let engine_ns = self.engine.counters().host_ns - before_ns;
+        let engine_ns = self.engines_ns().0 - before_ns;
         let all_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let scheduling_ns = &self.metrics.scheduling_ns;
         scheduling_ns.fetch_add(all_ns.saturating_sub(engine_ns), Relaxed);
@@ -291,15 +300,28 @@ impl Core {
         if let Some(seq) = task.seq {
             // A sequence that the engine has lost needs no release.
             let _ = self.engine.release(seq);
+            self.forget_drafts(seq);
         }
+    }
+
+    /// Time of this computer and of the device, in nanoseconds, in the engine and in the draft model's.
+    fn engines_ns(&self) -> (u64, u64) {
+        let own = self.engine.counters();
+        let drafter = self.speculator.as_ref().and_then(Speculator::draft_engine);
+        let drafter = drafter.map(|engine| engine.counters()).unwrap_or_default();
+        (
+            own.host_ns + drafter.host_ns,
+            own.device_ns + drafter.device_ns,
+        )
     }
 
     pub(super) fn publish(&self) {
         let metrics = &*self.metrics;
         let counters = self.engine.counters();
         metrics.set_kv(self.engine.kv_usage(), counters.prefix);
-        metrics.host_ns.store(counters.host_ns, Relaxed);
-        metrics.device_ns.store(counters.device_ns, Relaxed);
+        let (host_ns, device_ns) = self.engines_ns();
+        metrics.host_ns.store(host_ns, Relaxed);
+        metrics.device_ns.store(device_ns, Relaxed);
         let n_waiting = self.queue.tasks().len() as u64;
         metrics.n_waiting.store(n_waiting, Release);
         // Last: whoever sees that nothing runs sees the rest as it is then.

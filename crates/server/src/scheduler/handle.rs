@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Turn};
+use millrace_runtime::{
+    CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Speculator, Turn,
+};
 use millrace_text::{ChatTemplate, Tokenizer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -18,7 +20,24 @@ use crate::grammar::{GrammarError, GrammarFactory};
 use crate::vision::Vision;
 
 /// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
-pub type EngineFactory = Arc<dyn Fn() -> Result<Box<dyn Engine>, String> + Send + Sync>;
+pub type EngineFactory = Arc<dyn Fn() -> Result<Opened, String> + Send + Sync>;
+
+/// What an [`EngineFactory`] opens.
+pub struct Opened {
+    /// What computes.
+    pub engine: Box<dyn Engine>,
+    /// What guesses tokens ahead for it, if anything does.
+    pub speculator: Option<Speculator>,
+}
+
+impl From<Box<dyn Engine>> for Opened {
+    fn from(engine: Box<dyn Engine>) -> Opened {
+        Opened {
+            engine,
+            speculator: None,
+        }
+    }
+}
 
 /// How far a model is.
 #[derive(Clone)]
@@ -322,18 +341,18 @@ struct Thread {
 
 impl Thread {
     fn run(self, factory: &EngineFactory) {
-        let opened = factory().and_then(|engine| {
-            let loaded = describe(&*engine)?;
-            Ok((engine, loaded))
+        let opened = factory().and_then(|opened| {
+            let loaded = describe(&*opened.engine)?;
+            Ok((opened, loaded))
         });
-        let (engine, loaded) = match opened {
+        let (opened, loaded) = match opened {
             Ok(opened) => opened,
             Err(reason) => {
                 self.state.send_replace(LoadState::Failed(reason));
                 return;
             }
         };
-        let mut core = Core::new(engine, self.options.clone(), Arc::clone(&self.metrics));
+        let mut core = Core::new(opened, self.options.clone(), Arc::clone(&self.metrics));
         // What a thread before this one left, if it ended by a fault, is no more.
         core.publish();
         self.state.send_replace(LoadState::Ready(Arc::new(loaded)));

@@ -81,6 +81,15 @@ pub struct Delta {
     pub tokens: Vec<TokenLogprob>,
 }
 
+/// Tokens that were guessed for answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    /// Checked in passes.
+    pub n_drafted: usize,
+    /// Of those: drawn.
+    pub n_accepted: usize,
+}
+
 /// What a job took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receipt {
@@ -90,9 +99,12 @@ pub struct Receipt {
     pub n_cached: usize,
     /// Tokens written, in all answers.
     pub n_generated: usize,
+    /// Tokens guessed for it. `None` where nothing guesses.
+    pub drafts: Option<DraftCounts>,
     /// Where it ran, in the engine's words.
     pub device: String,
-    /// Time of this computer inside the engine, measured: this job's share, by tokens, of each pass.
+    /// Time of this computer inside the engine, measured: this job's share, by tokens, of each pass; and that of the
+    /// drafts made for it.
     pub host: Duration,
     /// Time on the device, likewise, with where the figure comes from. `None` without a device.
     pub device_time: Option<(Duration, Provenance)>,
@@ -119,7 +131,7 @@ pub const MAX_PASSES: usize = 1024;
 pub struct PassRecord {
     /// When it ended, from the job's submission.
     pub end: Duration,
-    /// The job's tokens in it.
+    /// The job's tokens in it, drafts among them.
     pub n_tokens: usize,
     /// Those of all jobs.
     pub n_pass_tokens: usize,

@@ -77,12 +77,15 @@ impl Task {
         self.turn.feed(2).is_some_and(|feed| feed.tokens.len() > 1) || self.turn.reads_prompt()
     }
 
-    /// Takes the row of logits that its last token gave.
+    /// Takes the row of logits that its last token gave. The token that was drawn; `None` if the answer was complete.
     pub(super) fn take_logits(
         &mut self,
         row: &[f32],
         scratch: &mut Vec<f32>,
-    ) -> Result<(), String> {
+    ) -> Result<Option<u32>, String> {
+        if self.turn.finish().is_some() {
+            return Ok(None);
+        }
         let row = match &mut self.constraint {
             Some(constraint) => {
                 scratch.clear();
@@ -95,7 +98,7 @@ impl Task {
         let n_before = self.turn.drawn().len();
         let token = match self.turn.push_logits(row.0) {
             Ok(Some(token)) => token,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
         let was_kept = self.turn.drawn().len() > n_before;
@@ -118,7 +121,7 @@ impl Task {
         if !delta.text.is_empty() || !delta.tokens.is_empty() {
             self.job.tell(Event::Delta(delta));
         }
-        Ok(())
+        Ok(Some(token))
     }
 
     /// The stop text that ended the answer: the one that stands behind what was told.

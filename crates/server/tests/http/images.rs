@@ -7,6 +7,7 @@ use std::sync::Arc;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, LoadedModel};
+use millrace_server::scheduler::Opened;
 use millrace_server::{ModelSpec, ServerOptions};
 use serde_json::{Value, json};
 
@@ -79,7 +80,9 @@ fn server() -> (Running, tempfile::TempDir) {
     let open = move || {
         let model = LoadedModel::open(&path).map_err(|error| error.to_string())?;
         let engine = CpuEngine::new(Arc::new(model), engine_options.clone());
-        Ok(Box::new(engine.map_err(|error| error.to_string())?) as Box<dyn Engine>)
+        Ok(Opened::from(
+            Box::new(engine.map_err(|error| error.to_string())?) as Box<dyn Engine>,
+        ))
     };
     let spec = ModelSpec {
         open: Arc::new(open),

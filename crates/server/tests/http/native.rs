@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use millrace_format::Checkpoint;
 use millrace_runtime::{CpuEngine, Engine, LoadedModel};
+use millrace_server::scheduler::Opened;
 use serde_json::{Value, json};
 
 use crate::{Running, engine_options, options, question, with};
@@ -47,7 +48,7 @@ fn server() -> Running {
     let mut options = options();
     options.models[0].open = Arc::new(move || {
         let engine = CpuEngine::new(Arc::clone(&model), engine_options()).unwrap();
-        Ok(Box::new(engine) as Box<dyn Engine>)
+        Ok(Opened::from(Box::new(engine) as Box<dyn Engine>))
     });
     Running::start(options)
 }

@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use millrace_runtime::{
     BatchItem, Counters, Cpu, CpuEngine, Engine, EngineOptions, Error, KvUsage, Limits,
-    LoadedModel, SeqId, StepSink,
+    LoadedModel, SeqId, Speculator, StepSink,
 };
+use millrace_server::scheduler::Opened;
 
 pub(crate) fn model() -> Arc<LoadedModel> {
     static MODEL: OnceLock<Arc<LoadedModel>> = OnceLock::new();
-    let open = || {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
-        Arc::new(LoadedModel::open(&path).unwrap())
-    };
-    Arc::clone(MODEL.get_or_init(open))
+    Arc::clone(MODEL.get_or_init(|| embedded("demo.gguf")))
+}
+
+/// A model of the repository.
+pub(crate) fn embedded(file: &str) -> Arc<LoadedModel> {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    Arc::new(LoadedModel::open(&models.join(file)).unwrap())
 }
 
 /// Four sequences of 512 tokens, one thread.
@@ -53,9 +56,14 @@ struct Shared {
     n_failures: usize,
 }
 
+/// Makes what drafts for an engine with these options.
+type Drafter = Arc<dyn Fn(EngineOptions) -> Speculator + Send + Sync>;
+
 /// Opens engines that record and fail together.
 #[derive(Clone)]
 pub(crate) struct Watched {
+    model: Arc<LoadedModel>,
+    drafter: Option<Drafter>,
     options: EngineOptions,
     /// What each step takes beside its work.
     delay: Duration,
@@ -99,7 +107,14 @@ impl Drop for Held {
 
 impl Watched {
     pub(crate) fn new(options: EngineOptions) -> Watched {
+        Watched::of(model(), options)
+    }
+
+    /// The same of another model.
+    pub(crate) fn of(model: Arc<LoadedModel>, options: EngineOptions) -> Watched {
         Watched {
+            model,
+            drafter: None,
             options,
             delay: Duration::ZERO,
             gauge: None,
@@ -124,9 +139,29 @@ impl Watched {
         }
     }
 
-    pub(crate) fn open(&self) -> Box<dyn Engine> {
+    /// The same with drafts.
+    #[allow(dead_code)] // The tests over HTTP have none.
+    pub(crate) fn drafted(
+        self,
+        drafter: impl Fn(EngineOptions) -> Speculator + Send + Sync + 'static,
+    ) -> Watched {
+        Watched {
+            drafter: Some(Arc::new(drafter)),
+            ..self
+        }
+    }
+
+    pub(crate) fn open(&self) -> Opened {
+        let drafter = self.drafter.as_ref();
+        Opened {
+            engine: self.engine(),
+            speculator: drafter.map(|drafter| drafter(self.options.clone())),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> Box<dyn Engine> {
         Box::new(WatchedEngine {
-            inner: CpuEngine::new(model(), self.options.clone()).unwrap(),
+            inner: CpuEngine::new(Arc::clone(&self.model), self.options.clone()).unwrap(),
             delay: self.delay,
             _held: Held::new(&self.gauge),
             shared: Arc::clone(&self.shared),

@@ -5,9 +5,8 @@ use millrace_server::scheduler::{Failure, SchedulerOptions};
 use crate::engines::{Fault, Watched, options};
 use crate::{alone, chat, sampled, start_watched, wait};
 
-fn poisoned(fault: Fault) {
-    let watched = Watched::new(options());
-    let scheduler = start_watched(&watched, SchedulerOptions::default());
+pub(crate) fn poisoned(watched: &Watched, fault: Fault) {
+    let scheduler = start_watched(watched, SchedulerOptions::default());
     // A token that the questions do not hold and the answers do not draw.
     let poison = crate::tokens("hedgehog")[1];
     watched.poison(poison, fault);
@@ -38,12 +37,12 @@ fn poisoned(fault: Fault) {
 
 #[test]
 fn that_fails_before_it_computes() {
-    poisoned(Fault::AtOnce);
+    poisoned(&Watched::new(options()), Fault::AtOnce);
 }
 
 #[test]
 fn that_fails_when_others_were_computed() {
-    poisoned(Fault::Amid);
+    poisoned(&Watched::new(options()), Fault::Amid);
 }
 
 #[test]

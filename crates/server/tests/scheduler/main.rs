@@ -2,6 +2,7 @@
 //! answer is the one that an engine of its own would give.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod drafts;
 mod engines;
 mod fairness;
 mod faults;

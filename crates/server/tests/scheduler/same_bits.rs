@@ -2,7 +2,7 @@
 
 use millrace_runtime::EngineOptions;
 use millrace_runtime::sampling::Rng;
-use millrace_server::scheduler::{Job, SchedulerOptions};
+use millrace_server::scheduler::{Job, Scheduler, SchedulerOptions};
 
 use crate::engines::options;
 use crate::{alone, chat, sampled, start, wait};
@@ -51,6 +51,11 @@ fn jobs(rng: &mut Rng, n: usize) -> Vec<Job> {
 
 fn check(engine: EngineOptions, n_jobs: usize, seed: u64) -> usize {
     let (scheduler, _) = start(engine, SchedulerOptions::default());
+    check_with(&scheduler, n_jobs, seed)
+}
+
+/// Jobs of which some leave, each answered as if it were alone. Returns the tokens found in the cache.
+pub(crate) fn check_with(scheduler: &Scheduler, n_jobs: usize, seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let jobs = jobs(&mut rng, n_jobs);
     let receivers: Vec<_> = jobs

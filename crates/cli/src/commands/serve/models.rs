@@ -1,30 +1,47 @@
 //! The models of `serve`: names, and what opens them.
 
 use super::Args;
+use super::drafts::{self, Drafter};
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
 use crate::target_args::DeviceArgs;
 use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
 use millrace_server::ModelSpec;
-use millrace_server::scheduler::EngineFactory;
+use millrace_server::scheduler::{EngineFactory, Opened};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// A model by the name that clients call it.
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) model: String,
+}
+
 /// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
 pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
+    let models: Vec<Named> = args.models.iter().map(|text| named(text)).collect();
+    let drafts = drafts::assign(&args.draft, &models)?;
     let mut specs = Vec::new();
-    for text in &args.models {
-        let (name, model) = named(text);
+    for (Named { name, model }, draft) in models.into_iter().zip(drafts) {
         let model = ModelArgs {
-            model: model.to_owned(),
+            model,
             offline: args.offline,
         };
         let loaded = model.load(ui)?;
         // Clients speak in text.
         loaded.tokenizer()?;
+        let drafter = match draft {
+            Some(draft) => Drafter::open(draft, args, &loaded, &args.device, ui)?,
+            None => None,
+        };
         let weight_bytes = loaded.checkpoint().size_bytes();
-        let memory_bytes = weight_bytes.saturating_add(engine_bytes(args, &loaded)?);
+        let mut memory_bytes =
+            weight_bytes.saturating_add(engine_bytes(&loaded, &engine_options(args))?);
+        if let Some(drafter) = &drafter {
+            let bytes = drafter.memory_bytes(args, &loaded, ui)?;
+            memory_bytes = memory_bytes.saturating_add(bytes);
+        }
         let also = args.also_on.iter().map(|place| {
             let device = DeviceArgs {
                 device: *place,
@@ -33,12 +50,13 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
             (format!("{name}@{}", place.name()), device)
         });
         for (id, device) in std::iter::once((name.clone(), args.device.clone())).chain(also) {
+            let first = (Arc::clone(&loaded), drafter.clone());
             specs.push(ModelSpec {
                 id,
                 source: model.model.clone(),
                 weight_bytes,
                 memory_bytes,
-                open: factory(args, device, model.clone(), Arc::clone(&loaded), ui),
+                open: factory(args, device, model.clone(), first, ui),
             });
         }
     }
@@ -46,12 +64,15 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
 }
 
 /// The name by which clients call a model, and the model. A path that exists is no name with a model behind it.
-fn named(text: &str) -> (String, &str) {
+fn named(text: &str) -> Named {
     if let Some((name, model)) = text.split_once('=')
         && !Path::new(text).exists()
         && !name.is_empty()
     {
-        return (name.to_owned(), model);
+        return Named {
+            name: name.to_owned(),
+            model: model.to_owned(),
+        };
     }
     let path = Path::new(text);
     let name = match path.exists() {
@@ -61,16 +82,19 @@ fn named(text: &str) -> (String, &str) {
         false => None,
     };
     let name = name.unwrap_or_else(|| text.strip_prefix("hf:").unwrap_or(text).to_owned());
-    (name, text)
+    Named {
+        name,
+        model: text.to_owned(),
+    }
 }
 
 /// What the engine takes beside the weights. A device's own copies of them are not known before it is set up.
-fn engine_bytes(args: &Args, loaded: &LoadedModel) -> Outcome<u64> {
-    let memory = CpuEngine::memory(loaded, &engine_options(args))?;
+pub(super) fn engine_bytes(loaded: &LoadedModel, options: &EngineOptions) -> Outcome<u64> {
+    let memory = CpuEngine::memory(loaded, options)?;
     Ok(memory.kv_bytes.saturating_add(memory.scratch_bytes) as u64)
 }
 
-fn engine_options(args: &Args) -> EngineOptions {
+pub(super) fn engine_options(args: &Args) -> EngineOptions {
     EngineOptions {
         n_ctx: args.context.ctx,
         kv_type: args.context.kv_type,
@@ -81,26 +105,33 @@ fn engine_options(args: &Args) -> EngineOptions {
     }
 }
 
-/// Sets the device up; opens the files again if the model was unloaded.
+/// Sets the device up for a model and what drafts for it; opens the files again if the model was unloaded.
 fn factory(
     args: &Args,
     device: DeviceArgs,
     model: ModelArgs,
-    loaded: Arc<LoadedModel>,
+    first: (Arc<LoadedModel>, Option<Drafter>),
     ui: Ui,
 ) -> EngineFactory {
-    let first = Mutex::new(Some(loaded));
+    let again = first.1.as_ref().map(Drafter::source);
+    let first = Mutex::new(Some(first));
     let cpu = args.cpu.clone();
     let options = engine_options(args);
-    Arc::new(move || {
+    let open = move || -> Outcome<Opened> {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let loaded = match opened {
-            Some(loaded) => loaded,
-            None => model.load(ui).map_err(|failure: Failure| failure.message)?,
+        let (loaded, drafter) = match opened {
+            Some(opened) => opened,
+            None => {
+                let drafter = again.as_ref().map(|source| Drafter::reopen(source, ui));
+                (model.load(ui)?, drafter.transpose()?)
+            }
         };
-        let engine = device.make(&loaded, options.clone(), &cpu, ui);
-        engine.map_err(|failure: Failure| failure.message)
-    })
+        let engine = device.make(&loaded, options.clone(), &cpu, ui)?;
+        let lay_out = |drafter: Drafter| drafter.speculator(&*engine, &device, &options, &cpu, ui);
+        let speculator = drafter.map(lay_out).transpose()?;
+        Ok(Opened { engine, speculator })
+    };
+    Arc::new(move || open().map_err(|failure: Failure| failure.message))
 }
 
 #[cfg(test)]
@@ -120,7 +151,8 @@ mod tests {
             ("x=hf:OWNER/REPO", "x", "hf:OWNER/REPO"),
             ("src/main.rs", "main", "src/main.rs"),
         ] {
-            assert_eq!(named(text), (name.to_owned(), model), "{text}");
+            let found = named(text);
+            assert_eq!((&*found.name, &*found.model), (name, model), "{text}");
         }
     }
 }

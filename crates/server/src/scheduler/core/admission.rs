@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use millrace_runtime::speculate::MAX_DRAFTS;
 use millrace_runtime::{Error, PAGE_TOKENS};
 
 use super::Core;
@@ -61,10 +62,14 @@ impl Core {
             None => self.engine.reuse_prefix(seq, prompt).unwrap_or(0),
         };
         let rest = prompt.len() + n_drawn - n_cached;
-        // A page for each of the others, so that they can go on; and what they have to read.
-        let others = unread(&self.running) + PAGE_TOKENS * self.running.len();
+        // A page for each of the others, so that they can go on, and their drafts; and what they have to read.
+        let drafts = match self.speculator {
+            Some(_) => MAX_DRAFTS,
+            None => 0,
+        };
+        let others = unread(&self.running) + (PAGE_TOKENS + drafts) * self.running.len();
         let n_ctx = self.engine.limits().n_ctx;
-        let needed = (rest + 1 + others).min(n_ctx - n_cached);
+        let needed = (rest + 1 + drafts + others).min(n_ctx - n_cached);
         let room = self.engine.room(&[seq], 0).unwrap_or(0);
         if !self.running.is_empty() && room < needed {
             let _ = self.engine.release(seq);

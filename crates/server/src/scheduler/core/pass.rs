@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use millrace_runtime::speculate::clock_ns;
 use millrace_runtime::{BatchItem, Counters, Error, Finish, LogitsFor};
 
 use super::Core;
@@ -16,17 +17,24 @@ impl Core {
     pub(super) fn pass(&mut self) -> bool {
         loop {
             let max_chunk = self.engine.limits().max_chunk;
-            let parts = compose(&self.running, &self.pace, self.options.max_delay, max_chunk);
+            let mut parts = compose(&self.running, &self.pace, self.options.max_delay, max_chunk);
             if parts.is_empty() {
                 return false;
             }
+            self.draft(&mut parts);
             let lengths: Vec<usize> = parts.iter().map(|part| self.n_held(part)).collect();
-            let before = self.engine.counters();
+            let decodes = self.decodes(&parts);
+            let (before, before_ns) = (self.engine.counters(), clock_ns(&*self.engine));
             let start = Instant::now();
             match self.run(&parts) {
                 Ok(()) => {
+                    let step_ns = clock_ns(&*self.engine) - before_ns;
                     self.account(&parts, before, start.elapsed());
-                    self.hand_out(&parts);
+                    let n_drawn = self.hand_out(&parts);
+                    if let Some(speculator) = self.speculator.as_mut().filter(|_| decodes) {
+                        let n_drafts = parts.iter().map(|part| part.n_drafts).sum();
+                        speculator.took(parts.len(), n_drafts, n_drawn, step_ns);
+                    }
                     return true;
                 }
                 Err(error @ Error::CacheFull { .. }) => self.relieve(&error),
@@ -44,17 +52,24 @@ impl Core {
     }
 
     fn run(&mut self, parts: &[Part]) -> Result<(), Error> {
-        let items = parts.iter().filter_map(|part| {
-            let task = &self.running[part.task];
-            let feed = task.turn.feed(part.n_tokens)?;
-            let (logits, hidden) = match task.pooled {
-                Some(_) => (LogitsFor::None, true),
-                None => (feed.logits, false),
-            };
-            let item = BatchItem::new(task.seq?, feed.tokens, logits);
-            let item = BatchItem { hidden, ..item };
-            Some(item.with_images(task.turn.images()))
-        });
+        let items = parts
+            .iter()
+            .zip(&self.drafted)
+            .filter_map(|(part, drafted)| {
+                let task = &self.running[part.task];
+                let feed = task.turn.feed(part.n_tokens)?;
+                let (logits, hidden) = match task.pooled {
+                    Some(_) => (LogitsFor::None, true),
+                    None => (feed.logits, false),
+                };
+                let (tokens, logits) = match part.n_drafts {
+                    0 => (feed.tokens, logits),
+                    _ => (&drafted[..], LogitsFor::All),
+                };
+                let item = BatchItem::new(task.seq?, tokens, logits);
+                let item = BatchItem { hidden, ..item };
+                Some(item.with_images(task.turn.images()))
+            });
         let batch: Vec<BatchItem<'_>> = items.collect();
         debug_assert_eq!(batch.len(), parts.len(), "whatever runs has a sequence");
         self.engine.step(&batch, &mut self.output)
@@ -62,7 +77,7 @@ impl Core {
 
     /// Counts a pass, and shares its time out by tokens.
     fn account(&mut self, parts: &[Part], before: Counters, took: Duration) {
-        let n_tokens: usize = parts.iter().map(|part| part.n_tokens).sum();
+        let n_tokens: usize = parts.iter().map(Part::n_rows).sum();
         let n_read: usize = parts
             .iter()
             .filter(|part| part.reads)
@@ -77,7 +92,7 @@ impl Core {
         for part in parts {
             self.running[part.task].charge(PassRecord {
                 end: Duration::ZERO, // by the job's own clock
-                n_tokens: part.n_tokens,
+                n_tokens: part.n_rows(),
                 n_pass_tokens: n_tokens,
                 reads: part.reads,
                 host: Duration::from_nanos(host_ns),
@@ -86,9 +101,10 @@ impl Core {
         }
     }
 
-    /// Gives every task its row of logits, and begins the siblings of those that have read their prompt.
-    fn hand_out(&mut self, parts: &[Part]) {
-        let mut begun = Vec::new();
+    /// Gives every task its rows of logits, and begins the siblings of those that have read their prompt. Returns how
+    /// many tokens were drawn.
+    fn hand_out(&mut self, parts: &[Part]) -> usize {
+        let (mut begun, mut n_drawn) = (Vec::new(), 0);
         for (i, part) in parts.iter().enumerate() {
             let task = &mut self.running[part.task];
             task.is_suspect = false;
@@ -113,11 +129,15 @@ impl Core {
                         task.job.tell(Event::Embedding(vector));
                         task.turn.end(Finish::Stop);
                     });
-                    is_usable(&self.metrics, task, taken);
+                    usable(&self.metrics, task, taken);
                 }
                 continue;
             }
             if !wants_logits {
+                continue;
+            }
+            if part.n_drafts > 0 {
+                n_drawn += self.check_drafts(part, i);
                 continue;
             }
             let row = self.output.logits(i);
@@ -136,13 +156,14 @@ impl Core {
                 }
             }
             let taken = task.take_logits(row, &mut self.scratch);
-            settle(&self.metrics, task, taken);
+            n_drawn += usize::from(settle(&self.metrics, task, taken).flatten().is_some());
         }
         for (mut sibling, i) in begun {
             let taken = sibling.take_logits(self.output.logits(i), &mut self.scratch);
             settle(&self.metrics, &mut sibling, taken);
             self.running.push(sibling);
         }
+        n_drawn
     }
 
     /// A step failed amid its work. One task alone is its cause, and ends; of several, each must show by
@@ -170,23 +191,29 @@ impl Core {
     }
 }
 
-/// Ends the job of a task whose row could not be used; true if it could.
-fn is_usable(metrics: &ModelMetrics, task: &Task, taken: Result<(), String>) -> bool {
-    let Err(error) = taken else {
-        return true;
+/// Ends the job of a task whose row could not be used; what was taken if it could.
+fn usable<T>(metrics: &ModelMetrics, task: &Task, taken: Result<T, String>) -> Option<T> {
+    let error = match taken {
+        Ok(taken) => return Some(taken),
+        Err(error) => error,
     };
     if !task.job.is_dead.replace(true) {
         metrics.failed.fetch_add(1, Relaxed);
         task.job.tell(Event::Failed(Failure::Engine(error)));
     }
-    false
+    None
 }
 
-/// What follows a token: times, or the end of the job if the row could not be used.
-fn settle(metrics: &ModelMetrics, task: &mut Task, taken: Result<(), String>) {
+/// What follows a token: times, or the end of the job if the row could not be used, and then `None`.
+pub(super) fn settle(
+    metrics: &ModelMetrics,
+    task: &mut Task,
+    taken: Result<Option<u32>, String>,
+) -> Option<Option<u32>> {
     let now = Instant::now();
-    if !is_usable(metrics, task, taken) {
-        return;
+    let drawn = usable(metrics, task, taken)?;
+    if drawn.is_none() {
+        return Some(None);
     }
     metrics.generated_tokens.fetch_add(1, Relaxed);
     match task.last_token.replace(now) {
@@ -200,4 +227,5 @@ fn settle(metrics: &ModelMetrics, task: &mut Task, taken: Result<(), String>) {
             }
         }
     }
+    Some(drawn)
 }

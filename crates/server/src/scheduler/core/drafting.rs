@@ -1,0 +1,141 @@
+//! Tokens guessed ahead for the answers of a pass.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use millrace_runtime::speculate::{Walk, follow};
+use millrace_runtime::{Error, SeqId};
+
+use super::Core;
+use super::pass::settle;
+use crate::scheduler::batch::Part;
+use crate::scheduler::job::DraftCounts;
+
+/// Drafts that a pass checks at most, for all its answers together: every one takes a row of logits, and a pass that
+/// wide is bound by its work and not by the reading of weights.
+pub const MAX_PASS_DRAFTS: usize = 64;
+
+impl Core {
+    /// Drafts behind the tokens of a pass. None beside prompts, whose rows make the pass wide anyway and whose time
+    /// would tell nothing about drafts; none for a suspect; and no more than there is room for besides what the
+    /// answers need, so that nobody gives way to a draft.
+    pub(super) fn draft(&mut self, parts: &mut [Part]) {
+        self.drafted.clear();
+        self.drafted.resize(parts.len(), Vec::new());
+        if self.speculator.is_none() || self.drafts_failed || !self.decodes(parts) {
+            return;
+        }
+        let seqs: Vec<SeqId> = parts
+            .iter()
+            .filter_map(|part| self.running[part.task].seq)
+            .collect();
+        let room = self.engine.room(&seqs, 0).unwrap_or(0).saturating_sub(1);
+        let chunk = self.engine.limits().max_chunk.saturating_sub(parts.len());
+        let mut left = MAX_PASS_DRAFTS.min(chunk);
+        for i in 0..parts.len() {
+            let share = left.div_ceil(parts.len() - i).min(room);
+            if let Err(error) = self.draft_for(parts, i, share) {
+                return self.give_drafts_up(parts, &error);
+            }
+            left -= parts[i].n_drafts;
+        }
+    }
+
+    /// Whether all that a pass does is to write.
+    pub(super) fn decodes(&self, parts: &[Part]) -> bool {
+        let writes = |part: &Part| !part.reads && !self.running[part.task].is_suspect;
+        parts.iter().all(writes)
+    }
+
+    fn draft_for(&mut self, parts: &mut [Part], i: usize, most: usize) -> Result<(), Error> {
+        let before = self.engines_ns();
+        let task = &self.running[parts[i].task];
+        let (Some(speculator), Some(seq)) = (&mut self.speculator, task.seq) else {
+            return Ok(());
+        };
+        let Some(feed) = task.turn.feed(1) else {
+            return Ok(());
+        };
+        let drafts = speculator.draft(seq, &task.turn, parts.len(), most)?;
+        if !drafts.is_empty() {
+            self.drafted[i].extend_from_slice(feed.tokens);
+            self.drafted[i].extend_from_slice(drafts);
+            parts[i].n_drafts = drafts.len();
+        }
+        let after = self.engines_ns();
+        let mut receipt = self.running[parts[i].task].job.receipt.borrow_mut();
+        receipt.host += Duration::from_nanos(after.0 - before.0);
+        if let Some((time, _)) = &mut receipt.device_time {
+            *time += Duration::from_nanos(after.1 - before.1);
+        }
+        Ok(())
+    }
+
+    /// A draft model that fails must not fail the answers it was to speed up: they go on without, and it is said.
+    fn give_drafts_up(&mut self, parts: &mut [Part], error: &Error) {
+        self.drafts_failed = true;
+        self.metrics.draft_failures.fetch_add(1, Relaxed);
+        let model = self.engine.model().name();
+        let line = serde_json::json!({
+            "model": model,
+            "warning": format!("the draft model failed, so nothing is drafted until {model} is loaded again: {error}"),
+        });
+        eprintln!("{line}");
+        for part in parts {
+            part.n_drafts = 0;
+        }
+        self.drafted.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Has an answer draw from the rows of its token and its drafts, which are those of item `i` of the pass, as long
+    /// as it draws what was drafted. Returns how many tokens it drew.
+    pub(super) fn check_drafts(&mut self, part: &Part, i: usize) -> usize {
+        let task = &mut self.running[part.task];
+        let (Some(speculator), Some(seq)) = (&mut self.speculator, task.seq) else {
+            return 0;
+        };
+        let (n_before, mut n_drawn) = (task.turn.context().len(), 0);
+        let rows = self.output.logits(i);
+        let followed = follow(speculator.drafts(seq), rows, |row| {
+            let taken = task.take_logits(row, &mut self.scratch);
+            let drawn = settle(&self.metrics, task, taken).ok_or(())?;
+            n_drawn += usize::from(drawn.is_some());
+            Ok::<_, ()>(drawn)
+        });
+        // One whose row could not be used has failed and is dropped before the next pass.
+        let n_accepted = followed.unwrap_or(0);
+        let walk = Walk {
+            n_before,
+            n_drawn,
+            n_accepted,
+        };
+        let cut = speculator.settle(&mut *self.engine, seq, &mut task.turn, walk);
+        if let Err(error) = cut {
+            let _ = settle(&self.metrics, task, Err(error.to_string()));
+        }
+        let counted = DraftCounts {
+            n_drafted: part.n_drafts,
+            n_accepted,
+        };
+        self.metrics.checks.fetch_add(1, Relaxed);
+        self.metrics
+            .add(&self.metrics.drafted_tokens, counted.n_drafted);
+        self.metrics
+            .add(&self.metrics.accepted_tokens, counted.n_accepted);
+        if let Some(drafts) = &mut task.job.receipt.borrow_mut().drafts {
+            drafts.n_drafted += counted.n_drafted;
+            drafts.n_accepted += counted.n_accepted;
+        }
+        n_drawn
+    }
+
+    /// A sequence is no more.
+    pub(super) fn forget_drafts(&mut self, seq: SeqId) {
+        if let Some(speculator) = &mut self.speculator
+            && let Err(error) = speculator.forget(seq)
+            && !self.drafts_failed
+        {
+            self.give_drafts_up(&mut [], &error);
+        }
+    }
+}
