@@ -20,6 +20,9 @@ const PROBING: f64 = 0.015;
 /// Drafts of the first step that has some.
 const FIRST_DRAFTS: usize = 2;
 
+/// Plain steps before the first drafts: all is judged by their time, and the first of them may be slow.
+const FIRST_PLAIN: u32 = 3;
+
 /// A running mean that one strange sample moves little.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
@@ -69,13 +72,17 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The time of a step over so many rows: that of the nearest that were seen, with a straight line between.
+    /// The time of a step over so many rows: that of the nearest that were seen, with a straight line between, and no
+    /// more than a wider one takes. Else a plain step that was slow when it was last taken would make drafts seem to pay,
+    /// and as long as there are some no plain step is taken again.
     fn step_ns(&self, n_rows: usize) -> Option<f64> {
         let seen = |(n, mean): (usize, &Mean)| (mean.n > 0).then_some((n, mean.ns));
         let known = self.steps.iter().enumerate().filter_map(seen);
         let below = known.clone().rfind(|(n, _)| *n <= n_rows);
         let above = known.clone().find(|(n, _)| *n >= n_rows);
-        match (below, above) {
+        let wider = known.filter(|(n, _)| *n >= n_rows).map(|(_, ns)| ns);
+        let most = wider.fold(f64::INFINITY, f64::min);
+        let nearest = match (below, above) {
             (Some((low, a)), Some((high, b))) if high > low => {
                 let share = (n_rows - low) as f64 / (high - low) as f64;
                 Some(a + (b - a) * share)
@@ -83,7 +90,8 @@ impl Pace {
             (Some((low, a)), None) => Some(a * (1.0 + UNSEEN_ROW * (n_rows - low) as f64)),
             (Some((_, a)), Some(_)) => Some(a),
             (None, above) => above.map(|(_, b)| b),
-        }
+        };
+        nearest.map(|ns| ns.min(most))
     }
 
     /// Tokens a nanosecond: what was reached lately, or plain decoding if that is more.
@@ -122,7 +130,10 @@ impl Pace {
         n_rows: usize,
     ) -> usize {
         // A step's plain time first: all others are judged by it.
-        let plain_known = self.steps.get(n_rows).is_some_and(|mean| mean.n > 0);
+        let plain_known = self
+            .steps
+            .get(n_rows)
+            .is_some_and(|mean| mean.n >= FIRST_PLAIN);
         if most == 0 || !plain_known {
             return 0;
         }
@@ -223,6 +234,11 @@ mod tests {
     /// Decodes for `n_steps` where a step takes 100 µs and 5 more for each row, a draft `draft_us`, and every draft
     /// is drawn with that probability. Returns the time of plain decoding over the time it took.
     fn speed_up(draft_us: u64, acceptance: f64, n_steps: usize) -> f64 {
+        speed_up_after(1, draft_us, acceptance, n_steps)
+    }
+
+    /// The same where the first plain steps take so many times as long.
+    fn speed_up_after(slow: u64, draft_us: u64, acceptance: f64, n_steps: usize) -> f64 {
         let (mut pace, mut learned, mut rng) =
             (Pace::default(), Acceptance::default(), Rng::new(3));
         let step_us = |n_rows: usize| 95 + 5 * n_rows as u64;
@@ -256,7 +272,12 @@ mod tests {
                 learned.learn(guess.class, i < drawn);
             }
             let n_rows = 1 + guesses.len();
-            pace.stepped(1, guesses.len(), drawn + 1, 1000 * step_us(n_rows));
+            let slow = if n_tokens < u64::from(FIRST_PLAIN) {
+                slow
+            } else {
+                1
+            };
+            pace.stepped(1, guesses.len(), drawn + 1, 1000 * slow * step_us(n_rows));
             us += step_us(n_rows);
             n_tokens += drawn as u64 + 1;
         }
@@ -275,6 +296,12 @@ mod tests {
             let found = speed_up(draft_us, acceptance, 1000);
             assert!(found > 0.96, "{draft_us} µs, {acceptance}: {found}");
         }
+    }
+
+    #[test]
+    fn plain_steps_that_were_slow_do_not_keep_drafts_alive() {
+        let found = speed_up_after(10, 20, 0.02, 1000);
+        assert!(found > 0.96, "{found}");
     }
 
     /// A probe of a draft model reads first what was written since the last one.
