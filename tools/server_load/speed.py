@@ -53,7 +53,7 @@ async def run(url, args, n_clients):
             prompt = shared + [random.randrange(10, args.vocab) for _ in range(args.prompt)]
             # Log-probabilities mark each token: what random weights write is often no whole character.
             body = {"model": args.model, "prompt": prompt, "max_tokens": args.tokens, "ignore_eos": True, "stream": True,
-                    "stream_options": {"include_usage": True}, "temperature": args.temperature, "logprobs": 0, "seed": 1}
+                    "stream_options": {"include_usage": True}, "temperature": args.temperature, "logprobs": 1, "seed": 1}
             results.append(await one(url, body))
 
     start = time.monotonic()
