@@ -298,6 +298,18 @@ mod tests {
         }
     }
 
+    /// However sure the guesses are: the first step may be slow, and one sample would stand for all.
+    #[test]
+    fn the_first_three_steps_are_plain() {
+        let (mut pace, learned) = (Pace::default(), Acceptance::default());
+        let guesses = [Guess { token: 0, class: 7 }; 4];
+        for _ in 0..3 {
+            assert_eq!(pace.choose(&learned, &guesses, 4, 1), 0);
+            pace.stepped(1, 0, 1, 100_000);
+        }
+        assert_eq!(pace.choose(&learned, &guesses, 4, 1), 4);
+    }
+
     #[test]
     fn plain_steps_that_were_slow_do_not_keep_drafts_alive() {
         let found = speed_up_after(10, 20, 0.02, 1000);

@@ -3,18 +3,17 @@
 use super::models::{Named, engine_bytes, engine_options};
 use super::{Args, MAX_PASS_DRAFTS};
 use crate::draft_args::{Draft, DraftArgs, NGRAM, with_context_of};
-use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::{Ui, bytes};
 use crate::target_args::DeviceArgs;
-use millrace_runtime::{Engine, EngineOptions, LoadedModel, Speculator};
+use millrace_runtime::LoadedModel;
 use std::path::Path;
 
 /// What drafts for a model, and how to open it again.
 #[derive(Clone)]
 pub(super) struct Drafter {
-    draft: Draft,
+    pub(super) draft: Draft,
     args: ModelArgs,
 }
 
@@ -107,18 +106,6 @@ impl Drafter {
         };
         let args = args.clone();
         Ok(Drafter { draft, args })
-    }
-
-    /// Lays it out where its target runs.
-    pub(super) fn speculator(
-        &self,
-        engine: &dyn Engine,
-        device: &DeviceArgs,
-        options: &EngineOptions,
-        cpu: &CpuArgs,
-        ui: Ui,
-    ) -> Outcome<Speculator> {
-        self.draft.speculator(engine, device, options, cpu, ui)
     }
 }
 

@@ -127,7 +127,10 @@ fn factory(
             }
         };
         let engine = device.make(&loaded, options.clone(), &cpu, ui)?;
-        let lay_out = |drafter: Drafter| drafter.speculator(&*engine, &device, &options, &cpu, ui);
+        let lay_out = |drafter: Drafter| {
+            let draft = drafter.draft;
+            draft.speculator(&*engine, &device, &options, &cpu, ui)
+        };
         let speculator = drafter.map(lay_out).transpose()?;
         Ok(Opened { engine, speculator })
     };
