@@ -51,7 +51,10 @@ const fn row(dtype: DType, name: &'static str, format: Format) -> Row {
 }
 
 /// One row a format, in the order of the enum. Shapes and functions live in the format's own file.
-static TABLE: [Row; 19] = [
+///
+/// A constant and not a static: kernels of other crates compute with a format's shape, and only what is known where they
+/// are compiled becomes part of their instructions.
+const TABLE: &[Row; 19] = &[
     row(DType::F32, "f32", formats::f32::FORMAT),
     row(DType::F16, "f16", formats::f16::FORMAT),
     row(DType::BF16, "bf16", formats::bf16::FORMAT),
@@ -79,7 +82,8 @@ impl DType {
         TABLE.iter().map(|row| row.dtype)
     }
 
-    fn row(self) -> &'static Row {
+    #[inline]
+    const fn row(self) -> &'static Row {
         &TABLE[self as usize]
     }
 
@@ -107,17 +111,20 @@ impl DType {
     }
 
     /// Rows of the matrix that share a block: 1, or 32 for Q4NX.
-    pub fn block_rows(self) -> usize {
+    #[inline]
+    pub const fn block_rows(self) -> usize {
         self.row().format.block_rows
     }
 
     /// Elements of one row in a block.
-    pub fn block_elems(self) -> usize {
+    #[inline]
+    pub const fn block_elems(self) -> usize {
         self.row().format.block_elems
     }
 
     /// Bytes of a block.
-    pub fn block_bytes(self) -> usize {
+    #[inline]
+    pub const fn block_bytes(self) -> usize {
         self.row().format.block_bytes
     }
 

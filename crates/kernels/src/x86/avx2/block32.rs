@@ -62,7 +62,7 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs, layout: Layout) {
             // SAFETY: block `b` of each row and unit `b` of the panel exist.
             unsafe {
                 let rows = source.base.add(half * HALF_ROWS * source.stride);
-                let block = rows.add(b * dtype(FORMAT).block_bytes());
+                let block = rows.add(b * const { dtype(FORMAT).block_bytes() });
                 let unit = args.panel.add(b * layout.unit_bytes() + half * HALF_LINE);
                 let line = |i: usize| unit.add(i * LINE_BYTES);
                 let (d, min) = scales::<FORMAT>(block, source.stride);
@@ -94,7 +94,7 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs, layout: Layout) {
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
     let source = &args.source;
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     // Blocks a line fetches.
     let step = if block_bytes > 32 { 1 } else { 2 };
     for first in (0..PANEL_ROWS).step_by(HALF_ROWS) {

@@ -91,7 +91,7 @@ pub(in crate::x86) unsafe fn scales<const FORMAT: u8>(
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in crate::x86) unsafe fn row_levels<const FORMAT: u8>(block: *const u8) -> __m256i {
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     // SAFETY: fields are where ggml's `block_*` structures have them.
     unsafe {
         if matches!(FORMAT, Q8_0 | Q8_1) {
@@ -121,7 +121,7 @@ pub(in crate::x86) unsafe fn half_lines<const FORMAT: u8>(
     block: *const u8,
     stride: usize,
 ) -> [__m256i; 8] {
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     // SAFETY: forwarded.
     unsafe {
         if matches!(FORMAT, Q5_0 | Q5_1) {

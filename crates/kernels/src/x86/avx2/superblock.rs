@@ -30,7 +30,7 @@ macro_rules! functions_of_format {
                     // SAFETY: superblock `b` of each row and unit `b` of the panel exist.
                     unsafe {
                         let rows = source.base.add(half * HALF_ROWS * source.stride);
-                        let block = rows.add(b * DType::$dtype.block_bytes());
+                        let block = rows.add(b * const { DType::$dtype.block_bytes() });
                         let unit = args.panel.add(b * Layout::$layout.unit_bytes());
                         $half(block, source.stride, Unit(unit.add(half * HALF_LINE)));
                     }

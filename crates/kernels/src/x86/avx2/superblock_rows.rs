@@ -24,7 +24,7 @@ pub(in crate::x86) const Q6_K: u8 = 2;
 /// Superblocks of a row that are summed together: one for each 128-bit half.
 const MOST: usize = 2;
 
-fn block_bytes(format: u8) -> usize {
+const fn block_bytes(format: u8) -> usize {
     match format {
         Q4_K => DType::Q4K.block_bytes(),
         Q5_K => DType::Q5K.block_bytes(),

@@ -34,7 +34,7 @@ pub(super) fn lines_ahead(format: u8) -> usize {
     }
 }
 
-pub(super) fn dtype(format: u8) -> DType {
+pub(super) const fn dtype(format: u8) -> DType {
     match format {
         Q4_0 => DType::Q4_0,
         Q4_1 => DType::Q4_1,
@@ -108,7 +108,7 @@ pub(super) unsafe fn lines<const FORMAT: u8>(source: &Source, b: usize) -> [__m5
             return q4nx::lines(source, b);
         }
         let (block, stride) = (block(source, b, FORMAT), source.stride);
-        let block_bytes = dtype(FORMAT).block_bytes();
+        let block_bytes = const { dtype(FORMAT).block_bytes() };
         let mut lines = [_mm512_setzero_si512(); 8];
         if matches!(FORMAT, Q8_0 | Q8_1) {
             let q = block.add(block_bytes - 32);

@@ -35,7 +35,7 @@ struct Set {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     let mut sets = [const { MaybeUninit::<Set>::uninit() }; SEGMENT];
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     let blocks = args.k / 32;
     let mut first = 0;
     while first < blocks {
@@ -109,7 +109,7 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
     // SAFETY: forwarded.
     let (d, min) = unsafe {
         for (at, dot) in at.into_iter().zip(&mut dots) {
-            fetch(at, 0, N * dtype(FORMAT).block_bytes());
+            fetch(at, 0, N * const { dtype(FORMAT).block_bytes() });
             let [low, high] = levels::<FORMAT, N>(at);
             *dot = _mm512_dpbusd_epi32(*dot, low, set.q[0]);
             *dot = _mm512_dpbusd_epi32(*dot, high, set.q[1]);
@@ -139,7 +139,7 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8) -> [__m512i; 2] {
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     // SAFETY: forwarded; fields are where ggml's `block_*` structures have them.
     let part = |from: usize| unsafe { lanes::<N>(at.add(from), block_bytes) };
     let low_mask = _mm512_set1_epi8(0x0F);
@@ -195,7 +195,7 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8) -> [__m512i; 2
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn scales<const FORMAT: u8, const N: usize>(at: [*const u8; STREAMS]) -> (__m512, __m512) {
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     let zero = _mm512_setzero_ps();
     // SAFETY: forwarded; loads stay within the blocks of their row.
     unsafe {

@@ -84,7 +84,10 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs, unit_bytes: usize) {
     for b in 0..args.source.k / 256 {
         // SAFETY: superblock `b` of each row and unit `b` of the panel exist.
         unsafe {
-            let block = args.source.base.add(b * dtype(FORMAT).block_bytes());
+            let block = args
+                .source
+                .base
+                .add(b * const { dtype(FORMAT).block_bytes() });
             let unit = args.panel.add(b * unit_bytes);
             header::<FORMAT>(block, args.source.stride, unit.add(BYTE_LINES * LINE_BYTES));
             levels::<FORMAT>(block, args.source.stride, &mut ahead, |sixteen, lines| {
@@ -117,7 +120,10 @@ unsafe fn direct<const FORMAT: u8, const T: usize, const SUB: usize, const MIN: 
         let x: [*const X256; T] =
             std::array::from_fn(|t| args.x.add(slot(t, args.m) * args.x_stride).cast());
         for b in 0..args.source.k / 256 {
-            let block = args.source.base.add(b * dtype(FORMAT).block_bytes());
+            let block = args
+                .source
+                .base
+                .add(b * const { dtype(FORMAT).block_bytes() });
             header::<FORMAT>(block, args.source.stride, tail);
             let source = (block, args.source.stride);
             let x = x.map(|x| x.add(b));

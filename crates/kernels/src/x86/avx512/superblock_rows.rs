@@ -74,7 +74,7 @@ unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
         if left & 1 > 0 {
             prepare::<FORMAT, 1>(x_left.add(left & 2), sets[full].as_mut_ptr());
         }
-        let block_bytes = dtype(FORMAT).block_bytes();
+        let block_bytes = const { dtype(FORMAT).block_bytes() };
         each_four_rows(args, first == 0, |rows, mut acc| {
             let mut at = rows.map(|row| row.add(first * block_bytes));
             let mut x = x;
@@ -158,7 +158,7 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
     let d_x = unsafe { (*set).d };
     // SAFETY: forwarded.
     unsafe {
-        let block_bytes = dtype(FORMAT).block_bytes();
+        let block_bytes = const { dtype(FORMAT).block_bytes() };
         for (at, to) in at.into_iter().zip(&mut rows) {
             let header = lanes::<N>(at, block_bytes);
             let scales = six_bit_scales(header);
@@ -207,7 +207,7 @@ unsafe fn six_bits<const N: usize>(
     let mut rows = [zero; STREAMS];
     // SAFETY: forwarded.
     let d_x = unsafe { (*set).d };
-    let block_bytes = dtype(Q6_K).block_bytes();
+    let block_bytes = const { dtype(Q6_K).block_bytes() };
     // SAFETY: forwarded; the scale of a superblock is its last field.
     let d = unsafe {
         for (at, to) in at.into_iter().zip(&mut rows) {

@@ -114,7 +114,7 @@ unsafe fn pack_signed<const FORMAT: u8>(args: &PackArgs) {
             // SAFETY: block `b` of each row and unit `b` of the panel exist.
             unsafe {
                 let rows = source.base.add(half * HALF_ROWS * source.stride);
-                let block = rows.add(b * dtype(FORMAT).block_bytes());
+                let block = rows.add(b * const { dtype(FORMAT).block_bytes() });
                 let unit = args.panel.add(b * LAYOUT.unit_bytes() + half * HALF_LINE);
                 let (d, _) = scales::<FORMAT>(block, source.stride);
                 store_ps(unit.add(8 * LINE_BYTES), d);
@@ -136,7 +136,7 @@ unsafe fn pack_signed<const FORMAT: u8>(args: &PackArgs) {
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 unsafe fn direct_row<const FORMAT: u8>(args: &DirectArgs) {
     let source = &args.source;
-    let block_bytes = dtype(FORMAT).block_bytes();
+    let block_bytes = const { dtype(FORMAT).block_bytes() };
     // Blocks a line fetches.
     let step = if block_bytes > 32 { 1 } else { 2 };
     for first in (0..PANEL_ROWS).step_by(HALF_ROWS) {
