@@ -7,7 +7,7 @@ use crate::program::codec::TARGET;
 use crate::{Machine, Profile, Program, timing, verify};
 use millrace_kernels::Cpu;
 use millrace_npu::simulated::{Job, Simulated, Simulator, Stopped};
-use millrace_npu::{Completion, Container, DeviceInfo, ErrorPlace};
+use millrace_npu::{Completion, Container, DeviceInfo, ErrorPlace, Provenance};
 
 /// Memory that buffers can take together unless [`Simulated::with_memory`] says otherwise. An
 /// NPU has none of its own: buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
@@ -26,6 +26,8 @@ pub struct Array {
     machine: Machine,
     profile: Profile,
     cpu: Cpu,
+    /// Of every time: neither machine nor profile changes.
+    provenance: Provenance,
 }
 
 /// A verified program.
@@ -38,10 +40,12 @@ pub struct Accepted {
 impl Array {
     /// An array of that machine, timed by that profile, computing on that CPU.
     pub fn new(machine: Machine, profile: Profile, cpu: Cpu) -> Array {
+        let provenance = profile.provenance(Scope::Kernel, &machine);
         Array {
             machine,
             profile,
             cpu,
+            provenance,
         }
     }
 }
@@ -84,7 +88,7 @@ impl Simulator for Array {
             memory_bytes: MEMORY_BYTES,
             max_buffer_bytes: machine.buffer_bytes_max.clamp(1, MEMORY_BYTES),
             coherent: false,
-            provenance: self.profile.provenance(Scope::Kernel, machine),
+            provenance: self.provenance.clone(),
         }
     }
 
@@ -122,7 +126,7 @@ impl Simulator for Array {
             .map_err(|fault| stopped(&accepted.program, &fault, options.stop_after.is_some()))?;
         Ok(Completion {
             duration_ns: accepted.duration_ns,
-            provenance: self.profile.provenance(Scope::Kernel, &self.machine),
+            provenance: self.provenance.clone(),
             trace: None,
             energy: self.profile.energy(accepted.duration_ns),
         })

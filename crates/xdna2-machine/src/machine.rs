@@ -11,7 +11,7 @@ mod parse;
 pub use keys::{KEYS, Key};
 pub use parse::MachineError;
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 /// Facts about one NPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,17 +156,24 @@ impl Machine {
     ///
     /// Never: the embedded file is parsed in the tests.
     pub fn npu2() -> Machine {
-        static NPU2: LazyLock<Machine> = LazyLock::new(|| match Machine::builtin("npu2") {
-            Some(machine) => machine,
+        match Machine::known("npu2") {
+            Some(machine) => machine.clone(),
             None => unreachable!("the embedded file is parsed in the tests"),
-        });
-        NPU2.clone()
+        }
     }
 
     /// The machine of that name that comes with the crate.
     pub fn builtin(name: &str) -> Option<Machine> {
-        let (_, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
-        parse::parse(text, "embedded").ok()
+        Machine::known(name).cloned()
+    }
+
+    /// As [`Machine::builtin`], parsed once.
+    pub(crate) fn known(name: &str) -> Option<&'static Machine> {
+        static KNOWN: [OnceLock<Option<Machine>>; BUILTIN.len()] =
+            [const { OnceLock::new() }; BUILTIN.len()];
+        let at = BUILTIN.iter().position(|(known, _)| *known == name)?;
+        let machine = KNOWN[at].get_or_init(|| parse::parse(BUILTIN[at].1, "embedded").ok());
+        machine.as_ref()
     }
 
     /// Names of the machines that come with the crate.

@@ -20,6 +20,7 @@ pub use power::Power;
 
 use crate::numerics;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// The constants of one software stack on one kind of box.
 #[derive(Clone, Debug, PartialEq)]
@@ -221,8 +222,12 @@ impl Profile {
 
     /// The profile of that name that comes with the crate.
     pub fn builtin(name: &str) -> Option<Profile> {
-        let (_, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
-        parse::parse(text, name).ok()
+        static KNOWN: [OnceLock<Option<Profile>>; BUILTIN.len()] =
+            [const { OnceLock::new() }; BUILTIN.len()];
+        let at = BUILTIN.iter().position(|(known, _)| *known == name)?;
+        KNOWN[at]
+            .get_or_init(|| parse::parse(BUILTIN[at].1, name).ok())
+            .clone()
     }
 
     /// Names of the profiles that come with the crate.

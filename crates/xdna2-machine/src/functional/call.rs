@@ -11,6 +11,9 @@ use crate::tile::{Call, Shape};
 use millrace_npu::Element;
 use std::sync::Arc;
 
+/// Scalars of a call that need no memory of their own.
+const FEW_SCALARS: usize = 8;
+
 impl<'p> Core<'p> {
     /// Element type of an operand.
     fn element(
@@ -74,9 +77,19 @@ impl<'p> Core<'p> {
             self.accepted[call.number] = signature;
         }
         let env = self.env(ctx);
-        let scalars: Vec<i64> = call.scalars.iter().map(|scalar| scalar.at(&env)).collect();
-        tally.add_call((kernel.work)(call.dims, &scalars));
-        self.compute(call, &scalars, ctx)
+        let (mut few, mut many) = ([0; FEW_SCALARS], Vec::new());
+        let scalars = match call.scalars.len() {
+            n @ 0..=FEW_SCALARS => &mut few[..n],
+            n => {
+                many.resize(n, 0);
+                &mut many[..]
+            }
+        };
+        for (value, scalar) in scalars.iter_mut().zip(call.scalars) {
+            *value = scalar.at(&env);
+        }
+        tally.add_call((kernel.work)(call.dims, scalars));
+        self.compute(call, scalars, ctx)
     }
 
     /// Lends the operands to the kernel.
@@ -96,7 +109,8 @@ impl<'p> Core<'p> {
             .filter(|input| outputs.contains(input))
             .map(|input| (*input, Block::copy_of(self.content(*input))))
             .collect();
-        let mut lent: Vec<Block> = outputs.iter().map(|output| self.lend(*output)).collect();
+        let mut lent = std::mem::take(&mut self.lent);
+        lent.extend(outputs.iter().map(|output| self.lend(*output)));
         (call.kernel.run)(&mut Call {
             cpu: ctx.cpu,
             dims: call.dims,
@@ -110,9 +124,10 @@ impl<'p> Core<'p> {
             scalars,
             constants: call.constants,
         });
-        for (output, block) in outputs.iter().zip(lent) {
+        for (output, block) in outputs.iter().zip(lent.drain(..)) {
             self.give_back(*output, block);
         }
+        self.lent = lent;
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Core<'p> {
     counts: Vec<i64>,
     pub(super) held: Vec<Held<'p>>,
     pub(super) locals: Vec<Block>,
+    /// Buffers that a running call writes; empty between calls.
+    pub(super) lent: Vec<Block>,
     /// Operands that each call was last found to accept.
     pub(super) accepted: Vec<Signature>,
     done: bool,
@@ -62,6 +64,7 @@ impl<'p> Core<'p> {
             locals: (decl.locals.iter())
                 .map(|local| Block::poisoned(local.size_bytes() as usize))
                 .collect(),
+            lent: Vec::new(),
             accepted: vec![Signature::new(); code.n_calls],
             code,
             done: n_points(flat.launch) == 0,

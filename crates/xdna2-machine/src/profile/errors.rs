@@ -55,7 +55,7 @@ impl Profile {
 
     /// Whether errors found under this profile hold for that machine: not for a changed one.
     pub fn is_measured_on(&self, machine: &Machine) -> bool {
-        Machine::builtin(&machine.name).is_some_and(|known| known == *machine)
+        Machine::known(&machine.name).is_some_and(|known| known == machine)
     }
 
     /// Where a time predicted under this profile on that machine comes from: `modelled(profile,

@@ -7,6 +7,9 @@ use super::{Call, Shape, Work};
 use millrace_kernels::tile::matvec_bf16;
 use millrace_npu::Element::{Bf16, F32};
 
+/// Rows of a matrix that are multiplied at a time.
+const ROWS_AT_A_TIME: usize = 64;
+
 /// A part must lie within its whole.
 fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String> {
     if part.1 <= whole.1 {
@@ -79,10 +82,15 @@ pub(super) fn matvec(call: &mut Call<'_>) {
     let (m, total) = (call.dims[0] as usize, call.dims[2] as usize);
     let first = start(call, m, total);
     let (w, x) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
-    let mut sums = vec![0.0; m];
-    matvec_bf16(call.cpu, w, x, &mut sums);
     let y = &mut bf16s_mut(call.outputs[0])[first..][..m];
-    for (y, &sum) in y.iter_mut().zip(&sums) {
-        *y = round(sum);
+    // Rows do not know of each other, and calls are many and small: no memory is asked for.
+    let mut sums = [0.0; ROWS_AT_A_TIME];
+    for (i, y) in y.chunks_mut(ROWS_AT_A_TIME).enumerate() {
+        let w = &w[i * ROWS_AT_A_TIME * x.len()..][..y.len() * x.len()];
+        let sums = &mut sums[..y.len()];
+        matvec_bf16(call.cpu, w, x, sums);
+        for (y, &sum) in y.iter_mut().zip(&*sums) {
+            *y = round(sum);
+        }
     }
 }
