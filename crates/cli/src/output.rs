@@ -190,6 +190,9 @@ pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
+/// Spaces between two columns.
+const GAP: usize = 2;
+
 impl Table {
     pub(crate) fn new(columns: &[(&'static str, Align)]) -> Table {
         Table {
@@ -231,22 +234,26 @@ impl Table {
     }
 
     fn padded(&self, cells: &[&str], widths: &[usize]) -> String {
+        let mut line = String::new();
         let cells = cells.iter().zip(widths).zip(&self.columns);
-        let cells = cells.map(|((cell, width), column)| pad(cell, *width, column.1));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        for (i, ((cell, to), (_, align))) in cells.enumerate() {
+            let gap = if i > 0 { GAP } else { 0 };
+            let fill = to.saturating_sub(width(cell));
+            let (before, behind) = match align {
+                Align::Left => (gap, fill),
+                Align::Right => (gap + fill, 0),
+            };
+            line.extend(std::iter::repeat_n(' ', before));
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', behind));
+        }
+        line.truncate(line.trim_end().len());
+        line
     }
 }
 
 fn width(text: &str) -> usize {
     text.chars().count()
-}
-
-fn pad(text: &str, to: usize, align: Align) -> String {
-    let fill = " ".repeat(to.saturating_sub(width(text)));
-    match align {
-        Align::Left => format!("{text}{fill}"),
-        Align::Right => format!("{fill}{text}"),
-    }
 }
 
 /// A count in decimal units as model cards write it: `1.24 B`, `354 k`.
