@@ -10,6 +10,7 @@ pub use rng::Rng;
 pub use stages::{Candidate, Stage};
 
 use crate::Error;
+use millrace_kernels::elementwise::sum_exp;
 
 /// What a user may ask of the sampler. The default is greedy.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -241,10 +242,18 @@ pub(crate) fn all_finite(numbers: &[f32]) -> bool {
 
 /// Natural logarithms of the softmax of `logits`, computed in f64.
 pub fn log_softmax(logits: &[f32]) -> impl Fn(u32) -> f64 + '_ {
-    let max = f64::from(max(logits));
-    let sum: f64 = logits.iter().map(|&logit| (logit as f64 - max).exp()).sum();
-    let log_sum = max + sum.ln();
-    move |token| logits[token as usize] as f64 - log_sum
+    let max = max(logits);
+    let log_sum = f64::from(max) + sum_exp(logits, max).ln();
+    move |token| f64::from(logits[token as usize]) - log_sum
+}
+
+/// The `n` tokens with the largest logits, the largest first; the smaller id wins a tie.
+pub fn likeliest(logits: &[f32], n: usize) -> Vec<u32> {
+    let mut candidates = Vec::new();
+    if n > 0 {
+        stages::largest(logits, n, &mut candidates);
+    }
+    candidates.iter().map(|candidate| candidate.token).collect()
 }
 
 #[cfg(test)]

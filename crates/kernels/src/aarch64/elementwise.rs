@@ -2,6 +2,7 @@
 
 use crate::elementwise::{
     Rows, add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
+    sum_exp_body,
 };
 
 /// The row of the table of all the levels here.
@@ -10,6 +11,7 @@ pub(crate) static ROWS: Rows = Rows {
     glu: glu_body::<true>,
     add: add_body,
     scale: scale_body,
+    sum_exp: sum_exp_body::<true>,
     rotate_halves: rotate_halves_body,
     rotate_pairs: rotate_pairs_body,
 };

@@ -79,6 +79,56 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     power * factor(half) * factor(exponent - half)
 }
 
+/// Partial sums of [`sum_exp_body`]: four vectors of eight lanes.
+const SUM_EXP_LANES: usize = 32;
+
+/// The sum of `e^(x - max)` in f64; no `x` is above `max`.
+#[inline(always)]
+pub(crate) fn sum_exp_body<const FMA: bool>(x: &[f32], max: f32) -> f64 {
+    let max = f64::from(max);
+    let mut sums = [0.0_f64; SUM_EXP_LANES];
+    let (vectors, rest) = x.as_chunks::<SUM_EXP_LANES>();
+    for vector in vectors {
+        for (sum, x) in sums.iter_mut().zip(vector) {
+            *sum += exp_f64::<FMA>(f64::from(*x) - max);
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum += exp_f64::<FMA>(f64::from(*x) - max);
+    }
+    sums.iter().sum()
+}
+
+/// `e^x` for `x` up to 0, relative error below 2e-14; below -700, where nothing is left of it in a sum with 1, `e^-700`.
+#[inline(always)]
+pub(super) fn exp_f64<const FMA: bool>(x: f64) -> f64 {
+    // Adding it rounds to an integer and leaves that integer in the low bits.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    // ln 2 in two parts; multiples of the first are exact.
+    const LN_2_HIGH: f64 = 0.693_147_180_369_123_8;
+    const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+    // 1 / i!, from the eleventh down: what follows is below 7e-15 for |rest| up to ln 2 / 2.
+    const POLY: [f64; 12] = {
+        let mut poly = [1.0; 12];
+        let mut i = 1;
+        while i < 12 {
+            poly[i] = poly[i - 1] / i as f64;
+            i += 1;
+        }
+        poly
+    };
+    let fma = |a: f64, b: f64, c: f64| if FMA { a.mul_add(b, c) } else { a * b + c };
+    let x = if x > -700.0 { x } else { -700.0 };
+    let rounded = fma(x, std::f64::consts::LOG2_E, ROUND);
+    let whole = rounded - ROUND;
+    let rest = fma(whole, -LN_2_LOW, fma(whole, -LN_2_HIGH, x));
+    let mut power = POLY[11];
+    for coefficient in POLY[..11].iter().rev() {
+        power = fma(power, rest, *coefficient);
+    }
+    f64::from_bits(power.to_bits().wrapping_add(rounded.to_bits() << 52))
+}
+
 #[inline(always)]
 pub(crate) fn norm_body<const FMA: bool>(norm: &Norm<'_>, x: &[f32], out: &mut [f32]) {
     let group = norm.weight.len();

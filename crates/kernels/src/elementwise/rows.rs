@@ -10,6 +10,7 @@ pub(crate) struct Rows {
     pub(crate) glu: unsafe fn(Activation, &mut [f32], &[f32]),
     pub(crate) add: unsafe fn(&mut [f32], &[f32]),
     pub(crate) scale: unsafe fn(&mut [f32], f32),
+    pub(crate) sum_exp: unsafe fn(&[f32], f32) -> f64,
     pub(crate) rotate_halves: unsafe fn(&mut [f32], usize, Rotation<'_>),
     pub(crate) rotate_pairs: unsafe fn(&mut [f32], usize, Rotation<'_>),
 }
@@ -19,6 +20,7 @@ static SCALAR: Rows = Rows {
     glu: body::glu_body::<false>,
     add: body::add_body,
     scale: body::scale_body,
+    sum_exp: body::sum_exp_body::<false>,
     rotate_halves: body::rotate_halves_body,
     rotate_pairs: body::rotate_pairs_body,
 };
@@ -57,6 +59,11 @@ impl Rows {
     pub(crate) fn scale(&self, x: &mut [f32], factor: f32) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.scale)(x, factor) }
+    }
+
+    pub(crate) fn sum_exp(&self, x: &[f32], max: f32) -> f64 {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.sum_exp)(x, max) }
     }
 
     /// Rotates every head of `x`; pairs are halves or neighbours.

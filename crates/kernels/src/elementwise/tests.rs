@@ -3,7 +3,6 @@
 use super::*;
 use crate::cpu::CpuOptions;
 use crate::error::Error;
-use crate::level::Level;
 use crate::matmul::Matrix;
 use crate::oracle::elementwise as oracle;
 use millrace_quant::DType;
@@ -71,6 +70,27 @@ fn exp_is_accurate() {
     assert_eq!(body::exp::<true>(f32::NEG_INFINITY), 0.0);
     assert_eq!(body::exp::<true>(f32::INFINITY), f32::INFINITY);
     assert_eq!(body::exp::<false>(100.0), f32::INFINITY);
+}
+
+/// Against the sum of what the standard library computes, at every level, with numbers far below the largest among them.
+#[test]
+fn sums_of_exponentials() {
+    for_each_cpu(|cpu| {
+        let rows = Rows::for_level(cpu.level());
+        for n in LENGTHS {
+            for range in [0.0, 1.0, 30.0, 3000.0] {
+                let mut x = numbers(n, 7, range);
+                x[n / 2] = range;
+                let exact: f64 = (x.iter())
+                    .map(|x| (f64::from(*x) - f64::from(range)).exp())
+                    .sum();
+                for found in [rows.sum_exp(&x, range), sum_exp(&x, range)] {
+                    let error = (found - exact).abs() / exact;
+                    assert!(error < 3e-14, "{n} up to {range}: {found} for {exact}");
+                }
+            }
+        }
+    });
 }
 
 #[test]

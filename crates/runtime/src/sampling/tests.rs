@@ -234,7 +234,7 @@ fn the_largest_are_found_without_sorting_all() {
             .map(|x| if *x > 9.9 { *x } else { f32::MIN })
             .collect();
         for logits in [coarse, signed, fine, masked] {
-            for k in [1, 2, 40, 256] {
+            for k in [1, 2, 40, 256, 3000] {
                 let mut expected = apply(Stage::TopK(k), &logits, &[]);
                 expected.sort_unstable_by(|a, b| {
                     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
@@ -242,6 +242,9 @@ fn the_largest_are_found_without_sorting_all() {
                 let mut found = Vec::new();
                 stages::largest(&logits, k, &mut found);
                 assert_eq!(found, expected, "{k} of {n}");
+                let tokens: Vec<u32> = expected.iter().map(|c| c.token).collect();
+                assert_eq!(likeliest(&logits, k), tokens, "{k} of {n}");
+                assert!(likeliest(&logits, 0).is_empty());
             }
             let first = logits.iter().position(|x| logits.iter().all(|y| y <= x));
             assert_eq!(argmax(&logits) as usize, first.unwrap());

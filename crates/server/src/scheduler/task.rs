@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use millrace_runtime::sampling::log_softmax;
+use millrace_runtime::sampling::{likeliest, log_softmax};
 use millrace_runtime::{Finish, SeqId, Turn};
 use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
@@ -162,22 +162,11 @@ impl Task {
 
 fn token_logprob(row: &[f32], token: u32, n_top: usize) -> TokenLogprob {
     let logprob_of = log_softmax(row);
-    let mut top: Vec<u32> = Vec::new();
-    if n_top > 0 {
-        let mut all: Vec<u32> = (0..row.len() as u32).collect();
-        let n_top = n_top.min(all.len());
-        let order = |a: &u32, b: &u32| {
-            let by_logit = row[*b as usize].total_cmp(&row[*a as usize]);
-            by_logit.then(a.cmp(b))
-        };
-        all.select_nth_unstable_by(n_top - 1, order);
-        all.truncate(n_top);
-        all.sort_unstable_by(order);
-        top = all;
-    }
     TokenLogprob {
         token,
         logprob: logprob_of(token),
-        top: top.into_iter().map(|id| (id, logprob_of(id))).collect(),
+        top: (likeliest(row, n_top).into_iter())
+            .map(|id| (id, logprob_of(id)))
+            .collect(),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::elementwise::{
     Activation, Norm, Rotation, Rows, add_body, glu_body, norm_body, rotate_halves_body,
-    rotate_pairs_body, scale_body,
+    rotate_pairs_body, scale_body, sum_exp_body,
 };
 
 /// This level's row of the table. Its functions need the features named on them, no more.
@@ -11,6 +11,7 @@ pub(crate) static ROWS: Rows = Rows {
     glu,
     add,
     scale,
+    sum_exp,
     rotate_halves,
     rotate_pairs,
 };
@@ -33,6 +34,11 @@ fn add(acc: &mut [f32], x: &[f32]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn scale(x: &mut [f32], factor: f32) {
     scale_body(x, factor)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sum_exp(x: &[f32], max: f32) -> f64 {
+    sum_exp_body::<true>(x, max)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
