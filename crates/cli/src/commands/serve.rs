@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one())]
     queue: usize,
     /// What a pass should last at most while answers are written: bounds the pauses long prompts cause
-    #[arg(long, value_name = "MS", default_value_t = 200)]
+    #[arg(long, value_name = "MS", default_value_t = 120)]
     max_delay: u64,
     /// Models loaded at a time; a further one takes the place of the one idle longest [default: all]
     #[arg(long, value_name = "N", value_parser = at_least_one())]

@@ -29,8 +29,8 @@ use crate::grammar::Constraint;
 pub struct SchedulerOptions {
     /// Jobs that may wait at a time; more are refused.
     pub max_queue: usize,
-    /// What a pass should last at most while answers are being written. A pass is never cut below 16
-    /// prompt tokens, nor below a token for each answer, whatever those take.
+    /// What a pass should last at most while answers are being written, where two and a half times a pass without
+    /// prompts is not less. A pass is never cut below 16 prompt tokens, nor below a token for each answer, whatever those take.
     pub max_delay: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for SchedulerOptions {
     fn default() -> Self {
         SchedulerOptions {
             max_queue: 256,
-            max_delay: Duration::from_millis(200),
+            max_delay: Duration::from_millis(120),
         }
     }
 }

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// The fewest prompt tokens of a pass: fewer would waste the reading of the weights.
 const LEAST: usize = 16;
 
+/// How much longer a pass may take with prompt tokens than without: what answers' readers see of it stays in
+/// proportion to the pace that they are used to.
+const STRETCH: f64 = 2.5;
+
 /// Weight of the newest pass in the averages.
 const NEWEST: f64 = 0.25;
 
@@ -43,13 +47,17 @@ impl Pace {
         }
     }
 
-    /// Prompt tokens that a pass beside answers may take to last about `max_delay`; at least [`LEAST`],
-    /// at most `most`. Until a pass has told, [`LEAST`].
+    /// Prompt tokens that a pass beside answers may take to last about `max_delay`, or [`STRETCH`] times what passes
+    /// without any take if that is less; at least [`LEAST`], at most `most`. Until a pass has told, [`LEAST`].
     pub(super) fn prompt_tokens(&self, max_delay: Duration, most: usize) -> usize {
         let Some(per_token_ns) = self.per_token_ns else {
             return LEAST.min(most);
         };
-        let left_ns = max_delay.as_nanos() as f64 - self.fixed_ns.unwrap_or(0.0);
+        let max_ns = max_delay.as_nanos() as f64;
+        let left_ns = match self.fixed_ns {
+            Some(fixed_ns) => max_ns.min(STRETCH * fixed_ns) - fixed_ns,
+            None => max_ns,
+        };
         let n_tokens = (left_ns / per_token_ns.max(1.0)).max(0.0) as usize;
         n_tokens.max(LEAST).min(most)
     }
@@ -74,8 +82,17 @@ mod tests {
         pace.observe(0, 4, 40 * MS);
         assert_eq!(pace.prompt_tokens(100 * MS, 512), 30);
         assert_eq!(pace.prompt_tokens(10 * MS, 512), LEAST);
+        assert_eq!(pace.prompt_tokens(100 * MS, 8), 8);
+    }
+
+    #[test]
+    fn a_pass_stays_in_proportion_to_those_without_prompts() {
+        let mut pace = Pace::new();
+        pace.observe(100, 0, 100 * MS); // 1 ms a token
         assert_eq!(pace.prompt_tokens(100_000 * MS, 512), 512);
-        assert_eq!(pace.prompt_tokens(100_000 * MS, 8), 8);
+        pace.observe(0, 1, 20 * MS);
+        assert_eq!(pace.prompt_tokens(100_000 * MS, 512), 30);
+        assert_eq!(pace.prompt_tokens(40 * MS, 512), 20);
     }
 
     #[test]
