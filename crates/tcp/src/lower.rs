@@ -10,11 +10,14 @@
 //! into is reduced in packets, over time, and, where a lane's registers do not hold a whole row, around
 //! rings of slices.
 //!
+//! A command's plan has other programs: [`ops`], one each, or a [`chain`] of ops that follow each other.
+//!
 //! Pure: the same arguments give the same programs.
 
 mod attention;
 mod blocks;
 mod builder;
+pub mod chain;
 mod linear;
 pub mod ops;
 mod rope;

@@ -439,7 +439,7 @@ impl Builder<'_> {
 
 impl Builder<'_> {
     /// Rows times a constant, as another element.
-    fn scale_rows(&mut self, x: &Rows, out: &Rows, scale: f32) {
+    pub(super) fn scale_rows(&mut self, x: &Rows, out: &Rows, scale: f32) {
         let (time, packet) = self.eights(x);
         let mut stages = Vec::from(fetch(View::of(x.tensor), Some(Element::F32), time, packet));
         stages.extend([

@@ -1,9 +1,10 @@
 //! Weights that are narrowed when they are loaded: a slot of elements and one of scales a row.
 
+use crate::Element;
 use crate::host::store_weight;
 use crate::lower::{ACTIVATION_SCALE, Weights};
 use millrace_kernels::Cpu;
-use millrace_plan::{Scales, WeightLayout, WeightSource};
+use millrace_plan::{Narrowed, PlannedLaunch, Scales, WeightLayout, WeightSource};
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +12,26 @@ use std::sync::{Mutex, PoisonError};
 pub(super) const ELEMENTS: u32 = 0;
 /// Scales of the rows, f32.
 pub(super) const ROW_SCALES: u32 = 1;
+
+/// Whether a product's weights are stored in less than bf16.
+pub(super) fn is_narrowed(launch: &PlannedLaunch) -> bool {
+    let bits = launch.tiling.get("bits");
+    bits.is_some_and(|bits| bits < Element::Bf16.bits())
+}
+
+/// How layers' weights and what they are multiplied with are narrowed.
+pub(super) fn narrowed(weights: Weights) -> Option<Narrowed> {
+    let largest = weights.largest()?;
+    Some(Narrowed {
+        weights: match weights {
+            Weights::Int4 => millrace_npu::Element::I4,
+            _ => millrace_npu::Element::F8E4m3,
+        },
+        largest,
+        activations: millrace_npu::Element::F8E4m3,
+        factor: ACTIVATION_SCALE,
+    })
+}
 
 /// Rows that are stored together.
 const ROWS: usize = 64;
