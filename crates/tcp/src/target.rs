@@ -128,6 +128,10 @@ fn numerics() -> Vec<Choice> {
             "int4",
             "weights of the layers in four bits with a scale a row, widened to E4M3",
         ),
+        Choice::new(
+            "int8",
+            "weights of the layers in eight bits with a scale a row, activations with a scale a token",
+        ),
     ]
 }
 
@@ -148,6 +152,7 @@ fn weights(settings: &Settings) -> Result<Weights, SettingError> {
         None | Some("bf16") => Ok(Weights::Bf16),
         Some("fp8") => Ok(Weights::Fp8),
         Some("int4") => Ok(Weights::Int4),
+        Some("int8") => Ok(Weights::Int8),
         Some(other) => Err(SettingError::unknown(NAME, "numerics", other, &numerics())),
     }
 }

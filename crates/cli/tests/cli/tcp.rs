@@ -55,6 +55,44 @@ fn every_op_is_checked() {
     }
 }
 
+/// Blocks of ops: every command takes the mode, the text is the same, and what is wrong in a block is found.
+#[test]
+fn blocks_are_for_every_command() {
+    let home = tempdir().expect("a folder");
+    let best = [&TCP[..], &["--mode", "best"]].concat();
+    let args = ["run", "demo", "The dog ran to the", "--greedy", "-n", "12"];
+    let plain = json(home.path(), &[&args[..], &TCP].concat());
+    let blocks = json(home.path(), &[&args[..], &best].concat());
+    assert_eq!(plain["text"], blocks["text"]);
+    let calls = |found: &Value| found["npu"]["decode"]["n_dispatches"].as_u64();
+    assert!(calls(&blocks) < calls(&plain), "{blocks}");
+    let bisect = ["diagnose", "demo-draft", "A girl", "--bisect"];
+    let found = json(home.path(), &[&bisect[..], &best].concat());
+    assert!(found["n_ops"].as_u64() > Some(30), "{found}");
+    assert_eq!((&found["finding"], &found["unchecked"]), (&Value::Null, &serde_json::json!({})));
+    let explain = ["explain", "demo-draft", "--prompt-tokens", "8"];
+    let explained = json(home.path(), &[&explain[..], &best].concat());
+    let programs = explained["plans"][0]["programs"].as_array();
+    let programs = programs.expect("programs");
+    let name = programs[0]["name"].as_str().expect("a name");
+    // A slot of a prompt's first block that only an observed block has: the op is named.
+    let corrupt = format!("{name}:attn_norm_y:some");
+    let wrong = [&bisect[..], &best, &["--corrupt", &corrupt]].concat();
+    let errors = run(home.path(), &wrong).expect(FAILED).stderr;
+    assert!(errors.contains("attn_norm of layer 0"), "{errors}");
+    let verify = ["verify", "demo-draft", "--tokens", "6", "--mutants", "8"];
+    let found = json(home.path(), &[&verify[..], &best].concat());
+    assert_eq!(found["passes"], true, "{found}");
+    let profile = ["profile", "--geometry", "llama-3.1-8b"];
+    let text = run(home.path(), &[&profile[..], &best].concat()).expect(OK).stdout;
+    for row in ["without blocks", "without read-ahead"] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    let unknown = [&args[..], &TCP, &["--mode", "bset"]].concat();
+    let errors = run(home.path(), &unknown).expect(USAGE).stderr;
+    assert!(errors.contains("plain, best"), "{errors}");
+}
+
 #[test]
 fn the_gate_passes() {
     let home = tempdir().expect("a folder");

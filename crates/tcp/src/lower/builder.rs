@@ -121,7 +121,7 @@ impl<'t> Builder<'t> {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.n_tokens() <= super::MAX_HELD
+        self.n_tokens() <= self.target.options.max_held
     }
 
     fn add(&mut self, name: &str, element: Element, place: Place) -> Result<usize, LowerError> {

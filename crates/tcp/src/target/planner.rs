@@ -30,6 +30,9 @@ const COMPILER: &str = env!("MILLRACE_TCP_COMPILER");
 /// Lengths that prompts are padded to.
 const LENGTHS: [u64; 10] = [16, 32, 64, 128, 192, 256, 384, 512, 768, 1024];
 
+/// Tokens whose scales fit in half of the vector registers, 8 bytes each.
+const MAX_INT8: u64 = 512;
+
 /// Makes plans for a chip.
 pub struct Tcp {
     pub(super) machine: Machine,
@@ -97,7 +100,7 @@ impl Tcp {
 
     /// How an op of such weights is lowered.
     pub(super) fn options(&self, weights: Weights) -> Options {
-        let options = Options::plain(weights);
+        let options = Options::plain(weights).of_model(self.weights);
         match self.style.read_ahead {
             true => options.read_ahead(),
             false => options,
@@ -238,6 +241,7 @@ impl Planner for Tcp {
             Weights::Bf16 => "",
             Weights::Fp8 => ", products in fp8",
             Weights::Int4 => ", weights in int4",
+            Weights::Int8 => ", products in int8",
         };
         let Style {
             blocks, read_ahead, ..
@@ -273,7 +277,12 @@ impl Planner for Tcp {
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths::new(&LENGTHS)
+        let most = match self.weights {
+            Weights::Int8 => MAX_INT8,
+            _ => u64::MAX,
+        };
+        let lengths = LENGTHS.into_iter().filter(|n| *n <= most);
+        Lengths::new(&lengths.collect::<Vec<_>>())
     }
 
     fn cache_rows(&self, _graph: &Graph, n_ctx: u64) -> u64 {

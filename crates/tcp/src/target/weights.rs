@@ -2,9 +2,9 @@
 
 use crate::Element;
 use crate::host::store_weight;
-use crate::lower::{ACTIVATION_SCALE, Weights};
+use crate::lower::{LARGEST_I8, Weights};
 use millrace_kernels::Cpu;
-use millrace_plan::{Narrowed, PlannedLaunch, Scales, WeightLayout, WeightSource};
+use millrace_plan::{Factor, Narrowed, PlannedLaunch, Scales, WeightLayout, WeightSource};
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
 
@@ -25,11 +25,18 @@ pub(super) fn narrowed(weights: Weights) -> Option<Narrowed> {
     Some(Narrowed {
         weights: match weights {
             Weights::Int4 => millrace_npu::Element::I4,
+            Weights::Int8 => millrace_npu::Element::I8,
             _ => millrace_npu::Element::F8E4m3,
         },
         largest,
-        activations: millrace_npu::Element::F8E4m3,
-        factor: ACTIVATION_SCALE,
+        activations: match weights {
+            Weights::Int8 => millrace_npu::Element::I8,
+            _ => millrace_npu::Element::F8E4m3,
+        },
+        factor: match weights {
+            Weights::Int8 => Factor::OfRow(LARGEST_I8),
+            _ => Factor::Constant(weights.activation_scale()),
+        },
     })
 }
 
@@ -80,7 +87,7 @@ pub(super) fn fill(
                 &scale
             });
             scales.lock().unwrap_or_else(PoisonError::into_inner)[number] =
-                value * ACTIVATION_SCALE;
+                value * weights.activation_scale();
         }
     });
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {

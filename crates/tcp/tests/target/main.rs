@@ -87,7 +87,7 @@ fn checked(npu: &Arc<NpuModel>, n: usize) -> CheckSummary {
 fn every_op_is_right() {
     let model = demo();
     let n_nodes = model.model().graph.nodes.len() as u64;
-    for settings in ["bf16", "fp8", "int4"]
+    for settings in ["bf16", "fp8", "int4", "int8"]
         .iter()
         .flat_map(|n| [settings(n), best(n)])
     {
@@ -181,7 +181,7 @@ fn the_gate_passes() {
         level: None,
     });
     let cpu = cpu.unwrap();
-    for settings in ["bf16", "fp8"].iter().flat_map(|n| [settings(n), best(n)]) {
+    for settings in ["bf16", "fp8", "int8"].iter().flat_map(|n| [settings(n), best(n)]) {
         let npu = load(&model, &settings);
         let (mut device, mut rounding) = (Vec::new(), Vec::new());
         for n in [9, 40] {

@@ -7,7 +7,7 @@ use super::{Chain, LoweredChain, LoweredLink, Operand, PREFIX, SlotOf};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::builder::{Builder, Lane, ax, list};
-use crate::lower::linear::Held;
+use crate::lower::linear::{Factor, Held};
 use crate::lower::ops::{Kernel, Kind, Op};
 use crate::lower::rows::{Rows, Width};
 use crate::lower::{Dims, LowerError, Options, Target};
@@ -26,7 +26,7 @@ pub(super) struct Weaver<'t> {
     /// Values in data memory.
     at: HashMap<usize, Rows>,
     /// The same as 8-bit factors, where products took them so.
-    factors: HashMap<usize, Rows>,
+    factors: HashMap<usize, Factor>,
     /// The factor that tensor registers hold: of which value, as which element, over how many slices.
     held: Option<((usize, Element, u64), Held)>,
     /// How often ops of the chain still take a value.
@@ -148,9 +148,12 @@ impl<'t> Weaver<'t> {
             let left = self.uses.entry(*value).or_default();
             *left = left.saturating_sub(1);
             if *left == 0 {
-                let rows = [self.at.remove(value), self.factors.remove(value)];
-                for rows in rows.into_iter().flatten() {
+                if let Some(rows) = self.at.remove(value) {
                     self.b.retire(rows.tensor);
+                }
+                if let Some(factor) = self.factors.remove(value) {
+                    self.b.retire(factor.rows.tensor);
+                    factor.of_tokens.into_iter().for_each(|t| self.b.retire(t));
                 }
             }
         }

@@ -135,7 +135,9 @@ fn product(b: &mut Builder<'_>, op: &Op, role: Role) -> Result<Cut, LowerError> 
     let y = b.value("y", w.result, Slot::Output, n.mapping.clone())?;
     let rows = b.rows("x", Element::Bf16, &k)?;
     b.load_rows(x, &rows);
-    let rows = b.as_factor(rows)?;
+    let factor = b.factor_of(&rows, op.weights)?;
+    w.of_tokens = factor.of_tokens;
+    let rows = factor.rows;
     let held = b.hold_for(&rows, &w)?;
     let cut = b.cut(&w)?;
     for number in 0..cut.n_tiles {

@@ -6,10 +6,10 @@ use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::builder::{Lane, ax, list};
 use crate::lower::chain::{Link, Operand, SlotOf};
-use crate::lower::linear::{Held, Linear, Tile};
+use crate::lower::linear::{Factor, Held, Linear, Tile};
 use crate::lower::ops::{Kernel, Kind, Op, Role, width_of};
 use crate::lower::rows::{Rows, Width};
-use crate::lower::{ACTIVATION_SCALE, LowerError, Weights};
+use crate::lower::{LowerError, Weights};
 use crate::program::View;
 
 impl Weaver<'_> {
@@ -55,17 +55,21 @@ impl Weaver<'_> {
     }
 
     /// A value as a product takes it.
-    fn factor(&mut self, value: usize, rows: &Rows, weights: Weights) -> Result<Rows, LowerError> {
+    fn factor(
+        &mut self,
+        value: usize,
+        rows: &Rows,
+        weights: Weights,
+    ) -> Result<Factor, LowerError> {
         if weights.factor() == rows.element {
-            return Ok(rows.clone());
+            return self.b.factor_of(rows, weights);
         }
         if let Some(known) = self.factors.get(&value) {
             return Ok(known.clone());
         }
-        let out = self.b.rows("factor", weights.factor(), &rows.width)?;
-        self.b.scale_rows(rows, &out, ACTIVATION_SCALE);
-        self.factors.insert(value, out.clone());
-        Ok(out)
+        let factor = self.b.factor_of(rows, weights)?;
+        self.factors.insert(value, factor.clone());
+        Ok(factor)
     }
 
     /// Tokens in registers, where they are held: filled once for the products of one value that are cut alike.
@@ -92,8 +96,9 @@ impl Weaver<'_> {
         let (n, order) = self.result_width(i, role);
         let x = self.taken_value(i, 0)?;
         let rows = self.value(x, &k, k.mapping.clone())?;
-        let rows = self.factor(x, &rows, op.weights)?;
+        let Factor { rows, of_tokens } = self.factor(x, &rows, op.weights)?;
         let mut w = self.weight(i, (n.clone(), &k), order.clone())?;
+        w.of_tokens = of_tokens;
         if role == Role::Head {
             w.result = Element::F32;
         }
@@ -173,10 +178,11 @@ impl Weaver<'_> {
         let (k, n) = (width_of(op, &["D"]), width_of(op, &["F"]));
         let x = self.taken_value(i, 0)?;
         let rows = self.value(x, &k, ax("D"))?;
-        let rows = self.factor(x, &rows, op.weights)?;
+        let Factor { rows, of_tokens } = self.factor(x, &rows, op.weights)?;
         let weights = [i, i + 1].map(|link| self.weight(link, (n.clone(), &k), ax("F")));
         let [w_gate, w_up] = weights;
-        let (w_gate, w_up) = (w_gate?, w_up?);
+        let (mut w_gate, mut w_up) = (w_gate?, w_up?);
+        (w_gate.of_tokens, w_up.of_tokens) = (of_tokens, of_tokens);
         let held = self.hold(x, &rows, &w_gate)?;
         let cut = self.b.cut(&w_gate)?;
         let mut shown = [None; 2];
