@@ -1,3 +1,4 @@
+mod int8;
 mod parts;
 
 use super::*;

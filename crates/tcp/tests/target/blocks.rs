@@ -27,7 +27,11 @@ fn blocks_give_the_bits_of_their_ops() {
         (&models[2], "bf16"),
     ];
     let demo = demo();
-    for (model, numerics) in cases.into_iter().chain([(&demo, "bf16"), (&demo, "fp8"), (&demo, "int8")]) {
+    for (model, numerics) in
+        cases
+            .into_iter()
+            .chain([(&demo, "bf16"), (&demo, "fp8"), (&demo, "int8")])
+    {
         let [plain, blocks] = [settings(numerics), best(numerics)].map(|s| load(model, &s));
         for n in [7, 40] {
             assert_eq!(

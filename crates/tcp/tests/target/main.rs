@@ -10,10 +10,12 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_npu::{Corruption, Injection, Role};
 use millrace_plan::predict::{self, Work};
-use millrace_plan::{Place, Settings, Shared, Target};
+use millrace_plan::{Place, Sequences, Settings, Shared, Target};
 use millrace_runtime::gate::{Yardstick, follow, judge, record};
 use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck};
-use millrace_runtime::{CpuEngine, EngineOptions, KvType, LoadedModel};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor, StepOutput,
+};
 use millrace_tcp::lower::{Options, Weights};
 use millrace_tcp::target::Row;
 use millrace_tcp::{Machine, Profile, parallel};
@@ -181,7 +183,10 @@ fn the_gate_passes() {
         level: None,
     });
     let cpu = cpu.unwrap();
-    for settings in ["bf16", "fp8", "int8"].iter().flat_map(|n| [settings(n), best(n)]) {
+    for settings in ["bf16", "fp8", "int8"]
+        .iter()
+        .flat_map(|n| [settings(n), best(n)])
+    {
         let npu = load(&model, &settings);
         let (mut device, mut rounding) = (Vec::new(), Vec::new());
         for n in [9, 40] {
@@ -200,13 +205,84 @@ fn the_gate_passes() {
     }
 }
 
+/// In int8 the chip takes every op of a large model too.
+#[test]
+fn int8_takes_large_models() {
+    let geometry = Geometry::named("llama-3.1-8b").unwrap();
+    let recipe = Recipe::parse("bf16").unwrap();
+    let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace).unwrap();
+    for settings in [settings("int8"), best("int8")] {
+        let planner = Row.planner(&settings).unwrap();
+        let mut pricer = planner.pricer().unwrap();
+        let found = predict::model(&model.graph, &*planner, &mut *pricer, &Work::new(512));
+        let found = found.unwrap();
+        let (token, prompt) = (found.token.totals.total_ns, found.ttft_ns);
+        println!(
+            "{} {:.1} ms, {:.0} ms",
+            planner.mode(),
+            token * 1e-6,
+            prompt * 1e-6
+        );
+        assert!(token < 12e6 && prompt < 100e6, "{token} {prompt}");
+        let sequences = Sequences {
+            graph: &model.graph,
+            planner: &*planner,
+            n_ctx: 1024,
+        };
+        for kind in [sequences.decode(512), sequences.prefills(&[512])[0]] {
+            let plan = planner.lower(&model.graph, &kind).unwrap();
+            let host = plan.placement.iter().filter(|p| p.place == Place::Host);
+            assert_eq!(host.map(|p| &p.reason).next(), None);
+        }
+    }
+}
+
+/// What each number format leaves of the demo's logits, beside the CPU's in f32; as the document has it.
+#[test]
+fn formats_have_their_noise() {
+    let model = demo();
+    let options = EngineOptions {
+        n_ctx: Some(300),
+        kv_type: KvType::F32,
+        n_threads: Some(2),
+        ..EngineOptions::default()
+    };
+    let mut engine = CpuEngine::new(model.clone(), options).unwrap();
+    let prompt = tokens(96, 500);
+    let (seq, mut exact) = (engine.create().unwrap(), StepOutput::default());
+    let item = BatchItem::new(seq, &prompt, LogitsFor::All);
+    engine.step(&[item], &mut exact).unwrap();
+    let exact = exact.logits(0);
+    let snr = |numerics: &str| {
+        let npu = load(&model, &best(numerics));
+        let mut session = NpuSession::new(&npu).unwrap();
+        let found = session.prefill_all(&prompt).unwrap();
+        assert_eq!(found.len(), exact.len());
+        let square = |x: f32| f64::from(x).powi(2);
+        let signal: f64 = exact.iter().map(|x| square(*x)).sum();
+        let noise: f64 = exact.iter().zip(found).map(|(x, y)| square(x - y)).sum();
+        10.0 * (signal / noise).log10()
+    };
+    let all = ["bf16", "int8", "fp8", "int4"].map(|numerics| (numerics, snr(numerics)));
+    println!("{all:?}");
+    assert!(all.windows(2).all(|pair| pair[0].1 > pair[1].1), "{all:?}");
+    let said = all
+        .map(|(numerics, snr)| format!("{snr:.0} dB in {numerics}"))
+        .join(", ");
+    assert!(document().contains(&said), "docs/tcp.md lacks: {said}");
+}
+
+fn document() -> String {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tcp.md");
+    std::fs::read_to_string(document).unwrap()
+}
+
 /// Whole models are priced without weights, in seconds; a program an op beside blocks, as the document has it.
 #[test]
 fn models_are_priced() {
     let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());
     let (small, large) = ("llama-3.1-8b", "llama-3.1-70b");
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tcp.md");
-    let document = std::fs::read_to_string(document).unwrap();
+    let document = document();
     let start = Instant::now();
     let mut lacks = Vec::new();
     for (name, format, weights) in [
