@@ -32,7 +32,7 @@ fn it_writes_what_the_cpu_writes() {
 fn every_op_is_checked() {
     let home = tempdir().expect("a folder");
     let bisect = ["diagnose", "demo-draft", "A girl", "--bisect"];
-    for numerics in ["bf16", "fp8", "int4"] {
+    for numerics in ["bf16", "fp8", "int4", "int8"] {
         let more = ["--numerics", numerics];
         let found = json(home.path(), &[&bisect[..], &TCP, &more].concat());
         assert!(found["n_ops"].as_u64() > Some(30), "{numerics}: {found}");
@@ -69,22 +69,23 @@ fn blocks_are_for_every_command() {
     let bisect = ["diagnose", "demo-draft", "A girl", "--bisect"];
     let found = json(home.path(), &[&bisect[..], &best].concat());
     assert!(found["n_ops"].as_u64() > Some(30), "{found}");
-    assert_eq!((&found["finding"], &found["unchecked"]), (&Value::Null, &serde_json::json!({})));
+    assert_eq!(
+        (&found["finding"], &found["unchecked"]),
+        (&Value::Null, &serde_json::json!({}))
+    );
     let explain = ["explain", "demo-draft", "--prompt-tokens", "8"];
     let explained = json(home.path(), &[&explain[..], &best].concat());
     let programs = explained["plans"][0]["programs"].as_array();
     let programs = programs.expect("programs");
     let name = programs[0]["name"].as_str().expect("a name");
-    // A slot of a prompt's first block that only an observed block has: the op is named.
-    let corrupt = format!("{name}:attn_norm_y:some");
+    let corrupt = format!("{name}:attn_k_rope_y:some");
     let wrong = [&bisect[..], &best, &["--corrupt", &corrupt]].concat();
     let errors = run(home.path(), &wrong).expect(FAILED).stderr;
-    assert!(errors.contains("attn_norm of layer 0"), "{errors}");
-    let verify = ["verify", "demo-draft", "--tokens", "6", "--mutants", "8"];
-    let found = json(home.path(), &[&verify[..], &best].concat());
-    assert_eq!(found["passes"], true, "{found}");
-    let profile = ["profile", "--geometry", "llama-3.1-8b"];
-    let text = run(home.path(), &[&profile[..], &best].concat()).expect(OK).stdout;
+    assert!(errors.contains("attn_k_rope of layer 0"), "{errors}");
+    let profile = ["profile", "--geometry", "llama-3.1-8b", "--features"];
+    let text = run(home.path(), &[&profile[..], &best].concat())
+        .expect(OK)
+        .stdout;
     for row in ["without blocks", "without read-ahead"] {
         assert!(text.contains(row), "{row}: {text}");
     }

@@ -118,7 +118,10 @@ mod tests {
         let mut x = [2.54, -0.011, 0.031, 0.0];
         activations(&mut x, &of_rows);
         let expected = [2.54, -0.02, 0.04, 0.0];
-        assert!(x.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{x:?}");
+        assert!(
+            x.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6),
+            "{x:?}"
+        );
         let mut zeros = [0.0; 3];
         activations(&mut zeros, &of_rows);
         assert_eq!(zeros, [0.0; 3]);

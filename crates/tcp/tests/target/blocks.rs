@@ -20,18 +20,9 @@ fn logits(npu: &Arc<NpuModel>, n: usize) -> Vec<u32> {
 /// Blocks compute what their ops compute, to the bit, for every family; and who looks on changes nothing.
 #[test]
 fn blocks_give_the_bits_of_their_ops() {
-    let models = ["qwen-tiny", "gemma-tiny", "llama-tiny"].map(random);
-    let cases = [
-        (&models[0], "bf16"),
-        (&models[1], "bf16"),
-        (&models[2], "bf16"),
-    ];
-    let demo = demo();
-    for (model, numerics) in
-        cases
-            .into_iter()
-            .chain([(&demo, "bf16"), (&demo, "fp8"), (&demo, "int8")])
-    {
+    let random = ["qwen-tiny", "gemma-tiny", "llama-tiny"].map(|name| (random(name), "bf16"));
+    let trained = ["bf16", "fp8", "int8"].map(|numerics| (demo(), numerics));
+    for (model, numerics) in random.iter().chain(&trained) {
         let [plain, blocks] = [settings(numerics), best(numerics)].map(|s| load(model, &s));
         for n in [7, 40] {
             assert_eq!(
@@ -45,6 +36,7 @@ fn blocks_give_the_bits_of_their_ops() {
         assert_eq!(found.finding, None, "{}", model.name());
         assert!(found.unchecked.is_empty(), "{} {found:?}", model.name());
     }
+    let demo = demo();
     let npu = load(&demo, &best("bf16"));
     let graph = &demo.model().graph;
     let plan = npu

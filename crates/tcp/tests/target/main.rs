@@ -89,10 +89,9 @@ fn checked(npu: &Arc<NpuModel>, n: usize) -> CheckSummary {
 fn every_op_is_right() {
     let model = demo();
     let n_nodes = model.model().graph.nodes.len() as u64;
-    for settings in ["bf16", "fp8", "int4", "int8"]
-        .iter()
-        .flat_map(|n| [settings(n), best(n)])
-    {
+    let plain = ["bf16", "fp8", "int4", "int8"].map(settings);
+    let blocks = ["bf16", "int4", "int8"].map(best);
+    for settings in plain.into_iter().chain(blocks) {
         let npu = load(&model, &settings);
         for n in [5, 40] {
             let found = checked(&npu, n);
@@ -129,7 +128,7 @@ fn a_wrong_chip_is_found() {
         wrong_slots(&Settings::default()),
         wrong_slots(&best("bf16")),
     );
-    assert!(by_op > 40 && by_block > 30, "{by_op} {by_block}");
+    assert!(by_op > 40 && by_block > 40, "{by_op} {by_block}");
 }
 
 /// How many slots were wrong on purpose, each of them found.
@@ -137,7 +136,10 @@ fn wrong_slots(settings: &Settings) -> usize {
     let model = demo();
     let npu = load(&model, settings);
     let kind = npu.sequences().prefill(npu.lengths().next(0, 5));
-    let plan = npu.planner().lower(&model.model().graph, &kind).unwrap();
+    // What happens within a block is wrong too.
+    let observed = npu.planner().observed();
+    let planner = observed.as_deref().unwrap_or(npu.planner());
+    let plan = planner.lower(&model.model().graph, &kind).unwrap();
     let injector = npu.device().injector().unwrap();
     let mut n = 0;
     for planned in &plan.programs {
