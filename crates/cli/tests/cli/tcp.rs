@@ -179,6 +179,9 @@ fn it_exports_its_programs() {
     }
     let int4 = [&export[..], &TCP, &["--numerics", "int4"]].concat();
     run(home.path(), &int4).expect(USAGE);
+    let best = [&export[..], &TCP, &["--mode", "best"]].concat();
+    let errors = run(home.path(), &best).expect(USAGE).stderr;
+    assert!(errors.contains("--mode plain"), "{errors}");
     let other = run(home.path(), &[&export[..], &["--device", "xdna2"]].concat()).expect(USAGE);
     assert!(
         other.stderr.contains("--device tcp writes"),
