@@ -22,7 +22,7 @@ pub struct Arithmetic {
 /// Operands of a product that are stored in few bits.
 ///
 /// With s = max∣w∣ / largest over a row of the weight, each of its elements becomes s·r(w / s); an activation
-/// x becomes q(x·factor) / factor. r rounds to the [weights'](Narrowed::weights) element type and q to the
+/// x becomes q(x·f) / f, with the [factor](Narrowed::factor) f. r rounds to the [weights'](Narrowed::weights) element type and q to the
 /// [activations'](Narrowed::activations): to nearest, ties to even; what is beyond the largest number becomes
 /// it. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +34,17 @@ pub struct Narrowed {
     /// Of activations.
     pub activations: Element,
     /// What activations are multiplied with.
-    pub factor: f32,
+    pub factor: Factor,
+}
+
+/// What activations are multiplied with before they are rounded to few bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Factor {
+    /// One number.
+    Constant(f32),
+    /// With this number L, f = L / max∣x∣ over a token's row; it and the products x·f are in f32. Rows of zeros
+    /// stay so.
+    OfRow(f32),
 }
 
 /// How attention goes along its keys.

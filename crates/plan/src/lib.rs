@@ -44,7 +44,7 @@ pub mod target;
 pub mod units;
 pub mod workbench;
 
-pub use arithmetic::{Arithmetic, AttentionSteps, Narrowed, Quantised};
+pub use arithmetic::{Arithmetic, AttentionSteps, Factor, Narrowed, Quantised};
 pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
 pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};

@@ -96,10 +96,11 @@ pub fn products(
     })
 }
 
-/// A call that computes several ops in one launch.
+/// A call that computes several ops: each in a launch of its own, or all in one.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The call; its reason is that of the first op.
+    /// The call; its reason is that of the first op. A program with as many launches as there are ops has one
+    /// for each, in their order; any other computes all in its first.
     pub taken: Taken,
     /// Why it computes the ops behind the first, one each.
     pub more: Vec<String>,
@@ -116,20 +117,23 @@ pub fn ops(
     kind: &PassKind,
     take: &mut dyn FnMut(&OpOf<'_>) -> Result<Taken, Reason>,
 ) -> Result<Plan, LowerError> {
-    groups(graph, kind, &mut |op| {
+    groups(graph, kind, &mut |ops| {
         let more = Vec::new();
+        let op = ops.first().ok_or_else(|| Reason("no op".to_owned()))?;
         take(op).map(|taken| Group { taken, more })
     })
 }
 
-/// The same where a call may compute several ops that follow each other, the first of which `take` is given.
+/// The same where a call may compute several ops that follow each other: `take` is given all from the next on,
+/// and computes the first and as many behind it as it says. New rows of the cache are appended before a call that
+/// attends, so what gives them is computed before it.
 ///
 /// # Errors
 /// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
 pub fn groups(
     graph: &Graph,
     kind: &PassKind,
-    take: &mut dyn FnMut(&OpOf<'_>) -> Result<Group, Reason>,
+    take: &mut dyn FnMut(&[OpOf<'_>]) -> Result<Group, Reason>,
 ) -> Result<Plan, LowerError> {
     check(graph)?;
     if !(1..=MAX_TOKENS).contains(&kind.n_tokens) {
@@ -150,39 +154,45 @@ pub fn groups(
             false => Vec::new(),
         },
     };
-    let mut next = 0;
-    while let Some(node) = graph.nodes.get(next) {
-        let number = next;
-        next += 1;
-        let half_split = half_split.get(&number).copied();
-        let taken = take(&OpOf {
+    let nodes = graph.nodes.iter().enumerate();
+    let ops: Vec<OpOf<'_>> = nodes
+        .map(|(number, node)| OpOf {
             number,
             node,
             n_rows: plan.n_rows(node.output),
             n_rows_in: plan.n_rows(*node.inputs.first().unwrap_or(&node.output)),
-            half_split,
-        });
-        match taken {
+            half_split: half_split.get(&number).copied(),
+        })
+        .collect();
+    let mut next = 0;
+    while let Some(op) = ops.get(next) {
+        let first = next;
+        next += 1;
+        match take(&ops[first..]) {
             Ok(group) => {
                 next = (next + group.more.len()).min(graph.nodes.len());
-                let computed = &graph.nodes[number..next];
+                let computed = &graph.nodes[first..next];
                 let appended = computed.iter().filter_map(append_kv);
                 plan.steps.extend(appended.map(Step::Host));
-                add_call(&mut plan, graph, number..next, group);
+                add_call(&mut plan, graph, first..next, group);
             }
             Err(reason) => {
-                let first = is_single_row && graph.head_input == Some(node.output);
-                let steps = host_steps(node, number, first, half_split);
-                plan.steps.extend(steps.into_iter().map(Step::Host));
-                plan.placement.push(Placement {
-                    node: number,
-                    place: Place::Host,
-                    reason: reason.0,
-                });
+                let is_last_norm = is_single_row && graph.head_input == Some(op.node.output);
+                add_host(&mut plan, op, is_last_norm, reason);
             }
         }
     }
     Ok(plan)
+}
+
+fn add_host(plan: &mut Plan, op: &OpOf<'_>, is_last_norm: bool, reason: Reason) {
+    let steps = host_steps(op.node, op.number, is_last_norm, op.half_split);
+    plan.steps.extend(steps.into_iter().map(Step::Host));
+    plan.placement.push(Placement {
+        node: op.number,
+        place: Place::Host,
+        reason: reason.0,
+    });
 }
 
 fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: Group) {
@@ -203,11 +213,13 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: Group) {
         plan.programs.len() - 1
     });
     let reasons = std::iter::once(taken.reason).chain(more);
-    for (node, reason) in nodes.clone().zip(reasons) {
+    let has_own = plan.programs[program].launches.len() == nodes.len();
+    for ((number, node), reason) in nodes.clone().enumerate().zip(reasons) {
+        let launch = if has_own { number } else { 0 };
         let device = Device {
             step: plan.steps.len(),
             program,
-            launches: 0..1,
+            launches: launch..launch + 1,
         };
         plan.placement.push(Placement {
             node,

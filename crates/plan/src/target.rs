@@ -307,6 +307,12 @@ pub trait Planner: Send + Sync {
     /// computes.
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError>;
 
+    /// Who makes the same plans with programs that give out what every op gives, for checks of each op; `None`
+    /// where programs do so anyway. Slots and results that both have are the same.
+    fn observed(&self) -> Option<Arc<dyn Planner>> {
+        None
+    }
+
     /// The target's own form of a program that comes from a cache; `None` where the bytes are none.
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         let _ = (container, launches);

@@ -1,7 +1,7 @@
 //! What the host writes into slots: quantised weights, positions, masks, rotation matrices.
 
 use crate::Element;
-use crate::lower::{ACTIVATION_SCALE, Call, Weights};
+use crate::lower::{Call, Weights};
 use millrace_model::graph::Rope;
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub fn store_weight(values: &[f32], k: usize, weights: Weights) -> Stored {
         for (at, x) in row.iter().enumerate() {
             element.encode(x / scale, &mut bytes, number * k + at);
         }
-        scales.extend((scale / ACTIVATION_SCALE).to_le_bytes());
+        scales.extend((scale / weights.activation_scale()).to_le_bytes());
     }
     Stored {
         bytes,
@@ -148,17 +148,18 @@ mod tests {
             (Weights::Bf16, 0.004),
             (Weights::Fp8, 0.0626),
             (Weights::Int4, 0.0721),
+            (Weights::Int8, 0.0041),
         ] {
             let stored = store_weight(&row, 64, weights);
-            let mut scale = [ACTIVATION_SCALE.recip()];
+            let mut scale = [weights.activation_scale().recip()];
             if let Some(scales) = &stored.scales {
                 Element::F32.decode(scales, 0, &mut scale);
             }
             let mut values = vec![0.0; 64];
             weights.stored().decode(&stored.bytes, 0, &mut values);
             for (found, x) in values.iter().zip(&row) {
-                let found = found * scale[0] * ACTIVATION_SCALE;
-                let size = if weights == Weights::Int4 {
+                let found = found * scale[0] * weights.activation_scale();
+                let size = if matches!(weights, Weights::Int4 | Weights::Int8) {
                     0.0315
                 } else {
                     x.abs()

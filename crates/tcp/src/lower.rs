@@ -10,11 +10,14 @@
 //! into is reduced in packets, over time, and, where a lane's registers do not hold a whole row, around
 //! rings of slices.
 //!
+//! A command's plan has other programs: [`ops`], one each, or a [`chain`] of ops that follow each other.
+//!
 //! Pure: the same arguments give the same programs.
 
 mod attention;
 mod blocks;
 mod builder;
+pub mod chain;
 mod linear;
 pub mod ops;
 mod rope;
@@ -36,6 +39,8 @@ pub enum Weights {
     Fp8,
     /// Four bits with a scale a row, widened to E4M3 when they are fetched.
     Int4,
+    /// Eight bits with a scale a row, times activations in eight bits with a scale a token; sums are integers.
+    Int8,
 }
 
 impl Weights {
@@ -45,6 +50,7 @@ impl Weights {
             Weights::Bf16 => Element::Bf16,
             Weights::Fp8 => Element::E4m3,
             Weights::Int4 => Element::I4,
+            Weights::Int8 => Element::I8,
         }
     }
 
@@ -54,6 +60,7 @@ impl Weights {
             Weights::Bf16 => None,
             Weights::Fp8 => Some(448.0),
             Weights::Int4 => Some(7.0),
+            Weights::Int8 => Some(127.0),
         }
     }
 
@@ -62,9 +69,22 @@ impl Weights {
         match self {
             Weights::Bf16 => Element::Bf16,
             Weights::Fp8 | Weights::Int4 => Element::E4m3,
+            Weights::Int8 => Element::I8,
+        }
+    }
+
+    /// What a row's scale takes back of what activations were multiplied with.
+    pub fn activation_scale(self) -> f32 {
+        match self {
+            Weights::Bf16 | Weights::Fp8 | Weights::Int4 => ACTIVATION_SCALE,
+            // A token's own scale does.
+            Weights::Int8 => 1.0,
         }
     }
 }
+
+/// What the largest activation of a token becomes in eight bits.
+pub const LARGEST_I8: f32 = 127.0;
 
 /// What activations are multiplied with before they are cast to E4M3, so that small ones stay normal:
 /// 2^-10 is then the smallest normal value and 28 the largest. Rows' scales take it back. Assumed: how the
@@ -91,6 +111,8 @@ pub struct Options {
     pub rope: RopeStyle,
     /// Chips that share each layer (tensor parallel).
     pub n_shards: u64,
+    /// Tokens up to which they are held and weights streamed.
+    pub max_held: u64,
 }
 
 impl Options {
@@ -101,7 +123,19 @@ impl Options {
             buffering: Buffering::Single,
             rope: RopeStyle::HalfSplit,
             n_shards: 1,
+            max_held: MAX_HELD,
         }
+    }
+
+    /// The same for all ops of a model whose layers have such weights.
+    #[must_use]
+    pub fn of_model(self, weights: Weights) -> Options {
+        let max_held = match weights {
+            // Held tokens lie side by side in a flit, where their scales cannot be brought.
+            Weights::Int8 => 1,
+            _ => MAX_HELD,
+        };
+        Options { max_held, ..self }
     }
 
     /// The same with weights read ahead.

@@ -1,16 +1,16 @@
 //! The row of FuriosaAI's TCP in the registry of targets.
 
 mod bench;
+mod blocks;
 mod export;
 mod inputs;
-
 mod nodes;
 mod planner;
 mod price;
 mod shared;
 mod weights;
 
-pub use planner::Tcp;
+pub use planner::{Style, Tcp};
 
 use crate::facts;
 use crate::lower::Weights;
@@ -50,7 +50,9 @@ impl Target for Row {
             machines: vec![Choice::new(MACHINE.0, "a chip of the RNGD card")],
             profiles: vec![Choice::new(PROFILE.0, "the vendor's serving stack of 2025")],
             modes: modes(),
-            features: Vec::new(),
+            features: FEATURES
+                .map(|(name, what)| Choice::new(name, what))
+                .to_vec(),
             numerics: numerics(),
         }
     }
@@ -76,8 +78,43 @@ impl Target for Row {
     }
 }
 
+/// Improvements of mode `best`.
+const FEATURES: [(&str, &str); 2] = [
+    (
+        "blocks",
+        "ops that follow each other are one program, their values in data memory",
+    ),
+    (
+        "read-ahead",
+        "weights are loaded into one half of their region while the other is multiplied",
+    ),
+];
+
 fn modes() -> Vec<Choice> {
-    vec![Choice::new("plain", "a program an op")]
+    vec![
+        Choice::new("plain", "a program an op"),
+        Choice::new("best", "a program a block of ops, weights read ahead"),
+    ]
+}
+
+/// How plans are made.
+fn style(settings: &Settings) -> Result<Style, SettingError> {
+    let mut style = match settings.mode.as_deref() {
+        None | Some("plain") => Style::PLAIN,
+        Some("best") => Style::BEST,
+        Some(other) => return Err(SettingError::unknown(NAME, "mode", other, &modes())),
+    };
+    for feature in &settings.without {
+        match feature.as_str() {
+            "blocks" => style.blocks = false,
+            "read-ahead" => style.read_ahead = false,
+            other => {
+                let known = FEATURES.map(|(name, what)| Choice::new(name, what));
+                return Err(SettingError::unknown(NAME, "feature", other, &known));
+            }
+        }
+    }
+    Ok(style)
 }
 
 fn numerics() -> Vec<Choice> {
@@ -91,23 +128,22 @@ fn numerics() -> Vec<Choice> {
             "int4",
             "weights of the layers in four bits with a scale a row, widened to E4M3",
         ),
+        Choice::new(
+            "int8",
+            "weights of the layers in eight bits with a scale a row, activations with a scale a token",
+        ),
     ]
 }
 
 /// A planner set up so.
 fn planner(settings: &Settings) -> Result<Tcp, SettingError> {
     let (machine, profile) = machine(settings)?;
-    if let Some(mode) = settings.mode.as_deref().filter(|mode| *mode != "plain") {
-        return Err(SettingError::unknown(NAME, "mode", mode, &modes()));
-    }
-    if let Some(feature) = settings.without.first() {
-        return Err(SettingError::unknown(NAME, "feature", feature, &[]));
-    }
+    let style = style(settings)?;
     if let Some(host) = settings.host.as_deref().filter(|host| *host != "own") {
         let own = Choice::new("own", "");
         return Err(SettingError::unknown(NAME, "host", host, &[own]));
     }
-    Ok(Tcp::new(machine, profile, weights(settings)?))
+    Ok(Tcp::new(machine, profile, weights(settings)?, style))
 }
 
 /// How layers' weights are stored and multiplied.
@@ -116,6 +152,7 @@ fn weights(settings: &Settings) -> Result<Weights, SettingError> {
         None | Some("bf16") => Ok(Weights::Bf16),
         Some("fp8") => Ok(Weights::Fp8),
         Some("int4") => Ok(Weights::Int4),
+        Some("int8") => Ok(Weights::Int8),
         Some(other) => Err(SettingError::unknown(NAME, "numerics", other, &numerics())),
     }
 }

@@ -91,6 +91,14 @@ impl Timed {
         &self.commands[command].name
     }
 
+    /// What a command costs.
+    ///
+    /// # Panics
+    /// Where there is none of that number.
+    pub fn command_cost(&self, command: usize) -> &Cost {
+        &self.commands[command].cost
+    }
+
     /// Number of its commands.
     pub fn n_commands(&self) -> usize {
         self.commands.len()
@@ -128,6 +136,46 @@ pub fn sequence(
     profile: &Profile,
 ) -> (Timing, Vec<Span>) {
     events::run(programs, machine, profile)
+}
+
+/// What a part of a program takes of its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// Time until one of its commands ended, from the end before that. The shares of all parts are all of the
+    /// time.
+    pub ns: f64,
+    /// Bytes that it reads from and writes to HBM.
+    pub hbm_bytes: f64,
+    /// Multiply-accumulates.
+    pub n_macs: f64,
+}
+
+/// Times one program by itself, and what its parts take; `part_of` tells a command's part by its name.
+pub fn shares(
+    program: &Timed,
+    machine: &Machine,
+    profile: &Profile,
+    (n_parts, part_of): (usize, &dyn Fn(&str) -> usize),
+) -> (Timing, Vec<Share>) {
+    let (timing, spans) = sequence(&[Dispatch::alone(program, 0)], machine, profile);
+    let mut shares = vec![Share::default(); n_parts.max(1)];
+    let mut before = 0.0;
+    // Spans come in the order of their ends.
+    for span in &spans {
+        let part = part_of(program.command_name(span.command)).min(shares.len() - 1);
+        let cost = program.command_cost(span.command);
+        let share = &mut shares[part];
+        share.ns += span.end_ns - before;
+        before = span.end_ns;
+        share.n_macs += cost.n_macs;
+        if let Work::Flow {
+            bytes, hbm: true, ..
+        } = cost.work
+        {
+            share.hbm_bytes += bytes;
+        }
+    }
+    (timing, shares)
 }
 
 /// The spans of one program as a trace.

@@ -32,7 +32,7 @@ fn it_writes_what_the_cpu_writes() {
 fn every_op_is_checked() {
     let home = tempdir().expect("a folder");
     let bisect = ["diagnose", "demo-draft", "A girl", "--bisect"];
-    for numerics in ["bf16", "fp8", "int4"] {
+    for numerics in ["bf16", "fp8", "int4", "int8"] {
         let more = ["--numerics", numerics];
         let found = json(home.path(), &[&bisect[..], &TCP, &more].concat());
         assert!(found["n_ops"].as_u64() > Some(30), "{numerics}: {found}");
@@ -53,6 +53,45 @@ fn every_op_is_checked() {
         let more = ["--corrupt", &corrupt];
         run(home.path(), &[&bisect[..], &TCP, &more].concat()).expect(FAILED);
     }
+}
+
+/// Blocks of ops: every command takes the mode, the text is the same, and what is wrong in a block is found.
+#[test]
+fn blocks_are_for_every_command() {
+    let home = tempdir().expect("a folder");
+    let best = [&TCP[..], &["--mode", "best"]].concat();
+    let args = ["run", "demo", "The dog ran to the", "--greedy", "-n", "12"];
+    let plain = json(home.path(), &[&args[..], &TCP].concat());
+    let blocks = json(home.path(), &[&args[..], &best].concat());
+    assert_eq!(plain["text"], blocks["text"]);
+    let calls = |found: &Value| found["npu"]["decode"]["n_dispatches"].as_u64();
+    assert!(calls(&blocks) < calls(&plain), "{blocks}");
+    let bisect = ["diagnose", "demo-draft", "A girl", "--bisect"];
+    let found = json(home.path(), &[&bisect[..], &best].concat());
+    assert!(found["n_ops"].as_u64() > Some(30), "{found}");
+    assert_eq!(
+        (&found["finding"], &found["unchecked"]),
+        (&Value::Null, &serde_json::json!({}))
+    );
+    let explain = ["explain", "demo-draft", "--prompt-tokens", "8"];
+    let explained = json(home.path(), &[&explain[..], &best].concat());
+    let programs = explained["plans"][0]["programs"].as_array();
+    let programs = programs.expect("programs");
+    let name = programs[0]["name"].as_str().expect("a name");
+    let corrupt = format!("{name}:attn_k_rope_y:some");
+    let wrong = [&bisect[..], &best, &["--corrupt", &corrupt]].concat();
+    let errors = run(home.path(), &wrong).expect(FAILED).stderr;
+    assert!(errors.contains("attn_k_rope of layer 0"), "{errors}");
+    let profile = ["profile", "--geometry", "llama-3.1-8b", "--features"];
+    let text = run(home.path(), &[&profile[..], &best].concat())
+        .expect(OK)
+        .stdout;
+    for row in ["without blocks", "without read-ahead"] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    let unknown = [&args[..], &TCP, &["--mode", "bset"]].concat();
+    let errors = run(home.path(), &unknown).expect(USAGE).stderr;
+    assert!(errors.contains("plain, best"), "{errors}");
 }
 
 #[test]
@@ -140,6 +179,9 @@ fn it_exports_its_programs() {
     }
     let int4 = [&export[..], &TCP, &["--numerics", "int4"]].concat();
     run(home.path(), &int4).expect(USAGE);
+    let best = [&export[..], &TCP, &["--mode", "best"]].concat();
+    let errors = run(home.path(), &best).expect(USAGE).stderr;
+    assert!(errors.contains("--mode plain"), "{errors}");
     let other = run(home.path(), &[&export[..], &["--device", "xdna2"]].concat()).expect(USAGE);
     assert!(
         other.stderr.contains("--device tcp writes"),

@@ -77,7 +77,12 @@ impl Mutation {
         for yardstick in &yardsticks {
             follow(&mut session, yardstick, &mut |_| true)?;
         }
-        let mutants = std::mem::take(&mut seen.lock().unwrap_or_else(PoisonError::into_inner).0);
+        let mut mutants =
+            std::mem::take(&mut seen.lock().unwrap_or_else(PoisonError::into_inner).0);
+        if npu.planner().observed().is_some() {
+            let slots = own_slots(&npu, &yardsticks)?;
+            mutants.retain(|mutant| slots.contains(&(mutant.program.clone(), mutant.slot.clone())));
+        }
         Ok(Mutation {
             npu,
             yardsticks,
@@ -191,6 +196,31 @@ impl Mutation {
             (None, Ok(())) => None,
         })
     }
+}
+
+/// Slots of the programs that the paths take where nobody looks on: what only observed ones have is no part of the
+/// device's work.
+fn own_slots(
+    npu: &NpuModel,
+    yardsticks: &[Yardstick],
+) -> Result<BTreeSet<(String, String)>, NpuError> {
+    let sequences = npu.sequences();
+    let paths = yardsticks.iter().map(Yardstick::path);
+    let prompts: Vec<u64> = paths.map(|path| path.prompt.len() as u64).collect();
+    let mut slots = BTreeSet::new();
+    for kind in sequences
+        .prefills(&prompts)
+        .into_iter()
+        .chain(sequences.decodes())
+    {
+        let plan = npu.planner().lower(sequences.graph, &kind);
+        let plan = plan.map_err(|error| NpuError::plan(kind.name(), error.to_string()))?;
+        for program in &plan.programs {
+            let names = program.slots().iter();
+            slots.extend(names.map(|slot| (program.name().to_owned(), slot.name.clone())));
+        }
+    }
+    Ok(slots)
 }
 
 /// A sample of about `n`, spread evenly over all; the kinds alternate.

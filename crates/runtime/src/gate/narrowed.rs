@@ -3,7 +3,7 @@
 //! Written for checking: nothing of a target's own conversion is used here.
 
 use millrace_npu::Element;
-use millrace_plan::Narrowed;
+use millrace_plan::{Factor, Narrowed};
 
 /// The largest number of E4M3.
 const E4M3_MAX: f64 = 448.0;
@@ -19,11 +19,21 @@ pub(crate) fn weight(row: &mut [f32], rule: &Narrowed) {
     }
 }
 
-/// Converts activations in place.
-pub(crate) fn activations(x: &mut [f32], rule: &Narrowed) {
-    let factor = f64::from(rule.factor);
-    for x in x {
-        *x = (round(f64::from(*x) * factor, rule.activations) / factor) as f32;
+/// Converts the activations of a token in place.
+pub(crate) fn activations(row: &mut [f32], rule: &Narrowed) {
+    let factor = match rule.factor {
+        Factor::Constant(factor) => factor,
+        Factor::OfRow(largest) => {
+            let size = row.iter().fold(0f32, |size, x| size.max(x.abs()));
+            if size == 0.0 {
+                return;
+            }
+            largest / size
+        }
+    };
+    for x in row {
+        let lifted = f64::from(*x * factor);
+        *x = (round(lifted, rule.activations) / f64::from(factor)) as f32;
     }
 }
 
@@ -91,7 +101,7 @@ mod tests {
             weights: Element::I4,
             largest: 7.0,
             activations: Element::F8E4m3,
-            factor: 16.0,
+            factor: Factor::Constant(16.0),
         };
         let mut row = [0.7, -0.24, 0.01];
         weight(&mut row, &rule);
@@ -100,5 +110,20 @@ mod tests {
         let mut x = [100.0, 1.03125, 0.0];
         activations(&mut x, &rule);
         assert_eq!(x, [28.0, 1.0, 0.0]);
+        let of_rows = Narrowed {
+            activations: Element::I8,
+            factor: Factor::OfRow(127.0),
+            ..rule
+        };
+        let mut x = [2.54, -0.011, 0.031, 0.0];
+        activations(&mut x, &of_rows);
+        let expected = [2.54, -0.02, 0.04, 0.0];
+        assert!(
+            x.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6),
+            "{x:?}"
+        );
+        let mut zeros = [0.0; 3];
+        activations(&mut zeros, &of_rows);
+        assert_eq!(zeros, [0.0; 3]);
     }
 }

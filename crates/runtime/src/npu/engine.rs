@@ -180,9 +180,10 @@ impl PlannedEngine {
         let npu = self.npu.clone();
         let _turn = npu.turn();
         let first = part.chunk.first as usize;
+        let is_observed = self.observer.is_some();
         let prepared: Arc<Prepared> = match part.purpose {
-            Purpose::Token => npu.decode_at(first)?,
-            Purpose::Prompt | Purpose::Check => npu.prefill(part.chunk, part.head)?,
+            Purpose::Token => npu.decode_at(first, is_observed)?,
+            Purpose::Prompt | Purpose::Check => npu.prefill(part.chunk, part.head, is_observed)?,
         };
         let mut padded = part.tokens.to_vec();
         padded.resize(part.chunk.n_padded as usize, npu.pad());

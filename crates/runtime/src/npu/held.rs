@@ -40,7 +40,7 @@ impl NpuModel {
         if let Some(held) = &*known {
             return Ok(held.clone());
         }
-        let prepared = self.decode_at(0)?;
+        let prepared = self.decode_at(0, false)?;
         let mut held = Held {
             slots: Vec::new(),
             planner: self.planner.clone(),

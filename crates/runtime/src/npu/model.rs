@@ -3,7 +3,7 @@
 use super::NpuError;
 use super::device_cache::DeviceCache;
 use super::held::Held;
-use super::prepared::Prepared;
+use super::prepared::{Prepared, suffix};
 use super::progress::LoadProgress;
 use crate::EngineOptions;
 use crate::exec::decode_vectors;
@@ -76,13 +76,15 @@ pub struct NpuMemory {
 pub struct NpuModel {
     pub(super) model: Arc<LoadedModel>,
     pub(super) planner: Arc<dyn Planner>,
+    /// Who makes the plans of passes that somebody looks at.
+    observed: Option<Arc<dyn Planner>>,
     pub(super) options: NpuOptions,
     pub(super) cpu: Cpu,
     pub(super) cache: ProgramCache,
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) ropes: Vec<RopeTable>,
-    /// By kind of pass.
-    plans: Mutex<HashMap<PassKind, Arc<Prepared>>>,
+    /// By kind of pass, and whether it is observed.
+    plans: Mutex<HashMap<(PassKind, bool), Arc<Prepared>>>,
     pub(super) device_cache: DeviceCache,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
@@ -159,10 +161,11 @@ impl NpuModel {
             // No bit depends on it.
             pad: end_token.unwrap_or(0),
             model,
+            observed: planner.observed(),
             planner,
             options,
         };
-        npu.decode_at(0)?;
+        npu.decode_at(0, false)?;
         // What comes later is shared with it, or small.
         npu.options.progress = None;
         Ok(npu)
@@ -257,7 +260,8 @@ impl NpuModel {
             held: Some(self.held()?),
         };
         let chunk = self.lengths().next(0, n_prompt as u64);
-        let prepared = self.prepared(chunk.first, &self.sequences().prefill(chunk))?;
+        let kind = self.sequences().prefill(chunk);
+        let prepared = self.prepared(chunk.first, &kind, false)?;
         let plan = &prepared.plan;
         for (step, _) in plan.steps.iter().enumerate() {
             let Some(call) = plan.call_at(step) else {
@@ -299,24 +303,40 @@ impl NpuModel {
         }
     }
 
-    /// The plan of a prompt's chunk.
-    pub(super) fn prefill(&self, chunk: Chunk, head: HeadRows) -> Result<Arc<Prepared>, NpuError> {
+    /// The plan of a prompt's chunk, which somebody may look at.
+    pub(super) fn prefill(
+        &self,
+        chunk: Chunk,
+        head: HeadRows,
+        is_observed: bool,
+    ) -> Result<Arc<Prepared>, NpuError> {
         let kind = self.sequences().prefill(chunk).with_head(head);
-        self.prepared(chunk.first, &kind)
+        self.prepared(chunk.first, &kind, is_observed)
     }
 
     /// The plan of a token at position `first`.
-    pub(super) fn decode_at(&self, first: usize) -> Result<Arc<Prepared>, NpuError> {
+    pub(super) fn decode_at(
+        &self,
+        first: usize,
+        is_observed: bool,
+    ) -> Result<Arc<Prepared>, NpuError> {
         let first = first as u64;
-        self.prepared(first, &self.sequences().decode(first))
+        self.prepared(first, &self.sequences().decode(first), is_observed)
     }
 
     /// The plan of a kind of pass, ready for one whose first token is at position `first`.
-    fn prepared(&self, first: u64, kind: &PassKind) -> Result<Arc<Prepared>, NpuError> {
-        let known = lock(&self.plans).get(kind).cloned();
+    fn prepared(
+        &self,
+        first: u64,
+        kind: &PassKind,
+        is_observed: bool,
+    ) -> Result<Arc<Prepared>, NpuError> {
+        // One plan where the planner hides nothing.
+        let is_observed = is_observed && self.observed.is_some();
+        let known = lock(&self.plans).get(&(*kind, is_observed)).cloned();
         let prepared = match known {
             Some(known) => known,
-            None => self.make(kind)?,
+            None => self.make(kind, is_observed)?,
         };
         self.fill(&prepared, first as usize)?;
         Ok(prepared)
@@ -324,11 +344,14 @@ impl NpuModel {
 
     /// Keys of buffer sets tell plans apart. Without aliasing a prompt's head is decode's, buffers
     /// included, where those hold nothing else.
-    fn make(&self, kind: &PassKind) -> Result<Arc<Prepared>, NpuError> {
+    fn make(&self, kind: &PassKind, is_observed: bool) -> Result<Arc<Prepared>, NpuError> {
         let graph = &self.model.model().graph;
-        let compiled = compile(&self.cache, &*self.planner, graph, kind)?;
+        let observed = self.observed.as_ref().filter(|_| is_observed);
+        let planner = observed.unwrap_or(&self.planner);
+        let compiled = compile(&self.cache, &**planner, graph, kind)?;
+        let suffix = suffix(kind, is_observed);
         let mut plans = lock(&self.plans);
-        let decode = plans.get(&PassKind::decode()).cloned();
+        let decode = plans.get(&(PassKind::decode(), false)).cloned();
         let alias = compiled.plan.alias;
         let key = |call: &Call, container: &Container| {
             let of_decode = || {
@@ -338,12 +361,15 @@ impl NpuModel {
             };
             match kind.phase {
                 Phase::Prefill if !alias && of_decode() => call.set.clone(),
-                Phase::Prefill => format!("{}@{}{}", call.set, kind.n_tokens, suffix(kind)),
-                Phase::Decode => format!("{}{}", call.set, suffix(kind)),
+                Phase::Prefill => format!("{}@{}{suffix}", call.set, kind.n_tokens),
+                Phase::Decode => format!("{}{suffix}", call.set),
             }
         };
         let prepared = Arc::new(Prepared::new(compiled, graph, key)?);
-        Ok(plans.entry(*kind).or_insert(prepared).clone())
+        Ok(plans
+            .entry((*kind, is_observed))
+            .or_insert(prepared)
+            .clone())
     }
 
     /// Makes a plan's buffers and fills static slots: once, and tables again for other positions.
@@ -402,21 +428,6 @@ impl NpuModel {
         *filled = true;
         Ok(())
     }
-}
-
-/// What tells the buffer sets of a kind of pass from others of its length.
-fn suffix(kind: &PassKind) -> String {
-    use millrace_plan::AttentionOn;
-    let attention = match kind.attention {
-        AttentionOn::Device => String::new(),
-        AttentionOn::Host => "+".to_owned(),
-        AttentionOn::Cached { n_keys, .. } => format!("+{n_keys}"),
-    };
-    let head = match kind.head {
-        HeadRows::Last => "",
-        HeadRows::All => " all",
-    };
-    format!("{attention}{head}")
 }
 
 /// Plans have rows of Q and K in half-split order, whatever the checkpoint's.

@@ -4,8 +4,8 @@ use super::NpuError;
 use millrace_model::graph::{Graph, ValueId};
 use millrace_npu::Container;
 use millrace_plan::{
-    Binding, BufferKind, Buffers, CachePart, Call, Compiled, HostMove, OwnSlot, Plan,
-    PlannedBuffer, SlotUse, Step,
+    AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Compiled, HeadRows, HostMove,
+    OwnSlot, PassKind, Plan, PlannedBuffer, SlotUse, Step,
 };
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -135,6 +135,21 @@ impl Prepared {
         let same = |call: &Call| self.container(call).content_hash() == container.content_hash();
         self.plan.calls().any(|call| call.set == set && same(call))
     }
+}
+
+/// What tells the buffer sets of a kind of pass from others of its length.
+pub(super) fn suffix(kind: &PassKind, is_observed: bool) -> String {
+    let attention = match kind.attention {
+        AttentionOn::Device => String::new(),
+        AttentionOn::Host => "+".to_owned(),
+        AttentionOn::Cached { n_keys, .. } => format!("+{n_keys}"),
+    };
+    let head = match kind.head {
+        HeadRows::Last => "",
+        HeadRows::All => " all",
+    };
+    let seen = if is_observed { " observed" } else { "" };
+    format!("{attention}{head}{seen}")
 }
 
 /// Slots that hold a layer's cache.

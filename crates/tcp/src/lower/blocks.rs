@@ -51,11 +51,14 @@ impl Builder<'_> {
         let tensor = self.hbm(name, weights.stored(), Role::Static, layout)?;
         let scale = match weights {
             Weights::Bf16 => None,
-            Weights::Fp8 | Weights::Int4 => Some(self.vector_of(&format!("{name}_scale"), rows)?),
+            Weights::Fp8 | Weights::Int4 | Weights::Int8 => {
+                Some(self.vector_of(&format!("{name}_scale"), rows)?)
+            }
         };
         Ok(Linear {
             tensor,
             scale,
+            of_tokens: None,
             n,
             k: k.clone(),
             weights,
@@ -69,6 +72,8 @@ impl Builder<'_> {
         match weights {
             Weights::Bf16 => (Element::Bf16, 1.0),
             Weights::Fp8 | Weights::Int4 => (weights.factor(), ACTIVATION_SCALE),
+            // Refused before: a norm cannot give what a scale a token takes.
+            Weights::Int8 => (Element::Bf16, 1.0),
         }
     }
 
@@ -186,6 +191,7 @@ impl Builder<'_> {
 /// # Errors
 /// [`LowerError`].
 pub fn attention(target: Target<'_>) -> Result<Lowered, LowerError> {
+    takes(target.options.weights)?;
     let mut b = Builder::new(target, "attention")?;
     let (dims, call) = (target.dims, target.call);
     for (name, size) in [
@@ -286,6 +292,17 @@ pub fn attention(target: Target<'_>) -> Result<Lowered, LowerError> {
     Ok(b.lowered())
 }
 
+/// Whether norms of these blocks can give what products of such weights take.
+fn takes(weights: Weights) -> Result<(), LowerError> {
+    match weights {
+        Weights::Bf16 | Weights::Fp8 | Weights::Int4 => Ok(()),
+        Weights::Int8 => Err(LowerError::Unsupported(
+            "layers that several chips share are not lowered in int8; take bf16, fp8 or int4"
+                .to_owned(),
+        )),
+    }
+}
+
 /// Queries, keys and values of normed tokens.
 fn project(
     b: &mut Builder<'_>,
@@ -349,6 +366,7 @@ fn note_rope(b: &mut Builder<'_>) {
 /// # Errors
 /// [`LowerError`].
 pub fn feed_forward(target: Target<'_>) -> Result<Lowered, LowerError> {
+    takes(target.options.weights)?;
     let mut b = Builder::new(target, "feed_forward")?;
     b.axis("F", target.dims.d_ff)?;
     let x = b.stream("x", Role::Intermediate)?;
@@ -439,7 +457,7 @@ impl Builder<'_> {
 
 impl Builder<'_> {
     /// Rows times a constant, as another element.
-    fn scale_rows(&mut self, x: &Rows, out: &Rows, scale: f32) {
+    pub(super) fn scale_rows(&mut self, x: &Rows, out: &Rows, scale: f32) {
         let (time, packet) = self.eights(x);
         let mut stages = Vec::from(fetch(View::of(x.tensor), Some(Element::F32), time, packet));
         stages.extend([

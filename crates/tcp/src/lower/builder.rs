@@ -38,6 +38,8 @@ pub(super) struct Builder<'t> {
     n_weights: u64,
     n_names: u64,
     trf_half: u64,
+    /// What names of commands begin with.
+    pub prefix: String,
     /// Tensors whose last reader may still run when what follows starts: their bytes come back late, so
     /// that nothing waits for it.
     retired: VecDeque<usize>,
@@ -72,6 +74,7 @@ impl<'t> Builder<'t> {
             n_weights: 0,
             n_names: 0,
             trf_half: 0,
+            prefix: String::new(),
             retired: VecDeque::new(),
         };
         builder.axis("B", target.call.batch)?;
@@ -96,6 +99,12 @@ impl<'t> Builder<'t> {
         format!("{stem}_{}", self.n_names)
     }
 
+    /// The same for a command.
+    fn command(&mut self, stem: &str) -> String {
+        let name = self.fresh(stem);
+        format!("{}{name}", self.prefix)
+    }
+
     /// Tokens of all sequences as one factor.
     pub(super) fn tokens(&self) -> Mapping {
         let call = self.target.call;
@@ -112,7 +121,7 @@ impl<'t> Builder<'t> {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.n_tokens() <= super::MAX_HELD
+        self.n_tokens() <= self.target.options.max_held
     }
 
     fn add(&mut self, name: &str, element: Element, place: Place) -> Result<usize, LowerError> {
@@ -327,7 +336,7 @@ impl<'t> Builder<'t> {
 
     /// A move over the link between chips.
     pub(super) fn send(&mut self, from: usize, to: usize) {
-        let name = self.fresh("shuffle");
+        let name = self.command("shuffle");
         self.program.commands.push(Command::Dma(Dma {
             name,
             engine: Engine::Pdma,
@@ -352,7 +361,7 @@ impl<'t> Builder<'t> {
     }
 
     fn dma(&mut self, stem: &str, lane: Lane, from: View, to: View, indexed: Option<Indexed>) {
-        let name = self.fresh(stem);
+        let name = self.command(stem);
         let (first, count) = match lane {
             Lane::Weights => WEIGHT_ENGINES,
             Lane::Others => OTHER_ENGINES,
@@ -375,7 +384,7 @@ impl<'t> Builder<'t> {
     }
 
     fn kernel(&mut self, stem: &str, context: Context, stages: Vec<Stage>) {
-        let name = self.fresh(stem);
+        let name = self.command(stem);
         self.program.commands.push(Command::Kernel(Kernel {
             name,
             context,

@@ -1,6 +1,7 @@
 //! Products with weights: held tokens past which weights stream, or held weights past which tokens stream.
 
 mod cut;
+mod tokens;
 
 use super::builder::{
     Builder, Lane, ax, copies, digit, fetch, inner, list, outer, padded, spread, vector,
@@ -11,6 +12,8 @@ use crate::Element;
 use crate::axes::Mapping;
 use crate::program::{LaneMode, Operand, ReduceOp, Spread, Stage, Topology, VectorOp, View};
 
+pub(super) use tokens::Factor;
+
 /// A weight matrix in HBM.
 #[derive(Clone, Debug)]
 pub(super) struct Linear {
@@ -18,6 +21,8 @@ pub(super) struct Linear {
     pub tensor: usize,
     /// A scale a row, where its elements have one.
     pub scale: Option<usize>,
+    /// In data memory, a scale a token, where activations have one.
+    pub of_tokens: Option<usize>,
     /// Rows.
     pub n: Width,
     /// Columns.
@@ -201,7 +206,7 @@ impl Builder<'_> {
                 packet: lane.clone(),
             },
         ]);
-        self.finish(stages, cut, &out, scale, y);
+        self.finish(stages, linear, cut, (&out, scale), y)?;
         Ok(Tile {
             tensor: y,
             spread: out,
@@ -256,19 +261,26 @@ impl Builder<'_> {
     fn finish(
         &mut self,
         mut stages: Vec<Stage>,
+        linear: &Linear,
         cut: &Cut,
-        out: &Spread,
-        scale: Option<usize>,
+        (out, scale): (&Spread, Option<usize>),
         y: usize,
-    ) {
+    ) -> Result<(), LowerError> {
         if cut.r > 1 {
             stages.push(Stage::Ring {
                 op: ReduceOp::Add,
                 slice: out.slice.clone(),
             });
         }
+        if linear.weights.factor() == Element::I8 {
+            stages.push(vector(VectorOp::FixedToFloat, Operand::None));
+        }
         if let Some(scale) = scale {
             stages.push(vector(VectorOp::Mul0, Operand::Vrf(scale)));
+        }
+        if let Some(of_tokens) = linear.of_tokens {
+            let held = self.token_scale(of_tokens)?;
+            stages.push(vector(VectorOp::Mul1, Operand::Vrf(held)));
         }
         let to = self.program.tensors[y].element;
         if to != Element::F32 {
@@ -276,6 +288,7 @@ impl Builder<'_> {
         }
         stages.push(Stage::Commit { to: View::of(y) });
         self.main("product", stages);
+        Ok(())
     }
 
     fn streamed_tile(
@@ -328,7 +341,7 @@ impl Builder<'_> {
             let y = self.dm("y", linear.result, &out, layout.clone())?;
             let scale = self.row_scale(linear, &out, &own, &name, start + first)?;
             let stages = self.token_stream(x, held, cut, (&second, &lane), &time);
-            self.finish(stages, cut, &out, scale, y);
+            self.finish(stages, linear, cut, (&out, scale), y)?;
             tiles.push(Tile {
                 tensor: y,
                 spread: out.clone(),

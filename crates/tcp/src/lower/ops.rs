@@ -4,6 +4,8 @@
 
 mod build;
 
+pub(in crate::lower) use build::width_of;
+
 use super::{Call, Dims, LowerError, Lowered, Options, Target, Weights};
 use crate::Machine;
 
@@ -223,16 +225,11 @@ impl Op {
         }
     }
 
-    /// Its program.
+    /// The sizes of a model that its axes say; 1 where it has none.
     ///
     /// # Errors
-    /// [`LowerError`]: a size that the mappings do not take, more than data memory holds.
-    pub fn lower(
-        &self,
-        name: &str,
-        machine: &Machine,
-        options: Options,
-    ) -> Result<LoweredOp, LowerError> {
+    /// [`LowerError::Size`]: not one size an axis, or a size of 0.
+    pub fn dims(&self) -> Result<Dims, LowerError> {
         let expected = Kernel::of(self.kind).axes.len();
         if self.sizes.len() != expected || self.sizes.contains(&0) {
             return Err(LowerError::Size {
@@ -245,7 +242,7 @@ impl Op {
             Kind::RotateQueries | Kind::RotateKeys => 2 * self.size("d_k_prime"),
             _ => self.size("d_k"),
         };
-        let dims = Dims {
+        Ok(Dims {
             d_model: self.size("D"),
             d_ff: self.size("F"),
             n_kv_heads: self.size("h_kv"),
@@ -254,7 +251,30 @@ impl Op {
             vocab_size: self.size("V"),
             norm_eps: self.norm_eps,
             attention_scale: self.attention_scale,
-        };
+        })
+    }
+
+    /// The pass that its axes say.
+    pub fn call(&self) -> Call {
+        Call {
+            batch: 1,
+            n_tokens: self.size("s_q"),
+            n_keys: self.size("s_k"),
+            n_cache: self.size("s_max"),
+        }
+    }
+
+    /// Its program.
+    ///
+    /// # Errors
+    /// [`LowerError`]: a size that the mappings do not take, more than data memory holds.
+    pub fn lower(
+        &self,
+        name: &str,
+        machine: &Machine,
+        options: Options,
+    ) -> Result<LoweredOp, LowerError> {
+        let dims = self.dims()?;
         let target = Target {
             machine,
             dims: &dims,
@@ -262,12 +282,7 @@ impl Op {
                 weights: self.weights,
                 ..options
             },
-            call: Call {
-                batch: 1,
-                n_tokens: self.size("s_q"),
-                n_keys: self.size("s_k"),
-                n_cache: self.size("s_max"),
-            },
+            call: self.call(),
         };
         build::op(self, name, target)
     }

@@ -1,3 +1,6 @@
+mod int8;
+mod parts;
+
 use super::*;
 use millrace_model::synth::Geometry;
 
@@ -237,11 +240,13 @@ fn long_contexts_fit() {
         );
         crate::verify(&lowered.lowered.program, &machine).unwrap();
     }
-    // One query's scores are the least there is.
-    let one = |n_keys: u64| attention_op(1, [8, 4, 128], n_keys).lower("attend", &machine, options);
-    crate::verify(&one(1 << 18).unwrap().lowered.program, &machine).unwrap();
-    let error = one(1 << 19).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("of each slice's data memory"), "{error}");
+    // Where one query's scores do not fit, keys come in parts.
+    for (n_keys, parts) in [(1 << 18, 1), (1 << 19, 2), (1 << 20, 4)] {
+        let op = attention_op(1, [8, 4, 128], n_keys);
+        let lowered = op.lower("attend", &machine, options).unwrap();
+        assert!(lowered.cut.contains(&("parts", parts)), "{:?}", lowered.cut);
+        crate::verify(&lowered.lowered.program, &machine).unwrap();
+    }
 }
 
 /// How many queries are held changes no bit of what they attend to.

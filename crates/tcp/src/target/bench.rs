@@ -70,7 +70,11 @@ impl Case {
                 }
                 let weights = weights(&request.settings)?;
                 let (kernel, op) = op(name, shape, weights)?;
-                let lowered = op.lower(&name.replace('-', "_"), &machine, Options::plain(weights));
+                let lowered = op.lower(
+                    &name.replace('-', "_"),
+                    &machine,
+                    Options::plain(weights).of_model(weights),
+                );
                 let lowered = lowered.map_err(|error| usage(error.to_string(), ""))?;
                 let cut: Vec<String> = lowered
                     .cut

@@ -14,6 +14,20 @@ use millrace_plan::{
 /// A setting; a pass that is not lowered; a program that the vendor's interface has no words for.
 pub(super) fn files(request: &Export<'_>) -> Result<Vec<SourceFile>, BenchError> {
     let planner = planner(request.settings)?;
+    if planner.style.blocks {
+        return Err(BenchError::Usage {
+            message: "products of a block share registers, which furiosa-opt-std 0.10.0 takes \
+                      for one mapping of the stream alone"
+                .to_owned(),
+            hint: "take --mode plain: a function for each op".to_owned(),
+        });
+    }
+    if planner.weights == Weights::Int8 {
+        return Err(BenchError::Usage {
+            message: "sums of integers are not printed for furiosa-opt-std 0.10.0 yet".to_owned(),
+            hint: "take --numerics bf16 or fp8".to_owned(),
+        });
+    }
     if planner.weights == Weights::Int4 {
         return Err(BenchError::Usage {
             message: "furiosa-opt-std 0.10.0 has no fetch that widens int4 to what is multiplied"

@@ -1,12 +1,13 @@
 //! Plans: which op is which kernel, and what its slots hold.
 
+use super::blocks;
 use super::inputs::Made;
 use super::nodes::no;
 use super::price::Prices;
 use super::weights;
 use crate::device::{Chip, VirtualDevice};
 use crate::lower::ops::{Kernel, Kind, LoweredOp, Op, Role};
-use crate::lower::{ACTIVATION_SCALE, Options, Weights, key_bucket};
+use crate::lower::{Note, Options, Weights, key_bucket};
 use crate::program::{Place, TARGET};
 use crate::{Element, Machine, Profile, Program};
 use millrace_kernels::Cpu;
@@ -16,8 +17,8 @@ use millrace_plan::offload::{self, OpOf, Taken};
 use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, AttentionOn, AttentionSteps, Binding, Chunk, HeadRows, KernelFacts, Lengths,
-    LowerError, MachineFacts, Named, Narrowed, OwnSlot, PassKind, Phase, Place as On, Plan,
-    PlannedLaunch, PlannedProgram, Planner, Pricer, Reason, Scales, Standing, WeightSource,
+    LowerError, MachineFacts, Named, OwnSlot, PassKind, Phase, Place as On, Plan, PlannedLaunch,
+    PlannedProgram, Planner, Pricer, Reason, Scales, Standing, WeightSource,
 };
 use std::collections::HashMap;
 use std::fmt;
@@ -29,13 +30,45 @@ const COMPILER: &str = env!("MILLRACE_TCP_COMPILER");
 /// Lengths that prompts are padded to.
 const LENGTHS: [u64; 10] = [16, 32, 64, 128, 192, 256, 384, 512, 768, 1024];
 
+/// Tokens whose scales fit in half of the vector registers, 8 bytes each.
+const MAX_INT8: u64 = 512;
+
 /// Makes plans for a chip.
 pub struct Tcp {
     pub(super) machine: Machine,
     pub(super) profile: Profile,
     pub(super) weights: Weights,
+    pub(super) style: Style,
     /// Ops that were lowered, by what they are.
     known: Mutex<HashMap<String, Result<Known, Reason>>>,
+    /// Blocks likewise.
+    pub(super) blocks: Mutex<HashMap<String, blocks::Lowering>>,
+}
+
+/// How plans are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Ops that follow each other are one program, their values in data memory.
+    pub blocks: bool,
+    /// Weights are loaded into one half of their region while the other is multiplied.
+    pub read_ahead: bool,
+    /// Blocks give out what every op gives, for who looks at each.
+    pub shows: bool,
+}
+
+impl Style {
+    /// A program an op, weights loaded and then multiplied.
+    pub const PLAIN: Style = Style {
+        blocks: false,
+        read_ahead: false,
+        shows: false,
+    };
+    /// Blocks, with weights read ahead.
+    pub const BEST: Style = Style {
+        blocks: true,
+        read_ahead: true,
+        shows: false,
+    };
 }
 
 /// A lowered op, ready for any number of calls.
@@ -54,12 +87,23 @@ impl fmt::Debug for Tcp {
 
 impl Tcp {
     /// A planner for that machine. The profile is what times are made with; no plan depends on it.
-    pub fn new(machine: Machine, profile: Profile, weights: Weights) -> Tcp {
+    pub fn new(machine: Machine, profile: Profile, weights: Weights, style: Style) -> Tcp {
         Tcp {
             machine,
             profile,
             weights,
+            style,
             known: Mutex::default(),
+            blocks: Mutex::default(),
+        }
+    }
+
+    /// How an op of such weights is lowered.
+    pub(super) fn options(&self, weights: Weights) -> Options {
+        let options = Options::plain(weights).of_model(self.weights);
+        match self.style.read_ahead {
+            true => options.read_ahead(),
+            false => options,
         }
     }
 
@@ -70,7 +114,13 @@ impl Tcp {
         VirtualDevice::new(chip)
     }
 
-    fn take(&self, graph: &Graph, kind: &PassKind, of: &OpOf<'_>) -> Result<Taken, Reason> {
+    /// An op as a program of its own.
+    pub(super) fn take(
+        &self,
+        graph: &Graph,
+        kind: &PassKind,
+        of: &OpOf<'_>,
+    ) -> Result<Taken, Reason> {
         let mut wanted = self.wanted(graph, kind, of)?;
         let label = of.node.label;
         let mut known = self.lowered(label, &wanted.op);
@@ -106,8 +156,7 @@ impl Tcp {
     fn lower_op(&self, label: &'static str, op: &Op) -> Result<Known, Reason> {
         let sizes: Vec<String> = op.sizes.iter().map(u64::to_string).collect();
         let name = format!("{label}_{}", sizes.join("x"));
-        let options = Options::plain(op.weights);
-        let lowered = op.lower(&name, &self.machine, options);
+        let lowered = op.lower(&name, &self.machine, self.options(op.weights));
         let LoweredOp { lowered, cut } = lowered.map_err(|error| Reason(error.to_string()))?;
         let program = lowered.program;
         if let Err(refusals) = crate::verify(&program, &self.machine) {
@@ -117,26 +166,13 @@ impl Tcp {
         }
         let container = program.to_container();
         let container = container.map_err(|error| Reason(error.to_string()))?;
-        let kernel = Kernel::of(op.kind);
-        let sizes = kernel.axes.iter().copied().zip(op.sizes.iter().copied());
         let launch = PlannedLaunch {
-            name: label.to_owned(),
-            kernel: kernel.name.to_owned(),
-            shape: Named::new(&sizes.collect::<Vec<_>>()),
-            tiling: Named::new(&cut),
             slots: (0..container.slots().len()).collect(),
             n_results: 1,
-            physical: 0..1,
+            ..launch(label, op, &cut)
         };
-        let lines = lowered
-            .notes
-            .iter()
-            .map(|note| match note.levels.is_empty() {
-                true => format!("{}; {}", note.expression, note.engine),
-                false => format!("{}; {}; {}", note.expression, note.engine, note.levels),
-            });
         Ok(Known {
-            line: lines.collect::<Vec<_>>().join(" · "),
+            line: line(&lowered.notes),
             program: PlannedProgram {
                 container: Arc::new(container),
                 launches: vec![launch],
@@ -144,6 +180,30 @@ impl Tcp {
             },
         })
     }
+}
+
+/// An op as a launch, without its slots.
+pub(super) fn launch(label: &str, op: &Op, cut: &[(&'static str, u64)]) -> PlannedLaunch {
+    let kernel = Kernel::of(op.kind);
+    let sizes = kernel.axes.iter().copied().zip(op.sizes.iter().copied());
+    PlannedLaunch {
+        name: label.to_owned(),
+        kernel: kernel.name.to_owned(),
+        shape: Named::new(&sizes.collect::<Vec<_>>()),
+        tiling: Named::new(cut),
+        slots: Vec::new(),
+        n_results: 0,
+        physical: 0..1,
+    }
+}
+
+/// Notes of an op in one line.
+pub(super) fn line(notes: &[Note]) -> String {
+    let lines = notes.iter().map(|note| match note.levels.is_empty() {
+        true => format!("{}; {}", note.expression, note.engine),
+        false => format!("{}; {}; {}", note.expression, note.engine, note.levels),
+    });
+    lines.collect::<Vec<_>>().join(" · ")
 }
 
 impl Planner for Tcp {
@@ -158,7 +218,7 @@ impl Planner for Tcp {
             .iter()
             .map(|f| (&*f.key, f.value))
             .collect();
-        format!("{COMPILER} {facts:?} {:?}", self.weights)
+        format!("{COMPILER} {facts:?} {:?} {:?}", self.weights, self.style)
     }
 
     fn machine(&self) -> MachineFacts {
@@ -177,15 +237,52 @@ impl Planner for Tcp {
     }
 
     fn mode(&self) -> String {
-        match self.weights {
-            Weights::Bf16 => "plain".to_owned(),
-            Weights::Fp8 => "plain, products in fp8".to_owned(),
-            Weights::Int4 => "plain, weights in int4".to_owned(),
+        let numbers = match self.weights {
+            Weights::Bf16 => "",
+            Weights::Fp8 => ", products in fp8",
+            Weights::Int4 => ", weights in int4",
+            Weights::Int8 => ", products in int8",
+        };
+        let Style {
+            blocks, read_ahead, ..
+        } = self.style;
+        let mode = match (blocks, read_ahead) {
+            (false, false) => "plain",
+            (true, true) => "best",
+            (true, false) => "best without read-ahead",
+            (false, true) => "best without blocks",
+        };
+        format!("{mode}{numbers}")
+    }
+
+    fn features(&self) -> Vec<&'static str> {
+        let in_force = [self.style.blocks, self.style.read_ahead];
+        let named = super::FEATURES.iter().zip(in_force);
+        named
+            .filter(|(_, is)| *is)
+            .map(|((name, _), _)| *name)
+            .collect()
+    }
+
+    fn observed(&self) -> Option<Arc<dyn Planner>> {
+        if !self.style.blocks || self.style.shows {
+            return None;
         }
+        let style = Style {
+            shows: true,
+            ..self.style
+        };
+        let (machine, profile) = (self.machine.clone(), self.profile.clone());
+        Some(Arc::new(Tcp::new(machine, profile, self.weights, style)))
     }
 
     fn lengths(&self) -> Lengths {
-        Lengths::new(&LENGTHS)
+        let most = match self.weights {
+            Weights::Int8 => MAX_INT8,
+            _ => u64::MAX,
+        };
+        let lengths = LENGTHS.into_iter().filter(|n| *n <= most);
+        Lengths::new(&lengths.collect::<Vec<_>>())
     }
 
     fn cache_rows(&self, _graph: &Graph, n_ctx: u64) -> u64 {
@@ -224,7 +321,10 @@ impl Planner for Tcp {
     }
 
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
-        offload::ops(graph, kind, &mut |of| self.take(graph, kind, of))
+        match self.style.blocks {
+            true => self.lower_blocks(graph, kind),
+            false => offload::ops(graph, kind, &mut |of| self.take(graph, kind, of)),
+        }
     }
 
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
@@ -266,7 +366,7 @@ impl Planner for Tcp {
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
         let kernel = Kernel::named(&launch.kernel).map(|kernel| kernel.kind);
         let attention = match kernel {
-            // All scores of a query lie in data memory: there is no running state.
+            // A running state, where keys come in parts, is in f32 and rounds nothing to bf16.
             Some(Kind::Attend) => launch.shape.get("s_max").map(|rows| AttentionSteps {
                 n_steps: 0,
                 n_parts: 1,
@@ -275,8 +375,9 @@ impl Planner for Tcp {
             _ => None,
         };
         let narrowed = match kernel {
-            // Beside x, w and y, scales of the rows.
-            Some(Kind::Product(_)) if launch.slots.len() > 3 => narrowed(self.weights),
+            Some(Kind::Product(_)) if weights::is_narrowed(launch) => {
+                weights::narrowed(self.weights)
+            }
             _ => None,
         };
         Arithmetic {
@@ -300,7 +401,7 @@ impl Planner for Tcp {
             norm_eps: 1e-5,
             attention_scale: 1.0,
             weights: match kernel.kind {
-                Kind::Product(_) if launch.slots.len() > 3 => self.weights,
+                Kind::Product(_) if weights::is_narrowed(launch) => self.weights,
                 _ => Weights::Bf16,
             },
         };
@@ -311,10 +412,13 @@ impl Planner for Tcp {
             .and_then(|known| known.program.annex.get::<Program>());
         KernelFacts {
             summary: kernel.summary.to_owned(),
-            limits: program.map_or_else(
-                || "not examined".to_owned(),
-                |program| limits(program, &self.machine),
-            ),
+            limits: match program {
+                None => "not examined".to_owned(),
+                Some(program) if self.style.blocks => {
+                    format!("by itself: {}", limits(program, &self.machine))
+                }
+                Some(program) => limits(program, &self.machine),
+            },
         }
     }
 
@@ -325,20 +429,6 @@ impl Planner for Tcp {
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
         Some(Box::new(Prices::new(self)))
     }
-}
-
-/// How layers' weights and what they are multiplied with are narrowed.
-fn narrowed(weights: Weights) -> Option<Narrowed> {
-    let largest = weights.largest()?;
-    Some(Narrowed {
-        weights: match weights {
-            Weights::Int4 => millrace_npu::Element::I4,
-            _ => millrace_npu::Element::F8E4m3,
-        },
-        largest,
-        activations: millrace_npu::Element::F8E4m3,
-        factor: ACTIVATION_SCALE,
-    })
 }
 
 /// What a program takes of the machine's memories.

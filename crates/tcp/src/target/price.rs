@@ -2,10 +2,11 @@
 
 use super::Tcp;
 use crate::lower::Weights;
+use crate::lower::chain::link_of;
 use crate::lower::ops::{Kernel, Kind, Op, Role};
-use crate::timing::{self, Queue, Timed, Timing};
+use crate::timing::{self, Queue, Share, Timed, Timing};
 use crate::{Element, Program};
-use millrace_npu::Provenance;
+use millrace_npu::{Provenance, Slot};
 use millrace_plan::predict::{
     Bottleneck, CallNs, Crossing, HostWork, LaunchCost, ModelPart, PriceError, ProgramCost, Rate,
     SlotBytes,
@@ -17,7 +18,7 @@ use std::collections::HashMap;
 pub(super) struct Prices<'a> {
     tcp: &'a Tcp,
     machine: MachineFacts,
-    known: HashMap<String, Timing>,
+    known: HashMap<String, (Timing, Vec<Share>)>,
 }
 
 impl<'a> Prices<'a> {
@@ -30,7 +31,8 @@ impl<'a> Prices<'a> {
         }
     }
 
-    fn timing(&mut self, planned: &PlannedProgram) -> Result<Timing, PriceError> {
+    /// A program's time, and what each of its ops takes of it.
+    fn timing(&mut self, planned: &PlannedProgram) -> Result<(Timing, Vec<Share>), PriceError> {
         let hash = planned.container.content_hash().to_string();
         if let Some(known) = self.known.get(&hash) {
             return Ok(known.clone());
@@ -41,7 +43,8 @@ impl<'a> Prices<'a> {
             program.ok_or_else(|| PriceError("a program of another target".to_owned()))?;
         let timed = Timed::new(program, machine, profile);
         let timed = timed.map_err(|broken| PriceError(broken.message))?;
-        let timing = timing::predict(&timed, machine, profile);
+        let parts = (planned.launches.len(), &link_of as &dyn Fn(&str) -> usize);
+        let timing = timing::shares(&timed, machine, profile, parts);
         self.known.insert(hash, timing.clone());
         Ok(timing)
     }
@@ -97,28 +100,36 @@ impl Pricer for Prices<'_> {
     }
 
     fn program(&mut self, planned: &PlannedProgram) -> Result<ProgramCost, PriceError> {
-        let timing = self.timing(planned)?;
+        let (timing, shares) = self.timing(planned)?;
         let dispatch_ns = self.tcp.profile.dispatch_ns;
         let slots = SlotBytes::of(planned.slots());
         let macs = self.tcp.machine.macs_per_cycle(Element::Bf16) as f64;
-        let cycles = timing.total_ns / self.tcp.machine.cycle_ns();
-        let launch = |launch: &PlannedLaunch| LaunchCost {
-            name: launch.name.clone(),
-            kernel: launch.kernel.clone(),
-            part: part(launch),
-            shape: launch.shape.to_string(),
-            tiling: launch.tiling.to_string(),
-            physical: 1,
-            ns: timing.total_ns,
-            load_ns: 0.0,
-            flops: flops(launch),
-            bottleneck: bottleneck(&timing),
-            ddr_read_bytes: (timing.hbm_bytes - slots.output as f64).max(0.0),
-            ddr_write_bytes: slots.output as f64,
-            cores: Vec::new(),
-            utilization: timing.n_macs / (macs * cycles).max(1.0),
+        let cycle_ns = self.tcp.machine.cycle_ns();
+        let launch = |(launch, share): (&PlannedLaunch, &Share)| {
+            let written = launch
+                .results()
+                .iter()
+                .filter_map(|slot| planned.slots().get(*slot));
+            let written: u64 = written.filter_map(Slot::size_bytes).sum();
+            LaunchCost {
+                name: launch.name.clone(),
+                kernel: launch.kernel.clone(),
+                part: part(launch),
+                shape: launch.shape.to_string(),
+                tiling: launch.tiling.to_string(),
+                physical: 1,
+                ns: share.ns,
+                load_ns: 0.0,
+                flops: flops(launch),
+                bottleneck: bottleneck(&timing),
+                ddr_read_bytes: (share.hbm_bytes - written as f64).max(0.0),
+                ddr_write_bytes: written as f64,
+                cores: Vec::new(),
+                utilization: share.n_macs / (macs * share.ns / cycle_ns).max(1.0),
+            }
         };
-        let launches: Vec<LaunchCost> = planned.launches.iter().map(launch).collect();
+        let launches = planned.launches.iter().zip(&shares);
+        let launches: Vec<LaunchCost> = launches.map(launch).collect();
         let flops = launches.iter().map(|launch| launch.flops).sum();
         let run_ns = timing.total_ns + dispatch_ns;
         Ok(ProgramCost {

@@ -1,9 +1,10 @@
 //! Weights that are narrowed when they are loaded: a slot of elements and one of scales a row.
 
+use crate::Element;
 use crate::host::store_weight;
-use crate::lower::{ACTIVATION_SCALE, Weights};
+use crate::lower::{LARGEST_I8, Weights};
 use millrace_kernels::Cpu;
-use millrace_plan::{Scales, WeightLayout, WeightSource};
+use millrace_plan::{Factor, Narrowed, PlannedLaunch, Scales, WeightLayout, WeightSource};
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +12,33 @@ use std::sync::{Mutex, PoisonError};
 pub(super) const ELEMENTS: u32 = 0;
 /// Scales of the rows, f32.
 pub(super) const ROW_SCALES: u32 = 1;
+
+/// Whether a product's weights are stored in less than bf16.
+pub(super) fn is_narrowed(launch: &PlannedLaunch) -> bool {
+    let bits = launch.tiling.get("bits");
+    bits.is_some_and(|bits| bits < Element::Bf16.bits())
+}
+
+/// How layers' weights and what they are multiplied with are narrowed.
+pub(super) fn narrowed(weights: Weights) -> Option<Narrowed> {
+    let largest = weights.largest()?;
+    Some(Narrowed {
+        weights: match weights {
+            Weights::Int4 => millrace_npu::Element::I4,
+            Weights::Int8 => millrace_npu::Element::I8,
+            _ => millrace_npu::Element::F8E4m3,
+        },
+        largest,
+        activations: match weights {
+            Weights::Int8 => millrace_npu::Element::I8,
+            _ => millrace_npu::Element::F8E4m3,
+        },
+        factor: match weights {
+            Weights::Int8 => Factor::OfRow(LARGEST_I8),
+            _ => Factor::Constant(weights.activation_scale()),
+        },
+    })
+}
 
 /// Rows that are stored together.
 const ROWS: usize = 64;
@@ -59,7 +87,7 @@ pub(super) fn fill(
                 &scale
             });
             scales.lock().unwrap_or_else(PoisonError::into_inner)[number] =
-                value * ACTIVATION_SCALE;
+                value * weights.activation_scale();
         }
     });
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {

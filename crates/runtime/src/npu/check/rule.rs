@@ -161,7 +161,8 @@ impl Rule {
                     }
                 }
                 if let Some(rule) = &op.arithmetic.narrowed {
-                    narrowed::activations(&mut x, rule);
+                    let rows = x.chunks_exact_mut(k);
+                    rows.for_each(|row| narrowed::activations(row, rule));
                 }
                 linear(op, layout, x, w, k)
             }

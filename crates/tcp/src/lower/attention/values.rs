@@ -2,6 +2,7 @@
 
 use super::{Cache, Cut};
 use crate::Element;
+use crate::axes::Mapping;
 use crate::lower::LowerError;
 use crate::lower::builder::{Builder, Lane, ax, copies, fetch, inner, list, outer, padded, vector};
 use crate::program::{LaneMode, Operand, ReduceOp, Stage, VectorOp, View};
@@ -10,7 +11,7 @@ use crate::program::{LaneMode, Operand, ReduceOp, Stage, VectorOp, View};
 const VALUE_SLOTS: u64 = 4;
 
 impl Builder<'_> {
-    /// Values weighted and summed.
+    /// Values weighted and summed, where all keys are one part.
     pub(super) fn weighted_sum(
         &mut self,
         cut: &Cut,
@@ -18,24 +19,40 @@ impl Builder<'_> {
         weights: usize,
         sequence: u64,
     ) -> Result<usize, LowerError> {
-        let at = cut.by_head();
-        let layout = list([self.queries(cut), ax("G"), ax("d_k")]);
-        let time = list([self.queries(cut), ax("G"), ax("d_k").over(8)]);
-        let packet = ax("d_k").modulo(8);
         if cut.n_chunks == 1 {
-            let out = self.dm("weighted", Element::Bf16, &at, layout)?;
-            self.value_chunk(cut, cache, weights, (sequence, 0), out)?;
+            let layout = list([self.queries(cut), ax("G"), ax("d_k")]);
+            let out = self.dm("weighted", Element::Bf16, &cut.by_head(), layout)?;
+            self.value_chunk(cut, cache, (weights, out), (sequence, 0, 0))?;
             return Ok(out);
         }
-        let mut total = self.dm("partial", Element::F32, &at, layout.clone())?;
-        self.value_chunk(cut, cache, weights, (sequence, 0), total)?;
-        for chunk in 1..cut.n_chunks {
+        let total = self.weighted_onto(cut, cache, (weights, None), (sequence, 0))?;
+        self.narrowed_sum(cut, Some(total))
+    }
+
+    /// Values of a part that begins at key `base`, weighted and added to what earlier parts gave, chunk by chunk;
+    /// in f32.
+    pub(super) fn weighted_onto(
+        &mut self,
+        cut: &Cut,
+        cache: Cache,
+        (weights, before): (usize, Option<usize>),
+        (sequence, base): (u64, u64),
+    ) -> Result<usize, LowerError> {
+        let at = cut.by_head();
+        let layout = list([self.queries(cut), ax("G"), ax("d_k")]);
+        let (time, packet) = self.value_order(cut);
+        let mut total = before;
+        for chunk in 0..cut.n_chunks {
             let part = self.dm("partial", Element::F32, &at, layout.clone())?;
-            self.value_chunk(cut, cache, weights, (sequence, chunk), part)?;
+            self.value_chunk(cut, cache, (weights, part), (sequence, base, chunk))?;
+            let Some(sum) = total else {
+                total = Some(part);
+                continue;
+            };
             let next = self.dm("partial", Element::F32, &at, layout.clone())?;
             let stages = vec![
                 Stage::Fetch {
-                    view: View::of(total),
+                    view: View::of(sum),
                     with: Some(View::of(part)),
                     cast: None,
                     time: time.clone(),
@@ -49,11 +66,25 @@ impl Builder<'_> {
                 Stage::Commit { to: View::of(next) },
             ];
             self.main("split_add", stages);
-            self.retire(total);
+            self.retire(sum);
             self.retire(part);
-            total = next;
+            total = Some(next);
         }
-        let out = self.dm("weighted", Element::Bf16, &at, layout)?;
+        total.ok_or_else(|| LowerError::Unsupported("attention to no keys".to_owned()))
+    }
+
+    /// The sums of all keys in bf16.
+    pub(super) fn narrowed_sum(
+        &mut self,
+        cut: &Cut,
+        total: Option<usize>,
+    ) -> Result<usize, LowerError> {
+        let Some(total) = total else {
+            return Err(LowerError::Unsupported("attention to no keys".to_owned()));
+        };
+        let layout = list([self.queries(cut), ax("G"), ax("d_k")]);
+        let (time, packet) = self.value_order(cut);
+        let out = self.dm("weighted", Element::Bf16, &cut.by_head(), layout)?;
         let mut stages = Vec::from(fetch(View::of(total), None, time, packet));
         stages.extend([
             Stage::Cast { to: Element::Bf16 },
@@ -64,13 +95,18 @@ impl Builder<'_> {
         Ok(out)
     }
 
+    /// Order in which sums of values stream.
+    fn value_order(&self, cut: &Cut) -> (Mapping, Mapping) {
+        let time = list([self.queries(cut), ax("G"), ax("d_k").over(8)]);
+        (time, ax("d_k").modulo(8))
+    }
+
     fn value_chunk(
         &mut self,
         cut: &Cut,
         cache: Cache,
-        weights: usize,
-        (sequence, chunk): (u64, u64),
-        out: usize,
+        (weights, out): (usize, usize),
+        (sequence, base, chunk): (u64, u64, u64),
     ) -> Result<(), LowerError> {
         let (dims, n_keys) = (self.target.dims, self.target.call.n_keys);
         let (keys, d) = (cut.keys(n_keys), dims.head_dim);
@@ -78,7 +114,7 @@ impl Builder<'_> {
         let own = inner(&keys, cut.chunk, cut.own);
         let (queries, value) = (self.queries(cut), ax("d_k"));
         let v = self.weights(Element::Bf16, &at, list([own.clone(), value.clone()]))?;
-        let first = chunk * cut.chunk;
+        let first = base + chunk * cut.chunk;
         let from = View::of(cache.values)
             .from("B", sequence)
             .from("s_max", first);
@@ -95,7 +131,7 @@ impl Builder<'_> {
         )?;
         let heads = padded(ax("G"), dims.n_groups, 8);
         let mut stages = Vec::from(fetch(
-            View::of(weights).from("s_k", first),
+            View::of(weights).from("s_k", chunk * cut.chunk),
             None,
             layout,
             heads,

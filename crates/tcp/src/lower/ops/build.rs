@@ -5,6 +5,7 @@ use crate::Element;
 use crate::axes::Mapping;
 use crate::lower::attention::Cache;
 use crate::lower::builder::{Builder, Lane, ax, inner, list};
+use crate::lower::chain::product_cut;
 use crate::lower::linear::Tile;
 use crate::lower::rope::Table;
 use crate::lower::rows::{Rows, Width};
@@ -58,7 +59,7 @@ impl Builder<'_> {
 }
 
 /// Axes of an op as the width of a row.
-fn width_of(op: &Op, axes: &[&str]) -> Width {
+pub(in crate::lower) fn width_of(op: &Op, axes: &[&str]) -> Width {
     let sizes: Vec<(&str, u64)> = axes.iter().map(|axis| (*axis, op.size(axis))).collect();
     Width::new(&sizes)
 }
@@ -134,7 +135,9 @@ fn product(b: &mut Builder<'_>, op: &Op, role: Role) -> Result<Cut, LowerError> 
     let y = b.value("y", w.result, Slot::Output, n.mapping.clone())?;
     let rows = b.rows("x", Element::Bf16, &k)?;
     b.load_rows(x, &rows);
-    let rows = b.as_factor(rows)?;
+    let factor = b.factor_of(&rows, op.weights)?;
+    w.of_tokens = factor.of_tokens;
+    let rows = factor.rows;
     let held = b.hold_for(&rows, &w)?;
     let cut = b.cut(&w)?;
     for number in 0..cut.n_tiles {
@@ -150,7 +153,7 @@ fn product(b: &mut Builder<'_>, op: &Op, role: Role) -> Result<Cut, LowerError> 
     let output = [&["B", "s_q"], to].concat();
     let kernel = Kernel::of(op.kind).name;
     b.note_einsum(kernel, &[&input, &weight], &output, &levels);
-    Ok(vec![("ring", cut.r), ("tiles", cut.n_tiles)])
+    Ok(product_cut(op, cut.r, cut.n_tiles))
 }
 
 fn rotate(b: &mut Builder<'_>, op: &Op, heads: &[&str]) -> Result<Cut, LowerError> {

@@ -1,0 +1,278 @@
+//! Plans in which ops that follow each other are one program: a block.
+//!
+//! A block ends where the host has to come in between (before attention, whose new keys and values it appends to
+//! the cache; at an op that is the host's), where the number of rows changes, at norms of heads, whose rows are
+//! others, and where data memory is full. So of a Llama a token takes a call a layer: attention to the residual,
+//! the feed-forward, and the next layer's norm, projections and rotations.
+
+use super::nodes::Wanted;
+use super::planner::{Tcp, launch, line};
+use crate::lower::chain::{Chain, Link, LoweredChain, Operand, SlotOf};
+use crate::lower::ops::Kind;
+use millrace_model::graph::{Graph, Op as GraphOp, ValueId};
+use millrace_plan::offload::{self, Group, OpOf, Taken};
+use millrace_plan::{
+    Annex, AttentionOn, Binding, LowerError, PassKind, Plan, PlannedLaunch, PlannedProgram, Reason,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+/// What became of a chain: its program, or how many of its ops would do and why not all.
+pub(super) type Lowering = Result<Known, Refused>;
+
+/// A lowered block, ready for any number of calls.
+#[derive(Clone)]
+pub(super) struct Known {
+    program: PlannedProgram,
+    /// What its slots hold, by the chain's numbers.
+    slots: Vec<SlotOf>,
+    /// One line of an explanation an op.
+    lines: Vec<String>,
+}
+
+/// Why a chain is no block.
+#[derive(Clone)]
+pub(super) struct Refused {
+    /// The op that cannot be there.
+    link: usize,
+    reason: String,
+}
+
+/// Ops that might be a block, with what their numbers stand for.
+#[derive(Default)]
+struct Candidate {
+    links: Vec<Link>,
+    values: Vec<ValueId>,
+    own: Vec<Binding>,
+}
+
+impl Candidate {
+    /// The number of a value in this chain, so that all layers have the same.
+    fn value(&mut self, value: ValueId) -> usize {
+        number(&mut self.values, value)
+    }
+
+    fn add(&mut self, of: &OpOf<'_>, wanted: Wanted) {
+        let mut takes = Vec::with_capacity(wanted.bindings.len());
+        for binding in wanted.bindings {
+            takes.push(match binding {
+                Binding::Value(value) => Operand::Value(self.value(value)),
+                other => Operand::Own(number(&mut self.own, other)),
+            });
+        }
+        let gives = self.value(of.node.output);
+        self.links.push(Link {
+            name: of.node.label,
+            op: wanted.op,
+            takes,
+            gives,
+        });
+    }
+
+    /// Numbers of values that ops beyond the first `n` of `ops` take, or the caller.
+    fn leaves(&self, graph: &Graph, ops: &[OpOf<'_>], n: usize) -> Vec<usize> {
+        let inside = ops[0].number..ops[0].number + n;
+        let is_left = |value: &ValueId| {
+            let nodes = graph.nodes.iter().enumerate();
+            let mut outside = nodes.filter(|(number, _)| !inside.contains(number));
+            graph.logits == Some(*value) || outside.any(|(_, node)| node.inputs.contains(value))
+        };
+        let given = self.links[..n].iter().map(|link| link.gives);
+        given
+            .filter(|value| is_left(&self.values[*value]))
+            .collect()
+    }
+}
+
+fn number<T: PartialEq>(known: &mut Vec<T>, item: T) -> usize {
+    known.iter().position(|k| *k == item).unwrap_or_else(|| {
+        known.push(item);
+        known.len() - 1
+    })
+}
+
+impl Tcp {
+    /// The plan of a kind of pass, as few programs as there can be.
+    pub(super) fn lower_blocks(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
+        // Why the op of that number begins a block, where that is data memory's doing.
+        let mut cuts: HashMap<usize, String> = HashMap::new();
+        offload::groups(graph, kind, &mut |ops| {
+            let Some(first) = ops.first() else {
+                return Err(Reason("no op".to_owned()));
+            };
+            let mut group = self.block(graph, kind, ops, &mut cuts)?;
+            if let Some(why) = cuts.get(&first.number) {
+                group.taken.reason = format!("{}; begins a call: {why}", group.taken.reason);
+            }
+            Ok(group)
+        })
+    }
+
+    /// A block of the first of these ops and as many behind it as can be.
+    fn block(
+        &self,
+        graph: &Graph,
+        kind: &PassKind,
+        ops: &[OpOf<'_>],
+        cuts: &mut HashMap<usize, String>,
+    ) -> Result<Group, Reason> {
+        let candidate = self.candidate(graph, kind, ops, cuts)?;
+        let mut n = candidate.links.len();
+        let mut why = None;
+        let mut found = None;
+        while n > 1 && found.is_none() {
+            let leaves = candidate.leaves(graph, ops, n);
+            match self.chain(kind, &candidate.links[..n], &leaves) {
+                Ok(known) => found = Some(candidate.group(&known)),
+                Err(Refused { link, reason }) => {
+                    // Halves of a layer end with a sum.
+                    let link = link.clamp(1, n - 1);
+                    let mut before = candidate.links[..link].iter();
+                    let sum = before.rposition(|link| link.op.kind == Kind::Add);
+                    n = sum.map_or(link, |sum| sum + 1);
+                    why = Some(reason);
+                }
+            }
+        }
+        if let Some(why) = why {
+            cuts.insert(ops[0].number + n, why);
+        }
+        if let Some(group) = found {
+            return Ok(group);
+        }
+        let taken = self.take(graph, kind, &ops[0])?;
+        let more = Vec::new();
+        Ok(Group { taken, more })
+    }
+
+    /// Ops that might be a block.
+    fn candidate(
+        &self,
+        graph: &Graph,
+        kind: &PassKind,
+        ops: &[OpOf<'_>],
+        cuts: &mut HashMap<usize, String>,
+    ) -> Result<Candidate, Reason> {
+        let mut candidate = Candidate::default();
+        for (i, of) in ops.iter().enumerate() {
+            let wanted = match self.wanted(graph, kind, of) {
+                Ok(wanted) => wanted,
+                Err(reason) if i == 0 => return Err(reason),
+                Err(_) => break,
+            };
+            if i > 0
+                && let Some(why) = begins(of, &ops[0], &wanted)
+            {
+                cuts.insert(of.number, why.to_owned());
+                break;
+            }
+            let is_alone = is_of_heads(of, &wanted);
+            candidate.add(of, wanted);
+            if is_alone {
+                break;
+            }
+        }
+        Ok(candidate)
+    }
+
+    /// The program of a chain, lowered once for all layers that are alike.
+    fn chain(&self, kind: &PassKind, links: &[Link], leaves: &[usize]) -> Lowering {
+        let n_keys = match kind.attention {
+            AttentionOn::Cached { n_keys, .. } => n_keys,
+            _ => 0,
+        };
+        let key = format!("{n_keys} {links:?} {leaves:?}");
+        let lock = || self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&key) {
+            return known.clone();
+        }
+        let (first, last) = (&links[0], &links[links.len() - 1]);
+        let n_rows = first.op.size("s_q");
+        let name = format!("{}_to_{}_{n_rows}x{n_keys}", first.name, last.name);
+        let known = self.lower_chain(&Chain {
+            name: &name,
+            links,
+            leaves,
+            shows: self.style.shows,
+        });
+        lock().insert(key, known.clone());
+        known
+    }
+
+    fn lower_chain(&self, chain: &Chain<'_>) -> Lowering {
+        let weights = chain.links[0].op.weights;
+        let lowered = chain.lower(&self.machine, self.options(weights));
+        let lowered = lowered.map_err(|refused| Refused {
+            link: refused.link,
+            reason: refused.error.to_string(),
+        })?;
+        let LoweredChain {
+            lowered,
+            slots,
+            links,
+        } = lowered;
+        let whole = |reason: String| Refused { link: 1, reason };
+        let program = lowered.program;
+        if let Err(refusals) = crate::verify(&program, &self.machine) {
+            let first = refusals.first().map(ToString::to_string);
+            return Err(whole(first.unwrap_or_default()));
+        }
+        let container = program.to_container();
+        let container = container.map_err(|error| whole(error.to_string()))?;
+        let launches = chain.links.iter().zip(&links);
+        let launches: Vec<PlannedLaunch> = launches
+            .map(|(link, lowered)| PlannedLaunch {
+                slots: lowered.slots.clone(),
+                n_results: lowered.n_results,
+                ..launch(link.name, &link.op, &lowered.cut)
+            })
+            .collect();
+        Ok(Known {
+            program: PlannedProgram {
+                container: Arc::new(container),
+                launches,
+                annex: Annex::new(program),
+            },
+            slots,
+            lines: links.iter().map(|link| line(&link.notes)).collect(),
+        })
+    }
+}
+
+impl Candidate {
+    /// The call of its program.
+    fn group(&self, known: &Known) -> Group {
+        let bindings = known.slots.iter().map(|slot| match slot {
+            SlotOf::Takes(Operand::Own(own)) => self.own[*own].clone(),
+            SlotOf::Takes(Operand::Value(value)) | SlotOf::Gives(value) => {
+                Binding::Value(self.values[*value])
+            }
+        });
+        let mut lines = known.lines.iter().cloned();
+        Group {
+            taken: Taken {
+                program: known.program.clone(),
+                bindings: bindings.collect(),
+                reason: lines.next().unwrap_or_default(),
+            },
+            more: lines.collect(),
+        }
+    }
+}
+
+/// Whether an op is a norm of heads.
+fn is_of_heads(of: &OpOf<'_>, wanted: &Wanted) -> bool {
+    wanted.op.kind == Kind::Norm && wanted.op.size("s_q") != of.n_rows
+}
+
+/// Why an op begins a block, where it always does.
+fn begins(of: &OpOf<'_>, first: &OpOf<'_>, wanted: &Wanted) -> Option<&'static str> {
+    if matches!(of.node.op, GraphOp::Attention(_)) {
+        return Some("the host appends keys and values to the cache before it");
+    }
+    if of.n_rows != first.n_rows || wanted.op.kind == Kind::LastNorm {
+        return Some("it is of other rows than the ops before it");
+    }
+    is_of_heads(of, wanted)
+        .then_some("each head is a row of a norm, and lies otherwise in data memory")
+}
