@@ -254,6 +254,46 @@ fn mistaken_plans_are_found() {
     }
 }
 
+/// A plan that was read from somewhere names heads and values of its own node.
+#[test]
+fn stored_plans_are_looked_at() {
+    let model = golden("qwen3");
+    let graph = &model.model().graph;
+    let kind = PassKind::decode().with_attention(AttentionOn::Cached {
+        n_keys: 64,
+        max_tokens: 64,
+    });
+    let plan = by("npu").lower(graph, &kind).unwrap();
+    plan.check(graph).unwrap();
+    let changes: [fn(&mut Binding); 3] = [
+        |binding| {
+            if let Binding::Attended { kv_head, .. } = binding {
+                *kv_head += 2;
+            }
+        },
+        |binding| {
+            if let Binding::Attended { node, .. } = binding {
+                *node += 1;
+            }
+        },
+        |binding| {
+            if let Binding::Attended { of, .. } = binding {
+                let AttendedPart::Queries(q) = of else { return };
+                q.0 += 1;
+            }
+        },
+    ];
+    for change in changes {
+        let mut wrong = plan.clone();
+        for step in &mut wrong.steps {
+            let Step::Call(call) = step else { continue };
+            call.bindings.iter_mut().for_each(change);
+        }
+        let error = wrong.check(graph).unwrap_err();
+        assert!(error.contains("Attended"), "{error}");
+    }
+}
+
 /// Decode is the host's, with reasons; so are prompts but for the longest, whose predicted time says so.
 #[test]
 fn it_is_where_the_prediction_says() {
