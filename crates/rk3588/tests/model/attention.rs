@@ -127,9 +127,9 @@ fn step(engine: &mut PlannedEngine, items: &[(SeqId, &[u32])]) -> Vec<Vec<f32>> 
     logits.0
 }
 
-/// A sequence by itself, in the same steps.
-fn alone(npu: &Arc<NpuModel>, steps: &[&[u32]]) -> Vec<f32> {
-    let mut engine = PlannedEngine::new(npu).unwrap();
+/// A sequence by itself, in the same steps, on a board that never saw another.
+fn alone(model: &Arc<LoadedModel>, by: &str, steps: &[&[u32]]) -> Vec<f32> {
+    let mut engine = PlannedEngine::new(&in_chunks(model, by)).unwrap();
     let seq = engine.create().unwrap();
     let mut last = Vec::new();
     for tokens in steps {
@@ -142,8 +142,12 @@ fn alone(npu: &Arc<NpuModel>, steps: &[&[u32]]) -> Vec<f32> {
 #[test]
 fn sequences_share_nothing_that_shows() {
     for name in ["gemma3-pattern", "qwen3"] {
-        let npu = in_chunks(&golden(name), "npu");
-        let mut engine = PlannedEngine::new(&npu).unwrap();
+        let model = golden(name);
+        let mut engine = PlannedEngine::new(&in_chunks(&model, "npu")).unwrap();
+        let is_alone = |found: &[f32], steps: &[&[u32]]| {
+            assert_eq!(found, alone(&model, "npu", steps), "{name}");
+            assert_near(found, &alone(&model, "host", steps), name);
+        };
         let (long, short) = (tokens(50, 3), tokens(9, 4));
         let a = engine.create().unwrap();
         step(&mut engine, &[(a, &long)]);
@@ -151,19 +155,36 @@ fn sequences_share_nothing_that_shows() {
         let b = engine.create().unwrap();
         // Lengths and buckets differ within a batch, tokens after the same prompt do.
         let mixed = step(&mut engine, &[(a, &[7]), (b, &short), (fork, &[8, 9])]);
-        assert_eq!(mixed[0], alone(&npu, &[&long, &[7]]), "{name}");
-        assert_eq!(mixed[1], alone(&npu, &[&short]), "{name}");
-        assert_eq!(mixed[2], alone(&npu, &[&long, &[8, 9]]), "{name}");
+        is_alone(&mixed[0], &[&long, &[7]]);
+        is_alone(&mixed[1], &[&short]);
+        is_alone(&mixed[2], &[&long, &[8, 9]]);
         // Other tokens where some were cut off.
         engine.truncate(a, 45).unwrap();
         let again = step(&mut engine, &[(b, &[3]), (a, &[11, 12, 13])]);
-        assert_eq!(again[0], alone(&npu, &[&short, &[3]]), "{name}");
-        assert_eq!(
-            again[1],
-            alone(&npu, &[&long[..45], &[11, 12, 13]]),
-            "{name}"
-        );
+        is_alone(&again[0], &[&short, &[3]]);
+        is_alone(&again[1], &[&long[..45], &[11, 12, 13]]);
     }
+}
+
+/// A bucket that does not hold a sequence's keys is an error, not fewer keys.
+#[test]
+fn a_bucket_too_small_is_refused() {
+    let planner = Changed(by("npu"), |step: &mut Step| match step {
+        Step::Call(call) => {
+            for binding in &mut call.bindings {
+                if let Binding::Attended { n_keys, .. } = binding {
+                    *n_keys = 64;
+                }
+            }
+        }
+        Step::Host(HostStep::Softmax { n_keys, .. }) => *n_keys = 64,
+        Step::Host(_) => {}
+    });
+    let npu = on_board(&golden("qwen3"), Arc::new(planner));
+    let mut session = NpuSession::new(&npu).unwrap();
+    session.prefill(&tokens(64, 1)).unwrap();
+    let error = session.decode(7).unwrap_err().to_string();
+    assert!(error.contains("65 keys for a product of 64"), "{error}");
 }
 
 /// A board that is wrong in any slot of the two products is found by the check of ops.
