@@ -71,7 +71,7 @@ impl Terms {
 /// What one layer's attention costs in each design, in nanoseconds, modelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// On the host: its products, or reading the cache, whichever takes longer, and softmax.
+    /// On the host ([`host_ns`]).
     pub host_ns: f64,
     /// Products on the NPU, keys and values packed for every pass.
     pub packed: Terms,
@@ -84,7 +84,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// Whether plans put the products on the NPU.
+    /// Whether the products that plans make are faster on the NPU.
     pub fn npu_pays(&self) -> bool {
         self.packed.total_ns() < self.host_ns
     }
@@ -116,9 +116,10 @@ impl Attention {
         (n * context - n * (n - 1.0) / 2.0).max(0.0)
     }
 
-    /// Elements of keys and values.
-    fn cached(&self) -> f64 {
-        2.0 * f64::from(self.context) * f64::from(self.n_kv_heads) * f64::from(self.head_dim)
+    /// Bytes of keys and values in 16-bit floats.
+    fn host_bytes(&self) -> f64 {
+        let elements = f64::from(self.context) * f64::from(self.n_kv_heads);
+        2.0 * 2.0 * elements * f64::from(self.head_dim)
     }
 
     /// How both products are cut: as is cheapest for these very rows, since no packed copy outlives the pass.
@@ -142,14 +143,6 @@ pub fn price(
     profile: &Profile,
 ) -> Result<Price, TilingError> {
     let threads = profile.host_threads;
-    let host_bytes = attention.cached() * 2.0;
-    let read = (profile.host_read_bytes_per_s * threads).min(profile.ddr_bytes_per_s);
-    let pairs = attention.pairs() * f64::from(attention.n_heads);
-    // Two products of a multiply-add each.
-    let ops = 4.0 * pairs * f64::from(attention.head_dim);
-    let softmax_ns = |scores: f64| scores / (profile.host_softmax_elements_per_s * threads) * 1e9;
-    let products_ns = (host_bytes / read).max(ops / (profile.host_ops_per_s * threads)) * 1e9;
-
     let n_kv_heads = f64::from(attention.n_kv_heads);
     let pack_ns = |bytes: f64| bytes / (profile.host_pack_bytes_per_s * threads) * 1e9;
     let mut packed = Terms::default();
@@ -169,17 +162,35 @@ pub fn price(
         npu_bytes += n_kv_heads * grid.b_bytes() as f64;
     }
     let [scores, _] = shapes;
-    packed.softmax_ns = n_kv_heads * softmax_ns(f64::from(scores.m) * f64::from(scores.n));
+    let n_scores = n_kv_heads * f64::from(scores.m) * f64::from(scores.n);
+    packed.softmax_ns = softmax_ns(n_scores, profile);
     Ok(Price {
-        host_ns: products_ns + softmax_ns(pairs),
+        host_ns: host_ns(attention, profile),
         packed,
         resident: Terms {
             pack_cache_ns: pack_ns(n_kv_heads * new_bytes(attention)),
             ..packed
         },
-        host_bytes,
+        host_bytes: attention.host_bytes(),
         npu_bytes,
     })
+}
+
+/// What a layer's attention costs on the host, in nanoseconds, modelled: its products, or reading the cache,
+/// whichever takes longer, and softmax.
+pub fn host_ns(attention: &Attention, profile: &Profile) -> f64 {
+    let threads = profile.host_threads;
+    let read = (profile.host_read_bytes_per_s * threads).min(profile.ddr_bytes_per_s);
+    let pairs = attention.pairs() * f64::from(attention.n_heads);
+    // Two products of a multiply-add each.
+    let ops = 4.0 * pairs * f64::from(attention.head_dim);
+    let ops_s = ops / (profile.host_ops_per_s * threads);
+    (attention.host_bytes() / read).max(ops_s) * 1e9 + softmax_ns(pairs, profile)
+}
+
+/// Softmax of so many scores on the host.
+fn softmax_ns(n_scores: f64, profile: &Profile) -> f64 {
+    n_scores / (profile.host_softmax_elements_per_s * profile.host_threads) * 1e9
 }
 
 /// Bytes that packing a pass's tokens moves where the cache lies packed, of one key-value head.

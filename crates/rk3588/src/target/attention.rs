@@ -38,12 +38,18 @@ impl AttentionBy {
 /// Fewest keys of a product.
 const KEYS_MIN: u64 = 64;
 
-/// Keys that plans are made for: powers of two from [`KEYS_MIN`] on.
+/// Keys by which plans that hold so many are apart: eight numbers of keys an octave, so that no plan multiplies
+/// an eighth more than a sequence has.
+fn key_step(n_keys: u64) -> u64 {
+    let octave = n_keys.checked_next_power_of_two().unwrap_or(1 << 63);
+    (octave / 16).max(KEYS_MIN)
+}
+
+/// Keys of the plan for so many.
 fn key_bucket(n_keys: u64) -> u64 {
-    n_keys
-        .max(KEYS_MIN)
-        .checked_next_power_of_two()
-        .unwrap_or(u64::MAX)
+    let n_keys = n_keys.max(1);
+    let bucket = n_keys.checked_next_multiple_of(key_step(n_keys));
+    bucket.unwrap_or(u64::MAX)
 }
 
 /// Keys that a layer's products have in a pass of so many tokens: the pass's, or where the layer has a window
@@ -77,10 +83,18 @@ impl Rk3588 {
         max_tokens: u64,
     ) -> AttentionOn {
         let n_keys = key_bucket(chunk.first + chunk.n_tokens);
+        // The keys that the host would read. Of tokens the fewest: one plan serves all of a bucket.
+        let context = match phase {
+            Phase::Prefill => chunk.first + chunk.n_tokens,
+            Phase::Decode => n_keys - key_step(n_keys) + 1,
+        };
         let on_npu = |attention: &graph::Attention| {
             let n_keys = layer_keys(attention, chunk.n_padded, n_keys);
-            let sizes = sizes(attention, chunk.n_padded, n_keys);
-            sizes.is_some_and(|sizes| self.on_npu(sizes).is_ok())
+            // Padding is multiplied on the NPU, and left out on the host.
+            let on_npu = sizes(attention, chunk.n_padded, n_keys);
+            let on_host = sizes(attention, chunk.n_tokens, context.min(n_keys));
+            let both = on_npu.zip(on_host);
+            both.is_some_and(|(on_npu, on_host)| self.on_npu(on_npu, on_host).is_ok())
         };
         let any = graph.nodes.iter().any(|node| match &node.op {
             Op::Attention(attention) => on_npu(attention),
@@ -101,35 +115,38 @@ impl Rk3588 {
         }
     }
 
-    /// Why products of that size are the NPU's.
+    /// Why products of that size are the NPU's, where the host would compute `on_host`.
     ///
     /// # Errors
     /// Why they are the host's.
-    fn on_npu(&self, sizes: Attention) -> Result<String, Reason> {
+    fn on_npu(&self, sizes: Attention, on_host: Attention) -> Result<String, Reason> {
         if self.attention == AttentionBy::Host {
             return Err(Reason("the host's by attention=host".to_owned()));
         }
-        let price = self.attention_price(sizes).map_err(Reason)?;
+        let npu_ns = self.attention_ns(sizes).map_err(Reason)?;
+        let host_ns = kv::host_ns(&on_host, &self.choices);
         let words = format!(
             "over {} keys {:.2} ms a layer with products on the NPU, {:.2} ms on the host, modelled (by {})",
             sizes.context,
-            price.packed.total_ns() / 1e6,
-            price.host_ns / 1e6,
+            npu_ns / 1e6,
+            host_ns / 1e6,
             self.choices.name
         );
-        match (self.attention, price.npu_pays()) {
+        match (self.attention, npu_ns < host_ns) {
             (AttentionBy::Npu, _) => Ok(format!("{words}; the NPU's by attention=npu")),
             (_, true) => Ok(words),
             (_, false) => Err(Reason(words)),
         }
     }
 
-    fn attention_price(&self, sizes: Attention) -> Result<kv::Price, String> {
+    /// What attention with its products on the NPU costs.
+    fn attention_ns(&self, sizes: Attention) -> Result<f64, String> {
         let lock = || (self.prices.lock()).unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&sizes) {
             return known.clone();
         }
         let price = kv::price(&sizes, &self.machine, &self.choices);
+        let price = price.map(|price| price.packed.total_ns());
         let price = price.map_err(|error| error.to_string());
         lock().insert(sizes, price.clone());
         price
@@ -149,9 +166,11 @@ impl Rk3588 {
         let n_keys = layer_keys(attention, kind.n_tokens, n_keys);
         let sizes = sizes(attention, kind.n_tokens, n_keys);
         let sizes = sizes.ok_or_else(|| Reason("a size is beyond 2^32".to_owned()))?;
-        let why = self.on_npu(sizes)?;
+        let why = self.on_npu(sizes, sizes)?;
         if !matches!(kind.attention, AttentionOn::Cached { .. }) {
-            return Err(Reason("this pass has no number of keys".to_owned()));
+            return Err(Reason(format!(
+                "{why}; the host's in passes that see fewer"
+            )));
         }
         let cut = sizes.cut(&self.machine, &self.choices);
         let cut = cut.map_err(|error| Reason(error.to_string()))?;
@@ -202,9 +221,20 @@ mod tests {
     #[test]
     fn buckets_hold_what_is_asked_for() {
         assert_eq!(
-            [1, 64, 65, 128, 129].map(key_bucket),
-            [64, 64, 128, 128, 256]
+            [1, 64, 65, 128, 129, 1025, 1152, 4090].map(key_bucket),
+            [64, 64, 128, 128, 192, 1152, 1152, 4096]
         );
+        for n_keys in 1..5000 {
+            let bucket = key_bucket(n_keys);
+            assert!(
+                bucket >= n_keys && bucket - key_step(bucket) < n_keys,
+                "{n_keys}"
+            );
+            assert!(
+                bucket - n_keys < KEYS_MIN.max(n_keys.div_ceil(8)),
+                "{n_keys}"
+            );
+        }
         let attention = |window| graph::Attention {
             layer: 0,
             n_heads: 4,

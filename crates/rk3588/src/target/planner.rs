@@ -77,8 +77,8 @@ pub struct Rk3588 {
     fp16: Vec<String>,
     pub(super) has_rotation: bool,
     pub(super) attention: AttentionBy,
-    /// What attention of a size costs, or why its products do not fit.
-    pub(super) prices: Mutex<HashMap<kv::Attention, Result<kv::Price, String>>>,
+    /// What attention of a size costs with its products on the NPU, or why they do not fit.
+    pub(super) prices: Mutex<HashMap<kv::Attention, Result<f64, String>>>,
     made: Mutex<HashMap<Matmul, Made>>,
 }
 

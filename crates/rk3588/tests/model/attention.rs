@@ -3,7 +3,11 @@
 
 use crate::biases::{Changed, gate, on_board, tokens};
 use crate::planner;
+use millrace_format::Source;
+use millrace_model::Model;
 use millrace_model::graph::{Graph, Op};
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::Geometry;
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{
@@ -359,6 +363,53 @@ fn it_is_where_the_prediction_says() {
     };
     let error = Row.planner(&wrong).unwrap_err().to_string();
     assert!(error.contains("predicted, host, npu"), "{error}");
+}
+
+/// The choice is worth it as a whole: a prompt of 4,096 tokens in passes of 256, two layers of Llama-3.2-1B's shape.
+#[test]
+fn the_prediction_of_a_long_prompt_is_no_worse_for_it() {
+    let geometry = Geometry::named("llama-3.2-1b").unwrap();
+    let recipe = Recipe::parse("BF16").unwrap();
+    let model = Model::without_weights(geometry, Some(2), recipe, Source::HuggingFace).unwrap();
+    let predicted = |by: &dyn Planner| {
+        let mut pricer = by.pricer().unwrap();
+        predict::model(&model.graph, by, &mut *pricer, &Work::new(4096)).unwrap()
+    };
+    let settings = |by: &str| Settings {
+        set: vec![format!("attention={by}")],
+        ..Settings::default()
+    };
+    let [best, host, npu] = ["predicted", "host", "npu"].map(|by| {
+        let planner = Row.planner(&settings(by)).unwrap();
+        predicted(&*planner)
+    });
+    let total = |found: &predict::Prediction| {
+        found
+            .prefill
+            .iter()
+            .map(|pass| pass.totals.total_ns)
+            .sum::<f64>()
+    };
+    let n_softmax = |found: &predict::Prediction| {
+        let steps = found.prefill.iter().flat_map(|pass| pass.host_steps());
+        steps.filter(|step| step.name == "softmax").count()
+    };
+    let (n_best, n_npu) = (n_softmax(&best), n_softmax(&npu));
+    assert!(0 < n_best && n_best < n_npu, "{n_best} of {n_npu}");
+    assert_eq!(n_softmax(&host), 0);
+    assert!(
+        total(&best) < total(&host),
+        "{} {}",
+        total(&best),
+        total(&host)
+    );
+    assert!(
+        total(&best) < total(&npu),
+        "{} {}",
+        total(&best),
+        total(&npu)
+    );
+    assert_eq!(best.token.totals.total_ns, host.token.totals.total_ns);
 }
 
 /// What `profile` says of a pass has the products, what the host packs and reads for them, and softmax.
