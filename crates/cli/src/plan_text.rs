@@ -4,7 +4,8 @@ use crate::output::{Align, Table, bytes};
 use millrace_model::graph::Graph;
 use millrace_npu::{Role, Slot};
 use millrace_plan::{
-    Binding, CachePart, IndexSets, Plan, PlannedLaunch, PlannedProgram, Planner, WeightLayout,
+    AttendedPart, Binding, CachePart, IndexSets, Plan, PlannedLaunch, PlannedProgram, Planner,
+    WeightLayout,
 };
 use serde_json::{Value, json};
 
@@ -78,6 +79,17 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
             CachePart::Keys => format!("cached keys of layer {layer}"),
             CachePart::Values => format!("cached values of layer {layer}"),
         },
+        Binding::Attended { kv_head, of, .. } => {
+            let what = match of {
+                AttendedPart::Queries(_) => "queries",
+                AttendedPart::Keys => "cached keys",
+                AttendedPart::Scores => "scores",
+                AttendedPart::Probabilities => "probabilities",
+                AttendedPart::Values => "cached values",
+                AttendedPart::Sums(_) => "weighted sums",
+            };
+            format!("{what} of key-value head {kv_head}")
+        }
         Binding::Position => "position of the first token".to_owned(),
         Binding::Made { .. } => "made by the host for where the pass stands".to_owned(),
         Binding::Scratch => "between launches".to_owned(),

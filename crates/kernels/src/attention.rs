@@ -19,11 +19,13 @@ mod leaves;
 mod plan;
 mod scalar;
 mod scratch;
+mod softmax;
 mod span;
 #[cfg(test)]
 mod tests;
 
 pub use scratch::AttentionScratch;
+pub use softmax::softmax;
 
 pub(crate) use leaves::{Leaves, PvTask, QkTask, Strip, TileShape};
 

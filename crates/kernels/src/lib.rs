@@ -26,7 +26,7 @@ pub mod tile;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention};
+pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention, softmax};
 pub use cpu::{Cpu, CpuOptions};
 pub use elementwise::{
     Activation, RopeTable, activate, add, embed, glu, layer_norm, rms_norm, rope, scale,

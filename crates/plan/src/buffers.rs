@@ -287,6 +287,10 @@ impl Wanted {
     }
 
     fn by(&self, plan: &Plan, binding: &Binding, slot: &Slot, alias: bool) -> HostMove {
+        // Scores, and a head's share of a value, go to the host whoever takes them then.
+        if let Binding::Attended { .. } = binding {
+            return HostMove::Read(Rows::All);
+        }
         let Some(value) = binding.value() else {
             return HostMove::None;
         };
@@ -315,7 +319,8 @@ fn rows_read(phase: Phase, step: HostStep) -> Rows {
         _ if phase == Phase::Decode => Rows::All,
         HostStep::FinalNorm { .. } => Rows::Last,
         HostStep::AppendKv { .. } | HostStep::Attention { .. } => Rows::Real,
-        HostStep::Embed { .. }
+        HostStep::Softmax { .. }
+        | HostStep::Embed { .. }
         | HostStep::Norm { .. }
         | HostStep::Linear { .. }
         | HostStep::Rope { .. }

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;
+pub mod attended;
 pub mod bound;
 pub mod buffers;
 pub mod compile;
@@ -45,6 +46,7 @@ pub mod units;
 pub mod workbench;
 
 pub use arithmetic::{Arithmetic, AttentionSteps, Factor, Narrowed, Quantised};
+pub use attended::{Attended, AttendedPart};
 pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
 pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};

@@ -1,14 +1,15 @@
 //! Plans in which each op is the device's, in a program of its own, or the host's.
 //!
 //! [`ops`] is for any op; [`products`] for targets that take products of matrices and leave everything else
-//! to the host.
+//! to the host, [`products_and_attention`] where those of attention are among them.
 
+use crate::attended::{self, Attended};
 use crate::graph::{check, half_split, single_row};
 use crate::{
     Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, PassKind, Phase,
     Place, Placement, Plan, PlannedProgram, Reason, Step,
 };
-use millrace_model::graph::{Graph, Node, Op, ValueId, WeightId};
+use millrace_model::graph::{Attention, Graph, Node, Op, ValueId, WeightId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -76,23 +77,50 @@ pub fn products(
     kind: &PassKind,
     take: &mut dyn FnMut(&Product) -> Result<Taken, Reason>,
 ) -> Result<Plan, LowerError> {
-    ops(graph, kind, &mut |op| match &op.node.op {
-        Op::Linear { weight, bias } => take(&Product {
-            node: op.number,
-            label: op.node.label,
-            weight: *weight,
-            bias: bias.map(|weight| Bias {
-                weight,
-                half_split: op.half_split,
-            }),
-            x: op.node.inputs[0],
-            y: op.node.output,
-            m: op.n_rows,
-            k: graph.weights[weight.0].k as u64,
-            n: graph.weights[weight.0].n as u64,
-            half_split: op.half_split,
-        }),
-        _ => Err(Reason("the device takes products of matrices".to_owned())),
+    let attend: Attend<'_> =
+        &mut |_, _| Err(Reason("the device takes products of matrices".to_owned()));
+    products_and_attention(graph, kind, take, attend)
+}
+
+/// What decides whether the device computes the products of a node's attention.
+pub type Attend<'a> = &'a mut dyn FnMut(&OpOf<'_>, &Attention) -> Result<Attended, Reason>;
+
+/// The same for a target that also takes the products of attention, where `attend` says so.
+///
+/// # Errors
+/// As [`ops`]; attention over other than a query and two more values.
+pub fn products_and_attention(
+    graph: &Graph,
+    kind: &PassKind,
+    take: &mut dyn FnMut(&Product) -> Result<Taken, Reason>,
+    attend: Attend<'_>,
+) -> Result<Plan, LowerError> {
+    shares(graph, kind, &mut |ops| {
+        // The next op: there is one.
+        let op = &ops[0];
+        match &op.node.op {
+            Op::Linear { weight, bias } => {
+                let taken = take(&Product {
+                    node: op.number,
+                    label: op.node.label,
+                    weight: *weight,
+                    bias: bias.map(|weight| Bias {
+                        weight,
+                        half_split: op.half_split,
+                    }),
+                    x: op.node.inputs[0],
+                    y: op.node.output,
+                    m: op.n_rows,
+                    k: graph.weights[weight.0].k as u64,
+                    n: graph.weights[weight.0].n as u64,
+                    half_split: op.half_split,
+                });
+                let more = Vec::new();
+                taken.map(|taken| Share::Group(Group { taken, more }))
+            }
+            Op::Attention(attention) => attend(op, attention).map(Share::Attended),
+            _ => Err(Reason("the device takes products of matrices".to_owned())),
+        }
     })
 }
 
@@ -135,6 +163,20 @@ pub fn groups(
     kind: &PassKind,
     take: &mut dyn FnMut(&[OpOf<'_>]) -> Result<Group, Reason>,
 ) -> Result<Plan, LowerError> {
+    shares(graph, kind, &mut |ops| take(ops).map(Share::Group))
+}
+
+/// What a device computes of a graph from a node on.
+enum Share {
+    Group(Group),
+    Attended(Attended),
+}
+
+fn shares(
+    graph: &Graph,
+    kind: &PassKind,
+    take: &mut dyn FnMut(&[OpOf<'_>]) -> Result<Share, Reason>,
+) -> Result<Plan, LowerError> {
     check(graph)?;
     if !(1..=MAX_TOKENS).contains(&kind.n_tokens) {
         return Err(LowerError::Tokens(kind.n_tokens));
@@ -169,7 +211,8 @@ pub fn groups(
         let first = next;
         next += 1;
         match take(&ops[first..]) {
-            Ok(group) => {
+            Ok(Share::Attended(attended)) => attended::add(&mut plan, graph, first, attended)?,
+            Ok(Share::Group(group)) => {
                 next = (next + group.more.len()).min(graph.nodes.len());
                 let computed = &graph.nodes[first..next];
                 let appended = computed.iter().filter_map(append_kv);

@@ -1,6 +1,6 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
-use crate::{Bias, HeadRows, Shape, TableRows, Tiling, WeightLayout};
+use crate::{AttendedPart, Bias, HeadRows, Shape, TableRows, Tiling, WeightLayout};
 use millrace_model::graph::{Graph, Op, RopeId, ValueId, WeightId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
@@ -202,6 +202,20 @@ pub enum Binding {
         /// f32, before it rounds to bf16.
         bias: Option<Bias>,
     },
+    /// An operand or a result of the products that are a node's attention, of one key-value head; arranged and
+    /// moved as [`Packed`](Binding::Packed) is.
+    Attended {
+        /// The node.
+        node: usize,
+        /// The key-value head.
+        kv_head: usize,
+        /// Which.
+        of: AttendedPart,
+        /// Keys of the product.
+        n_keys: usize,
+        /// The arrangement.
+        id: u32,
+    },
     /// Position of the pass's first token ([`position_slot`](crate::position_slot)). `input`.
     Position,
     /// What follows from where the pass stands, by a number that only the target knows:
@@ -221,6 +235,7 @@ impl Binding {
             Binding::Value(value) | Binding::Part { value, .. } | Binding::Packed { value, .. } => {
                 Some(*value)
             }
+            Binding::Attended { of, .. } => of.value(),
             _ => None,
         }
     }
@@ -257,6 +272,16 @@ pub enum HostStep {
     Attention {
         /// The node.
         node: usize,
+    },
+    /// Probabilities of the scores that the call before gave, for the call that follows: of the queries that
+    /// share a key-value head ([`AttendedPart`]).
+    Softmax {
+        /// The node.
+        node: usize,
+        /// The key-value head.
+        kv_head: usize,
+        /// Keys of the product.
+        n_keys: usize,
     },
     /// The norm before the head, of the one row whose logits are wanted.
     FinalNorm {
@@ -427,6 +452,12 @@ impl Plan {
             return;
         };
         for (slot, binding) in call.bindings.iter().enumerate() {
+            // The host takes a head's part of it.
+            if let Binding::Attended { of, .. } = binding
+                && let Some(edge) = of.value().and_then(|value| edges.get_mut(&value))
+            {
+                edge.host_reads = true;
+            }
             let (Binding::Value(value) | Binding::Packed { value, .. }, Some(declared)) =
                 (binding, planned.slots().get(slot))
             else {
@@ -453,6 +484,8 @@ impl HostStep {
     pub fn reads(&self, graph: &Graph) -> Vec<ValueId> {
         match *self {
             HostStep::AppendKv { k, v, .. } => vec![k, v],
+            // Scores are no value of the graph.
+            HostStep::Softmax { .. } => Vec::new(),
             HostStep::Embed { node }
             | HostStep::Attention { node }
             | HostStep::FinalNorm { node }

@@ -1,6 +1,6 @@
 //! What a plan that was read from somewhere must keep to.
 
-use crate::{Binding, Call, HostStep, Place, Plan, Step};
+use crate::{AttendedPart, Binding, Call, HostStep, Place, Plan, Step};
 use millrace_model::graph::{Graph, Node, Op, ValueId};
 
 impl Plan {
@@ -78,6 +78,9 @@ impl Plan {
                         |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
                     graph.nodes.iter().any(attends)
                 }
+                Binding::Attended {
+                    node, kv_head, of, ..
+                } => attends_head(graph, (*node, *kv_head), *of),
                 Binding::Position | Binding::Made { .. } | Binding::Scratch => true,
             };
             if !fits {
@@ -88,6 +91,19 @@ impl Plan {
     }
 }
 
+/// Whether a node is attention, has that key-value head, and takes or gives that value.
+fn attends_head(graph: &Graph, (node, kv_head): (usize, usize), of: AttendedPart) -> bool {
+    let Some(node) = graph.nodes.get(node) else {
+        return false;
+    };
+    let value = match of {
+        AttendedPart::Queries(q) => node.inputs.first() == Some(&q),
+        AttendedPart::Sums(output) => node.output == output,
+        _ => true,
+    };
+    value && matches!(&node.op, Op::Attention(a) if kv_head < a.n_kv_heads)
+}
+
 impl HostStep {
     /// The graph's node that the step computes; appending keys and values is no node's.
     pub fn node(&self) -> Option<usize> {
@@ -95,6 +111,7 @@ impl HostStep {
             HostStep::AppendKv { .. } => None,
             HostStep::Embed { node }
             | HostStep::Attention { node }
+            | HostStep::Softmax { node, .. }
             | HostStep::FinalNorm { node }
             | HostStep::Norm { node }
             | HostStep::Linear { node, .. }

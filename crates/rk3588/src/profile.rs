@@ -38,8 +38,10 @@ pub struct Profile {
     pub host_threads: f64,
     /// Bytes that one host thread reads in a second.
     pub host_read_bytes_per_s: f64,
-    /// Operations (two a multiply-add) of attention that one host thread does in a second.
+    /// Operations (two a multiply-add) of attention's products that one host thread does in a second.
     pub host_ops_per_s: f64,
+    /// Scores of which one host thread makes probabilities in a second.
+    pub host_softmax_elements_per_s: f64,
     /// What a layer of a model costs beside its products, in nanoseconds a pass.
     pub layer_ns: f64,
     /// And for each token of the pass.
@@ -132,6 +134,9 @@ const KEYS: &[(&str, f64, f64, Set)] = &[
         &mut p.host_read_bytes_per_s
     }),
     ("host_ops_per_s", 1e6, 1e15, |p| &mut p.host_ops_per_s),
+    ("host_softmax_elements_per_s", 1e6, 1e13, |p| {
+        &mut p.host_softmax_elements_per_s
+    }),
     ("layer_ns", 0.0, 1e12, |p| &mut p.layer_ns),
     ("layer_token_ns", 0.0, 1e12, |p| &mut p.layer_token_ns),
     ("mac_efficiency", 1e-3, 1.0, |p| &mut p.mac_efficiency),
@@ -274,6 +279,7 @@ impl Profile {
             host_threads: 0.0,
             host_read_bytes_per_s: 0.0,
             host_ops_per_s: 0.0,
+            host_softmax_elements_per_s: 0.0,
             layer_ns: 0.0,
             layer_token_ns: 0.0,
             mac_efficiency: 0.0,

@@ -1,5 +1,6 @@
 //! The row of Rockchip RK3588 in the registry of targets.
 
+mod attention;
 mod bench;
 mod own;
 mod planner;
@@ -7,6 +8,7 @@ mod price;
 mod probe;
 mod settings;
 
+pub use attention::AttentionBy;
 pub use planner::{Mode, Rk3588};
 
 use crate::driver::OpenError;

@@ -37,7 +37,15 @@ fn the_table_of_groups_is_that_of_the_report() {
 #[test]
 fn the_prices_of_the_cache_are_those_of_the_model() {
     let (machine, profile) = (Machine::rk3588(), Profile::rocket_200());
-    for (n_tokens, context) in [(1, 512), (1, 4096), (1, 16_384), (128, 128), (128, 4096)] {
+    for (n_tokens, context) in [
+        (1, 512),
+        (1, 4096),
+        (1, 16_384),
+        (128, 128),
+        (128, 1024),
+        (128, 4096),
+        (256, 4096),
+    ] {
         let attention = Attention {
             n_tokens,
             context,
@@ -46,27 +54,55 @@ fn the_prices_of_the_cache_are_those_of_the_model() {
             head_dim: 64,
         };
         let price = kv::price(&attention, &machine, &profile).unwrap();
-        let tokens = if n_tokens == 1 {
-            "1 token"
-        } else {
-            "128 tokens"
+        let tokens = match n_tokens {
+            1 => "1 token".to_owned(),
+            n => format!("{n} tokens"),
         };
         let context = match context {
+            1024 => "1,024".to_owned(),
             4096 => "4,096".to_owned(),
             16_384 => "16,384".to_owned(),
             other => other.to_string(),
         };
         let line = line(&format!("| {tokens}, context {context} |"));
-        for ns in [price.host_ns, price.npu_ns] {
-            let ms = ns / 1e6;
-            let text = if ms < 10.0 {
-                format!("{ms:.2} ms")
-            } else {
-                format!("{ms:.1} ms")
-            };
-            assert!(line.contains(&text), "{line}: {text}");
+        for ns in [
+            price.host_ns,
+            price.packed.total_ns(),
+            price.resident.total_ns(),
+        ] {
+            assert!(line.contains(&ms(ns)), "{line}: {}", ms(ns));
+        }
+        if (n_tokens, &*context) == (128, "4,096") {
+            the_terms_are(&price);
         }
     }
+}
+
+fn ms(ns: f64) -> String {
+    match ns / 1e6 {
+        ms if ms < 10.0 => format!("| {ms:.2} ms |"),
+        ms => format!("| {ms:.1} ms |"),
+    }
+}
+
+fn the_terms_are(price: &kv::Price) {
+    let terms = price.packed;
+    for (term, ns) in [
+        ("tasks of both products", terms.device_ns),
+        ("48 jobs", terms.submit_ns),
+        ("queries and probabilities packed", terms.pack_rows_ns),
+        ("keys and values packed", terms.pack_cache_ns),
+        ("scores and sums read", terms.unpack_ns),
+        ("softmax", terms.softmax_ns),
+    ] {
+        let line = line(&format!("| {term} |"));
+        assert!(line.contains(&ms(ns)), "{line}: {}", ms(ns));
+    }
+    let resident = format!("resident {:.2} ms", price.resident.pack_cache_ns / 1e6);
+    assert!(
+        line("| keys and values packed |").contains(&resident),
+        "{resident}"
+    );
 }
 
 #[test]

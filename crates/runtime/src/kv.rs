@@ -416,6 +416,15 @@ impl KvCache {
         Ok(())
     }
 
+    /// The same as [`parts`](KvCache::parts), to read.
+    pub(crate) fn view(&self) -> (&[LayerCache], PageTables<'_>) {
+        let tables = PageTables {
+            group_of: &self.group_of,
+            sequences: &self.sequences,
+        };
+        (&self.layers, tables)
+    }
+
     /// The slabs, and the tables that say where a sequence's pages are in them.
     pub(crate) fn parts(&mut self) -> (&mut [LayerCache], PageTables<'_>) {
         let tables = PageTables {

@@ -10,6 +10,8 @@
 //! the end token. Attention is causal and everything else goes by rows, so what the padding holds changes
 //! no bit at a real position; its keys and values are not kept.
 
+mod attended;
+mod cached;
 mod check;
 mod counters;
 mod device_cache;

@@ -135,6 +135,7 @@ impl ModelPart {
         match label {
             label if label.starts_with("lm_head") => ModelPart::Head,
             label if label.starts_with("ffn") => ModelPart::FeedForward,
+            "attn" => ModelPart::Attention,
             _ => ModelPart::Projections,
         }
     }

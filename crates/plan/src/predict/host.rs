@@ -1,5 +1,6 @@
 //! The host's part: what a step between calls touches.
 
+use crate::attended;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
 use millrace_model::graph::{Attention, Graph, Node, Op, ValueId};
 
@@ -75,6 +76,10 @@ impl HostWork<'_> {
                     _ => around,
                 }
             }
+            HostStep::Softmax { node, n_keys, .. } => {
+                // In f32, read and written.
+                8 * self.plan.n_tokens * self.group(node) * n_keys as u64
+            }
             HostStep::Linear { node, .. } => {
                 let weight = match self.graph.nodes.get(node).map(|n| &n.op) {
                     Some(Op::Linear { weight, .. }) => self.graph.weights.get(weight.0),
@@ -88,6 +93,14 @@ impl HostWork<'_> {
             | HostStep::Rope { node }
             | HostStep::Glu { node }
             | HostStep::Add { node } => self.operands(node, self.n_rows(node)),
+        }
+    }
+
+    /// Query heads that share a key-value head.
+    fn group(&self, node: usize) -> u64 {
+        match self.graph.nodes.get(node).map(|n| &n.op) {
+            Some(Op::Attention(attention)) => attended::group(attention) as u64,
+            _ => 0,
         }
     }
 

@@ -377,6 +377,7 @@ fn name(step: HostStep) -> &'static str {
         HostStep::Embed { .. } => "embed",
         HostStep::AppendKv { .. } => "append_kv",
         HostStep::Attention { .. } => "attention",
+        HostStep::Softmax { .. } => "softmax",
         HostStep::FinalNorm { .. } => "final_norm",
         HostStep::Norm { .. } => "norm",
         HostStep::Linear { .. } => "linear",

@@ -113,6 +113,16 @@ impl Rk3588 {
         out: &mut [u8],
     ) -> Result<Scales, String> {
         let grid = grid(at)?;
+        // Keys and values are weights of a pass.
+        if at.slot == B {
+            let k = grid.shape.k as usize;
+            if rows.len() != grid.shape.n as usize * k {
+                return Err(format!("{} numbers for {}", rows.len(), grid.shape));
+            }
+            let row = |n: u32, out: &mut [f32]| out.copy_from_slice(&rows[n as usize * k..][..k]);
+            let scales = self.linear(grid).pack_weights(grid, row, out);
+            return Ok(scales.map_err(|error| error.to_string())?.0.into());
+        }
         let scales = self.linear(grid).pack_rows(cpu.pool(), grid, rows, out);
         Ok(scales.map_err(|error| error.to_string())?.0.into())
     }

@@ -1,8 +1,10 @@
 //! Plans: products on the NPU, everything else on the host.
 
+use super::attention::AttentionBy;
 use super::own::id;
 use super::price::Prices;
 use crate::device::RkDevice;
+use crate::kv;
 use crate::linear::Linear;
 use crate::machine::Machine;
 use crate::matmul::{Kind, rows_max};
@@ -15,9 +17,9 @@ use millrace_model::graph::Graph;
 use millrace_npu::{Container, Device, DeviceError};
 use millrace_plan::offload::{self, Product, Taken};
 use millrace_plan::{
-    Annex, Arithmetic, Binding, KernelFacts, Lengths, LowerError, MachineFacts, Named, Occupied,
-    OwnSlot, PassKind, Plan, PlannedLaunch, PlannedProgram, Planner, Pricer, Quantised, Reason,
-    Scales, WeightLayout, WeightSource,
+    Annex, Arithmetic, Binding, Chunk, HeadRows, KernelFacts, Lengths, LowerError, MachineFacts,
+    Named, Occupied, OwnSlot, PassKind, Phase, Place, Plan, PlannedLaunch, PlannedProgram, Planner,
+    Pricer, Quantised, Reason, Scales, WeightLayout, WeightSource,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -68,12 +70,15 @@ pub struct Rk3588 {
     /// Whose clock it is. Nothing is chosen by it.
     pub(super) profile: Profile,
     /// By what products are cut, whatever the profile.
-    choices: Profile,
+    pub(super) choices: Profile,
     mode: Mode,
     kind: Kind,
     /// Nodes that are multiplied in fp16: labels, or `label@layer`.
     fp16: Vec<String>,
     pub(super) has_rotation: bool,
+    pub(super) attention: AttentionBy,
+    /// What attention of a size costs with its products on the NPU, or why they do not fit.
+    pub(super) prices: Mutex<HashMap<kv::Attention, Result<f64, String>>>,
     made: Mutex<HashMap<Matmul, Made>>,
 }
 
@@ -100,6 +105,8 @@ impl Rk3588 {
             kind,
             fp16: Vec::new(),
             has_rotation: true,
+            attention: AttentionBy::default(),
+            prices: Mutex::default(),
             made: Mutex::default(),
         }
     }
@@ -115,6 +122,13 @@ impl Rk3588 {
     #[must_use]
     pub(super) fn with_fp16(mut self, nodes: Vec<String>) -> Rk3588 {
         self.fp16 = nodes;
+        self
+    }
+
+    /// With attention by somebody.
+    #[must_use]
+    pub(super) fn with_attention(mut self, attention: AttentionBy) -> Rk3588 {
+        self.attention = attention;
         self
     }
 
@@ -230,7 +244,7 @@ impl Rk3588 {
     }
 }
 
-fn launch(label: &str, shape: Matmul, tiling: Tiling) -> PlannedLaunch {
+pub(super) fn launch(label: &str, shape: Matmul, tiling: Tiling) -> PlannedLaunch {
     let Matmul { kind, m, n, k } = shape;
     PlannedLaunch {
         name: label.to_owned(),
@@ -279,12 +293,13 @@ impl Planner for Rk3588 {
 
     fn identity(&self) -> String {
         format!(
-            "{COMPILER} {:?} {} {} rotation {} fp16 {:?}",
+            "{COMPILER} {:?} {} {} rotation {} fp16 {:?} attention {}",
             self.machine,
             self.mode.name(),
             self.kind,
             self.has_rotation,
-            self.fp16
+            self.fp16,
+            self.attention.name()
         )
     }
 
@@ -314,21 +329,38 @@ impl Planner for Rk3588 {
         Lengths::new(&LENGTHS)
     }
 
+    /// Attention's products are over as many keys as the bucket of the chunk's last token has, where they are
+    /// the NPU's at all.
+    fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
+        PassKind {
+            phase,
+            n_tokens: chunk.n_padded,
+            attention: self.attention_on(graph, phase, chunk, cache_rows),
+            head: HeadRows::Last,
+        }
+    }
+
+    fn decode_until(&self, first: u64) -> u64 {
+        self.attention_until(first)
+    }
+
     fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
-        let mut found = Err(Reason("the device takes products of matrices".to_owned()));
-        let plan = offload::products(graph, kind, &mut |product| {
-            let taken = self.take(graph, product);
-            if product.node == node {
-                found = taken.as_ref().map(|_| ()).map_err(Clone::clone);
-            }
-            taken
-        });
-        plan.map_err(|error| Reason(error.to_string()))?;
-        found
+        let plan = self.lower(graph, kind);
+        let plan = plan.map_err(|error| Reason(error.to_string()))?;
+        match plan.placement.into_iter().find(|p| p.node == node) {
+            Some(placed) if placed.place == Place::Host => Err(Reason(placed.reason)),
+            Some(_) => Ok(()),
+            None => Err(Reason(format!("the graph has no node {node}"))),
+        }
     }
 
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
-        offload::products(graph, kind, &mut |product| self.take(graph, product))
+        offload::products_and_attention(
+            graph,
+            kind,
+            &mut |product| self.take(graph, product),
+            &mut |_, attention| self.attend(kind, attention),
+        )
     }
 
     fn annex(&self, container: &Container, _launches: &[PlannedLaunch]) -> Option<Annex> {

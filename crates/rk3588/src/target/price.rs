@@ -53,18 +53,33 @@ impl Prices<'_> {
         self.profile.layer_ns > 0.0 || self.profile.layer_token_ns > 0.0
     }
 
-    /// Scores and weighted sum: each key and value that a query sees is two multiply-adds an element of
-    /// every query head that shares it.
+    fn layer_ns(&self, work: &HostWork<'_>) -> f64 {
+        self.profile.layer_ns + self.profile.layer_token_ns * work.chunk.n_tokens as f64
+    }
+
+    /// Scores, softmax and weighted sum: each key and value that a query sees is two multiply-adds an element
+    /// of every query head that shares it.
     fn attention_ns(&self, work: &HostWork<'_>, step: HostStep, node: usize) -> f64 {
         let bytes = work.bytes(step) as f64;
-        let group = match work.graph.nodes.get(node).map(|node| &node.op) {
-            Some(Op::Attention(a)) => a.n_heads as f64 / a.n_kv_heads.max(1) as f64,
-            _ => 1.0,
+        let (group, head_dim) = match work.graph.nodes.get(node).map(|node| &node.op) {
+            Some(Op::Attention(a)) => (
+                a.n_heads as f64 / a.n_kv_heads.max(1) as f64,
+                a.head_dim as f64,
+            ),
+            _ => (1.0, 1.0),
         };
         // Two bytes an element, two operations each.
         let ops = bytes * group;
         let ops_per_s = self.profile.host_ops_per_s * self.profile.host_threads;
-        (bytes / self.read_bytes_per_s()).max(ops / ops_per_s) * 1e9
+        let products_ns = (bytes / self.read_bytes_per_s()).max(ops / ops_per_s) * 1e9;
+        // A score for every key and value of a head's elements.
+        products_ns + self.softmax_ns(bytes * group / (4.0 * head_dim))
+    }
+
+    /// Softmax of so many scores.
+    fn softmax_ns(&self, n_scores: f64) -> f64 {
+        let per_s = self.profile.host_softmax_elements_per_s * self.profile.host_threads;
+        n_scores / per_s * 1e9
     }
 }
 
@@ -128,11 +143,12 @@ impl Pricer for Prices<'_> {
 
     fn step_ns(&self, work: &HostWork<'_>, step: HostStep) -> f64 {
         match step {
-            HostStep::Attention { .. } if self.states_layers() => {
-                self.profile.layer_ns + self.profile.layer_token_ns * work.chunk.n_tokens as f64
-            }
+            HostStep::Attention { .. } if self.states_layers() => self.layer_ns(work),
+            HostStep::Softmax { kv_head: 0, .. } if self.states_layers() => self.layer_ns(work),
             _ if self.states_layers() => 0.0,
             HostStep::Attention { node } => self.attention_ns(work, step, node),
+            // Read and written in f32.
+            HostStep::Softmax { .. } => self.softmax_ns(work.bytes(step) as f64 / 8.0),
             _ => work.bytes(step) as f64 / self.read_bytes_per_s() * 1e9,
         }
     }

@@ -1,5 +1,6 @@
 //! A planner from what was asked for.
 
+use super::attention::AttentionBy;
 use super::planner::{Mode, ROTATION, Rk3588};
 use super::{NAME, Row};
 use crate::machine::Machine;
@@ -12,6 +13,33 @@ const PROFILE_PREFIX: &str = "profile.";
 
 /// Nodes that are multiplied in fp16, as a change.
 const FP16: &str = "fp16=";
+
+/// Who computes attention, as a change.
+const ATTENTION: &str = "attention=";
+
+/// Whether a change is one of plans, not of the machine or the profile.
+fn is_of_plans(change: &str) -> bool {
+    change.starts_with(FP16) || change.starts_with(ATTENTION)
+}
+
+/// Who computes attention: the last that is named.
+fn attention(settings: &Settings) -> Result<AttentionBy, SettingError> {
+    let mut by = AttentionBy::default();
+    for change in &settings.set {
+        let Some(name) = change.strip_prefix(ATTENTION) else {
+            continue;
+        };
+        let named = AttentionBy::ALL.into_iter().find(|by| by.name() == name);
+        by = named.ok_or_else(|| SettingError::Change {
+            change: change.clone(),
+            problem: format!(
+                "no `{name}`; there are {}",
+                AttentionBy::ALL.map(AttentionBy::name).join(", ")
+            ),
+        })?;
+    }
+    Ok(by)
+}
 
 pub(super) fn numerics() -> Vec<Choice> {
     vec![
@@ -64,7 +92,8 @@ pub(super) fn planner(settings: &Settings) -> Result<Rk3588, SettingError> {
     let fp16 = fp16.flat_map(|nodes| nodes.split('+')).map(str::to_owned);
     Ok(Rk3588::new(machine, profile, mode, kind)
         .with_rotation(settings.without.is_empty())
-        .with_fp16(fp16.collect()))
+        .with_fp16(fp16.collect())
+        .with_attention(attention(settings)?))
 }
 
 /// The machine with its profile, changes applied.
@@ -88,7 +117,7 @@ pub(super) fn machine(settings: &Settings) -> Result<(Machine, Profile), Setting
         Some(Facts::Named(name)) => (name.as_str(), named(name)?),
         Some(Facts::Text { name, text }) => (name.as_str(), text.clone()),
     };
-    let changes = settings.set.iter().filter(|set| !set.starts_with(FP16));
+    let changes = settings.set.iter().filter(|set| !is_of_plans(set));
     let mut is_changed = false;
     for change in changes {
         let changed = match change.strip_prefix(PROFILE_PREFIX) {

@@ -8,8 +8,8 @@ use millrace_model::convert::{Container, Conversion, Recipe, Target};
 use millrace_model::graph::{Graph, Op};
 use millrace_npu::{self as npu, Device, DeviceError};
 use millrace_plan::{
-    Annex, Arithmetic, Bias, Binding, Lengths, LowerError, MachineFacts, OwnSlot, PassKind, Place,
-    Plan, PlannedLaunch, Planner, Reason, Scales, Step, WeightSource,
+    Annex, Arithmetic, Bias, Binding, Chunk, Lengths, LowerError, MachineFacts, OwnSlot, PassKind,
+    Phase, Place, Plan, PlannedLaunch, Planner, Reason, Scales, Step, WeightSource,
 };
 use millrace_runtime::gate::{Verdict, Yardstick, follow, judge, record};
 use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong};
@@ -19,28 +19,38 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Makes a mistake in the bias of every product.
-struct Mistaken(Arc<dyn Planner>, fn(Bias) -> Option<Bias>);
-
-impl Planner for Mistaken {
-    fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
-        let mut plan = self.0.lower(graph, kind)?;
-        let mut n_changed = 0;
-        for step in &mut plan.steps {
-            let Step::Call(call) = step else { continue };
-            for binding in &mut call.bindings {
-                if let Binding::Packed { bias, .. } = binding {
-                    let changed = bias.and_then(self.1);
-                    n_changed += usize::from(changed != *bias);
-                    *bias = changed;
-                }
+fn mistaken(planner: Arc<dyn Planner>, change: fn(Bias) -> Option<Bias>) -> Arc<dyn Planner> {
+    let in_step = move |step: &mut Step| {
+        let Step::Call(call) = step else { return };
+        for binding in &mut call.bindings {
+            if let Binding::Packed { bias, .. } = binding {
+                *bias = bias.and_then(change);
             }
         }
-        assert!(n_changed > 0, "there is something to get wrong");
+    };
+    Arc::new(Changed(planner, in_step))
+}
+
+/// Makes a mistake in every step of a plan.
+pub(super) struct Changed<F>(pub(super) Arc<dyn Planner>, pub(super) F);
+
+impl<F: Fn(&mut Step) + Send + Sync> Planner for Changed<F> {
+    fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
+        let mut plan = self.0.lower(graph, kind)?;
+        plan.steps.iter_mut().for_each(&self.1);
         Ok(plan)
     }
 
+    fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
+        self.0.kind(graph, phase, chunk, cache_rows)
+    }
+
+    fn decode_until(&self, first: u64) -> u64 {
+        self.0.decode_until(first)
+    }
+
     fn identity(&self) -> String {
-        format!("{} with biases mistaken", self.0.identity())
+        format!("{} with mistakes", self.0.identity())
     }
 
     fn target(&self) -> &'static str {
@@ -124,7 +134,7 @@ fn qwen2() -> Arc<LoadedModel> {
     Arc::new(LoadedModel::open(Golden::named("qwen2").hf()).unwrap())
 }
 
-fn on_board(model: &Arc<LoadedModel>, planner: Arc<dyn Planner>) -> Arc<NpuModel> {
+pub(super) fn on_board(model: &Arc<LoadedModel>, planner: Arc<dyn Planner>) -> Arc<NpuModel> {
     let options = NpuOptions {
         n_threads: Some(2),
         ..NpuOptions::default()
@@ -133,7 +143,7 @@ fn on_board(model: &Arc<LoadedModel>, planner: Arc<dyn Planner>) -> Arc<NpuModel
 }
 
 /// Within the smallest vocabulary of the models here.
-fn tokens(n: u32, salt: u32) -> Vec<u32> {
+pub(super) fn tokens(n: u32, salt: u32) -> Vec<u32> {
     (0..n).map(|i| (i * 41 + salt * 97 + 5) % 131).collect()
 }
 
@@ -148,7 +158,7 @@ fn checked(npu: &Arc<NpuModel>) -> CheckSummary {
 }
 
 /// The gate over a few prompts and what follows them.
-fn gate(npu: &Arc<NpuModel>) -> Verdict {
+pub(super) fn gate(npu: &Arc<NpuModel>) -> Verdict {
     let cpu = Cpu::new(CpuOptions {
         n_threads: Some(2),
         level: None,
@@ -219,7 +229,7 @@ fn they_pass_the_gate_and_the_check_of_ops() {
 /// A check is checked: a plan that drops the biases fails the gate, and the check of ops names the first.
 #[test]
 fn a_forgotten_bias_is_found() {
-    let npu = on_board(&qwen2(), Arc::new(Mistaken(planner(), |_| None)));
+    let npu = on_board(&qwen2(), mistaken(planner(), |_| None));
     let verdict = gate(&npu);
     assert!(!verdict.passes(), "{verdict:#?}");
     let finding = checked(&npu).finding.unwrap();
@@ -254,7 +264,7 @@ fn a_bias_goes_where_the_rows_of_its_weight_go() {
             ..bias
         })
     };
-    let wrong = checked(&on_board(&model, Arc::new(Mistaken(planner(), in_place))));
+    let wrong = checked(&on_board(&model, mistaken(planner(), in_place)));
     let finding = wrong.finding.unwrap();
     assert!(matches!(finding.what, Wrong::Value { .. }), "{finding:?}");
     assert_eq!((finding.op, finding.layer), (Some("attn_q"), Some(0)));

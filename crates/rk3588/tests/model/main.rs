@@ -1,6 +1,7 @@
 //! A model on the virtual board: what is left after every failure, and that nothing leaks.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod attention;
 mod biases;
 
 use millrace_model::graph::Op;

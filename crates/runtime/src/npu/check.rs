@@ -9,6 +9,7 @@
 //! content is worked out by [`statics`] and not by what fills them, values from the call or host step that
 //! gave them to the call that takes them.
 
+mod attended;
 mod bias;
 mod finding;
 mod own;
@@ -35,6 +36,8 @@ struct State {
     summary: CheckSummary,
     /// What calls of this pass gave.
     given: HashMap<ValueId, (Element, Vec<u8>)>,
+    /// What the last product of queries and keys gave.
+    scores: Vec<f32>,
     /// Buffer sets whose static slots were looked at, with the position their tables hold for.
     static_seen: HashSet<(String, usize)>,
     /// Calls of this pass so far.
@@ -99,6 +102,9 @@ impl Look<'_> {
             state.given.clear();
         }
         state.n_calls = index;
+        if let Some(attended) = self.attended() {
+            return self.attended_call(&attended, state);
+        }
         self.moved(state)?;
         let graph = self.graph();
         let values = plan.slot_values(step, graph);

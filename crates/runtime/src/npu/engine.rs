@@ -203,6 +203,7 @@ impl PlannedEngine {
             seq: part.seq,
             scales: vec![Scales::default(); prepared.n_buffers()],
             values: &mut self.values,
+            scores: Vec::new(),
             cache: &mut self.cache,
             scratch: &mut self.scratch,
             counters: phase,

@@ -61,6 +61,16 @@ impl Values {
         rows
     }
 
+    /// Takes a value's memory with what it holds, where it has so many rows already; rows of anything
+    /// otherwise.
+    pub(super) fn keep(&mut self, value: ValueId, n_rows: usize) -> Vec<bf16> {
+        let n_elems = n_rows * self.width(value);
+        match self.rows.get_mut(value.0) {
+            Some(rows) if rows.len() == n_elems => std::mem::take(rows),
+            _ => self.take(value, n_rows),
+        }
+    }
+
     /// Gives it back.
     pub(super) fn put(&mut self, value: ValueId, rows: Vec<bf16>) {
         if let Some(slot) = self.rows.get_mut(value.0) {

@@ -1,5 +1,6 @@
 //! A look at a pass while it runs.
 
+use super::cached::Cached;
 use super::host::Values;
 use half::bf16;
 use millrace_npu::ProgramCache;
@@ -31,6 +32,7 @@ pub struct Observation<'a> {
     pub tokens: &'a [u32],
     pub(super) uses: &'a [SlotUse],
     pub(super) values: &'a Values,
+    pub(super) cached: Cached<'a>,
 }
 
 impl Observation<'_> {

@@ -1,8 +1,8 @@
 //! One pass of a plan: its calls and the host's steps between them.
 
 use super::NpuError;
+use super::cached::Cached;
 use super::counters::{PhaseCounters, ns};
-use super::device_cache::LayerRows;
 use super::host::{Host, Values};
 use super::model::NpuModel;
 use super::observe::{Observation, Observer};
@@ -13,8 +13,8 @@ use crate::sequences::SeqId;
 use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, AttentionShape, KvRun};
-use millrace_model::graph::{Node, Op, ValueId};
+use millrace_kernels::AttentionScratch;
+use millrace_model::graph::{Node, ValueId};
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
     Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_slot,
@@ -40,6 +40,8 @@ pub(super) struct Pass<'a> {
     /// By buffer, what the planner keeps of what the host wrote in this pass.
     pub(super) scales: Vec<Scales>,
     pub(super) values: &'a mut Values,
+    /// Of the key-value head at work: its scores, then their probabilities.
+    pub(super) scores: Vec<f32>,
     /// With room for the pass's tokens.
     pub(super) cache: &'a mut KvCache,
     pub(super) scratch: &'a mut AttentionScratch,
@@ -79,7 +81,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn n_rows(&self, value: ValueId) -> usize {
+    pub(super) fn n_rows(&self, value: ValueId) -> usize {
         self.prepared.plan.n_rows(value) as usize
     }
 
@@ -110,14 +112,22 @@ impl Pass<'_> {
         let mut outputs: Vec<(ValueId, Vec<bf16>)> = Vec::new();
         let mut reads: Vec<Range<u64>> = vec![0..0; uses.len()];
         for (slot, (binding, used)) in call.bindings.iter().zip(uses).enumerate() {
-            let (Some(value), HostMove::Read(rows)) = (binding.value(), used.host) else {
+            let HostMove::Read(rows) = used.host else {
                 continue;
             };
             let size_bytes = container.slots()[slot].size_bytes().unwrap_or(0);
             let (bytes, n_rows) = self.rows_read(binding, size_bytes, rows);
             reads[slot] = bytes;
+            let Some(value) = binding.value() else {
+                continue;
+            };
             if !outputs.iter().any(|(other, _)| *other == value) {
-                outputs.push((value, self.values.take(value, n_rows)));
+                let rows = match binding {
+                    // Other heads' parts are there.
+                    Binding::Attended { .. } => self.values.keep(value, n_rows),
+                    _ => self.values.take(value, n_rows),
+                };
+                outputs.push((value, rows));
             }
         }
         let slots = container.slots().iter().zip(uses).zip(reads);
@@ -136,6 +146,7 @@ impl Pass<'_> {
             )
             .collect();
         let mut misfit = None;
+        let mut scores = std::mem::take(&mut self.scores);
         let before = ns(start.elapsed());
         let called = Instant::now();
         let result = self.npu.cache.run_moving(
@@ -143,12 +154,19 @@ impl Pass<'_> {
             self.prepared.key(index),
             &moves,
             |slot, bytes| {
-                let read = self.read_output(call, slot, bytes, &scales, &mut outputs);
+                let read = match call.bindings[slot] {
+                    Binding::Attended { .. } => {
+                        let from = (bytes, &scales[..]);
+                        self.attended_output(call, slot, from, &mut outputs, &mut scores)
+                    }
+                    _ => self.read_output(call, slot, bytes, &scales, &mut outputs),
+                };
                 if let Err(problem) = read {
                     misfit = Some((slot, problem));
                 }
             },
         );
+        self.scores = scores;
         self.counters.call_ns += ns(called.elapsed());
         for (value, rows) in outputs {
             self.values.put(value, rows);
@@ -188,6 +206,7 @@ impl Pass<'_> {
             Some(_) => self.scales(self.prepared.container(call), index),
             None => Vec::new(),
         };
+        let cached = Cached::of(self.cache, self.seq);
         if let Some(observer) = &mut self.observer {
             observer(&Observation {
                 plan: &self.prepared.plan,
@@ -200,6 +219,7 @@ impl Pass<'_> {
                 tokens: self.tokens,
                 uses: self.prepared.uses(index),
                 values: &*self.values,
+                cached,
             });
         }
     }
@@ -263,6 +283,10 @@ impl Pass<'_> {
                 let (planner, cpu) = (self.npu.planner(), &self.npu.cpu);
                 let at = self.prepared.own_slot(call, number, *id);
                 let packed = planner.pack(cpu, &at, &rows, width, &mut bytes);
+                packed.map(|kept| scales = kept)
+            }
+            Binding::Attended { .. } => {
+                let packed = self.attended_input(call, number, &mut bytes);
                 packed.map(|kept| scales = kept)
             }
             Binding::Value(value) if slot.element != Element::Bf16 => {
@@ -335,6 +359,7 @@ impl Pass<'_> {
             HostStep::Embed { node: n } => host.embed(node(n)?, self.tokens, self.values),
             HostStep::AppendKv { layer, k, v } => self.append(layer, k, v),
             HostStep::Attention { node: n } => self.attention(node(n)?),
+            HostStep::Softmax { node, n_keys, .. } => self.softmax(node, n_keys),
             HostStep::FinalNorm { node: n } => {
                 // Where the host has a single row, that one.
                 let node = node(n)?;
@@ -355,85 +380,5 @@ impl Pass<'_> {
             HostStep::Glu { node: n } => host.glu(node(n)?, self.values),
             HostStep::Add { node: n } => host.add(node(n)?, self.values),
         }
-    }
-
-    /// Keys and values of the tokens that are no padding.
-    fn append(&mut self, layer: usize, k: ValueId, v: ValueId) -> Result<(), NpuError> {
-        let place = || format!("the cache of layer {layer}");
-        let (layers, tables) = self.cache.parts();
-        let (pages, pages_first_pos) = tables.pages(self.seq, layer);
-        let Some(cache) = layers.get_mut(layer) else {
-            return Err(NpuError::plan(place(), "no such layer"));
-        };
-        let n_elems = self.n_real * cache.layout.n_kv_heads * cache.layout.head_dim;
-        let rows = |value: ValueId| {
-            let rows = self.values.get(value).get(..n_elems);
-            rows.map(HalfFloatSliceExt::to_f32_vec)
-        };
-        let (Some(k), Some(v)) = (rows(k), rows(v)) else {
-            return Err(NpuError::plan(place(), "no keys and values"));
-        };
-        let run = KvRun {
-            rows: 0..self.n_real,
-            first_pos: self.first,
-            pages,
-            pages_first_pos,
-        };
-        let (cpu, layout) = (&self.npu.cpu, cache.layout);
-        kernels::kv_append(cpu, &layout, &k, &v, &mut cache.k, &mut cache.v, &[run]);
-        let rows = LayerRows {
-            index: layer,
-            layer: cache,
-            pages,
-            pages_first_pos,
-        };
-        let n_rows = self.first + self.n_real;
-        self.counters.traffic += self.npu.sync_cache(self.prepared, &rows, n_rows)?;
-        Ok(())
-    }
-
-    /// Attention over the cache. Rows of padding are zero: nobody reads them.
-    fn attention(&mut self, node: &Node) -> Result<(), NpuError> {
-        let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
-            return Err(NpuError::plan(node.label, "no attention"));
-        };
-        let n_elems = self.n_real * attention.n_heads * attention.head_dim;
-        let mut rows = self.values.take(node.output, self.n_rows(node.output));
-        let (layers, tables) = self.cache.parts();
-        let q = self.values.get(*q).get(..n_elems);
-        let (Some(q), Some(cache), true) = (q, layers.get(attention.layer), rows.len() >= n_elems)
-        else {
-            return Err(NpuError::plan(node.label, "queries of another shape"));
-        };
-        let q = q.to_f32_vec();
-        let shape = AttentionShape {
-            n_heads: attention.n_heads,
-            n_kv_heads: attention.n_kv_heads,
-            head_dim: attention.head_dim,
-            scale: attention.scale,
-            window: attention.window,
-        };
-        let (pages, pages_first_pos) = tables.pages(self.seq, attention.layer);
-        let runs = [KvRun {
-            rows: 0..self.n_real,
-            first_pos: self.first,
-            pages,
-            pages_first_pos,
-        }];
-        let input = AttentionInput {
-            q: &q,
-            k_pages: &cache.k,
-            v_pages: &cache.v,
-            runs: &runs,
-            blocks: &[],
-        };
-        let mut out = vec![0.0; n_elems];
-        let cpu = &self.npu.cpu;
-        kernels::attention(cpu, &shape, &cache.layout, &input, self.scratch, &mut out);
-        let (real, padding) = rows.split_at_mut(n_elems);
-        real.convert_from_f32_slice(&out);
-        padding.fill(bf16::ZERO);
-        self.values.put(node.output, rows);
-        Ok(())
     }
 }

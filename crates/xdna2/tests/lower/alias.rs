@@ -73,6 +73,7 @@ impl Run<'_> {
         let (rows, node) = match step {
             HostStep::AppendKv { .. } => (Rows::Real, None),
             HostStep::Attention { node } => (Rows::Real, Some(node)),
+            HostStep::Softmax { .. } => (Rows::All, None),
             HostStep::FinalNorm { node } => (Rows::Last, Some(node)),
             HostStep::Embed { node }
             | HostStep::Norm { node }

@@ -202,6 +202,20 @@ impl Rule {
         Rule::Embed { rows, scale }
     }
 
+    /// `x [n_rows, k] · w [n, k]ᵀ` with f32 sums.
+    pub(super) fn product(x: Vec<f32>, w: Vec<f32>, k: usize) -> Rule {
+        Rule::Linear {
+            x,
+            w,
+            k,
+            stride: k,
+            transposed: false,
+            truncated_every: None,
+            offsets: None,
+            half_unit: V,
+        }
+    }
+
     /// The worst of `found: [n_rows, n_cols]`, and how many are beyond their tolerance.
     pub(super) fn compare(
         &self,

@@ -1,0 +1,159 @@
+//! Attention as products of the device with a softmax of the host between them.
+//!
+//! For a target that multiplies matrices and computes nothing else. The cache stays in the host's pages. For
+//! each key-value head, whose group of query heads share it:
+//!
+//! ```text
+//! Queries [n_tokens · group, head_dim] ┐
+//! Keys    [n_keys, head_dim]           ┴ device ─► Scores ─ host: softmax ─► Probabilities ┐
+//!                                                                 Values [head_dim, n_keys] ┴ device ─► Sums
+//! ```
+//!
+//! Key 0 is at the oldest position that the pass's first token sees. A plan has one number of keys, and those
+//! that the sequence has not are zeros, which no probability is given to.
+
+use crate::offload::append_kv;
+use crate::{
+    Binding, Call, Device, HostStep, LowerError, Place, Placement, Plan, PlannedProgram, Step,
+};
+use millrace_model::graph::{Attention, Graph, Node, Op, ValueId};
+use serde::{Deserialize, Serialize};
+
+/// What a slot of one of the two products holds ([`Binding::Attended`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttendedPart {
+    /// `[n_tokens · group, head_dim]`: the group's heads of that value's rows, a token's one after the other.
+    Queries(ValueId),
+    /// `[n_keys, head_dim]`: the head's keys.
+    Keys,
+    /// `[n_tokens · group, n_keys]`: queries times keys, not scaled.
+    Scores,
+    /// `[n_tokens · group, n_keys]`: what [`HostStep::Softmax`] makes of the scores.
+    Probabilities,
+    /// `[head_dim, n_keys]`: the head's values, an element a row.
+    Values,
+    /// `[n_tokens · group, head_dim]`: probabilities times values, the group's heads of that value's rows.
+    Sums(ValueId),
+}
+
+impl AttendedPart {
+    /// The value that it is a part of.
+    pub fn value(self) -> Option<ValueId> {
+        match self {
+            AttendedPart::Queries(value) | AttendedPart::Sums(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Rows, and elements of a row.
+    pub fn shape(self, attention: &Attention, n_tokens: usize, n_keys: usize) -> [usize; 2] {
+        let n_rows = n_tokens * group(attention);
+        let head_dim = attention.head_dim;
+        match self {
+            AttendedPart::Queries(_) | AttendedPart::Sums(_) => [n_rows, head_dim],
+            AttendedPart::Scores | AttendedPart::Probabilities => [n_rows, n_keys],
+            AttendedPart::Keys => [n_keys, head_dim],
+            AttendedPart::Values => [head_dim, n_keys],
+        }
+    }
+}
+
+/// Query heads that share a key-value head.
+pub fn group(attention: &Attention) -> usize {
+    attention.n_heads / attention.n_kv_heads.max(1)
+}
+
+/// A node's attention as a target computes it: both programs serve every key-value head.
+#[derive(Clone, Debug)]
+pub struct Attended {
+    /// Queries times keys, of one launch whose slots are the two operands and the result, with the
+    /// arrangements of all three.
+    pub scores: (PlannedProgram, [u32; 3]),
+    /// Probabilities times values, likewise.
+    pub sums: (PlannedProgram, [u32; 3]),
+    /// Keys of both.
+    pub n_keys: usize,
+    /// Why the device computes them.
+    pub reason: String,
+}
+
+/// Adds the steps of a node's attention to a plan: its keys and values into the cache, then two calls for each
+/// key-value head with softmax between them.
+///
+/// # Errors
+/// A node that is no attention over two other values.
+pub(crate) fn add(
+    plan: &mut Plan,
+    graph: &Graph,
+    number: usize,
+    attended: Attended,
+) -> Result<(), LowerError> {
+    let node = &graph.nodes[number];
+    let (Op::Attention(attention), Some(q), Some(append)) =
+        (&node.op, node.inputs.first(), append_kv(node))
+    else {
+        return Err(LowerError::Graph {
+            node: number,
+            label: node.label,
+            problem: "no attention over two other values".to_owned(),
+        });
+    };
+    plan.steps.push(Step::Host(append));
+    let n_keys = attended.n_keys;
+    let first = plan.steps.len();
+    let [scores, sums] = [attended.scores, attended.sums].map(|(program, ids)| {
+        let known = plan.programs.iter().position(|p| *p == program);
+        let known = known.unwrap_or_else(|| {
+            plan.programs.push(program);
+            plan.programs.len() - 1
+        });
+        (known, ids)
+    });
+    for kv_head in 0..attention.n_kv_heads {
+        let call = |(program, ids): (usize, [u32; 3]), what: &str, of: [AttendedPart; 3]| {
+            let bound = of.into_iter().zip(ids);
+            Step::Call(Call {
+                program,
+                set: set(node, what, kv_head),
+                bindings: bound
+                    .map(|(of, id)| Binding::Attended {
+                        node: number,
+                        kv_head,
+                        of,
+                        n_keys,
+                        id,
+                    })
+                    .collect(),
+                nodes: vec![number],
+            })
+        };
+        use AttendedPart::{Keys, Probabilities, Queries, Scores, Sums, Values};
+        plan.steps
+            .push(call(scores, "scores", [Queries(*q), Keys, Scores]));
+        plan.steps.push(Step::Host(HostStep::Softmax {
+            node: number,
+            kv_head,
+            n_keys,
+        }));
+        let of = [Probabilities, Values, Sums(node.output)];
+        plan.steps.push(call(sums, "sums", of));
+    }
+    plan.placement.push(Placement {
+        node: number,
+        place: Place::Device(Device {
+            step: first,
+            program: scores.0,
+            launches: 0..1,
+        }),
+        reason: attended.reason,
+    });
+    Ok(())
+}
+
+fn set(node: &Node, what: &str, kv_head: usize) -> String {
+    let name = format!("{}_{what}_{kv_head}", node.label);
+    match node.layer {
+        Some(layer) => format!("{name}_L{layer}"),
+        None => name,
+    }
+}
