@@ -118,6 +118,7 @@ fn it_is_checked_in_every_way_to_multiply() {
         &["--numerics", "fp16"],
         &["--mode", "per-call"],
         &["--set", "fp16=ffn_down@0+lm_head"],
+        &["--set", "attention=npu"],
     ] {
         let args = [&on_board(&["verify", "demo", "--tokens", "6"])[..], more].concat();
         let found = json(&args);
