@@ -1,11 +1,12 @@
 //! The programs of a pass.
 
 mod ends;
+mod passes;
 
 pub use ends::{embed, exchange, head, reduce};
 
 use super::attention::Cache;
-use super::builder::{Builder, Lane, ax, fetch, list, vector};
+use super::builder::{Builder, Lane, ax, list};
 use super::linear::Linear;
 use super::rope::Table;
 use super::rows::{Rows, Width};
@@ -13,7 +14,7 @@ use super::{ACTIVATION_SCALE, LowerError, Lowered, Target, Weights};
 use crate::Element;
 use crate::axes::Mapping;
 use crate::einsum::Einsum;
-use crate::program::{Operand, Side, Stage, VectorOp, View};
+use crate::program::{Side, View};
 use millrace_model::graph::RopeStyle;
 use millrace_npu::Role;
 
@@ -416,57 +417,4 @@ pub fn feed_forward(target: Target<'_>) -> Result<Lowered, LowerError> {
     b.note_einsum("down projection", &inputs, &["B", "s_q", "D"], &levels);
     b.residual(&rows, &y, out)?;
     Ok(b.lowered())
-}
-
-impl Builder<'_> {
-    /// `gate · sigmoid(gate) · up · scale` where a tile of products lies.
-    pub(super) fn silu(
-        &mut self,
-        gate: &super::linear::Tile,
-        up: usize,
-        element: Element,
-        scale: f32,
-    ) -> Result<usize, LowerError> {
-        let out = self.dm("active", element, &gate.spread, gate.layout.clone())?;
-        let (time, packet) = (gate.time.clone(), gate.packet.clone());
-        let mut stages = vec![
-            Stage::Fetch {
-                view: View::of(gate.tensor),
-                with: Some(View::of(up)),
-                cast: Some(Element::F32),
-                time: time.clone(),
-                packet: packet.clone(),
-            },
-            Stage::Collect { time, packet },
-            Stage::Stash,
-            vector(VectorOp::Sigmoid, Operand::None),
-            vector(VectorOp::Mul0, Operand::Stash),
-            vector(VectorOp::Mul1, Operand::Second),
-        ];
-        if scale != 1.0 {
-            stages.push(vector(VectorOp::Div, Operand::Constant(1.0 / scale)));
-        }
-        stages.extend([
-            Stage::Cast { to: element },
-            Stage::Commit { to: View::of(out) },
-        ]);
-        self.main("silu", stages);
-        Ok(out)
-    }
-}
-
-impl Builder<'_> {
-    /// Rows times a constant, as another element.
-    pub(super) fn scale_rows(&mut self, x: &Rows, out: &Rows, scale: f32) {
-        let (time, packet) = self.eights(x);
-        let mut stages = Vec::from(fetch(View::of(x.tensor), Some(Element::F32), time, packet));
-        stages.extend([
-            vector(VectorOp::Mul0, Operand::Constant(scale)),
-            Stage::Cast { to: out.element },
-            Stage::Commit {
-                to: View::of(out.tensor),
-            },
-        ]);
-        self.main("factor", stages);
-    }
 }

@@ -5,8 +5,8 @@
 //! others, and where data memory is full. So of a Llama a token takes a call a layer: attention to the residual,
 //! the feed-forward, and the next layer's norm, projections and rotations.
 
-use super::nodes::Wanted;
-use super::planner::{Tcp, launch, line};
+use super::nodes::{Wanted, launch, line};
+use super::planner::Tcp;
 use crate::lower::chain::{Chain, Link, LoweredChain, Operand, SlotOf};
 use crate::lower::ops::Kind;
 use millrace_model::graph::{Graph, Op as GraphOp, ValueId};

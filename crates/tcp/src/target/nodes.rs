@@ -3,11 +3,13 @@
 use super::inputs::Made;
 use super::planner::Tcp;
 use super::weights::{ELEMENTS, ROW_SCALES};
-use crate::lower::Weights;
-use crate::lower::ops::{Kind, Op, Role};
+use crate::lower::ops::{Kernel, Kind, Op, Role};
+use crate::lower::{Note, Weights};
 use millrace_model::graph::{Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId};
 use millrace_plan::offload::OpOf;
-use millrace_plan::{AttentionOn, Binding, CachePart, PassKind, Reason, WeightLayout};
+use millrace_plan::{
+    AttentionOn, Binding, CachePart, Named, PassKind, PlannedLaunch, Reason, WeightLayout,
+};
 
 /// What an op becomes: the kernel, and what its slots hold but for the last, which is its result.
 pub(super) struct Wanted {
@@ -163,6 +165,30 @@ impl Tcp {
             GraphOp::Add => Ok(both(Kind::Add)),
         }
     }
+}
+
+/// An op as a launch, without its slots.
+pub(super) fn launch(label: &str, op: &Op, cut: &[(&'static str, u64)]) -> PlannedLaunch {
+    let kernel = Kernel::of(op.kind);
+    let sizes = kernel.axes.iter().copied().zip(op.sizes.iter().copied());
+    PlannedLaunch {
+        name: label.to_owned(),
+        kernel: kernel.name.to_owned(),
+        shape: Named::new(&sizes.collect::<Vec<_>>()),
+        tiling: Named::new(cut),
+        slots: Vec::new(),
+        n_results: 0,
+        physical: 0..1,
+    }
+}
+
+/// Notes of an op in one line.
+pub(super) fn line(notes: &[Note]) -> String {
+    let lines = notes.iter().map(|note| match note.levels.is_empty() {
+        true => format!("{}; {}", note.expression, note.engine),
+        false => format!("{}; {}; {}", note.expression, note.engine, note.levels),
+    });
+    lines.collect::<Vec<_>>().join(" · ")
 }
 
 fn made(made: Made) -> Binding {

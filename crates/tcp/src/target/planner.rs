@@ -2,12 +2,12 @@
 
 use super::blocks;
 use super::inputs::Made;
-use super::nodes::no;
+use super::nodes::{launch, line, no};
 use super::price::Prices;
 use super::weights;
 use crate::device::{Chip, VirtualDevice};
 use crate::lower::ops::{Kernel, Kind, LoweredOp, Op, Role};
-use crate::lower::{Note, Options, Weights, key_bucket};
+use crate::lower::{Options, Weights, key_bucket};
 use crate::program::{Place, TARGET};
 use crate::{Element, Machine, Profile, Program};
 use millrace_kernels::Cpu;
@@ -17,7 +17,7 @@ use millrace_plan::offload::{self, OpOf, Taken};
 use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, AttentionOn, AttentionSteps, Binding, Chunk, HeadRows, KernelFacts, Lengths,
-    LowerError, MachineFacts, Named, OwnSlot, PassKind, Phase, Place as On, Plan, PlannedLaunch,
+    LowerError, MachineFacts, OwnSlot, PassKind, Phase, Place as On, Plan, PlannedLaunch,
     PlannedProgram, Planner, Pricer, Reason, Scales, Standing, WeightSource,
 };
 use std::collections::HashMap;
@@ -180,30 +180,6 @@ impl Tcp {
             },
         })
     }
-}
-
-/// An op as a launch, without its slots.
-pub(super) fn launch(label: &str, op: &Op, cut: &[(&'static str, u64)]) -> PlannedLaunch {
-    let kernel = Kernel::of(op.kind);
-    let sizes = kernel.axes.iter().copied().zip(op.sizes.iter().copied());
-    PlannedLaunch {
-        name: label.to_owned(),
-        kernel: kernel.name.to_owned(),
-        shape: Named::new(&sizes.collect::<Vec<_>>()),
-        tiling: Named::new(cut),
-        slots: Vec::new(),
-        n_results: 0,
-        physical: 0..1,
-    }
-}
-
-/// Notes of an op in one line.
-pub(super) fn line(notes: &[Note]) -> String {
-    let lines = notes.iter().map(|note| match note.levels.is_empty() {
-        true => format!("{}; {}", note.expression, note.engine),
-        false => format!("{}; {}; {}", note.expression, note.engine, note.levels),
-    });
-    lines.collect::<Vec<_>>().join(" · ")
 }
 
 impl Planner for Tcp {

@@ -1,0 +1,59 @@
+//! Passes of the vector engine that blocks and ops share.
+
+use crate::Element;
+use crate::lower::LowerError;
+use crate::lower::builder::{Builder, fetch, vector};
+use crate::lower::linear::Tile;
+use crate::lower::rows::Rows;
+use crate::program::{Operand, Stage, VectorOp, View};
+
+impl Builder<'_> {
+    /// `gate · sigmoid(gate) · up · scale` where a tile of products lies.
+    pub(in crate::lower) fn silu(
+        &mut self,
+        gate: &Tile,
+        up: usize,
+        element: Element,
+        scale: f32,
+    ) -> Result<usize, LowerError> {
+        let out = self.dm("active", element, &gate.spread, gate.layout.clone())?;
+        let (time, packet) = (gate.time.clone(), gate.packet.clone());
+        let mut stages = vec![
+            Stage::Fetch {
+                view: View::of(gate.tensor),
+                with: Some(View::of(up)),
+                cast: Some(Element::F32),
+                time: time.clone(),
+                packet: packet.clone(),
+            },
+            Stage::Collect { time, packet },
+            Stage::Stash,
+            vector(VectorOp::Sigmoid, Operand::None),
+            vector(VectorOp::Mul0, Operand::Stash),
+            vector(VectorOp::Mul1, Operand::Second),
+        ];
+        if scale != 1.0 {
+            stages.push(vector(VectorOp::Div, Operand::Constant(1.0 / scale)));
+        }
+        stages.extend([
+            Stage::Cast { to: element },
+            Stage::Commit { to: View::of(out) },
+        ]);
+        self.main("silu", stages);
+        Ok(out)
+    }
+
+    /// Rows times a constant, as another element.
+    pub(in crate::lower) fn scale_rows(&mut self, x: &Rows, out: &Rows, scale: f32) {
+        let (time, packet) = self.eights(x);
+        let mut stages = Vec::from(fetch(View::of(x.tensor), Some(Element::F32), time, packet));
+        stages.extend([
+            vector(VectorOp::Mul0, Operand::Constant(scale)),
+            Stage::Cast { to: out.element },
+            Stage::Commit {
+                to: View::of(out.tensor),
+            },
+        ]);
+        self.main("factor", stages);
+    }
+}
