@@ -1,8 +1,9 @@
 //! One pass of a plan: its calls and the host's steps between them.
 
+mod cache;
+
 use super::NpuError;
 use super::counters::{PhaseCounters, ns};
-use super::device_cache::LayerRows;
 use super::host::{Host, Values};
 use super::model::NpuModel;
 use super::observe::{Observation, Observer};
@@ -13,8 +14,8 @@ use crate::sequences::SeqId;
 use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_kernels::{self as kernels, AttentionInput, AttentionScratch, AttentionShape, KvRun};
-use millrace_model::graph::{Node, Op, ValueId};
+use millrace_kernels::AttentionScratch;
+use millrace_model::graph::{Node, ValueId};
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
     Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_slot,
@@ -243,6 +244,13 @@ impl Pass<'_> {
                 Ok(first) => weights::write(&position_slot(first, n_elems), slot, &mut bytes),
                 Err(_) => Err("a position beyond 2^32".to_owned()),
             },
+            Binding::ReachedFrom { reach } => {
+                weights::write(&reach.slot(self.first, n_elems), slot, &mut bytes)
+            }
+            Binding::Reached { layer, of, reach } => {
+                self.reached((*layer, *of, *reach), slot, &mut bytes)?;
+                Ok(())
+            }
             Binding::Made { id } => {
                 let at = self.prepared.own_slot(call, number, *id);
                 self.npu.planner().make(&at, &self.standing(), &mut bytes)
@@ -355,85 +363,5 @@ impl Pass<'_> {
             HostStep::Glu { node: n } => host.glu(node(n)?, self.values),
             HostStep::Add { node: n } => host.add(node(n)?, self.values),
         }
-    }
-
-    /// Keys and values of the tokens that are no padding.
-    fn append(&mut self, layer: usize, k: ValueId, v: ValueId) -> Result<(), NpuError> {
-        let place = || format!("the cache of layer {layer}");
-        let (layers, tables) = self.cache.parts();
-        let (pages, pages_first_pos) = tables.pages(self.seq, layer);
-        let Some(cache) = layers.get_mut(layer) else {
-            return Err(NpuError::plan(place(), "no such layer"));
-        };
-        let n_elems = self.n_real * cache.layout.n_kv_heads * cache.layout.head_dim;
-        let rows = |value: ValueId| {
-            let rows = self.values.get(value).get(..n_elems);
-            rows.map(HalfFloatSliceExt::to_f32_vec)
-        };
-        let (Some(k), Some(v)) = (rows(k), rows(v)) else {
-            return Err(NpuError::plan(place(), "no keys and values"));
-        };
-        let run = KvRun {
-            rows: 0..self.n_real,
-            first_pos: self.first,
-            pages,
-            pages_first_pos,
-        };
-        let (cpu, layout) = (&self.npu.cpu, cache.layout);
-        kernels::kv_append(cpu, &layout, &k, &v, &mut cache.k, &mut cache.v, &[run]);
-        let rows = LayerRows {
-            index: layer,
-            layer: cache,
-            pages,
-            pages_first_pos,
-        };
-        let n_rows = self.first + self.n_real;
-        self.counters.traffic += self.npu.sync_cache(self.prepared, &rows, n_rows)?;
-        Ok(())
-    }
-
-    /// Attention over the cache. Rows of padding are zero: nobody reads them.
-    fn attention(&mut self, node: &Node) -> Result<(), NpuError> {
-        let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
-            return Err(NpuError::plan(node.label, "no attention"));
-        };
-        let n_elems = self.n_real * attention.n_heads * attention.head_dim;
-        let mut rows = self.values.take(node.output, self.n_rows(node.output));
-        let (layers, tables) = self.cache.parts();
-        let q = self.values.get(*q).get(..n_elems);
-        let (Some(q), Some(cache), true) = (q, layers.get(attention.layer), rows.len() >= n_elems)
-        else {
-            return Err(NpuError::plan(node.label, "queries of another shape"));
-        };
-        let q = q.to_f32_vec();
-        let shape = AttentionShape {
-            n_heads: attention.n_heads,
-            n_kv_heads: attention.n_kv_heads,
-            head_dim: attention.head_dim,
-            scale: attention.scale,
-            window: attention.window,
-        };
-        let (pages, pages_first_pos) = tables.pages(self.seq, attention.layer);
-        let runs = [KvRun {
-            rows: 0..self.n_real,
-            first_pos: self.first,
-            pages,
-            pages_first_pos,
-        }];
-        let input = AttentionInput {
-            q: &q,
-            k_pages: &cache.k,
-            v_pages: &cache.v,
-            runs: &runs,
-            blocks: &[],
-        };
-        let mut out = vec![0.0; n_elems];
-        let cpu = &self.npu.cpu;
-        kernels::attention(cpu, &shape, &cache.layout, &input, self.scratch, &mut out);
-        let (real, padding) = rows.split_at_mut(n_elems);
-        real.convert_from_f32_slice(&out);
-        padding.fill(bf16::ZERO);
-        self.values.put(node.output, rows);
-        Ok(())
     }
 }

@@ -1,0 +1,115 @@
+//! A pass's steps on the cache: its new rows, attention over it, and what a window reaches of it.
+
+use super::Pass;
+use crate::npu::NpuError;
+use crate::npu::device_cache::LayerRows;
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use millrace_kernels::{self as kernels, AttentionInput, AttentionShape, KvRun};
+use millrace_model::graph::{Node, Op, ValueId};
+use millrace_npu::Slot;
+use millrace_plan::{CachePart, Reach};
+
+impl Pass<'_> {
+    /// Keys and values of the tokens that are no padding.
+    pub(super) fn append(&mut self, layer: usize, k: ValueId, v: ValueId) -> Result<(), NpuError> {
+        let place = || format!("the cache of layer {layer}");
+        let (layers, tables) = self.cache.parts();
+        let (pages, pages_first_pos) = tables.pages(self.seq, layer);
+        let Some(cache) = layers.get_mut(layer) else {
+            return Err(NpuError::plan(place(), "no such layer"));
+        };
+        let n_elems = self.n_real * cache.layout.n_kv_heads * cache.layout.head_dim;
+        let rows = |value: ValueId| {
+            let rows = self.values.get(value).get(..n_elems);
+            rows.map(HalfFloatSliceExt::to_f32_vec)
+        };
+        let (Some(k), Some(v)) = (rows(k), rows(v)) else {
+            return Err(NpuError::plan(place(), "no keys and values"));
+        };
+        let run = KvRun {
+            rows: 0..self.n_real,
+            first_pos: self.first,
+            pages,
+            pages_first_pos,
+        };
+        let (cpu, layout) = (&self.npu.cpu, cache.layout);
+        kernels::kv_append(cpu, &layout, &k, &v, &mut cache.k, &mut cache.v, &[run]);
+        let rows = LayerRows {
+            index: layer,
+            layer: cache,
+            pages,
+            pages_first_pos,
+        };
+        let n_rows = self.first + self.n_real;
+        self.counters.traffic += self.npu.sync_cache(self.prepared, &rows, n_rows)?;
+        Ok(())
+    }
+
+    /// Attention over the cache. Rows of padding are zero: nobody reads them.
+    pub(super) fn attention(&mut self, node: &Node) -> Result<(), NpuError> {
+        let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
+            return Err(NpuError::plan(node.label, "no attention"));
+        };
+        let n_elems = self.n_real * attention.n_heads * attention.head_dim;
+        let mut rows = self.values.take(node.output, self.n_rows(node.output));
+        let (layers, tables) = self.cache.parts();
+        let q = self.values.get(*q).get(..n_elems);
+        let (Some(q), Some(cache), true) = (q, layers.get(attention.layer), rows.len() >= n_elems)
+        else {
+            return Err(NpuError::plan(node.label, "queries of another shape"));
+        };
+        let q = q.to_f32_vec();
+        let shape = AttentionShape {
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            scale: attention.scale,
+            window: attention.window,
+        };
+        let (pages, pages_first_pos) = tables.pages(self.seq, attention.layer);
+        let runs = [KvRun {
+            rows: 0..self.n_real,
+            first_pos: self.first,
+            pages,
+            pages_first_pos,
+        }];
+        let input = AttentionInput {
+            q: &q,
+            k_pages: &cache.k,
+            v_pages: &cache.v,
+            runs: &runs,
+            blocks: &[],
+        };
+        let mut out = vec![0.0; n_elems];
+        let cpu = &self.npu.cpu;
+        kernels::attention(cpu, &shape, &cache.layout, &input, self.scratch, &mut out);
+        let (real, padding) = rows.split_at_mut(n_elems);
+        real.convert_from_f32_slice(&out);
+        padding.fill(bf16::ZERO);
+        self.values.put(node.output, rows);
+        Ok(())
+    }
+
+    /// The rows of a layer's cache that the pass reaches, the pass's own among them.
+    pub(super) fn reached(
+        &self,
+        (index, of, reach): (usize, CachePart, Reach),
+        slot: &Slot,
+        bytes: &mut [u8],
+    ) -> Result<(), NpuError> {
+        let (layers, tables) = self.cache.shared();
+        let layer = layers.get(index).ok_or_else(|| {
+            NpuError::plan(format!("the cache of layer {index}"), "no such layer")
+        })?;
+        let (pages, pages_first_pos) = tables.pages(self.seq, index);
+        let rows = LayerRows {
+            index,
+            layer,
+            pages,
+            pages_first_pos,
+        };
+        let n_rows = self.first + self.n_real;
+        rows.write_reached(of, (reach, self.first, n_rows), slot, bytes)
+    }
+}
