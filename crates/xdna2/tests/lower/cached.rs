@@ -161,12 +161,14 @@ fn every_geometry_has_times_and_programs() {
 /// wherever in a context the pass begins.
 #[test]
 fn a_local_layer_reads_what_its_window_reaches() {
-    let graph = graph("gemma-3-1b", None);
+    // Five local layers, a global one and another.
+    let graph = graph("gemma-3-1b", Some(7));
     let windows = graph.nodes.iter().filter_map(|node| match &node.op {
         Op::Attention(a) => Some((a.layer, a.window)),
         _ => None,
     });
     let windows: Vec<(usize, Option<usize>)> = windows.collect();
+    assert_eq!(windows.iter().filter(|(_, w)| w.is_none()).count(), 1);
     let plan = |n_keys: u64| {
         let options = options(2048, n_keys, 32_768);
         lower::prefill(&graph, &Machine::npu2(), &options).unwrap()
