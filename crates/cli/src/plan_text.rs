@@ -90,7 +90,16 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
             };
             format!("{what} of key-value head {kv_head}")
         }
+        Binding::Reached { layer, of, reach } => {
+            let what = match of {
+                CachePart::Keys => "keys",
+                CachePart::Values => "values",
+            };
+            let window = reach.window;
+            format!("cached {what} of layer {layer} that a window of {window} reaches")
+        }
         Binding::Position => "position of the first token".to_owned(),
+        Binding::ReachedFrom { .. } => "row of the first token among those".to_owned(),
         Binding::Made { .. } => "made by the host for where the pass stands".to_owned(),
         Binding::Scratch => "between launches".to_owned(),
     }

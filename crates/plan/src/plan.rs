@@ -1,6 +1,6 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
-use crate::{AttendedPart, Bias, HeadRows, Shape, TableRows, Tiling, WeightLayout};
+use crate::{AttendedPart, Bias, HeadRows, Reach, Shape, TableRows, Tiling, WeightLayout};
 use millrace_model::graph::{Graph, Op, RopeId, ValueId, WeightId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
@@ -189,6 +189,21 @@ pub enum Binding {
         layer: usize,
         /// Which of its two arrays.
         of: CachePart,
+    },
+    /// The rows of a layer's cached keys or values that the pass [reaches](Reach), its own among them, `[n_kv_heads, n_rows,
+    /// head_dim]`, written by the host after [`HostStep::AppendKv`]; zeros where there is no token. `input`.
+    Reached {
+        /// The cache's layer.
+        layer: usize,
+        /// Which of its two arrays.
+        of: CachePart,
+        /// Which rows.
+        reach: Reach,
+    },
+    /// Where the pass stands among such rows ([`Reach::slot`]). `input`.
+    ReachedFrom {
+        /// Which rows.
+        reach: Reach,
     },
     /// A value in an arrangement of the target's own, by a number that only the target knows: it
     /// [packs](crate::Planner::pack) what the host writes and [unpacks](crate::Planner::unpack) what the

@@ -73,7 +73,7 @@ impl Plan {
                     let width = graph.values.get(value.0).map_or(0, |v| v.width);
                     start.checked_add(*len).is_some_and(|end| end <= width)
                 }
-                Binding::Cache { layer, .. } => {
+                Binding::Cache { layer, .. } | Binding::Reached { layer, .. } => {
                     let attends =
                         |node: &Node| matches!(&node.op, Op::Attention(a) if a.layer == *layer);
                     graph.nodes.iter().any(attends)
@@ -81,7 +81,10 @@ impl Plan {
                 Binding::Attended {
                     node, kv_head, of, ..
                 } => attends_head(graph, (*node, *kv_head), *of),
-                Binding::Position | Binding::Made { .. } | Binding::Scratch => true,
+                Binding::Position
+                | Binding::ReachedFrom { .. }
+                | Binding::Made { .. }
+                | Binding::Scratch => true,
             };
             if !fits {
                 return Err(format!("{set}: {binding:?}"));

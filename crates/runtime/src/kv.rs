@@ -20,6 +20,7 @@ use crate::sequences::{SeqId, Sequences};
 use pages::Group;
 pub use prefix::PrefixCounters;
 use prefix::{NodeId, PrefixIndex};
+pub(crate) use tables::PageTables;
 
 /// Tokens a page holds.
 pub const PAGE_TOKENS: usize = 64;
@@ -415,46 +416,9 @@ impl KvCache {
         sequence.tokens.extend_from_slice(tokens);
         Ok(())
     }
-
-    /// The same as [`parts`](KvCache::parts), to read.
-    pub(crate) fn view(&self) -> (&[LayerCache], PageTables<'_>) {
-        let tables = PageTables {
-            group_of: &self.group_of,
-            sequences: &self.sequences,
-        };
-        (&self.layers, tables)
-    }
-
-    /// The slabs, and the tables that say where a sequence's pages are in them.
-    pub(crate) fn parts(&mut self) -> (&mut [LayerCache], PageTables<'_>) {
-        let tables = PageTables {
-            group_of: &self.group_of,
-            sequences: &self.sequences,
-        };
-        (&mut self.layers, tables)
-    }
-}
-
-/// Where the pages of every sequence are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageTables<'a> {
-    group_of: &'a [usize],
-    sequences: &'a Sequences<Sequence>,
-}
-
-impl<'a> PageTables<'a> {
-    /// The pages of `seq` for one layer, and the position of the first slot of the first of them.
-    pub(crate) fn pages(&self, seq: SeqId, layer: usize) -> (&'a [u32], usize) {
-        match self.sequences.get(seq) {
-            Ok(sequence) => {
-                let table = &sequence.tables[self.group_of[layer]];
-                (&table.pages, table.first * PAGE_TOKENS)
-            }
-            Err(_) => (&[], 0),
-        }
-    }
 }
 
 mod append;
+mod tables;
 #[cfg(test)]
 mod tests;

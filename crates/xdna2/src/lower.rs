@@ -61,12 +61,12 @@ mod packed;
 mod resident;
 mod tiling;
 
-pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket};
+pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket, prompt_bucket};
 pub use feature::{Feature, Features};
 pub use millrace_plan::{
     AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Chunk, Device, Edge, End, HeadRows,
     HostMove, HostStep, IndexSets, Lengths, LowerError, PassKind, Phase, Place, Placement, Plan,
-    PlannedBuffer, PlannedLaunch, PlannedProgram, Rows, Sequences, SlotUse, Step, TableRows,
+    PlannedBuffer, PlannedLaunch, PlannedProgram, Reach, Rows, Sequences, SlotUse, Step, TableRows,
     WeightLayout, position_slot, rope_table,
 };
 

@@ -18,6 +18,7 @@
 //! | `add-2d`, `add-flat` | residual add per row, the second to a flat slot | `ROWSxCOLS` |
 //! | `flash-attention` | causal or full attention with grouped heads | `2048 32q/8kv d64 causal` |
 //! | `cached-attention` | new tokens over the keys of a cache, from a position known at run time | `1x4096 32q/8kv d64` |
+//! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches | `2048x4096 32q/8kv d64` |
 //!
 //! A [`Mapping`] is a row of [`TABLE`]; its names, shapes and tilings are what the command line
 //! takes. Builders refuse what cannot be built ([`BuildError`]) and leave the machine's limits to
@@ -37,6 +38,7 @@ mod gemv_stream;
 pub(crate) mod joined;
 mod megatile;
 mod parts;
+pub(crate) mod prompt_attention;
 pub(crate) mod q4nx;
 mod rowwise;
 mod streaming;
@@ -209,6 +211,7 @@ pub const TABLE: &[&dyn Mapping] = &[
     &elementwise::ADD_FLAT,
     &attention::Attention,
     &cached_attention::CachedAttention,
+    &prompt_attention::PromptAttention,
 ];
 
 /// The mapping of that name.

@@ -1,4 +1,5 @@
-//! A pass and the host's pages: appending to them, attending over them, reading rows of them.
+//! A pass and the host's pages: appending to them, attending over them, reading rows of them, and what a window
+//! reaches of them.
 
 use super::NpuError;
 use super::device_cache::LayerRows;
@@ -9,6 +10,8 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{self as kernels, AttentionInput, AttentionShape, KvRun, KvSide, kv_read};
 use millrace_model::graph::{Node, Op, ValueId};
+use millrace_npu::Slot;
+use millrace_plan::{CachePart, Reach};
 use std::fmt;
 
 /// A sequence's pages, to read.
@@ -28,7 +31,7 @@ impl fmt::Debug for Cached<'_> {
 impl<'a> Cached<'a> {
     /// Of that sequence.
     pub(super) fn of(cache: &'a KvCache, seq: SeqId) -> Cached<'a> {
-        let (layers, tables) = cache.view();
+        let (layers, tables) = cache.shared();
         Cached {
             layers,
             tables,
@@ -139,5 +142,27 @@ impl Pass<'_> {
         padding.fill(bf16::ZERO);
         self.values.put(node.output, rows);
         Ok(())
+    }
+
+    /// The rows of a layer's cache that the pass reaches, the pass's own among them.
+    pub(super) fn reached(
+        &self,
+        (index, of, reach): (usize, CachePart, Reach),
+        slot: &Slot,
+        bytes: &mut [u8],
+    ) -> Result<(), NpuError> {
+        let (layers, tables) = self.cache.shared();
+        let layer = layers.get(index).ok_or_else(|| {
+            NpuError::plan(format!("the cache of layer {index}"), "no such layer")
+        })?;
+        let (pages, pages_first_pos) = tables.pages(self.seq, index);
+        let rows = LayerRows {
+            index,
+            layer,
+            pages,
+            pages_first_pos,
+        };
+        let n_rows = self.first + self.n_real;
+        rows.write_reached(of, (reach, self.first, n_rows), slot, bytes)
     }
 }

@@ -340,8 +340,12 @@ impl Look<'_> {
         let mut operands = Vec::new();
         for (input, value) in node.inputs.iter().enumerate() {
             let cached = |slot: &usize| match (&bindings[*slot], input) {
-                (Binding::Cache { of, .. }, 1) => *of == CachePart::Keys,
-                (Binding::Cache { of, .. }, 2) => *of == CachePart::Values,
+                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 1) => {
+                    *of == CachePart::Keys
+                }
+                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 2) => {
+                    *of == CachePart::Values
+                }
                 _ => false,
             };
             let holds = |slot: &usize| values.get(*slot) == Some(&Some(*value));
@@ -380,6 +384,12 @@ impl Look<'_> {
             },
         };
         let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
+        let first = self.seen.first;
+        let (first, oldest_key) = (slots().find_map(|slot| match bindings[slot] {
+            Binding::ReachedFrom { reach } => Some((reach.row(first), reach.oldest(first))),
+            _ => None,
+        }))
+        .unwrap_or((first, 0));
         Ok(Rule::new(&Operation {
             arithmetic: self.npu.planner().arithmetic(launch),
             result: self.slots()[result].element,
@@ -391,7 +401,8 @@ impl Look<'_> {
             offsets,
             widths: widths.collect(),
             n_rows: self.n_rows(node.output),
-            first: self.seen.first,
+            first,
+            oldest_key,
         }))
     }
 

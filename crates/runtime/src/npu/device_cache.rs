@@ -12,7 +12,7 @@ use crate::kv::LayerCache;
 use crate::sequences::SeqId;
 use millrace_kernels::{KvSide, kv_read};
 use millrace_npu::Traffic;
-use millrace_plan::CachePart;
+use millrace_plan::{CachePart, Reach};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -90,7 +90,7 @@ impl NpuModel {
                 return Err(NpuError::plan("the cache", "no such call"));
             };
             let (container, key) = (prepared.container(call), prepared.key(index));
-            let parts = rows.parts(side, &missing, &container.slots()[slot])?;
+            let parts = rows.parts(side, &missing, &container.slots()[slot], 0)?;
             let parts: Vec<(u64, &[u8])> = parts.iter().map(|(at, b)| (*at, &b[..])).collect();
             traffic += self.cache.write_parts(container, key, slot, &parts)?;
         }
@@ -100,20 +100,43 @@ impl NpuModel {
 }
 
 impl LayerRows<'_> {
-    /// Rows of keys or values as a slot `[n_kv_heads, rows, head_dim]` has them, however it writes its shape: a piece a head, with its
-    /// offset in bytes.
+    /// Writes the rows up to `n_rows` that a pass from `first` on reaches into a slot of them, as far as the sequence has
+    /// them.
+    pub(super) fn write_reached(
+        &self,
+        of: CachePart,
+        (reach, first, n_rows): (Reach, usize, usize),
+        slot: &millrace_npu::Slot,
+        bytes: &mut [u8],
+    ) -> Result<(), NpuError> {
+        let side = match of {
+            CachePart::Keys => KvSide::K,
+            CachePart::Values => KvSide::V,
+        };
+        let start = reach.start(first);
+        let rows = (start.max(0) as usize).max(self.pages_first_pos)..n_rows;
+        for (at, part) in self.parts(side, &rows, slot, start)? {
+            bytes[at as usize..][..part.len()].copy_from_slice(&part);
+        }
+        Ok(())
+    }
+
+    /// Rows of keys or values as a slot `[n_kv_heads, rows, head_dim]` that begins at position `start` has them, however it
+    /// writes its shape: a piece a head, with its offset in bytes.
     fn parts(
         &self,
         side: KvSide,
         rows: &Range<usize>,
         slot: &millrace_npu::Slot,
+        start: i64,
     ) -> Result<Vec<(u64, Vec<u8>)>, NpuError> {
         let layout = &self.layer.layout;
         let elem_bytes = slot.element.size_bytes();
         let width = (layout.n_kv_heads * layout.head_dim) as u64;
         let n_elems = slot.n_elements().unwrap_or(0);
         let n_slot_rows = n_elems / width.max(1);
-        if n_slot_rows * width != n_elems || rows.end as u64 > n_slot_rows {
+        let of_slot = |position: usize| (position as i64).saturating_sub(start) as u64;
+        if n_slot_rows * width != n_elems || of_slot(rows.end) > n_slot_rows {
             return Err(NpuError::plan("the cache", "a slot of another size"));
         }
         let head_dim = layout.head_dim as u64;
@@ -131,7 +154,7 @@ impl LayerRows<'_> {
             let mut bytes = vec![0; values.len() * elem_bytes as usize];
             weights::write_f32(&values, slot.element, &mut bytes)
                 .map_err(|problem| NpuError::plan("the cache", problem))?;
-            let at = (kv_head as u64 * n_slot_rows + rows.start as u64) * head_dim * elem_bytes;
+            let at = (kv_head as u64 * n_slot_rows + of_slot(rows.start)) * head_dim * elem_bytes;
             parts.push((at, bytes));
         }
         Ok(parts)

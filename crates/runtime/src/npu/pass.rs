@@ -263,6 +263,13 @@ impl Pass<'_> {
                 Ok(first) => weights::write(&position_slot(first, n_elems), slot, &mut bytes),
                 Err(_) => Err("a position beyond 2^32".to_owned()),
             },
+            Binding::ReachedFrom { reach } => {
+                weights::write(&reach.slot(self.first, n_elems), slot, &mut bytes)
+            }
+            Binding::Reached { layer, of, reach } => {
+                self.reached((*layer, *of, *reach), slot, &mut bytes)?;
+                Ok(())
+            }
             Binding::Made { id } => {
                 let at = self.prepared.own_slot(call, number, *id);
                 self.npu.planner().make(&at, &self.standing(), &mut bytes)

@@ -4,7 +4,7 @@
 use crate::support::{OneLayer, apart, demo, noise};
 use millrace_model::graph::Op;
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, OpCheck};
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::path::Path;
 use std::sync::Arc;
@@ -163,5 +163,33 @@ fn a_window_moves_on_over_the_devices_cache() {
     for traffic in array.1 {
         let n_rows = traffic.to_device_bytes / row;
         assert!((400..=480).contains(&n_rows), "{n_rows} rows");
+    }
+}
+
+/// Later passes of a layer with a window read the rows that they reach, those of a sequence shorter than the window
+/// among them: every op within its tolerance, and beside the host's.
+#[test]
+fn a_window_is_reached_from_anywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = wide(Some(400), dir.path());
+    let tokens = |n: u32| -> Vec<u32> {
+        let tokens = noise(n, n).into_iter();
+        tokens.map(|t| t % 512).collect()
+    };
+    let [array, host] = both(&model, 256).map(|npu| {
+        let mut session = NpuSession::new(&npu).unwrap();
+        let (check, observer) = OpCheck::new(&npu);
+        session.observe(Some(observer));
+        let passes = [10, 200, 256, 33].map(|n| {
+            let logits = session.prefill(&tokens(n)).unwrap();
+            logits.to_vec()
+        });
+        let summary = check.summary().unwrap();
+        assert!(summary.finding.is_none(), "{:?}", summary.finding);
+        (passes, session.counters().prefill.n_dispatches)
+    });
+    assert_eq!(array.1, host.1 + 3);
+    for (array, host) in array.0.iter().zip(&host.0).skip(1) {
+        assert_close(array, host);
     }
 }

@@ -9,7 +9,7 @@
 //! | block | a tile of keys and one of values, `[2, tk, d]` bf16 | `[2][d/8][tk/8][8][8 d]` |
 //! | Q | `[tq, d]` bf16 | `[tq/8][d/8][8 query][8 d]` |
 //! | P | `[tq, tk]` bf16 | `[tq/8][tk/8][8 query][8 key]` |
-//! | at | position of the first query in base 256, lowest digit first | `[4]` bf16 |
+//! | at | position of the first query and number of the first key that counts, in base 256, lowest digit first | `[2][4]` bf16 |
 //! | state | of each slice O `[8, d]`, then maximum `[8]`, then sum `[8]`, f32 | `[tq/8]` × (`[d/8][8][8]`, `[8]`, `[8]`) |
 //!
 //! Row `r` of Q belongs to token `q0 + r / group`: the heads that share keys are neighbours. Rounding
@@ -31,6 +31,9 @@ const SLICE: usize = 8;
 /// Digits of a position.
 const DIGITS: usize = 4;
 
+/// Elements of `at`: a position and a key.
+const AT: usize = 2 * DIGITS;
+
 /// Elements of a slice's state.
 fn slice_elements(d: u64) -> u64 {
     SLICE as u64 * (d + 2)
@@ -47,7 +50,7 @@ pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[
         ("block", Bf16, 2 * tk * d),
         ("Q", Bf16, tq * d),
-        ("at", Bf16, DIGITS as u64),
+        ("at", Bf16, AT as u64),
     ])
 }
 
@@ -65,7 +68,7 @@ pub(super) fn check_attend(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[
         ("Q", Bf16, tq * d),
         ("block", Bf16, 2 * tk * d),
-        ("at", Bf16, DIGITS as u64),
+        ("at", Bf16, AT as u64),
         ("P", Bf16, tq * tk),
         ("state", F32, state_elements(tq, d)),
     ])
@@ -97,7 +100,8 @@ pub(super) fn check_finish(shape: &Shape<'_>) -> Result<(), String> {
     if rows > tq {
         return Err(format!("rows = {rows} must be at most tq = {tq}"));
     }
-    shape.extras(0, 0)?;
+    // The first row, where it is not the state's.
+    shape.extras(if shape.n_scalars == 1 { 1 } else { 0 }, 0)?;
     shape.operands(&[("state", F32, state_elements(tq, d)), ("y", Bf16, rows * d)])
 }
 
@@ -118,6 +122,18 @@ pub(super) fn work_attend(dims: &[u32], _: &[i64]) -> Work {
         &[tq, tk],
         &[&[tq, d, 2], &[tk, d, 4], &[tq, tk, 4], &[tq, d, 8]],
     )
+}
+
+/// With rescaling O, which the fitted rates of wide tiles do not show: few keys against a wide head bring as many
+/// multiplications of an f32 by its factor as products. One of a vector's 16 takes as long as eight
+/// multiply-accumulates at the rate of products (133 a cycle).
+pub(super) fn work_attend_chunk(dims: &[u32], scalars: &[i64]) -> Work {
+    let rescaled = work(&[8, dim(dims, 0), dim(dims, 2)], &[], &[]).macs;
+    let attend = work_attend(dims, scalars);
+    Work {
+        macs: attend.macs.saturating_add(rescaled),
+        ..attend
+    }
 }
 
 pub(super) fn work_slice(dims: &[u32], _: &[i64]) -> Work {
@@ -167,7 +183,7 @@ pub(super) fn take(call: &mut Call<'_>) {
             q[to..to + 64].copy_from_slice(&block[from..from + 64]);
         }
     }
-    bf16s_mut(at).copy_from_slice(&block[tk * d..][..DIGITS]);
+    bf16s_mut(at).copy_from_slice(&block[tk * d..][..AT]);
 }
 
 pub(super) fn init(call: &mut Call<'_>) {
@@ -200,25 +216,29 @@ struct Mask {
     group: usize,
     /// Keys that a query sees at most; 0 for all.
     window: i64,
+    /// The first key that counts: those before it are no rows of the cache.
+    oldest: i64,
 }
 
 impl Mask {
     fn of(call: &Call<'_>) -> Mask {
         let [k0, part, q0, window] = [0, 1, 2, 3].map(|i| call.scalars[i]);
         let span = i64::from(call.dims[4]);
-        let position = position(bf16s(call.inputs[2]));
+        let (first, oldest) = bf16s(call.inputs[2]).split_at(DIGITS);
         Mask {
             key: k0.saturating_add(part.rem_euclid(span)),
-            token: position.saturating_add(q0),
+            token: position(first).saturating_add(q0),
             group: call.dims[3] as usize,
             window,
+            oldest: position(oldest),
         }
     }
 
     fn sees(&self, row: usize, key: usize) -> bool {
         let query = self.token.saturating_add((row / self.group) as i64);
         let key = self.key.saturating_add(key as i64);
-        key <= query && (self.window <= 0 || key > query.saturating_sub(self.window))
+        let there = key <= query && key >= self.oldest;
+        there && (self.window <= 0 || key > query.saturating_sub(self.window))
     }
 }
 
@@ -320,10 +340,14 @@ pub(super) fn join(call: &mut Call<'_>) {
     }
 }
 
+/// Rows from the one that the scalar names on, drawn into range, or from the state's first.
 pub(super) fn finish(call: &mut Call<'_>) {
-    let d = call.dims[2] as usize;
+    let [rows, tq, d] = [0, 1, 2].map(|i| call.dims[i] as usize);
+    let first = call.scalars.first().copied().unwrap_or(0);
+    let first = usize::try_from(first).unwrap_or(0).min(tq - rows);
     let state = f32s(call.inputs[0]);
     for (row, y) in bf16s_mut(call.outputs[0]).chunks_exact_mut(d).enumerate() {
+        let row = first + row;
         let slice = &state[row / SLICE * SLICE * (d + 2)..][..SLICE * (d + 2)];
         let (o, _, sum) = split(slice);
         let inverse = 1.0 / sum[row % SLICE];

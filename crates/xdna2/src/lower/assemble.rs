@@ -66,7 +66,12 @@ impl<'g> Wired<'g> {
             let is_output = |arg: &Arg| match arg {
                 Arg::Value(value) => later.iter().any(|node| node.output == *value),
                 Arg::Part { .. } => true,
-                Arg::Weight(..) | Arg::Table(..) | Arg::Cache(..) | Arg::Position => false,
+                Arg::Weight(..)
+                | Arg::Table(..)
+                | Arg::Cache(..)
+                | Arg::Position
+                | Arg::Reached(..)
+                | Arg::ReachedFrom(..) => false,
             };
             let is_value = |arg: &Arg| matches!(arg, Arg::Value(_) | Arg::Part { .. });
             let inputs = kernel.args.iter().filter(|a| is_value(a) && !is_output(a));
@@ -107,7 +112,7 @@ impl<'g> Wired<'g> {
         };
         let role = match arg {
             Arg::Weight(..) | Arg::Cache(..) => Role::Static,
-            Arg::Position => Role::Input,
+            Arg::Position | Arg::Reached(..) | Arg::ReachedFrom(..) => Role::Input,
             Arg::Table(..) if kernels.phase == Phase::Prefill => Role::Static,
             Arg::Table(..) => Role::Input,
             Arg::Part { .. } => Role::Output,
@@ -132,6 +137,8 @@ impl<'g> Wired<'g> {
             Arg::Table(rope, rows) => Binding::RopeTable { rope, rows },
             Arg::Cache(layer, of) => Binding::Cache { layer, of },
             Arg::Position => Binding::Position,
+            Arg::Reached(layer, of, reach) => Binding::Reached { layer, of, reach },
+            Arg::ReachedFrom(reach) => Binding::ReachedFrom { reach },
         };
         self.wires.iter().map(binding).collect()
     }

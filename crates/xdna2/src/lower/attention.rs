@@ -1,14 +1,16 @@
 //! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
 use super::kernel::{Arg, Kernel, Kernels};
-use super::{AttentionOn, CachePart, Feature, Phase};
+use super::{AttentionOn, CachePart, Feature, Phase, Reach};
+use crate::mapping::prompt_attention::{self, tile_kv};
 use crate::mapping::{self, Named, Shape};
 use millrace_model::graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
 use std::fmt;
 
-const MAPPING: &str = "cached-attention";
+/// The mapping for a token, or where that for many takes no such heads.
+const CACHED: &str = "cached-attention";
 
 /// Least number of keys that a plan is made for.
 const LEAST_KEYS: u64 = 512;
@@ -28,13 +30,30 @@ pub fn key_bucket(n_keys: u64) -> u64 {
     }
 }
 
+/// Steps of an octave that prompts' buckets have.
+const PROMPT_STEPS: u64 = 8;
+
+/// The least number that is at least `n_keys`, of eighths of powers of two from 512 on: what a later pass of a prompt
+/// has a plan for. It reads its keys for every token, so that more than there are cost more than another plan does.
+/// Beyond 2^62, `n_keys` itself.
+pub fn prompt_bucket(n_keys: u64) -> u64 {
+    if n_keys > 1 << 62 {
+        return n_keys;
+    }
+    let power = n_keys.max(LEAST_KEYS).next_power_of_two();
+    n_keys
+        .max(LEAST_KEYS)
+        .next_multiple_of(power / (2 * PROMPT_STEPS))
+}
+
 /// Rows that a cache needs for `n_ctx` tokens, so that programs read it in whole rounds.
 pub fn cache_rows(graph: &Graph, machine: &Machine, n_ctx: u64) -> u64 {
     let mut unit = 1_u64;
     for node in &graph.nodes {
         if let Op::Attention(a) = &node.op {
-            for n_tokens in [1, 64] {
-                let own = mapping::n_keys_unit(&shape(a, n_tokens, (1, 1)), machine);
+            let of_prompts = tile_kv(&shape(a, 64, (1, 1)), machine);
+            let of_tokens = [1, 64].map(|n| mapping::n_keys_unit(&shape(a, n, (1, 1)), machine));
+            for own in of_prompts.into_iter().chain(of_tokens) {
                 unit = common_multiple(unit, own);
             }
         }
@@ -69,7 +88,7 @@ pub struct AttentionTimes {
     /// Keys read on the array.
     pub n_keys: u64,
     /// On the array: the program with its dispatch, the host's part of a call, and writing the rows
-    /// that are new to the cache.
+    /// that are new to the cache, or all that a window reaches.
     pub array_ns: f64,
     /// On the host: every token reads the keys and values that it sees, at the rate that one thread
     /// was seen to copy (`host.write_gb_per_s`), and nothing else.
@@ -77,17 +96,18 @@ pub struct AttentionTimes {
 }
 
 impl AttentionTimes {
-    /// For `n_tokens` tokens, the last of the keys, by a program of the mapping.
+    /// For `n_tokens` tokens, the last of the keys, by such a program.
     ///
     /// # Errors
     /// What [`timing::predict`] says of the program.
     fn of(
-        program: &Program,
+        (program, over): (&Program, &Over),
         a: &Attention,
-        (n_tokens, n_keys): (u64, u64),
+        n_tokens: u64,
         machine: &Machine,
         profile: &Profile,
     ) -> Result<AttentionTimes, TimingError> {
+        let n_keys = over.n_keys;
         let row_bytes = (4 * a.n_kv_heads * a.head_dim) as f64;
         let copied_ns = |bytes: f64| bytes / profile.host.write_gb_per_s.max(f64::MIN_POSITIVE);
         let window = a.window.map_or(n_keys, |w| n_keys.min(w as u64)) as f64;
@@ -99,7 +119,7 @@ impl AttentionTimes {
             n_keys,
             array_ns: timing.total_ns
                 + profile.host.call_ns
-                + copied_ns(row_bytes * n_tokens as f64),
+                + copied_ns(row_bytes * over.n_written as f64),
             host_ns: copied_ns(row_bytes * seen * n_tokens as f64),
         })
     }
@@ -134,36 +154,96 @@ pub fn attention_times(
     machine: &Machine,
     profile: &Profile,
 ) -> Result<AttentionTimes, String> {
-    let (shape, n_keys) = fitted(a, n_tokens, (n_keys, max_tokens), machine)?;
-    let mapping = mapping::find(MAPPING).ok_or_else(|| format!("no mapping `{MAPPING}`"))?;
-    let tiling = mapping.default_tiling(&shape, machine);
-    let program = mapping.build(&shape, &tiling, machine);
+    let over = fitted(a, n_tokens, (n_keys, max_tokens), machine)?;
+    let name = over.mapping;
+    let mapping = mapping::find(name).ok_or_else(|| format!("no mapping `{name}`"))?;
+    let tiling = mapping.default_tiling(&over.shape, machine);
+    let program = mapping.build(&over.shape, &tiling, machine);
     let program = program.map_err(|e| e.to_string())?;
-    AttentionTimes::of(&program, a, (n_tokens, n_keys), machine, profile).map_err(|e| e.to_string())
+    AttentionTimes::of((&program, &over), a, n_tokens, machine, profile).map_err(|e| e.to_string())
 }
 
-/// The shape with as many keys as the mapping reads, and their number.
+/// Which kernel attends over a cache, and what it reads.
+struct Over {
+    mapping: &'static str,
+    shape: Shape,
+    /// Keys that are read, of the cache or of what a window reaches.
+    n_keys: u64,
+    /// Rows that the host writes before it.
+    n_written: u64,
+    /// The rows, where they are not the cache's from its first on.
+    reach: Option<Reach>,
+}
+
+/// The kernel for as many keys as a mapping reads.
 fn fitted(
     a: &Attention,
     n_tokens: u64,
     (n_keys, max_tokens): (u64, u64),
     machine: &Machine,
-) -> Result<(Shape, u64), String> {
+) -> Result<Over, String> {
     if a.n_kv_heads == 0 || a.head_dim == 0 {
         return Err("attention without heads".to_owned());
     }
-    let unit = mapping::n_keys_unit(&shape(a, n_tokens, (1, 1)), machine);
-    let wanted = n_keys
-        .max(n_tokens)
-        .max(1)
-        .div_ceil(unit)
-        .saturating_mul(unit);
-    if wanted > max_tokens {
-        return Err(format!(
-            "the array would read {wanted} rows of a cache of {max_tokens}"
-        ));
+    let n_keys = n_keys.max(n_tokens).max(1);
+    let whole = |unit: u64| {
+        let wanted = n_keys.div_ceil(unit).saturating_mul(unit);
+        match wanted > max_tokens {
+            true => Err(format!(
+                "the array would read {wanted} rows of a cache of {max_tokens}"
+            )),
+            false => Ok(wanted),
+        }
+    };
+    if let Some(over) = for_a_prompt(a, n_tokens, (n_keys, max_tokens), machine) {
+        whole(1)?;
+        return Ok(over);
     }
-    Ok((shape(a, n_tokens, (wanted, max_tokens)), wanted))
+    let wanted = whole(mapping::n_keys_unit(&shape(a, n_tokens, (1, 1)), machine))?;
+    Ok(Over {
+        mapping: CACHED,
+        shape: shape(a, n_tokens, (wanted, max_tokens)),
+        n_keys: wanted,
+        n_written: n_tokens,
+        reach: None,
+    })
+}
+
+/// The kernel of many tokens, where it takes such heads and that number.
+fn for_a_prompt(
+    a: &Attention,
+    n_tokens: u64,
+    (n_keys, max_tokens): (u64, u64),
+    machine: &Machine,
+) -> Option<Over> {
+    if n_tokens == 1 {
+        return None;
+    }
+    let unit = tile_kv(&shape(a, n_tokens, (1, 1)), machine)?;
+    let window = a.window.map(|window| window as u64);
+    let over = match window.filter(|&window| window < n_keys) {
+        Some(window) => {
+            let n_rows = n_tokens + prompt_attention::before(window, unit);
+            Over {
+                mapping: prompt_attention::NAME,
+                shape: shape(a, n_tokens, (n_rows, n_rows)),
+                n_keys: n_rows,
+                n_written: n_rows,
+                reach: Some(Reach { window, unit }),
+            }
+        }
+        None => {
+            let wanted = n_keys.next_multiple_of(unit);
+            Over {
+                mapping: prompt_attention::NAME,
+                shape: shape(a, n_tokens, (wanted, max_tokens)),
+                n_keys: wanted,
+                n_written: n_tokens,
+                reach: None,
+            }
+        }
+    };
+    prompt_attention::fits(&over.shape, machine).then_some(over)
 }
 
 impl Kernels<'_> {
@@ -234,26 +314,29 @@ impl Kernels<'_> {
         let graph = self.graph;
         let node: &Node = &graph.nodes[number];
         let n_tokens = self.n_tokens();
-        let (shape, n_keys) = fitted(a, n_tokens, cached, self.machine)?;
+        let over = fitted(a, n_tokens, cached, self.machine)?;
         let &[q, _, _] = &node.inputs[..] else {
             return Err("attention without queries, keys and values".to_owned());
         };
+        let part = |of: CachePart| match over.reach {
+            Some(reach) => Arg::Reached(a.layer, of, reach),
+            None => Arg::Cache(a.layer, of),
+        };
         let args = vec![
             Arg::Value(q),
-            Arg::Cache(a.layer, CachePart::Keys),
-            Arg::Cache(a.layer, CachePart::Values),
-            Arg::Position,
+            part(CachePart::Keys),
+            part(CachePart::Values),
+            over.reach.map_or(Arg::Position, Arg::ReachedFrom),
             Arg::Value(node.output),
         ];
-        let kernel = self.kernel(node, MAPPING, shape, None, args)?;
+        let kernel = self.kernel(node, over.mapping, over.shape.clone(), None, args)?;
         let profile = self.profile.as_ref().ok_or("no profile to compare by")?;
         let key = &kernel.built.key;
         let times = match self.times.iter().find(|(known, _)| known == key) {
             Some((_, times)) => *times,
             None => {
-                let lengths = (n_tokens, n_keys);
-                let program = &kernel.built.program;
-                let times = AttentionTimes::of(program, a, lengths, self.machine, profile)
+                let program = (&kernel.built.program, &over);
+                let times = AttentionTimes::of(program, a, n_tokens, self.machine, profile)
                     .map_err(|e| e.to_string())?;
                 self.times.push((key.clone(), times));
                 times
@@ -283,5 +366,13 @@ mod tests {
             assert!(!bounded || bucket <= n_keys + n_keys / 2);
         }
         assert_eq!([1, 600, 900, 1025].map(key_bucket), [512, 768, 1024, 1536]);
+        for n_keys in [1, 512, 513, 1025, 20_000, 100_001, u64::MAX] {
+            let bucket = prompt_bucket(n_keys);
+            assert!(bucket >= n_keys);
+            let bounded = (512..=1 << 62).contains(&n_keys);
+            assert!(!bounded || bucket <= n_keys + n_keys / 8);
+        }
+        let buckets = [1, 513, 1025, 4096, 10_240, 10_241].map(prompt_bucket);
+        assert_eq!(buckets, [512, 576, 1152, 4096, 10_240, 11_264]);
     }
 }

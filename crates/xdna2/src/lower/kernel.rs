@@ -1,8 +1,8 @@
 //! Which kernel computes a node, in which tiling.
 
 use super::{
-    AttentionTimes, CachePart, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, TableRows,
-    WeightLayout, check, tiling,
+    AttentionTimes, CachePart, Feature, LM_HEAD_PARTITIONS, LowerError, Options, Phase, Reach,
+    TableRows, WeightLayout, check, tiling,
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
 use millrace_model::graph::{Activation, Graph, Node, Op, RopeId, ValueId, WeightId};
@@ -37,6 +37,8 @@ pub(super) enum Arg {
     Table(RopeId, TableRows),
     Cache(usize, CachePart),
     Position,
+    Reached(usize, CachePart, Reach),
+    ReachedFrom(Reach),
 }
 
 /// A kernel and its operands, in the mapping's order.

@@ -41,7 +41,8 @@ const RUNS: &[(&[Kind], &str, &str)] = &[
 pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
     let kind = |(number, members): &(usize, Vec<Kernel>)| {
         let node = &kernels.graph.nodes[*number];
-        let over_cache = |k: &Kernel| k.args.contains(&Arg::Position);
+        let stands = |arg: &Arg| matches!(arg, Arg::Position | Arg::ReachedFrom(_));
+        let over_cache = |k: &Kernel| k.args.iter().any(stands);
         match node.op {
             _ if kernels.is_head(node) && kernels.is_single_row() => Kind::Head,
             _ if kernels.is_head(node) => Kind::HeadOfAllRows,
@@ -113,7 +114,9 @@ pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<
         Arg::Table(..) => format!("{}_lut", kernel.name),
         Arg::Cache(_, CachePart::Keys) => "k_cache".to_owned(),
         Arg::Cache(_, CachePart::Values) => "v_cache".to_owned(),
-        Arg::Position => "position".to_owned(),
+        Arg::Reached(_, CachePart::Keys, _) => "k_reached".to_owned(),
+        Arg::Reached(_, CachePart::Values, _) => "v_reached".to_owned(),
+        Arg::Position | Arg::ReachedFrom(_) => "position".to_owned(),
     }
 }
 

@@ -34,7 +34,7 @@ use super::data::Random;
 use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, slot, small, stage, stream,
 };
-use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::{BuildError, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Herd, Launch, Link, Order, Place, Stage, Transfer, Var,
@@ -42,6 +42,7 @@ use millrace_xdna2_machine::program::{
 use millrace_xdna2_machine::{Machine, Program};
 use shape::Tiled;
 pub(crate) use shape::n_keys_unit;
+pub(super) use shape::{lowest_common_rows, parse};
 
 /// The mapping.
 pub(super) struct CachedAttention;
@@ -59,9 +60,36 @@ const CASCADE: usize = 4;
 /// Digits of a position at the start of the slot `at`.
 pub(crate) const POSITION_DIGITS: usize = 4;
 
+/// Digits that cores keep of that slot: the position's, then those of the first key that counts.
+pub(crate) const AT_DIGITS: usize = 2 * POSITION_DIGITS;
+
 /// A position as the slot `at` holds it, in base 256.
 pub(crate) fn position_digits(position: u32) -> [u8; POSITION_DIGITS] {
     position.to_le_bytes()
+}
+
+/// The output slot where one core after the other takes tiles of so many keys, however many queries it has.
+pub(super) fn reference_in_one_part(shape: &Shape, tile_kv: u64, slots: &[Vec<u8>]) -> Vec<u8> {
+    let one = [
+        "tile_tokens",
+        "tile_kv",
+        "heads",
+        "spread",
+        "rows",
+        "l1_depth",
+    ];
+    let tiling = Named::new(&one.map(|name| (name, 1))).with("tile_kv", tile_kv);
+    reference::run(&Tiled::new(shape, &tiling), slots)
+}
+
+/// Contents of the slot `at`: a position, and the first key that counts.
+pub(super) fn at_bytes(n_elements: u64, position: u32, oldest: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 2 * n_elements as usize];
+    let digits = [position, oldest].into_iter().flat_map(position_digits);
+    for (to, digit) in bytes.chunks_exact_mut(2).zip(digits) {
+        to.copy_from_slice(&half::bf16::from_f32(digit.into()).to_le_bytes());
+    }
+    bytes
 }
 
 impl Tiled {
@@ -276,10 +304,7 @@ impl Mapping for CachedAttention {
         let v = random.bf16_bytes(n_cache, 2.0);
         let free = p.n_keys.saturating_sub(p.n_queries) as f32;
         let position = (free * (1.0 + random.uniform()) / 2.0) as u32;
-        let mut at = vec![0; 2 * p.at_elements() as usize];
-        for (to, digit) in at.chunks_exact_mut(2).zip(position_digits(position)) {
-            to.copy_from_slice(&half::bf16::from_f32(digit.into()).to_le_bytes());
-        }
+        let at = at_bytes(p.at_elements(), position, 0);
         vec![q, k, v, at, vec![0; 2 * n_q as usize]]
     }
 

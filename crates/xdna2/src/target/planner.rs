@@ -3,7 +3,7 @@
 use super::packed;
 use crate::lower::{
     self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, layout_unit,
-    program_of,
+    program_of, prompt_bucket,
 };
 use crate::mapping::{self, q4nx};
 use crate::predict::{HostKind, Prices, facts};
@@ -84,7 +84,10 @@ impl Xdna2 {
         if !self.features.has(Feature::CachedAttention) {
             return None;
         }
-        let n_keys = key_bucket(chunk.first + chunk.n_tokens);
+        let n_keys = match chunk.n_padded {
+            1 => key_bucket(chunk.first + chunk.n_tokens),
+            _ => prompt_bucket(chunk.first + chunk.n_tokens),
+        };
         let n_keys = n_keys.max(chunk.n_padded).min(max_tokens);
         // Lowering ranks by this profile too: what a plan is does not depend on the times it is given.
         let profile = Profile::builtin(Profile::DEFAULT)?;
@@ -148,8 +151,8 @@ impl Planner for Xdna2 {
         }
     }
 
-    /// Flash attention sees the keys of its own chunk, so it is the first one's; in decode there is one
-    /// plan as long as the host attends, then one for each [`key_bucket`].
+    /// Flash attention sees the keys of its own chunk, so it is the first one's; later ones have a plan for each
+    /// [`prompt_bucket`]. In decode there is one plan as long as the host attends, then one for each [`key_bucket`].
     fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         let over_cache = || self.over_cache(graph, chunk, cache_rows);
         let attention = match (phase, chunk.first) {
@@ -327,6 +330,7 @@ fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
             let rows = launch.shape.get("max_tokens")?;
             (tiles.div_ceil(parts) + parts, Some(rows))
         }
+        "prompt-attention" => (tiles, Some(launch.shape.get("max_tokens")?)),
         _ => return None,
     };
     let part = launch.tiling.get("tile_dk").filter(|&part| part > 0);

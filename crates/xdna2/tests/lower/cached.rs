@@ -156,3 +156,46 @@ fn every_geometry_has_times_and_programs() {
         }
     }
 }
+
+/// With a window a later pass reads what it reaches, which the host puts beside the pass: a program that is the same
+/// wherever in a context the pass begins.
+#[test]
+fn a_local_layer_reads_what_its_window_reaches() {
+    // Five local layers, a global one and another.
+    let graph = graph("gemma-3-1b", Some(7));
+    let windows = graph.nodes.iter().filter_map(|node| match &node.op {
+        Op::Attention(a) => Some((a.layer, a.window)),
+        _ => None,
+    });
+    let windows: Vec<(usize, Option<usize>)> = windows.collect();
+    assert_eq!(windows.iter().filter(|(_, w)| w.is_none()).count(), 1);
+    let plan = |n_keys: u64| {
+        let options = options(2048, n_keys, 32_768);
+        lower::prefill(&graph, &Machine::npu2(), &options).unwrap()
+    };
+    let programs = |plan: &Plan| -> Vec<[u8; 32]> {
+        let mut found = Vec::new();
+        for call in plan.calls().filter(|c| c.set.starts_with("cached_attn")) {
+            let planned = &plan.programs[call.program];
+            let reached = |binding: &Binding| matches!(binding, Binding::Reached { .. });
+            assert!(verify(lower::program_of(planned).unwrap(), &Machine::npu2()).is_ok());
+            if call.bindings.iter().any(reached) {
+                found.push(planned.container.content_hash().0);
+            }
+        }
+        found.dedup();
+        found
+    };
+    let (early, late) = (plan(4096), plan(32_768));
+    assert_eq!(programs(&early).len(), 1);
+    assert_eq!(programs(&early), programs(&late));
+    for (placed, (layer, window)) in attention(&graph, &late).iter().zip(windows) {
+        assert!(placed.0, "layer {layer}: {}", placed.1);
+        let keys = match window {
+            // A tile of 16 keys more than the window, less the pass's own first.
+            Some(window) => format!("for {} keys", 2048 + window + 16),
+            None => "for 32768 keys".to_owned(),
+        };
+        assert!(placed.1.contains(&keys), "layer {layer}: {}", placed.1);
+    }
+}

@@ -151,7 +151,7 @@ fn programs_read_back_from_text() {
             "64x128",
             "64x64x64",
             "64 4q/2kv d16 causal",
-            "1x512 4q/2kv d16",
+            "64x512 4q/2kv d16",
         ];
         let shape = shapes.iter().find(|text| mapping.parse_shape(text).is_ok());
         let (mapping, shape, tiling) = case(mapping.name(), shape.unwrap(), "");

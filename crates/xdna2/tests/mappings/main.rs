@@ -7,6 +7,7 @@ mod cached;
 mod exact;
 mod fits;
 mod products;
+mod prompt;
 mod q4nx;
 mod refused;
 mod strides;

@@ -191,7 +191,7 @@ fn absurd_tilings_are_refused() {
         } else {
             "64x64x64"
         };
-        let shape = ["4096", "64x128", text, "1x512 4q/2kv d16"]
+        let shape = ["4096", "64x128", text, "64x512 4q/2kv d16"]
             .iter()
             .find_map(|text| mapping.parse_shape(text).ok())
             .unwrap();

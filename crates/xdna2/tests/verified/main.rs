@@ -105,6 +105,13 @@ const SHAPES: &[(&str, &[&str])] = &[
             "64x4096 8q/4kv d256 of 32768 window 1024",
         ],
     ),
+    (
+        "prompt-attention",
+        &[
+            "64x160 4q/2kv d64 window 40",
+            "2048x4096 8q/4kv d256 of 32768",
+        ],
+    ),
 ];
 
 fn programs(shapes: impl Fn(&[&'static str]) -> Vec<&'static str>) -> Vec<(String, Program)> {
@@ -155,6 +162,10 @@ fn offered_tilings_are_accepted() {
         (
             "cached-attention",
             ["1x512 2q/1kv d64", "4x1024 32q/8kv d64"],
+        ),
+        (
+            "prompt-attention",
+            ["64x160 4q/2kv d64 window 40", "128x1024 8q/4kv d256"],
         ),
     ] {
         let mapping = mapping::find(name).unwrap();

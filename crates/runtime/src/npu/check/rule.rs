@@ -68,8 +68,10 @@ pub(super) struct Operation<'a> {
     pub(super) widths: Vec<usize>,
     /// Rows of the result that are no padding.
     pub(super) n_rows: usize,
-    /// Position of the first row.
+    /// Position of the first row; of attention, among its keys.
     pub(super) first: usize,
+    /// The first of attention's keys that is a token's.
+    pub(super) oldest_key: usize,
 }
 
 /// A formula with its operands.

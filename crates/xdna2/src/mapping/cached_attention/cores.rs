@@ -28,7 +28,7 @@ impl Tiled {
         let (tq, d) = (self.tile_q(), self.head_dim);
         vec![
             local("q", bf16, &[tq * d]),
-            local("at", bf16, &[super::POSITION_DIGITS as u64]),
+            local("at", bf16, &[super::AT_DIGITS as u64]),
             local("p", bf16, &[tq * self.tile_kv]),
             local("state", f32, &[tq / 8, self.slice_elements()]),
         ]

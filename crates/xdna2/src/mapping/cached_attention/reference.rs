@@ -17,8 +17,12 @@ struct State {
 /// The output slot for the contents of the others.
 pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v, at] = [0, 1, 2, 3].map(|slot| floats(&slots[slot]));
-    let digits = at[..POSITION_DIGITS].iter().rev();
-    let first = digits.fold(0, |position, &digit| 256 * position + digit as u64);
+    let number = |digits: &[f32]| {
+        let digits = digits.iter().rev();
+        digits.fold(0, |number, &digit| 256 * number + digit as u64)
+    };
+    let (first, rest) = at.split_at(POSITION_DIGITS);
+    let (first, oldest) = (number(first), number(&rest[..POSITION_DIGITS]));
     let d = p.head_dim as usize;
     let of_token = |token: usize| -> Vec<f32> {
         let position = first + token as u64;
@@ -26,7 +30,13 @@ pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
             let cache = head as u64 / p.group() * p.max_tokens * p.head_dim;
             let rows = cache as usize..(cache + p.n_keys * p.head_dim) as usize;
             let at = (token * p.n_heads as usize + head) * d;
-            let state = joined(p, &q[at..at + d], position, &k[rows.clone()], &v[rows]);
+            let state = joined(
+                p,
+                &q[at..at + d],
+                (position, oldest),
+                &k[rows.clone()],
+                &v[rows],
+            );
             let inverse = 1.0 / state.sum;
             state.o.into_iter().map(move |o| round(o * inverse))
         };
@@ -37,7 +47,7 @@ pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// The states of all parts of the keys as one: from the top row to row 0, then from column to column.
-fn joined(p: &Tiled, q: &[f32], position: u64, k: &[f32], v: &[f32]) -> State {
+fn joined(p: &Tiled, q: &[f32], position: (u64, u64), k: &[f32], v: &[f32]) -> State {
     let scale = exponent_scale(p.scale());
     let column = |column: u64| {
         let states = (0..p.rows).rev().map(|row| {
@@ -60,8 +70,15 @@ fn empty(d: usize) -> State {
     }
 }
 
-/// A part's own tiles of keys.
-fn part_state(p: &Tiled, q: &[f32], position: u64, part: u64, k: &[f32], v: &[f32]) -> State {
+/// A part's own tiles of keys, for a query at a position over keys of which the first count from `oldest` on.
+fn part_state(
+    p: &Tiled,
+    q: &[f32],
+    (position, oldest): (u64, u64),
+    part: u64,
+    k: &[f32],
+    v: &[f32],
+) -> State {
     let (tile, d) = (p.tile_kv as usize, p.head_dim as usize);
     let mut state = empty(d);
     let n_parts = (p.rows * p.spread) as usize;
@@ -69,7 +86,7 @@ fn part_state(p: &Tiled, q: &[f32], position: u64, part: u64, k: &[f32], v: &[f3
         let first = first * tile;
         let sees = |key: usize| {
             let key = key as u64;
-            key <= position && (p.window == 0 || key + p.window > position)
+            key <= position && key >= oldest && (p.window == 0 || key + p.window > position)
         };
         let score = |key: usize| match sees(key) {
             true => {

@@ -206,7 +206,7 @@ impl Tiled {
 }
 
 /// Reads `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W]`.
-pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
+pub(in crate::mapping) fn parse(text: &str) -> Result<Shape, ShapeError> {
     const EXPECTED: &str = "the shape is `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W]`, for \
                             example `1x4096 32q/8kv d64 of 8192`; whole numbers from 1 to 2^20";
     let error = || ShapeError::new(text, EXPECTED);
@@ -254,7 +254,7 @@ fn columns(n_kv_heads: u64, machine: &Machine) -> (u64, u64) {
 }
 
 /// Least tile of keys that holds whole slices and whole groups.
-fn tile_unit(group: u64) -> u64 {
+pub(in crate::mapping) fn lowest_common_rows(group: u64) -> u64 {
     let common = |a: u64, b: u64| divisors(a).into_iter().rev().find(|d| b.is_multiple_of(*d));
     group * 8 / common(group, 8).unwrap_or(1)
 }
@@ -265,7 +265,7 @@ fn tile_unit(group: u64) -> u64 {
 fn candidates(shape: &Shape, machine: &Machine) -> Vec<Tiled> {
     let (heads, spread) = columns(shape["n_kv_heads"], machine);
     let group = shape["n_heads"] / shape["n_kv_heads"].max(1);
-    let unit = tile_unit(group.max(1));
+    let unit = lowest_common_rows(group.max(1));
     let decode = shape["n_queries"] == 1;
     let largest = if decode { 16 } else { 32 };
     let tiles = (1..=(largest / unit).max(1)).rev().map(|n| n * unit);

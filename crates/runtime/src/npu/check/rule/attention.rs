@@ -31,6 +31,8 @@ pub(in super::super) struct Attention {
     v: Vec<f32>,
     /// Position of the first query; key 0 is at position 0.
     first: usize,
+    /// The first key that is a token's.
+    oldest_key: usize,
     window: Option<usize>,
     /// Elements from a key to the next, and from a head to the next.
     key_stride: usize,
@@ -75,6 +77,7 @@ impl Attention {
             k: rows(k),
             v: v.clone(),
             first: op.first,
+            oldest_key: op.oldest_key,
             window: a.window,
             key_stride,
             head_stride,
@@ -126,6 +129,7 @@ impl Attention {
         let float = LAMBDA * (d as f64).sqrt() * V;
         let position = self.first + row;
         let oldest = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let oldest = oldest.max(self.oldest_key);
         let mut scores = Vec::with_capacity(position + 1 - oldest);
         for key in oldest..=position {
             let (mut sum, mut size) = (0.0, 0.0);

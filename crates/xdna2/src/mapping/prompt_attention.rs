@@ -1,0 +1,299 @@
+//! Attention of many new tokens over a cache of keys and values: a later pass of a prompt.
+//!
+//! Slots are those of [`cached_attention`](super::cached_attention): K and V head-major `[n_kv_heads,
+//! max_tokens, head_dim]`, of which the first `n_keys` rows are read, and in the slot `at` the position of
+//! the first token, known when the program runs, and behind it the first row that counts.
+//!
+//! # On the array
+//! What a decode step spreads are the keys; here it is the tokens. `heads` key-value heads are treated at
+//! once, each on a rectangle of `spread · rows` cores. Every core has a tile of `tile_tokens` tokens of its
+//! own, the heads of the group as rows of it, and all of them take the same keys and values, broadcast from one memory
+//! tile, to the end: nothing is joined. A key is read from DDR once for `spread · rows · tile_tokens` tokens. With
+//! queries on columns alone, as flash attention has them, a core would need a second state and half the tile.
+//!
+//! Queries and position come first, on the channels of keys and values: each core finds its own among all. Results
+//! leave by the memory tile of the core's column, `y_rows` rows at a time where L1 has no room for a whole tile's.
+//!
+//! # Windows
+//! With a window the rows read are not the cache from its beginning, but those that the pass reaches ([`before`]): its
+//! first token lies `window − 1` to `window + tile_kv − 2` rows after the first, where the host put them. An iteration
+//! then reads the rows that its own tokens reach and no others, so that work grows with the window and not with the
+//! context.
+//!
+//! # Bits
+//! A query takes the tiles of keys in their order, and one that it does not see leaves its state as it is. As rows that
+//! a pass reaches begin at a whole tile of the sequence, a result depends on `tile_kv` and nothing else: not on
+//! `n_keys`, `n_queries`, where the pass begins, nor on who computes it.
+
+mod cores;
+mod shape;
+
+use super::cached_attention::{self, at_bytes};
+use super::data::Random;
+use super::parts::{
+    Checks, at, constant, core, deep, end, i, int, launch, pattern, slot, small, stage, stream,
+};
+use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{
+    Affine, Channel, Launch, Order, Place, Span, Stage, Transfer, Var,
+};
+use millrace_xdna2_machine::{Machine, Program};
+use shape::Tiled;
+pub(crate) use shape::{before, fits, tile_kv};
+
+/// The mapping.
+pub(super) struct PromptAttention;
+
+/// Its name.
+pub(crate) const NAME: &str = "prompt-attention";
+
+// Bundles of a head that is treated at once, in this order.
+const K_IN: usize = 0;
+const V_IN: usize = 1;
+const KV: usize = 2;
+const Y: usize = 3;
+const Y_OUT: usize = 4;
+const BUNDLES: usize = 5;
+
+impl Tiled {
+    /// First column of a head's cores; its memory tile and shim bring keys and values.
+    fn col0(&self, head: u64) -> u64 {
+        head * self.spread
+    }
+
+    fn channels(&self, head: u64) -> [Channel; BUNDLES] {
+        let bf16 = Element::Bf16;
+        let (tk, d) = (self.tile_kv, self.head_dim);
+        let name = |part: &str| format!("{part}{head}");
+        let first = self.col0(head);
+        let (shim, memory) = (
+            || Place::Shim(constant(first)),
+            || Place::Memory(constant(first)),
+        );
+        let range = |start: u64, len: u64| Span::Range {
+            start: small(start),
+            len: small(len),
+        };
+        let all = core(range(first, self.spread), range(0, self.rows));
+        let own = || i(0, 1) + int(first);
+        let blocks = [2, d / 8, tk / 8, 8, 8];
+        let kv = stream(&name("kv"), &[], bf16, &blocks, memory(), all);
+        let y = stream(
+            &name("y"),
+            &[self.spread, self.rows],
+            bf16,
+            &[self.y_rows, d],
+            core(at(own()), at(i(1, 1))),
+            Place::Memory(own()),
+        );
+        let y_out = stream(
+            &name("y_out"),
+            &[self.spread],
+            bf16,
+            &[self.rows * self.y_rows, d],
+            Place::Memory(own()),
+            Place::Shim(own()),
+        );
+        [
+            stream(&name("k_in"), &[], bf16, &[tk, d], shim(), memory()),
+            stream(&name("v_in"), &[], bf16, &[tk, d], shim(), memory()),
+            deep(kv, self.l1_depth),
+            deep(y, 1),
+            y_out,
+        ]
+    }
+
+    /// A tile of keys beside one of values, sent in 8 × 8 blocks; results of a column's cores, one after the other.
+    fn stages(&self, head: u64) -> [Stage; 2] {
+        let base = head as usize * BUNDLES;
+        let (bf16, tile) = (Element::Bf16, self.tile_kv * self.head_dim);
+        let half = |first: u64| pattern(constant(first), &[(tile, 1)]);
+        let d = self.head_dim;
+        let blocked = [(2, tile), (d / 8, 8), (self.tile_kv, d), (8, 1)];
+        let ends = [
+            end(base + K_IN, Vec::new(), half(0)),
+            end(base + KV, Vec::new(), pattern(constant(0), &blocked)),
+        ];
+        let col0 = constant(self.col0(head));
+        let name = |part: &str| format!("{part}{head}_l2");
+        let mut kv = stage(&name("kv"), 1, col0, bf16, &[2, self.tile_kv, d], ends);
+        kv.dims = Vec::new();
+        kv.fills.push(end(base + V_IN, Vec::new(), half(tile)));
+        let part = self.y_rows * d;
+        let of_row = pattern(Affine::of(Var::Each, int(part)), &[(part, 1)]);
+        let index = vec![i(0, 1), Affine::of(Var::Each, 1)];
+        let whole = pattern(constant(0), &[(self.rows * part, 1)]);
+        let ends = [
+            end(base + Y, index, of_row),
+            end(base + Y_OUT, vec![i(0, 1)], whole),
+        ];
+        let col = i(0, 1) + int(self.col0(head));
+        let block = [self.rows * self.y_rows, d];
+        let mut y = stage(&name("y"), self.spread, col, bf16, &block, ends);
+        y.fills[0].each = small(self.rows);
+        kv.copies = 2;
+        y.copies = 2;
+        [kv, y]
+    }
+
+    fn transfers(&self, head: u64) -> [Transfer; 5] {
+        let base = head as usize * BUNDLES;
+        let (d, group) = (self.head_dim, self.group());
+        let token = self.n_heads * d;
+        // Of the iteration's head with that number, `rows` rows a head.
+        let of_head = |rows: u64| {
+            let own = Affine::new(int(head * rows * d));
+            own.plus(Var::Grid(1), int(self.heads * rows * d))
+        };
+        let transfer = |arg: usize, channel: usize, pattern| Transfer {
+            dims: Vec::new(),
+            loops: Vec::new(),
+            arg,
+            channel: base + channel,
+            index: Vec::new(),
+            pattern,
+        };
+        let tokens = self.iteration_tokens();
+        let first = of_head(group).plus(Var::Grid(0), int(tokens * token));
+        let queries = [(tokens, token), (group * d, 1)];
+        let positions = [(self.query_blocks(), 0), (self.at_elements(), 1)];
+        let reached = match self.window {
+            0 => 0,
+            _ => tokens * d,
+        };
+        let row = of_head(self.max_tokens).plus(Var::Grid(0), int(reached));
+        let rows = [(self.band() * d, 1)];
+        // Parts of a core's result, a whole number of tokens each.
+        let part = self.y_rows / group;
+        let result = (first.clone())
+            .plus(Var::Index(0), int(self.rows * self.tile_tokens * token))
+            .plus(Var::Loop(0), int(part * token));
+        let results = [
+            (self.rows, self.tile_tokens * token),
+            (part, token),
+            (group * d, 1),
+        ];
+        [
+            transfer(0, K_IN, pattern(first, &queries)),
+            transfer(3, V_IN, pattern(constant(0), &positions)),
+            transfer(1, K_IN, pattern(row.clone(), &rows)),
+            transfer(2, V_IN, pattern(row, &rows)),
+            Transfer {
+                dims: vec![small(self.spread)],
+                loops: vec![constant(self.y_parts())],
+                index: vec![i(0, 1)],
+                ..transfer(4, Y_OUT, pattern(result, &results))
+            },
+        ]
+    }
+
+    fn launch(&self) -> Launch {
+        let heads = || 0..self.heads;
+        Launch {
+            channels: heads().flat_map(|head| self.channels(head)).collect(),
+            stages: heads().flat_map(|head| self.stages(head)).collect(),
+            transfers: heads().flat_map(|head| self.transfers(head)).collect(),
+            herds: vec![self.herd()],
+            ..launch("attention", &[0, 1, 2, 3, 4], &self.grid(), Order::Streamed)
+        }
+    }
+}
+
+impl Mapping for PromptAttention {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "O = softmax(Q K^T / sqrt(d)) V of many tokens over a cache, bf16; `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W]`"
+    }
+
+    fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
+        cached_attention::parse(text)
+    }
+
+    fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
+        shape::default(shape, machine)
+    }
+
+    fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        shape::all(shape, machine)
+    }
+
+    fn build(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        machine: &Machine,
+    ) -> Result<Program, BuildError> {
+        let p = Tiled::new(shape, tiling);
+        let checks = Checks { mapping: NAME };
+        checks.bounded(shape, tiling)?;
+        p.check(machine)?;
+        let bf16 = Element::Bf16;
+        let q = [p.n_queries, p.n_heads, p.head_dim];
+        let cache = [p.n_kv_heads, p.max_tokens, p.head_dim];
+        Ok(Program {
+            name: "prompt_attention".to_owned(),
+            slots: vec![
+                slot("q", bf16, &q, Role::Input),
+                slot("k", bf16, &cache, Role::Input),
+                slot("v", bf16, &cache, Role::Input),
+                slot("at", bf16, &[p.at_elements()], Role::Input),
+                slot("y", bf16, &q, Role::Output),
+            ],
+            launches: vec![p.launch()],
+        })
+    }
+
+    /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
+    fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
+        let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
+        let mut random = Random::new(seed);
+        let n_q = p.n_queries * p.n_heads * p.head_dim;
+        let n_cache = p.n_kv_heads * p.max_tokens * p.head_dim;
+        let q = random.bf16_bytes(n_q, 2.0);
+        let k = random.bf16_bytes(n_cache, 2.0);
+        let v = random.bf16_bytes(n_cache, 2.0);
+        let mut part = |of: u64| (of as f32 * (1.0 + random.uniform()) / 2.0) as u32;
+        let (position, oldest) = match p.window {
+            0 => (part(p.n_keys.saturating_sub(p.n_queries)), 0),
+            window => (
+                window as u32 - 1 + part(p.tile_kv - 1),
+                window as u32 / 2 * (seed % 2) as u32,
+            ),
+        };
+        let at = at_bytes(p.at_elements(), position, oldest);
+        vec![q, k, v, at, vec![0; 2 * n_q as usize]]
+    }
+
+    fn reference(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        let y = cached_attention::reference_in_one_part(shape, tiling["tile_kv"], slots);
+        vec![(4, y)]
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::Exact
+    }
+
+    /// Without a window every key counts for every query, as the array reads and computes it.
+    fn work(&self, shape: &Shape) -> Work {
+        let d = shape["head_dim"];
+        let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
+        let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
+        let seen = match shape["window"] {
+            0 => keys,
+            window => window,
+        };
+        Work {
+            flops: 4 * heads * queries * seen * d,
+            ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Attention of a prompt's later passes: every grouping, windows over the rows that they reach, and bits that depend on
+//! neither lengths nor on where a pass begins.
+
+use crate::{build, case, check, find, fits, refused};
+use half::bf16;
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_plan::Reach;
+use millrace_xdna2::mapping::{Rule, Shape, Tiling};
+use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::{Machine, Profile, timing};
+
+const NAME: &str = "prompt-attention";
+
+/// The result of the default tiling on these slots.
+fn run(shape: &Shape, tiling: &Tiling, slots: &[Vec<u8>]) -> Vec<u8> {
+    let program = build(find(NAME), shape, tiling, &Machine::npu2());
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    let mut slots = slots.to_vec();
+    functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+    slots.swap_remove(4)
+}
+
+fn bytes(values: &[bf16]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+#[test]
+fn every_grouping() {
+    for (shape, tiling) in [
+        ("64x512 4q/1kv d64", ""),
+        ("64x128 4q/4kv d64 of 200", ""),
+        ("128x256 8q/4kv d64", ""),
+        ("64x192 6q/2kv d16", ""),
+        ("64x128 8q/1kv d16", ""),
+        ("64x64 16q/1kv d64", ""),
+        ("64x160 5q/1kv d16", ""),
+        ("64x128 4q/1kv d256", "rows=2"),
+        ("32x64 4q/2kv d256 of 100", "heads=1,spread=1,rows=4"),
+        ("32x64 4q/2kv d128", "heads=2,spread=1,rows=2"),
+    ] {
+        check(NAME, shape, tiling);
+    }
+    // Gemma 3, Llama 3.2, Qwen 3.
+    for heads in [
+        "4q/1kv d256",
+        "8q/4kv d256",
+        "16q/8kv d256",
+        "32q/16kv d128",
+    ] {
+        for new in [64, 512, 2048] {
+            fits(NAME, &format!("{new}x8192 {heads} of 32768"), "");
+            fits(
+                NAME,
+                &format!("{new}x{} {heads} window 512", reached(new, heads, 512)),
+                "",
+            );
+        }
+    }
+    for heads in ["32q/8kv d64", "32q/8kv d128", "16q/8kv d128"] {
+        fits(NAME, &format!("2048x131072 {heads}"), "");
+    }
+    fits(NAME, "2048x4608 24q/8kv d128 of 131072", "");
+}
+
+/// Rows that so many tokens reach, and the keys of a tile.
+fn reached(new: u64, heads: &str, window: u64) -> u64 {
+    let (_, _, tiling) = case(NAME, &format!("{new}x8192 {heads}"), "");
+    new + (window + tiling["tile_kv"] - 2).next_multiple_of(tiling["tile_kv"])
+}
+
+#[test]
+fn windows_are_those_of_the_whole_cache() {
+    const HEADS: &str = "4q/2kv d64";
+    const ROW: usize = 2 * 64;
+    const MAX: usize = 512;
+    for (window, new) in [(40, 64), (1, 64), (97, 128), (300, 64)] {
+        // Everything, at its own position.
+        let whole = find(NAME).parse_shape(&format!("{new}x{MAX} {HEADS} window {window}"));
+        let whole = whole.unwrap();
+        let n_keys = reached(new, HEADS, window);
+        let (mapping, shape, tiling) =
+            case(NAME, &format!("{new}x{n_keys} {HEADS} window {window}"), "");
+        let unit = tiling["tile_kv"];
+        let reach = Reach { window, unit };
+        let mut slots = mapping.inputs(&whole, 5);
+        for first in [0, 3, window as usize - 1, 200, MAX - new as usize] {
+            slots[3] = bytes(&millrace_plan::position_slot(first as u32, 64));
+            let expected = mapping.reference(&whole, &tiling, &slots).swap_remove(0).1;
+            // The rows that are reached, and nothing that others could take for numbers of theirs.
+            let start = reach.start(first);
+            let rows = |cache: &[u8]| -> Vec<u8> {
+                let row = |head: usize, row: i64| match usize::try_from(start + row) {
+                    Ok(at) if at < MAX => cache[(head * MAX + at) * ROW..][..ROW].to_vec(),
+                    _ => vec![0; ROW],
+                };
+                let row = &row;
+                let of_head = |head: usize| (0..n_keys as i64).flat_map(move |i| row(head, i));
+                (0..2).flat_map(of_head).collect()
+            };
+            let own = [
+                slots[0].clone(),
+                rows(&slots[1]),
+                rows(&slots[2]),
+                bytes(&reach.slot(first, (unit * 64) as usize)),
+                slots[4].clone(),
+            ];
+            assert!(
+                run(&shape, &tiling, &own) == expected,
+                "{window} from {first}"
+            );
+        }
+    }
+}
+
+/// The number of keys read, that of queries at once, who has them, and where a pass begins change no bit.
+#[test]
+fn bits_do_not_depend_on_lengths() {
+    const ROW: usize = 2 * 4 * 64;
+    let run = |new: usize, skipped: usize, keys: usize, tiling: &str| {
+        let (mapping, long, _) = case(NAME, "128x512 4q/2kv d64 of 512", "");
+        let shape = format!("{new}x{keys} 4q/2kv d64 of 512");
+        let (_, shape, tiling) = case(NAME, &shape, tiling);
+        let mut slots = mapping.inputs(&long, 11);
+        slots[0] = slots[0][skipped * ROW..][..new * ROW].to_vec();
+        let n_at = (tiling["tile_kv"] * 64) as usize;
+        slots[3] = bytes(&millrace_plan::position_slot(41 + skipped as u32, n_at));
+        slots[4].truncate(new * ROW);
+        self::run(&shape, &tiling, &slots)
+    };
+    let all = run(128, 0, 512, "");
+    for (new, skipped, keys, tiling) in [
+        (64, 0, 128, ""),
+        (64, 64, 512, ""),
+        (64, 16, 256, "heads=1,spread=1,rows=4"),
+        (128, 0, 256, "heads=1,spread=2,rows=2"),
+    ] {
+        let part = &all[skipped * ROW..][..new * ROW];
+        assert!(
+            run(new, skipped, keys, tiling) == part,
+            "{new} {keys} {tiling}"
+        );
+    }
+    assert!(run(64, 1, 512, "") != all[..64 * ROW]);
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_by_name() {
+    for (shape, tiling, rule) in [
+        ("64x100 8q/8kv d64", "", Rule::Divides),
+        ("64x128 8q/8kv d64 of 100", "", Rule::Range),
+        ("64x128 9q/2kv d64", "", Rule::Divides),
+        ("64x32 8q/8kv d64", "", Rule::Range),
+        ("64x128 8q/8kv d64", "spread=2", Rule::Herd),
+        ("64x128 8q/8kv d64", "tile_kv=12", Rule::Divides),
+        ("64x128 8q/8kv d64", "y_rows=5", Rule::Divides),
+        (
+            "64x128 4q/1kv d256",
+            "tile_tokens=16,rows=1,spread=1",
+            Rule::L1,
+        ),
+        // Not the rows that a window reaches.
+        ("64x128 8q/8kv d64 window 40", "", Rule::Range),
+        // No tile of keys that whole groups fill fits a core.
+        ("64x112 7q/1kv d256", "", Rule::Divides),
+    ] {
+        assert_eq!(refused(NAME, shape, tiling), rule, "{shape} {tiling}");
+    }
+}
+
+/// What bounds a pass is the stream of keys into cores of wide heads, and the cores themselves with narrow ones: not DDR,
+/// which brings a key once for a hundred tokens and more.
+#[test]
+fn a_pass_is_bound_by_cores_and_their_streams() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    for (shape, least_tflops) in [
+        ("2048x4096 4q/1kv d256", 6.0),
+        ("2048x16384 8q/4kv d256", 6.5),
+        ("2048x4096 32q/8kv d64", 3.0),
+        ("2048x4608 24q/8kv d128", 4.5),
+        // Of what an iteration reads, cores see the window; and queries come past every core.
+        ("2048x2576 4q/1kv d256 window 512", 3.0),
+        ("2048x3088 8q/4kv d256 window 1024", 4.0),
+    ] {
+        let (mapping, shape, tiling) = case(NAME, shape, "");
+        let program = build(mapping, &shape, &tiling, &machine);
+        let timing = timing::predict(&program, &machine, &profile).unwrap();
+        let launch = &timing.launches[0];
+        let tflops = mapping.work(&shape).flops as f64 / launch.ns / 1e3;
+        let bytes = launch.ddr_read_bytes + launch.ddr_write_bytes;
+        let rate = bytes / launch.ns;
+        assert!(
+            rate < 0.7 * profile.ddr.read_gb_per_s,
+            "{shape}: {rate} GB/s"
+        );
+        let by = &launch.bottleneck;
+        assert!(
+            tflops > least_tflops,
+            "{shape} {tiling}: {tflops} TFLOP/s, {by:?}"
+        );
+    }
+}
+
+/// Nor does the mapping for a token do any number of them faster.
+#[test]
+fn many_tokens_are_no_slower_than_by_the_mapping_for_one() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    for shape in [
+        "64x4096 32q/8kv d64",
+        "2048x4096 32q/8kv d64",
+        "64x4096 8q/4kv d256",
+        "64x4096 4q/1kv d256",
+        "256x4608 24q/8kv d128",
+    ] {
+        let [many, one] = [NAME, "cached-attention"].map(|name| {
+            let (mapping, shape, tiling) = case(name, shape, "");
+            let program = build(mapping, &shape, &tiling, &machine);
+            timing::predict(&program, &machine, &profile)
+                .unwrap()
+                .total_ns
+        });
+        assert!(many < one, "{shape}: {many} and {one} ns");
+    }
+}
