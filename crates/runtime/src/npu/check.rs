@@ -7,10 +7,11 @@
 //! passes is right whatever its operands were; the first that fails is the defect. Bytes that are
 //! only moved must not change at all: weights and tables from the checkpoint into their slots, whose
 //! content is worked out by [`statics`] and not by what fills them, values from the call or host step that
-//! gave them to the call that takes them.
+//! gave them to the call that takes them, rows of the cache from the sequence's pages.
 
 mod attended;
 mod bias;
+mod cache;
 mod finding;
 mod own;
 mod plain;
@@ -220,6 +221,13 @@ impl Look<'_> {
                     state.summary.n_moved += 1;
                     let node = self.graph().nodes.iter().position(|n| n.output == *value);
                     self.report(slot, None, node, what, state);
+                }
+                Binding::Cache { layer, of } => {
+                    self.report_cache(slot, (*layer, *of, 0), state)?;
+                }
+                Binding::Reached { layer, of, reach } => {
+                    let start = reach.start(self.seen.first);
+                    self.report_cache(slot, (*layer, *of, start), state)?;
                 }
                 _ => {}
             }
