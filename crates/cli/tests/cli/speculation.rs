@@ -130,13 +130,18 @@ fn bench_sets_drafts_beside_plain_decoding() {
         .map(|r| &r["workload"])
         .collect();
     assert_eq!(names, ["story", "repeat", "prose"]);
-    let repeat = &rows[1];
-    assert!(
-        repeat["speculation"]["acceptance"].as_f64() > Some(0.8),
-        "{repeat}"
-    );
-    assert_eq!(repeat["n_gen"], 47);
-    assert!(repeat["plain_tokens_per_s"].as_f64() > Some(0.0));
+    // Whether drafts are made follows measured times; what is said of them adds up either way.
+    for row in rows.as_array().expect("rows") {
+        let count = |name: &str| row["speculation"][name].as_u64().expect(name);
+        let n_drawn = count("n_plain_steps") + count("n_checks") + count("n_accepted");
+        assert_eq!((&row["n_gen"], n_drawn), (&Value::from(47), 47), "{row}");
+        let (accepted, drafted) = (count("n_accepted") as f64, count("n_drafted"));
+        let acceptance = (drafted > 0).then(|| accepted / drafted as f64);
+        assert_eq!(row["speculation"]["acceptance"].as_f64(), acceptance);
+        let is_good = row["workload"] != "repeat" || acceptance.is_none_or(|share| share > 0.8);
+        assert!(is_good, "{row}");
+        assert!(row["plain_tokens_per_s"].as_f64() > Some(0.0), "{row}");
+    }
     let table = run(&home, &[&bench[..], &["-q"]].concat())
         .expect(OK)
         .stdout;
