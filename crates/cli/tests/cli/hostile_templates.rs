@@ -37,7 +37,7 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
         ("text doubled by ~", doubling("'ab'", "ns.s ~ ns.s"), refused),
         ("text doubled by +", doubling("'ab'", "ns.s + ns.s"), refused),
         ("text doubled by join", doubling("'ab'", "[ns.s, ns.s] | join"), refused),
-        ("text doubled by replace", doubling("'aa'", "ns.s | replace('a', 'aa')"), refused),
+        ("text doubled by replace", doubling("'a' * 4096", "ns.s | replace('a' * 4096, 'a' * 8192)"), refused),
         ("text repeated into a list", "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 90000000 ~ i] %}{% endfor %}".into(), refused),
         ("folded constants", "{{ 'x' * 99999999 }}".repeat(60), ""),
         ("a text without an end", "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}".into(), "bytes"),

@@ -261,14 +261,26 @@ fn a_ceiling_is_told_with_what_would_move_it() {
 #[test]
 fn ratios_are_of_weights_and_of_outputs() {
     let home = home();
-    let found = json(&home, &["snr", "demo-draft", "--rows", "32", "--json"]);
+    let measured = "blk.0.ffn_down.weight";
+    let found = json(
+        &home,
+        &[
+            "snr",
+            "demo-draft",
+            "--tensor",
+            measured,
+            "--rows",
+            "32",
+            "--json",
+        ],
+    );
     let results = found["results"].as_array().expect("results");
     let of = |tensor: &str, pipeline: &str| {
         let mut results = results.iter();
         let found = results.find(|r| r["tensor"] == tensor && r["pipeline"] == pipeline);
         found.unwrap_or_else(|| panic!("no {pipeline} of {tensor}"))
     };
-    let (name, db) = ("blk.0.ffn_down.weight", "weights_db");
+    let (name, db) = (measured, "weights_db");
     let ratio =
         |pipeline: &str, of_what: &str| of(name, pipeline)[of_what].as_f64().expect("a ratio");
     assert!(ratio("q8_0", db) > ratio("q4_k", db) + 15.0);

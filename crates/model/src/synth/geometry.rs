@@ -53,7 +53,7 @@ const fn llama3(factor: f32) -> RopeScaling {
 }
 
 /// Sizes of the published models are those of their `config.json`.
-static TABLE: [Row; 11] = [
+static TABLE: [Row; 13] = [
     Row {
         name: "llama-3.2-1b",
         family: "llama",
@@ -181,6 +181,38 @@ static TABLE: [Row; 11] = [
         d_model: 896,
         d_ff: 4864,
         heads: [14, 2, 64],
+        vocab_size: 151_936,
+        context_length: 32_768,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: true,
+        vision: None,
+    },
+    Row {
+        name: "qwen2.5-1.5b",
+        family: "qwen2",
+        n_layers: 28,
+        d_model: 1536,
+        d_ff: 8960,
+        heads: [12, 2, 128],
+        vocab_size: 151_936,
+        context_length: 32_768,
+        norm_eps: 1e-6,
+        rope_theta: 1_000_000.0,
+        rope_scaling: RopeScaling::None,
+        window: None,
+        tied_head: true,
+        vision: None,
+    },
+    Row {
+        name: "qwen2.5-3b",
+        family: "qwen2",
+        n_layers: 36,
+        d_model: 2048,
+        d_ff: 11_008,
+        heads: [16, 2, 128],
         vocab_size: 151_936,
         context_length: 32_768,
         norm_eps: 1e-6,

@@ -258,6 +258,8 @@ fn geometries_are_consistent_and_named() {
     assert_eq!(n_params("gemma-3-1b"), 999_885_952);
     assert_eq!(n_params("qwen3-0.6b"), 596_049_920);
     assert_eq!(n_params("qwen2.5-0.5b"), 494_032_768);
+    assert_eq!(n_params("qwen2.5-1.5b"), 1_543_714_304);
+    assert_eq!(n_params("qwen2.5-3b"), 3_085_938_688);
 }
 
 #[test]
