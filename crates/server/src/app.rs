@@ -1,5 +1,6 @@
 //! What all handlers share.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -174,6 +175,13 @@ impl Dialect {
     pub(crate) fn answer(self, result: Result<Response, ApiError>) -> Response {
         result.unwrap_or_else(|error| self.response(&error))
     }
+}
+
+/// Writes a line of the log. Whoever read standard error may have gone (`millrace serve … 2>&1 | head`): no reason to
+/// stop answering.
+pub(crate) fn log(line: &Value) {
+    let line = format!("{line}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// A JSON answer.

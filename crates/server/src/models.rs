@@ -1,6 +1,6 @@
 //! The models a server offers: which are loaded, and which are loaded when someone asks.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -59,6 +59,8 @@ pub(crate) struct Entry {
     pub(crate) metrics: Arc<ModelMetrics>,
     pub(crate) created_unix_s: u64,
     scheduler: Mutex<Option<Scheduler>>,
+    /// Requests that have it and may not have submitted a job yet.
+    n_users: AtomicUsize,
     /// Milliseconds after the registry's start.
     last_used_ms: AtomicU64,
     /// How the model writes calls of functions, once that is known; see [`crate::api`].
@@ -99,7 +101,7 @@ impl Entry {
 
     fn is_idle(&self) -> bool {
         let snapshot = self.metrics.snapshot();
-        snapshot.n_running == 0 && snapshot.n_waiting == 0
+        self.n_users.load(SeqCst) == 0 && snapshot.n_running == 0 && snapshot.n_waiting == 0
     }
 }
 
@@ -121,6 +123,25 @@ pub(crate) struct Served {
     pub(crate) entry: Arc<Entry>,
     pub(crate) scheduler: Scheduler,
     pub(crate) loaded: Arc<Loaded>,
+    /// Until it is dropped the model gives way to no other.
+    _in_use: Arc<InUse>,
+}
+
+/// A request that uses a model: between finding it and submitting a job the scheduler knows nothing of it, and the model
+/// would seem idle.
+struct InUse(Arc<Entry>);
+
+impl InUse {
+    fn new(entry: &Arc<Entry>) -> Arc<InUse> {
+        entry.n_users.fetch_add(1, SeqCst);
+        Arc::new(InUse(Arc::clone(entry)))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.n_users.fetch_sub(1, SeqCst);
+    }
 }
 
 /// All models of a server.
@@ -145,6 +166,7 @@ impl Registry {
                 metrics: Arc::new(ModelMetrics::default()),
                 created_unix_s,
                 scheduler: Mutex::new(None),
+                n_users: AtomicUsize::new(0),
                 last_used_ms: AtomicU64::new(0),
                 native_calls: OnceLock::new(),
             })
@@ -235,13 +257,9 @@ impl Registry {
             return Err(Refusal::NotRunning(beyond_budget(&wanted.spec, budget)));
         }
         let is_other = |entry: &&Arc<Entry>| !std::ptr::eq(&***entry, wanted);
-        let mut others: Vec<&Arc<Entry>> = self
-            .entries
-            .iter()
-            .filter(is_other)
-            .filter(|entry| entry.holds_memory())
-            .collect();
+        let mut others: Vec<&Arc<Entry>> = self.entries.iter().filter(is_other).collect();
         loop {
+            others.retain(|entry| entry.holds_memory());
             let held: u64 = others.iter().map(|entry| entry.spec.memory_bytes).sum();
             let fits = held <= budget - wanted.spec.memory_bytes;
             if fits && others.len() < self.options.max_loaded {
@@ -255,23 +273,33 @@ impl Registry {
                     retry_after: Duration::from_secs(10),
                 });
             };
-            let victim = others.swap_remove(victim);
-            leaving.extend(self.take_out(victim));
+            // If a request has found it meanwhile, it is idle no more.
+            leaving.extend(self.take_out_if(others[victim], Entry::is_idle));
         }
     }
 
     /// Unloads a model once what it accepted is complete. False if it was not loaded.
     pub(crate) fn unload(&self, entry: &Entry) -> bool {
+        self.unload_if(entry, |_| true)
+    }
+
+    fn unload_if(&self, entry: &Entry, may: impl Fn(&Entry) -> bool) -> bool {
         let mut leaving = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|scheduler| !scheduler.has_stopped());
-        let taken = self.take_out(entry);
+        let taken = self.take_out_if(entry, may);
         let was_loaded = taken.is_some();
         leaving.extend(taken);
         was_loaded
     }
 
-    fn take_out(&self, entry: &Entry) -> Option<Scheduler> {
-        let scheduler = entry.slot().take()?;
+    /// A request says that it uses a model before it looks here, so that one of both sees the other.
+    fn take_out_if(&self, entry: &Entry, may: impl Fn(&Entry) -> bool) -> Option<Scheduler> {
+        let mut slot = entry.slot();
+        let scheduler = if may(entry) {
+            slot.take()?
+        } else {
+            return None;
+        };
         scheduler.drain(self.options.grace);
         Some(scheduler)
     }
@@ -279,6 +307,8 @@ impl Registry {
     /// A model ready for a request: loaded first, if it is not.
     pub(crate) async fn serve(&self, entry: &Arc<Entry>) -> Result<Served, Refusal> {
         self.touch(entry);
+        // Before it is looked for: it must not be given up in between.
+        let in_use = InUse::new(entry);
         let scheduler = self.load(entry)?;
         scheduler.wait_until_loaded().await;
         let loaded = scheduler.loaded()?;
@@ -286,6 +316,7 @@ impl Registry {
             entry: Arc::clone(entry),
             scheduler,
             loaded,
+            _in_use: in_use,
         })
     }
 
@@ -305,7 +336,7 @@ impl Registry {
             if !entry.is_idle() {
                 self.touch(entry);
             } else if is_ready && self.start.elapsed().saturating_sub(last_used) >= limit {
-                self.unload(entry);
+                self.unload_if(entry, Entry::is_idle);
             }
         }
     }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::unique;
-use crate::app::{App, Asker, Dialect};
+use crate::app::{App, Asker, Dialect, log};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -62,7 +62,7 @@ pub(crate) async fn guard(
             "status": response.status().as_u16(),
             "headers_after_ms": start.elapsed().as_secs_f64() * 1e3,
         });
-        eprintln!("{line}");
+        log(&line);
     }
     response
 }

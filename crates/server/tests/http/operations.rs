@@ -219,7 +219,8 @@ fn a_budget_of_memory_holds_what_was_used_last() {
                 for _ in 0..5 {
                     let body = with(question("What is 7 plus 5?"), json!({"model": name}));
                     let reply = server.post(CHAT, &body);
-                    assert!([200, 429, 503].contains(&reply.status), "{}", reply.body);
+                    // Busy, at most: whoever has found its model keeps it until it is answered.
+                    assert!([200, 429].contains(&reply.status), "{}", reply.body);
                 }
             });
         }

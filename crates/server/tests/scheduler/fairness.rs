@@ -227,7 +227,7 @@ fn draining_completes_what_was_accepted_and_refuses_what_was_not() {
     let refused = scheduler.submit(job(chat("Hello!"), 1));
     assert!(matches!(
         refused,
-        Err(Refusal::Draining | Refusal::NotRunning(_))
+        Err(Refusal::Unloading | Refusal::NotRunning(_))
     ));
     for receiver in &mut accepted {
         wait(receiver).unwrap();
