@@ -69,6 +69,12 @@ impl App {
     pub(crate) async fn read(&self, request: Request) -> Result<Incoming, ApiError> {
         let (parts, body) = request.into_parts();
         let limit = self.options.max_body_bytes;
+        if let Some(coding) = parts.headers.get(header::CONTENT_ENCODING)
+            && coding != "identity"
+        {
+            let message = format!("the body is compressed ({coding:?}); send it as it is");
+            return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
         // Without waiting for what will be refused.
         if announced_length(&parts.headers).is_some_and(|length| length > limit) {
             return Err(too_long(limit));
