@@ -1,13 +1,13 @@
 """Abuses `millrace serve` and looks for what it must not do. No package is needed.
 
     python3 tools/server_load/load.py target/release/millrace [--requests 10000] [--together 64]
-        [--warm-up 3000] [--minutes 0] [--model demo]
+        [--warm-up 5000] [--minutes 0] [--model demo]
 
 Starts the server, asks a set of questions one at a time to know their answers, then sends requests of these kinds,
 many together: complete ones, those of other APIs, with schemas and functions, streams read slowly, streams left in the
 middle, connections dropped after half a request, text that is not JSON, bodies beyond the limit, wrong fields, deadlines
-too short to keep. The warm-up is the same, before anything is counted: a server that has served nothing has not yet
-touched its cache, nor has it its threads. At the end it wants
+too short to keep. The warm-up is the same before anything is counted, twice as many together: a server that has served
+nothing has not yet touched its cache, and an allocator keeps what the most at once have taken. At the end it wants
 
 - every complete answer equal to the one asked alone (no answer mixed into another's),
 - no answer with a status other than what its kind allows,
@@ -295,7 +295,7 @@ async def main():
     parser.add_argument("binary")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--together", type=int, default=64)
-    parser.add_argument("--warm-up", type=int, default=3000, help="requests before anything is counted")
+    parser.add_argument("--warm-up", type=int, default=5000, help="requests before anything is counted, twice as many together")
     parser.add_argument("--minutes", type=float, default=0, help="spread the requests over this time")
     parser.add_argument("--model", default="demo")
     parser.add_argument("--seed", type=int, default=1)
@@ -317,7 +317,7 @@ async def main():
                 print(f"{done} requests, {time.monotonic() - start:.0f} s, {own} KiB and {files} of files", flush=True)
 
         start = time.monotonic()
-        await load.run(args.warm_up, args.together, 0, progress)
+        await load.run(args.warm_up, 2 * args.together, 0, progress)
         await load.settle()
         before = memory_kib(server.pid)
         print(f"warm: {before[0]} KiB and {before[1]} of files", flush=True)
