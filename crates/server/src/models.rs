@@ -1,6 +1,6 @@
 //! The models a server offers: which are loaded, and which are loaded when someone asks.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -151,7 +151,12 @@ pub(crate) struct Registry {
     start: Instant,
     /// Held while room is made, so that two models are not given the same.
     room: Mutex<Leaving>,
+    /// The server goes down: nothing is loaded any more.
+    is_closed: AtomicBool,
 }
+
+/// How often a request has its model loaded before it is told that others have it unloaded.
+const LOAD_ATTEMPTS: usize = 4;
 
 /// Models that were unloaded and whose memory may not be free yet.
 type Leaving = Vec<Scheduler>;
@@ -176,6 +181,7 @@ impl Registry {
             options,
             start: Instant::now(),
             room: Mutex::default(),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -220,6 +226,9 @@ impl Registry {
         let mut leaving = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(scheduler) = entry.running() {
             return Ok(scheduler);
+        }
+        if self.is_closed.load(SeqCst) {
+            return Err(Refusal::Draining);
         }
         leaving.retain(|scheduler| !scheduler.has_stopped());
         self.make_room(entry, &mut leaving)?;
@@ -309,15 +318,22 @@ impl Registry {
         self.touch(entry);
         // Before it is looked for: it must not be given up in between.
         let in_use = InUse::new(entry);
-        let scheduler = self.load(entry)?;
-        scheduler.wait_until_loaded().await;
-        let loaded = scheduler.loaded()?;
-        Ok(Served {
-            entry: Arc::clone(entry),
-            scheduler,
-            loaded,
-            _in_use: in_use,
-        })
+        for _ in 0..LOAD_ATTEMPTS {
+            let scheduler = self.load(entry)?;
+            scheduler.wait_until_loaded().await;
+            if scheduler.is_draining() {
+                // Somebody had it unloaded while this waited for it.
+                continue;
+            }
+            let loaded = scheduler.loaded()?;
+            return Ok(Served {
+                entry: Arc::clone(entry),
+                scheduler,
+                loaded,
+                _in_use: in_use,
+            });
+        }
+        Err(Refusal::Unloading)
     }
 
     fn touch(&self, entry: &Entry) {
@@ -343,6 +359,11 @@ impl Registry {
 
     /// Completes what was accepted, within `grace`, and ends all.
     pub(crate) async fn drain(&self, grace: Duration) {
+        {
+            // Whoever loads one now has done so before this, or will not.
+            let _room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            self.is_closed.store(true, SeqCst);
+        }
         let schedulers: Vec<Scheduler> = self
             .entries
             .iter()

@@ -174,10 +174,10 @@ impl Scheduler {
     /// A full queue, a request that cannot be fulfilled, a model that does not run.
     pub fn submit(&self, job: Job) -> Result<UnboundedReceiver<Event>, Refusal> {
         let submitted = Instant::now();
-        let loaded = self.loaded()?;
-        if self.is_draining.load(SeqCst) {
+        if self.is_draining() {
             return Err(Refusal::Unloading);
         }
+        let loaded = self.loaded()?;
         let turns = turns(&loaded, &job)?;
         let pooled = match (job.embed, &loaded.embedder) {
             (None, _) => None,
@@ -229,6 +229,11 @@ impl Scheduler {
         self.is_draining.store(true, SeqCst);
         // If the thread has ended already, all is done.
         let _ = self.commands.send(Command::Drain(grace));
+    }
+
+    /// Whether it accepts no more jobs.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(SeqCst)
     }
 
     /// Whether the thread has ended, and the engine is dropped.
