@@ -2,13 +2,15 @@
 
     python3 -m venv venv && venv/bin/pip install -r tools/clients/requirements.txt
     cargo build --release
-    venv/bin/python tools/clients/check.py target/release/millrace [--node]
+    venv/bin/python tools/clients/check.py target/release/millrace [--device xdna2] [--node]
 
 Starts the server on a free port with an API key, asks it through each client, streaming and not, and stops it.
+With --device the demo runs there, where there are neither images nor embeddings: that these are refused is asked instead.
 With --node the npm package `openai` is asked too; it must be installed beside this file (`npm install openai`).
 Every check names what it expected and found; the exit code is 1 if one fails.
 """
 
+import argparse
 import asyncio
 import base64
 import json
@@ -111,7 +113,32 @@ def openai_forms(client):
     check("openai schema", isinstance(json.loads(answer.choices[0].message.content)["on"], bool))
 
 
-def openai_rest(client):
+def openai_embeddings(client, device):
+    if device:
+        error = refused("openai embeddings: none on a device", openai.BadRequestError,
+                        lambda: client.embeddings.create(model="demo", input="The dog ran."))
+        check("openai embeddings: the error says why", "makes no embeddings" in str(error))
+        return
+    vectors = client.embeddings.create(model="demo", input=["The dog ran.", "The dog went.", "What is 7 plus 5?"])
+    one, near, far = [entry.embedding for entry in vectors.data]
+    dot = lambda a, b: sum(x * y for x, y in zip(a, b))  # noqa: E731
+    check("openai embeddings: length 1", round(dot(one, one), 4), 1.0)
+    check("openai embeddings: near and far", dot(one, near) > dot(one, far))
+    plain = client.embeddings.create(model="demo", input="The dog ran.", encoding_format="float")
+    check("openai embeddings: base64 is the same", plain.data[0].embedding, one)
+
+
+def receipt(client, device):
+    answer = client.chat.completions.create(model="demo", messages=QUESTION, temperature=0,
+                                            extra_body={"placement": True})
+    placement = answer.usage.model_extra["placement"]
+    check("receipt: this computer's time is measured", placement["host_time"], "measured")
+    modelled = placement.get("device_time", "").startswith("modelled")
+    check("receipt: a virtual device's time is modelled", modelled, bool(device))
+    check("receipt: what is left to this computer", "host_ops" in placement, bool(device))
+
+
+def openai_rest(client, models):
     text = client.completions.create(model="demo", prompt="Once upon a time", max_tokens=4, temperature=0)
     check("openai completions", text.choices[0].text.startswith(", there"))
     parts = client.completions.create(model="demo", prompt="Once upon a time", max_tokens=4, temperature=0, stream=True)
@@ -129,15 +156,7 @@ def openai_rest(client):
                                        parallel_tool_calls=False)
     check("openai responses: tools", response.output[0].name, "lamp")
 
-    vectors = client.embeddings.create(model="demo", input=["The dog ran.", "The dog went.", "What is 7 plus 5?"])
-    one, near, far = [entry.embedding for entry in vectors.data]
-    dot = lambda a, b: sum(x * y for x, y in zip(a, b))  # noqa: E731
-    check("openai embeddings: length 1", round(dot(one, one), 4), 1.0)
-    check("openai embeddings: near and far", dot(one, near) > dot(one, far))
-    plain = client.embeddings.create(model="demo", input="The dog ran.", encoding_format="float")
-    check("openai embeddings: base64 is the same", plain.data[0].embedding, one)
-
-    check("openai models", [model.id for model in client.models.list()], ["demo", "seeing"])
+    check("openai models", [model.id for model in client.models.list()], models)
     check("openai models: one", client.models.retrieve("demo").id, "demo")
     refused("openai: unknown model", openai.NotFoundError,
             lambda: client.chat.completions.create(model="other", messages=QUESTION))
@@ -197,7 +216,7 @@ def anthropic_messages(url):
     refused("anthropic: wrong key", anthropic.AuthenticationError, lambda: stranger.messages.create(**ask))
 
 
-def ollama_calls(url):
+def ollama_calls(url, models, device):
     client = ollama.Client(host=url, headers={"authorization": f"Bearer {KEY}"})
     ask = dict(model="demo", messages=QUESTION, options={"temperature": 0})
     check("ollama chat", client.chat(**ask).message.content, ANSWER)
@@ -210,10 +229,17 @@ def ollama_calls(url):
     check("ollama generate, stream", "".join(part.response for part in parts), ANSWER)
     form = client.chat(**ask | {"options": {"temperature": 2}}, format=LAMP)
     check("ollama: schema", isinstance(json.loads(form.message.content)["on"], bool))
-    vectors = client.embed(model="demo", input=["The dog ran.", "The dog went."]).embeddings
-    check("ollama embed", (len(vectors), round(sum(x * x for x in vectors[0]), 4)), (2, 1.0))
-    check("ollama list", [model.model for model in client.list().models], ["demo", "seeing"])
-    check("ollama ps", [model.model for model in client.ps().models], ["demo", "seeing"])
+    if device:
+        refused("ollama embed: none on a device", ollama.ResponseError, lambda: client.embed(model="demo", input="The"))
+    else:
+        vectors = client.embed(model="demo", input=["The dog ran.", "The dog went."]).embeddings
+        check("ollama embed", (len(vectors), round(sum(x * x for x in vectors[0]), 4)), (2, 1.0))
+    check("ollama list", [model.model for model in client.list().models], models)
+    check("ollama ps", [model.model for model in client.ps().models], models)
+    client.generate(model="demo", keep_alive=0)
+    check("ollama: unloaded", "demo" in [model.model for model in client.ps().models], False)
+    client.generate(model="demo")
+    check("ollama: loaded", "demo" in [model.model for model in client.ps().models], True)
     check("ollama show", client.show("demo").details.family, "llama")
     error = refused("ollama: unknown model", ollama.ResponseError, lambda: client.chat(**ask | {"model": "other"}))
     check("ollama: unknown model: status", error.status_code, 404)
@@ -244,27 +270,43 @@ def images(url, client):
 
 
 def main():
-    binary = sys.argv[1]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--device", help="run the demo on this device, such as xdna2")
+    parser.add_argument("--node", action="store_true", help="ask the npm package too")
+    args = parser.parse_args()
     environment = dict(os.environ, MILLRACE_API_KEY=KEY)
     folder = tempfile.TemporaryDirectory()
-    seen = folder.name + "/seeing"
-    subprocess.run([binary, "synth", "gemma-tiny", seen, "--type", "F32", "--vision", "--quiet"], check=True)
-    command = [binary, "serve", "demo", f"seeing={seen}", "--port", "0", "--quiet", "--ctx", "1024"]
+    command = [args.binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
+    if args.device:
+        models = ["demo"]
+        command += ["--device", args.device]
+    else:
+        models = ["demo", "seeing"]
+        # A tower in a file of its own, as models for llama.cpp have it, and not beside the model.
+        model, tower = folder.name + "/seeing.gguf", folder.name + "/tower"
+        subprocess.run([args.binary, "synth", "gemma-tiny", model, "--type", "F32", "--vision", "--quiet"], check=True)
+        os.rename(folder.name + "/mmproj-seeing.gguf", tower)
+        command += [f"seeing={model}", "--mmproj", f"seeing={tower}"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     try:
         url = server.stdout.readline().strip()
-        print(f"{url}; openai {version('openai')}, anthropic {version('anthropic')}, ollama {version('ollama')}")
+        clients = ", ".join(f"{name} {version(name)}" for name in ("openai", "anthropic", "ollama"))
+        print(f"{url}, on {args.device or 'the CPU'}; {clients}")
         client = openai.OpenAI(base_url=url + "/v1", api_key=KEY)
         openai_chat(client)
         openai_forms(client)
-        openai_rest(client)
+        openai_rest(client, models)
+        openai_embeddings(client, args.device)
+        receipt(client, args.device)
         asyncio.run(openai_many(url))
         anthropic_messages(url)
-        ollama_calls(url)
-        images(url, client)
-        if "--node" in sys.argv:
+        ollama_calls(url, models, args.device)
+        if not args.device:
+            images(url, client)
+        if args.node:
             script = Path(__file__).with_name("check.mjs")
-            check("npm openai", subprocess.run(["node", script, url, KEY]).returncode, 0)
+            check("npm openai", subprocess.run(["node", script, url, KEY, *models]).returncode, 0)
     finally:
         server.send_signal(signal.SIGTERM)
         check("the server ends when asked to", server.wait(timeout=30), 0)

@@ -174,6 +174,8 @@ def seeing(page, folder):
     page.until("document.querySelector('#device').value == 'demo'")
     note = ask(page, "And now?")
     check("a model without vision says so", "no vision tower" in note, note)
+    check("and the message is given back", page.js("document.querySelector('#message').value") == "And now?")
+    page.js("document.querySelector('#message').value = ''")
     page.js("document.querySelector('#max_tokens').value = ''")
 
 

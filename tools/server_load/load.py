@@ -1,16 +1,19 @@
 """Abuses `millrace serve` and looks for what it must not do. No package is needed.
 
     python3 tools/server_load/load.py target/release/millrace [--requests 10000] [--together 64]
-        [--minutes 0] [--model demo]
+        [--warm-up 5000] [--minutes 0] [--model demo]
 
 Starts the server, asks a set of questions one at a time to know their answers, then sends requests of these kinds,
-many together: complete ones, streams read slowly, streams left in the middle, connections dropped after
-half a request, text that is not JSON, bodies beyond the limit, wrong fields, deadlines too short to keep. At the end it wants
+many together: complete ones, those of other APIs, with schemas and functions, streams read slowly, streams left in the
+middle, connections dropped after half a request, text that is not JSON, bodies beyond the limit, wrong fields, deadlines
+too short to keep. The warm-up is the same before anything is counted, twice as many together: a server that has served
+nothing has not yet touched its cache, and an allocator keeps what the most at once have taken. At the end it wants
 
 - every complete answer equal to the one asked alone (no answer mixed into another's),
 - no answer with a status other than what its kind allows,
 - nothing running or waiting, no keys and values held,
-- the process alive, its memory back to within 2 % of what it was after the first fifth of the requests.
+- the process alive, and its own memory (without pages of files) within 2 % of what it was after the warm-up. Both
+  are read at rest: nothing under way, and long enough for threads with nothing to do to end.
 
 Prints a table of kinds, statuses and times, measured; the exit code is 1 if something is not as it should be.
 """
@@ -26,8 +29,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 KINDS = {  # kind: (weight, statuses that are right; None is a connection that was closed)
-    "complete": (30, {200, 429}),
-    "stream": (20, {200, 429}),
+    "complete": (25, {200, 429}),
+    "other API": (10, {200, 429}),
+    "stream": (15, {200, 429}),
     "slow": (6, {200, 429}),
     "left": (14, {None, 429}),
     "half": (10, {None}),
@@ -49,6 +53,35 @@ def questions(model):
     return out
 
 
+def others(model):
+    """Requests of every other kind: path, body, and what of the answer must be as it was alone."""
+    ask = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": "What is 7 plus 5?"}]}
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "name": {"type": "string", "maxLength": 9}},
+              "required": ["n", "name"], "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "lamp", "parameters": schema}}
+    chat, choice = "/v1/chat/completions", lambda answer: answer["choices"][0]["message"]["content"]
+    return [
+        ("/v1/completions", {"model": model, "prompt": "Once upon a time", "seed": 5, "max_tokens": 20, "n": 2},
+         lambda answer: [choice["text"] for choice in answer["choices"]]),
+        ("/v1/responses", {"model": model, "temperature": 0, "input": "What is 7 plus 5?"},
+         lambda answer: answer["output"][0]["content"]),
+        ("/v1/messages", ask | {"max_tokens": 30}, lambda answer: answer["content"]),
+        ("/v1/messages/count_tokens", ask, lambda answer: answer),
+        ("/api/chat", ask | {"stream": False, "options": {"temperature": 0}}, lambda answer: answer["message"]),
+        ("/api/generate", {"model": model, "prompt": "Hello", "stream": False, "options": {"seed": 3}},
+         lambda answer: answer["response"]),
+        ("/v1/embeddings", {"model": model, "input": ["Ben went to the lake", "The dog"]}, lambda answer: answer["data"]),
+        (chat, ask | {"max_tokens": 40, "response_format": {"type": "json_schema", "json_schema": {
+            "name": "x", "schema": schema}}}, choice),
+        (chat, ask | {"max_tokens": 40, "tools": [tool], "tool_choice": "required"},
+         lambda answer: [call["function"] for call in answer["choices"][0]["message"].get("tool_calls", [])]),
+        (chat, ask | {"structured_outputs": {"regex": "[a-z]{3,9} [0-9]+"}, "max_tokens": 20}, choice),
+        ("/tokenize", {"model": model, "content": "Ben went to the lake. " * 30}, lambda answer: answer["tokens"]),
+        ("/apply-template", ask, lambda answer: answer["prompt"]),
+        ("/api/show", {"model": model}, lambda answer: answer["model_info"]),
+    ]
+
+
 class Connection:
     def __init__(self, host, port):
         self.host, self.port = host, port
@@ -60,8 +93,8 @@ class Connection:
     async def __aexit__(self, *_):
         self.writer.close()
 
-    async def send(self, body, cut=None, headers="", length=None):
-        head = (f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}"
+    async def send(self, body, cut=None, headers="", length=None, path="/v1/chat/completions"):
+        head = (f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}"
                 f"content-length: {length or len(body)}\r\n\r\n").encode()
         data = head + body
         self.writer.write(data[:cut])
@@ -116,14 +149,18 @@ class Load:
     def __init__(self, host, port, model):
         self.host, self.port = host, port
         self.questions = questions(model)
-        self.answers = []
+        self.others = others(model)
+        self.answers, self.other_answers = [], []
+        self.forget()
+
+    def forget(self):
         self.problems = []
         self.statuses = defaultdict(Counter)
         self.times = defaultdict(list)
 
-    async def ask(self, body, headers=""):
+    async def ask(self, body, path="/v1/chat/completions"):
         async with Connection(self.host, self.port) as connection:
-            await connection.send(json.dumps(body).encode(), headers=headers)
+            await connection.send(json.dumps(body).encode(), path=path)
             status = await connection.status()
             return status, await connection.rest()
 
@@ -133,6 +170,10 @@ class Load:
             assert status == 200, raw
             choice = json.loads(raw)["choices"][0]
             self.answers.append((choice["message"]["content"], choice["logprobs"]["content"]))
+        for path, body, part in self.others:
+            status, raw = await self.ask(body, path)
+            assert status == 200, raw
+            self.other_answers.append(part(json.loads(raw)))
 
     async def one(self, kind):
         i = random.randrange(len(self.questions))
@@ -147,6 +188,14 @@ class Load:
                 if status == 200:
                     choice = json.loads(raw)["choices"][0]
                     self.compare(kind, i, (choice["message"]["content"], choice["logprobs"]["content"]))
+            elif kind == "other API":
+                i = random.randrange(len(self.others))
+                path, body, part = self.others[i]
+                await connection.send(json.dumps(body).encode(), path=path)
+                status = await connection.status()
+                raw = await connection.rest()
+                if status == 200 and part(json.loads(raw)) != self.other_answers[i]:
+                    self.problems.append(f"{path}: another's answer: {raw[:200]!r}")
             elif kind in ("stream", "slow"):
                 await connection.send(json.dumps(body | {"stream": True}).encode())
                 status = await connection.status()
@@ -215,6 +264,18 @@ class Load:
 
         await asyncio.gather(*[worker() for _ in range(together)])
 
+    async def settle(self):
+        """Waits until nothing is under way, and then until idle threads have ended (10 s after their last work)."""
+        for _ in range(200):
+            counters = await self.counters()
+            if not (counters["n_running"] or counters["n_waiting"] or counters["kv_used_bytes"]):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            self.problems.append(f"something is stuck: {counters}")
+        await asyncio.sleep(12)
+        return counters
+
     async def counters(self):
         reader, writer = await asyncio.open_connection(self.host, self.port)
         writer.write(b"GET /v1/system HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
@@ -234,6 +295,7 @@ async def main():
     parser.add_argument("binary")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--together", type=int, default=64)
+    parser.add_argument("--warm-up", type=int, default=5000, help="requests before anything is counted, twice as many together")
     parser.add_argument("--minutes", type=float, default=0, help="spread the requests over this time")
     parser.add_argument("--model", default="demo")
     parser.add_argument("--seed", type=int, default=1)
@@ -245,33 +307,34 @@ async def main():
     try:
         host, port = server.stdout.readline().strip().removeprefix("http://").split(":")
         load = Load(host, int(port), "m")
-        start = time.monotonic()
         await load.learn()
-        baseline, told = {}, set()
+        told = set()
 
         def progress(done):
-            # After the caches and allocators have seen some of everything.
-            if done >= args.requests // 5 and not baseline:
-                baseline["kib"] = memory_kib(server.pid)
             if done % 500 == 0 and done not in told:
                 told.add(done)
                 own, files = memory_kib(server.pid)
                 print(f"{done} requests, {time.monotonic() - start:.0f} s, {own} KiB and {files} of files", flush=True)
 
+        start = time.monotonic()
+        await load.run(args.warm_up, 2 * args.together, 0, progress)
+        await load.settle()
+        before = memory_kib(server.pid)
+        print(f"warm: {before[0]} KiB and {before[1]} of files", flush=True)
+        warm_up_problems = load.problems
+        load.forget()
+        told.clear()
+        start = time.monotonic()
         await load.run(args.requests, args.together, args.minutes, progress)
-        for _ in range(200):
-            counters = await load.counters()
-            if not (counters["n_running"] or counters["n_waiting"] or counters["kv_used_bytes"]):
-                break
-            await asyncio.sleep(0.1)
-        else:
-            load.problems.append(f"something is stuck: {counters}")
+        seconds = time.monotonic() - start
+        counters = await load.settle()
         after = memory_kib(server.pid)
-        if sum(after) > sum(baseline["kib"]) * 1.02:
-            load.problems.append(f"memory grew from {baseline['kib']} to {after} KiB (its own, of files)")
+        load.problems += warm_up_problems
+        if after[0] > before[0] * 1.02:
+            load.problems.append(f"its own memory grew from {before[0]} to {after[0]} KiB")
         if server.poll() is not None:
             load.problems.append(f"the server ended with code {server.returncode}")
-        report(load, args, time.monotonic() - start, baseline["kib"], after, counters)
+        report(load, args, seconds, before, after, counters)
     finally:
         server.terminate()
         code = server.wait(timeout=60)

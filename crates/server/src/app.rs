@@ -1,5 +1,6 @@
 //! What all handlers share.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -68,6 +69,12 @@ impl App {
     pub(crate) async fn read(&self, request: Request) -> Result<Incoming, ApiError> {
         let (parts, body) = request.into_parts();
         let limit = self.options.max_body_bytes;
+        if let Some(coding) = parts.headers.get(header::CONTENT_ENCODING)
+            && coding != "identity"
+        {
+            let message = format!("the body is compressed ({coding:?}); send it as it is");
+            return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
         // Without waiting for what will be refused.
         if announced_length(&parts.headers).is_some_and(|length| length > limit) {
             return Err(too_long(limit));
@@ -174,6 +181,13 @@ impl Dialect {
     pub(crate) fn answer(self, result: Result<Response, ApiError>) -> Response {
         result.unwrap_or_else(|error| self.response(&error))
     }
+}
+
+/// Writes a line of the log. Whoever read standard error may have gone (`millrace serve … 2>&1 | head`): no reason to
+/// stop answering.
+pub(crate) fn log(line: &Value) {
+    let line = format!("{line}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// A JSON answer.

@@ -30,6 +30,8 @@ pub enum Grammar {
     Regex(String),
     /// llguidance's dialect of Lark.
     Lark(String),
+    /// Calls of functions: Lark made of their names and schemas.
+    Calls(String),
 }
 
 /// A grammar that cannot be used.
@@ -65,6 +67,7 @@ impl Grammar {
             Grammar::JsonSchema(_) => "JSON schema",
             Grammar::Regex(_) => "regular expression",
             Grammar::Lark(_) => "grammar",
+            Grammar::Calls(_) => "grammar of the functions' names and schemas",
         }
     }
 
@@ -77,7 +80,9 @@ impl Grammar {
                 TopLevelGrammar::from_json_schema(compact(schema.clone()))
             }
             Grammar::Regex(regex) => TopLevelGrammar::from_regex(regex),
-            Grammar::Lark(source) => TopLevelGrammar::from_lark(source.clone()),
+            Grammar::Lark(source) | Grammar::Calls(source) => {
+                TopLevelGrammar::from_lark(source.clone())
+            }
         }
     }
 
@@ -85,7 +90,7 @@ impl Grammar {
         match self {
             Grammar::JsonObject => 0,
             Grammar::JsonSchema(schema) => schema.to_string().len(),
-            Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
+            Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Calls(text) => text.len(),
         }
     }
 }
@@ -174,9 +179,13 @@ impl GrammarFactory {
 
 /// The part of an error that is about the grammar.
 fn first_lines(error: &str) -> String {
+    if error.starts_with("NoExtensionBias") {
+        return "no text is of this form: it refers to itself without end, or excludes itself"
+            .to_owned();
+    }
     let lines: Vec<&str> = error
         .lines()
-        .filter(|line| !line.is_empty())
+        .filter(|line| !line.is_empty() && *line != "<non-verbose/>")
         .take(3)
         .collect();
     lines.join("; ")

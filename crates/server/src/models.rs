@@ -1,6 +1,6 @@
 //! The models a server offers: which are loaded, and which are loaded when someone asks.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -59,6 +59,8 @@ pub(crate) struct Entry {
     pub(crate) metrics: Arc<ModelMetrics>,
     pub(crate) created_unix_s: u64,
     scheduler: Mutex<Option<Scheduler>>,
+    /// Requests that have it and may not have submitted a job yet.
+    n_users: AtomicUsize,
     /// Milliseconds after the registry's start.
     last_used_ms: AtomicU64,
     /// How the model writes calls of functions, once that is known; see [`crate::api`].
@@ -99,7 +101,7 @@ impl Entry {
 
     fn is_idle(&self) -> bool {
         let snapshot = self.metrics.snapshot();
-        snapshot.n_running == 0 && snapshot.n_waiting == 0
+        self.n_users.load(SeqCst) == 0 && snapshot.n_running == 0 && snapshot.n_waiting == 0
     }
 }
 
@@ -121,6 +123,25 @@ pub(crate) struct Served {
     pub(crate) entry: Arc<Entry>,
     pub(crate) scheduler: Scheduler,
     pub(crate) loaded: Arc<Loaded>,
+    /// Until it is dropped the model gives way to no other.
+    _in_use: Arc<InUse>,
+}
+
+/// A request that uses a model: between finding it and submitting a job the scheduler knows nothing of it, and the model
+/// would seem idle.
+struct InUse(Arc<Entry>);
+
+impl InUse {
+    fn new(entry: &Arc<Entry>) -> Arc<InUse> {
+        entry.n_users.fetch_add(1, SeqCst);
+        Arc::new(InUse(Arc::clone(entry)))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.n_users.fetch_sub(1, SeqCst);
+    }
 }
 
 /// All models of a server.
@@ -130,7 +151,12 @@ pub(crate) struct Registry {
     start: Instant,
     /// Held while room is made, so that two models are not given the same.
     room: Mutex<Leaving>,
+    /// The server goes down: nothing is loaded any more.
+    is_closed: AtomicBool,
 }
+
+/// How often a request has its model loaded before it is told that others have it unloaded.
+const LOAD_ATTEMPTS: usize = 4;
 
 /// Models that were unloaded and whose memory may not be free yet.
 type Leaving = Vec<Scheduler>;
@@ -145,6 +171,7 @@ impl Registry {
                 metrics: Arc::new(ModelMetrics::default()),
                 created_unix_s,
                 scheduler: Mutex::new(None),
+                n_users: AtomicUsize::new(0),
                 last_used_ms: AtomicU64::new(0),
                 native_calls: OnceLock::new(),
             })
@@ -154,6 +181,7 @@ impl Registry {
             options,
             start: Instant::now(),
             room: Mutex::default(),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -199,6 +227,9 @@ impl Registry {
         if let Some(scheduler) = entry.running() {
             return Ok(scheduler);
         }
+        if self.is_closed.load(SeqCst) {
+            return Err(Refusal::Draining);
+        }
         leaving.retain(|scheduler| !scheduler.has_stopped());
         self.make_room(entry, &mut leaving)?;
         let scheduler = Scheduler::start(
@@ -235,13 +266,9 @@ impl Registry {
             return Err(Refusal::NotRunning(beyond_budget(&wanted.spec, budget)));
         }
         let is_other = |entry: &&Arc<Entry>| !std::ptr::eq(&***entry, wanted);
-        let mut others: Vec<&Arc<Entry>> = self
-            .entries
-            .iter()
-            .filter(is_other)
-            .filter(|entry| entry.holds_memory())
-            .collect();
+        let mut others: Vec<&Arc<Entry>> = self.entries.iter().filter(is_other).collect();
         loop {
+            others.retain(|entry| entry.holds_memory());
             let held: u64 = others.iter().map(|entry| entry.spec.memory_bytes).sum();
             let fits = held <= budget - wanted.spec.memory_bytes;
             if fits && others.len() < self.options.max_loaded {
@@ -255,23 +282,33 @@ impl Registry {
                     retry_after: Duration::from_secs(10),
                 });
             };
-            let victim = others.swap_remove(victim);
-            leaving.extend(self.take_out(victim));
+            // If a request has found it meanwhile, it is idle no more.
+            leaving.extend(self.take_out_if(others[victim], Entry::is_idle));
         }
     }
 
     /// Unloads a model once what it accepted is complete. False if it was not loaded.
     pub(crate) fn unload(&self, entry: &Entry) -> bool {
+        self.unload_if(entry, |_| true)
+    }
+
+    fn unload_if(&self, entry: &Entry, may: impl Fn(&Entry) -> bool) -> bool {
         let mut leaving = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|scheduler| !scheduler.has_stopped());
-        let taken = self.take_out(entry);
+        let taken = self.take_out_if(entry, may);
         let was_loaded = taken.is_some();
         leaving.extend(taken);
         was_loaded
     }
 
-    fn take_out(&self, entry: &Entry) -> Option<Scheduler> {
-        let scheduler = entry.slot().take()?;
+    /// A request says that it uses a model before it looks here, so that one of both sees the other.
+    fn take_out_if(&self, entry: &Entry, may: impl Fn(&Entry) -> bool) -> Option<Scheduler> {
+        let mut slot = entry.slot();
+        let scheduler = if may(entry) {
+            slot.take()?
+        } else {
+            return None;
+        };
         scheduler.drain(self.options.grace);
         Some(scheduler)
     }
@@ -279,14 +316,24 @@ impl Registry {
     /// A model ready for a request: loaded first, if it is not.
     pub(crate) async fn serve(&self, entry: &Arc<Entry>) -> Result<Served, Refusal> {
         self.touch(entry);
-        let scheduler = self.load(entry)?;
-        scheduler.wait_until_loaded().await;
-        let loaded = scheduler.loaded()?;
-        Ok(Served {
-            entry: Arc::clone(entry),
-            scheduler,
-            loaded,
-        })
+        // Before it is looked for: it must not be given up in between.
+        let in_use = InUse::new(entry);
+        for _ in 0..LOAD_ATTEMPTS {
+            let scheduler = self.load(entry)?;
+            scheduler.wait_until_loaded().await;
+            if scheduler.is_draining() {
+                // Somebody had it unloaded while this waited for it.
+                continue;
+            }
+            let loaded = scheduler.loaded()?;
+            return Ok(Served {
+                entry: Arc::clone(entry),
+                scheduler,
+                loaded,
+                _in_use: in_use,
+            });
+        }
+        Err(Refusal::Unloading)
     }
 
     fn touch(&self, entry: &Entry) {
@@ -305,13 +352,18 @@ impl Registry {
             if !entry.is_idle() {
                 self.touch(entry);
             } else if is_ready && self.start.elapsed().saturating_sub(last_used) >= limit {
-                self.unload(entry);
+                self.unload_if(entry, Entry::is_idle);
             }
         }
     }
 
     /// Completes what was accepted, within `grace`, and ends all.
     pub(crate) async fn drain(&self, grace: Duration) {
+        {
+            // Whoever loads one now has done so before this, or will not.
+            let _room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            self.is_closed.store(true, SeqCst);
+        }
         let schedulers: Vec<Scheduler> = self
             .entries
             .iter()

@@ -24,6 +24,7 @@ mod batch;
 mod core;
 mod handle;
 mod job;
+mod loaded;
 mod metrics;
 mod pace;
 mod pooled;
@@ -31,8 +32,9 @@ mod queue;
 mod task;
 
 pub use self::core::{Core, MAX_PASS_DRAFTS, SchedulerOptions};
-pub use handle::{EngineFactory, LoadState, Loaded, Opened, Refusal, Scheduler};
+pub use handle::{LoadState, Refusal, Scheduler};
 pub use job::{
     Delta, DraftCounts, Event, Failure, Job, MAX_PASSES, PassRecord, Receipt, TokenLogprob,
 };
+pub use loaded::{EngineFactory, Loaded, Opened};
 pub use metrics::{Buckets, Histogram, ModelMetrics, Snapshot};

@@ -72,8 +72,12 @@ pub fn run(
 ) -> Result<(), ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // The engine's threads compute; these two carry bytes. What takes a while (rendering, encoding, reading images) has
-    // threads beside them: more than these would only hold memory, each its stack and its part of the heap.
-    let runtime = runtime.worker_threads(2).max_blocking_threads(8);
+    // threads beside them: more than there are processors for would only hold memory, each its stack and its part of the
+    // heap. They stay: one that comes anew takes whichever part of the heap is free, and grows that one too.
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let n_blocking = (2 * processors).clamp(4, 16);
+    let runtime = runtime.worker_threads(2).max_blocking_threads(n_blocking);
+    let runtime = runtime.thread_keep_alive(Duration::from_secs(3600));
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         // Before anybody hears of the address: who knows it may ask it to end at once.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -71,15 +72,17 @@ pub(crate) enum Unseen {
 }
 
 impl Vision {
-    /// Opens a model's tower, to run on as many threads as the engine has and at its level.
+    /// Opens a model's tower, in `mmproj` or where [`VisionTower::open`] finds it, to run on as many threads as the engine
+    /// has and at its level.
     ///
     /// # Errors
     /// Why the model reads no images, in words.
     pub(crate) fn open(
         model: &Arc<LoadedModel>,
+        mmproj: Option<&Path>,
         options: millrace_runtime::CpuOptions,
     ) -> Result<Vision, String> {
-        let tower = VisionTower::open(model, None).map_err(|error| error.to_string())?;
+        let tower = VisionTower::open(model, mmproj).map_err(|error| error.to_string())?;
         let cpu = Cpu::new(options).map_err(|error| error.to_string())?;
         Ok(Vision {
             tower,

@@ -1,5 +1,6 @@
 //! `millrace serve`: models for any client of OpenAI's, Anthropic's or Ollama's API.
 
+mod assign;
 mod drafts;
 mod models;
 
@@ -26,6 +27,7 @@ Examples:
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
   millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
   millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
+  millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision tower
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
 Then:
@@ -76,6 +78,9 @@ pub(crate) struct Args {
     /// them that has one
     #[arg(long, value_name = "[NAME=]MODEL|ngram", help_heading = "Speculation")]
     draft: Vec<String>,
+    /// File with the vision tower of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
+    #[arg(long, value_name = "[NAME=]FILE.gguf", help_heading = "Images", value_hint = clap::ValueHint::FilePath)]
+    mmproj: Vec<String>,
     #[command(flatten)]
     network: NetworkArgs,
     #[command(flatten)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use crate::run::{BAD_INPUT, NOT_FOUND, OK, USAGE, finish, millrace, shell};
+use crate::serve::Server;
 use millrace_format::Checkpoint;
 use std::path::{Path, PathBuf};
 use tempfile::{TempDir, tempdir};
@@ -162,6 +163,50 @@ fn conversations_show_images() {
     let script = "printf '/image nowhere.png\\nHello\\n' | $MILLRACE chat m --greedy -n 2";
     let done = finish(&mut shell(home.path(), script)).expect(OK);
     assert!(done.stderr.contains("nowhere.png"), "{}", done.stderr);
+}
+
+#[test]
+fn served_models_see() {
+    let home = home();
+    let file = |name: &str| home.path().join(name).display().to_string();
+    std::fs::rename(file("mmproj-g.gguf"), file("tower.gguf")).unwrap();
+    let bytes = std::fs::read(picture("wide.png")).unwrap();
+    let data = millrace_server::base64(&bytes);
+    let body = serde_json::json!({"model": "eyes", "temperature": 0, "max_tokens": 4, "messages": [{
+        "role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}},
+            {"type": "text", "text": "What is this?"}]}]});
+    let (model, tower) = (format!("eyes={}", file("g.gguf")), file("tower.gguf"));
+    let ask = |arguments: &[&str]| {
+        let server = Server::start(home.path(), arguments);
+        server.ask("POST", "/v1/chat/completions", "", &body.to_string())
+    };
+    let named = format!("eyes={tower}");
+    for mmproj in [&tower, &named] {
+        let answer = ask(&[&model, "--mmproj", mmproj, "-c", "256"]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let blind = ask(&[&model, "-c", "256"]);
+    assert!(
+        blind.starts_with("HTTP/1.1 400") && blind.contains("--mmproj FILE"),
+        "{blind}"
+    );
+    // What is wrong with a tower is told before anyone sends an image.
+    let refused = |arguments: &[&str], words: &[&str]| {
+        let mut command = millrace(home.path());
+        command
+            .args(["serve", "--port", "0", "--mmproj"])
+            .args(arguments);
+        finish(&mut command).expect_error(USAGE, words);
+    };
+    refused(&[&file("g.gguf"), &model], &["no vision tower"]);
+    refused(
+        &[&tower, &model, "demo"],
+        &["which of eyes, demo", "--mmproj eyes="],
+    );
+    let mut missing = millrace(home.path());
+    missing.args(["serve", &model, "--mmproj", "nowhere.gguf"]);
+    finish(&mut missing).expect_error(NOT_FOUND, &["nowhere.gguf"]);
 }
 
 #[test]

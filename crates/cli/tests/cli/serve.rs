@@ -8,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 use tempfile::tempdir;
 
 /// A server with the address it printed; it ends with the test.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     address: String,
 }
 
 impl Server {
-    fn start(home: &Path, arguments: &[&str]) -> Server {
+    pub(crate) fn start(home: &Path, arguments: &[&str]) -> Server {
         let mut child = millrace(home)
             .args(["serve", "--port", "0"])
             .args(arguments)
@@ -32,7 +32,7 @@ impl Server {
         }
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}",
@@ -93,6 +93,18 @@ fn it_answers_logs_and_ends_when_asked_to() {
             serde_json::from_str(complete.expect("a line on the answer")).expect("JSON");
         assert_eq!(complete["request"], "mine");
         assert_eq!(complete["placement"]["host_time"], "measured");
+    }
+}
+
+/// `millrace serve … 2>&1 | head`: that nobody reads the log any more costs no answer.
+#[test]
+fn the_reader_of_the_log_may_go() {
+    let home = tempdir().expect("a temporary folder");
+    let mut server = Server::start(home.path(), &["demo", "-c", "256"]);
+    drop(server.child.stderr.take());
+    for _ in 0..2 {
+        let answer = server.ask("POST", "/v1/chat/completions", "", QUESTION);
+        assert!(answer.contains("7 plus 5 is 12."), "{answer}");
     }
 }
 
@@ -203,7 +215,16 @@ fn models_have_names_and_keys_come_from_files_and_environment() {
     let keys = keys.display().to_string();
     let server = Server::start(
         home.path(),
-        &["a=demo", "b=demo-draft", "--api-key-file", &keys, "--quiet"],
+        // As patient as can be written.
+        &[
+            "a=demo",
+            "b=demo-draft",
+            "--api-key-file",
+            &keys,
+            "--quiet",
+            "--grace",
+            "18446744073709551615",
+        ],
     );
     let models = |key: &str| {
         server.ask(

@@ -48,7 +48,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         ..caller.job(prompted.tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let generation = Generation::start(&served, job, prompted.syntax, caller.log)?;
+    let generation = Generation::start(&served, job, prompted.syntax, caller.log).await?;
     if is_stream {
         let work = move |writer| stream(writer, generation, told);
         return Ok(events(app.options.keep_alive, work));

@@ -73,7 +73,7 @@ pub(crate) async fn embed(
         while running.len() < served.loaded.limits.max_sequences
             && let Some(input) = inputs.next()
         {
-            running.push_back(start(input)?);
+            running.push_back(start(input).await?);
         }
         let Some(first) = running.pop_front() else {
             return Ok(done);

@@ -109,7 +109,7 @@ impl From<Refusal> for ApiError {
                 retry_after: Some(retry_after.as_secs()),
                 ..with(StatusCode::TOO_MANY_REQUESTS).code("queue_full")
             },
-            Refusal::Draining | Refusal::Loading => ApiError {
+            Refusal::Draining | Refusal::Unloading | Refusal::Loading => ApiError {
                 retry_after: Some(5),
                 ..with(StatusCode::SERVICE_UNAVAILABLE).code("unavailable")
             },

@@ -47,7 +47,6 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     let name = fields.need("model", fields.text("model")?)?;
-    let served = app.served(&fields).await?;
     let told = Told {
         kind,
         model: name.to_owned(),
@@ -58,12 +57,9 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
         Kind::Generate => fields.text("prompt")?.is_none_or(str::is_empty),
     };
     if is_empty {
-        // How Ollama's clients have a model loaded.
-        let mut body = told.part("", &[]);
-        body["done"] = true.into();
-        body["done_reason"] = "load".into();
-        return Ok(json_response(StatusCode::OK, &body));
+        return come_or_go(&app, &fields, &told).await;
     }
+    let served = app.served(&fields).await?;
     let params = request::params(&fields, &served.loaded)?;
     let (tokens, images, grammar, syntax) = prompted(&fields, &served, kind).await?;
     let job = Job {
@@ -72,13 +68,33 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
         ..caller.job(tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(true);
-    let generation = Generation::start(&served, job, syntax, caller.log)?;
+    let generation = Generation::start(&served, job, syntax, caller.log).await?;
     if is_stream {
         return Ok(lines(move |writer| stream(writer, generation, told)));
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
     let body = told.last(&answer.text, &answer.calls, answer.reason, &receipt);
+    Ok(json_response(StatusCode::OK, &body))
+}
+
+/// How Ollama's clients have a model loaded: by asking it nothing; and unloaded: by keeping it for no time after that.
+async fn come_or_go(app: &App, fields: &Fields<'_>, told: &Told) -> Result<Response, ApiError> {
+    let reason = match request::keeps_nothing(fields)? {
+        true => {
+            let entry = app.registry.find(&told.model);
+            let unknown = || ApiError::unknown_model(&told.model, &app.registry.ids());
+            app.registry.unload(entry.ok_or_else(unknown)?);
+            "unload"
+        }
+        false => {
+            app.served(fields).await?;
+            "load"
+        }
+    };
+    let mut body = told.part("", &[]);
+    body["done"] = true.into();
+    body["done_reason"] = reason.into();
     Ok(json_response(StatusCode::OK, &body))
 }
 

@@ -170,7 +170,7 @@ impl Syntax {
                 r#"{name}: "{{\"name\": \"{function}\", \"{key}\": " %json {parameters} "}}""#
             );
         }
-        Grammar::Lark(source)
+        Grammar::Calls(source)
     }
 }
 

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::unique;
-use crate::app::{App, Asker, Dialect};
+use crate::app::{App, Asker, Dialect, log};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -62,7 +62,7 @@ pub(crate) async fn guard(
             "status": response.status().as_u16(),
             "headers_after_ms": start.elapsed().as_secs_f64() * 1e3,
         });
-        eprintln!("{line}");
+        log(&line);
     }
     response
 }
@@ -141,18 +141,25 @@ fn find_key(keys: &[String], given: &str) -> Option<usize> {
     found
 }
 
-/// A page of a stranger can have its own name lead to this computer; its requests then carry that name.
+/// A page of a stranger can have its own name lead to this computer; its requests then carry that name. One of several
+/// hosts may be another's than the one that a proxy went by (RFC 9112, section 3.2), so all that are named must be known.
 fn check_host(app: &App, request: &Request) -> Result<(), ApiError> {
-    let host = request.headers().get(header::HOST);
-    let host = host.and_then(|host| host.to_str().ok());
-    let Some(host) = host.or_else(|| request.uri().authority().map(|host| host.as_str())) else {
-        return Err(ApiError::bad("the request has no Host header"));
+    let hosts: Vec<&HeaderValue> = request.headers().get_all(header::HOST).iter().collect();
+    let in_target = request.uri().authority().map(|host| host.as_str());
+    let named = match (&hosts[..], in_target) {
+        ([], None) => return Err(ApiError::bad("the request has no Host header")),
+        ([], Some(_)) => None,
+        ([host], _) => Some(host.to_str().unwrap_or_default()),
+        _ => return Err(ApiError::bad("the request has several Host headers")),
     };
-    let name = host_name(host);
-    let is_address = name.parse::<IpAddr>().is_ok();
-    let is_local = name.eq_ignore_ascii_case("localhost");
-    let mut named = app.options.allowed_hosts.iter();
-    if is_address || is_local || named.any(|known| known.eq_ignore_ascii_case(name)) {
+    let is_known = |host: &str| {
+        let name = host_name(host);
+        let mut allowed = app.options.allowed_hosts.iter();
+        name.parse::<IpAddr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || allowed.any(|known| known.eq_ignore_ascii_case(name))
+    };
+    if named.into_iter().chain(in_target).all(is_known) {
         return Ok(());
     }
     Err(ApiError::new(

@@ -15,8 +15,8 @@ use millrace_runtime::{Engine, Finish, Speculator, Turn};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use self::drafting::MAX_PASS_DRAFTS;
-use super::handle::Opened;
 use super::job::{DraftCounts, Event, Failure, Job, Receipt};
+use super::loaded::Opened;
 use super::metrics::ModelMetrics;
 use super::pace::Pace;
 use super::pooled::{PassOutput, Pooled};
@@ -78,7 +78,9 @@ pub struct Core {
 impl Core {
     /// Nothing to do yet.
     pub fn new(opened: Opened, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Core {
-        let Opened { engine, speculator } = opened;
+        let Opened {
+            engine, speculator, ..
+        } = opened;
         let shares = engine
             .planned()
             .map(|planned| Arc::new(planned.npu().shares()));

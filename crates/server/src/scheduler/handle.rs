@@ -2,42 +2,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use millrace_runtime::{
-    CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Speculator, Turn,
-};
-use millrace_text::{ChatTemplate, Tokenizer};
+use millrace_runtime::Turn;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use super::core::{Core, SchedulerOptions, Submission};
 use super::job::{Event, Failure, Job};
+use super::loaded::{EngineFactory, Loaded};
 use super::metrics::ModelMetrics;
 use super::pooled::Pooled;
-use crate::grammar::{GrammarError, GrammarFactory};
-use crate::vision::Vision;
-
-/// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
-pub type EngineFactory = Arc<dyn Fn() -> Result<Opened, String> + Send + Sync>;
-
-/// What an [`EngineFactory`] opens.
-pub struct Opened {
-    /// What computes.
-    pub engine: Box<dyn Engine>,
-    /// What guesses tokens ahead for it, if anything does.
-    pub speculator: Option<Speculator>,
-}
-
-impl From<Box<dyn Engine>> for Opened {
-    fn from(engine: Box<dyn Engine>) -> Opened {
-        Opened {
-            engine,
-            speculator: None,
-        }
-    }
-}
+use crate::grammar::GrammarError;
 
 /// How far a model is.
 #[derive(Clone)]
@@ -50,48 +27,6 @@ pub enum LoadState {
     Failed(String),
     /// It was unloaded, or its thread ended by a fault.
     Stopped,
-}
-
-/// What everyone may know of a model that runs.
-pub struct Loaded {
-    /// The model.
-    pub model: Arc<LoadedModel>,
-    /// Its tokenizer.
-    pub tokenizer: Arc<Tokenizer>,
-    /// Its chat template; or why there is none.
-    pub template: Result<ChatTemplate, String>,
-    /// What the engine was set up for.
-    pub limits: Limits,
-    /// Tokens that a sequence can hold when it is alone.
-    pub capacity_tokens: usize,
-    /// The engine's name, such as `cpu (avx512)`.
-    pub device: String,
-    /// Compiles grammars for this vocabulary.
-    pub grammars: GrammarFactory,
-    /// What makes embeddings, and how this model's file says that they are pooled; or why there are none.
-    pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
-    /// The vision tower, opened with the first image; or why there is none.
-    pub(crate) vision: OnceLock<Result<Vision, String>>,
-    /// The engine's threads and level, and whether it takes images.
-    cpu: CpuOptions,
-    takes_images: bool,
-}
-
-impl Loaded {
-    /// The vision tower of the model.
-    ///
-    /// # Errors
-    /// Why images cannot be read.
-    pub(crate) fn vision(&self) -> Result<&Vision, String> {
-        let open = || match self.takes_images {
-            true => Vision::open(&self.model, self.cpu.clone()),
-            false => Err(format!("{} takes no images", self.device)),
-        };
-        self.vision
-            .get_or_init(open)
-            .as_ref()
-            .map_err(String::clone)
-    }
 }
 
 /// Why a job was not accepted.
@@ -108,6 +43,9 @@ pub enum Refusal {
     /// The server is going down.
     #[error("the server is shutting down")]
     Draining,
+    /// The model goes, by itself or with the server.
+    #[error("the model is being unloaded; ask again, and it is loaded anew")]
+    Unloading,
     /// The model is not ready.
     #[error("the model is still loading")]
     Loading,
@@ -135,6 +73,9 @@ pub enum Refusal {
     #[error(transparent)]
     Grammar(#[from] GrammarError),
 }
+
+/// Patience that is as good as endless.
+const MAX_GRACE: Duration = Duration::from_secs(u32::MAX as u64);
 
 enum Command {
     Submit(Box<Submission>),
@@ -233,10 +174,10 @@ impl Scheduler {
     /// A full queue, a request that cannot be fulfilled, a model that does not run.
     pub fn submit(&self, job: Job) -> Result<UnboundedReceiver<Event>, Refusal> {
         let submitted = Instant::now();
-        let loaded = self.loaded()?;
-        if self.is_draining.load(SeqCst) {
-            return Err(Refusal::Draining);
+        if self.is_draining() {
+            return Err(Refusal::Unloading);
         }
+        let loaded = self.loaded()?;
         let turns = turns(&loaded, &job)?;
         let pooled = match (job.embed, &loaded.embedder) {
             (None, _) => None,
@@ -288,6 +229,11 @@ impl Scheduler {
         self.is_draining.store(true, SeqCst);
         // If the thread has ended already, all is done.
         let _ = self.commands.send(Command::Drain(grace));
+    }
+
+    /// Whether it accepts no more jobs.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(SeqCst)
     }
 
     /// Whether the thread has ended, and the engine is dropped.
@@ -342,7 +288,7 @@ struct Thread {
 impl Thread {
     fn run(self, factory: &EngineFactory) {
         let opened = factory().and_then(|opened| {
-            let loaded = describe(&*opened.engine)?;
+            let loaded = Loaded::of(&opened)?;
             Ok((opened, loaded))
         });
         let (opened, loaded) = match opened {
@@ -402,48 +348,8 @@ impl Thread {
                 core.submit(*submission);
                 self.n_sent.fetch_sub(1, SeqCst);
             }
-            Command::Drain(grace) => *drain_until = Some(Instant::now() + grace),
+            // As long as a clock can hold.
+            Command::Drain(grace) => *drain_until = Some(Instant::now() + grace.min(MAX_GRACE)),
         }
     }
-}
-
-/// What makes a model's embeddings; or why nothing does, in words.
-fn embedder(
-    engine: &dyn Engine,
-    model: &LoadedModel,
-) -> Result<(Arc<Embedder>, Option<Pooling>), String> {
-    if engine.planned().is_some() {
-        return Err(format!(
-            "{} makes no embeddings: a device's programs keep the states between blocks to themselves; serve the \
-             model without --device",
-            engine.name()
-        ));
-    }
-    let embedder = Embedder::new(model).map_err(|error| error.to_string())?;
-    let pooling = Pooling::of(model).map_err(|error| error.to_string())?;
-    Ok((Arc::new(embedder), pooling))
-}
-
-fn describe(engine: &dyn Engine) -> Result<Loaded, String> {
-    let model = Arc::clone(engine.model());
-    let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
-    let limits = engine.limits();
-    let capacity_tokens = engine.room(&[], 1).map_err(|error| error.to_string())?;
-    let vocab_size = model.model().config.vocab_size;
-    Ok(Loaded {
-        template: model.chat_template().map_err(|error| error.to_string()),
-        grammars: GrammarFactory::new(Arc::clone(&tokenizer), vocab_size),
-        tokenizer,
-        limits,
-        capacity_tokens,
-        device: engine.name(),
-        embedder: embedder(engine, &model),
-        model,
-        vision: OnceLock::new(),
-        cpu: CpuOptions {
-            n_threads: Some(engine.cpu().pool().n_threads()),
-            level: Some(engine.cpu().level()),
-        },
-        takes_images: engine.planned().is_none(),
-    })
 }

@@ -126,6 +126,41 @@ fn a_named_function_is_the_one_that_is_called() {
 }
 
 #[test]
+fn forms_that_cannot_be_are_told_in_words() {
+    let schema = |schema: serde_json::Value| json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}});
+    let functions = |parameters: serde_json::Value| json!({"tools": [{"type": "function", "function": {"name": "f", "parameters": parameters}}]});
+    let long = "x".repeat(100_000);
+    for (form, words) in [
+        (schema(json!({"$ref": "#"})), "no text is of this form"),
+        (
+            schema(json!({"$ref": "file:///etc/passwd"})),
+            "JSON schema cannot be used",
+        ),
+        (
+            schema(json!({"description": long})),
+            "the JSON schema has 100018 bytes",
+        ),
+        (
+            functions(json!(5)),
+            "functions' names and schemas cannot be used",
+        ),
+        (
+            functions(json!({"description": long})),
+            "functions' names and schemas has",
+        ),
+        (
+            json!({"structured_outputs": {"regex": "("}}),
+            "regular expression cannot be used",
+        ),
+    ] {
+        let reply = shared().post(CHAT, &with(question("x"), form));
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        assert!(reply.body.contains(words), "{}", reply.body);
+        assert!(!reply.body.contains("verbose"), "{}", reply.body);
+    }
+}
+
+#[test]
 fn a_call_that_was_cut_is_no_call() {
     let ask = with(
         question("Weather?"),

@@ -1,7 +1,7 @@
 //! Images in requests of every API, on a random model that sees.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_model::recipe::Recipe;
@@ -58,9 +58,15 @@ fn huge() -> Vec<u8> {
     bytes
 }
 
-/// A server with a random model of 16 tokens an image.
+/// A server with a random model of 16 tokens an image, in a folder with its tower.
 fn server() -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    (serve(&path, &path, None), folder)
+}
+
+/// A server of a random model that is written to `out`, as of `model`, with the tower in `mmproj`.
+fn serve(out: &Path, model: &Path, mmproj: Option<PathBuf>) -> Running {
     let options_of = SynthOptions {
         recipe: Recipe::parse("F32").unwrap(),
         vocab: None,
@@ -71,8 +77,11 @@ fn server() -> (Running, tempfile::TempDir) {
     };
     let geometry = Geometry::named("gemma-tiny").unwrap();
     let go_on = &mut |_, _| ControlFlow::Continue(());
-    synth::write(geometry, folder.path(), &options_of, go_on).unwrap();
-    let path = folder.path().to_owned();
+    let written = synth::write(geometry, out, &options_of, go_on).unwrap();
+    if let (Some(to), Some(from)) = (&mmproj, written.mmproj) {
+        std::fs::rename(from, to).unwrap();
+    }
+    let path = model.to_owned();
     let engine_options = EngineOptions {
         n_ctx: Some(256),
         ..crate::engine_options()
@@ -80,9 +89,11 @@ fn server() -> (Running, tempfile::TempDir) {
     let open = move || {
         let model = LoadedModel::open(&path).map_err(|error| error.to_string())?;
         let engine = CpuEngine::new(Arc::new(model), engine_options.clone());
-        Ok(Opened::from(
-            Box::new(engine.map_err(|error| error.to_string())?) as Box<dyn Engine>,
-        ))
+        let engine: Box<dyn Engine> = Box::new(engine.map_err(|error| error.to_string())?);
+        Ok(Opened {
+            mmproj: mmproj.clone(),
+            ..Opened::from(engine)
+        })
     };
     let spec = ModelSpec {
         open: Arc::new(open),
@@ -92,7 +103,7 @@ fn server() -> (Running, tempfile::TempDir) {
         models: vec![spec],
         ..options()
     };
-    (Running::start(options), folder)
+    Running::start(options)
 }
 
 fn openai(images: &[&str]) -> Value {
@@ -149,6 +160,31 @@ fn every_api_takes_images_and_means_the_same() {
         "input": [{"role": "user", "content": content}]});
     let response = server.ask("/v1/responses", &body);
     assert_eq!(response["output"][0]["content"][0]["text"], text(&wide));
+}
+
+#[test]
+fn a_tower_in_a_file_of_its_own_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, tower) = (folder.path().join("m.gguf"), folder.path().join("eyes.bin"));
+    let chat = "/v1/chat/completions";
+    let show = |server: &Running| {
+        server.ask("/api/show", &json!({"model": "seeing"}))["capabilities"].clone()
+    };
+    let server = serve(&model, &model, Some(tower));
+    let seen = server.ask(chat, &openai(&["wide.png"]));
+    assert!(
+        seen["usage"]["prompt_tokens"].as_u64().unwrap() > 16,
+        "{seen}"
+    );
+    assert!(show(&server).as_array().unwrap().contains(&json!("vision")));
+    drop(server);
+    // The same model without: nothing lies beside it under the usual name.
+    let server = serve(&folder.path().join("other.gguf"), &model, None);
+    std::fs::remove_file(folder.path().join("mmproj-other.gguf")).unwrap();
+    let reply = server.post(chat, &openai(&["wide.png"]));
+    assert_eq!(reply.status, 400);
+    assert!(reply.body.contains("no vision tower"), "{}", reply.body);
+    assert!(!show(&server).as_array().unwrap().contains(&json!("vision")));
 }
 
 #[test]

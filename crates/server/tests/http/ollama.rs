@@ -111,6 +111,42 @@ fn models_are_described() {
 }
 
 #[test]
+fn what_is_kept_for_no_time_is_unloaded() {
+    let server = crate::Running::start(crate::options());
+    let status = || server.get("/v1/models/demo").json()["status"].clone();
+    for nothing in [json!(0), json!("0s"), json!("0")] {
+        let body = json!({"model": "demo", "keep_alive": nothing});
+        let gone = server.ask("/api/generate", &body);
+        assert_eq!(
+            (&gone["done"], &gone["done_reason"]),
+            (&json!(true), &json!("unload"))
+        );
+        assert_eq!(status(), "unloaded", "{body}");
+        let body = json!({"model": "demo:latest", "messages": [], "keep_alive": "5m"});
+        let back = server.ask("/api/chat", &body);
+        assert_eq!(back["done_reason"], "load");
+        assert_eq!(status(), "ready");
+    }
+    for (body, status, words) in [
+        (
+            json!({"model": "demo", "keep_alive": "soon"}),
+            400,
+            "keep_alive: expected seconds",
+        ),
+        (
+            json!({"model": "demo", "keep_alive": []}),
+            400,
+            "keep_alive: expected seconds",
+        ),
+        (json!({"model": "other", "keep_alive": 0}), 404, "other"),
+    ] {
+        let reply = server.post("/api/generate", &body);
+        assert_eq!(reply.status, status, "{}", reply.body);
+        assert!(reply.body.contains(words), "{}", reply.body);
+    }
+}
+
+#[test]
 fn errors_have_this_shape() {
     let reply = shared().post("/api/chat", &json!({"model": "other", "messages": []}));
     assert_eq!(reply.status, 404);

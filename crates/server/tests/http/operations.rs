@@ -219,13 +219,38 @@ fn a_budget_of_memory_holds_what_was_used_last() {
                 for _ in 0..5 {
                     let body = with(question("What is 7 plus 5?"), json!({"model": name}));
                     let reply = server.post(CHAT, &body);
-                    assert!([200, 429, 503].contains(&reply.status), "{}", reply.body);
+                    // Busy, at most: whoever has found its model keeps it until it is answered.
+                    assert!([200, 429].contains(&reply.status), "{}", reply.body);
                 }
             });
         }
     });
     assert!(gauge.most() <= 45_000_000, "{}", gauge.most());
     assert!(gauge.most() > 25_000_000, "never two together");
+}
+
+/// Whoever waits for a model that somebody has unloaded meanwhile waits for it to be loaded anew.
+#[test]
+fn what_is_unloaded_while_it_loads_is_loaded_anew() {
+    let mut options = options();
+    let open = Arc::clone(&options.models[0].open);
+    options.models[0].open = Arc::new(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        open()
+    });
+    let server = Running::start_loading(options);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| server.ask(CHAT, &question("What is 7 plus 5?")));
+        // In time: while the first attempt loads.
+        std::thread::sleep(Duration::from_millis(100));
+        let unloaded = server.ask("/v1/models/unload", &json!({"model": "demo"}));
+        assert_eq!(unloaded["unloaded"], true);
+        let answer = asked.join().unwrap();
+        assert_eq!(
+            answer["choices"][0]["message"]["content"],
+            "7 plus 5 is 12."
+        );
+    });
 }
 
 #[test]

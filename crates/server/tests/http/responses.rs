@@ -136,6 +136,7 @@ fn forms_and_refusals() {
             "previous_response_id",
         ),
         (json!({"input": 5}), "input"),
+        (json!({"input": []}), "input"),
         (
             json!({"input": [{"role": "wizard", "content": "x"}]}),
             "input[0].role",

@@ -111,6 +111,59 @@ fn names_that_are_not_the_servers_are_refused() {
     ] {
         assert_eq!(health(&server, host), status, "{host}");
     }
+    // Which of two is meant depends on who reads them.
+    let two = [("host", "localhost"), ("host", "evil.example")];
+    assert_eq!(server.request("GET", "/health", &two, b"").status, 400);
+    for (target, status) in [
+        ("http://evil.example/health", 403),
+        ("http://box.lan/health", 200),
+    ] {
+        let headers = [("host", "localhost")];
+        let reply = server.request("GET", target, &headers, b"");
+        assert_eq!(reply.status, status, "{target}");
+    }
+}
+
+#[test]
+fn errors_below_the_apis_have_their_shape_too() {
+    let reply = shared().get("/v1/models/%ff%fe");
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["type"]),
+        (400, &json!("invalid_request_error"))
+    );
+    let headers = [("content-encoding", "gzip")];
+    let reply = shared().request("POST", "/v1/messages", &headers, b"\x1f\x8b\x08");
+    assert_eq!(reply.status, 415, "{}", reply.body);
+    let message = reply.json()["error"]["message"].to_string();
+    assert!(
+        message.contains("gzip") && message.contains("send it as it is"),
+        "{message}"
+    );
+}
+
+/// What follows a request on its connection is the next request, whatever the first was.
+#[test]
+fn requests_may_follow_each_other_unasked() {
+    let body = question("What is 7 plus 5?").to_string();
+    let whole = format!("content-length: {}\r\n\r\n{body}", body.len());
+    let pieces: String = body.as_bytes().chunks(7).fold(String::new(), |all, piece| {
+        let piece = std::str::from_utf8(piece).unwrap();
+        format!("{all}{:x}\r\n{piece}\r\n", piece.len())
+    });
+    let chunked = format!("transfer-encoding: chunked\r\n\r\n{pieces}0\r\n\r\n");
+    let post = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n";
+    let mut all = String::new();
+    for rest in [&whole, &chunked, &whole] {
+        all += &format!("{post}{rest}");
+    }
+    all += "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let mut stream = shared().connect();
+    stream.write_all(all.as_bytes()).unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 4, "{answers}");
+    assert_eq!(answers.matches("7 plus 5 is 12.").count(), 3, "{answers}");
+    assert!(answers.ends_with(r#"{"status":"ok"}"#), "{answers}");
 }
 
 #[test]

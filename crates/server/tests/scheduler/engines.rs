@@ -156,6 +156,7 @@ impl Watched {
         Opened {
             engine: self.engine(),
             speculator: drafter.map(|drafter| drafter(self.options.clone())),
+            mmproj: None,
         }
     }
 

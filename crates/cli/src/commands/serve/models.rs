@@ -1,15 +1,16 @@
 //! The models of `serve`: names, and what opens them.
 
 use super::Args;
-use super::drafts::{self, Drafter};
+use super::assign::{DRAFT, MMPROJ};
+use super::drafts::Drafter;
 use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
 use crate::target_args::DeviceArgs;
-use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
+use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel, VisionTower};
 use millrace_server::ModelSpec;
 use millrace_server::scheduler::{EngineFactory, Opened};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A model by the name that clients call it.
@@ -21,9 +22,10 @@ pub(super) struct Named {
 /// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
 pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
     let models: Vec<Named> = args.models.iter().map(|text| named(text)).collect();
-    let drafts = drafts::assign(&args.draft, &models)?;
+    let drafts = DRAFT.assign(&args.draft, &models)?;
+    let towers = MMPROJ.assign(&args.mmproj, &models)?;
     let mut specs = Vec::new();
-    for (Named { name, model }, draft) in models.into_iter().zip(drafts) {
+    for ((Named { name, model }, draft), tower) in models.into_iter().zip(drafts).zip(towers) {
         let model = ModelArgs {
             model,
             offline: args.offline,
@@ -35,7 +37,9 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
             Some(draft) => Drafter::open(draft, args, &loaded, &args.device, ui)?,
             None => None,
         };
-        let weight_bytes = loaded.checkpoint().size_bytes();
+        let mmproj = tower.map(PathBuf::from);
+        let weight_bytes =
+            loaded.checkpoint().size_bytes() + tower_bytes(&loaded, mmproj.as_deref())?;
         let mut memory_bytes =
             weight_bytes.saturating_add(engine_bytes(&loaded, &engine_options(args))?);
         if let Some(drafter) = &drafter {
@@ -51,12 +55,13 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
         });
         for (id, device) in std::iter::once((name.clone(), args.device.clone())).chain(also) {
             let first = (Arc::clone(&loaded), drafter.clone());
+            let source = (model.clone(), mmproj.clone());
             specs.push(ModelSpec {
                 id,
                 source: model.model.clone(),
                 weight_bytes,
                 memory_bytes,
-                open: factory(args, device, model.clone(), first, ui),
+                open: factory(args, device, source, first, ui),
             });
         }
     }
@@ -88,6 +93,18 @@ fn named(text: &str) -> Named {
     }
 }
 
+/// Bytes of a vision tower that was named. It is opened once, so that a wrong one is told before anyone sends an image.
+fn tower_bytes(loaded: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Outcome<u64> {
+    let Some(path) = mmproj else {
+        return Ok(0);
+    };
+    VisionTower::open(loaded, Some(path))?;
+    let file = path.metadata();
+    Ok(file
+        .map_err(|error| Failure::reading_file(path, &error))?
+        .len())
+}
+
 /// What the engine takes beside the weights. A device's own copies of them are not known before it is set up.
 pub(super) fn engine_bytes(loaded: &LoadedModel, options: &EngineOptions) -> Outcome<u64> {
     let memory = CpuEngine::memory(loaded, options)?;
@@ -109,7 +126,7 @@ pub(super) fn engine_options(args: &Args) -> EngineOptions {
 fn factory(
     args: &Args,
     device: DeviceArgs,
-    model: ModelArgs,
+    (model, mmproj): (ModelArgs, Option<PathBuf>),
     first: (Arc<LoadedModel>, Option<Drafter>),
     ui: Ui,
 ) -> EngineFactory {
@@ -132,7 +149,11 @@ fn factory(
             draft.speculator(&*engine, &device, &options, &cpu, ui)
         };
         let speculator = drafter.map(lay_out).transpose()?;
-        Ok(Opened { engine, speculator })
+        Ok(Opened {
+            engine,
+            speculator,
+            mmproj: mmproj.clone(),
+        })
     };
     Arc::new(move || open().map_err(|failure: Failure| failure.message))
 }

@@ -129,6 +129,9 @@ fn capabilities(served: &Served) -> Vec<&'static str> {
     if served.loaded.embedder.is_ok() {
         list.push("embedding");
     }
+    if served.loaded.vision().is_ok() {
+        list.push("vision");
+    }
     list
 }
 

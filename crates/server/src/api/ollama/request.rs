@@ -70,6 +70,26 @@ pub(super) fn form(fields: &Fields<'_>) -> Result<Option<Grammar>, ApiError> {
     }
 }
 
+/// Whether `keep_alive` is no time: a number of seconds, or one with its unit.
+pub(super) fn keeps_nothing(fields: &Fields<'_>) -> Result<bool, ApiError> {
+    let Some(value) = fields.get("keep_alive") else {
+        return Ok(false);
+    };
+    let number = match value {
+        Value::String(text) => text.trim_end_matches(char::is_alphabetic).parse().ok(),
+        _ => value.as_f64(),
+    };
+    let number: Option<f64> = number;
+    let wrong = || {
+        wrong(
+            &fields.path("keep_alive"),
+            "seconds, or a text such as \"5m\"",
+            value,
+        )
+    };
+    Ok(number.ok_or_else(wrong)? == 0.0)
+}
+
 /// Templates of models that think read this variable.
 fn variables(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiError> {
     let think = fields.get("think").filter(|think| think.is_boolean());

@@ -73,7 +73,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     };
     let n = job.n;
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let generation = Generation::start(&told.served, job, prompted.syntax, caller.log)?;
+    let generation = Generation::start(&told.served, job, prompted.syntax, caller.log).await?;
     if is_stream {
         let work = move |writer| stream(writer, generation, told, n);
         return Ok(events(app.options.keep_alive, work));

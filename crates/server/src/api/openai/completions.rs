@@ -70,9 +70,10 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         served,
     };
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let start = |job| Generation::start(&told.served, job, None, caller.log.clone());
-    let generations: Result<Vec<Generation>, ApiError> = jobs.into_iter().map(start).collect();
-    let generations = generations?;
+    let mut generations = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        generations.push(Generation::start(&told.served, job, None, caller.log.clone()).await?);
+    }
     if is_stream {
         let work = move |writer| stream(writer, generations, told);
         return Ok(events(app.options.keep_alive, work));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -45,7 +46,16 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
     json_response(StatusCode::OK, &json!({"object": "list", "data": data}))
 }
 
-pub(crate) async fn one(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Response {
+    let name = match name {
+        Ok(Path(name)) => name,
+        Err(rejection) => {
+            return Dialect::OpenAi.response(&ApiError::bad(rejection.body_text()));
+        }
+    };
     let entry = app.registry.find(&name);
     let entry = entry.ok_or_else(|| ApiError::unknown_model(&name, &app.registry.ids()));
     Dialect::OpenAi.answer(entry.map(|entry| json_response(StatusCode::OK, &describe(entry))))

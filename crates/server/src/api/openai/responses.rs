@@ -80,7 +80,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         ..caller.job(prompted.tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let generation = Generation::start(&served, job, prompted.syntax, caller.log)?;
+    let generation = Generation::start(&served, job, prompted.syntax, caller.log).await?;
     if is_stream {
         let work = move |writer| stream(writer, generation, told);
         return Ok(events(app.options.keep_alive, work));
@@ -106,6 +106,9 @@ fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
             }
         }
         other => return Err(wrong("input", "a string or a list of items", other)),
+    }
+    if messages.is_empty() {
+        return Err(ApiError::field("input", "at least one item is needed"));
     }
     let form = match fields.object("text")? {
         Some(text) => response_format(text.object("format")?)?,

@@ -80,7 +80,7 @@ impl Core {
             "model": model,
             "warning": format!("the draft model failed, so nothing is drafted until {model} is loaded again: {error}"),
         });
-        eprintln!("{line}");
+        crate::app::log(&line);
         for part in parts {
             part.n_drafts = 0;
         }

@@ -1,0 +1,114 @@
+//! Options of `serve` that belong to one of its models: the whole value where one model is served, else NAME=VALUE.
+
+use super::models::Named;
+use crate::exit::{Failure, Outcome};
+use std::path::Path;
+
+/// What an option is called, and what its value does for its model, in words.
+#[derive(Clone, Copy)]
+pub(super) struct PerModel {
+    flag: &'static str,
+    /// "which of a, b it …".
+    does: &'static str,
+    limit: &'static str,
+}
+
+pub(super) const DRAFT: PerModel = PerModel {
+    flag: "--draft",
+    does: "drafts for",
+    limit: "a model has one drafter",
+};
+
+pub(super) const MMPROJ: PerModel = PerModel {
+    flag: "--mmproj",
+    does: "sees for",
+    limit: "a model has one vision tower",
+};
+
+impl PerModel {
+    /// The value for each of the models.
+    pub(super) fn assign(
+        self,
+        values: &[String],
+        models: &[Named],
+    ) -> Outcome<Vec<Option<String>>> {
+        let mut assigned: Vec<Option<String>> = vec![None; models.len()];
+        for value in values {
+            let (at, value) = self.one(value, models)?;
+            if assigned[at].replace(value.to_owned()).is_some() {
+                let message = format!("{} is given twice for {}", self.flag, models[at].name);
+                return Err(Failure::usage(message).hint(self.limit));
+            }
+        }
+        Ok(assigned)
+    }
+
+    /// Whose a value is, and the value without its name.
+    fn one<'a>(self, value: &'a str, models: &[Named]) -> Outcome<(usize, &'a str)> {
+        let PerModel { flag, does, .. } = self;
+        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        let named = value.split_once('=').filter(|_| !Path::new(value).exists());
+        match (named, &names[..]) {
+            (Some((name, value)), _) => {
+                let at = names.iter().position(|served| *served == name);
+                let message = || format!("{flag} {value}: no model called {name} is served");
+                let hint = || format!("served are: {}", names.join(", "));
+                let at = at.ok_or_else(|| Failure::usage(message()).hint(hint()))?;
+                Ok((at, value))
+            }
+            (None, [_]) => Ok((0, value)),
+            (None, _) => {
+                let message = format!("{flag} {value}: which of {} it {does}", names.join(", "));
+                let hint = format!("name it: {flag} {}={value}", names[0]);
+                Err(Failure::usage(message).hint(hint))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DRAFT, MMPROJ, Named};
+
+    #[test]
+    fn a_drafter_belongs_to_one_model() {
+        let models = |names: &[&str]| -> Vec<Named> {
+            let named = |name: &&str| Named {
+                name: (*name).to_owned(),
+                model: "demo".to_owned(),
+            };
+            names.iter().map(named).collect()
+        };
+        let drafts = |values: &[&str], names: &[&str]| {
+            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+            let assigned = DRAFT.assign(&values, &models(names));
+            assigned.map_err(|failure| failure.message)
+        };
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(drafts(&[], &["a"]), Ok(vec![None]));
+        assert_eq!(drafts(&["ngram"], &["a"]), Ok(vec![some("ngram")]));
+        assert_eq!(
+            drafts(&["b=ngram"], &["a", "b"]),
+            Ok(vec![None, some("ngram")])
+        );
+        assert_eq!(
+            drafts(&["b=ngram", "a=demo-draft"], &["a", "b"]),
+            Ok(vec![some("demo-draft"), some("ngram")])
+        );
+        let refused = [
+            (&["ngram"][..], &["a", "b"][..], "which of a, b"),
+            (&["c=ngram"], &["a", "b"], "no model called c"),
+            (&["a=ngram", "a=demo"], &["a"], "twice for a"),
+            (&["x", "y"], &["a"], "twice for a"),
+        ];
+        for (values, names, words) in refused {
+            let told = drafts(values, names).unwrap_err();
+            assert!(told.contains(words), "{told}");
+        }
+        let towers = MMPROJ.assign(&["b=p.gguf".to_owned()], &models(&["a", "b"]));
+        assert_eq!(
+            towers.map_err(|failure| failure.message),
+            Ok(vec![None, some("p.gguf")])
+        );
+    }
+}

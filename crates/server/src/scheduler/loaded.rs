@@ -1,0 +1,123 @@
+//! A model that was opened, and what everyone may know of it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use millrace_runtime::{CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Speculator};
+use millrace_text::{ChatTemplate, Tokenizer};
+
+use crate::grammar::GrammarFactory;
+use crate::vision::Vision;
+
+/// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
+pub type EngineFactory = Arc<dyn Fn() -> Result<Opened, String> + Send + Sync>;
+
+/// What an [`EngineFactory`] opens.
+pub struct Opened {
+    /// What computes.
+    pub engine: Box<dyn Engine>,
+    /// What guesses tokens ahead for it, if anything does.
+    pub speculator: Option<Speculator>,
+    /// File of the vision tower, if it is neither the model's own nor the one beside it.
+    pub mmproj: Option<PathBuf>,
+}
+
+impl From<Box<dyn Engine>> for Opened {
+    fn from(engine: Box<dyn Engine>) -> Opened {
+        Opened {
+            engine,
+            speculator: None,
+            mmproj: None,
+        }
+    }
+}
+
+/// What everyone may know of a model that runs.
+pub struct Loaded {
+    /// The model.
+    pub model: Arc<LoadedModel>,
+    /// Its tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Its chat template; or why there is none.
+    pub template: Result<ChatTemplate, String>,
+    /// What the engine was set up for.
+    pub limits: Limits,
+    /// Tokens that a sequence can hold when it is alone.
+    pub capacity_tokens: usize,
+    /// The engine's name, such as `cpu (avx512)`.
+    pub device: String,
+    /// Compiles grammars for this vocabulary.
+    pub grammars: GrammarFactory,
+    /// What makes embeddings, and how this model's file says that they are pooled; or why there are none.
+    pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
+    /// The vision tower, opened with the first image; or why there is none.
+    pub(crate) vision: OnceLock<Result<Vision, String>>,
+    mmproj: Option<PathBuf>,
+    /// The engine's threads and level, and whether it takes images.
+    cpu: CpuOptions,
+    takes_images: bool,
+}
+
+impl Loaded {
+    /// What is known of a model once it is open.
+    ///
+    /// # Errors
+    /// A model without a tokenizer, or an engine without room.
+    pub(super) fn of(opened: &Opened) -> Result<Loaded, String> {
+        let engine = &*opened.engine;
+        let model = Arc::clone(engine.model());
+        let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
+        let limits = engine.limits();
+        let capacity_tokens = engine.room(&[], 1).map_err(|error| error.to_string())?;
+        let vocab_size = model.model().config.vocab_size;
+        Ok(Loaded {
+            template: model.chat_template().map_err(|error| error.to_string()),
+            grammars: GrammarFactory::new(Arc::clone(&tokenizer), vocab_size),
+            tokenizer,
+            limits,
+            capacity_tokens,
+            device: engine.name(),
+            embedder: embedder(engine, &model),
+            model,
+            vision: OnceLock::new(),
+            mmproj: opened.mmproj.clone(),
+            cpu: CpuOptions {
+                n_threads: Some(engine.cpu().pool().n_threads()),
+                level: Some(engine.cpu().level()),
+            },
+            takes_images: engine.planned().is_none(),
+        })
+    }
+
+    /// The vision tower of the model.
+    ///
+    /// # Errors
+    /// Why images cannot be read.
+    pub(crate) fn vision(&self) -> Result<&Vision, String> {
+        let open = || match self.takes_images {
+            true => Vision::open(&self.model, self.mmproj.as_deref(), self.cpu.clone()),
+            false => Err(format!("{} takes no images", self.device)),
+        };
+        self.vision
+            .get_or_init(open)
+            .as_ref()
+            .map_err(String::clone)
+    }
+}
+
+/// What makes a model's embeddings; or why nothing does, in words.
+fn embedder(
+    engine: &dyn Engine,
+    model: &LoadedModel,
+) -> Result<(Arc<Embedder>, Option<Pooling>), String> {
+    if engine.planned().is_some() {
+        return Err(format!(
+            "{} makes no embeddings: a device's programs keep the states between blocks to themselves; serve the \
+             model without --device",
+            engine.name()
+        ));
+    }
+    let embedder = Embedder::new(model).map_err(|error| error.to_string())?;
+    let pooling = Pooling::of(model).map_err(|error| error.to_string())?;
+    Ok((Arc::new(embedder), pooling))
+}
