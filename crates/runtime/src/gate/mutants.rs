@@ -66,7 +66,8 @@ impl Mutation {
             let program = &at.plan.programs[at.call.program];
             for slot in program.slots() {
                 if known.insert((program.name().to_owned(), slot.name.clone())) {
-                    mutants.extend(Corruption::WHOLE.map(|how| Mutant {
+                    let kinds = Corruption::WHOLE.into_iter();
+                    mutants.extend(kinds.filter(|how| how.applies_to(slot)).map(|how| Mutant {
                         program: program.name().to_owned(),
                         slot: slot.name.clone(),
                         how,
@@ -90,7 +91,7 @@ impl Mutation {
         })
     }
 
-    /// Every slot of every program that ran, in each of the four ways.
+    /// Every slot of every program that ran, in each of the four ways that can change something of its size.
     pub fn mutants(&self) -> &[Mutant] {
         &self.mutants
     }
@@ -117,6 +118,7 @@ impl Mutation {
         });
         let caught = self.look();
         self.injector()?.clear();
+        self.npu.wipe_caches()?;
         caught
     }
 
