@@ -64,6 +64,8 @@ impl Builder<'_> {
             k: k.clone(),
             weights,
             result: Element::Bf16,
+            ring: None,
+            part: None,
         })
     }
 
