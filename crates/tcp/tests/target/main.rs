@@ -11,7 +11,7 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_npu::{Corruption, Injection, Role};
 use millrace_plan::predict::{self, Work};
-use millrace_plan::{Place, Sequences, Settings, Shared, Target};
+use millrace_plan::{Place, ProbeOf, Sequences, Settings, Shared, Target};
 use millrace_runtime::gate::{Verdict, Yardstick, follow, judge, record};
 use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck};
 use millrace_runtime::{
@@ -403,4 +403,33 @@ fn settings_are_refused_by_name() {
     let changed = Row.planner(&slower).unwrap();
     assert_ne!(plain.identity(), changed.identity());
     assert!(changed.machine().attained_bytes_per_s < plain.machine().attained_bytes_per_s);
+}
+
+/// A right chip passes every step; each fault shows in its step, and what is behind it is skipped.
+#[test]
+fn a_probe_finds_what_is_wrong() {
+    let prober = Row.prober().unwrap();
+    let settings = Settings::default();
+    let probe = |of: ProbeOf| prober.probe(&settings, &of).unwrap();
+    let alive = probe(ProbeOf::Virtual(None));
+    assert!(
+        alive.failure().is_none() && alive.steps.len() == 5,
+        "{alive:?}"
+    );
+    assert!(alive.figures[0].value > 0.0 && alive.provenance.is_some());
+    let faults: Vec<String> = prober.faults().iter().map(|f| f.name.clone()).collect();
+    let steps = ["memory", "load", "run", "run", "compare"];
+    assert_eq!(faults.len(), steps.len());
+    for (fault, step) in faults.into_iter().zip(steps) {
+        let report = probe(ProbeOf::Virtual(Some(fault.clone())));
+        let failed = report.failure().map(|failed| failed.name.as_str());
+        assert_eq!(failed, Some(step), "{fault}: {report:?}");
+        assert_eq!(report.steps.len(), 5);
+    }
+    let unknown = ProbeOf::Virtual(Some("nothing".to_owned()));
+    let refused = prober.probe(&settings, &unknown).unwrap_err().to_string();
+    assert!(refused.contains("not-pinned"), "{refused}");
+    let hardware = probe(ProbeOf::Hardware);
+    let advice = hardware.failure().and_then(|step| step.advice.clone());
+    assert!(advice.unwrap().contains("--virtual"));
 }
