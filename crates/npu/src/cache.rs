@@ -19,11 +19,11 @@ mod shared;
 pub use error::{CacheError, Notice};
 pub use sets::{Call, Fill, Move};
 
-use crate::{Container, ContentHash, Device, DeviceError, LoadedProgram, Traffic};
+use crate::{Buffer, Container, ContentHash, Device, DeviceError, LoadedProgram, Traffic};
 use disk::{Disk, Lookup};
 use sets::{BufferSet, Set};
 use shared::{Names, Shared};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -369,18 +369,22 @@ impl ProgramCache {
     /// Memory of all sets, a shared buffer counted once.
     pub fn memory(&self) -> Memory {
         let sets: Vec<Set> = lock(&self.sets).values().cloned().collect();
-        let mut seen = HashSet::new();
-        let mut memory = Memory::default();
+        // What is static to every program that has it.
+        let mut known: HashMap<*const Buffer, (u64, bool)> = HashMap::new();
         for set in &sets {
             let set = lock(set);
             let Some(set) = &*set else { continue };
             for (buffer, is_static) in set.buffers().iter().zip(set.statics()) {
-                if seen.insert(Arc::as_ptr(buffer)) {
-                    match is_static {
-                        true => memory.static_bytes += buffer.size_bytes(),
-                        false => memory.other_bytes += buffer.size_bytes(),
-                    }
-                }
+                let own = (buffer.size_bytes(), is_static);
+                let known = known.entry(Arc::as_ptr(buffer)).or_insert(own);
+                known.1 &= is_static;
+            }
+        }
+        let mut memory = Memory::default();
+        for (bytes, is_static) in known.into_values() {
+            match is_static {
+                true => memory.static_bytes += bytes,
+                false => memory.other_bytes += bytes,
             }
         }
         memory

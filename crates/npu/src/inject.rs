@@ -78,6 +78,19 @@ impl Corruption {
         Corruption::Row,
     ];
 
+    /// Whether it makes another content of a slot of that size possible at all: of one or two elements there is nothing
+    /// to permute, of one no row before.
+    pub fn applies_to(self, slot: &Slot) -> bool {
+        let size = slot.element.size_bytes().max(1);
+        let n_elems = slot.size_bytes().unwrap_or(u64::MAX) / size;
+        let needed = match self {
+            Corruption::Some | Corruption::Double | Corruption::Zero => 1,
+            Corruption::Row => 2,
+            Corruption::Permute => 3,
+        };
+        n_elems >= needed
+    }
+
     /// The name used in text.
     pub const fn name(self) -> &'static str {
         match self {
@@ -290,6 +303,23 @@ mod tests {
         let found = floats(&bytes);
         assert!((found[0] == 0.5 || found[0] == 2.0) && found[16] == found[0]);
         assert!(found[1..16].iter().all(|x| *x == 1.0));
+    }
+
+    /// What does not apply to a slot changes nothing there, whatever it holds; what does, changes distinct numbers.
+    #[test]
+    fn corruptions_apply_where_they_can_change_something() {
+        let kinds = Corruption::WHOLE.into_iter().chain([Corruption::Some]);
+        for how in kinds {
+            for shape in [&[1_u64][..], &[2], &[1, 2], &[3], &[2, 2], &[1, 1, 4]] {
+                let slot = slot(Element::F32, shape);
+                let n = slot.n_elements().unwrap() as usize;
+                let numbers = (1..=n).flat_map(|i| (i as f32).to_le_bytes());
+                let mut bytes: Vec<u8> = numbers.collect();
+                let changed = corrupt(how, &slot, &mut bytes);
+                assert_eq!(changed, how.applies_to(&slot), "{how:?} {shape:?}");
+            }
+        }
+        assert!(!Corruption::Zero.applies_to(&slot(Element::F32, &[0])));
     }
 
     /// Each kind, on two rows of three and on one row, and where it changes nothing.

@@ -8,7 +8,8 @@
 //! the last call that needs them. As lives are intervals of the sequence of calls, first come, first
 //! served takes the fewest registers of each size. Two slots of a call are never one buffer.
 //!
-//! Static buffers are one for each content in either case.
+//! Static buffers are one for each content in either case; caches count among them, also where a program appends to
+//! them.
 
 use crate::{Binding, HeadRows, HostStep, Phase, Plan, PlannedProgram, Step};
 use millrace_model::graph::{Graph, ValueId};
@@ -196,6 +197,13 @@ fn slots<'p>(
     slots.unwrap_or_default().iter().zip(bindings)
 }
 
+/// Whether a slot's buffer is one for its content, whatever the call: weights, tables, and caches, be they a
+/// program's to write or not.
+fn is_fixed(slot: &Slot, binding: &Binding) -> bool {
+    let is_cache = matches!(binding, Binding::Cache { .. });
+    slot.role == Role::Static || slot.role == Role::Intermediate && is_cache
+}
+
 fn size_bytes(slot: &Slot) -> u64 {
     slot.size_bytes().unwrap_or(u64::MAX)
 }
@@ -226,7 +234,7 @@ impl<'p> Lives<'p> {
                     _ => None,
                 };
                 of_call.push(match (known, slot.role) {
-                    (_, Role::Static) => (None, false),
+                    _ if is_fixed(slot, binding) => (None, false),
                     (Some(known), _) => {
                         lives[known].last = index;
                         (Some(known), false)
@@ -392,7 +400,7 @@ impl Maker {
         self.buffers.len() - 1
     }
 
-    /// The buffer of a static slot; `taken` are the call's other slots.
+    /// The buffer of a slot with content of its own; `taken` are the call's other slots.
     fn fixed(&mut self, slot: &Slot, binding: &Binding, taken: &[SlotUse]) -> usize {
         let content = match binding {
             Binding::Weight { weight, layout } => format!("weight {} {layout:?}", weight.0),

@@ -153,8 +153,9 @@ pub fn ops(
 }
 
 /// The same where a call may compute several ops that follow each other: `take` is given all from the next on,
-/// and computes the first and as many behind it as it says. New rows of the cache are appended before a call that
-/// attends, so what gives them is computed before it.
+/// and computes the first and as many behind it as it says. The host appends new rows of the cache before a call that
+/// attends, so what gives them is computed before it; where the program [appends](Plan::appends) them itself, the
+/// host's pages get them behind it.
 ///
 /// # Errors
 /// A graph that makes no sense, a length beyond the limits, a rotation without half-split form.
@@ -214,9 +215,6 @@ fn shares(
             Ok(Share::Attended(attended)) => attended::add(&mut plan, graph, first, attended)?,
             Ok(Share::Group(group)) => {
                 next = (next + group.more.len()).min(graph.nodes.len());
-                let computed = &graph.nodes[first..next];
-                let appended = computed.iter().filter_map(append_kv);
-                plan.steps.extend(appended.map(Step::Host));
                 add_call(&mut plan, graph, first..next, group);
             }
             Err(reason) => {
@@ -255,9 +253,23 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: Group) {
         plan.programs.push(taken.program);
         plan.programs.len() - 1
     });
+    let call = Call {
+        program,
+        set: match node.layer {
+            Some(layer) => format!("{label}_L{layer}"),
+            None => label,
+        },
+        bindings: taken.bindings,
+        nodes: nodes.clone().collect(),
+    };
+    let layers = plan.appends(&call);
+    let is_own = |step: &HostStep| matches!(step, HostStep::AppendKv { layer, .. } if layers.contains(layer));
+    let appended = graph.nodes[nodes.clone()].iter().filter_map(append_kv);
+    let (behind, before): (Vec<HostStep>, Vec<HostStep>) = appended.partition(is_own);
+    plan.steps.extend(before.into_iter().map(Step::Host));
     let reasons = std::iter::once(taken.reason).chain(more);
     let has_own = plan.programs[program].launches.len() == nodes.len();
-    for ((number, node), reason) in nodes.clone().enumerate().zip(reasons) {
+    for ((number, node), reason) in nodes.enumerate().zip(reasons) {
         let launch = if has_own { number } else { 0 };
         let device = Device {
             step: plan.steps.len(),
@@ -270,15 +282,8 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: Group) {
             reason,
         });
     }
-    plan.steps.push(Step::Call(Call {
-        program,
-        set: match node.layer {
-            Some(layer) => format!("{label}_L{layer}"),
-            None => label,
-        },
-        bindings: taken.bindings,
-        nodes: nodes.collect(),
-    }));
+    plan.steps.push(Step::Call(call));
+    plan.steps.extend(behind.into_iter().map(Step::Host));
 }
 
 /// What the host does for a node. `is_last_norm` is the norm before a head that takes a single row.

@@ -182,8 +182,9 @@ pub enum Binding {
         len: usize,
     },
     /// A layer's cached keys or values, `[n_kv_heads, max_tokens, head_dim]`: the
-    /// sequence's own, which gets its new rows before the call ([`HostStep::AppendKv`]) and is never
-    /// written as a whole. Rows that were never written are zeros. `static`.
+    /// sequence's own, never written as a whole. Rows that were never written are zeros. `static` where the host
+    /// brings the pass's rows before the call ([`HostStep::AppendKv`]); `intermediate` where the program writes
+    /// them itself, and then it may also write the last row, which is no token's.
     Cache {
         /// The cache's layer.
         layer: usize,
@@ -274,7 +275,8 @@ pub enum HostStep {
         /// The node.
         node: usize,
     },
-    /// Appends K and V `[n_tokens, n_kv_heads, head_dim]` to a layer's cache.
+    /// Appends K and V `[n_tokens, n_kv_heads, head_dim]` to a layer's cache. Right behind a call that
+    /// [appends](Plan::appends) them to the device's copy itself: to the host's pages alone.
     AppendKv {
         /// The cache's layer.
         layer: usize,
@@ -441,6 +443,16 @@ impl Plan {
         })
     }
 
+    /// Layers to whose caches a call's program appends the pass's rows itself: each once.
+    pub fn appends(&self, call: &Call) -> Vec<usize> {
+        let slots = self.programs.get(call.program).map(PlannedProgram::slots);
+        let slots = slots.unwrap_or_default().iter().zip(&call.bindings);
+        let mut layers: Vec<usize> = slots.filter_map(appended).collect();
+        layers.sort_unstable();
+        layers.dedup();
+        layers
+    }
+
     /// Every value that a call gives out, by value: who takes it, and whether the host reads it.
     pub fn edges(&self, graph: &Graph) -> Vec<Edge> {
         let mut edges: BTreeMap<ValueId, Edge> = BTreeMap::new();
@@ -491,6 +503,14 @@ impl Plan {
                 edge.to.push(end);
             }
         }
+    }
+}
+
+/// The layer whose cache a slot is, where the program writes it.
+fn appended((slot, binding): (&Slot, &Binding)) -> Option<usize> {
+    match (slot.role, binding) {
+        (Role::Intermediate, Binding::Cache { layer, .. }) => Some(*layer),
+        _ => None,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Prints what `docs/tcp.md` shows: the walk through a decode layer of Llama 3 70B, or one of the tables
-//! (`fidelity`, `fits`, `times`, `rules`).
+//! (`fidelity`, `fits`, `times`, `reductions`, `moves`, `scores`, `rules`).
 
 use millrace_tcp::{Machine, Profile, fidelity, report, walk};
 
@@ -10,8 +10,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("fidelity") => fidelity::markdown(&fidelity::rows(&machine, &profile)?),
         Some("fits") => report::fits(&machine, &profile)?,
         Some("times") => report::times(&machine, &profile)?,
+        Some("reductions") => report::reductions(&machine, &profile),
+        Some("moves") => report::moves(&machine, &profile)?,
+        Some("scores") => report::scores(&machine, &profile)?,
         Some("rules") => report::rules(),
-        Some(other) => return Err(format!("`{other}`: fidelity, fits, times or rules").into()),
+        Some(other) => {
+            return Err(format!(
+                "`{other}`: fidelity, fits, times, reductions, moves, scores or rules"
+            )
+            .into());
+        }
     };
     print!("{text}");
     Ok(())

@@ -80,14 +80,19 @@ pub struct Part {
     pub n_new: u64,
 }
 
-/// Positions of a pass, `[B, s_q]` i32: the first token's is the number of those before it. Padding goes
-/// on behind, where later tokens overwrite what it leaves in the cache.
+/// Positions of a pass, `[B, s_q]` i32: the first token's is the number of those before it. Padding gets the last
+/// row of the cache, which no token may have.
 pub fn positions(call: Call, parts: &[Part]) -> Vec<u8> {
     let mut all = Vec::new();
     for sequence in 0..call.batch {
-        let n_past = parts.get(sequence as usize).map_or(0, |part| part.n_past);
+        let part = parts.get(sequence as usize);
+        let (n_past, n_new) = part.map_or((0, 0), |part| (part.n_past, part.n_new));
+        let spare = call.n_cache.saturating_sub(1);
         for token in 0..call.n_tokens {
-            let position = (n_past + token).min(call.n_cache - 1);
+            let position = match token < n_new {
+                true => (n_past + token).min(spare),
+                false => spare,
+            };
             all.extend((position as i32).to_le_bytes());
         }
     }
@@ -138,7 +143,7 @@ mod tests {
         assert_eq!(seen, [3, 4, 5, 5]);
         let mut at = vec![0.0; 4];
         Element::I32.decode(&positions(call, &[part]), 0, &mut at);
-        assert_eq!(at, [2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(at, [2.0, 3.0, 4.0, 7.0]);
     }
 
     #[test]

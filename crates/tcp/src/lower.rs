@@ -20,6 +20,7 @@ mod builder;
 pub mod chain;
 mod linear;
 pub mod ops;
+pub mod reduction;
 mod rope;
 mod rows;
 

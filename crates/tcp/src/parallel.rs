@@ -13,6 +13,7 @@ use crate::timing::{Dispatch, Timed, Timing, sequence};
 use crate::{Machine, Profile};
 use millrace_model::ModelConfig;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// How chips share a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +31,22 @@ pub struct Plan {
     pub split: Split,
     /// How many.
     pub n_chips: u64,
+}
+
+impl Plan {
+    /// Stages that follow each other: chips of a pipeline, one where all share every layer.
+    pub fn n_stages(&self) -> u64 {
+        match self.split {
+            Split::Pipeline => self.n_chips,
+            Split::Tensor => 1,
+        }
+    }
+
+    /// Which of a model's layers a stage has.
+    pub fn layers(&self, stage: u64, n_layers: u64) -> Range<u64> {
+        let first = |stage: u64| stage * n_layers / self.n_stages().max(1);
+        first(stage)..first(stage + 1)
+    }
 }
 
 /// Why a plan cannot be.
@@ -256,10 +273,7 @@ impl Model<'_> {
         self.fits(plan)?;
         let programs = self.programs(plan, call)?;
         let n_layers = self.config.n_layers as u64;
-        let stages = match plan.split {
-            Split::Pipeline => plan.n_chips,
-            Split::Tensor => 1,
-        };
+        let stages = plan.n_stages();
         let mut total = PassTime {
             total_ns: 0.0,
             hbm_bytes: 0.0,
@@ -267,7 +281,8 @@ impl Model<'_> {
         };
         let mut known: HashMap<(u64, bool, bool), (Timing, usize)> = HashMap::new();
         for stage in 0..stages {
-            let layers = (stage + 1) * n_layers / stages - stage * n_layers / stages;
+            let own = plan.layers(stage, n_layers);
+            let layers = own.end - own.start;
             let ends = (stage == 0, stage + 1 == stages);
             let key = (layers, ends.0, ends.1);
             let (timing, n_commands) = known

@@ -1,10 +1,13 @@
 //! Tables of `docs/tcp.md`, as the crate has them.
 
 use crate::fidelity::llama_3_1_70b;
-use crate::lower::{Options, Weights};
+use crate::lower::reduction::{Reduction, product};
+use crate::lower::{self, Call, Dims, Options, Target, Weights};
 use crate::parallel::{Model, Plan, PlanError, Split};
+use crate::program::{Command, Place, View};
+use crate::timing::{self, Timed};
 use crate::verify::Rule;
-use crate::{Machine, Profile};
+use crate::{Machine, Profile, Program};
 use millrace_model::ModelConfig;
 use millrace_model::synth::Geometry;
 
@@ -112,6 +115,149 @@ pub fn times(machine: &Machine, profile: &Profile) -> Result<String, PlanError> 
         text += &format!(
             "| {name} {format} | {split} | {token:.1} | {ahead:.1} | {prompt:.0} | {prompt_ahead:.0} | {roof:.1} |\n"
         );
+    }
+    Ok(text)
+}
+
+/// Times of products in bf16 whose rows are cut over slices and in parts, weights read ahead, in Markdown:
+/// microseconds, none where registers or data memory do not hold it, by the fewest ways that do and twice as many.
+pub fn reductions(machine: &Machine, profile: &Profile) -> String {
+    let mut text = String::from(
+        "| product | K | N | tokens | ways | slice, µs | split, µs | ways | slice, µs | split, µs |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    let options = Options::plain(Weights::Bf16).read_ahead();
+    for (name, config) in &models() {
+        let (d, f) = (config.d_model as u64, config.d_ff as u64);
+        for (op, k, n) in [("queries", d, d), ("gate", d, f), ("down", f, d)] {
+            for n_tokens in [1, 512] {
+                let cell = |by| {
+                    let ns = reduced_ns(machine, profile, options, [n_tokens, k, n], by);
+                    ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1}", ns * 1e-3))
+                };
+                let ways = |ways: u64| -> [String; 3] {
+                    let both = [Reduction::Slice(ways), Reduction::Split(ways)].map(cell);
+                    let [slice, split] = both;
+                    [ways.to_string(), slice, split]
+                };
+                let all = [2, 4, 8, 16, 32].map(ways);
+                let fits = |row: &&[String; 3]| row[1] != "–" || row[2] != "–";
+                let cells: Vec<String> =
+                    all.iter().filter(fits).take(2).flatten().cloned().collect();
+                let cells = cells.join(" | ");
+                text += &format!("| {name} {op} | {k} | {n} | {n_tokens} | {cells} |\n");
+            }
+        }
+    }
+    text
+}
+
+/// Nanoseconds of a product; none where it does not fit.
+fn reduced_ns(
+    machine: &Machine,
+    profile: &Profile,
+    options: Options,
+    shape: [u64; 3],
+    by: Reduction,
+) -> Option<f64> {
+    let program = product(machine, options, shape, by).ok()?.program;
+    crate::verify(&program, machine).ok()?;
+    let timed = Timed::new(&program, machine, profile).ok()?;
+    Some(timing::predict(&timed, machine, profile).total_ns)
+}
+
+/// What a layer's reshapes cost beyond its arithmetic: moves within data memory, by what they are for, and their time
+/// alone, in Markdown. A reshape that is not there has no command.
+///
+/// # Errors
+/// [`PlanError`], where a machine changed by hand does not take a plan.
+pub fn moves(machine: &Machine, profile: &Profile) -> Result<String, PlanError> {
+    let mut text = String::from(
+        "| layer, fp8 | tokens | results to where rows rest | heads to the slices of their keys | layer, alone |\n|---|---:|---:|---:|---:|\n",
+    );
+    for (name, config) in &models() {
+        let dims = Dims::of(config, 1)?;
+        for n_tokens in [1, 512] {
+            let target = Target {
+                machine,
+                dims: &dims,
+                options: Options::plain(Weights::Fp8),
+                call: Call {
+                    batch: 1,
+                    n_tokens,
+                    n_keys: 1024,
+                    n_cache: 1024,
+                },
+            };
+            let mut sums = [(0, 0.0); 2];
+            let mut total_ns = 0.0;
+            for lowered in [lower::attention(target)?, lower::feed_forward(target)?] {
+                let program = lowered.program;
+                let timed = Timed::new(&program, machine, profile);
+                let timed = timed.map_err(|broken| PlanError::Broken {
+                    program: program.name.clone(),
+                    message: broken.message,
+                })?;
+                total_ns += timing::predict(&timed, machine, profile).total_ns;
+                for (at, command) in program.commands.iter().enumerate() {
+                    if !is_within(&program, command) {
+                        continue;
+                    }
+                    let is_query = timed.command_name(at).starts_with("queries");
+                    let (count, ns) = &mut sums[usize::from(is_query)];
+                    *count += 1;
+                    *ns += timed.command_cost(at).alone_ns(machine, profile);
+                }
+            }
+            let [rest, queries] = sums.map(|(n, ns)| format!("{n}, {:.1} µs", ns * 1e-3));
+            let total = total_ns * 1e-3;
+            text += &format!("| {name} | {n_tokens} | {rest} | {queries} | {total:.0} µs |\n");
+        }
+    }
+    Ok(text)
+}
+
+/// Whether a command moves from data memory to data memory.
+fn is_within(program: &Program, command: &Command) -> bool {
+    let in_dm = |view: &View| matches!(program.tensors[view.tensor].place, Place::Dm { .. });
+    matches!(command, Command::Dma(dma) if in_dm(&dma.from) && in_dm(&dma.to))
+}
+
+/// What it would take to write a pass's scores to HBM, in f32, and to read them for each of softmax's three passes, at
+/// the rate that memory attains, in Markdown.
+///
+/// # Errors
+/// [`PlanError`], where a machine changed by hand does not take a plan.
+pub fn scores(machine: &Machine, profile: &Profile) -> Result<String, PlanError> {
+    let mut text = String::from(
+        "| model, fp8 | pass | scores of a layer | all layers, written once and read three times | pass |\n|---|---|---:|---:|---:|\n",
+    );
+    let rate = machine.hbm_gb_per_s * profile.hbm_efficiency;
+    for ((name, config), n_chips) in models().iter().zip([1, 2]) {
+        let model = Model {
+            config,
+            options: Options::plain(Weights::Fp8),
+            machine,
+            profile,
+        };
+        let plan = Plan {
+            split: Split::Pipeline,
+            n_chips,
+        };
+        let token = model.token(plan, 1, 1024)?.total_ns;
+        let prompt = model.prompt(plan, 512)?.total_ns;
+        for (pass, n_tokens, n_keys, ns) in [
+            ("token", 1, 1024, token),
+            ("prompt of 512", 512, 512, prompt),
+        ] {
+            let bytes = (config.n_heads * n_tokens * n_keys * 4) as f64;
+            let moved = 4.0 * bytes * config.n_layers as f64 / rate;
+            text += &format!(
+                "| {name} | {pass} | {:.2} MB | {:.2} ms | {:.1} ms |\n",
+                bytes * 1e-6,
+                moved * 1e-6,
+                ns * 1e-6
+            );
+        }
     }
     Ok(text)
 }

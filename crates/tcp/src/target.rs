@@ -7,6 +7,7 @@ mod inputs;
 mod nodes;
 mod planner;
 mod price;
+mod probe;
 mod shared;
 mod weights;
 
@@ -18,7 +19,7 @@ use crate::program::TARGET as NAME;
 use crate::{Machine, Profile};
 use millrace_plan::predict::PredictError;
 use millrace_plan::{
-    BenchError, Choice, Export, Facts, Planner, SettingError, Settings, Shared, SharedCost,
+    BenchError, Choice, Export, Facts, Planner, Prober, SettingError, Settings, Shared, SharedCost,
     SourceFile, Target, TargetOptions, Workbench,
 };
 use std::sync::Arc;
@@ -63,6 +64,10 @@ impl Target for Row {
 
     fn workbench(&self) -> Option<&dyn Workbench> {
         Some(&bench::Bench)
+    }
+
+    fn prober(&self) -> Option<&dyn Prober> {
+        Some(self)
     }
 
     fn shared(&self, request: &Shared<'_>) -> Option<Result<SharedCost, PredictError>> {

@@ -38,3 +38,11 @@ fn measurements_and_predictions_are_the_crates() {
     shows("the published rows", &fidelity::markdown(&rows));
     shows("times by plan", &report::times(&machine, &profile).unwrap());
 }
+
+#[test]
+fn what_the_mapping_pays_is_the_crates() {
+    let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());
+    shows("slice and split", &report::reductions(&machine, &profile));
+    shows("reshapes", &report::moves(&machine, &profile).unwrap());
+    shows("scores", &report::scores(&machine, &profile).unwrap());
+}

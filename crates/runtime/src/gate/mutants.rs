@@ -1,6 +1,7 @@
 //! The gate's own test: devices that are wrong in one slot of one program.
 
 use super::follow::{Yardstick, follow};
+use super::path::Path;
 use super::verdict::{Step, judge};
 use crate::npu::{NpuError, NpuModel, NpuSession, OpCheck, Wrong};
 use millrace_npu::{Corruption, Inject, Injection};
@@ -51,8 +52,7 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// Has an honest device go along the paths, and finds what its programs are. The last path is the
-    /// one whose ops are checked.
+    /// Has an honest device go along the paths, and finds what its programs are.
     ///
     /// # Errors
     /// As [`follow`]; a device that does not fail on purpose.
@@ -66,7 +66,8 @@ impl Mutation {
             let program = &at.plan.programs[at.call.program];
             for slot in program.slots() {
                 if known.insert((program.name().to_owned(), slot.name.clone())) {
-                    mutants.extend(Corruption::WHOLE.map(|how| Mutant {
+                    let kinds = Corruption::WHOLE.into_iter();
+                    mutants.extend(kinds.filter(|how| how.applies_to(slot)).map(|how| Mutant {
                         program: program.name().to_owned(),
                         slot: slot.name.clone(),
                         how,
@@ -90,7 +91,7 @@ impl Mutation {
         })
     }
 
-    /// Every slot of every program that ran, in each of the four ways.
+    /// Every slot of every program that ran, in each of the four ways that can change something of its size.
     pub fn mutants(&self) -> &[Mutant] {
         &self.mutants
     }
@@ -117,6 +118,7 @@ impl Mutation {
         });
         let caught = self.look();
         self.injector()?.clear();
+        self.npu.wipe_caches()?;
         caught
     }
 
@@ -169,10 +171,28 @@ impl Mutation {
             .map(|statistic| Caught::Logits(statistic.name))
     }
 
+    /// Every op of a prompt and of the token behind it, for each path from the last on that takes other plans than
+    /// those before.
     fn ops(&self, session: &mut NpuSession) -> Result<Option<Caught>, NpuError> {
-        let Some(path) = self.yardsticks.last().map(Yardstick::path) else {
-            return Ok(None);
-        };
+        let sequences = self.npu.sequences();
+        let mut seen = Vec::new();
+        for path in self.yardsticks.iter().rev().map(Yardstick::path) {
+            let n_prompt = path.prompt.len() as u64;
+            let mut kinds = sequences.prefills(&[n_prompt]);
+            kinds.push(sequences.decode(n_prompt));
+            if kinds.iter().all(|kind| seen.contains(kind)) {
+                continue;
+            }
+            seen.append(&mut kinds);
+            let caught = self.ops_of(session, path)?;
+            if caught.is_some() {
+                return Ok(caught);
+            }
+        }
+        Ok(None)
+    }
+
+    fn ops_of(&self, session: &mut NpuSession, path: &Path) -> Result<Option<Caught>, NpuError> {
         let (check, observer) = OpCheck::new(&self.npu);
         session.observe(Some(observer));
         session.truncate(0)?;

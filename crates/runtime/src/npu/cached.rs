@@ -99,6 +99,32 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Before a call that appends to the device's copy of layers itself: what is there of the rows before.
+    pub(super) fn bring(&mut self, layers: &[usize]) -> Result<(), NpuError> {
+        for &index in layers {
+            let (all, tables) = self.cache.shared();
+            let layer = all.get(index).ok_or_else(|| {
+                NpuError::plan(format!("the cache of layer {index}"), "no such layer")
+            })?;
+            let (pages, pages_first_pos) = tables.pages(self.seq, index);
+            let rows = LayerRows {
+                index,
+                layer,
+                pages,
+                pages_first_pos,
+            };
+            self.counters.traffic += self.npu.sync_cache(self.prepared, &rows, self.first)?;
+        }
+        Ok(())
+    }
+
+    /// After it: the device has the pass's rows, too.
+    pub(super) fn brought(&self, layers: &[usize]) {
+        let n_rows = self.first + self.n_real;
+        let cache = &self.npu.device_cache;
+        layers.iter().for_each(|&layer| cache.set(layer, n_rows));
+    }
+
     /// Attention over the cache. Rows of padding are zero: nobody reads them.
     pub(super) fn attention(&mut self, node: &Node) -> Result<(), NpuError> {
         let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {

@@ -2,7 +2,8 @@
 //!
 //! The pages of the host are the sequence's. Programs that read a cache have one buffer for the keys
 //! and one for the values of a layer, `[n_kv_heads, rows, head_dim]`, which all sequences of a model share:
-//! one that finds another's rows there writes its own anew, otherwise only rows that are new cross.
+//! one that finds another's rows there writes its own anew, otherwise only rows that are new cross. Of programs that
+//! append to it themselves none do: the host's pages get them from what the call gives out.
 
 use super::NpuError;
 use super::model::{NpuModel, lock};
@@ -11,8 +12,8 @@ use super::weights;
 use crate::kv::LayerCache;
 use crate::sequences::SeqId;
 use millrace_kernels::{KvSide, kv_read};
-use millrace_npu::Traffic;
-use millrace_plan::{CachePart, Reach};
+use millrace_npu::{Role, Traffic};
+use millrace_plan::{Binding, CachePart, Reach};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -61,7 +62,8 @@ impl DeviceCache {
         has.min(n_rows)..n_rows
     }
 
-    fn set(&self, layer: usize, n_rows: usize) {
+    /// The device has a layer's rows up to `n_rows`.
+    pub(super) fn set(&self, layer: usize, n_rows: usize) {
         let mut copied = lock(&self.0);
         if copied.n_rows.len() <= layer {
             copied.n_rows.resize(layer + 1, 0);
@@ -82,6 +84,10 @@ impl NpuModel {
         let mut traffic = Traffic::default();
         let missing = self.device_cache.missing(rows.index, n_rows);
         let missing = missing.start.max(rows.pages_first_pos)..missing.end;
+        if missing.is_empty() {
+            self.device_cache.set(rows.index, n_rows);
+            return Ok(traffic);
+        }
         for (of, side) in [(CachePart::Keys, KvSide::K), (CachePart::Values, KvSide::V)] {
             let Some((index, slot)) = prepared.cache_slot(rows.index, of) else {
                 return Ok(traffic);
@@ -96,6 +102,53 @@ impl NpuModel {
         }
         self.device_cache.set(rows.index, n_rows);
         Ok(traffic)
+    }
+}
+
+impl NpuModel {
+    /// Fills the caches that call number `index` appends to itself with zeros, where they hold nothing yet: rows that
+    /// were never written are read, too, and hidden by what is added to their scores.
+    pub(super) fn empty_caches(&self, prepared: &Prepared, index: usize) -> Result<(), NpuError> {
+        let Some(call) = prepared.plan.calls().nth(index) else {
+            return Ok(());
+        };
+        let (container, key) = (prepared.container(call), prepared.key(index));
+        let slots = container.slots().iter().zip(&call.bindings).enumerate();
+        for (number, (slot, binding)) in slots {
+            let is_cache = matches!(binding, Binding::Cache { .. });
+            if !is_cache || slot.role != Role::Intermediate {
+                continue;
+            }
+            let Some((name, n_bytes)) = prepared.buffer_name(index, number).zip(slot.size_bytes())
+            else {
+                continue;
+            };
+            let appended = (n_bytes, Role::Intermediate);
+            let known = lock(&self.kv_buffers).insert(name.to_owned(), appended);
+            if known.is_none() {
+                let zeros = vec![0; n_bytes as usize];
+                let parts = [(0, &zeros[..])];
+                *lock(&self.loaded) += self.cache.write_parts(container, key, number, &parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the caches that programs append to hold nothing again. For who made programs write there, on purpose,
+    /// what no sequence has: a number that is not finite reaches what is masked.
+    pub(crate) fn wipe_caches(&self) -> Result<(), NpuError> {
+        let _turn = self.turn();
+        self.device_cache.reset();
+        lock(&self.kv_buffers).retain(|_, (_, role)| *role == Role::Static);
+        let plans: Vec<_> = lock(&self.plans).values().cloned().collect();
+        for prepared in plans {
+            let is_filled = *lock(&prepared.filled);
+            let n_calls = prepared.plan.calls().count();
+            for index in 0..if is_filled { n_calls } else { 0 } {
+                self.empty_caches(&prepared, index)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
 use millrace_npu::cache::CacheStats;
-use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Traffic};
+use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
     Binding, Call, Chunk, HeadRows, Lengths, PassKind, Phase, Planner, Scales, Sequences,
     WeightLayout, compile,
@@ -84,17 +84,18 @@ pub struct NpuModel {
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) ropes: Vec<RopeTable>,
     /// By kind of pass, and whether it is observed.
-    plans: Mutex<HashMap<(PassKind, bool), Arc<Prepared>>>,
+    pub(super) plans: Mutex<HashMap<(PassKind, bool), Arc<Prepared>>>,
     pub(super) device_cache: DeviceCache,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
     /// What the planner keeps of weights that it arranged, by the names of their buffers.
     pub(super) scales: Mutex<HashMap<String, Scales>>,
-    /// Bytes of the device's copies of caches, by the names of their buffers.
-    kv_buffers: Mutex<HashMap<String, u64>>,
+    /// The device's copies of caches, by the names of their buffers: bytes, and whether programs read them alone
+    /// (`static`) or append to them (`intermediate`).
+    pub(super) kv_buffers: Mutex<HashMap<String, (u64, Role)>>,
     /// One pass at a time: plans share registers, and RoPE tables hold for one position.
     turn: Mutex<()>,
-    loaded: Mutex<Traffic>,
+    pub(super) loaded: Mutex<Traffic>,
     /// Weights that are not the checkpoint's, once somebody asked.
     pub(super) held: Mutex<Option<Arc<Held>>>,
     n_ctx: usize,
@@ -209,11 +210,16 @@ impl NpuModel {
     /// Bytes of buffers on the device.
     pub fn memory(&self) -> NpuMemory {
         let buffers = self.cache.memory();
-        let kv_bytes: u64 = lock(&self.kv_buffers).values().sum();
+        let kv_buffers = lock(&self.kv_buffers);
+        let of = |wanted: Role| -> u64 {
+            let of_role = kv_buffers.values().filter(|(_, role)| *role == wanted);
+            of_role.map(|(bytes, _)| bytes).sum()
+        };
+        let (read, appended) = (of(Role::Static), of(Role::Intermediate));
         NpuMemory {
-            weight_bytes: buffers.static_bytes.saturating_sub(kv_bytes),
-            activation_bytes: buffers.other_bytes,
-            kv_bytes,
+            weight_bytes: buffers.static_bytes.saturating_sub(read),
+            activation_bytes: buffers.other_bytes.saturating_sub(appended),
+            kv_bytes: read + appended,
         }
     }
 
@@ -234,6 +240,7 @@ impl NpuModel {
         if error.is_some_and(DeviceError::is_loss) {
             self.cache.reset();
             lock(&self.tables).clear();
+            lock(&self.kv_buffers).clear();
             self.device_cache.reset();
             for prepared in lock(&self.plans).values() {
                 *lock(&prepared.filled) = false;
@@ -399,7 +406,8 @@ impl NpuModel {
                     }
                     (Binding::RopeTable { .. }, Some(name)) => _ = tables.insert(name, first),
                     (Binding::Cache { .. }, Some(name)) => {
-                        lock(&self.kv_buffers).insert(name, bytes.len() as u64);
+                        let kept = (bytes.len() as u64, Role::Static);
+                        lock(&self.kv_buffers).insert(name, kept);
                     }
                     _ => {}
                 }
@@ -408,6 +416,7 @@ impl NpuModel {
             if !*filled {
                 let traffic = self.cache.preload_with(container, key, &name, &mut fill)?;
                 *lock(&self.loaded) += traffic;
+                self.empty_caches(prepared, index)?;
             }
             let other = |(slot, name): (usize, &str)| {
                 (tables.get(name) != Some(&first)).then(|| (slot, name.to_owned()))

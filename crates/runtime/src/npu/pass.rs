@@ -57,21 +57,27 @@ impl Pass<'_> {
         let _hot = self.npu.cpu.pool().enter();
         let reads = prepared.reads_cache();
         self.npu.device_cache.enter(self.seq, self.first, reads);
-        let mut call_index = 0;
-        for (index, step) in prepared.plan.steps.iter().enumerate() {
+        let (mut next, mut call_index) = (0, 0);
+        while let Some(step) = prepared.plan.steps.get(next) {
+            let first = next;
+            next += 1;
             match step {
                 Step::Call(call) => {
+                    let appended = prepared.plan.appends(call);
+                    self.bring(&appended)?;
                     self.call(call, call_index)?;
+                    self.brought(&appended);
+                    // The pages have what the call appended before anybody looks.
+                    while let Some(step) = own_append(prepared.plan.steps.get(next), &appended) {
+                        self.timed(step)?;
+                        next += 1;
+                    }
                     self.observe(call, call_index);
                     call_index += 1;
                 }
-                Step::Host(step) => {
-                    let start = Instant::now();
-                    self.host(*step)?;
-                    self.counters.host_ns += ns(start.elapsed());
-                }
+                Step::Host(step) => self.timed(*step)?,
             }
-            for value in prepared.spent(index) {
+            for value in (first..next).flat_map(|step| prepared.spent(step)) {
                 self.values.drop(*value);
             }
         }
@@ -350,6 +356,13 @@ impl Pass<'_> {
         }
     }
 
+    fn timed(&mut self, step: HostStep) -> Result<(), NpuError> {
+        let start = Instant::now();
+        let done = self.host(step);
+        self.counters.host_ns += ns(start.elapsed());
+        done
+    }
+
     fn host(&mut self, step: HostStep) -> Result<(), NpuError> {
         let (npu, first) = (self.npu, self.first);
         let host = Host {
@@ -387,5 +400,15 @@ impl Pass<'_> {
             HostStep::Glu { node: n } => host.glu(node(n)?, self.values),
             HostStep::Add { node: n } => host.add(node(n)?, self.values),
         }
+    }
+}
+
+/// The step, where it takes over into the host's pages what a call appended to those layers.
+fn own_append(step: Option<&Step>, layers: &[usize]) -> Option<HostStep> {
+    match step? {
+        Step::Host(step @ HostStep::AppendKv { layer, .. }) if layers.contains(layer) => {
+            Some(*step)
+        }
+        _ => None,
     }
 }

@@ -14,7 +14,7 @@ use super::builder::{Builder, Lane, ax, digit, fetch, inner, list, outer, padded
 use super::rows::{Rows, Width};
 use crate::Element;
 use crate::axes::Mapping;
-use crate::program::{LaneMode, Operand, ReduceOp, Stage, Topology, VectorOp, View};
+use crate::program::{LaneMode, Operand, ReduceOp, Spread, Stage, Topology, VectorOp, View};
 use cut::Cut;
 
 /// Caches and mask in HBM.
@@ -218,6 +218,17 @@ impl Builder<'_> {
         Ok(weights)
     }
 
+    /// Room for a chunk of keys or values, and which moves bring it: those of weights to their region; or others
+    /// elsewhere, where data memory has room, so that weights are read meanwhile.
+    fn chunk_room(&mut self, at: &Spread, layout: Mapping) -> Result<(usize, Lane), LowerError> {
+        if self.is_apart
+            && let Ok(tensor) = self.dm("cached", Element::Bf16, at, layout.clone())
+        {
+            return Ok((tensor, Lane::Others));
+        }
+        Ok((self.weights(Element::Bf16, at, layout)?, Lane::Weights))
+    }
+
     /// Scores of a chunk of keys, scaled and masked.
     fn score_chunk(
         &mut self,
@@ -232,13 +243,13 @@ impl Builder<'_> {
         let own = inner(&keys, cut.chunk, cut.own);
         let queries = self.queries(cut);
         let (row, d) = (list([ax("r"), ax("d_k_prime")]), dims.head_dim);
-        let k = self.weights(Element::Bf16, &at, list([own.clone(), row.clone()]))?;
+        let (k, lane) = self.chunk_room(&at, list([own.clone(), row.clone()]))?;
         let first = base + chunk * cut.chunk;
         let from = View::of(cache.keys)
             .from("B", sequence)
             .from("s_max", first);
         let from = from.named("s_max", "s_k");
-        self.copy("load_k", Lane::Weights, from, View::of(k));
+        self.copy("load_k", lane, from, View::of(k));
         let mask = self.mask_chunk(cut, cache.mask, (sequence, query, first))?;
         let packet = if d.is_multiple_of(32) { 32 } else { 16 };
         let flit = 16;
@@ -272,6 +283,9 @@ impl Builder<'_> {
             },
         ]);
         self.main("scores", stages);
+        if lane == Lane::Others {
+            self.retire(k);
+        }
         Ok(())
     }
 

@@ -64,6 +64,8 @@ impl Builder<'_> {
             k: k.clone(),
             weights,
             result: Element::Bf16,
+            ring: None,
+            part: None,
         })
     }
 
@@ -132,6 +134,15 @@ impl Builder<'_> {
             1 => "x_out",
             _ => "partial",
         }
+    }
+
+    pub(super) fn note_append(&mut self) {
+        self.note(
+            "KV cache",
+            "scatter(index: [B, s_q], [B, h_kv, s_q, d_k]) → [B, h_kv, s_max, d_k]",
+            "tensor DMA",
+            "row s - 1 of the cache where s tokens are there",
+        );
     }
 
     pub(super) fn note_attention(&mut self) -> Result<(), LowerError> {
@@ -335,12 +346,7 @@ fn store(b: &mut Builder<'_>, (k, v): (&Rows, &Rows), cache: Cache, position: us
         b.indexed("append", both, (Side::To, "s_max", position));
         b.retire(rows.tensor);
     }
-    b.note(
-        "KV cache",
-        "scatter(index: [B, s_q], [B, h_kv, s_q, d_k]) → [B, h_kv, s_max, d_k]",
-        "tensor DMA",
-        "row s - 1 of the cache where s tokens are there",
-    );
+    b.note_append();
 }
 
 fn note_rope(b: &mut Builder<'_>) {

@@ -40,6 +40,8 @@ pub(super) struct Builder<'t> {
     trf_half: u64,
     /// What names of commands begin with.
     pub prefix: String,
+    /// Whether cached keys and values have room of their own, beside that of weights.
+    pub is_apart: bool,
     /// Tensors whose last reader may still run when what follows starts: their bytes come back late, so
     /// that nothing waits for it.
     retired: VecDeque<usize>,
@@ -75,6 +77,7 @@ impl<'t> Builder<'t> {
             n_names: 0,
             trf_half: 0,
             prefix: String::new(),
+            is_apart: false,
             retired: VecDeque::new(),
         };
         builder.axis("B", target.call.batch)?;

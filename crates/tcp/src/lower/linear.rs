@@ -30,6 +30,21 @@ pub(super) struct Linear {
     pub weights: Weights,
     /// What results are committed as.
     pub result: Element,
+    /// Slices over which a row has to be spread; otherwise the fewest that do.
+    pub ring: Option<u64>,
+    /// Of rows in parts: their axis, and which part is multiplied.
+    pub part: Option<(String, u64)>,
+}
+
+impl Linear {
+    /// Rows from that index of their outermost axis on.
+    fn rows_from(&self, axis: &str, start: u64) -> View {
+        let view = View::of(self.tensor).from(axis, start);
+        match &self.part {
+            Some((axis, part)) => view.from(axis, *part),
+            None => view,
+        }
+    }
 }
 
 /// How a product is cut.
@@ -177,7 +192,7 @@ impl Builder<'_> {
         let at = spread(cluster.clone(), list([group.clone(), outer(kx, k, k_s)]));
         let stored = linear.weights.stored();
         let w = self.weights(stored, &at, list([own.clone(), part.clone()]))?;
-        let from = View::of(linear.tensor).from(&name, start);
+        let from = linear.rows_from(&name, start);
         self.copy("load_w", Lane::Weights, from, View::of(w));
         let out = spread(cluster, list([group, copies(cut.r)]));
         let (tokens, n) = (self.tokens(), self.n_tokens());
@@ -260,7 +275,7 @@ impl Builder<'_> {
         let own = list([second.clone(), lane.clone()]);
         let layout = list([at(cut.rows, n_kernels), own.clone(), part.clone()]);
         let w = self.weights(linear.weights.stored(), &spread_w, layout)?;
-        let from = View::of(linear.tensor).from(&name, start);
+        let from = linear.rows_from(&name, start);
         self.copy("load_w", Lane::Weights, from, View::of(w));
         let out = spread(cluster, list([group, copies(cut.r)]));
         let mut tiles = Vec::new();

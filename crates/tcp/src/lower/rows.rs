@@ -119,6 +119,18 @@ impl Builder<'_> {
         self.copy("load", Lane::Others, View::of(from), View::of(rows.tensor));
     }
 
+    /// Where one number of each token rests: in all slices where columns are spread over them, beside its token where
+    /// tokens are.
+    pub(super) fn scalar_spread(&self, x: &Rows) -> Spread {
+        Spread {
+            cluster: x.spread.cluster.clone(),
+            slice: match self.is_held() {
+                true => copies(self.target.machine.slices),
+                false => x.spread.slice.clone(),
+            },
+        }
+    }
+
     /// `x / sqrt(mean(x²) + eps) · weight`, times `scale`, as `element`. `weight` is f32 in HBM.
     pub(super) fn norm(
         &mut self,
@@ -130,13 +142,7 @@ impl Builder<'_> {
         let machine = self.target.machine;
         let eps = self.target.dims.norm_eps;
         let d = x.width.size();
-        let one = Spread {
-            cluster: x.spread.cluster.clone(),
-            slice: match self.is_held() {
-                true => copies(machine.slices),
-                false => x.spread.slice.clone(),
-            },
-        };
+        let one = self.scalar_spread(x);
         let scalars = list([self.own_tokens(), Mapping::one().pad(8)]);
         let sums = self.dm("squares", Element::F32, &one, scalars.clone())?;
         let (time, packet) = self.eights(x);

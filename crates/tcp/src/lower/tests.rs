@@ -1,5 +1,6 @@
 mod int8;
 mod parts;
+mod reduction;
 
 use super::*;
 use millrace_model::synth::Geometry;

@@ -1,10 +1,11 @@
 //! Plans in which ops that follow each other are one program: a block.
 //!
-//! A block ends where the host has to come in between (before attention, whose new keys and values it appends to
-//! the cache; at an op that is the host's), where the number of rows changes, at norms of heads, whose rows are
-//! others, and where data memory is full. So of a Llama a token takes a call a layer: attention to the residual,
-//! the feed-forward, and the next layer's norm, projections and rotations.
+//! A block ends where a layer does, so that layers share a program; at an op that is the host's; where the number of
+//! rows changes; at norms of heads, whose rows are others; and where data memory is full. Attention in a block
+//! appends the pass's keys and values to the chip's cache itself, and gives them out for the pages of the host. So of
+//! a Llama a token takes a call a layer, from its first norm to its second residual.
 
+use super::inputs::Made;
 use super::nodes::{Wanted, launch, line};
 use super::planner::Tcp;
 use crate::lower::chain::{Chain, Link, LoweredChain, Operand, SlotOf};
@@ -52,7 +53,15 @@ impl Candidate {
         number(&mut self.values, value)
     }
 
-    fn add(&mut self, of: &OpOf<'_>, wanted: Wanted) {
+    fn add(&mut self, of: &OpOf<'_>, mut wanted: Wanted) {
+        if wanted.op.kind == Kind::Attend {
+            let rows = u32::try_from(wanted.op.size("s_max")).unwrap_or(u32::MAX);
+            let new = of.node.inputs.iter().skip(1).copied().map(Binding::Value);
+            wanted.bindings.extend(new);
+            wanted.bindings.push(Binding::Made {
+                id: Made::Positions { rows }.id(),
+            });
+        }
         let mut takes = Vec::with_capacity(wanted.bindings.len());
         for binding in wanted.bindings {
             takes.push(match binding {
@@ -69,13 +78,21 @@ impl Candidate {
         });
     }
 
-    /// Numbers of values that ops beyond the first `n` of `ops` take, or the caller.
+    /// Numbers of values that ops beyond the first `n` of `ops` take, or the host: of keys and values its pages, of
+    /// logits the caller.
     fn leaves(&self, graph: &Graph, ops: &[OpOf<'_>], n: usize) -> Vec<usize> {
         let inside = ops[0].number..ops[0].number + n;
         let is_left = |value: &ValueId| {
-            let nodes = graph.nodes.iter().enumerate();
-            let mut outside = nodes.filter(|(number, _)| !inside.contains(number));
-            graph.logits == Some(*value) || outside.any(|(_, node)| node.inputs.contains(value))
+            let mut nodes = graph.nodes.iter().enumerate();
+            graph.logits == Some(*value)
+                || nodes.any(|(number, node)| {
+                    let at = match (&node.op, inside.contains(&number)) {
+                        (GraphOp::Attention(_), true) => 1,
+                        (_, true) => node.inputs.len(),
+                        (_, false) => 0,
+                    };
+                    node.inputs[at.min(node.inputs.len())..].contains(value)
+                })
         };
         let given = self.links[..n].iter().map(|link| link.gives);
         given
@@ -161,7 +178,7 @@ impl Tcp {
                 Err(_) => break,
             };
             if i > 0
-                && let Some(why) = begins(of, &ops[0], &wanted)
+                && let Some(why) = begins(of, &ops[i - 1], &wanted)
             {
                 cuts.insert(of.number, why.to_owned());
                 break;
@@ -266,11 +283,13 @@ fn is_of_heads(of: &OpOf<'_>, wanted: &Wanted) -> bool {
 }
 
 /// Why an op begins a block, where it always does.
-fn begins(of: &OpOf<'_>, first: &OpOf<'_>, wanted: &Wanted) -> Option<&'static str> {
-    if matches!(of.node.op, GraphOp::Attention(_)) {
-        return Some("the host appends keys and values to the cache before it");
+fn begins(of: &OpOf<'_>, last: &OpOf<'_>, wanted: &Wanted) -> Option<&'static str> {
+    if let (Some(layer), Some(before)) = (of.node.layer, last.node.layer)
+        && layer != before
+    {
+        return Some("it is the next layer's, whose ops are the same program");
     }
-    if of.n_rows != first.n_rows || wanted.op.kind == Kind::LastNorm {
+    if of.n_rows != last.n_rows || wanted.op.kind == Kind::LastNorm {
         return Some("it is of other rows than the ops before it");
     }
     is_of_heads(of, wanted)

@@ -1,7 +1,8 @@
 //! Inputs that follow from where a pass stands.
 
-use crate::host::{self, MASKED};
-use crate::{Element, host::Part};
+use crate::Element;
+use crate::host::{self, MASKED, Part};
+use crate::lower::Call;
 use millrace_plan::Standing;
 
 /// What a slot gets.
@@ -15,9 +16,12 @@ pub(super) enum Made {
     Mask { window: u32 },
     /// Rotations of the pass's positions, bf16 `[s_q, d_k_prime, f, r]`.
     Rotations { rope: u32 },
+    /// Rows of a cache of `rows` that tokens get, i32 `[s_q]`: their positions, and of padding the last row, which
+    /// is no token's.
+    Positions { rows: u32 },
 }
 
-const N_KINDS: u32 = 4;
+const N_KINDS: u32 = 5;
 
 impl Made {
     /// As a plan's number.
@@ -27,6 +31,7 @@ impl Made {
             Made::Last => 1,
             Made::Mask { window } => 2 + N_KINDS * window,
             Made::Rotations { rope } => 3 + N_KINDS * rope,
+            Made::Positions { rows } => 4 + N_KINDS * rows,
         }
     }
 
@@ -37,7 +42,8 @@ impl Made {
             0 => Made::Tokens,
             1 => Made::Last,
             2 => Made::Mask { window: of },
-            _ => Made::Rotations { rope: of },
+            3 => Made::Rotations { rope: of },
+            _ => Made::Positions { rows: of },
         }
     }
 
@@ -62,6 +68,15 @@ impl Made {
                 let (first, n) = (standing.first as u64, standing.tokens.len() as u64);
                 host::rotations(rope, first..first + n)
             }
+            Made::Positions { rows } => {
+                let call = Call {
+                    batch: 1,
+                    n_tokens: standing.tokens.len() as u64,
+                    n_keys: 0,
+                    n_cache: u64::from(rows),
+                };
+                host::positions(call, &[part(standing)])
+            }
         };
         if bytes.len() != out.len() {
             return Err(format!("{} bytes for a slot of {}", bytes.len(), out.len()));
@@ -71,20 +86,23 @@ impl Made {
     }
 }
 
+fn part(standing: &Standing<'_>) -> Part {
+    Part {
+        n_past: standing.first as u64,
+        n_new: standing.n_real as u64,
+    }
+}
+
 /// A token sees itself and what came before, within the window. Padding sees what the last token sees.
 fn mask(standing: &Standing<'_>, window: usize, n_bytes: usize) -> Vec<u8> {
     let n_tokens = standing.tokens.len().max(1);
-    let call = crate::lower::Call {
+    let call = Call {
         batch: 1,
         n_tokens: n_tokens as u64,
         n_keys: (n_bytes / 4 / n_tokens) as u64,
         n_cache: 0,
     };
-    let part = Part {
-        n_past: standing.first as u64,
-        n_new: standing.n_real as u64,
-    };
-    let mut mask = host::mask(call, &[part]);
+    let mut mask = host::mask(call, &[part(standing)]);
     if window > 0 {
         let rows = mask.chunks_exact_mut(4 * call.n_keys.max(1) as usize);
         for (token, row) in rows.enumerate() {
@@ -136,6 +154,9 @@ mod tests {
     fn inputs_follow_from_where_a_pass_stands() {
         assert_eq!(made(Made::Tokens, Element::I32, 3), [7.0, 8.0, 0.0]);
         assert_eq!(made(Made::Last, Element::I32, 1), [1.0]);
+        // Of three tokens the last is padding.
+        let rows = Made::Positions { rows: 65 };
+        assert_eq!(made(rows, Element::I32, 3), [3.0, 4.0, 64.0]);
         let seen = |window| -> Vec<Vec<usize>> {
             let mask = made(Made::Mask { window }, Element::F32, 24);
             let keys = |row: &[f32]| (0..8).filter(|&key| row[key] == 0.0).collect();

@@ -261,8 +261,9 @@ impl Planner for Tcp {
         Lengths::new(&lengths.collect::<Vec<_>>())
     }
 
+    /// A power of two; and where the chip appends, a row behind it that padding goes to.
     fn cache_rows(&self, _graph: &Graph, n_ctx: u64) -> u64 {
-        key_bucket(n_ctx)
+        key_bucket(n_ctx) + u64::from(self.style.blocks)
     }
 
     /// Attention is over the cache always, with as many keys as the bucket of the last token has.

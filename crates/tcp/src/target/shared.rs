@@ -52,10 +52,6 @@ pub(super) fn cost(request: &Shared<'_>) -> Result<SharedCost, PredictError> {
         );
         return Err(PriceError(problem).into());
     }
-    let stages = match split {
-        Split::Pipeline => request.n_devices,
-        Split::Tensor => 1,
-    };
     let read = fit.weight_bytes + fit.token_bytes * (request.work.context + 1);
     Ok(SharedCost {
         machine: machine.name.clone(),
@@ -67,7 +63,7 @@ pub(super) fn cost(request: &Shared<'_>) -> Result<SharedCost, PredictError> {
         n_tokens,
         ttft_ns: prompt.total_ns,
         token_ns: token.total_ns,
-        token_roof_ns: (stages * read) as f64 / machine.hbm_gb_per_s,
+        token_roof_ns: (plan.n_stages() * read) as f64 / machine.hbm_gb_per_s,
         provenance: profile.provenance(),
     })
 }

@@ -4,23 +4,31 @@ use crate::reference::{Layer, Weights as Model};
 use millrace_model::graph::{Rope, RopeStyle};
 use millrace_tcp::host::{Part, mask, positions, rope_table, store, store_weight};
 use millrace_tcp::lower::{self, Call, Dims, Lowered, Options, Target};
+use millrace_tcp::parallel::{Plan, Split};
 use millrace_tcp::{Element, Machine, Program, execute};
 use std::collections::HashMap;
 
-/// A model with its caches, on `n_shards` chips a layer.
+/// Slots by the layer and the half of it that have them.
+type Memory = HashMap<(usize, bool), HashMap<&'static str, Vec<u8>>>;
+
+/// A model with its caches, on chips that have some of its layers each, or a share of each.
 pub struct Chips<'m> {
     model: &'m Model,
     machine: Machine,
     options: Options,
     dims: Dims,
     n_cache: u64,
-    /// Caches by layer and shard: keys, values.
-    caches: HashMap<(usize, usize), (Vec<u8>, Vec<u8>)>,
+    /// What each chip holds, by stage and shard: weights and caches of its own layers.
+    memory: HashMap<(u64, usize), Memory>,
     n_past: Vec<u64>,
     /// Lets every token see every key.
     pub spoil_mask: bool,
     /// Keys of the smallest bucket.
     pub min_keys: u64,
+    /// How layers are divided among chips.
+    pub plan: Plan,
+    /// A stage that gets what the one before it got.
+    pub spoil_stage: Option<u64>,
 }
 
 impl<'m> Chips<'m> {
@@ -43,10 +51,45 @@ impl<'m> Chips<'m> {
             options,
             dims,
             n_cache,
-            caches: HashMap::new(),
+            memory: HashMap::new(),
             n_past: vec![0; batch],
             spoil_mask: false,
             min_keys: 64,
+            plan: Plan {
+                split: if n == 1 {
+                    Split::Pipeline
+                } else {
+                    Split::Tensor
+                },
+                n_chips: n,
+            },
+            spoil_stage: None,
+        }
+    }
+
+    fn n_shards(&self) -> usize {
+        self.options.n_shards as usize
+    }
+
+    /// Loads every chip, once.
+    fn load(&mut self) {
+        let stages = if self.memory.is_empty() {
+            self.plan.n_stages()
+        } else {
+            0
+        };
+        for stage in 0..stages {
+            let layers = self.plan.layers(stage, self.model.layers.len() as u64);
+            for shard in 0..self.n_shards() {
+                let mut memory = Memory::new();
+                for layer in layers.clone() {
+                    for half in [true, false] {
+                        let own = &self.model.layers[layer as usize];
+                        memory.insert((layer as usize, half), self.weights(own, shard, half));
+                    }
+                }
+                self.memory.insert((stage, shard), memory);
+            }
         }
     }
 
@@ -90,9 +133,18 @@ impl<'m> Chips<'m> {
             seen.fill(0);
         }
         let common = [("position", positions(call, &parts)), ("mask", seen)];
-        for number in 0..self.model.layers.len() {
-            x = self.half(number, call, x, &common, true);
-            x = self.half(number, call, x, &common, false);
+        self.load();
+        let mut before = x.clone();
+        for stage in 0..self.plan.n_stages() {
+            // What the link carries from one chip to the next.
+            let sent = std::mem::replace(&mut before, x.clone());
+            if self.spoil_stage == Some(stage) {
+                x = sent;
+            }
+            for number in self.plan.layers(stage, self.model.layers.len() as u64) {
+                x = self.half((stage, number as usize), call, x, &common, true);
+                x = self.half((stage, number as usize), call, x, &common, false);
+            }
         }
         let last = vec![(n_new - 1) as f32; batch as usize];
         let mut slots = HashMap::from([
@@ -118,38 +170,31 @@ impl<'m> Chips<'m> {
     /// Attention or feed-forward of a layer, on all of its chips.
     fn half(
         &mut self,
-        number: usize,
+        (stage, number): (u64, usize),
         call: Call,
         x: Vec<u8>,
         common: &[(&'static str, Vec<u8>); 2],
         is_attention: bool,
     ) -> Vec<u8> {
-        let n_shards = self.options.n_shards as usize;
+        let n_shards = self.n_shards();
         let mut parts = Vec::new();
         for shard in 0..n_shards {
-            let layer = self.model.layers[number].clone();
             let lowered = match is_attention {
                 true => lower::attention(self.target(call)).unwrap(),
                 false => lower::feed_forward(self.target(call)).unwrap(),
             };
-            let mut slots = self.weights(&layer, shard, is_attention);
+            let chip = &self.memory[&(stage, shard)];
+            let mut slots = chip[&(number, is_attention)].clone();
             slots.insert("x", x.clone());
             if is_attention {
                 slots.extend(common.clone());
-                let cache = self.caches.remove(&(number, shard));
-                if let Some((keys, values)) = cache {
-                    slots.insert("k_cache", keys);
-                    slots.insert("v_cache", values);
-                }
             }
             let out = if n_shards > 1 { "partial" } else { "x_out" };
             parts.push(self.run(lowered, &mut slots, out));
-            if is_attention {
-                let caches = (
-                    slots.remove("k_cache").unwrap(),
-                    slots.remove("v_cache").unwrap(),
-                );
-                self.caches.insert((number, shard), caches);
+            let chip = self.memory.get_mut(&(stage, shard)).unwrap();
+            let held = chip.get_mut(&(number, is_attention)).unwrap();
+            for name in ["k_cache", "v_cache"] {
+                held.extend(slots.remove(name).map(|bytes| (name, bytes)));
             }
         }
         if n_shards == 1 {
@@ -172,7 +217,7 @@ impl<'m> Chips<'m> {
         shard: usize,
         is_attention: bool,
     ) -> HashMap<&'static str, Vec<u8>> {
-        let (s, n) = (self.model.sizes, self.options.n_shards as usize);
+        let (s, n) = (self.model.sizes, self.n_shards());
         let d = s.d_model;
         let mut slots = HashMap::new();
         let mut add = |name: &'static str, scale: &'static str, values: Vec<f32>, k: usize| {

@@ -88,17 +88,11 @@ fn narrow_weights_lose_what_their_format_does() {
     assert!((10.0..fp8).contains(&int4), "{int4} dB");
 }
 
-/// The tokens that a model goes on with, always the likeliest.
-fn greedy(
-    model: &reference::Weights,
-    options: Options,
-    prompt: usize,
-    n_more: usize,
-) -> Vec<usize> {
-    let mut chips = Chips::new(model, options, 256, 1);
-    let mut next = tokens(prompt, 7);
+/// The six tokens that a model goes on with behind six others, always the likeliest.
+fn greedy(mut chips: Chips<'_>) -> Vec<usize> {
+    let mut next = tokens(6, 7);
     let mut all = Vec::new();
-    for _ in 0..n_more {
+    for _ in 0..6 {
         let logits = chips.step(&[next]).remove(0);
         let best = (0..logits.len())
             .max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
@@ -119,10 +113,31 @@ fn shards_give_the_tokens_of_one_chip() {
     };
     let model = reference::Weights::random(sizes, 11);
     let one = Options::plain(Weights::Bf16);
-    let expected = greedy(&model, one, 6, 6);
+    let chips = |n_shards| Chips::new(&model, Options { n_shards, ..one }, 256, 1);
+    let expected = greedy(chips(1));
     for n_shards in [2, 4] {
-        let found = greedy(&model, Options { n_shards, ..one }, 6, 6);
-        assert_eq!(found, expected, "{n_shards} shards");
+        assert_eq!(greedy(chips(n_shards)), expected, "{n_shards} shards");
+    }
+}
+
+/// Chips of a pipeline have their own layers and caches, and get activations of the one before.
+#[test]
+fn stages_give_the_tokens_of_one_chip() {
+    let sizes = Sizes {
+        n_layers: 4,
+        ..SMALL
+    };
+    let model = reference::Weights::random(sizes, 23);
+    let chips = |n_chips, spoil_stage| {
+        let mut chips = Chips::new(&model, Options::plain(Weights::Bf16), 256, 1);
+        chips.plan.n_chips = n_chips;
+        chips.spoil_stage = spoil_stage;
+        greedy(chips)
+    };
+    let expected = chips(1, None);
+    for n_chips in [2, 3, 4] {
+        assert_eq!(chips(n_chips, None), expected, "{n_chips} stages");
+        assert_ne!(chips(n_chips, Some(1)), expected, "{n_chips} stages");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Models on the virtual chip: every op by itself, the gate, prices, several chips.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod appended;
 mod blocks;
 
 use millrace_format::Source;
@@ -10,8 +11,8 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_npu::{Corruption, Injection, Role};
 use millrace_plan::predict::{self, Work};
-use millrace_plan::{Place, Sequences, Settings, Shared, Target};
-use millrace_runtime::gate::{Yardstick, follow, judge, record};
+use millrace_plan::{Place, ProbeOf, Sequences, Settings, Shared, Target};
+use millrace_runtime::gate::{Verdict, Yardstick, follow, judge, record};
 use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor, StepOutput,
@@ -158,8 +159,9 @@ fn wrong_slots(settings: &Settings) -> usize {
             let mut session = NpuSession::new(&npu).unwrap();
             let (check, observer) = OpCheck::new(&npu);
             session.observe(Some(observer));
-            // A token that is none may end the pass before it is checked.
-            let ran = session.prefill(&tokens(5, 500)).is_ok();
+            // Other tokens than before, whose rows of the cache may be there still. One that is none may end the
+            // pass before it is checked.
+            let ran = session.prefill(&tokens(5 + n, 500)[n..]).is_ok();
             injector.clear();
             let finding = check.summary().unwrap().finding;
             let right = finding.map(|finding| finding.program == program);
@@ -170,9 +172,8 @@ fn wrong_slots(settings: &Settings) -> usize {
     n
 }
 
-#[test]
-fn the_gate_passes() {
-    let model = demo();
+/// What the gate says of a device that holds the demo.
+fn verdict(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Verdict {
     let options = EngineOptions {
         n_ctx: Some(300),
         kv_type: KvType::F32,
@@ -185,24 +186,29 @@ fn the_gate_passes() {
         level: None,
     });
     let cpu = cpu.unwrap();
+    let (mut device, mut rounding) = (Vec::new(), Vec::new());
+    for n in [9, 40] {
+        let path = record(&mut engine, &tokens(n, 500), 8, &|_| false).unwrap();
+        let yardstick = Yardstick::new(&cpu, npu, path).unwrap();
+        let mut session = NpuSession::new(npu).unwrap();
+        follow(&mut session, &yardstick, &mut |step| {
+            device.push(step);
+            true
+        })
+        .unwrap();
+        rounding.extend_from_slice(yardstick.rounding());
+    }
+    judge(&device, &rounding)
+}
+
+#[test]
+fn the_gate_passes() {
+    let model = demo();
     for settings in ["bf16", "fp8", "int8"]
         .iter()
         .flat_map(|n| [settings(n), best(n)])
     {
-        let npu = load(&model, &settings);
-        let (mut device, mut rounding) = (Vec::new(), Vec::new());
-        for n in [9, 40] {
-            let path = record(&mut engine, &tokens(n, 500), 8, &|_| false).unwrap();
-            let yardstick = Yardstick::new(&cpu, &npu, path).unwrap();
-            let mut session = NpuSession::new(&npu).unwrap();
-            follow(&mut session, &yardstick, &mut |step| {
-                device.push(step);
-                true
-            })
-            .unwrap();
-            rounding.extend_from_slice(yardstick.rounding());
-        }
-        let verdict = judge(&device, &rounding);
+        let verdict = verdict(&model, &load(&model, &settings));
         assert!(verdict.passes(), "{settings:?}: {verdict:#?}");
     }
 }
@@ -397,4 +403,33 @@ fn settings_are_refused_by_name() {
     let changed = Row.planner(&slower).unwrap();
     assert_ne!(plain.identity(), changed.identity());
     assert!(changed.machine().attained_bytes_per_s < plain.machine().attained_bytes_per_s);
+}
+
+/// A right chip passes every step; each fault shows in its step, and what is behind it is skipped.
+#[test]
+fn a_probe_finds_what_is_wrong() {
+    let prober = Row.prober().unwrap();
+    let settings = Settings::default();
+    let probe = |of: ProbeOf| prober.probe(&settings, &of).unwrap();
+    let alive = probe(ProbeOf::Virtual(None));
+    assert!(
+        alive.failure().is_none() && alive.steps.len() == 5,
+        "{alive:?}"
+    );
+    assert!(alive.figures[0].value > 0.0 && alive.provenance.is_some());
+    let faults: Vec<String> = prober.faults().iter().map(|f| f.name.clone()).collect();
+    let steps = ["memory", "load", "run", "run", "compare"];
+    assert_eq!(faults.len(), steps.len());
+    for (fault, step) in faults.into_iter().zip(steps) {
+        let report = probe(ProbeOf::Virtual(Some(fault.clone())));
+        let failed = report.failure().map(|failed| failed.name.as_str());
+        assert_eq!(failed, Some(step), "{fault}: {report:?}");
+        assert_eq!(report.steps.len(), 5);
+    }
+    let unknown = ProbeOf::Virtual(Some("nothing".to_owned()));
+    let refused = prober.probe(&settings, &unknown).unwrap_err().to_string();
+    assert!(refused.contains("not-pinned"), "{refused}");
+    let hardware = probe(ProbeOf::Hardware);
+    let advice = hardware.failure().and_then(|step| step.advice.clone());
+    assert!(advice.unwrap().contains("--virtual"));
 }

@@ -113,13 +113,13 @@ impl Builder<'_> {
         let at = cut.by_key(&keys, cut.chunk);
         let own = inner(&keys, cut.chunk, cut.own);
         let (queries, value) = (self.queries(cut), ax("d_k"));
-        let v = self.weights(Element::Bf16, &at, list([own.clone(), value.clone()]))?;
+        let (v, lane) = self.chunk_room(&at, list([own.clone(), value.clone()]))?;
         let first = base + chunk * cut.chunk;
         let from = View::of(cache.values)
             .from("B", sequence)
             .from("s_max", first);
         let from = from.named("s_max", "s_k");
-        self.copy("load_v", Lane::Weights, from, View::of(v));
+        self.copy("load_v", lane, from, View::of(v));
         let layout = list([queries.clone(), own.clone()]);
         let half = self.target.machine.trf_lane_bytes / 2;
         let held = self.trf_at(
@@ -182,6 +182,9 @@ impl Builder<'_> {
         }
         stages.push(Stage::Commit { to: View::of(out) });
         self.main("weighted", stages);
+        if lane == Lane::Others {
+            self.retire(v);
+        }
         Ok(())
     }
 }

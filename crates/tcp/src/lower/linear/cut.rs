@@ -34,7 +34,8 @@ impl Builder<'_> {
             };
             even && bytes <= room
         };
-        let rings = || (0..7).map(|i| 1u64 << i);
+        let asked = |ring: &u64| linear.ring.is_none_or(|asked| asked == *ring);
+        let rings = || (0..7).map(|i| 1u64 << i).filter(asked);
         let ways = [2, 1]
             .into_iter()
             .flat_map(|n2| rings().map(move |r| (n2, r)));

@@ -47,13 +47,7 @@ impl Builder<'_> {
     /// the largest square: a square of a bf16 number is exact in f32.
     fn quantised(&mut self, x: &Rows) -> Result<Factor, LowerError> {
         let machine = self.target.machine;
-        let one = Spread {
-            cluster: x.spread.cluster.clone(),
-            slice: match self.is_held() {
-                true => copies(machine.slices),
-                false => x.spread.slice.clone(),
-            },
-        };
+        let one = self.scalar_spread(x);
         let scalars = list([self.own_tokens(), Mapping::one().pad(8)]);
         let peaks = self.dm("peaks", Element::F32, &one, scalars.clone())?;
         let (time, packet) = self.eights(x);

@@ -12,6 +12,15 @@ use crate::lower::rows::{Rows, Width};
 use crate::program::{Side, View};
 use millrace_npu::Role as Slot;
 
+/// Operands of attention over a cache that has the pass's rows: queries, keys, values, mask. Behind them are the
+/// rows themselves and their positions, where it has not.
+const OVER_CACHE: usize = 4;
+
+/// Bytes of keys up to which a token brings them beside its weights: they wait for its own row, and in the weights'
+/// queue the weights behind them would wait, too. The two engines that move activations carry them at half of the
+/// rate, so more keys are faster with the weights: of Llama 3.1 8B from 8,192 on in fp8, as modelled.
+const APART_BYTES: u64 = 8 << 20;
+
 impl Weaver<'_> {
     pub(super) fn embed(&mut self, i: usize) -> Result<Cut, LowerError> {
         let tokens = list([ax("B"), ax("s_q")]);
@@ -103,17 +112,50 @@ impl Weaver<'_> {
         let k_rows = list([heads(), ax("r"), ax("d_k_prime")]);
         let v_rows = list([heads(), ax("d_k")]);
         let mask = list([ax("B"), ax("s_q"), ax("s_k")]);
-        let kept = (Element::Bf16, Slot::Static);
+        let appends = self.chain.links[i].takes.len() > OVER_CACHE;
+        let kept = match appends {
+            true => (Element::Bf16, Slot::Intermediate),
+            false => (Element::Bf16, Slot::Static),
+        };
         let cache = Cache {
             keys: self.own((i, 1), "k_cache", kept, k_rows)?,
             values: self.own((i, 2), "v_cache", kept, v_rows)?,
             mask: self.own((i, 3), "mask", (Element::F32, Slot::Input), mask)?,
         };
+        if appends {
+            self.append(i, cache)?;
+        }
+        let key_bytes = Element::Bf16.bytes(op.size("s_k") * op.size("h_kv") * op.size("d_k"));
+        self.b.is_apart = appends && self.b.is_held() && key_bytes <= APART_BYTES;
         let out = self.b.attend(&q, cache)?;
         self.held = None;
         self.b.note_attention()?;
         self.give(i, out)?;
         self.b.attention_sizes()
+    }
+
+    /// The pass's keys and values into the cache, at their tokens' positions.
+    fn append(&mut self, i: usize, cache: Cache) -> Result<(), LowerError> {
+        let op = self.op(i);
+        let tokens = list([ax("B"), ax("s_q")]);
+        let kind = (Element::I32, Slot::Input);
+        let position = self.own((i, OVER_CACHE + 2), "position", kind, tokens)?;
+        let sizes = [
+            ("h_kv", op.size("h_kv")),
+            ("r", 2),
+            ("d_k_prime", op.size("d_k") / 2),
+        ];
+        let widths = [Width::new(&sizes), width_of(op, &["h_kv", "d_k"])];
+        let to = [cache.keys, cache.values];
+        for (number, (width, to)) in widths.iter().zip(to).enumerate() {
+            let value = self.taken_value(i, OVER_CACHE + number)?;
+            let rows = self.value(value, width, width.mapping.clone())?;
+            let both = (View::of(rows.tensor), View::of(to));
+            self.b
+                .indexed("append", both, (Side::To, "s_max", position));
+        }
+        self.b.note_append();
+        Ok(())
     }
 
     /// The activation by itself.

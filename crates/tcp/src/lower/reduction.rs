@@ -1,0 +1,158 @@
+//! One product cut in two ways where a row of its weight is too long, or to see what is faster: *slice* spreads a
+//! row over a ring of slices, which adds partial sums on their way around; *split* multiplies parts of a row one
+//! after the other and adds their results in further passes of the vector engine, in f32.
+//!
+//! Models are lowered with slice, which `report::reductions` gives the reason for.
+
+use super::builder::{Builder, Lane, ax, fetch, list, vector};
+use super::linear::{Linear, Tile};
+use super::ops::{Kind, Op, Role};
+use super::rows::{Rows, Width};
+use super::{LowerError, Lowered, Options, Target};
+use crate::program::{Operand, Stage, VectorOp, View};
+use crate::{Element, Machine};
+use millrace_npu::Role as Slot;
+
+/// Where partial sums of a row meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Around a ring of so many slices.
+    Slice(u64),
+    /// In so many passes over parts of the row.
+    Split(u64),
+}
+
+/// `y[s_q, N] = x[s_q, K] · w[N, K]ᵀ`: slots `x` `[s_q, K]` bf16, `w` `[N, K]` as stored, its `w_scale` where rows have
+/// one, `y` bf16, all row-major.
+///
+/// # Errors
+/// [`LowerError`]: parts that do not divide K, registers or data memory that do not hold what is asked.
+pub fn product(
+    machine: &Machine,
+    options: Options,
+    [n_tokens, k, n]: [u64; 3],
+    by: Reduction,
+) -> Result<Lowered, LowerError> {
+    let op = Op {
+        kind: Kind::Product(Role::Other),
+        sizes: vec![n_tokens, k, n],
+        norm_eps: 0.0,
+        attention_scale: 1.0,
+        weights: options.weights,
+    };
+    let (parts, ring) = match by {
+        Reduction::Slice(ring) => (1, ring),
+        Reduction::Split(parts) => (parts, 1),
+    };
+    if parts == 0 || !k.is_multiple_of(parts) {
+        return Err(LowerError::Size {
+            what: "the row length of a weight".to_owned(),
+            found: k,
+            expected: format!("a multiple of its {parts} parts"),
+        });
+    }
+    let dims = op.dims()?;
+    let target = Target {
+        machine,
+        dims: &dims,
+        options,
+        call: op.call(),
+    };
+    let mut b = Builder::bare(target, "product")?;
+    for (axis, size) in [("s_q", n_tokens), ("P", parts), ("K", k / parts), ("N", n)] {
+        b.axis(axis, size)?;
+    }
+    let width = Width::new(&[("K", k / parts)]);
+    let row = list([ax("P"), ax("K")]);
+    let all = list([ax("B"), ax("s_q"), row.clone()]);
+    let x = b.hbm("x", Element::Bf16, Slot::Input, all)?;
+    let mut w = b.linear(
+        "w",
+        options.weights,
+        (Width::new(&[("N", n)]), &width),
+        ax("N"),
+    )?;
+    b.relay(w.tensor, list([ax("N"), row]));
+    w.ring = Some(ring);
+    if parts > 1 {
+        w.result = Element::F32;
+    }
+    let layout = list([ax("B"), ax("s_q"), ax("N")]);
+    let y = b.hbm("y", Element::Bf16, Slot::Output, layout)?;
+    let mut sums: Vec<Tile> = Vec::new();
+    for part in 0..parts {
+        w.part = Some(("P".to_owned(), part));
+        let is_last = part + 1 == parts;
+        sums = b.with_part(sums, (x, &w, part), is_last.then_some(y))?;
+    }
+    Ok(b.lowered())
+}
+
+impl Builder<'_> {
+    /// Sums so far, and a further part of the rows: tile by tile its products, added where there are sums, and stored
+    /// where it is the last.
+    fn with_part(
+        &mut self,
+        sums: Vec<Tile>,
+        (x, w, part): (usize, &Linear, u64),
+        y: Option<usize>,
+    ) -> Result<Vec<Tile>, LowerError> {
+        let rows: Rows = self.rows("x", Element::Bf16, &w.k)?;
+        let from = View::of(x).from("P", part);
+        self.copy("load", Lane::Others, from, View::of(rows.tensor));
+        let factor = self.factor_of(&rows, w.weights)?;
+        let w = Linear {
+            of_tokens: factor.of_tokens,
+            ..w.clone()
+        };
+        let held = self.hold_for(&factor.rows, &w)?;
+        let cut = self.cut(&w)?;
+        let (mut before, mut tiles) = (sums.into_iter(), Vec::new());
+        for number in 0..cut.n_tiles {
+            for product in self.tile(&factor.rows, held, &w, &cut, number)? {
+                let sum = match before.next() {
+                    Some(sum) => self.add_tiles(sum, &product, y.is_some())?,
+                    None => product,
+                };
+                let Some(y) = y else {
+                    tiles.push(sum);
+                    continue;
+                };
+                self.copy("store", Lane::Others, View::of(sum.tensor), sum.view_of(y));
+                self.retire(sum.tensor);
+            }
+        }
+        self.retire(rows.tensor);
+        if factor.rows.tensor != rows.tensor {
+            self.retire(factor.rows.tensor);
+        }
+        Ok(tiles)
+    }
+
+    /// The second pass: a sum so far and a product of one more part, in f32; the last as bf16.
+    fn add_tiles(&mut self, sum: Tile, product: &Tile, is_last: bool) -> Result<Tile, LowerError> {
+        let element = if is_last { Element::Bf16 } else { Element::F32 };
+        let out = self.dm("sum", element, &sum.spread, sum.layout.clone())?;
+        let from = View::of(sum.tensor);
+        let mut stages = Vec::from(fetch(from, None, sum.time.clone(), sum.packet.clone()));
+        if let Some(Stage::Fetch { with, .. }) = stages.first_mut() {
+            *with = Some(View::of(product.tensor));
+        }
+        stages.push(vector(VectorOp::Add, Operand::Second));
+        if is_last {
+            stages.push(Stage::Cast { to: element });
+        }
+        stages.push(Stage::Commit { to: View::of(out) });
+        self.main("add", stages);
+        self.retire(sum.tensor);
+        self.retire(product.tensor);
+        Ok(Tile { tensor: out, ..sum })
+    }
+
+    /// Has a tensor in HBM lie otherwise.
+    fn relay(&mut self, tensor: usize, to: crate::axes::Mapping) {
+        if let crate::program::Place::Hbm { layout, .. } = &mut self.program.tensors[tensor].place {
+            *layout = to;
+        }
+    }
+}
