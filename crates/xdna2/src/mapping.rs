@@ -18,7 +18,7 @@
 //! | `add-2d`, `add-flat` | residual add per row, the second to a flat slot | `ROWSxCOLS` |
 //! | `flash-attention` | causal or full attention with grouped heads | `2048 32q/8kv d64 causal` |
 //! | `cached-attention` | new tokens over the keys of a cache, from a position known at run time | `1x4096 32q/8kv d64` |
-//! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches | `2048x4096 32q/8kv d64` |
+//! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches; a first pass's over its own | `2048x4096 32q/8kv d64` |
 //!
 //! A [`Mapping`] is a row of [`TABLE`]; its names, shapes and tilings are what the command line
 //! takes. Builders refuse what cannot be built ([`BuildError`]) and leave the machine's limits to
@@ -47,6 +47,7 @@ pub(crate) use cached_attention::n_keys_unit;
 pub use compare::{Comparison, Difference, compare};
 pub use millrace_plan::{Named, Shape, ShapeError, Tiling};
 
+use millrace_xdna2_machine::program::Var;
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 use std::fmt;
 
@@ -176,6 +177,11 @@ pub trait Mapping: Sync {
         self.reference(shape, tiling, slots)
     }
 
+    /// Slots of keys and values, where the mapping attends.
+    fn keys_and_values(&self) -> &'static [usize] {
+        &[]
+    }
+
     /// How close a run must come to the reference.
     fn tolerance(&self) -> Tolerance;
 
@@ -217,6 +223,47 @@ pub const TABLE: &[&dyn Mapping] = &[
 /// The mapping of that name.
 pub fn find(name: &str) -> Option<&'static dyn Mapping> {
     TABLE.iter().copied().find(|m| m.name() == name)
+}
+
+/// Bytes that a program's shim tasks bring or take of those slots, every grid point's.
+pub fn moved_bytes(program: &Program, slots: &[usize]) -> u64 {
+    let mut bytes = 0_u64;
+    for launch in &program.launches {
+        let n_points: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
+        for number in 0..n_points {
+            let value = |var| match var {
+                Var::Grid(dim) => coordinate(&launch.grid, number, dim),
+                _ => 0,
+            };
+            for transfer in &launch.transfers {
+                let Some(slot) = launch.args.get(transfer.arg).filter(|s| slots.contains(s)) else {
+                    continue;
+                };
+                let element = program
+                    .slots
+                    .get(*slot)
+                    .map_or(0, |s| s.element.size_bytes());
+                let copies: u64 = transfer.dims.iter().map(|&n| u64::from(n)).product();
+                let tasks: i64 = transfer.loops.iter().map(|n| n.eval(value)).product();
+                let elements = transfer.pattern.n_elements(value).saturating_mul(tasks);
+                bytes += copies * u64::try_from(elements).unwrap_or(0) * element;
+            }
+        }
+    }
+    bytes
+}
+
+/// Coordinate `dim` of a grid's point with that number, the last dimension fastest.
+fn coordinate(grid: &[u32], number: u64, dim: u8) -> i64 {
+    let (dim, mut rest) = (usize::from(dim), number);
+    for (at, &n) in grid.iter().enumerate().rev() {
+        let n = u64::from(n).max(1);
+        if at == dim {
+            return i64::try_from(rest % n).unwrap_or(0);
+        }
+        rest /= n;
+    }
+    0
 }
 
 /// Legal tilings of a mapping that streams weights, by their estimated time under a profile; of the

@@ -50,6 +50,35 @@ fn later_chunks_attend_on_the_array() {
     assert_eq!(more, 3 * n_layers(&model));
 }
 
+/// With heads of 256 the first pass treats keys as later ones do, so bits do not tell how a prompt was cut.
+#[test]
+fn a_prompt_of_wide_heads_is_cut_without_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let shapes = OneLayer {
+        d_model: 64,
+        d_ff: 64,
+        n_heads: 16,
+        head_dim: 256,
+        vocab: 512,
+        n_ctx: 4096,
+        window: None,
+    };
+    let model = shapes.write(dir.path());
+    let prompt: Vec<u32> = noise(128, 9).into_iter().map(|t| t % 512).collect();
+    let [at_once, in_two] = [128, 64].map(|n_padded| {
+        let npu = load(&model, Features::of(Mode::Best), n_padded);
+        let mut session = NpuSession::new(&npu).unwrap();
+        let logits = session.prefill(&prompt).unwrap().to_vec();
+        (logits, session.counters().prefill.n_dispatches)
+    });
+    assert_eq!(
+        2 * at_once.1 - 1,
+        in_two.1,
+        "of both passes, but for the head's"
+    );
+    assert!(at_once.0 == in_two.0);
+}
+
 const HEADS: u64 = 32;
 const HEAD_DIM: u64 = 128;
 

@@ -1,12 +1,14 @@
 //! The numerics bisect: an honest device passes op by op, a corrupted slot is found and named.
 
-use crate::support::{demo, padded_to};
+use crate::support::{OneLayer, demo, padded_to};
 use millrace_npu::{Corruption, Inject, Injection, Role};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{
     CheckSummary, Finding, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong,
 };
-use millrace_xdna2::lower::{self, Features, Mode, Options, Phase, Plan, WeightLayout};
+use millrace_xdna2::lower::{
+    self, Features, Mode, Options, Phase, Plan, PlannedProgram, WeightLayout,
+};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::device::VirtualDevice;
 use std::sync::Arc;
@@ -91,6 +93,39 @@ fn an_honest_device_has_nothing_wrong() {
         assert!(found.n_moved > 0 && found.unchecked.is_empty(), "{found:?}");
         // A tolerance that nothing comes near would let an error pass.
         assert!(found.worst["attn_q"] > 0.05 && found.worst["ffn_residual"] > 0.3);
+    }
+}
+
+/// Heads of 256, whose first pass has cores with tokens of their own: every op is looked at, with a window and without,
+/// and a wrong row is found.
+#[test]
+fn a_first_pass_of_wide_heads_is_checked() {
+    for (window, mode) in [
+        (None, Mode::Best),
+        (None, Mode::Q4nx),
+        (Some(4), Mode::Q4nx),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let shapes = OneLayer {
+            d_model: 64,
+            d_ff: 64,
+            n_heads: 2,
+            head_dim: 256,
+            vocab: 1024,
+            n_ctx: 256,
+            window,
+        };
+        let model = shapes.write(dir.path());
+        let options = Options::new(mode, N_PADDED);
+        let plan = lower::prefill(&model.model().graph, &Machine::npu2(), &options).unwrap();
+        let attends = |p: &&PlannedProgram| p.launches[0].kernel == "prompt-attention";
+        let name = plan.programs.iter().find(attends).unwrap().name();
+        let bench = Bench::new(&model, mode);
+        let found = bench.checked();
+        assert_eq!(found.finding, None, "{window:?} {mode:?}");
+        assert!(found.unchecked.is_empty(), "{found:?}");
+        let found = bench.corrupted(name, "attn");
+        assert!(matches!(found.what, Wrong::Op { .. }), "{found:?}");
     }
 }
 

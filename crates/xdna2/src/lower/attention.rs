@@ -12,6 +12,9 @@ use std::fmt;
 /// The mapping for a token, or where that for many takes no such heads.
 const CACHED: &str = "cached-attention";
 
+/// Widest heads that flash attention has tiles of 64 queries and keys for; of wider ones it has 32 by 32.
+const WIDEST_OF_FLASH: usize = 128;
+
 /// Least number of keys that a plan is made for.
 const LEAST_KEYS: u64 = 512;
 
@@ -282,6 +285,9 @@ impl Kernels<'_> {
                 Feature::Windows
             ));
         }
+        if let Some(kernel) = self.over_own_keys(number, a) {
+            return Ok(kernel);
+        }
         let mut dims = vec![
             ("n_queries", self.n_tokens()),
             ("n_keys", self.n_tokens()),
@@ -296,6 +302,33 @@ impl Kernels<'_> {
         let values = node.inputs.iter().chain([&node.output]);
         let args = values.map(|&v| Arg::Value(v)).collect();
         self.kernel(node, "flash-attention", shape, None, args)
+    }
+
+    /// Attention of a first pass with heads so wide that flash attention has small tiles and computes scores anew for every
+    /// part of the values.
+    fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<Kernel> {
+        let is_wide = a.head_dim > WIDEST_OF_FLASH;
+        if !is_wide || !self.options.features.has(Feature::BalancedAttention) {
+            return None;
+        }
+        let graph = self.graph;
+        let node = &graph.nodes[number];
+        let n = self.n_tokens();
+        let shape = prompt_attention::over_own_keys(&shape(a, n, (n, n)));
+        if !prompt_attention::fits(&shape, self.machine) {
+            return None;
+        }
+        let &[q, k, v] = &node.inputs[..] else {
+            return None;
+        };
+        let [q, k, v, y] = [q, k, v, node.output].map(Arg::Value);
+        let args = vec![q, k, v, Arg::Position, y];
+        let kernel = self.kernel(node, prompt_attention::NAME, shape, None, args);
+        let kernel = kernel.ok()?;
+        let reason = "a program of its own, so that its cores stay loaded: each has tokens of its own and \
+                      takes broadcast keys, since flash attention has small tiles for such wide heads";
+        self.reasons.insert(number, reason.to_owned());
+        Some(kernel)
     }
 
     /// Attention over the cache, if the array takes it and is faster.

@@ -41,8 +41,8 @@ const RUNS: &[(&[Kind], &str, &str)] = &[
 pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
     let kind = |(number, members): &(usize, Vec<Kernel>)| {
         let node = &kernels.graph.nodes[*number];
-        let stands = |arg: &Arg| matches!(arg, Arg::Position | Arg::ReachedFrom(_));
-        let over_cache = |k: &Kernel| k.args.iter().any(stands);
+        let cached = |arg: &Arg| matches!(arg, Arg::Cache(..) | Arg::Reached(..));
+        let over_cache = |k: &Kernel| k.args.iter().any(cached);
         match node.op {
             _ if kernels.is_head(node) && kernels.is_single_row() => Kind::Head,
             _ if kernels.is_head(node) => Kind::HeadOfAllRows,

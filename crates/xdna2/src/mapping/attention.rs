@@ -411,6 +411,10 @@ impl Mapping for Attention {
         )]
     }
 
+    fn keys_and_values(&self) -> &'static [usize] {
+        &[1, 2]
+    }
+
     fn tolerance(&self) -> Tolerance {
         Tolerance::Exact
     }

@@ -35,7 +35,7 @@ use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, slot, small, stage, stream,
 };
 use super::{BuildError, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
-use millrace_npu::{Element, Role};
+use millrace_npu::{Element, Role, Slot};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Herd, Launch, Link, Order, Place, Stage, Transfer, Var,
 };
@@ -90,6 +90,33 @@ pub(super) fn at_bytes(n_elements: u64, position: u32, oldest: u32) -> Vec<u8> {
         to.copy_from_slice(&half::bf16::from_f32(digit.into()).to_le_bytes());
     }
     bytes
+}
+
+/// The slots of attention over a cache: queries and result `[tokens, heads, head_dim]`, keys and values, the position.
+pub(super) fn slots(q: [u64; 3], keys: [u64; 3], at_elements: u64) -> Vec<Slot> {
+    let bf16 = Element::Bf16;
+    vec![
+        slot("q", bf16, &q, Role::Input),
+        slot("k", bf16, &keys, Role::Input),
+        slot("v", bf16, &keys, Role::Input),
+        slot("at", bf16, &[at_elements], Role::Input),
+        slot("y", bf16, &q, Role::Output),
+    ]
+}
+
+/// Their contents before a run, the position's from the same seed.
+pub(super) fn random_inputs(
+    shape: &Shape,
+    seed: u64,
+    at: impl FnOnce(&mut Random) -> Vec<u8>,
+) -> Vec<Vec<u8>> {
+    let mut random = Random::new(seed);
+    let d = shape["head_dim"];
+    let n_q = shape["n_queries"] * shape["n_heads"] * d;
+    let n_keys = shape["n_kv_heads"] * shape["max_tokens"] * d;
+    let [q, k, v] = [n_q, n_keys, n_keys].map(|n| random.bf16_bytes(n, 2.0));
+    let at = at(&mut random);
+    vec![q, k, v, at, vec![0; 2 * n_q as usize]]
 }
 
 impl Tiled {
@@ -277,18 +304,11 @@ impl Mapping for CachedAttention {
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
-        let bf16 = Element::Bf16;
         let q = [p.n_queries, p.n_heads, p.head_dim];
         let cache = [p.n_kv_heads, p.max_tokens, p.head_dim];
         Ok(Program {
             name: "cached_attention".to_owned(),
-            slots: vec![
-                slot("q", bf16, &q, Role::Input),
-                slot("k", bf16, &cache, Role::Input),
-                slot("v", bf16, &cache, Role::Input),
-                slot("at", bf16, &[p.at_elements()], Role::Input),
-                slot("y", bf16, &q, Role::Output),
-            ],
+            slots: slots(q, cache, p.at_elements()),
             launches: vec![p.launch()],
         })
     }
@@ -296,16 +316,11 @@ impl Mapping for CachedAttention {
     /// With a position from the seed.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
-        let mut random = Random::new(seed);
-        let n_q = p.n_queries * p.n_heads * p.head_dim;
-        let n_cache = p.n_kv_heads * p.max_tokens * p.head_dim;
-        let q = random.bf16_bytes(n_q, 2.0);
-        let k = random.bf16_bytes(n_cache, 2.0);
-        let v = random.bf16_bytes(n_cache, 2.0);
-        let free = p.n_keys.saturating_sub(p.n_queries) as f32;
-        let position = (free * (1.0 + random.uniform()) / 2.0) as u32;
-        let at = at_bytes(p.at_elements(), position, 0);
-        vec![q, k, v, at, vec![0; 2 * n_q as usize]]
+        random_inputs(shape, seed, |random| {
+            let free = p.n_keys.saturating_sub(p.n_queries) as f32;
+            let position = (free * (1.0 + random.uniform()) / 2.0) as u32;
+            at_bytes(p.at_elements(), position, 0)
+        })
     }
 
     fn reference(
@@ -315,6 +330,10 @@ impl Mapping for CachedAttention {
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
         vec![(4, reference::run(&Tiled::new(shape, tiling), slots))]
+    }
+
+    fn keys_and_values(&self) -> &'static [usize] {
+        &[1, 2]
     }
 
     fn tolerance(&self) -> Tolerance {

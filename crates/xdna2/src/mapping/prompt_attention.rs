@@ -20,6 +20,11 @@
 //! then reads the rows that its own tokens reach and no others, so that work grows with the window and not with the
 //! context.
 //!
+//! # A prompt's first pass
+//! With `own` the keys are those of the pass, `[n_tokens, n_kv_heads, head_dim]` as projections leave them. As the pass
+//! begins at position 0, an iteration reads the keys up to its own last token and no more, and a core skips tiles that
+//! none of its tokens sees.
+//!
 //! # Bits
 //! A query takes the tiles of keys in their order, and one that it does not see leaves its state as it is. As rows that
 //! a pass reaches begin at a whole tile of the sequence, a result depends on `tile_kv` and nothing else: not on
@@ -29,18 +34,17 @@ mod cores;
 mod shape;
 
 use super::cached_attention::{self, at_bytes};
-use super::data::Random;
 use super::parts::{
-    Checks, at, constant, core, deep, end, i, int, launch, pattern, slot, small, stage, stream,
+    Checks, at, constant, core, deep, end, i, int, launch, pattern, small, stage, stream,
 };
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
-use millrace_npu::{Element, Role};
+use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Launch, Order, Place, Span, Stage, Transfer, Var,
+    Affine, Channel, Launch, Order, Pattern, Place, Span, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Program};
 use shape::Tiled;
-pub(crate) use shape::{before, fits, tile_kv};
+pub(crate) use shape::{before, fits, over_own_keys, tile_kv};
 
 /// The mapping.
 pub(super) struct PromptAttention;
@@ -158,12 +162,12 @@ impl Tiled {
         let first = of_head(group).plus(Var::Grid(0), int(tokens * token));
         let queries = [(tokens, token), (group * d, 1)];
         let positions = [(self.query_blocks(), 0), (self.at_elements(), 1)];
-        let reached = match self.window {
-            0 => 0,
+        let reached = match (self.own, self.window) {
+            (true, _) | (_, 0) => 0,
             _ => tokens * d,
         };
-        let row = of_head(self.max_tokens).plus(Var::Grid(0), int(reached));
-        let rows = [(self.band() * d, 1)];
+        let row = of_head(self.head_rows()).plus(Var::Grid(0), int(reached));
+        let keys = || self.keys(row.clone());
         // Parts of a core's result, a whole number of tokens each.
         let part = self.y_rows / group;
         let result = (first.clone())
@@ -177,8 +181,8 @@ impl Tiled {
         [
             transfer(0, K_IN, pattern(first, &queries)),
             transfer(3, V_IN, pattern(constant(0), &positions)),
-            transfer(1, K_IN, pattern(row.clone(), &rows)),
-            transfer(2, V_IN, pattern(row, &rows)),
+            transfer(1, K_IN, keys()),
+            transfer(2, V_IN, keys()),
             Transfer {
                 dims: vec![small(self.spread)],
                 loops: vec![constant(self.y_parts())],
@@ -186,6 +190,27 @@ impl Tiled {
                 ..transfer(4, Y_OUT, pattern(result, &results))
             },
         ]
+    }
+
+    /// The walk over a head's keys of an iteration.
+    fn keys(&self, first: Affine) -> Pattern {
+        let (tk, d, row) = (
+            int(self.tile_kv),
+            int(self.head_dim),
+            int(self.key_stride()),
+        );
+        let dims = match row == d {
+            true => vec![(self.band(1) * d, 1)],
+            false => vec![
+                (self.band(self.tile_kv), tk * row),
+                (tk.into(), row),
+                (d.into(), 1),
+            ],
+        };
+        Pattern {
+            offset: first,
+            dims,
+        }
     }
 
     fn launch(&self) -> Launch {
@@ -200,17 +225,26 @@ impl Tiled {
     }
 }
 
+/// Rows `[rows, heads]` as `[heads, rows]`.
+fn by_head(bytes: &[u8], heads: usize, row_bytes: usize) -> Vec<u8> {
+    let of_head = |head: usize| {
+        let rows = bytes.chunks_exact(row_bytes).skip(head);
+        rows.step_by(heads.max(1)).flatten().copied()
+    };
+    (0..heads).flat_map(of_head).collect()
+}
+
 impl Mapping for PromptAttention {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn summary(&self) -> &'static str {
-        "O = softmax(Q K^T / sqrt(d)) V of many tokens over a cache, bf16; `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W]`"
+        "O = softmax(Q K^T / sqrt(d)) V of many tokens over a cache, bf16; `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own]`"
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        cached_attention::parse(text)
+        shape::parse(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -231,18 +265,10 @@ impl Mapping for PromptAttention {
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
-        let bf16 = Element::Bf16;
         let q = [p.n_queries, p.n_heads, p.head_dim];
-        let cache = [p.n_kv_heads, p.max_tokens, p.head_dim];
         Ok(Program {
             name: "prompt_attention".to_owned(),
-            slots: vec![
-                slot("q", bf16, &q, Role::Input),
-                slot("k", bf16, &cache, Role::Input),
-                slot("v", bf16, &cache, Role::Input),
-                slot("at", bf16, &[p.at_elements()], Role::Input),
-                slot("y", bf16, &q, Role::Output),
-            ],
+            slots: cached_attention::slots(q, p.kv_shape(), p.at_elements()),
             launches: vec![p.launch()],
         })
     }
@@ -250,22 +276,18 @@ impl Mapping for PromptAttention {
     /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
-        let mut random = Random::new(seed);
-        let n_q = p.n_queries * p.n_heads * p.head_dim;
-        let n_cache = p.n_kv_heads * p.max_tokens * p.head_dim;
-        let q = random.bf16_bytes(n_q, 2.0);
-        let k = random.bf16_bytes(n_cache, 2.0);
-        let v = random.bf16_bytes(n_cache, 2.0);
-        let mut part = |of: u64| (of as f32 * (1.0 + random.uniform()) / 2.0) as u32;
-        let (position, oldest) = match p.window {
-            0 => (part(p.n_keys.saturating_sub(p.n_queries)), 0),
-            window => (
-                window as u32 - 1 + part(p.tile_kv - 1),
-                window as u32 / 2 * (seed % 2) as u32,
-            ),
-        };
-        let at = at_bytes(p.at_elements(), position, oldest);
-        vec![q, k, v, at, vec![0; 2 * n_q as usize]]
+        cached_attention::random_inputs(shape, seed, |random| {
+            let mut part = |of: u64| (of as f32 * (1.0 + random.uniform()) / 2.0) as u32;
+            let (position, oldest) = match p.window {
+                _ if p.own => (0, 0),
+                0 => (part(p.n_keys.saturating_sub(p.n_queries)), 0),
+                window => (
+                    window as u32 - 1 + part(p.tile_kv - 1),
+                    window as u32 / 2 * (seed % 2) as u32,
+                ),
+            };
+            at_bytes(p.at_elements(), position, oldest)
+        })
     }
 
     fn reference(
@@ -274,25 +296,43 @@ impl Mapping for PromptAttention {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let y = cached_attention::reference_in_one_part(shape, tiling["tile_kv"], slots);
+        let mut slots = slots.to_vec();
+        let p = Tiled::new(shape, tiling);
+        if p.own {
+            let row_bytes = 2 * p.head_dim as usize;
+            for slot in &mut slots[1..3] {
+                *slot = by_head(slot, p.n_kv_heads as usize, row_bytes);
+            }
+        }
+        let y = cached_attention::reference_in_one_part(shape, tiling["tile_kv"], &slots);
         vec![(4, y)]
+    }
+
+    fn keys_and_values(&self) -> &'static [usize] {
+        &[1, 2]
     }
 
     fn tolerance(&self) -> Tolerance {
         Tolerance::Exact
     }
 
-    /// Without a window every key counts for every query, as the array reads and computes it.
+    /// Without a window every key of a cache counts for every query, as the array reads and computes it; of a pass's own
+    /// keys those that a query sees.
     fn work(&self, shape: &Shape) -> Work {
         let d = shape["head_dim"];
         let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
         let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
         let seen = match shape["window"] {
             0 => keys,
-            window => window,
+            window => window.min(keys),
+        };
+        let pairs = match shape.get("own") {
+            // The first queries see fewer: one, two, … up to that many.
+            Some(1) => queries * seen - seen * seen.saturating_sub(1) / 2,
+            _ => queries * seen,
         };
         Work {
-            flops: 4 * heads * queries * seen * d,
+            flops: 4 * heads * pairs * d,
             ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
         }
     }

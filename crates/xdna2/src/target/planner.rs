@@ -330,6 +330,7 @@ fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
             let rows = launch.shape.get("max_tokens")?;
             (tiles.div_ceil(parts) + parts, Some(rows))
         }
+        "prompt-attention" if launch.shape.get("own") == Some(1) => (tiles, None),
         "prompt-attention" => (tiles, Some(launch.shape.get("max_tokens")?)),
         _ => return None,
     };

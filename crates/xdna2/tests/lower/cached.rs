@@ -199,3 +199,49 @@ fn a_local_layer_reads_what_its_window_reaches() {
         assert!(placed.1.contains(&keys), "layer {layer}: {}", placed.1);
     }
 }
+
+/// Of a local layer a device holds what a pass reaches of it, however long the context is: no buffer of its keys and
+/// values grows beyond the window, the pass and a tile.
+#[test]
+fn a_window_bounds_what_a_device_holds_of_a_layer() {
+    let machine = Machine::npu2();
+    for name in ["gemma-3-1b", "gemma-3-4b"] {
+        let graph = graph(name, Some(6));
+        let windows = graph.nodes.iter().filter_map(|node| match &node.op {
+            Op::Attention(a) => Some((a.layer, a.window? as u64)),
+            _ => None,
+        });
+        let windows: Vec<(usize, u64)> = windows.collect();
+        assert_eq!(windows.len(), 5);
+        for mode in [Mode::Best, Mode::Q4nx] {
+            for (n_tokens, n_keys) in [(2048, 4096), (2048, 32_768), (1, 2048), (1, 32_768)] {
+                let options = Options {
+                    attention: AttentionOn::Cached {
+                        n_keys,
+                        max_tokens: 32_768,
+                    },
+                    ..Options::new(mode, n_tokens)
+                };
+                let lower = if n_tokens == 1 {
+                    lower::decode
+                } else {
+                    lower::prefill
+                };
+                let plan = lower(&graph, &machine, &options).unwrap();
+                for call in plan.calls() {
+                    let slots = plan.programs[call.program].slots();
+                    for (slot, binding) in slots.iter().zip(&call.bindings) {
+                        let (Binding::Cache { layer, .. } | Binding::Reached { layer, .. }) =
+                            binding
+                        else {
+                            continue;
+                        };
+                        let window = windows.iter().find(|(local, _)| local == layer);
+                        let most = window.map_or(32_768, |(_, window)| n_tokens + window + 32);
+                        assert!(slot.shape[1] <= most, "{name} {mode:?} {n_keys}: {slot:?}");
+                    }
+                }
+            }
+        }
+    }
+}

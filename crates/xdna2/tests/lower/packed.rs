@@ -78,6 +78,45 @@ fn prompt_and_token_share_weights() {
     assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
 }
 
+/// Heads of 256 attend over a first pass's own keys on cores with tokens of their own, local and global layers on one
+/// configuration of the array; narrower ones keep the cascade.
+#[test]
+fn first_passes_of_wide_heads_have_cores_with_tokens() {
+    let kernels = |name: &str, n_layers: usize, n_tokens: u64| {
+        let graph = graph(name, Some(n_layers));
+        let plan = prefill(&graph, Options::new(Mode::Q4nx, n_tokens));
+        assert!(on_host(&graph, &plan).iter().all(|h| h.0 != "attn"));
+        let attends = plan.calls().filter(|c| c.set.starts_with("flash_attn"));
+        let programs: BTreeSet<usize> = attends.map(|call| call.program).collect();
+        let programs = programs.into_iter().map(|at| plan.programs[at].clone());
+        programs.collect::<Vec<_>>()
+    };
+    for (name, n_layers) in [("gemma-3-1b", 6), ("gemma-3-4b", 6)] {
+        for n_tokens in [64, 128, 2048] {
+            let found = kernels(name, n_layers, n_tokens);
+            // A window that no prompt fills is none.
+            let n_programs = if n_tokens == 2048 { 2 } else { 1 };
+            assert_eq!(found.len(), n_programs, "{name} {n_tokens}");
+            let is_own = |p: &lower::PlannedProgram| {
+                let launch = &p.launches[0];
+                launch.kernel == "prompt-attention" && launch.shape.get("own") == Some(1)
+            };
+            assert!(found.iter().all(is_own), "{name} {n_tokens}");
+            let launches = found
+                .iter()
+                .map(|p| program_of(p).unwrap().launches[0].clone());
+            let launches: Vec<_> = launches.collect();
+            assert!(
+                resident::representatives(&launches)
+                    .iter()
+                    .all(|&first| first == 0)
+            );
+        }
+    }
+    let narrow = kernels("llama-3.2-1b", 1, 2048);
+    assert_eq!(narrow[0].launches[0].kernel, "flash-attention");
+}
+
 /// A configuration of the array for all launches of a program, and what it saves.
 #[test]
 fn a_tokens_kernels_stand_side_by_side() {

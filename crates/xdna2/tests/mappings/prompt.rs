@@ -7,6 +7,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_plan::Reach;
 use millrace_xdna2::mapping::{Rule, Shape, Tiling};
 use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::program::resident;
 use millrace_xdna2_machine::{Machine, Profile, timing};
 
 const NAME: &str = "prompt-attention";
@@ -37,6 +38,14 @@ fn every_grouping() {
         ("64x128 4q/1kv d256", "rows=2"),
         ("32x64 4q/2kv d256 of 100", "heads=1,spread=1,rows=4"),
         ("32x64 4q/2kv d128", "heads=2,spread=1,rows=2"),
+        ("64x64 4q/1kv d64 own", ""),
+        ("128x128 4q/2kv d64 own", "spread=1,rows=4"),
+        (
+            "128x128 8q/4kv d16 window 40 own",
+            "heads=2,spread=2,rows=2",
+        ),
+        ("64x64 4q/1kv d256 own", "spread=1,rows=4"),
+        ("64x64 4q/2kv d256 window 24 own", "heads=1,spread=1,rows=2"),
     ] {
         check(NAME, shape, tiling);
     }
@@ -54,6 +63,9 @@ fn every_grouping() {
                 &format!("{new}x{} {heads} window 512", reached(new, heads, 512)),
                 "",
             );
+            for window in ["", " window 512"] {
+                fits(NAME, &format!("{new}x{new} {heads}{window} own"), "");
+            }
         }
     }
     for heads in ["32q/8kv d64", "32q/8kv d128", "16q/8kv d128"] {
@@ -143,6 +155,72 @@ fn bits_do_not_depend_on_lengths() {
     assert!(run(64, 1, 512, "") != all[..64 * ROW]);
 }
 
+/// Over the keys of the pass, a prompt's first, bits are those of a later pass that begins at position 0: a prompt may be
+/// cut anywhere. A core that skipped a tile that its tokens see would change them.
+#[test]
+fn a_first_pass_has_the_bits_of_later_ones() {
+    const D: usize = 2 * 64;
+    for window in ["", " window 40"] {
+        let (mapping, own, own_tiling) = case(NAME, &format!("128x128 4q/2kv d64{window} own"), "");
+        let slots = mapping.inputs(&own, 7);
+        let first = run(&own, &own_tiling, &slots);
+        let (_, whole, _) = case(
+            "cached-attention",
+            &format!("128x128 4q/2kv d64{window}"),
+            "",
+        );
+        let by_head = |rows: &[u8]| -> Vec<u8> {
+            let of = |head: usize| rows.chunks(D).skip(head).step_by(2).flatten().copied();
+            of(0).chain(of(1)).collect()
+        };
+        let cached = [
+            slots[0].clone(),
+            by_head(&slots[1]),
+            by_head(&slots[2]),
+            slots[3].clone(),
+            slots[4].clone(),
+        ];
+        let expected = mapping
+            .reference(&whole, &own_tiling, &cached)
+            .swap_remove(0)
+            .1;
+        assert!(first == expected, "{window}");
+        // Half the keys are another's: the rows before it stay, those behind it do not.
+        let mut other = slots.clone();
+        other[1][64 * 2 * D..]
+            .iter_mut()
+            .for_each(|byte| *byte ^= 1);
+        let changed = run(&own, &own_tiling, &other);
+        let row = 4 * D;
+        assert!(changed[..64 * row] == first[..64 * row], "{window}");
+        assert!(changed[64 * row..] != first[64 * row..], "{window}");
+    }
+}
+
+/// With a window and without, a first pass is one configuration of the array, of which cores read two constants when they
+/// run (the Gemma 3 paper's FlowQKV and FlowQKV-SWA): nothing is loaded between a global and a local layer.
+#[test]
+fn a_window_is_two_constants_of_the_same_cores() {
+    let machine = Machine::npu2();
+    for heads in ["4q/1kv d256", "8q/4kv d256"] {
+        let launch = |window: &str| {
+            let shape = format!("2048x2048 {heads}{window} own");
+            let (mapping, shape, tiling) = case(NAME, &shape, "");
+            build(mapping, &shape, &tiling, &machine).launches.remove(0)
+        };
+        let all = ["", " window 512", " window 1024"].map(launch);
+        assert_eq!(resident::representatives(&all), [0, 0, 0], "{heads}");
+        let of = |at: usize| resident::parameters(&all[at]);
+        let differ = of(0).iter().zip(of(1)).filter(|(a, b)| **a != *b).count();
+        let n_bodies = if heads.starts_with('8') { 2 } else { 1 };
+        assert_eq!(differ, 2 * n_bodies);
+        // Over a cache what an iteration reads of it is another walk: another program.
+        let (mapping, shape, tiling) = case(NAME, &format!("2048x4096 {heads}"), "");
+        let cached = build(mapping, &shape, &tiling, &machine).launches.remove(0);
+        assert_eq!(resident::representatives(&[all[0].clone(), cached]), [0, 1]);
+    }
+}
+
 #[test]
 fn what_cannot_be_built_is_refused_by_name() {
     for (shape, tiling, rule) in [
@@ -158,6 +236,9 @@ fn what_cannot_be_built_is_refused_by_name() {
             "tile_tokens=16,rows=1,spread=1",
             Rule::L1,
         ),
+        // A first pass has no keys but its own.
+        ("64x128 8q/8kv d64 own", "", Rule::Range),
+        ("64x64 8q/8kv d64 of 100 own", "", Rule::Range),
         // Not the rows that a window reaches.
         ("64x128 8q/8kv d64 window 40", "", Rule::Range),
         // No tile of keys that whole groups fill fits a core.
@@ -198,6 +279,34 @@ fn a_pass_is_bound_by_cores_and_their_streams() {
             tflops > least_tflops,
             "{shape} {tiling}: {tflops} TFLOP/s, {by:?}"
         );
+    }
+}
+
+/// Of wide heads flash attention computes scores anew for every part of the values.
+#[test]
+fn a_first_pass_of_wide_heads_is_faster_than_flash_attention() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    for (new, heads) in [
+        (64, "4q/1kv d256"),
+        (512, "8q/4kv d256"),
+        (2048, "4q/1kv d256"),
+        (2048, "8q/4kv d256"),
+    ] {
+        let ns = |name: &str, shape: &str| {
+            let (mapping, shape, tiling) = case(name, shape, "");
+            let program = build(mapping, &shape, &tiling, &machine);
+            let timing = timing::predict(&program, &machine, &profile).unwrap();
+            println!("{name} {shape}: {:.3} ms", timing.launches[0].ns / 1e6);
+            timing.launches[0].ns
+        };
+        let own = ns(NAME, &format!("{new}x{new} {heads} own"));
+        let skip = "causal seq-first";
+        let flash = ns("flash-attention", &format!("{new} {heads} {skip}"));
+        assert!(1.5 * own < flash, "{new} {heads}: {own} and {flash} ns");
+        if new == 2048 {
+            ns(NAME, &format!("{new}x{new} {heads} window 512 own"));
+        }
     }
 }
 

@@ -34,6 +34,21 @@ fn a_wrong_stride_is_caught() {
             "64 4q/2kv d16 causal",
             "tile_kv=8,tile_q=8,q_tiles=2,stages=2,tile_dv=8",
         ),
+        (
+            "cached-attention",
+            "8x64 16q/2kv d16",
+            "tile_tokens=4,tile_kv=8,heads=2,spread=2,rows=2",
+        ),
+        (
+            "prompt-attention",
+            "64x128 4q/2kv d16",
+            "tile_tokens=8,tile_kv=8,y_rows=8,heads=1,spread=2,rows=2",
+        ),
+        (
+            "prompt-attention",
+            "64x64 4q/2kv d16 own",
+            "tile_tokens=8,tile_kv=8,y_rows=8,heads=1,spread=2,rows=2",
+        ),
     ] {
         let (mapping, shape, tiling) = case(name, shape, overrides);
         let program = build(mapping, &shape, &tiling, &machine);

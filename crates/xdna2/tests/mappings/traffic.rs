@@ -1,23 +1,12 @@
 //! DDR traffic of the mappings, counted from their shim tasks, against published formulas.
 
 use crate::{build, case};
+use millrace_xdna2::mapping::moved_bytes;
 use millrace_xdna2_machine::{Machine, Program};
 
-/// Bytes of a program's bf16 transfers on that slot; all their sizes are constant.
+/// Bytes of a program's transfers on that slot.
 fn bytes(program: &Program, slot: usize) -> u64 {
-    let mut elements = 0;
-    for launch in &program.launches {
-        let points: u64 = launch.grid.iter().map(|&n| u64::from(n)).product();
-        for transfer in &launch.transfers {
-            let copies: u64 = transfer.dims.iter().map(|&n| u64::from(n)).product();
-            let tasks: i64 = transfer.loops.iter().map(|n| n.eval(|_| 0)).product();
-            let each = transfer.pattern.n_elements(|_| 0) * tasks;
-            if launch.args[transfer.arg] == slot {
-                elements += points * copies * u64::try_from(each).unwrap();
-            }
-        }
-    }
-    2 * elements
+    moved_bytes(program, &[slot])
 }
 
 fn program(name: &str, shape: &str, tiling: &str) -> Program {
@@ -59,6 +48,34 @@ fn attention_streams_keys_for_every_iteration() {
         assert_eq!(bytes(&program, 1), once * chunks);
         assert_eq!(bytes(&program, 2), once);
         assert_eq!(bytes(&program, 3), 2 * heads * 2048 * d);
+    }
+}
+
+/// The Gemma 3 paper's equation 13: of L keys a sweep for every chunk of Lc queries reads those up to the chunk's last,
+/// 2 bytes · (1 + L / Lc) · L elements of keys and of values together for each of a head's. A window changes the
+/// computing, not the sweep, and a cache is read whole.
+#[test]
+fn a_first_pass_sweeps_its_keys_as_equation_13_says() {
+    let (l, h) = (2048, 256);
+    for (heads, n_kv_heads) in [("4q/1kv", 1), ("8q/4kv", 4)] {
+        for window in ["", " window 512"] {
+            let shape = format!("{l}x{l} {heads} d{h}{window} own");
+            let (_, _, tiling) = case("prompt-attention", &shape, "");
+            let chunk = tiling["spread"] * tiling["rows"] * tiling["tile_tokens"];
+            let program = program("prompt-attention", &shape, "");
+            let swept = moved_bytes(&program, &[1, 2]);
+            assert_eq!(
+                swept,
+                2 * (1 + l / chunk) * l * n_kv_heads * h,
+                "{heads}{window}"
+            );
+        }
+        let shape = format!("{l}x{l} {heads} d{h}");
+        let (_, _, tiling) = case("prompt-attention", &shape, "");
+        let chunk = tiling["spread"] * tiling["rows"] * tiling["tile_tokens"];
+        let cached = program("prompt-attention", &shape, "");
+        let swept = moved_bytes(&cached, &[1, 2]);
+        assert_eq!(swept, 2 * 2 * (l / chunk) * l * n_kv_heads * h);
     }
 }
 

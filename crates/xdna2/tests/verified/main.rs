@@ -110,6 +110,7 @@ const SHAPES: &[(&str, &[&str])] = &[
         &[
             "64x160 4q/2kv d64 window 40",
             "2048x4096 8q/4kv d256 of 32768",
+            "2048x2048 4q/1kv d256 window 512 own",
         ],
     ),
 ];

@@ -66,7 +66,10 @@ impl Tiled {
         vec![
             repeat(self.n_cores(), vec![blocks]),
             call("ca_init_f32", &[tq, d], &[STATE]),
-            repeat(self.band() / tk, vec![next(), self.attend(head), free(0)]),
+            Op::Loop {
+                count: self.band(tk),
+                body: vec![next(), self.attend(head), free(0)],
+            },
             repeat(self.y_parts(), send),
         ]
     }
@@ -95,15 +98,41 @@ impl Tiled {
         let (tk, d) = (self.tile_kv, self.head_dim);
         let tokens = int(self.iteration_tokens());
         let mut key = Affine::of(Var::Loop(0), int(tk));
-        if self.window > 0 {
+        if self.window > 0 && !self.own {
             key = key.plus(Var::Grid(0), tokens);
         }
         let own = self.number(head, int(self.tile_tokens));
         let token = own.plus(Var::Grid(0), tokens);
+        // The core's first token less the tile's first key, where the pass is the prompt's first.
+        let lead = token.clone().plus(Var::Loop(0), -int(tk));
         let scalars = vec![key, Affine::new(0), token, Affine::new(int(self.window))];
         let dims = [self.tile_rows(), tk, d, self.group(), tk];
         let operands = [Q, block(0), AT, P, STATE];
         let scale = vec![1.0 / (d as f32).sqrt()];
-        call_with("ca_attend_bf16.chunk", &dims, &operands, scalars, scale)
+        let attend = call_with("ca_attend_bf16.chunk", &dims, &operands, scalars, scale);
+        match self.own {
+            true => self.if_seen(lead, attend),
+            false => attend,
+        }
+    }
+
+    /// Only where some token of the core sees a key of the tile: not one that all come before, nor one that the windows
+    /// of all have left behind. Such a tile would leave the state as it is. Without a window the second never holds: a
+    /// core's program is the same with one and without, but for two constants.
+    fn if_seen(&self, lead: Affine, attend: Op) -> Op {
+        let only_if = |value: Affine, condition: Condition, then: Op| Op::If {
+            value,
+            condition,
+            then: vec![then],
+            otherwise: Vec::new(),
+        };
+        let window = match self.window {
+            0 => self.n_keys,
+            window => window,
+        };
+        let beyond = lead.clone() + -int(window + self.tile_kv - 1);
+        let within = only_if(beyond, Condition::Negative, attend);
+        let last = lead + (int(self.tile_tokens) - 1);
+        only_if(last, Condition::NotNegative, within)
     }
 }

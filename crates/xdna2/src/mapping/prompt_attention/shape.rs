@@ -1,10 +1,11 @@
 //! Shapes of a prompt's attention over a cache and their tilings.
 
 use super::NAME;
-use crate::mapping::cached_attention::lowest_common_rows;
-use crate::mapping::parts::{Checks, divisors};
-use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
+use crate::mapping::cached_attention::{self, lowest_common_rows};
+use crate::mapping::parts::{Checks, constant, divisors, int};
+use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
 use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::program::{Affine, Var};
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Tiled {
     pub(super) head_dim: u64,
     /// Keys that a query sees at most; 0 for all.
     pub(super) window: u64,
+    /// Whether the keys are the pass's own, a row a token, and the pass is a prompt's first.
+    pub(super) own: bool,
     /// Tokens of a core.
     pub(super) tile_tokens: u64,
     /// Keys of a tile.
@@ -41,6 +44,7 @@ impl Tiled {
             n_kv_heads: shape["n_kv_heads"],
             head_dim: shape["head_dim"],
             window: shape["window"],
+            own: shape.get("own") == Some(1),
             tile_tokens: tiling["tile_tokens"],
             tile_kv: tiling["tile_kv"],
             y_rows: tiling["y_rows"],
@@ -102,11 +106,34 @@ impl Tiled {
         self.n_cores() * self.tile_rows() / self.tile_kv
     }
 
-    /// Keys that an iteration reads: all, or those that its tokens reach.
-    pub(super) fn band(&self) -> u64 {
-        match self.window {
-            0 => self.n_keys,
-            window => self.iteration_tokens() + before(window, self.tile_kv),
+    /// Keys that an iteration reads, in units of so many: all, those that its tokens reach, or all up to its own.
+    pub(super) fn band(&self, unit: u64) -> Affine {
+        let tokens = self.iteration_tokens();
+        match (self.own, self.window) {
+            (true, _) => Affine::of(Var::Grid(0), int(tokens / unit)) + int(tokens / unit),
+            (false, 0) => constant(self.n_keys / unit),
+            (false, window) => constant((tokens + before(window, self.tile_kv)) / unit),
+        }
+    }
+
+    /// Elements from a key to the next of its head.
+    pub(super) fn key_stride(&self) -> u64 {
+        match self.own {
+            true => self.n_kv_heads * self.head_dim,
+            false => self.head_dim,
+        }
+    }
+
+    /// Rows from a head's first key to that of the next head.
+    pub(super) fn head_rows(&self) -> u64 {
+        if self.own { 1 } else { self.max_tokens }
+    }
+
+    /// Shape of the slots of keys and values.
+    pub(super) fn kv_shape(&self) -> [u64; 3] {
+        match self.own {
+            true => [self.n_keys, self.n_kv_heads, self.head_dim],
+            false => [self.n_kv_heads, self.max_tokens, self.head_dim],
         }
     }
 
@@ -181,6 +208,8 @@ impl Tiled {
         let token = 2 * self.n_heads * self.head_dim;
         let results = self.rows * self.tile_tokens * token;
         checks.stride("a column's tokens", results, machine)?;
+        let keys = 2 * self.tile_kv * self.key_stride();
+        checks.stride("a tile of keys", keys, machine)?;
         checks.l2(self.l2_bytes(), machine)?;
         checks.l1(self.l1_bytes(), machine)
     }
@@ -188,6 +217,14 @@ impl Tiled {
     /// The keys are those of the tokens and what they reach.
     fn check_reach(&self, checks: Checks, tokens: (&str, u64)) -> Result<(), BuildError> {
         let (new, keys) = (self.n_queries, self.n_keys);
+        if self.own {
+            checks.divides(tokens, ("tile_kv", self.tile_kv))?;
+            let all = new == keys && keys == self.max_tokens;
+            return checks.ensure(all, Rule::Range, || {
+                let rows = self.max_tokens;
+                format!("{new} tokens over their own keys, but {keys} keys of {rows}")
+            });
+        }
         if self.window == 0 {
             return checks.ensure(new <= keys, Rule::Range, || {
                 format!("{new} new tokens over {keys} keys, their own among them")
@@ -201,6 +238,37 @@ impl Tiled {
         })
     }
 }
+
+/// Reads `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own]`.
+pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
+    let (rest, own) = match text.trim_end().strip_suffix(" own") {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
+    let shape = cached_attention::parse(rest)?;
+    Ok(if own { over_own_keys(&shape) } else { shape })
+}
+
+/// The same over the keys of the pass itself, a prompt's first.
+pub(crate) fn over_own_keys(shape: &Shape) -> Shape {
+    let mut pairs: Vec<(&'static str, u64)> = Vec::new();
+    for name in NAMES {
+        pairs.push((name, shape[name]));
+    }
+    pairs.push(("own", 1));
+    Named::new(&pairs)
+}
+
+/// Names of a shape's numbers.
+const NAMES: [&str; 7] = [
+    "n_queries",
+    "n_keys",
+    "max_tokens",
+    "n_heads",
+    "n_kv_heads",
+    "head_dim",
+    "window",
+];
 
 /// Rows before a pass's own that its tokens reach with a window, wherever in a tile of the sequence it begins.
 pub(crate) fn before(window: u64, tile_kv: u64) -> u64 {

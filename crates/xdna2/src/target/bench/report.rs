@@ -1,6 +1,7 @@
 //! What is told of a kernel, for people and for programs.
 
 use super::{Case, Computed, Run};
+use crate::mapping;
 use millrace_plan::units::{bytes, duration};
 use millrace_plan::{KernelReport, Line, Span, Tone};
 use millrace_xdna2_machine::Machine;
@@ -84,6 +85,18 @@ impl Report<'_> {
         }
     }
 
+    /// Of attention: keys and values read from DDR over the time, the read bandwidth utilisation U_mem^rd of the paper
+    /// *Mapping Gemma3 onto an Edge Dataflow Architecture* (equation 13), beside what reads get. Its numerator
+    /// 2 B · (1 + L/Lc) · L · CT_count · H is a causal sweep of all keys before and of every chunk of Lc queries.
+    fn u_mem_rd(&self) -> Option<Against> {
+        let slots = self.case.kernel.as_ref()?.mapping.keys_and_values();
+        let bytes = mapping::moved_bytes(&self.case.program, slots);
+        (bytes > 0).then(|| Against {
+            per_s: bytes as f64 / self.timing.total_ns * 1e9,
+            roof_per_s: self.case.profile.ddr.read_gb_per_s * 1e9,
+        })
+    }
+
     fn ddr_bytes(&self) -> f64 {
         let launches = self.timing.launches.iter();
         launches.map(|l| l.ddr_read_bytes + l.ddr_write_bytes).sum()
@@ -163,6 +176,15 @@ impl Report<'_> {
             bytes(self.ddr_bytes() as u64)
         );
         lines.push(Line::plain("DDR", text));
+        if let Some(keys) = self.u_mem_rd() {
+            let text = format!(
+                "{:.1} GB/s of keys and values, {:.0} % of the {:.0} that reads get",
+                keys.per_s / 1e9,
+                keys.percent(),
+                keys.roof_per_s / 1e9
+            );
+            lines.push(Line::plain("U_mem^rd", text));
+        }
     }
 
     fn launches(&self, lines: &mut Vec<Line>) {
@@ -212,6 +234,7 @@ impl Report<'_> {
                 "dispatch_ns": self.timing.dispatch_ns,
                 "compute": self.compute().map(against),
                 "ddr": against(self.ddr()),
+                "u_mem_rd": self.u_mem_rd().map(against),
                 "launches": self.timing.launches,
                 "busy_percent": busy(self.timing, machine),
             },
