@@ -12,8 +12,9 @@ use std::fmt;
 /// The mapping for a token, or where that for many takes no such heads.
 const CACHED: &str = "cached-attention";
 
-/// Widest heads that flash attention has tiles of 64 queries and keys for; of wider ones it has 32 by 32.
-const WIDEST_OF_FLASH: usize = 128;
+/// Widest heads that flash attention has all values of at once; of wider ones it computes scores anew for every 64, beyond
+/// 128 in smaller tiles.
+const WIDEST_OF_FLASH: usize = 64;
 
 /// Least number of keys that a plan is made for.
 const LEAST_KEYS: u64 = 512;
@@ -304,8 +305,7 @@ impl Kernels<'_> {
         self.kernel(node, "flash-attention", shape, None, args)
     }
 
-    /// Attention of a first pass with heads so wide that flash attention has small tiles and computes scores anew for every
-    /// part of the values.
+    /// Attention of a first pass with heads so wide that flash attention computes scores anew for every part of the values.
     fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<Kernel> {
         let is_wide = a.head_dim > WIDEST_OF_FLASH;
         if !is_wide || !self.options.features.has(Feature::BalancedAttention) {
@@ -326,7 +326,7 @@ impl Kernels<'_> {
         let kernel = self.kernel(node, prompt_attention::NAME, shape, None, args);
         let kernel = kernel.ok()?;
         let reason = "a program of its own, so that its cores stay loaded: each has tokens of its own and \
-                      takes broadcast keys, since flash attention has small tiles for such wide heads";
+                      takes broadcast keys, since flash attention computes scores twice for such wide heads";
         self.reasons.insert(number, reason.to_owned());
         Some(kernel)
     }

@@ -78,7 +78,7 @@ fn prompt_and_token_share_weights() {
     assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
 }
 
-/// Heads of 256 attend over a first pass's own keys on cores with tokens of their own, local and global layers on one
+/// Heads of 128 and 256 attend over a first pass's own keys on cores with tokens of their own, local and global layers on one
 /// configuration of the array; narrower ones keep the cascade.
 #[test]
 fn first_passes_of_wide_heads_have_cores_with_tokens() {
@@ -113,6 +113,8 @@ fn first_passes_of_wide_heads_have_cores_with_tokens() {
             );
         }
     }
+    let of_128 = kernels("llama-3.1-8b", 1, 2048);
+    assert_eq!(of_128[0].launches[0].kernel, "prompt-attention");
     let narrow = kernels("llama-3.2-1b", 1, 2048);
     assert_eq!(narrow[0].launches[0].kernel, "flash-attention");
 }

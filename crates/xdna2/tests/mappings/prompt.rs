@@ -55,6 +55,7 @@ fn every_grouping() {
         "8q/4kv d256",
         "16q/8kv d256",
         "32q/16kv d128",
+        "32q/8kv d128",
     ] {
         for new in [64, 512, 2048] {
             fits(NAME, &format!("{new}x8192 {heads} of 32768"), "");
@@ -290,6 +291,9 @@ fn a_first_pass_of_wide_heads_is_faster_than_flash_attention() {
     for (new, heads) in [
         (64, "4q/1kv d256"),
         (512, "8q/4kv d256"),
+        (64, "32q/8kv d128"),
+        (2048, "32q/8kv d128"),
+        (2048, "16q/8kv d128"),
         (2048, "4q/1kv d256"),
         (2048, "8q/4kv d256"),
     ] {
