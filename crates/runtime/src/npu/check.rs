@@ -110,6 +110,7 @@ impl Look<'_> {
         let graph = self.graph();
         let values = plan.slot_values(step, graph);
         let mut seen = HashSet::new();
+        let mut appended = self.appends();
         for (launch, nodes) in plan.launches_at(step) {
             let Some(launch) = plan.programs[call.program].launches.get(launch) else {
                 return Err(NpuError::plan(&call.set, "a launch beyond its program"));
@@ -124,12 +125,16 @@ impl Look<'_> {
                 if seen.insert(number) {
                     state.summary.n_ops += 1;
                 }
+                if let Some(Op::Attention(a)) = graph.nodes.get(number).map(|node| &node.op) {
+                    self.appended(&mut appended, Some(a.layer), state)?;
+                }
                 if state.summary.finding.is_none() {
                     self.op(number, launch, part, &values, state)?;
                 }
             }
         }
         self.biases(state)?;
+        self.appended(&mut appended, None, state)?;
         self.keep_given(state)
     }
 
@@ -222,7 +227,7 @@ impl Look<'_> {
                     let node = self.graph().nodes.iter().position(|n| n.output == *value);
                     self.report(slot, None, node, what, state);
                 }
-                Binding::Cache { layer, of } => {
+                Binding::Cache { layer, of } if role == Role::Static => {
                     self.report_cache(slot, (*layer, *of, 0), state)?;
                 }
                 Binding::Reached { layer, of, reach } => {

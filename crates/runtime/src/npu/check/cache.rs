@@ -3,9 +3,41 @@
 use super::{Look, NpuError, State, Wrong, statics};
 use millrace_kernels::KvSide;
 use millrace_model::graph::Op;
-use millrace_plan::CachePart;
+use millrace_npu::Role;
+use millrace_plan::{Binding, CachePart};
+
+/// A slot that the call appends to, the layer whose cache it is, and which part.
+pub(super) type Appended = (usize, usize, CachePart);
 
 impl Look<'_> {
+    /// Caches that the call appends to itself.
+    pub(super) fn appends(&self) -> Vec<Appended> {
+        let slots = self.slots().iter().zip(&self.seen.call.bindings);
+        let caches = slots.enumerate().filter_map(|(slot, of)| match of {
+            (s, Binding::Cache { layer, of }) if s.role == Role::Intermediate => {
+                Some((slot, *layer, *of))
+            }
+            _ => None,
+        });
+        caches.collect()
+    }
+
+    /// Takes those of a layer, or all, and reports on them. Behind the ops that give keys and values, whose fault it is where these
+    /// are wrong, and before attention, which only reads what was appended.
+    pub(super) fn appended(
+        &self,
+        caches: &mut Vec<Appended>,
+        layer: Option<usize>,
+        state: &mut State,
+    ) -> Result<(), NpuError> {
+        let is_wanted = |(_, of, _): &Appended| layer.is_none_or(|layer| layer == *of);
+        for (slot, layer, part) in caches.iter().filter(|cache| is_wanted(cache)) {
+            self.report_cache(*slot, (*layer, *part, 0), state)?;
+        }
+        caches.retain(|cache| !is_wanted(cache));
+        Ok(())
+    }
+
     pub(super) fn report_cache(
         &self,
         slot: usize,
