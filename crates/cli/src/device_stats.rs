@@ -3,7 +3,7 @@
 use crate::output::{bytes, rate};
 use millrace_npu::Provenance;
 use millrace_runtime::Engine;
-use millrace_runtime::npu::{PhaseCounters, PlannedEngine};
+use millrace_runtime::npu::{Counters, PhaseCounters, PlannedEngine};
 use serde_json::{Value, json};
 
 /// What this computer measured, `host` in words, and what the device did. Of a device that is simulated
@@ -17,32 +17,9 @@ pub(crate) fn lines(engine: &PlannedEngine, host: &str) -> Vec<String> {
     vec![host, line(engine)]
 }
 
-/// `modelled(strix…): prompt 1.27 s on the NPU, 92.0 ms a token (10.9 tok/s) · 49 + 33 dispatches · …`.
+/// `modelled(strix…): 4 prompt tokens 1.27 s on the NPU in 1 pass, 92.0 ms a token (10.9 tok/s), …`.
 pub(crate) fn line(engine: &PlannedEngine) -> String {
-    let counters = engine.phases();
-    let (prefill, decode) = (&counters.prefill, &counters.decode);
-    // Averages, where there were several prompts.
-    let a_prompt = |total: u64| total / prefill.n_passes.max(1);
-    let a_token = |total: u64| total / decode.n_tokens.max(1);
-    let prompt_ns = a_prompt(prefill.device_ns);
-    let mut parts = vec![format!("prompt {} on the NPU", time(prompt_ns))];
-    let n_dispatches = a_prompt(prefill.n_dispatches);
-    if decode.n_tokens > 0 {
-        let token_ns = a_token(decode.device_ns);
-        let per_s = rate(1e9 / token_ns.max(1) as f64);
-        parts.push(format!("{} a token ({per_s} tok/s)", time(token_ns)));
-        let each = a_token(decode.n_dispatches);
-        parts.push(format!("{n_dispatches} + {each} dispatches"));
-    } else {
-        parts.push(format!("{n_dispatches} dispatches"));
-    }
-    let check = &counters.check;
-    if let Some(each_ns) = check.device_ns.checked_div(check.n_passes) {
-        let each = time(each_ns);
-        parts.push(format!("{} checks of drafts, {each} each", check.n_passes));
-    }
-    let moved = a_prompt(prefill.traffic.written_bytes + prefill.traffic.read_bytes);
-    parts.push(format!("prompt moved {}", bytes(moved)));
+    let mut parts = of_phases(engine.phases());
     let memory = engine.npu().memory();
     parts.push(format!(
         "memory {} of weights, {} of activations, {} of KV",
@@ -55,6 +32,34 @@ pub(crate) fn line(engine: &PlannedEngine) -> String {
         "{provenance}: {}; host steps not included",
         parts.join(" · ")
     )
+}
+
+/// What the phases took: prompts in all, tokens on average.
+fn of_phases(counters: &Counters) -> Vec<String> {
+    let (prefill, decode, check) = (&counters.prefill, &counters.decode, &counters.check);
+    let (n_tokens, n_passes) = (prefill.n_tokens, prefill.n_passes);
+    let moved = prefill.traffic.written_bytes + prefill.traffic.read_bytes;
+    let mut parts = vec![format!(
+        "{n_tokens} prompt token{} {} on the NPU in {n_passes} pass{}, {} dispatches, {} moved",
+        if n_tokens == 1 { "" } else { "s" },
+        time(prefill.device_ns),
+        if n_passes == 1 { "" } else { "es" },
+        prefill.n_dispatches,
+        bytes(moved),
+    )];
+    if let Some(token_ns) = decode.device_ns.checked_div(decode.n_tokens) {
+        let per_s = rate(1e9 / token_ns.max(1) as f64);
+        let each = decode.n_dispatches / decode.n_tokens;
+        parts.push(format!(
+            "{} a token ({per_s} tok/s), {each} dispatches",
+            time(token_ns)
+        ));
+    }
+    if let Some(each_ns) = check.device_ns.checked_div(check.n_passes) {
+        let each = time(each_ns);
+        parts.push(format!("{} checks of drafts, {each} each", check.n_passes));
+    }
+    parts
 }
 
 /// A time in the unit that suits it.
@@ -105,7 +110,36 @@ fn phase(phase: &PhaseCounters) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::time;
+    use super::{of_phases, time};
+    use millrace_runtime::npu::{Counters, PhaseCounters};
+
+    #[test]
+    fn a_prompt_of_several_passes_is_told_whole() {
+        let prefill = PhaseCounters {
+            n_passes: 3,
+            n_tokens: 767,
+            n_dispatches: 339,
+            device_ns: 1_480_000_000,
+            ..PhaseCounters::default()
+        };
+        let decode = PhaseCounters {
+            n_passes: 2,
+            n_tokens: 2,
+            n_dispatches: 226,
+            device_ns: 310_000_000,
+            ..PhaseCounters::default()
+        };
+        let told = of_phases(&Counters {
+            prefill,
+            decode,
+            ..Counters::default()
+        });
+        let expected = [
+            "767 prompt tokens 1.48 s on the NPU in 3 passes, 339 dispatches, 0 B moved",
+            "155.0 ms a token (6.45 tok/s), 113 dispatches",
+        ];
+        assert_eq!(told, expected);
+    }
 
     #[test]
     fn times_have_the_unit_that_suits_them() {

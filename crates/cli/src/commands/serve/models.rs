@@ -7,7 +7,9 @@ use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
 use crate::target_args::DeviceArgs;
-use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel, VisionTower};
+use millrace_runtime::{
+    BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, VisionTower,
+};
 use millrace_server::ModelSpec;
 use millrace_server::scheduler::{EngineFactory, Opened};
 use std::path::{Path, PathBuf};
@@ -143,7 +145,11 @@ fn factory(
                 (model.load(ui)?, drafter.transpose()?)
             }
         };
-        let engine = device.make(&loaded, options.clone(), &cpu, ui)?;
+        let mut engine = device.make(&loaded, options.clone(), &cpu, ui)?;
+        // A virtual device would simulate for as long as a request of one token takes.
+        if engine.planned().is_none() {
+            warm_up(&mut *engine)?;
+        }
         let lay_out = |drafter: Drafter| {
             let draft = drafter.draft;
             draft.speculator(&*engine, &device, &options, &cpu, ui)
@@ -158,9 +164,34 @@ fn factory(
     Arc::new(move || open().map_err(|failure: Failure| failure.message))
 }
 
+/// Computes one token and forgets it. A file is mapped, so whoever comes first waits for its pages to be read; let that be nobody's request.
+fn warm_up(engine: &mut dyn Engine) -> Outcome<()> {
+    let seq = engine.create()?;
+    engine.compute(&[BatchItem::new(seq, &[0], LogitsFor::Last)])?;
+    Ok(engine.release(seq)?)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::named;
+    use super::{named, warm_up};
+    use millrace_runtime::{CpuEngine, Engine, EngineOptions, LoadedModel};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_warm_engine_has_computed_and_holds_nothing() {
+        let checkpoint = crate::embedded::find("demo").unwrap().open().unwrap();
+        let model = LoadedModel::from_checkpoint(checkpoint).unwrap();
+        let options = EngineOptions {
+            n_threads: Some(1),
+            n_ctx: Some(64),
+            ..EngineOptions::default()
+        };
+        let mut engine = CpuEngine::new(Arc::new(model), options).unwrap();
+        warm_up(&mut engine).unwrap();
+        assert_eq!(engine.counters().n_logit_rows, 1);
+        assert_eq!(engine.kv_usage().used_bytes, 0);
+        assert_eq!(engine.room(&[], 1).unwrap(), 64);
+    }
 
     #[test]
     fn models_have_names() {
