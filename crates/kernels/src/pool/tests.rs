@@ -148,3 +148,25 @@ fn dropping_a_pool_ends_its_threads() {
         assert!(shared.upgrade().is_none(), "a worker outlived its pool");
     }
 }
+
+/// What lets cores of different speeds share a region: who is slow holds up the chunk it is in, and all others are taken by the rest.
+#[test]
+fn a_slow_thread_holds_up_one_chunk() {
+    const N_CHUNKS: u32 = 50;
+    let pool = Pool::new(2).expect("threads");
+    let n_others = AtomicU32::new(0);
+    pool.run(N_CHUNKS as usize, &|chunk| {
+        if chunk > 0 {
+            n_others.fetch_add(1, Ordering::SeqCst);
+            return;
+        }
+        let start = Instant::now();
+        while n_others.load(Ordering::SeqCst) < N_CHUNKS - 1 {
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "chunks wait for a thread that is not through with its own"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
