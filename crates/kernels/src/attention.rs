@@ -12,7 +12,8 @@
 //! Spans lie at absolute positions (multiples of 256), a score is one chain of fused
 //! multiply-adds over ascending dimensions, an output dimension one chain over ascending
 //! positions, sums of exponentials are kept by lanes of absolute position, and a masked position
-//! contributes an exact zero. How tokens are grouped into units, and whether spans are computed by
+//! contributes an exact zero. (Tiles of bf16, [`crate::Level::Amx`] on a cache of bf16, sum by groups of 32 dimensions and of 16 positions instead,
+//! for any number of rows.) How tokens are grouped into units, and whether spans are computed by
 //! one thread or several, changes none of these orders.
 
 mod leaves;
@@ -27,7 +28,7 @@ mod tests;
 pub use scratch::AttentionScratch;
 pub use softmax::softmax;
 
-pub(crate) use leaves::{Leaves, PvTask, QkTask, Strip, TileShape};
+pub(crate) use leaves::{Leaves, PairLeaves, PvTask, QkTask, Strip, TileShape};
 
 use crate::cpu::Cpu;
 use crate::error::Error;
@@ -140,7 +141,8 @@ impl AttentionInput<'_> {
 /// For each row of each run, the softmax-weighted mean of the values it sees:
 /// `out[row, head] = Σ_t softmax_t(scale · q[row, head] · k[t]) v[t]` over the positions `t` from
 /// `pos - window + 1` to `pos`, or to the end of the row's block. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
-/// alone. All arithmetic is f32 whatever the cache's type. After the first calls of the largest
+/// alone. All arithmetic is f32 whatever the cache's type, but for a cache of bf16 at [`crate::Level::Amx`]: there queries, scaled, and weights are
+/// rounded to bf16, and sums are f32. After the first calls of the largest
 /// size nothing is allocated.
 ///
 /// # Panics
@@ -148,6 +150,20 @@ impl AttentionInput<'_> {
 /// length, runs or blocks overlap, or a run's pages do not cover what its rows see or lie outside the pages
 /// given.
 pub fn attention(
+    cpu: &Cpu,
+    shape: &AttentionShape,
+    layout: &KvLayout,
+    input: &AttentionInput<'_>,
+    scratch: &mut AttentionScratch,
+    out: &mut [f32],
+) {
+    let leaves = Leaves::for_level(cpu.level());
+    attention_by(leaves, cpu, shape, layout, input, scratch, out);
+}
+
+/// As [`attention`], with kernels that the CPU has.
+fn attention_by(
+    leaves: &Leaves,
     cpu: &Cpu,
     shape: &AttentionShape,
     layout: &KvLayout,
@@ -167,7 +183,6 @@ pub fn attention(
     );
     check_runs(shape, layout, input.runs, out.len() / row_elems);
     check_blocks(input);
-    let leaves = Leaves::for_level(cpu.level());
     let walk = span::Walk::new(shape, layout, input, leaves);
     let n_threads = cpu.pool().n_threads();
     let shared = scratch.prepare(shape, layout, input, n_threads);

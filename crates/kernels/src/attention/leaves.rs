@@ -1,7 +1,7 @@
 //! What a level must provide for attention, and the table of the levels.
 
 use super::scalar;
-use crate::kv::{KvLayout, KvType, TILE_TOKENS};
+use crate::kv::{KvLayout, KvSide, KvType, TILE_TOKENS};
 use crate::level::Level;
 use std::ops::Range;
 
@@ -127,6 +127,55 @@ pub(crate) struct Leaves {
     /// Most query rows for which `qk` and `pv` should convert elements as they go; for more, or
     /// where this is 0, tiles are unpacked first.
     pub(crate) direct_rows: usize,
+    /// What a cache of bf16 takes instead, if anything.
+    pairs: Option<PairLeaves>,
+}
+
+/// Kernels on pairs of bf16, for any number of rows: queries and weights are rounded first, tiles laid out in lines of pairs.
+pub(crate) struct PairLeaves {
+    /// Rounds `[n_rows, padded_dim]` in place.
+    queries: unsafe fn(&TileShape, &mut [f32]),
+    /// Rounds a row's weights in place, sixteen at a time.
+    weights: unsafe fn(&mut [f32]),
+    unpack_k: Unpack,
+    unpack_v: Unpack,
+    qk: unsafe fn(QkTask<'_>),
+    pv: unsafe fn(PvTask<'_>),
+}
+
+impl PairLeaves {
+    pub(crate) fn queries(&self, shape: &TileShape, q: &mut [f32]) {
+        assert!(q.len().is_multiple_of(shape.padded_dim));
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.queries)(shape, q) }
+    }
+
+    pub(crate) fn weights(&self, weights: &mut [f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.weights)(weights) }
+    }
+
+    pub(crate) fn qk(&self, task: QkTask<'_>) {
+        task.assert_sizes();
+        // SAFETY: the table was chosen for a level this CPU has, and the sizes are checked.
+        unsafe { (self.qk)(task) }
+    }
+
+    pub(crate) fn pv(&self, task: PvTask<'_>) {
+        task.assert_sizes();
+        // SAFETY: the table was chosen for a level this CPU has, and the sizes are checked.
+        unsafe { (self.pv)(task) }
+    }
+
+    pub(crate) fn unpack(&self, side: KvSide, shape: &TileShape, tile: &[u8], out: &mut [f32]) {
+        assert!(tile.len() >= shape.tile_bytes && out.len() >= shape.tile_elems());
+        let unpack = match side {
+            KvSide::K => self.unpack_k,
+            KvSide::V => self.unpack_v,
+        };
+        // SAFETY: the table was chosen for a level this CPU has, and the sizes are checked.
+        unsafe { unpack(shape, tile, out) }
+    }
 }
 
 static SCALAR: Leaves = Leaves {
@@ -147,6 +196,7 @@ static SCALAR: Leaves = Leaves {
     ],
     softmax: scalar::softmax,
     direct_rows: 0,
+    pairs: None,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -169,11 +219,42 @@ static AVX2: Leaves = {
         ],
         softmax: avx2::softmax,
         direct_rows: 8,
+        pairs: None,
     }
 };
 
 #[cfg(target_arch = "x86_64")]
-static AVX512: Leaves = {
+static AVX512: Leaves = AVX512_LEAVES;
+
+/// A cache of bf16 in tiles; every other type as without AMX.
+#[cfg(target_arch = "x86_64")]
+static AMX: Leaves = Leaves {
+    pairs: Some(pairs::<crate::x86::amx::Amx>()),
+    ..AVX512_LEAVES
+};
+
+/// [`AMX`] on the emulated unit, which any CPU with AVX-512 runs.
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(super) static EMULATED: Leaves = Leaves {
+    pairs: Some(pairs::<crate::x86::amx::Emulated>()),
+    ..AVX512_LEAVES
+};
+
+#[cfg(target_arch = "x86_64")]
+const fn pairs<U: crate::x86::amx::TileUnit>() -> PairLeaves {
+    use crate::x86::amx::attention as amx;
+    PairLeaves {
+        queries: amx::queries,
+        weights: amx::weights,
+        unpack_k: amx::unpack_k,
+        unpack_v: amx::unpack_v,
+        qk: amx::qk::<U>,
+        pv: amx::pv::<U>,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+const AVX512_LEAVES: Leaves = {
     use crate::x86::avx512::attention as avx512;
     Leaves {
         qk: [
@@ -202,6 +283,7 @@ static AVX512: Leaves = {
         ],
         softmax: avx512::softmax,
         direct_rows: 8,
+        pairs: None,
     }
 };
 
@@ -225,6 +307,7 @@ static NEON: Leaves = {
         ],
         softmax: neon::softmax,
         direct_rows: 8,
+        pairs: None,
     }
 };
 
@@ -235,11 +318,18 @@ impl Leaves {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => &AVX2,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 | Level::Avx512Bf16 | Level::Amx => &AVX512,
+            Level::Avx512 | Level::Avx512Bf16 => &AVX512,
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => &AMX,
             #[cfg(target_arch = "aarch64")]
             Level::Neon | Level::DotProd | Level::I8mm => &NEON,
             _ => &SCALAR,
         }
+    }
+
+    /// The kernels on pairs, if a cache of this type takes them.
+    pub(crate) fn pairs(&self, dtype: KvType) -> Option<&PairLeaves> {
+        self.pairs.as_ref().filter(|_| dtype == KvType::BF16)
     }
 
     pub(crate) fn qk(&self, dtype: KvType, task: QkTask<'_>) {

@@ -3,8 +3,8 @@
 use super::plan::Unit;
 use super::scratch::{Partial, Work};
 use super::{
-    AttentionInput, AttentionShape, Leaves, PvTask, QkTask, SPAN_TOKENS, STRIP_TOKENS, Strip,
-    TileShape,
+    AttentionInput, AttentionShape, Leaves, PairLeaves, PvTask, QkTask, SPAN_TOKENS, STRIP_TOKENS,
+    Strip, TileShape,
 };
 use crate::kv::{KvLayout, KvSide, KvType, TILE_TOKENS};
 use crate::pool::DisjointMut;
@@ -24,6 +24,8 @@ pub(super) struct Walk<'a> {
     layout: &'a KvLayout,
     input: &'a AttentionInput<'a>,
     leaves: &'a Leaves,
+    /// The kernels on pairs of bf16, where the cache takes them.
+    pairs: Option<&'a PairLeaves>,
     tile: TileShape,
     /// Shape of a converted tile.
     unpacked: TileShape,
@@ -54,6 +56,7 @@ impl<'a> Walk<'a> {
             layout,
             input,
             leaves,
+            pairs: leaves.pairs(layout.dtype),
             tile,
             unpacked,
             page_bytes: layout.page_bytes(),
@@ -81,6 +84,9 @@ impl<'a> Walk<'a> {
             for (out, value) in out.iter_mut().zip(source) {
                 *out = value * scale;
             }
+        }
+        if let Some(pairs) = self.pairs {
+            pairs.queries(&self.tile, q);
         }
     }
 
@@ -137,7 +143,18 @@ impl<'a> Walk<'a> {
             let (pos, packed) = road.strips[i];
             let (_, ahead) = road.strips[i + AHEAD];
             let scores = &mut work.scores[pos - span_start..];
-            if n_rows <= self.leaves.direct_rows {
+            if let Some(pairs) = self.pairs {
+                let strip = self.unpack(KvSide::K, packed, work.strip);
+                let (shape, q, ahead) = (&self.unpacked, &*work.q, Strip::default());
+                pairs.qk(QkTask {
+                    shape,
+                    q,
+                    n_rows,
+                    strip,
+                    ahead,
+                    scores,
+                });
+            } else if n_rows <= self.leaves.direct_rows {
                 let (shape, q) = (&self.tile, &*work.q);
                 let task = QkTask {
                     shape,
@@ -185,6 +202,9 @@ impl<'a> Walk<'a> {
             let (max, sum) = self.leaves.softmax(&mut scores[first..end], from..to);
             result.max[row] = max;
             result.sum[row] = sum;
+            if let Some(pairs) = self.pairs {
+                pairs.weights(&mut scores[first..end]);
+            }
         }
     }
 
@@ -204,7 +224,19 @@ impl<'a> Walk<'a> {
             let end = seen.end.min(pos + packed.n_tiles * TILE_TOKENS);
             let keys = seen.start.max(pos) - pos..end - pos;
             let weights = &work.scores[pos - span_start..];
-            if n_rows <= self.leaves.direct_rows {
+            if let Some(pairs) = self.pairs {
+                let strip = self.unpack(KvSide::V, packed, work.strip);
+                let (shape, ahead) = (&self.unpacked, Strip::default());
+                pairs.pv(PvTask {
+                    shape,
+                    weights,
+                    n_rows,
+                    strip,
+                    keys,
+                    ahead,
+                    sums,
+                });
+            } else if n_rows <= self.leaves.direct_rows {
                 let (shape, strip) = (&self.tile, packed);
                 let task = PvTask {
                     shape,
@@ -233,13 +265,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Converts the tiles of a strip to f32. A cache of f32 is used where it lies.
+    /// Converts the tiles of a strip to f32, or lays them out in pairs. A cache of f32 is used where it lies.
     fn unpack<'s>(&self, side: KvSide, packed: Strip<'s>, out: &'s mut [f32]) -> Strip<'s> {
         if self.layout.dtype == KvType::F32 {
             return packed;
         }
         let n_elems = self.tile.tile_elems();
         for (tile, out) in packed.tiles().iter().zip(out.chunks_exact_mut(n_elems)) {
+            if let Some(pairs) = self.pairs {
+                pairs.unpack(side, &self.tile, tile, out);
+                continue;
+            }
             match side {
                 KvSide::K => self
                     .leaves

@@ -2,6 +2,8 @@
 
 mod accuracy;
 mod invariance;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 
 use super::*;
 use crate::cpu::CpuOptions;
@@ -62,6 +64,7 @@ impl Sequence {
 /// Several sequences in one cache; fed step by step as an engine does.
 pub(super) struct Cache<'a> {
     pub(super) cpu: &'a Cpu,
+    pub(super) leaves: &'static Leaves,
     pub(super) shape: AttentionShape,
     pub(super) layout: KvLayout,
     pub(super) k_pages: KvBuffer,
@@ -108,6 +111,7 @@ impl<'a> Cache<'a> {
         let scratch = AttentionScratch::default();
         Cache {
             cpu,
+            leaves: Leaves::for_level(cpu.level()),
             shape,
             layout,
             k_pages,
@@ -150,7 +154,8 @@ impl<'a> Cache<'a> {
             runs: &runs,
             blocks: &blocks,
         };
-        attention(
+        attention_by(
+            self.leaves,
             self.cpu,
             &self.shape,
             &self.layout,

@@ -5,6 +5,7 @@
 //!
 //! Everything but the unit's eight instructions is generic over [`unit::TileUnit`]: tests run it with [`Emulated`] on processors without AMX.
 
+pub(crate) mod attention;
 pub(crate) mod bf16;
 pub(crate) mod bytes;
 pub(crate) mod detect;
@@ -17,4 +18,4 @@ mod unit;
 
 #[cfg(test)]
 pub(crate) use emulated::Emulated;
-pub(crate) use unit::Amx;
+pub(crate) use unit::{Amx, TileUnit};

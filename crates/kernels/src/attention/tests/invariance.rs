@@ -20,8 +20,8 @@ fn rows_of(shape: &AttentionShape, parts: &[Part], index: usize, out: &[f32]) ->
 }
 
 /// All rows of sequence 0, in order, as bits.
-fn bits(
-    cpu: &Cpu,
+pub(super) fn bits(
+    (leaves, cpu): (&'static Leaves, &Cpu),
     shape: AttentionShape,
     dtype: KvType,
     sequences: &[Sequence],
@@ -29,7 +29,7 @@ fn bits(
     blocks: &[std::ops::Range<usize>],
 ) -> Vec<u32> {
     let mut cache = Cache::new(cpu, shape, (dtype, 32), sequences);
-    cache.blocks = blocks.to_vec();
+    (cache.blocks, cache.leaves) = (blocks.to_vec(), leaves);
     let mut rows = Vec::new();
     for parts in steps {
         let out = cache.step(sequences, parts);
@@ -43,6 +43,13 @@ const BLOCKS: [&[std::ops::Range<usize>]; 2] = [&[], &[1..100, 131..199, 201..25
 
 #[test]
 fn chunks_companions_and_threads_change_nothing() {
+    for level in levels() {
+        unchanged(level, Leaves::for_level(level), &KvType::ALL);
+    }
+}
+
+/// Holds kernels to the same bits however the work is cut.
+pub(super) fn unchanged(level: Level, leaves: &'static Leaves, types: &[KvType]) {
     const LENGTH: usize = 291;
     let shapes = [
         shape(8, 2, 64, None),
@@ -63,26 +70,24 @@ fn chunks_companions_and_threads_change_nothing() {
         vec![(1, 0..3), (0, 0..200), (2, 0..64)],
         vec![(2, 64..65), (1, 3..60), (0, 200..LENGTH)],
     ];
-    for level in levels() {
-        let (one, two) = (cpu(level, 1), cpu(level, 2));
-        for shape in shapes {
-            for dtype in KvType::ALL {
-                let sequences: Vec<Sequence> = [LENGTH, 60, 65]
-                    .into_iter()
-                    .zip(0..)
-                    .map(|(length, seed)| Sequence::new(&shape, length, seed))
-                    .collect();
-                // Blocks that no way of cutting cuts.
-                let with_blocks = usize::from(dtype == KvType::F16);
-                for blocks in &BLOCKS[..1 + with_blocks] {
-                    let expected = bits(&one, shape, dtype, &sequences, &whole, blocks);
-                    for steps in [&whole, &chunks, &singly, &in_company] {
-                        for cpu in [&one, &two] {
-                            let found = bits(cpu, shape, dtype, &sequences, steps, blocks);
-                            let n_threads = cpu.pool().n_threads();
-                            let what = (level, shape, dtype, n_threads, steps.len());
-                            assert!(found == expected, "{what:?}");
-                        }
+    let (one, two) = (cpu(level, 1), cpu(level, 2));
+    for shape in shapes {
+        for &dtype in types {
+            let sequences: Vec<Sequence> = [LENGTH, 60, 65]
+                .into_iter()
+                .zip(0..)
+                .map(|(length, seed)| Sequence::new(&shape, length, seed))
+                .collect();
+            // Blocks that no way of cutting cuts.
+            let with_blocks = usize::from(dtype == KvType::F16);
+            for blocks in &BLOCKS[..1 + with_blocks] {
+                let expected = bits((leaves, &one), shape, dtype, &sequences, &whole, blocks);
+                for steps in [&whole, &chunks, &singly, &in_company] {
+                    for cpu in [&one, &two] {
+                        let found = bits((leaves, cpu), shape, dtype, &sequences, steps, blocks);
+                        let n_threads = cpu.pool().n_threads();
+                        let what = (level, shape, dtype, n_threads, steps.len());
+                        assert!(found == expected, "{what:?}");
                     }
                 }
             }
