@@ -1,7 +1,8 @@
 //! The device `Millrace`: the CPU's kernels on the host's own memory.
 //!
-//! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared, copied or remembered between
-//! calls, and an address that the host uses again for other weights can confuse nobody.
+//! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared or remembered between calls,
+//! and an address that the host uses again for other weights can confuse nobody. The host is asked to put them into memory of huge
+//! pages, in place of the mapped file: single tokens are read faster from there.
 
 use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
 use crate::product::{Experts, Plain, Product};
@@ -84,6 +85,10 @@ impl Device for CpuDevice {
 
     fn memory(&self) -> (usize, usize) {
         (0, 0)
+    }
+
+    fn maps_files(&self) -> bool {
+        self.settings.map
     }
 
     fn supports(&self, op: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {

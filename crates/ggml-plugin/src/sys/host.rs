@@ -89,6 +89,7 @@ host! {
     buft_alignment c"ggml_backend_buft_get_alignment": fn(*mut BufferType) -> usize;
     buft_is_host c"ggml_backend_buft_is_host": fn(*mut BufferType) -> bool;
     buffer_type c"ggml_backend_buffer_get_type": fn(*mut c_void) -> *mut BufferType;
+    buffer_base c"ggml_backend_buffer_get_base": fn(*mut c_void) -> *mut c_void;
     buffer_free c"ggml_backend_buffer_free": fn(*mut c_void);
     buffer_init_before_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<0>, *mut c_void, usize) -> *mut c_void;
     buffer_init_with_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<2>, *mut c_void, usize) -> *mut c_void;
