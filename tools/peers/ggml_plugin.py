@@ -7,6 +7,7 @@
 
 FOLDER has the .gguf files to time (`millrace synth llama-3.2-1b FOLDER/Q4_K_M.gguf --type Q4_K_M`, ...); those named in --perplexity
 are scored on --text instead. Checked are test-backend-ops of each device, perplexities, and that greedy text in F16 is the same.
+--crossings times steps of 1 to 32 tokens with every product through the plugin: what crates/ggml-plugin/src/rows.rs follows.
 """
 
 import argparse
@@ -51,14 +52,21 @@ def ops(args):
             passed = re.search(r"(\d+)/(\d+) tests passed", text)
             if not passed or passed[1] != passed[2] or passed[1] == "0":
                 sys.exit(f"{op} on {device}: {passed and passed[0]}\n{text[-3000:]}")
-            print(f"- `test-backend-ops test -b {device} -o {op}`: {passed[0]}", flush=True)
+            print(f"- `test-backend-ops test -b {device} -o {op}`, every number of tokens: {passed[0]}", flush=True)
+        # Ops that a device does not take are reported as not supported, and must not fail.
+        command = [args.programs / "test-backend-ops", "test", "-b", device]
+        text = succeed(run(command, args.plugin, MILLRACE_GGML_DEVICES=device)).stdout
+        passed = re.search(r"(\d+)/(\d+) tests passed", text)
+        if not passed or passed[1] != passed[2]:
+            sys.exit(f"{device}: {passed and passed[0]}\n{text[-3000:]}")
+        print(f"- `test-backend-ops test -b {device}`, all ops: {passed[0]}, the others not supported", flush=True)
 
 
 def perplexity(args):
     for model in args.perplexity:
         found = []
         for plugin in (None, args.plugin):
-            command = [args.programs / "llama-perplexity", "-m", model, "-f", args.text, "-c", 256, "-b", 256, "-t", args.threads, *LOAD]
+            command = [args.programs / "llama-perplexity", "-m", model, "-f", args.text, "-c", 512, "-b", 512, "-t", args.threads, *LOAD]
             done = succeed(run(command, plugin))
             estimate = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
             found.append(float(estimate[1]))
@@ -77,19 +85,41 @@ def greedy(args):
     print(f"- greedy text of {pathlib.Path(args.greedy).name}, 60 tokens: the same", flush=True)
 
 
+def rates(args, model, plugin, *tests, **variables):
+    """llama-bench's tokens a second by test."""
+    command = [args.programs / "llama-bench", "-m", model, "-t", args.threads, "-o", "csv", *tests]
+    rows = csv.DictReader(io.StringIO(succeed(run(command, plugin, **variables)).stdout))
+    return {f"pp{row['n_prompt']}" if row["n_prompt"] != "0" else f"tg{row['n_gen']}": float(row["avg_ts"]) for row in rows}
+
+
+def crossings(args):
+    steps = [2, 3, 4, 8, 16, 32]
+    print("\n| file | " + " | ".join(f"{m} tokens" for m in [1, *steps]) + " |\n|---" + "|---:" * (1 + len(steps)) + "|")
+    tests = ["-r", 3, "-p", ",".join(map(str, steps)), "-n", 32]
+    for model in sorted(args.models.glob("*.gguf")):
+        found = {}
+        for _ in range(args.rounds):
+            without = rates(args, model, None, *tests)
+            with_it = rates(args, model, args.plugin, *tests, MILLRACE_GGML_LEAST_ROWS="1")
+            for test, rate in without.items():
+                found.setdefault(test, []).append(with_it[test] / rate)
+        cells = [f"{statistics.median(found[test]):.2f}" for test in ["tg32", *(f"pp{m}" for m in steps)]]
+        print(f"| {model.stem} | " + " | ".join(cells) + " |", flush=True)
+
+
 def speed(args):
-    print("\n| file | test | llama.cpp t/s | with Millrace t/s | ratio |\n|---|---|---:|---:|---:|")
+    print("\n| file | test | llama.cpp t/s | with Millrace t/s | ratio of a round: median (least, most) |\n|---|---|---:|---:|---:|")
     for model in sorted(args.models.glob("*.gguf")):
         found = {}
         for _ in range(args.rounds):
             for plugin in (None, args.plugin):
-                command = [args.programs / "llama-bench", "-m", model, "-t", args.threads, "-p", 512, "-n", args.generate, "-r", 1, "-o", "csv"]
-                for row in csv.DictReader(io.StringIO(succeed(run(command, plugin)).stdout)):
-                    test = f"pp{row['n_prompt']}" if row["n_prompt"] != "0" else f"tg{row['n_gen']}"
-                    found.setdefault(test, ([], []))[plugin is not None].append(float(row["avg_ts"]))
+                for test, rate in rates(args, model, plugin, "-p", 512, "-n", args.generate, "-r", 1).items():
+                    found.setdefault(test, ([], []))[plugin is not None].append(rate)
         for test, (without, with_it) in found.items():
             a, b = statistics.median(without), statistics.median(with_it)
-            print(f"| {model.stem} | {test} | {a:.1f} | {b:.1f} | {b / a:.2f} |", flush=True)
+            ratios = sorted(b / a for a, b in zip(without, with_it))
+            median = statistics.median(ratios)
+            print(f"| {model.stem} | {test} | {a:.1f} | {b:.1f} | {median:.2f} ({ratios[0]:.2f}, {ratios[-1]:.2f}) |", flush=True)
 
 
 def main():
@@ -101,6 +131,8 @@ def main():
     parser.add_argument("--perplexity", nargs="*", default=[], help="files to score on --text")
     parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path("ARCHITECTURE.md"))
     parser.add_argument("--greedy", help="an F16 file whose greedy text must not change")
+    parser.add_argument("--only-speed", action="store_true", help="time, and check nothing")
+    parser.add_argument("--crossings", action="store_true", help="time steps of few tokens, too")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--generate", type=int, default=32)
@@ -108,11 +140,14 @@ def main():
     args.plugin = args.plugin.resolve()
     if not args.plugin.exists():
         sys.exit(f"{args.plugin} is not there: cargo build --release -p millrace-ggml-plugin")
-    ops(args)
-    perplexity(args)
-    greedy(args)
+    if not args.only_speed:
+        ops(args)
+        perplexity(args)
+        greedy(args)
     if args.models:
         speed(args)
+    if args.models and args.crossings:
+        crossings(args)
 
 
 if __name__ == "__main__":

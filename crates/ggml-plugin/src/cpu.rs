@@ -1,7 +1,8 @@
 //! The device `Millrace`: the CPU's kernels on the host's own memory.
 //!
-//! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared, copied or remembered between
-//! calls, and an address that the host uses again for other weights can confuse nobody.
+//! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared or remembered between calls,
+//! and an address that the host uses again for other weights can confuse nobody. The host is asked to put them into memory of huge
+//! pages, in place of the mapped file: single tokens are read faster from there.
 
 use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
 use crate::product::{Experts, Plain, Product};
@@ -10,6 +11,7 @@ use crate::settings::Settings;
 use crate::sys::graph::Node;
 use crate::sys::tensor::Tensor;
 use millrace_kernels::matmul::{self, Activations};
+use millrace_kernels::pool::{Pool, Team};
 use millrace_kernels::{Cpu, CpuOptions, Level};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,16 +22,47 @@ pub(crate) const NAME: &str = "Millrace";
 pub(crate) struct CpuDevice {
     level: Level,
     settings: Settings,
-    /// Threads that were started, by their number: the host alternates between two.
+    threads: Threads,
+}
+
+/// The threads that products are computed on.
+#[derive(Clone)]
+struct Threads {
+    level: Level,
+    /// The host's, where it has some that others can compute on.
+    team: Option<Arc<dyn Team>>,
+    /// Those in use, by their number: the host alternates between two.
     cpus: Arc<Mutex<Vec<Arc<Cpu>>>>,
 }
 
+impl Threads {
+    /// As many threads as the host wants.
+    fn get(&self, n_threads: usize) -> Result<Arc<Cpu>, OpError> {
+        let mut cpus = self.cpus.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cpu) = cpus.iter().find(|cpu| cpu.pool().n_threads() == n_threads) {
+            return Ok(Arc::clone(cpu));
+        }
+        let cpu = Arc::new(match &self.team {
+            Some(team) => Cpu::with_pool(Pool::of_team(Arc::clone(team), n_threads)?, self.level)?,
+            None => Cpu::new(CpuOptions {
+                n_threads: Some(n_threads),
+                level: Some(self.level),
+            })?,
+        });
+        cpus.push(Arc::clone(&cpu));
+        Ok(cpu)
+    }
+}
+
 impl CpuDevice {
-    pub(crate) fn new(settings: Settings) -> CpuDevice {
+    /// The device, on the host's threads where there is a `team` of them.
+    pub(crate) fn new(settings: Settings, team: Option<Arc<dyn Team>>) -> CpuDevice {
+        let level = Level::preferred();
+        let cpus = Arc::default();
         CpuDevice {
-            level: Level::preferred(),
+            level,
             settings,
-            cpus: Arc::default(),
+            threads: Threads { level, team, cpus },
         }
     }
 }
@@ -40,11 +73,22 @@ impl Device for CpuDevice {
     }
 
     fn description(&self) -> String {
-        format!("Millrace's kernels for this CPU ({})", self.level)
+        let threads = match self.threads.team {
+            Some(_) => "OpenMP's threads",
+            None => "threads of its own",
+        };
+        format!(
+            "Millrace's kernels for this CPU ({}), on {threads}",
+            self.level
+        )
     }
 
     fn memory(&self) -> (usize, usize) {
         (0, 0)
+    }
+
+    fn maps_files(&self) -> bool {
+        self.settings.map
     }
 
     fn supports(&self, op: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
@@ -62,8 +106,7 @@ impl Device for CpuDevice {
 
     fn open(&self) -> Result<Box<dyn Stream>, String> {
         Ok(Box::new(CpuStream {
-            level: self.level,
-            cpus: Arc::clone(&self.cpus),
+            threads: self.threads.clone(),
             n_threads: millrace_kernels::pool::default_threads(),
             activations: Activations::default(),
             gathered: Vec::new(),
@@ -73,8 +116,7 @@ impl Device for CpuDevice {
 }
 
 struct CpuStream {
-    level: Level,
-    cpus: Arc<Mutex<Vec<Arc<Cpu>>>>,
+    threads: Threads,
     n_threads: usize,
     activations: Activations,
     /// Rows of one expert, and their results.
@@ -86,23 +128,6 @@ struct CpuStream {
 const MOST_TOGETHER: usize = 8;
 
 impl CpuStream {
-    /// The threads for as many as the host wants.
-    fn cpu(&self) -> Result<Arc<Cpu>, OpError> {
-        let mut cpus = self.cpus.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cpu) = cpus
-            .iter()
-            .find(|cpu| cpu.pool().n_threads() == self.n_threads)
-        {
-            return Ok(Arc::clone(cpu));
-        }
-        let cpu = Arc::new(Cpu::new(CpuOptions {
-            n_threads: Some(self.n_threads),
-            level: Some(self.level),
-        })?);
-        cpus.push(Arc::clone(&cpu));
-        Ok(cpu)
-    }
-
     /// Computes products that share their input.
     fn together(
         &mut self,
@@ -220,7 +245,10 @@ impl Stream for CpuStream {
     fn compute(&mut self, nodes: &mut [Node<'_>]) -> Result<(), (usize, OpError)> {
         let mut at = 0;
         while at < nodes.len() {
-            let cpu = self.cpu().map_err(|error| (at, error))?;
+            let cpu = self
+                .threads
+                .get(self.n_threads)
+                .map_err(|error| (at, error))?;
             let _hot = cpu.pool().enter();
             let product = Product::of(nodes[at].tensor());
             let product = product.map_err(|refusal| (at, OpError::Refused(refusal.0)))?;

@@ -87,6 +87,11 @@ pub(crate) trait Device: Send + Sync {
     /// Free and total bytes of memory; zeros where it has none of its own.
     fn memory(&self) -> (usize, usize);
 
+    /// Whether weights may stay in the file that the host has mapped; if not, the host copies them into memory of the device's kind.
+    fn maps_files(&self) -> bool {
+        true
+    }
+
     /// What it keeps of memory of its own; `None` where it works in the host's.
     fn own_memory(&self) -> Option<&dyn Memory> {
         None

@@ -7,6 +7,7 @@ use crate::report::Report;
 use crate::settings::{DEVICES, SettingError, Settings};
 use crate::sys::host::{Functions, Lookup};
 use crate::sys::objects::Plugin;
+use crate::sys::openmp;
 use crate::sys::probe::{LoadError, probe};
 use std::sync::Arc;
 
@@ -30,13 +31,14 @@ pub(crate) fn load(
 ) -> Result<&'static Plugin, Refused> {
     let host = Functions::find(lookup).map_err(LoadError::from)?;
     let found = probe(&host)?;
-    let devices = devices(settings, report)?;
+    let devices = devices(lookup, settings, report)?;
     let fail = settings.fail.as_deref();
     Ok(Plugin::new(host, found, devices, report, fail))
 }
 
 /// The devices that are asked for.
 fn devices(
+    lookup: &dyn Lookup,
     settings: &Settings,
     report: Option<&Arc<Report>>,
 ) -> Result<Vec<Box<dyn Device>>, SettingError> {
@@ -49,7 +51,10 @@ fn devices(
             continue;
         }
         if name.eq_ignore_ascii_case(cpu::NAME) {
-            devices.push(Box::new(CpuDevice::new(settings.clone())));
+            devices.push(Box::new(CpuDevice::new(
+                settings.clone(),
+                openmp::team(lookup),
+            )));
             continue;
         }
         let refused = |expected: String| SettingError {

@@ -1,16 +1,20 @@
-//! From how many tokens on Millrace takes a product, by format. Chosen so that single tokens stay with llama.cpp: what prompts gain is in
-//! docs/llama-cpp.md; where between the two measured ends the kernels begin to pay was not measured.
+//! From how many tokens on Millrace takes a product, by format.
+//!
+//! `tools/peers/ggml_plugin.py --crossings` measures it: llama.cpp's steps of 1 to 32 tokens without the plugin and with every product
+//! through it, in turn; docs/llama-cpp.md has a table of it. On a Zen 5 with AVX-512, block formats are faster with the plugin from two tokens
+//! on. Single tokens are bound by memory either way; left to llama.cpp they would be slower than without the plugin, since it then
+//! computes them from weights that are not in the arrangement that it makes for itself. What was not measured keeps larger numbers: other levels,
+//! whose kernels for single tokens are others, and formats of plain numbers, in which attention's own products are too.
 
 use millrace_kernels::Level;
 use millrace_quant::DType;
 
 /// Tokens from which a product of this format is taken; `None` where llama.cpp is as fast.
 pub(crate) fn least_rows(dtype: DType, level: Level) -> Option<usize> {
-    if level == Level::Scalar {
-        return None;
-    }
-    match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => Some(32),
+    match (dtype, level) {
+        (_, Level::Scalar) => None,
+        (DType::F32 | DType::F16 | DType::BF16, _) => Some(32),
+        (_, Level::Avx512 | Level::Avx512Bf16 | Level::Amx) => Some(1),
         _ => Some(8),
     }
 }

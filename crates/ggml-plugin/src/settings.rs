@@ -11,6 +11,9 @@ pub(crate) const REPORT: &str = "MILLRACE_GGML_REPORT";
 /// Tokens from which products are taken, in place of the measured numbers: for checks.
 pub(crate) const LEAST_ROWS: &str = "MILLRACE_GGML_LEAST_ROWS";
 
+/// `1`: leave weights in the mapped file, where a program maps files.
+pub(crate) const MAP: &str = "MILLRACE_GGML_MAP";
+
 /// Part of the name of a tensor whose computation fails: to see what a program makes of it.
 pub(crate) const FAIL: &str = "MILLRACE_GGML_FAIL";
 
@@ -20,6 +23,7 @@ pub(crate) struct Settings {
     /// Names as they were written; `None` takes the CPU's kernels alone.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) report: bool,
+    pub(crate) map: bool,
     pub(crate) least_rows: Option<usize>,
     pub(crate) fail: Option<String>,
 }
@@ -64,17 +68,6 @@ impl Settings {
                 }
             },
         };
-        let report = match get(REPORT).as_deref() {
-            None | Some("" | "0") => false,
-            Some("1") => true,
-            Some(other) => {
-                return Err(SettingError {
-                    variable: REPORT,
-                    value: other.to_owned(),
-                    expected: "0 or 1".to_owned(),
-                });
-            }
-        };
         let devices = get(DEVICES).filter(|text| !text.trim().is_empty());
         let devices = devices.map(|text| {
             let names = text.split(',').map(|name| name.trim().to_owned());
@@ -82,9 +75,26 @@ impl Settings {
         });
         Ok(Settings {
             devices,
-            report,
+            report: flag(get, REPORT)?,
+            map: flag(get, MAP)?,
             least_rows,
             fail: get(FAIL).filter(|text| !text.is_empty()),
         })
+    }
+}
+
+/// A variable that is 0 or 1.
+fn flag(
+    get: &dyn Fn(&str) -> Option<String>,
+    variable: &'static str,
+) -> Result<bool, SettingError> {
+    match get(variable).as_deref() {
+        None | Some("" | "0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(SettingError {
+            variable,
+            value: other.to_owned(),
+            expected: "0 or 1".to_owned(),
+        }),
     }
 }

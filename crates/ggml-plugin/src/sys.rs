@@ -9,5 +9,6 @@ pub(crate) mod host;
 pub(crate) mod log;
 mod memory;
 pub(crate) mod objects;
+pub(crate) mod openmp;
 pub(crate) mod probe;
 pub(crate) mod tensor;

@@ -6,3 +6,4 @@ mod failure;
 mod host;
 mod loading;
 mod npu;
+mod threads;

@@ -32,16 +32,18 @@ impl Cpu {
             ..PoolOptions::default()
         };
         let level = options.level.unwrap_or_else(Level::preferred);
-        if !level.is_supported() {
-            return Err(Error::UnsupportedLevel {
-                asked: level,
-                best: Level::detect(),
-            });
-        }
-        Ok(Cpu {
-            pool: Pool::with_options(&pool_options)?,
-            level,
-        })
+        checked(level)?;
+        let pool = Pool::with_options(&pool_options)?;
+        Ok(Cpu { pool, level })
+    }
+
+    /// Takes a pool that is there already; checks the level.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedLevel`].
+    pub fn with_pool(pool: Pool, level: Level) -> Result<Cpu, Error> {
+        checked(level)?;
+        Ok(Cpu { pool, level })
     }
 
     /// The threads.
@@ -55,6 +57,17 @@ impl Cpu {
     pub fn level(&self) -> Level {
         self.level
     }
+}
+
+/// Refuses a level that this CPU lacks.
+fn checked(level: Level) -> Result<(), Error> {
+    if level.is_supported() {
+        return Ok(());
+    }
+    Err(Error::UnsupportedLevel {
+        asked: level,
+        best: Level::detect(),
+    })
 }
 
 #[cfg(test)]

@@ -23,21 +23,25 @@
 //! then looks at the flags, both sequentially consistent: at least one sees the other. `park`
 //! remembers an `unpark` that came first.
 
+mod chunks;
 mod cores;
 mod disjoint;
 mod gate;
+mod team;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 pub use cores::{available_cores, default_threads};
 pub(crate) use disjoint::DisjointMut;
+pub use team::Team;
 
 use crate::error::Error;
+use chunks::Chunks;
 use gate::Gate;
 use std::any::Any;
 use std::cell::UnsafeCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
@@ -90,15 +94,12 @@ struct Berth {
 /// What the caller and the workers share.
 struct Shared {
     gate: Gate,
-    /// Next chunk to hand out; on its own cache line, since every thread writes it.
-    next: Line<AtomicUsize>,
+    chunks: Chunks,
     job: UnsafeCell<Option<Job>>,
     berths: Vec<Berth>,
     /// Guards alive, see [`Pool::enter`].
     hot: AtomicUsize,
     stopping: AtomicBool,
-    /// The first panic of the open region.
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Set by a caller that sleeps until the last worker leaves; that worker takes the handle and
     /// wakes it.
     caller_parked: AtomicBool,
@@ -118,10 +119,14 @@ unsafe impl Sync for Shared {}
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// Persistent worker threads, entered through [`Pool::run`].
+/// Persistent worker threads, or a [`Team`]'s, entered through [`Pool::run`].
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Threads that work on a region, the caller included.
+    n_threads: usize,
+    /// Whose threads they are, where they are not the workers.
+    team: Option<Arc<dyn Team>>,
     /// True while a region is open; a second one (nested, or from another thread) runs on its own
     /// thread instead.
     busy: AtomicBool,
@@ -153,24 +158,7 @@ impl Pool {
         let spin = options
             .spin
             .unwrap_or(if crowded { CROWDED_SPIN } else { DEFAULT_SPIN });
-        let shared = Arc::new(Shared {
-            gate: Gate::default(),
-            next: Line::default(),
-            job: UnsafeCell::new(None),
-            berths: (1..n_threads).map(|_| Berth::default()).collect(),
-            hot: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
-            panic: Mutex::new(None),
-            caller_parked: AtomicBool::new(false),
-            caller: Mutex::new(None),
-            caller_patience: Patience::default(),
-            waiter: Waiter { spin },
-        });
-        let mut pool = Pool {
-            shared,
-            workers: Vec::with_capacity(n_threads - 1),
-            busy: AtomicBool::new(false),
-        };
+        let mut pool = Pool::with_workers(n_threads - 1, spin);
         for index in 0..n_threads - 1 {
             let shared = Arc::clone(&pool.shared);
             let core = options.pin.then_some(index + 1);
@@ -192,10 +180,33 @@ impl Pool {
         Ok(pool)
     }
 
+    /// A pool with places for workers, none of which is started.
+    fn with_workers(n_workers: usize, spin: Duration) -> Pool {
+        let shared = Shared {
+            gate: Gate::default(),
+            chunks: Chunks::default(),
+            job: UnsafeCell::new(None),
+            berths: (0..n_workers).map(|_| Berth::default()).collect(),
+            hot: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            caller_parked: AtomicBool::new(false),
+            caller: Mutex::new(None),
+            caller_patience: Patience::default(),
+            waiter: Waiter { spin },
+        };
+        Pool {
+            shared: Arc::new(shared),
+            workers: Vec::with_capacity(n_workers),
+            n_threads: n_workers + 1,
+            team: None,
+            busy: AtomicBool::new(false),
+        }
+    }
+
     /// Threads that work on a region, the caller included.
     #[must_use]
     pub fn n_threads(&self) -> usize {
-        self.shared.berths.len() + 1
+        self.n_threads
     }
 
     /// Calls `f(0)`, …, `f(n_chunks - 1)`, each once, on any thread and in any order, and returns
@@ -208,7 +219,7 @@ impl Pool {
     /// With the payload of a chunk that panicked, after every chunk in progress has ended; chunks
     /// not yet started are then skipped. The pool stays usable.
     pub fn run(&self, n_chunks: usize, f: &(dyn Fn(usize) + Sync)) {
-        let alone = n_chunks <= 1 || self.workers.is_empty();
+        let alone = n_chunks <= 1 || self.n_threads == 1;
         if alone
             || self
                 .busy
@@ -220,7 +231,10 @@ impl Pool {
             }
             return;
         }
-        let panic = self.run_region(n_chunks, f);
+        let panic = match &self.team {
+            Some(team) => team::run_region(&self.shared, &**team, self.n_threads, n_chunks, f),
+            None => self.run_region(n_chunks, f),
+        };
         self.busy.store(false, Ordering::Release);
         if let Some(payload) = panic {
             resume_unwind(payload);
@@ -236,26 +250,22 @@ impl Pool {
         let shared = &*self.shared;
         // SAFETY: the reference is used only by threads inside the gate, and this function returns
         // after the gate is closed and empty, while `f` is still borrowed. Chunks cannot unwind out
-        // of `work`.
+        // of `Chunks::work`.
         let f: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
         let job = Job { f, n_chunks };
         // SAFETY: the gate is closed and empty (the previous region ended so) and `busy` keeps
         // other callers out.
         unsafe { *shared.job.get() = Some(job) };
-        shared.next.0.store(0, Ordering::Relaxed);
+        shared.chunks.begin();
         shared.gate.open();
         shared.wake(n_chunks - 1);
-        shared.work(job);
+        shared.chunks.work(job.n_chunks, job.f);
         shared.gate.close();
         shared.wait_until_empty();
         // SAFETY: the gate is closed and empty again; dropping the reference keeps no dangling one
         // around.
         unsafe { *shared.job.get() = None };
-        shared
-            .panic
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        shared.chunks.take_panic()
     }
 
     /// Has the workers wait longer before they sleep until the guard is dropped, and wakes them now: entered once a step, it makes the step's first region as cheap as the
@@ -316,26 +326,6 @@ impl Drop for Hot<'_> {
 }
 
 impl Shared {
-    /// Takes chunks until none are left. A panic ends the region early and is kept for the caller.
-    fn work(&self, job: Job) {
-        let chunks = AssertUnwindSafe(|| {
-            loop {
-                let chunk = self.next.0.fetch_add(1, Ordering::Relaxed);
-                if chunk >= job.n_chunks {
-                    return;
-                }
-                (job.f)(chunk);
-            }
-        });
-        if let Err(payload) = catch_unwind(chunks) {
-            self.next.0.store(job.n_chunks, Ordering::Relaxed);
-            self.panic
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get_or_insert(payload);
-        }
-    }
-
     /// Wakes sleepers until `n` workers are awake.
     fn wake(&self, n: usize) {
         for berth in self.berths.iter().take(n) {
@@ -403,7 +393,7 @@ fn serve(shared: &Shared, index: usize) {
             // SAFETY: this thread is inside the gate: the job was written before the gate opened
             // and stays until it is closed and empty.
             if let Some(job) = unsafe { *shared.job.get() } {
-                shared.work(job);
+                shared.chunks.work(job.n_chunks, job.f);
             }
             if shared.gate.leave() {
                 shared.wake_caller();

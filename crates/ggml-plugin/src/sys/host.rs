@@ -89,6 +89,7 @@ host! {
     buft_alignment c"ggml_backend_buft_get_alignment": fn(*mut BufferType) -> usize;
     buft_is_host c"ggml_backend_buft_is_host": fn(*mut BufferType) -> bool;
     buffer_type c"ggml_backend_buffer_get_type": fn(*mut c_void) -> *mut BufferType;
+    buffer_base c"ggml_backend_buffer_get_base": fn(*mut c_void) -> *mut c_void;
     buffer_free c"ggml_backend_buffer_free": fn(*mut c_void);
     buffer_init_before_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<0>, *mut c_void, usize) -> *mut c_void;
     buffer_init_with_2d c"ggml_backend_buffer_init": fn(*mut BufferType, BufferTable<2>, *mut c_void, usize) -> *mut c_void;
@@ -123,8 +124,8 @@ impl Registries {
 
 /// The process: what the program and its libraries export.
 pub(crate) struct Process {
-    /// ggml's own library, for programs that load it privately (Python's extension modules do).
-    library: *mut c_void,
+    /// Libraries of ggml and of OpenMP, for programs that load them privately (Python's extension modules do).
+    libraries: Vec<*mut c_void>,
 }
 
 /// `RTLD_LAZY | RTLD_NOLOAD` of Linux: only what is loaded already.
@@ -137,16 +138,23 @@ unsafe extern "C" {
 }
 
 impl Process {
-    /// Finds ggml's library among those that are loaded.
+    /// Finds the libraries among those that are loaded.
     pub(crate) fn new() -> Process {
-        let names = [c"libggml-base.so.0", c"libggml-base.so"];
-        let library = names.iter().find_map(|name| {
-            // SAFETY: a string with its end, and flags that load nothing.
-            let found = unsafe { dlopen(name.as_ptr(), LAZY_NOLOAD) };
-            (!found.is_null()).then_some(found)
-        });
+        let names = [
+            c"libggml-base.so.0",
+            c"libggml-base.so",
+            c"libggml.so.0",
+            c"libggml.so",
+            c"libgomp.so.1",
+            c"libomp.so.5",
+            c"libomp.so",
+            c"libiomp5.so",
+        ];
+        // SAFETY: strings with their ends, and flags that load nothing.
+        let found = names.map(|name| unsafe { dlopen(name.as_ptr(), LAZY_NOLOAD) });
+        let libraries = found.into_iter().filter(|library| !library.is_null());
         Process {
-            library: library.unwrap_or(std::ptr::null_mut()),
+            libraries: libraries.collect(),
         }
     }
 }
@@ -154,11 +162,14 @@ impl Process {
 impl Lookup for Process {
     fn find(&self, name: &CStr) -> *mut c_void {
         // SAFETY: null is RTLD_DEFAULT, the global scope; the name has its end.
-        let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
-        if !found.is_null() || self.library.is_null() {
-            return found;
+        let mut found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
+        for library in &self.libraries {
+            if !found.is_null() {
+                break;
+            }
+            // SAFETY: the library stays open for the life of the process, since nothing closes it.
+            found = unsafe { dlsym(*library, name.as_ptr()) };
         }
-        // SAFETY: the library stays open for the life of the process, since nothing closes it.
-        unsafe { dlsym(self.library, name.as_ptr()) }
+        found
     }
 }

@@ -12,6 +12,30 @@ use std::ops::Range;
 /// A page: what devices that share memory want buffers to begin at.
 const ALIGNMENT: usize = 4096;
 
+/// What huge pages of x86-64, and of aarch64 with pages of 4 KiB, are.
+#[cfg(target_os = "linux")]
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks for huge pages for the whole ones within `size` bytes from `base`: prefetchers of hardware stop at the end of a page. Best
+/// effort: without them everything works.
+///
+/// # Safety
+/// The bytes are one allocation's.
+pub(crate) unsafe fn advise_huge_pages(base: *mut c_void, size: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let skipped = (base as usize).next_multiple_of(HUGE_PAGE) - base as usize;
+        let len = size.saturating_sub(skipped) / HUGE_PAGE * HUGE_PAGE;
+        if len > 0 {
+            let advice = rustix::mm::Advice::LinuxHugepage;
+            // SAFETY: within the allocation by the caller's promise; the advice changes no contents.
+            let _ = unsafe { rustix::mm::madvise(base.byte_add(skipped), len, advice) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (base, size);
+}
+
 /// Memory that was given out.
 struct Region {
     object: &'static Object,

@@ -237,6 +237,7 @@ extern "C" fn device_type(device: *mut Device) -> c_int {
 extern "C" fn device_props(device: *mut Device, props: *mut Props) {
     let (memory_free, memory_total) = guard("get_props", (0, 0), || object(device).behind.memory());
     let object = object(device);
+    let maps_files = guard("get_props", true, || object.behind.maps_files());
     // SAFETY: the host passes a place for the structure.
     unsafe {
         props.write(Props {
@@ -249,7 +250,7 @@ extern "C" fn device_props(device: *mut Device, props: *mut Props) {
             caps: Caps {
                 is_async: false,
                 host_buffer: false,
-                buffer_from_host_ptr: true,
+                buffer_from_host_ptr: maps_files,
                 events: false,
                 mmap_support: true,
             },
@@ -332,8 +333,14 @@ extern "C" fn buffers_name(buffers: *mut BufferType) -> *const c_char {
 
 extern "C" fn buffers_alloc(buffers: *mut BufferType, size: usize) -> *mut c_void {
     let host = &object_of(buffers).host;
-    // SAFETY: the host's own functions.
-    unsafe { (host.buft_alloc_buffer)((host.cpu_buffer_type)(), size) }
+    // SAFETY: the host's own functions; the buffer is used by nobody else yet.
+    unsafe {
+        let buffer = (host.buft_alloc_buffer)((host.cpu_buffer_type)(), size);
+        if !buffer.is_null() {
+            memory::advise_huge_pages((host.buffer_base)(buffer), size);
+        }
+        buffer
+    }
 }
 
 extern "C" fn buffers_alignment(buffers: *mut BufferType) -> usize {

@@ -3,6 +3,7 @@
 use super::host::{BEFORE_2D, Client, FAR_BUFFER, Graph, Host, WITH_2D, dtype, op, tensor};
 use crate::load::load;
 use crate::report::Report;
+use crate::rows::least_rows;
 use crate::settings::Settings;
 use crate::sys::abi::{FLAG_COMPUTE, STATUS_SUCCESS, Tensor};
 use millrace_quant::{DType, decode_blocks, encode_blocks};
@@ -262,17 +263,20 @@ fn what_is_not_taken_is_refused() {
 fn a_few_tokens_are_left_to_the_host() {
     let plugin = load(&WITH_2D, &Settings::default(), None).expect("a plugin");
     let client = Client::new(plugin.registry(), WITH_2D);
-    let supports = |m| {
-        client.supports(
-            &Case::new(DType::Q4K, c"q4_K", [m, 64, 256], [1, 1])
-                .out
-                .tensor,
-        )
+    let supports = |format, type_name, m| {
+        let case = Case::new(format, type_name, [m, 64, 256], [1, 1]);
+        client.supports(&case.out.tensor)
     };
-    assert!(!supports(1));
     // The portable kernels are not faster than llama.cpp's anywhere.
-    let has_simd = millrace_kernels::Level::preferred() > millrace_kernels::Level::Scalar;
-    assert_eq!(supports(512), has_simd);
+    let level = millrace_kernels::Level::preferred();
+    let has_simd = level > millrace_kernels::Level::Scalar;
+    assert!(!supports(DType::F16, c"f16", 1));
+    assert_eq!(supports(DType::F16, c"f16", 512), has_simd);
+    for m in [1, 512] {
+        let least = least_rows(DType::Q4K, level);
+        let is_taken = least.is_some_and(|least| m >= least);
+        assert_eq!(supports(DType::Q4K, c"q4_K", m), is_taken);
+    }
 }
 
 #[test]

@@ -349,6 +349,7 @@ impl Lookup for Host {
             "ggml_backend_buffer_get_type" => buffer_type as *mut c_void,
             "ggml_backend_buffer_init" if self.has_2d => buffer_init::<2> as *mut c_void,
             "ggml_backend_buffer_init" => buffer_init::<0> as *mut c_void,
+            "ggml_backend_buffer_get_base" => super::threads::buffer_base as *mut c_void,
             "ggml_backend_buffer_free" => buffer_free as *mut c_void,
             "ggml_backend_tensor_set_2d" if self.has_2d => buffer_free as *mut c_void,
             "ggml_log_internal" => log_internal as *mut c_void,

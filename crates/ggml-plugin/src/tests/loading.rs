@@ -151,6 +151,8 @@ fn variables_that_make_no_sense_are_refused() {
         "MILLRACE_GGML_LEAST_ROWS=many: expected a number of tokens"
     );
     assert!(settings(&[("MILLRACE_GGML_REPORT", "yes")]).is_err());
+    let refused = settings(&[("MILLRACE_GGML_MAP", "all")]).expect_err("no flag");
+    assert_eq!(refused, "MILLRACE_GGML_MAP=all: expected 0 or 1");
     assert!(
         settings(&[("MILLRACE_GGML_REPORT", "1")])
             .expect("settings")

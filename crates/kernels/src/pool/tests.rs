@@ -1,6 +1,7 @@
 //! Tests of the pool.
 
 use super::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
@@ -169,4 +170,60 @@ fn a_slow_thread_holds_up_one_chunk() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
+/// A team of fresh threads, or of the caller alone, which counts what it was asked for.
+struct Fresh {
+    is_alone: bool,
+    asked: Mutex<Vec<usize>>,
+}
+
+impl Team for Fresh {
+    fn run(&self, n_threads: usize, f: &(dyn Fn() + Sync)) {
+        self.asked.lock().expect("counts").push(n_threads);
+        std::thread::scope(|scope| {
+            for _ in 1..if self.is_alone { 1 } else { n_threads } {
+                scope.spawn(f);
+            }
+            f();
+        });
+    }
+}
+
+#[test]
+fn a_team_runs_every_chunk_once() {
+    for is_alone in [false, true] {
+        let team = Arc::new(Fresh {
+            is_alone,
+            asked: Mutex::default(),
+        });
+        let pool = Pool::of_team(team.clone(), 3).expect("a pool");
+        assert_eq!(pool.n_threads(), 3);
+        for n_chunks in [0, 1, 2, 7, 1000] {
+            let _hot = pool.enter();
+            assert_eq!(counts(&pool, n_chunks), vec![1; n_chunks]);
+        }
+        // Nothing is asked for where there is nothing to share.
+        assert_eq!(*team.asked.lock().expect("counts"), vec![3; 3]);
+        let total = AtomicU32::new(0);
+        pool.run(4, &|_| {
+            pool.run(5, &|_| {
+                total.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 20);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(9, &|chunk| assert_ne!(chunk, 4, "told to panic"));
+        }));
+        assert!(caught.is_err());
+        assert_eq!(counts(&pool, 33), vec![1; 33]);
+    }
+    assert!(
+        Pool::of_team(
+            Arc::new(Fresh {
+                is_alone: true,
+                asked: Mutex::default()
+            }),
+            0
+        )
+        .is_err()
+    );
 }

@@ -9,9 +9,10 @@ use std::arch::x86_64::*;
 /// Rows at a time.
 pub(super) const STREAMS: usize = 4;
 
-/// How far ahead of its use a line is fetched in its stream: with four streams, the bytes that memory has under way. More would not
-/// fit the buffers for misses and stop the core.
-const AHEAD_BYTES: usize = 1024;
+/// How far ahead of its use a line is fetched in its stream. Measured on a Zen 5 with two cores, weights of 400 to 700 MB, GB/s with 1024,
+/// 1536, 2048 and 3072 bytes: Q4_K 38, 43, 43, 41; Q6_K 39, 43, 42, 40; Q8_0 59, 64, 66, 65. Too many do not fit the buffers for misses
+/// and stop the core.
+const AHEAD_BYTES: usize = 1536;
 
 /// Gives `sum` the addresses of four rows and their sums so far, from zero where `from_zero`, and stores what it returns, for all
 /// rows.

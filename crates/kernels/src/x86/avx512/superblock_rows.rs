@@ -165,12 +165,12 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
             let low = _mm512_unpacklo_epi8(scales, zero);
             let high = _mm512_unpackhi_epi8(scales, zero);
             let low = in_all_lanes(low);
-            let mut sum = [zero; 4];
-            for i in 0..N {
-                fetch(at, i * block_bytes, (i + 1) * block_bytes);
+            fetch(at, 0, N * block_bytes);
+            let sum = |i: usize| {
                 let block = at.add(i * block_bytes);
-                sum[i] = nibble_products::<FORMAT>(block, low[i], &(*set).q[i]);
-            }
+                nibble_products::<FORMAT>(block, low[i], &(*set).q[i])
+            };
+            let sum = each_of::<N>(sum);
             *to = [add_lanes(sum), _mm512_madd_epi16(high, (*set).sums), header];
         }
     }
@@ -211,12 +211,9 @@ unsafe fn six_bits<const N: usize>(
     // SAFETY: forwarded; the scale of a superblock is its last field.
     let d = unsafe {
         for (at, to) in at.into_iter().zip(&mut rows) {
-            let mut sum = [zero; 4];
-            for i in 0..N {
-                fetch(at, i * block_bytes, (i + 1) * block_bytes);
-                sum[i] = six_bit_products(at.add(i * block_bytes), &*x.add(i));
-            }
-            *to = add_lanes(sum);
+            fetch(at, 0, N * block_bytes);
+            let sum = |i: usize| six_bit_products(at.add(i * block_bytes), &*x.add(i));
+            *to = add_lanes(each_of::<N>(sum));
         }
         let d = |i: usize| {
             let i = i.min(N - 1) * block_bytes + 208;
@@ -234,6 +231,22 @@ unsafe fn six_bits<const N: usize>(
         acc = _mm_fmadd_ps(sums[i], d[i], acc);
     }
     acc
+}
+
+/// The first `N` of four vectors, the others zero. Written out, since a loop over them is left a loop, with its vectors in memory.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn each_of<const N: usize>(of: impl Fn(usize) -> __m512i) -> [__m512i; 4] {
+    let mut all = [_mm512_setzero_si512(); 4];
+    all[0] = of(0);
+    if N > 1 {
+        all[1] = of(1);
+    }
+    if N > 2 {
+        all[2] = of(2);
+        all[3] = of(3);
+    }
+    all
 }
 
 /// Scaled products of a row's superblock, to be added up over all lanes. `scales`: eight i16 in every 128-bit lane.
