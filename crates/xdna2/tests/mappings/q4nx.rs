@@ -81,3 +81,15 @@ fn gemm_with_weights_for_each_core() {
         "tile_m=32,tile_k_l2=128,tile_k_l1=32,cols=3,rows=3,n_over_rows=1,hold_a=0,drain_chunks=1",
     );
 }
+
+/// Weights expanded to DDR by a launch of their own, then multiplied.
+#[test]
+fn gemm_of_expanded_weights() {
+    check("gemm-q4nx-ddr", "8x64x32", "");
+    // Blocks that lie side by side, a last block of which half is padding, matrices dealt to the columns unevenly.
+    check("gemm-q4nx-ddr", "32x640x576+192", "");
+    check("gemm-q4nx-ddr", "16x1152x128", "expand_cols=2");
+    // An odd number of row blocks lies one by one; slices narrower than a scale's columns are whole all the same.
+    check("gemm-q4nx-ddr", "8x288x352", "expand_cols=7");
+    check("gemm-q4nx-ddr", "256x512x512", "");
+}
