@@ -93,3 +93,34 @@ fn gemm_of_expanded_weights() {
     check("gemm-q4nx-ddr", "8x288x352", "expand_cols=7");
     check("gemm-q4nx-ddr", "256x512x512", "");
 }
+
+/// What the product reads is what the launch before it wrote, and that is what the blocks hold: a product of other
+/// expanded weights, or from other blocks, is wrong, and so is one without the launch before it.
+#[test]
+fn expanded_weights_are_those_of_the_blocks() {
+    let machine = Machine::npu2();
+    let (mapping, shape, tiling) = case("gemm-q4nx-ddr", "16x256x128+128", "");
+    let honest = build(mapping, &shape, &tiling, &machine);
+    assert_eq!(run(mapping, &shape, &tiling, &honest), None);
+    let [expand, product] = &honest.launches[..] else {
+        panic!("{} launches", honest.launches.len());
+    };
+    // Slots: a, w0, w1, b0, b1, c0, c1.
+    assert_eq!(
+        (&expand.args[..], &product.args[..]),
+        (&[1, 2, 3, 4][..], &[0, 3, 4, 5, 6][..])
+    );
+    for (launch, args) in [
+        (0, vec![2, 1, 3, 4]),
+        (0, vec![1, 1, 3, 4]),
+        (0, vec![1, 2, 4, 3]),
+        (1, vec![0, 4, 3, 5, 6]),
+    ] {
+        let mut wrong = honest.clone();
+        wrong.launches[launch].args = args;
+        assert!(run(mapping, &shape, &tiling, &wrong).is_some());
+    }
+    let mut alone = honest.clone();
+    alone.launches.remove(0);
+    assert!(run(mapping, &shape, &tiling, &alone).is_some());
+}
