@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("|---|---|---|---:|---:|---:|---:|---|---:|");
     for profile in ["air-krackan-2026", "air-strix-2026"] {
-        for mode in ["q4nx", "best"] {
+        for mode in ["q4nx", "paper", "best"] {
             for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b"] {
                 for work in WORK {
                     row(profile, mode, name, work)?;

@@ -131,6 +131,8 @@ pub enum Mode {
     Best,
     /// The same with weights in blocks of 4 bits.
     Q4nx,
+    /// The same with a prompt's weights expanded to bf16 in DDR, as the Gemma 3 paper does it.
+    Paper,
 }
 
 /// What to lower for.

@@ -12,6 +12,7 @@
 //! | `gemv-stream` | several `y = W · x` of one x, W straight to the cores | `M0+M1+…xK` |
 //! | `fused-dqp` | the same with W in Q4NX blocks, dequantised in the cores | `M0+M1+…xK` |
 //! | `gemm-q4nx` | several products of one A with weights in Q4NX blocks | `MxKxN0+N1+…` |
+//! | `gemm-q4nx-ddr` | the same, the weights expanded to bf16 in DDR by a launch before | `MxKxN0+N1+…` |
 //! | `rmsnorm`, `layernorm` | per row | `ROWSxCOLS` |
 //! | `rope` | half-split rotation per row | `ROWSxHEAD_DIM` |
 //! | `silu-mul`, `gelu-mul`, `gelu`, `add` | per element | `N` |
@@ -206,6 +207,7 @@ pub const TABLE: &[&dyn Mapping] = &[
     &gemv_cascade::GemvCascade,
     &q4nx::dqp::FusedDqp,
     &q4nx::gemm::GemmQ4nx,
+    &q4nx::expanded::GemmExpanded,
     &rowwise::RMSNORM,
     &rowwise::LAYERNORM,
     &rowwise::ROPE,
@@ -278,6 +280,7 @@ pub(crate) fn ranked(
         "gemv-stream" => gemv_stream::ranked(shape, machine, profile),
         q4nx::dqp::NAME => q4nx::dqp::ranked(shape, machine, profile),
         q4nx::gemm::NAME => q4nx::gemm::ranked(shape, machine, profile),
+        q4nx::expanded::NAME => q4nx::expanded::ranked(shape, machine, profile),
         _ => gemm_stream::ranked(name, shape, machine, profile),
     }
 }

@@ -100,6 +100,10 @@ fn modes() -> Vec<Choice> {
             "as best, with weights in 4-bit blocks (Q4NX) that the cores dequantise",
         ),
         Choice::new(
+            "paper",
+            "as q4nx, with a prompt's weights expanded to bf16 in DDR first, as the Gemma 3 paper does it",
+        ),
+        Choice::new(
             "reference",
             "as the published stack does it: every prompt padded to 2,048 tokens",
         ),
@@ -136,6 +140,7 @@ fn features(settings: &Settings) -> Result<Features, SettingError> {
     let mut features = match settings.mode.as_deref() {
         None | Some("best") => Features::of(Mode::Best),
         Some("q4nx") => Features::of(Mode::Q4nx),
+        Some("paper") => Features::of(Mode::Paper),
         Some("reference") => Features::of(Mode::Reference),
         Some("first") => Features::NONE,
         Some(other) => return Err(SettingError::unknown(NAME, "mode", other, &modes())),

@@ -104,6 +104,7 @@ fn a_first_pass_of_wide_heads_is_checked() {
         (None, Mode::Best),
         (None, Mode::Q4nx),
         (Some(4), Mode::Q4nx),
+        (None, Mode::Paper),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let shapes = OneLayer {

@@ -67,6 +67,7 @@ impl<'g> Wired<'g> {
                 Arg::Value(value) => later.iter().any(|node| node.output == *value),
                 Arg::Part { .. } => true,
                 Arg::Weight(..)
+                | Arg::Expanded(..)
                 | Arg::Table(..)
                 | Arg::Cache(..)
                 | Arg::Position
@@ -116,6 +117,7 @@ impl<'g> Wired<'g> {
             Arg::Table(..) if kernels.phase == Phase::Prefill => Role::Static,
             Arg::Table(..) => Role::Input,
             Arg::Part { .. } => Role::Output,
+            Arg::Expanded(..) => Role::Intermediate,
             Arg::Value(v) if group.producer(kernels, *v).is_none() => Role::Input,
             Arg::Value(v) if group.gives_out(kernels, *v) => Role::Output,
             Arg::Value(_) => Role::Intermediate,
@@ -131,6 +133,7 @@ impl<'g> Wired<'g> {
     pub(super) fn bindings(&self) -> Vec<Binding> {
         let binding = |wire: &Wire| match wire.arg.clone() {
             Arg::Value(_) if wire.role == Role::Intermediate => Binding::Scratch,
+            Arg::Expanded(..) => Binding::Scratch,
             Arg::Value(value) => Binding::Value(value),
             Arg::Part { value, start, len } => Binding::Part { value, start, len },
             Arg::Weight(weight, layout) => Binding::Weight { weight, layout },

@@ -36,18 +36,21 @@ pub enum Feature {
     /// published stack's first head was a product of all rows (seed 000 A7: 150 ms saved). In both
     /// modes.
     SingleRowHead,
-    /// Attention of layers with a window on the array, in a prompt's first pass. In [`Mode::Q4nx`] alone.
+    /// Attention of layers with a window on the array, in a prompt's first pass. Only with packed weights.
     Windows,
     /// In decode with packed weights, all launches of a program are one configuration of the array, which stays.
     Resident,
     /// Weights stay in blocks of 4 bits (Q4NX) in buffer objects; cores dequantise them, in products with
-    /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Q4nx`] alone.
+    /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Q4nx`] and [`Mode::Paper`] alone.
     PackedWeights,
+    /// With packed weights, a prompt's projections expand them to bf16 in DDR by a launch before the product, as the
+    /// Gemma 3 paper does it, where the product's own cores would expand them. In [`Mode::Paper`] alone.
+    ExpandedWeights,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 13] = [
+    pub const ALL: [Feature; 14] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -61,6 +64,7 @@ impl Feature {
         Feature::Windows,
         Feature::Resident,
         Feature::PackedWeights,
+        Feature::ExpandedWeights,
     ];
 
     /// Its name, as options spell it.
@@ -79,6 +83,7 @@ impl Feature {
             Feature::Windows => "windows",
             Feature::Resident => "resident",
             Feature::PackedWeights => "packed-weights",
+            Feature::ExpandedWeights => "expanded-weights",
         }
     }
 }
@@ -106,6 +111,9 @@ impl Feature {
             Feature::Windows => "attention of layers with a window on the array",
             Feature::Resident => "a token's kernels stand side by side on the array and stay",
             Feature::PackedWeights => "weights stay in 4-bit blocks, dequantised by the cores",
+            Feature::ExpandedWeights => {
+                "a prompt's weights are expanded to bf16 in DDR before they are multiplied"
+            }
         }
     }
 }
@@ -156,10 +164,14 @@ impl Features {
             Mode::Reference => Features::PUBLISHED,
             Mode::Best => all
                 .fold(Features::NONE, Features::with)
+                .without(Feature::ExpandedWeights)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident)
                 .without(Feature::Windows),
-            Mode::Q4nx => all.fold(Features::NONE, Features::with),
+            Mode::Q4nx => all
+                .fold(Features::NONE, Features::with)
+                .without(Feature::ExpandedWeights),
+            Mode::Paper => all.fold(Features::NONE, Features::with),
         }
     }
 
@@ -217,11 +229,13 @@ mod tests {
     fn names_are_read_back_and_sets_hold_what_was_put_in() {
         for feature in Feature::ALL {
             assert_eq!(feature.name().parse(), Ok(feature));
-            assert!(Features::of(Mode::Q4nx).has(feature));
-            let others = Features::of(Mode::Q4nx).without(feature);
+            assert!(Features::of(Mode::Paper).has(feature));
+            let others = Features::of(Mode::Paper).without(feature);
             assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
-            assert_eq!(others.with(feature), Features::of(Mode::Q4nx));
+            assert_eq!(others.with(feature), Features::of(Mode::Paper));
         }
+        let fused = Features::of(Mode::Paper).without(Feature::ExpandedWeights);
+        assert_eq!(fused, Features::of(Mode::Q4nx));
         let packed = Features::of(Mode::Best)
             .with(Feature::PackedWeights)
             .with(Feature::Resident)

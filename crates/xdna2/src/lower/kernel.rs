@@ -34,6 +34,8 @@ pub(super) enum Arg {
         len: usize,
     },
     Weight(WeightId, WeightLayout),
+    /// A weight as a launch of the kernel expands it, for another of its launches.
+    Expanded(WeightId),
     Table(RopeId, TableRows),
     Cache(usize, CachePart),
     Position,

@@ -4,7 +4,7 @@ use super::assemble::is_norm;
 use super::group::Group;
 use super::kernel::{Arg, Kernel, Kernels};
 use super::{CachePart, Phase};
-use millrace_model::graph::{Node, Op, ValueId};
+use millrace_model::graph::{Node, Op, ValueId, WeightId};
 
 /// A launch in a program's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,18 +99,8 @@ pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<
     match arg {
         Arg::Value(value) => self::value(*value, group, kernels),
         Arg::Part { .. } => format!("{}_logits", kernel.name),
-        Arg::Weight(weight, _) if kernel.is_joined() => {
-            let graph = kernels.graph;
-            let mut nodes = group
-                .members
-                .iter()
-                .map(|&(number, _)| &graph.nodes[number]);
-            let takes =
-                |node: &&Node| matches!(node.op, Op::Linear { weight: w, .. } if w == *weight);
-            let label = nodes.find(takes).map_or(&*kernel.name, |node| node.label);
-            format!("{label}_w")
-        }
-        Arg::Weight(..) => format!("{}_w", kernel.name),
+        Arg::Weight(weight, _) => format!("{}_w", label(*weight, kernel, group, kernels)),
+        Arg::Expanded(weight) => format!("{}_bf16", label(*weight, kernel, group, kernels)),
         Arg::Table(..) => format!("{}_lut", kernel.name),
         Arg::Cache(_, CachePart::Keys) => "k_cache".to_owned(),
         Arg::Cache(_, CachePart::Values) => "v_cache".to_owned(),
@@ -118,6 +108,25 @@ pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<
         Arg::Reached(_, CachePart::Values, _) => "v_reached".to_owned(),
         Arg::Position | Arg::ReachedFrom(_) => "position".to_owned(),
     }
+}
+
+/// The label of the node that takes a weight where a kernel takes several, else the kernel's name.
+fn label<'n>(
+    weight: WeightId,
+    kernel: &'n Kernel,
+    group: &Group,
+    kernels: &'n Kernels<'_>,
+) -> &'n str {
+    if !kernel.is_joined() {
+        return &kernel.name;
+    }
+    let graph = kernels.graph;
+    let mut nodes = group
+        .members
+        .iter()
+        .map(|&(number, _)| &graph.nodes[number]);
+    let takes = |node: &&Node| matches!(node.op, Op::Linear { weight: w, .. } if w == weight);
+    nodes.find(takes).map_or(&*kernel.name, |node| node.label)
 }
 
 fn value(value: ValueId, group: &Group, kernels: &Kernels<'_>) -> String {

@@ -21,14 +21,13 @@ fn layout(unit: u64, half_split: Option<usize>) -> WeightLayout {
     WeightLayout::Own { id, half_split }
 }
 
-/// The mapping for that many rows of the input, and the problem as it names it.
-fn problem(n_rows: u64, k: u64, parts: &[u64]) -> (&'static str, Shape) {
+/// The mappings for that many rows of the input, the wanted one first, and the problem as they name it.
+fn problem(n_rows: u64, k: u64, parts: &[u64], expanded: bool) -> (&'static [&'static str], Shape) {
+    let of_rows = || shape(&[("m", n_rows), ("k", k)], GEMM_PARTS, parts);
     match n_rows {
-        1 => (q4nx::dqp::NAME, shape(&[("k", k)], GEMV_PARTS, parts)),
-        m => (
-            q4nx::gemm::NAME,
-            shape(&[("m", m), ("k", k)], GEMM_PARTS, parts),
-        ),
+        1 => (&[q4nx::dqp::NAME], shape(&[("k", k)], GEMV_PARTS, parts)),
+        _ if expanded => (&[q4nx::expanded::NAME, q4nx::gemm::NAME], of_rows()),
+        _ => (&[q4nx::gemm::NAME], of_rows()),
     }
 }
 
@@ -46,20 +45,18 @@ impl Kernels<'_> {
             Phase::Prefill => self.n_tokens(),
             Phase::Decode => 1,
         };
+        let expanded = self.options.features.has(Feature::ExpandedWeights);
         let mut nodes = self.of_one_input(number, MAX_PARTS);
         while let Some(&last) = nodes.last() {
             let rows = |&at: &usize| Some(graph.weights[weight(&graph.nodes[at])?.0].n as u64);
             let parts: Vec<u64> = nodes.iter().filter_map(rows).collect();
             let unit = q4nx::unit(&parts);
-            let (name, shape) = problem(n_rows, k, &parts);
-            let mut args = vec![Arg::Value(first.inputs[0])];
-            for &at in &nodes {
-                let half_split = self.half_split.get(&at).copied();
-                let weight = weight(&graph.nodes[at])?;
-                args.push(Arg::Weight(weight, layout(unit, half_split)));
-            }
-            args.extend(nodes.iter().map(|&at| Arg::Value(graph.nodes[at].output)));
-            if let Ok(mut kernel) = self.kernel(first, name, shape, None, args) {
+            let (names, shape) = problem(n_rows, k, &parts, expanded);
+            let taken = names.iter().find_map(|name| {
+                let args = self.packed_args(first, &nodes, unit, *name == q4nx::expanded::NAME)?;
+                self.kernel(first, name, shape.clone(), None, args).ok()
+            });
+            if let Some(mut kernel) = taken {
                 let labels: Vec<&str> = nodes.iter().map(|&at| graph.nodes[at].label).collect();
                 kernel.name = labels.join("_");
                 self.computed.extend(nodes.into_iter().skip(1));
@@ -68,6 +65,30 @@ impl Kernels<'_> {
             nodes.retain(|&at| at != last);
         }
         None
+    }
+
+    /// Operands of a kernel for these projections: the input, weights, what they are expanded to where the kernel
+    /// does so, results.
+    fn packed_args(
+        &self,
+        first: &Node,
+        nodes: &[usize],
+        unit: u64,
+        expanded: bool,
+    ) -> Option<Vec<Arg>> {
+        let graph = self.graph;
+        let mut args = vec![Arg::Value(first.inputs[0])];
+        for at in nodes {
+            let half_split = self.half_split.get(at).copied();
+            let weight = weight(&graph.nodes[*at])?;
+            args.push(Arg::Weight(weight, layout(unit, half_split)));
+        }
+        if expanded {
+            let weights = nodes.iter().filter_map(|&at| weight(&graph.nodes[at]));
+            args.extend(weights.map(Arg::Expanded));
+        }
+        args.extend(nodes.iter().map(|&at| Arg::Value(graph.nodes[at].output)));
+        Some(args)
     }
 
     /// The head, its vocabulary padded to what all columns share, for so many rows.
@@ -83,7 +104,8 @@ impl Kernels<'_> {
         let len = self.width(node.output);
         let padded_to = len.next_multiple_of(HEAD_ROWS) as u64;
         let k = self.graph.weights[weight.0].k as u64;
-        let (name, shape) = problem(n_rows, k, &[padded_to]);
+        // A vocabulary in bf16 is larger than all that a layer expands.
+        let (names, shape) = problem(n_rows, k, &[padded_to], false);
         let value = node.output;
         let args = vec![
             Arg::Value(node.inputs[0]),
@@ -94,6 +116,6 @@ impl Kernels<'_> {
                 len,
             },
         ];
-        self.kernel(node, name, shape, None, args).ok()
+        self.kernel(node, names[0], shape, None, args).ok()
     }
 }

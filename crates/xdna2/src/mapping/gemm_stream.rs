@@ -53,6 +53,21 @@ pub(super) const BT: GemmStream = GemmStream {
     bt: true,
 };
 
+/// Names of a tiling, in order.
+pub(super) const TILING: [&str; 11] = [
+    "tile_m",
+    "tile_k_l2",
+    "tile_k_l1",
+    "tile_n",
+    "cols",
+    "rows",
+    "n_over_cols",
+    "hold_a",
+    "l1_depth",
+    "l2_copies",
+    "drain_chunks",
+];
+
 /// Descriptors of a memory tile for sending held blocks of A: of the 24 that a channel reaches, others
 /// need four (half of two inputs in ping-pong and of four cores' tiles).
 const HELD_DESCRIPTORS: u64 = 20;
@@ -102,19 +117,7 @@ impl Tiled {
 
     /// A problem without a tiling yet: every size is 0.
     fn untiled(gemm: &GemmStream, shape: &Shape) -> Tiled {
-        let none = Named::new(&[
-            ("tile_m", 0),
-            ("tile_k_l2", 0),
-            ("tile_k_l1", 0),
-            ("tile_n", 0),
-            ("cols", 0),
-            ("rows", 0),
-            ("n_over_cols", 0),
-            ("hold_a", 0),
-            ("l1_depth", 0),
-            ("l2_copies", 0),
-            ("drain_chunks", 0),
-        ]);
+        let none = Named::new(&TILING.map(|name| (name, 0)));
         Tiled::new(gemm, shape, &none)
     }
 

@@ -1,4 +1,4 @@
-//! Weights as Q4NX blocks: how they lie in slots, and the two mappings that read them.
+//! Weights as Q4NX blocks: how they lie in slots, and the mappings that read them.
 //!
 //! A block is 32 rows by 256 columns in 5,120 bytes (Gemma paper §3.1.1; `millrace_quant`'s `q4nx`). A
 //! matrix `[n, k]` lies as `[n / 32·u][⌈k / 256⌉][u][5120]`, so that a column of the array with u cores reads
@@ -6,6 +6,8 @@
 //! that shares its launch. Columns beyond k are blocks' zeros.
 
 pub(crate) mod dqp;
+mod expand;
+pub(crate) mod expanded;
 pub(crate) mod gemm;
 
 use super::data::{Random, floats, in_parallel, round};
@@ -30,6 +32,50 @@ pub(crate) fn unit(rows: &[u64]) -> u64 {
 /// Blocks across a matrix of so many columns.
 pub(crate) fn across(k: u64) -> u64 {
     k.div_ceil(COLS)
+}
+
+/// Groups of row blocks of a product that columns take in one stretch each.
+struct Share {
+    /// The product.
+    part: usize,
+    /// Its first group here.
+    first: u64,
+    /// The first column, and how many.
+    cols: (u64, u64),
+    /// Groups of each.
+    each: u64,
+}
+
+/// Who takes what of products with so many groups: of every product as many groups for each column as there
+/// are for all, then what is left over, dealt on from column to column.
+fn shares(groups: &[u64], n_cols: u64) -> Vec<Share> {
+    let mut shares = Vec::new();
+    for (part, &n) in groups.iter().enumerate() {
+        shares.push(Share {
+            part,
+            first: 0,
+            cols: (0, n_cols),
+            each: n / n_cols,
+        });
+    }
+    let mut next = 0;
+    for (part, &n) in groups.iter().enumerate() {
+        let (mut first, mut left) = (n / n_cols * n_cols, n % n_cols);
+        while left > 0 {
+            let taken = left.min(n_cols - next);
+            shares.push(Share {
+                part,
+                first,
+                cols: (next, taken),
+                each: 1,
+            });
+            next = (next + taken) % n_cols;
+            first += taken;
+            left -= taken;
+        }
+    }
+    shares.retain(|share| share.each > 0);
+    shares
 }
 
 /// The slot of a matrix `[n, k]`.

@@ -297,9 +297,11 @@ impl Planner for Xdna2 {
 
 /// `best`, `reference`, `best without alias`.
 fn mode(features: Features) -> String {
-    let (base, all) = match features.has(Feature::PackedWeights) {
-        true => ("q4nx", Features::of(Mode::Q4nx)),
-        false => ("best", Features::of(Mode::Best)),
+    let packed = features.has(Feature::PackedWeights);
+    let (base, all) = match features.has(Feature::ExpandedWeights) {
+        true if packed => ("paper", Features::of(Mode::Paper)),
+        _ if packed => ("q4nx", Features::of(Mode::Q4nx)),
+        _ => ("best", Features::of(Mode::Best)),
     };
     let missing: Vec<&str> = all
         .iter()
@@ -356,6 +358,10 @@ mod tests {
         let packed = Features::of(Mode::Q4nx);
         assert_eq!(mode(packed), "q4nx");
         assert_eq!(mode(packed.without(Feature::Alias)), "q4nx without alias");
+        let paper = Features::of(Mode::Paper);
+        assert_eq!(mode(paper), "paper");
+        assert_eq!(mode(paper.without(Feature::ExpandedWeights)), "q4nx");
+        assert_eq!(mode(paper.without(Feature::Alias)), "paper without alias");
         let emulated = best.with_numerics(Numerics::Bfp16);
         assert_eq!(mode(emulated), "best, products in bfp16");
     }

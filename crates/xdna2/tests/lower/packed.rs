@@ -2,6 +2,7 @@
 
 use crate::{decode, graph, on_host, prefill};
 use millrace_model::graph::Graph;
+use millrace_npu::Role;
 use millrace_xdna2::lower::{
     self, Binding, Feature, Features, Mode, Options, Plan, WeightLayout, program_of,
 };
@@ -76,6 +77,46 @@ fn prompt_and_token_share_weights() {
     // A window of 512 keys is no reason for the host.
     let long = prefill(&graph, Options::new(Mode::Q4nx, 1024));
     assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
+}
+
+/// Mode paper expands a layer's weights to DDR before every product of a prompt, and nothing else changes: blocks, and so
+/// their buffers, are those of mode q4nx; a token's plan and the head are the same.
+#[test]
+fn the_papers_prompts_expand_weights_first() {
+    let machine = Machine::npu2();
+    for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b", "qwen2.5-0.5b"] {
+        let graph = graph(name, Some(2));
+        let paper = prefill(&graph, Options::new(Mode::Paper, 128));
+        let fused = prefill(&graph, Options::new(Mode::Q4nx, 128));
+        assert_eq!(weight_bytes(&paper), weight_bytes(&fused), "{name}");
+        let kernels = |plan: &Plan| -> Vec<String> {
+            let launches = plan.programs.iter().flat_map(|p| &p.launches);
+            launches.map(|launch| launch.kernel.clone()).collect()
+        };
+        let expand = |kernel: &String| match kernel.as_str() {
+            "gemm-q4nx" => "gemm-q4nx-ddr".to_owned(),
+            _ => kernel.clone(),
+        };
+        let expected: Vec<String> = kernels(&fused).iter().map(expand).collect();
+        assert_eq!(kernels(&paper), expected, "{name}");
+        for planned in &paper.programs {
+            let program = program_of(planned).unwrap();
+            verify(program, &machine).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+            let expands = |l: &&lower::PlannedLaunch| l.kernel == "gemm-q4nx-ddr";
+            for launch in planned.launches.iter().filter(expands) {
+                assert_eq!(launch.physical.len(), 2, "{name}");
+                let results = launch.results().iter().map(|&slot| &planned.slots()[slot]);
+                assert!(results.clone().all(|slot| !slot.name.ends_with("_bf16")));
+                let scratch = launch.slots.iter().filter(|&&slot| {
+                    let slot = &planned.slots()[slot];
+                    slot.name.ends_with("_bf16") && slot.role == Role::Intermediate
+                });
+                assert_eq!(scratch.count(), launch.n_results, "{name}");
+            }
+        }
+        let token = |mode| kernels(&decode(&graph, mode));
+        assert_eq!(token(Mode::Paper), token(Mode::Q4nx), "{name}");
+    }
 }
 
 /// Heads of 128 and 256 attend over a first pass's own keys on cores with tokens of their own, local and global layers on one

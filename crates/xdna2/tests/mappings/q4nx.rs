@@ -81,3 +81,46 @@ fn gemm_with_weights_for_each_core() {
         "tile_m=32,tile_k_l2=128,tile_k_l1=32,cols=3,rows=3,n_over_rows=1,hold_a=0,drain_chunks=1",
     );
 }
+
+/// Weights expanded to DDR by a launch of their own, then multiplied.
+#[test]
+fn gemm_of_expanded_weights() {
+    check("gemm-q4nx-ddr", "8x64x32", "");
+    // Blocks that lie side by side, a last block of which half is padding, matrices dealt to the columns unevenly.
+    check("gemm-q4nx-ddr", "32x640x576+192", "");
+    check("gemm-q4nx-ddr", "16x1152x128", "expand_cols=2");
+    // An odd number of row blocks lies one by one; slices narrower than a scale's columns are whole all the same.
+    check("gemm-q4nx-ddr", "8x288x352", "expand_cols=7");
+    check("gemm-q4nx-ddr", "256x512x512", "");
+}
+
+/// What the product reads is what the launch before it wrote, and that is what the blocks hold: a product of other
+/// expanded weights, or from other blocks, is wrong, and so is one without the launch before it.
+#[test]
+fn expanded_weights_are_those_of_the_blocks() {
+    let machine = Machine::npu2();
+    let (mapping, shape, tiling) = case("gemm-q4nx-ddr", "16x256x128+128", "");
+    let honest = build(mapping, &shape, &tiling, &machine);
+    assert_eq!(run(mapping, &shape, &tiling, &honest), None);
+    let [expand, product] = &honest.launches[..] else {
+        panic!("{} launches", honest.launches.len());
+    };
+    // Slots: a, w0, w1, b0, b1, c0, c1.
+    assert_eq!(
+        (&expand.args[..], &product.args[..]),
+        (&[1, 2, 3, 4][..], &[0, 3, 4, 5, 6][..])
+    );
+    for (launch, args) in [
+        (0, vec![2, 1, 3, 4]),
+        (0, vec![1, 1, 3, 4]),
+        (0, vec![1, 2, 4, 3]),
+        (1, vec![0, 4, 3, 5, 6]),
+    ] {
+        let mut wrong = honest.clone();
+        wrong.launches[launch].args = args;
+        assert!(run(mapping, &shape, &tiling, &wrong).is_some());
+    }
+    let mut alone = honest.clone();
+    alone.launches.remove(0);
+    assert!(run(mapping, &shape, &tiling, &alone).is_some());
+}

@@ -18,6 +18,10 @@ fn what_the_array_cannot_hold_is_refused_by_name() {
         ("gemm-f32", square, "cols=9", Rule::Herd),
         ("gemm-f32", square, "drain_chunks=2", Rule::Range),
         ("gemm-megatile", square, "e_x=4", Rule::L1),
+        ("gemm-q4nx-ddr", "64x256x512", "expand_cols=9", Rule::Herd),
+        ("gemm-q4nx-ddr", "64x256x64", "expand_cols=2", Rule::Divides),
+        ("gemm-q4nx-ddr", "64x256x80", "expand_cols=1", Rule::Divides),
+        ("gemm-q4nx-ddr", "64x256x512", "tile_n=24", Rule::Divides),
         ("gemv", "2048x2048", "tile_m=16,m_input=8", Rule::L2),
         ("gemv", "2048x2048", "tile_m=1,m_input=1", Rule::Granularity),
         (

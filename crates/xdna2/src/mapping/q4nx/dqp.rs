@@ -19,7 +19,7 @@ use super::super::parts::{
 use super::super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
 };
-use super::{BYTES, COLS, GROUP, Matrix, ROWS, across, random_blocks, unit, weight_slot};
+use super::{BYTES, COLS, GROUP, Matrix, ROWS, across, random_blocks, shares, unit, weight_slot};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Condition, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
@@ -55,18 +55,6 @@ const X: usize = 1;
 const Y: usize = 2;
 const W_IN: usize = 3;
 const Y_OUT: usize = 4;
-
-/// Groups of row blocks of a product that columns take in one task each.
-struct Share {
-    /// The product.
-    part: usize,
-    /// Its first group here.
-    first: u64,
-    /// The first column, and how many.
-    cols: (u64, u64),
-    /// Groups of each.
-    each: u64,
-}
 
 const VECTOR: Operand = Operand::Local(0);
 const SUMS: Operand = Operand::Local(1);
@@ -115,41 +103,6 @@ impl Tiled {
 
     fn n_groups(&self) -> u64 {
         self.rows.iter().map(|&rows| self.groups(rows)).sum()
-    }
-
-    /// Who takes what: of every product as many groups for each column as there are for all, then what is
-    /// left over, dealt on from column to column.
-    fn shares(&self) -> Vec<Share> {
-        let of = |rows: u64| (self.groups(rows) / self.cols, self.groups(rows) % self.cols);
-        let mut shares = Vec::new();
-        for (part, &rows) in self.rows.iter().enumerate() {
-            let (each, _) = of(rows);
-            shares.push(Share {
-                part,
-                first: 0,
-                cols: (0, self.cols),
-                each,
-            });
-        }
-        let mut next = 0;
-        for (part, &rows) in self.rows.iter().enumerate() {
-            let (each, mut left) = of(rows);
-            let mut first = each * self.cols;
-            while left > 0 {
-                let n = left.min(self.cols - next);
-                shares.push(Share {
-                    part,
-                    first,
-                    cols: (next, n),
-                    each: 1,
-                });
-                next = (next + n) % self.cols;
-                first += n;
-                left -= n;
-            }
-        }
-        shares.retain(|share| share.each > 0);
-        shares
     }
 
     fn check(&self, machine: &Machine) -> Result<(), BuildError> {
@@ -246,7 +199,8 @@ impl Tiled {
         let mut transfers = vec![task(&[], 0, X, Vec::new(), vector)];
         let n = self.rows.len();
         let (blocks, results) = (self.across() * self.unit * BYTES, self.unit * ROWS);
-        for share in self.shares() {
+        let groups: Vec<u64> = self.rows.iter().map(|&rows| self.groups(rows)).collect();
+        for share in shares(&groups, self.cols) {
             let (first_col, n_cols) = share.cols;
             for (unit, arg, channels) in [
                 (blocks, 1 + share.part, [W, W_IN]),

@@ -3,7 +3,7 @@
 use crate::fidelity::{Measured, length};
 use serde::Serialize;
 
-/// The mode whose plans have the paper's kernels.
+/// The mode that is compared: weights in the paper's blocks, dequantised within products.
 pub(super) const MODE: &str = "q4nx";
 
 /// The paper's box.
