@@ -170,6 +170,8 @@ fn a_slow_thread_holds_up_one_chunk() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
+}
+
 /// A team of fresh threads, or of the caller alone, which counts what it was asked for.
 struct Fresh {
     is_alone: bool,
