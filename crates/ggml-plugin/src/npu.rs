@@ -1,6 +1,6 @@
 //! NPUs as devices: products of quantised numbers on whatever a target of the registry plans and opens.
 //!
-//! A weight is written into a buffer object of the NPU when the host loads it, in the target's own arrangement (for RK3588: 8-bit with a
+//! A weight is written into a buffer object of the NPU when the host loads it, in the target's own arrangement (8-bit with a
 //! scale a row). A product is the plan of a graph of one linear layer; its rows go in pieces of the lengths that the target plans for.
 
 mod plan;
@@ -16,7 +16,7 @@ use millrace_kernels::matmul::Matrix;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{self as npu, DeviceInfo};
 use millrace_plan::{Planner, Target};
-use plan::{Planned, Shape};
+use plan::{Lowered, Planned, Shape};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use weights::Weights;
@@ -56,8 +56,7 @@ impl NpuDevice {
         settings: &Settings,
         report: Option<&Arc<Report>>,
     ) -> Result<NpuDevice, String> {
-        let planner = target.planner(&millrace_plan::Settings::default());
-        let planner = planner.map_err(|error| error.to_string())?;
+        let planner = planner(target)?;
         let cpu = || Cpu::new(CpuOptions::default()).map_err(|error| error.to_string());
         let device = planner.open(cpu()?).map_err(|error| error.to_string())?;
         let unit = Unit {
@@ -73,12 +72,37 @@ impl NpuDevice {
             report: report.cloned(),
         };
         if unit.planned(Shape::TRIED).is_none() {
-            return Err("it has no plans for products by themselves".to_owned());
+            return Err("it does not load a program of a product".to_owned());
         }
         Ok(NpuDevice {
             unit: Arc::new(unit),
         })
     }
+}
+
+#[cfg(test)]
+impl NpuDevice {
+    /// The device behind it.
+    pub(crate) fn device(&self) -> Arc<dyn npu::Device> {
+        Arc::clone(&self.unit.device)
+    }
+}
+
+/// The target's planner in the first of its modes, its default before all, that has plans for products by themselves.
+fn planner(target: &dyn Target) -> Result<Arc<dyn Planner>, String> {
+    let modes = target.options().modes.into_iter().map(|mode| mode.name);
+    for mode in std::iter::once(None).chain(modes.map(Some)) {
+        let settings = millrace_plan::Settings {
+            mode,
+            ..millrace_plan::Settings::default()
+        };
+        let planner = target.planner(&settings);
+        let planner = planner.map_err(|error| error.to_string())?;
+        if Lowered::new(&*planner, Shape::TRIED).is_some() {
+            return Ok(planner);
+        }
+    }
+    Err("it has no plans for products by themselves".to_owned())
 }
 
 /// A target's name as ggml's devices are named.
@@ -110,7 +134,8 @@ impl Unit {
             return Ok(*rows);
         }
         let lengths = self.planner.lengths();
-        let faster = lengths.all().iter().find_map(|&m| {
+        let all = std::iter::once(&1).chain(lengths.all());
+        let faster = all.into_iter().find_map(|&m| {
             let planned = self.planned(Shape { m, ..shape })?;
             planned.least_rows(&*self.planner)
         });
@@ -129,7 +154,10 @@ impl Unit {
         let most = *lengths.all().last().unwrap_or(&1) as usize;
         let pieces = x.chunks(most * k).zip(out.chunks_mut(most * n));
         for (x, out) in pieces {
-            let m = lengths.padded((x.len() / k) as u64);
+            let m = match (x.len() / k) as u64 {
+                1 => 1,
+                m => lengths.padded(m),
+            };
             let shape = Shape::of(weight, m);
             let planned = self.planned(shape);
             let planned =

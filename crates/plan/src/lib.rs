@@ -16,6 +16,7 @@
 //! | [`graph`] | graphs that make sense |
 //! | [`offload`] | plans in which each op is the device's or the host's |
 //! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
+//! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |
 //! | [`arithmetic`] | how a launch computes, for who checks it |
 //! | [`predict`] | what a plan costs |
 //! | [`probe`] | whether a device is alive |
@@ -39,6 +40,7 @@ pub mod passes;
 pub mod plan;
 pub mod predict;
 pub mod probe;
+pub mod quantise;
 pub mod settings;
 pub mod stored;
 pub mod target;

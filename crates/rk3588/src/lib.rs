@@ -37,12 +37,14 @@ pub mod matmul;
 pub mod probe;
 pub mod profile;
 pub mod program;
-pub mod quantise;
 pub mod regs;
 pub mod target;
 pub mod tiling;
 pub mod timing;
 pub mod verify;
+
+/// 8-bit activations and weights, rotated.
+pub use millrace_plan::quantise;
 
 pub use device::RkDevice;
 pub use machine::Machine;

@@ -15,6 +15,8 @@
 //! | C | f32 | `[n/8][m/8][8 m][8 n]` |
 //! | Bᵀ | bf16 | `[k/8][n/8][8 n][8 k]` |
 //!
+//! Products of 8-bit integers have A and Bᵀ of i8 and C of i32 in the same order.
+//!
 //! So the C of one product, rounded to bf16, is the A of the next, as flash attention needs.
 //!
 //! # Numerics
@@ -26,6 +28,7 @@ mod attention;
 mod bfp16;
 mod cached;
 mod elementwise;
+mod integer;
 mod math;
 mod matmul;
 mod norm;
@@ -344,6 +347,46 @@ pub const TABLE: &[TileKernel] = &[
         elementwise::check_binary_f32,
         elementwise::work_binary_f32,
         elementwise::add_f32,
+    ),
+    row(
+        "matmul_bt_i8_i32",
+        "C += A·B of integers, exact, B transposed; [m, n, k]; A, Bᵀ i8 → C i32 (in and out), blocked",
+        (2, 1),
+        integer::check_matmul,
+        integer::work_matmul,
+        integer::matmul_bt,
+    ),
+    row(
+        "zero_i32",
+        "y = 0; [n]; → y i32",
+        (0, 1),
+        integer::check_zero,
+        elementwise::work_zero_f32,
+        elementwise::zero,
+    ),
+    row(
+        "copy_part_i32",
+        "y = x[first ..]; [n, total]; x i32 [total] → y i32 [n]; scalar first",
+        (1, 1),
+        integer::check_copy_part,
+        integer::work_copy_part,
+        integer::copy_part,
+    ),
+    row(
+        "copy_i8",
+        "y = x; [n]; x → y i8",
+        (1, 1),
+        integer::check_copy,
+        integer::work_copy,
+        elementwise::copy,
+    ),
+    row(
+        "matvec_part_i8_i32",
+        "y[first ..] = W·x of integers, exact; [m, k, total]; W i8 [m, k], x i8 → y i32 [total]; scalar first",
+        (2, 1),
+        integer::check_matvec,
+        integer::work_matvec,
+        integer::matvec_part,
     ),
     row(
         "matvec_bf16_f32",

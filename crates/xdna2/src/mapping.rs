@@ -6,10 +6,12 @@
 //! | `gemm-f32`, `gemm-fused-cast`, `gemm-drain`, `gemm-direct`, `gemm-direct-f32` | `C = A · B` on 8 × 4 cores | `MxKxN` |
 //! | `gemm-drain-bt`, `gemm-direct-bt` | the same with B as `[N, K]` | `MxKxN` |
 //! | `gemm-stream`, `gemm-stream-bt` | several products of one A, no pause between tiles | `MxKxN0+N1+…` |
+//! | `gemm-i8` | the same of 8-bit integers with B as `[N, K]`, exact sums in 32 bits | `MxKxN0+N1+…` |
 //! | `gemm-megatile` | `C = A · B` in megatiles of seed 002 §3.1.2 | `MxKxN` |
 //! | `gemv` | `y = W · x` on 8 × 1 cores | `MxK` |
 //! | `gemv-cascade` | the same on 8 × 4 cores, partial sums passed down the cascade | `MxK` |
 //! | `gemv-stream` | several `y = W · x` of one x, W straight to the cores | `M0+M1+…xK` |
+//! | `gemv-i8` | the same of 8-bit integers, exact sums in 32 bits | `M0+M1+…xK` |
 //! | `fused-dqp` | the same with W in Q4NX blocks, dequantised in the cores | `M0+M1+…xK` |
 //! | `gemm-q4nx` | several products of one A with weights in Q4NX blocks | `MxKxN0+N1+…` |
 //! | `gemm-q4nx-ddr` | the same, the weights expanded to bf16 in DDR by a launch before | `MxKxN0+N1+…` |
@@ -38,6 +40,7 @@ mod gemv_cascade;
 mod gemv_stream;
 pub(crate) mod joined;
 mod megatile;
+mod operands;
 mod parts;
 pub(crate) mod prompt_attention;
 pub(crate) mod q4nx;
@@ -201,9 +204,11 @@ pub const TABLE: &[&dyn Mapping] = &[
     &gemm::DIRECT_BT,
     &gemm_stream::PLAIN,
     &gemm_stream::BT,
+    &gemm_stream::I8,
     &megatile::Megatile,
     &gemv::Gemv,
-    &gemv_stream::GemvStream,
+    &gemv_stream::BF16,
+    &gemv_stream::I8,
     &gemv_cascade::GemvCascade,
     &q4nx::dqp::FusedDqp,
     &q4nx::gemm::GemmQ4nx,
@@ -221,6 +226,11 @@ pub const TABLE: &[&dyn Mapping] = &[
     &cached_attention::CachedAttention,
     &prompt_attention::PromptAttention,
 ];
+
+/// Products of 8-bit integers, of a prompt and of a token.
+pub(crate) const GEMM_I8: &str = "gemm-i8";
+/// See [`GEMM_I8`].
+pub(crate) const GEMV_I8: &str = "gemv-i8";
 
 /// The mapping of that name.
 pub fn find(name: &str) -> Option<&'static dyn Mapping> {
@@ -277,7 +287,8 @@ pub(crate) fn ranked(
     profile: &Profile,
 ) -> Vec<Tiling> {
     match name {
-        "gemv-stream" => gemv_stream::ranked(shape, machine, profile),
+        "gemv-stream" => gemv_stream::ranked(&gemv_stream::BF16, shape, machine, profile),
+        GEMV_I8 => gemv_stream::ranked(&gemv_stream::I8, shape, machine, profile),
         q4nx::dqp::NAME => q4nx::dqp::ranked(shape, machine, profile),
         q4nx::gemm::NAME => q4nx::gemm::ranked(shape, machine, profile),
         q4nx::expanded::NAME => q4nx::expanded::ranked(shape, machine, profile),

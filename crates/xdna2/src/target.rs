@@ -1,6 +1,7 @@
 //! The row of AMD XDNA2 in the registry of targets.
 
 mod bench;
+mod int8;
 mod packed;
 mod page;
 mod paper;
@@ -52,7 +53,11 @@ impl Target for Row {
     }
 
     fn planner(&self, settings: &Settings) -> Result<Arc<dyn Planner>, SettingError> {
-        Ok(Arc::new(planner(settings)?))
+        let planner = planner(settings)?;
+        Ok(match is_int8(settings) {
+            true => Arc::new(int8::Int8::new(planner)),
+            false => Arc::new(planner),
+        })
     }
 
     fn workbench(&self) -> Option<&dyn Workbench> {
@@ -66,7 +71,8 @@ impl Target for Row {
         settings: &Settings,
         work: &Work,
     ) -> Option<Result<String, PredictError>> {
-        Some(page::page(model, graph, settings, work))
+        // Nothing was published of a model in 8-bit integers.
+        (!is_int8(settings)).then(|| page::page(model, graph, settings, work))
     }
 
     fn comparisons(&self) -> Vec<(&'static str, Settings)> {
@@ -104,6 +110,10 @@ fn modes() -> Vec<Choice> {
             "as q4nx, with a prompt's weights expanded to bf16 in DDR first, as the Gemma 3 paper does it",
         ),
         Choice::new(
+            int8::MODE,
+            "products of 8-bit integers, each a program of its own; the rest on the host",
+        ),
+        Choice::new(
             "reference",
             "as the published stack does it: every prompt padded to 2,048 tokens",
         ),
@@ -119,6 +129,10 @@ fn names(default: &str, all: impl Iterator<Item = &'static str>) -> Vec<Choice> 
     let mut choices: Vec<Choice> = all.map(|name| Choice::new(name, "")).collect();
     choices.sort_by_key(|choice| choice.name != default);
     choices
+}
+
+fn is_int8(settings: &Settings) -> bool {
+    settings.mode.as_deref() == Some(int8::MODE)
 }
 
 /// A planner set up so.
@@ -138,7 +152,8 @@ fn planner(settings: &Settings) -> Result<Xdna2, SettingError> {
 
 fn features(settings: &Settings) -> Result<Features, SettingError> {
     let mut features = match settings.mode.as_deref() {
-        None | Some("best") => Features::of(Mode::Best),
+        // Of mode int8 the set is not asked for.
+        None | Some("best" | int8::MODE) => Features::of(Mode::Best),
         Some("q4nx") => Features::of(Mode::Q4nx),
         Some("paper") => Features::of(Mode::Paper),
         Some("reference") => Features::of(Mode::Reference),

@@ -9,6 +9,7 @@ use millrace_plan::{
     Step, WeightLayout,
 };
 use millrace_quant::DType;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A product: `[m, k] · [n, k]ᵀ`, with m a length that the target plans for.
@@ -79,9 +80,14 @@ const LINEAR: usize = 1;
 
 /// A product's program on a device, and what its slots are.
 pub(super) struct Planned {
+    lowered: Lowered,
+    pub(super) loaded: Arc<dyn LoadedProgram>,
+}
+
+/// A product's program, and what its slots are.
+pub(super) struct Lowered {
     pub(super) shape: Shape,
     pub(super) program: PlannedProgram,
-    pub(super) loaded: Arc<dyn LoadedProgram>,
     /// Numbers of the slots of rows, weights and results, and their arrangements.
     pub(super) rows: (usize, u32),
     pub(super) weights: (usize, u32),
@@ -91,11 +97,31 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// Lowers, verifies and loads; `None` where the target leaves the product to the host, or gives it another form than rows, weights and
-    /// results in arrangements of its own.
+    /// Lowers, verifies and loads; `None` where the target does not.
     pub(super) fn new(planner: &dyn Planner, device: &dyn Device, shape: Shape) -> Option<Planned> {
+        let lowered = Lowered::new(planner, shape)?;
+        let loaded = device.load(&lowered.program.container).ok()?;
+        Some(Planned { lowered, loaded })
+    }
+}
+
+impl Deref for Planned {
+    type Target = Lowered;
+
+    fn deref(&self) -> &Lowered {
+        &self.lowered
+    }
+}
+
+impl Lowered {
+    /// `None` where the target leaves the product to the host, or gives it another form than rows, weights and results in arrangements
+    /// of its own.
+    pub(super) fn new(planner: &dyn Planner, shape: Shape) -> Option<Lowered> {
         let graph = shape.graph();
-        let kind = PassKind::prefill(shape.m).with_head(HeadRows::All);
+        let kind = match shape.m {
+            1 => PassKind::decode(),
+            m => PassKind::prefill(m).with_head(HeadRows::All),
+        };
         let plan = planner.lower(&graph, &kind).ok()?;
         let mut calls = plan.steps.iter().filter_map(|step| match step {
             Step::Call(call) => Some(call),
@@ -131,11 +157,9 @@ impl Planned {
             *place = Some((slot, id));
         }
         let program = plan.programs.get(call.program)?.clone();
-        let loaded = device.load(&program.container).ok()?;
-        Some(Planned {
+        Some(Lowered {
             shape,
             program,
-            loaded,
             rows: rows?,
             weights: weights?,
             results: results?,

@@ -115,15 +115,20 @@ impl Case {
         let n_bytes = self.format.size_bytes(n, k).expect("a size");
         let mut weights = vec![0.0; n * k];
         decode_blocks(self.format, &bytes[..n_bytes], &mut weights).expect("weights");
-        compare(&self.x.floats(), &weights, [n, k], &self.out.floats());
+        let (x, out) = (self.x.floats(), self.out.floats());
+        compare(
+            x.chunks(k)
+                .zip(out.chunks(n))
+                .map(|(x, out)| (x, &weights[..], out)),
+        );
     }
 }
 
-/// Compares `out` with `x · weightsᵀ`.
-fn compare(x: &[f32], weights: &[f32], [n, k]: [usize; 2], out: &[f32]) {
+/// Compares rows `out` with `x · weightsᵀ`, each of its own x and weights.
+fn compare<'a>(rows: impl Iterator<Item = (&'a [f32], &'a [f32], &'a [f32])>) {
     let (mut error, mut power) = (0.0_f64, 0.0_f64);
-    for (x, out) in x.chunks(k).zip(out.chunks(n)) {
-        for (w, found) in weights.chunks(k).zip(out) {
+    for (x, weights, out) in rows {
+        for (w, found) in weights.chunks(x.len()).zip(out) {
             let expected: f64 = x.iter().zip(w).map(|(x, w)| f64::from(x * w)).sum();
             error += (expected - f64::from(*found)).powi(2);
             power += expected.powi(2);
@@ -195,6 +200,11 @@ fn products_of_one_input_are_computed_together() {
 
 #[test]
 fn experts_multiply_their_own_rows() {
+    experts(&client(WITH_2D));
+}
+
+/// Computes products of experts with 1 and 2 rows of x a token.
+pub(super) fn experts(client: &Client) {
     let [n, k, n_experts, n_used, n_tokens] = [9, 32, 5, 2, 11];
     let dims = |dims: [usize; 3]| [dims[0] as i64, dims[1] as i64, dims[2] as i64, 1];
     for x_rows in [1, n_used] {
@@ -216,17 +226,19 @@ fn experts_multiply_their_own_rows() {
         out.tensor.op = op(c"MUL_MAT_ID");
         out.tensor.flags = FLAG_COMPUTE;
         out.tensor.src[..3].copy_from_slice(&[weight.raw(), x.raw(), ids.raw()]);
-        let client = client(WITH_2D);
         assert!(client.supports(&out.tensor));
         let stream = client.open();
         assert_eq!(stream.compute(&mut Graph(vec![out.raw()])), STATUS_SUCCESS);
         let (weights, x, out) = (weight.floats(), x.floats(), out.floats());
-        for (row, out) in out.chunks(n).enumerate() {
+        compare(out.chunks(n).enumerate().map(|(row, out)| {
             let expert = chosen[row] as usize;
             let at = (row / n_used * x_rows + row % n_used % x_rows) * k;
-            let of_expert = &weights[expert * n * k..(expert + 1) * n * k];
-            compare(&x[at..at + k], of_expert, [n, k], out);
-        }
+            (
+                &x[at..at + k],
+                &weights[expert * n * k..(expert + 1) * n * k],
+                out,
+            )
+        }));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sys::probe::probe;
 use crate::sys::tensor::Tensor;
 use millrace_quant::DType;
 
-fn log_has(parts: &[&str]) -> bool {
+pub(super) fn log_has(parts: &[&str]) -> bool {
     let log = LOG.lock().expect("a log");
     log.lines()
         .any(|line| parts.iter().all(|part| line.contains(part)))

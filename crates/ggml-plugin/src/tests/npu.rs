@@ -1,18 +1,32 @@
 //! A virtual NPU through the border: weights placed when they are written, products on the device, its own memory given back.
 
-use super::compute::{Case, numbers};
+use super::compute::{Case, experts, numbers};
+use super::failure::log_has;
 use super::host::{BEFORE_2D, Buffer, Client, Graph, Host, WITH_2D};
 use crate::load::load;
+use crate::npu::NpuDevice;
 use crate::report::Report;
 use crate::settings::Settings;
-use crate::sys::abi::{BufferType, Device, STATUS_SUCCESS, TYPE_GPU, Tensor};
+use crate::sys::abi::{BufferType, Device, STATUS_FAILED, STATUS_SUCCESS, TYPE_GPU, Tensor};
+use crate::sys::host::Functions;
+use crate::sys::objects::Plugin;
+use crate::sys::probe::probe;
+use millrace_npu::inject::Injection;
 use millrace_quant::{DType, encode_blocks};
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
-fn client(host: Host, least_rows: Option<usize>, report: Option<&Arc<Report>>) -> Client {
+/// The targets that have plans for products by themselves, and what their devices' memory is called.
+const NPUS: [(&str, &CStr); 2] = [("RK3588", c"RK3588_Weights"), ("XDNA2", c"XDNA2_Weights")];
+
+fn client(
+    name: &str,
+    host: Host,
+    least_rows: Option<usize>,
+    report: Option<&Arc<Report>>,
+) -> Client {
     let settings = Settings {
-        devices: Some(vec!["rk3588".to_owned()]),
+        devices: Some(vec![name.to_lowercase()]),
         least_rows,
         ..Settings::default()
     };
@@ -35,9 +49,9 @@ fn own_type(client: &Client) -> *mut BufferType {
 }
 
 /// Computes a case with its weight in a buffer of the device.
-fn with_own_memory<const N_2D: usize>(host: Host) {
+fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: Host) {
     let report = Arc::new(Report::default());
-    let client = client(host, Some(1), Some(&report));
+    let client = client(npu, host, Some(1), Some(&report));
     let own = own_type(&client);
     let mut case = Case::new(DType::Q8_0, c"q8_0", [5, 24, 64], [1, 1]);
     let n_bytes = 24 * 2 * 34;
@@ -51,7 +65,7 @@ fn with_own_memory<const N_2D: usize>(host: Host) {
     let before = memory();
     // SAFETY: the plugin's functions, called as hosts do, with sizes that are the buffer's.
     unsafe {
-        assert_eq!(CStr::from_ptr(((*own).get_name)(own)), c"RK3588_Weights");
+        assert_eq!(CStr::from_ptr(((*own).get_name)(own)), memory_name);
         let buffer = ((*own).alloc_buffer)(own, 4096);
         let table = &(*buffer.cast::<Buffer<N_2D>>()).table;
         let original = case.weight.tensor.data;
@@ -109,52 +123,98 @@ fn with_own_memory<const N_2D: usize>(host: Host) {
 
 #[test]
 fn weights_live_in_the_devices_memory() {
-    with_own_memory::<0>(BEFORE_2D);
-    with_own_memory::<2>(WITH_2D);
+    for npu in NPUS {
+        with_own_memory::<0>(npu, BEFORE_2D);
+        with_own_memory::<2>(npu, WITH_2D);
+    }
 }
 
 #[test]
 fn an_npu_is_a_device_with_memory_that_says_that_it_is_virtual() {
-    let client = client(WITH_2D, None, None);
-    // SAFETY: the plugin's device.
-    unsafe {
-        let device = client.device;
-        assert_eq!(CStr::from_ptr(((*device).get_name)(device)), c"RK3588");
-        assert_eq!(((*device).get_type)(device), TYPE_GPU);
-        let words = CStr::from_ptr(((*device).get_description)(device)).to_string_lossy();
-        assert!(
-            words.contains("virtual") && words.contains("modelled"),
-            "{words}"
-        );
+    for (npu, _) in NPUS {
+        let client = client(npu, WITH_2D, None, None);
+        // SAFETY: the plugin's device.
+        unsafe {
+            let device = client.device;
+            let name = CStr::from_ptr(((*device).get_name)(device));
+            assert_eq!(name.to_str(), Ok(npu));
+            assert_eq!(((*device).get_type)(device), TYPE_GPU);
+            let words = CStr::from_ptr(((*device).get_description)(device)).to_string_lossy();
+            assert!(
+                words.contains("virtual") && words.contains("modelled"),
+                "{words}"
+            );
+        }
     }
 }
 
 #[test]
 fn products_in_the_hosts_memory_are_computed_too() {
-    let client = client(WITH_2D, Some(1), None);
-    // As test-backend-ops has it: nothing is placed, several matrices, more rows than the longest plan.
-    for (dims, batch) in [([3, 20, 32], [2, 1]), ([300, 16, 64], [1, 1])] {
-        let mut case = Case::new(DType::Q8_0, c"q8_0", dims, batch);
-        assert!(client.supports(&case.out.tensor));
-        assert_eq!(
-            client.open().compute(&mut Graph(vec![case.out.raw()])),
-            STATUS_SUCCESS
-        );
-        case.check();
+    for (npu, _) in NPUS {
+        let client = client(npu, WITH_2D, Some(1), None);
+        // As test-backend-ops has it: nothing is placed, several matrices, a single row, more than the longest plan of RK3588.
+        for (dims, batch) in [
+            ([3, 20, 32], [2, 1]),
+            ([1, 20, 96], [1, 1]),
+            ([300, 16, 64], [1, 1]),
+        ] {
+            let mut case = Case::new(DType::Q8_0, c"q8_0", dims, batch);
+            assert!(client.supports(&case.out.tensor));
+            assert_eq!(
+                client.open().compute(&mut Graph(vec![case.out.raw()])),
+                STATUS_SUCCESS
+            );
+            case.check();
+        }
+        experts(&client);
+        // In a model weights in others' memory stay with others.
+        let mut case = Case::new(DType::Q8_0, c"q8_0", [3, 20, 32], [1, 1]);
+        case.weight.tensor.buffer = Box::leak(Box::new(0_u64)) as *mut u64 as *mut c_void;
+        assert!(!client.supports(&case.out.tensor));
     }
-    // In a model weights in others' memory stay with others.
-    let mut case = Case::new(DType::Q8_0, c"q8_0", [3, 20, 32], [1, 1]);
-    case.weight.tensor.buffer = Box::leak(Box::new(0_u64)) as *mut u64 as *mut c_void;
-    assert!(!client.supports(&case.out.tensor));
 }
 
 #[test]
 fn few_tokens_are_left_to_the_host_as_predicted() {
-    let client = client(WITH_2D, None, None);
-    let supports = |m| {
-        let case = Case::new(DType::Q8_0, c"q8_0", [m, 2048, 2048], [1, 1]);
-        client.supports(&case.out.tensor)
-    };
-    assert!(!supports(1));
-    assert!(supports(512));
+    for (npu, least_k) in [("RK3588", 2048), ("XDNA2", 64)] {
+        let client = client(npu, WITH_2D, None, None);
+        let supports = |m, k| {
+            let case = Case::new(DType::Q8_0, c"q8_0", [m, k, k], [1, 1]);
+            client.supports(&case.out.tensor)
+        };
+        assert!(!supports(1, least_k), "{npu}");
+        assert!(supports(512, 2048), "{npu}");
+    }
+}
+
+/// A device's own failure ends the graph, with a line that names op, tensor, device and cause; the next one is computed.
+#[test]
+fn a_device_that_fails_fails_the_graph_and_no_other() {
+    for (npu, _) in NPUS {
+        let settings = Settings {
+            least_rows: Some(1),
+            ..Settings::default()
+        };
+        let mut targets = millrace_targets::ALL.iter();
+        let target = targets.find(|target| target.name().eq_ignore_ascii_case(npu));
+        let opened = NpuDevice::open(*target.expect("a target"), &settings, None);
+        let opened = opened.expect("a device");
+        let device = opened.device();
+        let functions = Functions::find(&WITH_2D).expect("functions");
+        let found = probe(&functions).expect("a known host");
+        let plugin = Plugin::new(functions, found, vec![Box::new(opened)], None, None);
+        let stream = Client::new(plugin.registry(), WITH_2D).open();
+        let mut case = Case::new(DType::Q8_0, c"q8_0", [5, 24, 64], [1, 1]);
+        let injector = device.injector().expect("a virtual device");
+        for injection in [Injection::Timeout, Injection::NotPinned] {
+            injector.inject(injection);
+            let failed = stream.compute(&mut Graph(vec![case.out.raw()]));
+            assert_eq!(failed, STATUS_FAILED, "{npu}");
+            let words = format!("MUL_MAT of tensor `ffn_out-0` on device {npu}");
+            assert!(log_has(&[&words]), "{words}");
+            let next = stream.compute(&mut Graph(vec![case.out.raw()]));
+            assert_eq!(next, STATUS_SUCCESS, "{npu}");
+            case.check();
+        }
+    }
 }

@@ -11,7 +11,7 @@ use millrace_npu::Element::{Bf16, F32};
 const ROWS_AT_A_TIME: usize = 64;
 
 /// A part must lie within its whole.
-fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String> {
+pub(super) fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String> {
     if part.1 <= whole.1 {
         return Ok(());
     }
@@ -23,7 +23,7 @@ fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String> {
 
 /// Where a part of `n` of `total` begins: the scalar, drawn into range. A program that passes one
 /// beyond computes the wrong part, as on the hardware.
-fn start(call: &Call<'_>, n: usize, total: usize) -> usize {
+pub(super) fn start(call: &Call<'_>, n: usize, total: usize) -> usize {
     let scalar = usize::try_from(call.scalars[0]).unwrap_or(0);
     scalar.min(total - n)
 }

@@ -346,3 +346,39 @@ fn a_product_truncated_and_a_call_that_does_not_fit() {
         .expect_err("misaligned");
     assert!(message.contains("aligned"), "{message}");
 }
+
+#[test]
+fn products_of_integers_add_to_what_is_there() {
+    let cpu = cpu();
+    let kernel = find("matmul_bt_i8_i32").expect("a kernel");
+    let [m, n, k] = [16_usize, 24, 40];
+    let byte = |at: usize| (at * 37 % 256) as u8 as i8;
+    let a: Vec<i8> = (0..m * k).map(byte).collect();
+    let bt: Vec<i8> = (0..n * k).map(|at| byte(at + 5)).collect();
+    let blocked = |x: &[i8], rows: usize| -> Vec<i8> {
+        let at = |i: usize| {
+            let (block, row, col) = (i / 64, i / 8 % 8, i % 8);
+            x[(block % (rows / 8) * 8 + row) * k + block / (rows / 8) * 8 + col]
+        };
+        (0..x.len()).map(at).collect()
+    };
+    let mut c = vec![7_i32; m * n];
+    let elements = [Element::I8, Element::I8, Element::I32];
+    let (a_tile, b_tile) = (blocked(&a, m), blocked(&bt, n));
+    let mut given = Call {
+        cpu: &cpu,
+        dims: &[m as u32, n as u32, k as u32],
+        inputs: vec![bytemuck::cast_slice(&a_tile), bytemuck::cast_slice(&b_tile)],
+        outputs: vec![bytemuck::cast_slice_mut(&mut c)],
+        scalars: &[],
+        constants: &[],
+    };
+    kernel.call(&elements, &mut given).expect("a product");
+    let refused = kernel.call(&[Element::I8, Element::I8, Element::F32], &mut given);
+    assert!(refused.is_err_and(|words| words.contains("i32")));
+    for (i, c) in c.iter().enumerate() {
+        let (row, col) = (i / 8 % m, i / (8 * m) * 8 + i % 8);
+        let terms = (0..k).map(|p| i32::from(a[row * k + p]) * i32::from(bt[col * k + p]));
+        assert_eq!(*c, 7 + terms.sum::<i32>(), "{row} {col}");
+    }
+}

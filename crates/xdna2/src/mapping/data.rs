@@ -1,6 +1,7 @@
 //! Seeded data and conversions for references.
 
 use half::bf16;
+use millrace_npu::Element;
 
 /// A stream of random numbers (splitmix64).
 pub(super) struct Random(u64);
@@ -31,6 +32,16 @@ impl Random {
             bytes.extend_from_slice(&bf16::from_f32(scale * self.uniform()).to_le_bytes());
         }
         bytes
+    }
+}
+
+impl Random {
+    /// `n` operands: bytes over their whole range, or bf16 in −1 … 1.
+    pub(super) fn bytes(&mut self, element: Element, n: u64) -> Vec<u8> {
+        match element {
+            Element::I8 => (0..n).map(|_| (self.next() >> 40) as u8).collect(),
+            _ => self.bf16_bytes(n, 1.0),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! bf16 GEMMs of one A on up to 8 × 4 cores without a pause, the prefill projection of mode best.
+//! GEMMs of one A, of bf16 or of 8-bit integers, on up to 8 × 4 cores without a pause, the prefill projection of mode best.
 //!
 //! What it adds to [`gemm`](super::gemm), whose drained GEMM it otherwise is (f32 sums, one cast in
 //! the cores, C gathered in L2):
@@ -15,7 +15,8 @@
 //! C leaves a memory tile core by core, and the shim's tasks put the tiles in place: nothing orders one
 //! block of C after another here, so a drain that alternates between cores could not wait for them.
 //!
-//! B is `[k, n]`, or `[n, k]` as checkpoints store it in the mapping named `-bt`.
+//! B is `[k, n]`, or `[n, k]` as checkpoints store it in the mapping named `-bt` and in that of integers, whose
+//! sums leave the cores as they are, in 32 bits.
 
 mod launch;
 mod tiling;
@@ -23,11 +24,12 @@ mod tiling;
 use super::data::{Random, bf16_bytes, floats};
 use super::gemm::{accumulate, transposed};
 use super::joined::{self, GEMM_PARTS};
+use super::operands::{self, Operands, integer_product};
 use super::parts::{Checks, slot};
 use super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
 };
-use millrace_npu::{Element, Role};
+use millrace_npu::Role;
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
 pub(super) use tiling::ranked;
@@ -37,6 +39,7 @@ pub(super) struct GemmStream {
     name: &'static str,
     summary: &'static str,
     bt: bool,
+    of: &'static Operands,
 }
 
 /// B as `[k, n]`.
@@ -44,6 +47,7 @@ pub(super) const PLAIN: GemmStream = GemmStream {
     name: "gemm-stream",
     summary: "C0 = A B0, C1 = A B1, ..., bf16 in and out, no pause between tiles; MxKxN0+N1+...",
     bt: false,
+    of: &operands::BF16,
 };
 
 /// B as `[n, k]`.
@@ -51,6 +55,15 @@ pub(super) const BT: GemmStream = GemmStream {
     name: "gemm-stream-bt",
     summary: "the same with Bt[N,K] as checkpoints store it; MxKxN0+N1+...",
     bt: true,
+    of: &operands::BF16,
+};
+
+/// Of 8-bit integers, B as `[n, k]`.
+pub(super) const I8: GemmStream = GemmStream {
+    name: super::GEMM_I8,
+    summary: "C0 = A B0, C1 = A B1, ..., int8 in, exact int32 out, Bt[N,K]; MxKxN0+N1+...",
+    bt: true,
+    of: &operands::I8,
 };
 
 /// Names of a tiling, in order.
@@ -92,6 +105,7 @@ struct Tiled {
     /// Pieces in which a core sends its tile of C.
     chunks: u64,
     bt: bool,
+    of: &'static Operands,
 }
 
 impl Tiled {
@@ -112,6 +126,7 @@ impl Tiled {
             l2_copies: tiling["l2_copies"],
             chunks: tiling["drain_chunks"],
             bt: gemm.bt,
+            of: gemm.of,
         }
     }
 
@@ -228,14 +243,14 @@ impl Mapping for GemmStream {
             })?;
         }
         tiling::check(self, &p, machine)?;
-        let bf16 = Element::Bf16;
+        let (element, result) = (self.of.element, self.of.result);
         let columns = || p.n.iter().enumerate();
         let b = |(i, &n)| {
             let shape = if self.bt { [n, p.k] } else { [p.k, n] };
-            slot(&format!("b{i}"), bf16, &shape, Role::Static)
+            slot(&format!("b{i}"), element, &shape, Role::Static)
         };
-        let c = |(i, &n)| slot(&format!("c{i}"), bf16, &[p.m, n], Role::Output);
-        let mut slots = vec![slot("a", bf16, &[p.m, p.k], Role::Input)];
+        let c = |(i, &n)| slot(&format!("c{i}"), result, &[p.m, n], Role::Output);
+        let mut slots = vec![slot("a", element, &[p.m, p.k], Role::Input)];
         slots.extend(columns().map(b));
         slots.extend(columns().map(c));
         Ok(Program {
@@ -248,13 +263,14 @@ impl Mapping for GemmStream {
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let (m, k, n) = (shape["m"], shape["k"], joined::sizes(shape, GEMM_PARTS));
         let mut random = Random::new(seed);
-        let mut slots = vec![random.bf16_bytes(m * k, 1.0)];
-        slots.extend(n.iter().map(|n| random.bf16_bytes(k * n, 1.0)));
-        slots.extend(n.iter().map(|n| vec![0; 2 * (m * n) as usize]));
+        let mut slots = vec![random.bytes(self.of.element, m * k)];
+        slots.extend(n.iter().map(|n| random.bytes(self.of.element, k * n)));
+        let result = self.of.result_size();
+        slots.extend(n.iter().map(|n| vec![0; (result * m * n) as usize]));
         slots
     }
 
-    /// Sums stay in f32 over all of K; one rounding.
+    /// Sums stay in f32 over all of K; one rounding. Those of integers are exact.
     fn reference(
         &self,
         shape: &Shape,
@@ -273,6 +289,11 @@ impl Mapping for GemmStream {
     ) -> Vec<(usize, Vec<u8>)> {
         let (m, k) = (shape["m"] as usize, shape["k"] as usize);
         let n = joined::sizes(shape, GEMM_PARTS);
+        if self.of.element.precision().is_none() {
+            let c = |part: usize| integer_product(&slots[0], &slots[1 + part], k);
+            let parts = 0..n.len();
+            return parts.map(|part| (1 + n.len() + part, c(part))).collect();
+        }
         let a = floats(&slots[0]);
         let product = |part: usize| {
             let columns = n[part] as usize;
@@ -296,7 +317,7 @@ impl Mapping for GemmStream {
         let n: u64 = joined::sizes(shape, GEMM_PARTS).iter().sum();
         Work {
             flops: 2 * m * k * n,
-            ddr_bytes: 2 * (m * k + k * n + m * n),
+            ddr_bytes: self.of.size() * (m * k + k * n) + self.of.result_size() * m * n,
         }
     }
 }

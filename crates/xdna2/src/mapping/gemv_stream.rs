@@ -1,4 +1,4 @@
-//! bf16 GEMVs of one vector whose weights stream from DDR into the cores, the decode projection of
+//! GEMVs of one vector, of bf16 or of 8-bit integers, whose weights stream from DDR into the cores, the decode projection of
 //! mode best.
 //!
 //! A core takes a row of W at a time, straight from its column's shim: nothing waits for a panel in
@@ -14,6 +14,7 @@
 
 use super::data::{Random, bf16_bytes};
 use super::joined::{self, GEMV_PARTS};
+use super::operands::{self, Operands, integer_product};
 use super::parts::{
     Checks, at, block, call, call_with, constant, core, deep, divisors, free, get, herd, i, int,
     launch, local, new, pattern, put, repeat, slot, small, stream, x,
@@ -21,14 +22,32 @@ use super::parts::{
 use super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, gemv,
 };
-use millrace_npu::{Element, Role};
+use millrace_npu::Role;
 use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Op, Operand, Order, Place, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Profile, Program};
 
 /// The GEMV.
-pub(super) struct GemvStream;
+pub(super) struct GemvStream {
+    name: &'static str,
+    summary: &'static str,
+    of: &'static Operands,
+}
+
+/// Of bf16.
+pub(super) const BF16: GemvStream = GemvStream {
+    name: "gemv-stream",
+    summary: "y0 = W0 x, y1 = W1 x, ..., bf16, W from DDR to the cores; M0+M1+...xK",
+    of: &operands::BF16,
+};
+
+/// Of 8-bit integers.
+pub(super) const I8: GemvStream = GemvStream {
+    name: super::GEMV_I8,
+    summary: "y0 = W0 x, y1 = W1 x, ..., int8 in, exact int32 out; M0+M1+...xK",
+    of: &operands::I8,
+};
 
 /// Shape and tiling as plain numbers.
 struct Tiled {
@@ -39,6 +58,7 @@ struct Tiled {
     cols: u64,
     streams: u64,
     l1_depth: u64,
+    of: &'static Operands,
 }
 
 // Channels of the launch, in this order.
@@ -46,7 +66,7 @@ const W: usize = 0;
 const Y: usize = 1;
 
 impl Tiled {
-    fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
+    fn new(gemv: &GemvStream, shape: &Shape, tiling: &Tiling) -> Tiled {
         Tiled {
             rows: joined::sizes(shape, GEMV_PARTS),
             k: shape["k"],
@@ -54,13 +74,14 @@ impl Tiled {
             cols: tiling["cols"],
             streams: tiling["streams"],
             l1_depth: tiling["l1_depth"],
+            of: gemv.of,
         }
     }
 
     /// A problem without a tiling yet: every size is 0.
-    fn untiled(shape: &Shape) -> Tiled {
+    fn untiled(gemv: &GemvStream, shape: &Shape) -> Tiled {
         let none = Named::new(&[("tile_m", 0), ("cols", 0), ("streams", 0), ("l1_depth", 0)]);
-        Tiled::new(shape, &none)
+        Tiled::new(gemv, shape, &none)
     }
 
     fn tiling(&self) -> Tiling {
@@ -72,10 +93,7 @@ impl Tiled {
         ])
     }
 
-    fn check(&self, machine: &Machine) -> Result<(), BuildError> {
-        let checks = Checks {
-            mapping: GemvStream.name(),
-        };
+    fn check(&self, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
         checks.herd(self.cols, 1, machine)?;
         checks.divides(("k", self.k), ("the vector unit's lanes", gemv::LANES))?;
         let channels = u64::from(machine.shim.mm2s.min(machine.core.s2mm));
@@ -90,11 +108,12 @@ impl Tiled {
         for (name, &rows) in GEMV_PARTS.iter().zip(&self.rows) {
             checks.divides((name, rows), ("cols * streams * tile_m", step))?;
         }
-        checks.ensure(self.tile_m.is_multiple_of(2), Rule::Granularity, || {
+        let whole = (self.of.result_size() * self.tile_m).is_multiple_of(4);
+        checks.ensure(whole, Rule::Granularity, || {
             format!(
-                "tile_m = {}: its bf16 results end within an address unit of 4 bytes; take an even \
+                "tile_m = {}: its {} results end within an address unit of 4 bytes; take an even \
                  tile_m",
-                self.tile_m
+                self.tile_m, self.of.result
             )
         })?;
         checks.ensure((1..=2).contains(&self.l1_depth), Rule::Range, || {
@@ -102,7 +121,7 @@ impl Tiled {
         })?;
         let rows = self.streams * self.l1_depth + 1;
         checks.l1(
-            2 * (rows * self.k + 2 * self.streams * self.tile_m),
+            self.of.size() * rows * self.k + 2 * self.of.result_size() * self.streams * self.tile_m,
             machine,
         )
     }
@@ -113,14 +132,14 @@ impl Tiled {
     }
 
     fn channels(&self) -> Vec<Channel> {
-        let bf16 = Element::Bf16;
+        let (element, result) = (self.of.element, self.of.result);
         let dims = [self.cols, self.streams];
         let here = || core(at(i(0, 1)), at(constant(0)));
         let shim = || Place::Shim(i(0, 1));
-        let w = stream("w", &dims, bf16, &[1, self.k], shim(), here());
+        let w = stream("w", &dims, element, &[1, self.k], shim(), here());
         vec![
             deep(w, self.l1_depth),
-            stream("y", &dims, bf16, &[self.tile_m], here(), shim()),
+            stream("y", &dims, result, &[self.tile_m], here(), shim()),
         ]
     }
 
@@ -162,7 +181,7 @@ impl Tiled {
             let operands = [block(0), vector, block(result(stream))];
             let dims = [1, self.k, self.tile_m];
             let first = vec![Affine::of(Var::Loop(1), 1)];
-            let matvec = "matvec_part_bf16_bf16";
+            let matvec = self.of.matvec_part;
             [
                 get(W, of(stream), 0),
                 call_with(matvec, &dims, &operands, first, Vec::new()),
@@ -176,7 +195,7 @@ impl Tiled {
         let n_tiles = self.rows.iter().map(|&m| self.share(m) / self.tile_m).sum();
         vec![
             get(W, of(0), 0),
-            call("copy_bf16", &[self.k], &[block(0), vector]),
+            call(self.of.copy, &[self.k], &[block(0), vector]),
             free(0),
             repeat(n_tiles, tile.collect()),
         ]
@@ -185,11 +204,11 @@ impl Tiled {
 
 impl Mapping for GemvStream {
     fn name(&self) -> &'static str {
-        "gemv-stream"
+        self.name
     }
 
     fn summary(&self) -> &'static str {
-        "y0 = W0 x, y1 = W1 x, ..., bf16, W from DDR to the cores; M0+M1+...xK"
+        self.summary
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
@@ -214,7 +233,7 @@ impl Mapping for GemvStream {
                 cols: 1,
                 streams: 1,
                 l1_depth: 1,
-                ..Tiled::untiled(shape)
+                ..Tiled::untiled(self, shape)
             };
             tiled.tiling()
         };
@@ -229,6 +248,7 @@ impl Mapping for GemvStream {
         let herds = [(cols / 2, 2), (cols, 1), (cols, 2)];
         let fewer = (1..cols).rev().flat_map(|c| [(c, 2), (c, 1)]);
         let mut tilings = Vec::new();
+        let checks = Checks { mapping: self.name };
         let rows = joined::sizes(shape, GEMV_PARTS);
         for (cols, streams) in herds.into_iter().chain(fewer).filter(|h| h.0 > 0) {
             let shares = rows.iter().map(|m| m / (cols * streams));
@@ -241,10 +261,10 @@ impl Mapping for GemvStream {
                         cols,
                         streams,
                         l1_depth,
-                        ..Tiled::untiled(shape)
+                        ..Tiled::untiled(self, shape)
                     };
                     let tiling = tiled.tiling();
-                    if tiled.check(machine).is_ok() && !tilings.contains(&tiling) {
+                    if tiled.check(checks, machine).is_ok() && !tilings.contains(&tiling) {
                         tilings.push(tiling);
                     }
                 }
@@ -259,30 +279,28 @@ impl Mapping for GemvStream {
         tiling: &Tiling,
         machine: &Machine,
     ) -> Result<Program, BuildError> {
-        let p = Tiled::new(shape, tiling);
-        let checks = Checks {
-            mapping: self.name(),
-        };
+        let p = Tiled::new(self, shape, tiling);
+        let checks = Checks { mapping: self.name };
         checks.bounded(shape, tiling)?;
-        p.check(machine)?;
+        p.check(checks, machine)?;
         let n = p.rows.len();
         let args: Vec<usize> = (0..1 + 2 * n).collect();
-        let vector = local("x", Element::Bf16, &[p.k]);
+        let vector = local("x", self.of.element, &[p.k]);
         let gemv = Launch {
             channels: p.channels(),
             transfers: p.transfers(),
             herds: vec![herd("cores", p.cols, 1, vec![vector], p.body())],
             ..launch("gemv", &args, &[], Order::Streamed)
         };
-        let bf16 = Element::Bf16;
+        let (element, result) = (self.of.element, self.of.result);
         let rows = || p.rows.iter().enumerate();
-        let w = |(i, &m)| slot(&format!("w{i}"), bf16, &[m, p.k], Role::Static);
-        let y = |(i, &m)| slot(&format!("y{i}"), bf16, &[m], Role::Output);
-        let mut slots = vec![slot("x", bf16, &[p.k], Role::Input)];
+        let w = |(i, &m)| slot(&format!("w{i}"), element, &[m, p.k], Role::Static);
+        let y = |(i, &m)| slot(&format!("y{i}"), result, &[m], Role::Output);
+        let mut slots = vec![slot("x", element, &[p.k], Role::Input)];
         slots.extend(rows().map(w));
         slots.extend(rows().map(y));
         Ok(Program {
-            name: "gemv_stream".to_owned(),
+            name: self.name.replace('-', "_"),
             slots,
             launches: vec![gemv],
         })
@@ -291,9 +309,10 @@ impl Mapping for GemvStream {
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let (rows, k) = (joined::sizes(shape, GEMV_PARTS), shape["k"]);
         let mut random = Random::new(seed);
-        let mut slots = vec![random.bf16_bytes(k, 1.0)];
-        slots.extend(rows.iter().map(|m| random.bf16_bytes(m * k, 1.0)));
-        slots.extend(rows.iter().map(|&m| vec![0; 2 * m as usize]));
+        let mut slots = vec![random.bytes(self.of.element, k)];
+        slots.extend(rows.iter().map(|m| random.bytes(self.of.element, m * k)));
+        let result = self.of.result_size();
+        slots.extend(rows.iter().map(|&m| vec![0; (result * m) as usize]));
         slots
     }
 
@@ -305,8 +324,12 @@ impl Mapping for GemvStream {
     ) -> Vec<(usize, Vec<u8>)> {
         let n = joined::sizes(shape, GEMV_PARTS).len();
         let product = |part: usize| {
-            let y = gemv::product(&slots[1 + part], &slots[0], shape["k"] as usize);
-            (1 + n + part, bf16_bytes(&y))
+            let (w, k) = (&slots[1 + part], shape["k"] as usize);
+            let y = match self.of.element.precision() {
+                Some(_) => bf16_bytes(&gemv::product(w, &slots[0], k)),
+                None => integer_product(&slots[0], w, k),
+            };
+            (1 + n + part, y)
         };
         (0..n).map(product).collect()
     }
@@ -322,32 +345,37 @@ impl Mapping for GemvStream {
         );
         Work {
             flops: 2 * m * k,
-            ddr_bytes: 2 * (m * k + k + m),
+            ddr_bytes: self.of.size() * (m * k + k) + self.of.result_size() * m,
         }
     }
 }
 
 /// Legal tilings by their estimated time, least first, the loading of cores included. In steady
 /// state DDR, shims or cores bound it.
-pub(super) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec<Tiling> {
+pub(super) fn ranked(
+    gemv: &GemvStream,
+    shape: &Shape,
+    machine: &Machine,
+    profile: &Profile,
+) -> Vec<Tiling> {
     let f = |value: u64| value as f64;
     let macs_per_cycle = profile
-        .kernel("matvec_part_bf16_bf16")
+        .kernel(gemv.of.matvec_part)
         .map_or(1.0, |c| c.macs_per_cycle.max(1.0));
     let estimate_ns = |tiling: &Tiling| {
-        let p = Tiled::new(shape, tiling);
+        let p = Tiled::new(gemv, shape, tiling);
         let macs = f(p.k * p.rows.iter().sum::<u64>());
         let (cols, shim) = (f(p.cols), &profile.shim);
         let column = (f(p.streams) * shim.port_gb_per_s).min(shim.column_read_gb_per_s);
         let rate = profile.ddr.read_gb_per_s.min(cols * column);
         let core_ns = macs / cols / macs_per_cycle / machine.clock_hz * 1e9;
         // One herd of several in its program.
-        core_ns.max(2.0 * macs / rate)
+        core_ns.max(f(gemv.of.size()) * macs / rate)
             + profile
                 .dispatch
                 .load_ns(p.cols as usize, p.cols as usize, 2)
     };
-    let tilings = GemvStream.tilings(shape, machine);
+    let tilings = gemv.tilings(shape, machine);
     let mut timed: Vec<(f64, Tiling)> = tilings.into_iter().map(|t| (estimate_ns(&t), t)).collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
     timed.into_iter().map(|(_, tiling)| tiling).collect()

@@ -173,14 +173,7 @@ impl Planner for Xdna2 {
     }
 
     fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
-        let plan = self.lower(graph, kind);
-        let plan = plan.map_err(|error| Reason(error.to_string()))?;
-        let placed = plan.placement.into_iter().find(|p| p.node == node);
-        let placed = placed.ok_or_else(|| Reason(format!("the graph has no node {node}")))?;
-        match placed.place {
-            Place::Device(_) => Ok(()),
-            Place::Host => Err(Reason(placed.reason)),
-        }
+        placed(self.lower(graph, kind), node)
     }
 
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
@@ -292,6 +285,17 @@ impl Planner for Xdna2 {
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
         let prices = Prices::new(&self.machine, &self.profile, self.host);
         Some(Box::new(prices))
+    }
+}
+
+/// Whether a plan has a node on the device, or why not.
+pub(super) fn placed(plan: Result<Plan, LowerError>, node: usize) -> Result<(), Reason> {
+    let plan = plan.map_err(|error| Reason(error.to_string()))?;
+    let placed = plan.placement.into_iter().find(|p| p.node == node);
+    let placed = placed.ok_or_else(|| Reason(format!("the graph has no node {node}")))?;
+    match placed.place {
+        Place::Device(_) => Ok(()),
+        Place::Host => Err(Reason(placed.reason)),
     }
 }
 

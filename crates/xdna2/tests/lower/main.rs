@@ -4,6 +4,7 @@
 
 mod alias;
 mod cached;
+mod int8;
 mod numbers;
 mod packed;
 mod vocab;

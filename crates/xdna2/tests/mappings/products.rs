@@ -61,7 +61,7 @@ fn gemv_streams_several_products() {
 
 #[test]
 fn gemm_streams_several_products() {
-    for name in ["gemm-stream", "gemm-stream-bt"] {
+    for name in ["gemm-stream", "gemm-stream-bt", "gemm-i8"] {
         check(name, "8x8x8", "");
         check(name, "64x96x128+64+64", "");
         check(name, "256x128x512", "");
@@ -104,7 +104,7 @@ fn gemm_streams_several_products() {
             ),
             (
                 "64x64x8192",
-                "tile_m=8,tile_n=8,cols=8,rows=1,n_over_cols=0,hold_a=1",
+                "tile_m=8,tile_n=8,cols=8,rows=1,n_over_cols=0,hold_a=1,drain_chunks=1",
                 Rule::Repeat,
             ),
             (
@@ -116,6 +116,67 @@ fn gemm_streams_several_products() {
         for (shape, tiling, rule) in rules {
             assert_eq!(refused(name, shape, tiling), rule, "{shape} {tiling}");
         }
+    }
+}
+
+/// Sums of integers are exact whatever the tiling: those of the largest bytes, and of K beyond what f32 holds.
+#[test]
+fn products_of_integers_are_exact() {
+    check("gemv-i8", "64x128", "");
+    check("gemv-i8", "256+64+64x192", "");
+    check("gemv-i8", "45x64", "cols=3,streams=1,tile_m=3");
+    check(
+        "gemv-i8",
+        "32+16x8192",
+        "cols=4,streams=2,tile_m=2,l1_depth=1",
+    );
+    check("gemv-i8", "1x64", "cols=1,streams=1,tile_m=1,l1_depth=1");
+    check(
+        "gemm-i8",
+        "96x40x288",
+        "cols=4,tile_m=24,tile_n=24,tile_k_l1=40,tile_k_l2=40,drain_chunks=3,rows=3,n_over_cols=0",
+    );
+    check(
+        "gemm-i8",
+        "192x64x192",
+        "tile_m=96,tile_n=96,tile_k_l1=64,tile_k_l2=64,cols=2,rows=2,drain_chunks=12,hold_a=0,n_over_cols=0",
+    );
+    let rules = [
+        ("64x100", "", Rule::Divides),
+        ("64x64", "streams=3", Rule::Streams),
+        ("64x64", "cols=9", Rule::Herd),
+        ("64x32768", "cols=4,streams=2,tile_m=2", Rule::L1),
+    ];
+    for (shape, tiling, rule) in rules {
+        assert_eq!(refused("gemv-i8", shape, tiling), rule, "{shape} {tiling}");
+    }
+    for (name, shape, b) in [("gemm-i8", "8x4096x8", 8), ("gemv-i8", "8x4096", 8)] {
+        let (mapping, shape, tiling) = case(name, shape, "");
+        let mut slots = mapping.inputs(&shape, 3);
+        let n_rows = slots[0].len() / 4096;
+        slots[0].fill(i8::MIN.cast_unsigned());
+        slots[1].fill(i8::MIN.cast_unsigned());
+        // One product that f32 would lose beside 4,095 of 2^14.
+        slots[1][0] = 1_i8.cast_unsigned();
+        execute(mapping, &shape, &tiling, &mut slots);
+        let sums = slots[2]
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| i32::from_le_bytes(*b));
+        let whole = 4096 << 14;
+        let row = |at: usize| {
+            if at % b == 0 {
+                whole - (1 << 14) - (1 << 7)
+            } else {
+                whole
+            }
+        };
+        assert_eq!(
+            sums.collect::<Vec<_>>(),
+            (0..n_rows * b).map(row).collect::<Vec<_>>(),
+            "{name}"
+        );
     }
 }
 

@@ -54,6 +54,17 @@ const SHAPES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "gemm-i8",
+        &[
+            "64x256x512+128",
+            "512x2048x2048",
+            "512x640x262144",
+            "8x8192x2048",
+            "4224x4224x4608",
+        ],
+    ),
+    ("gemv-i8", &["512x256", "2048x8192", "128256x2048"]),
+    (
         "gemm-megatile",
         &["64x64x256", "2048x2048x2048", "2048x2560x10240"],
     ),
@@ -169,6 +180,8 @@ fn offered_tilings_are_accepted() {
         ("gemm-megatile", ["64x64x256", "1024x2048x2048"]),
         ("gemm-stream", ["256x256x512+128", "1024x2048x2048+512+512"]),
         ("gemm-stream-bt", ["64x64x1920", "512x2048x8192"]),
+        ("gemm-i8", ["64x64x1920", "512x2048x8192"]),
+        ("gemv-i8", ["1920+128x1152", "128256x2048"]),
         ("fused-dqp", ["1920+128x1152", "128512x2048"]),
         ("gemm-q4nx", ["128x1152x1920+128", "512x2048x8192"]),
         ("gemm-q4nx-ddr", ["128x1152x1920+128", "512x2048x8192"]),
@@ -205,6 +218,7 @@ fn results_do_not_depend_on_threads() {
         ("gemm-fused-cast", "512x128x512"),
         ("flash-attention", "256 4q/2kv d64 causal"),
         ("gemv", "512x512"),
+        ("gemm-i8", "256x128x512"),
     ] {
         let mapping = mapping::find(name).unwrap();
         let shape = mapping.parse_shape(shape).unwrap();
@@ -233,6 +247,7 @@ fn programs_without_products_stay_as_they_are() {
         ("flash-attention", "64 2q/1kv d16 causal", true),
         ("gemv", "64x64", false),
         ("add", "64", false),
+        ("gemm-i8", "64x64x64", false),
     ] {
         let mapping = mapping::find(name).expect("in the table");
         let shape = mapping.parse_shape(shape).expect("a shape");

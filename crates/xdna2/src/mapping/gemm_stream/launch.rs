@@ -5,7 +5,6 @@ use crate::mapping::parts::{
     at, block, call, call_with, constant, core, deep, end, free, g, get, herd, i, int, launch,
     local, new, pattern, put, repeat, small, stage, stream, transfer, upto, x, y,
 };
-use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
@@ -24,7 +23,7 @@ impl Tiled {
     pub(super) fn launch(&self, machine: &Machine) -> Launch {
         let n_products = self.n.len();
         let args: Vec<usize> = (0..1 + 2 * n_products).collect();
-        let sums = local("sums", Element::F32, &[self.tm, self.tn]);
+        let sums = local("sums", self.of.sums, &[self.tm, self.tn]);
         Launch {
             channels: self.channels(machine),
             stages: self.stages(machine),
@@ -46,7 +45,7 @@ impl Tiled {
 
     fn channels(&self, machine: &Machine) -> Vec<Channel> {
         let (tm, tk, tn) = (self.tm, self.tk, self.tn);
-        let bf16 = Element::Bf16;
+        let (element, result) = (self.of.element, self.of.result);
         let [a_col, b_col] = self.columns(machine);
         let shim = |col: &Affine| Place::Shim(col.clone());
         let memory = |col: &Affine| Place::Memory(col.clone());
@@ -72,15 +71,18 @@ impl Tiled {
         let c_block = [self.rows, tm, tn];
         let tiles = |channel| deep(channel, self.l1_depth);
         vec![
-            stream("a_in", &[a], bf16, &a_in, shim(&a_col), memory(&a_col)),
-            tiles(stream("a", &[a], bf16, &a_tile, memory(&a_col), a_to)),
-            stream("b_in", &[b], bf16, &b_in, shim(&b_col), memory(&b_col)),
-            tiles(stream("b", &[b], bf16, &b_tile, memory(&b_col), b_to)),
-            deep(stream("c", &cores, bf16, &c_tile, c_from, memory(&col)), 1),
+            stream("a_in", &[a], element, &a_in, shim(&a_col), memory(&a_col)),
+            tiles(stream("a", &[a], element, &a_tile, memory(&a_col), a_to)),
+            stream("b_in", &[b], element, &b_in, shim(&b_col), memory(&b_col)),
+            tiles(stream("b", &[b], element, &b_tile, memory(&b_col), b_to)),
+            deep(
+                stream("c", &cores, result, &c_tile, c_from, memory(&col)),
+                1,
+            ),
             stream(
                 "c_out",
                 &[self.cols],
-                bf16,
+                result,
                 &c_block,
                 memory(&col),
                 shim(&col),
@@ -90,7 +92,7 @@ impl Tiled {
 
     fn stages(&self, machine: &Machine) -> Vec<Stage> {
         let (tm, tn, tk, kl2) = (self.tm, self.tn, self.tk, self.kl2);
-        let bf16 = Element::Bf16;
+        let (element, result) = (self.of.element, self.of.result);
         let own = || vec![i(0, 1)];
         let whole = |n: u64| pattern(constant(0), &[(n, 1)]);
         // Of a block [rows, depth] tiles of 8 × 8, in columns.
@@ -135,14 +137,14 @@ impl Tiled {
         let c_block = [self.rows, tm, tn];
         vec![
             copies(
-                stage("a_l2", a, a_col, bf16, &[tm, depth], a_ends),
+                stage("a_l2", a, a_col, element, &[tm, depth], a_ends),
                 self.a_copies(),
             ),
             copies(
-                stage("b_l2", b, b_col, bf16, &b_block, b_ends),
+                stage("b_l2", b, b_col, element, &b_block, b_ends),
                 self.l2_copies,
             ),
-            stage("c_l2", self.cols, i(0, 1), bf16, &c_block, c_ends),
+            stage("c_l2", self.cols, i(0, 1), result, &c_block, c_ends),
         ]
     }
 
@@ -194,10 +196,9 @@ impl Tiled {
     fn body(&self) -> Vec<Op> {
         let sums = Operand::Local(0);
         let tile = self.tm * self.tn;
-        let kernel = if self.bt {
-            "matmul_bt_bf16_f32.peano"
-        } else {
-            "matmul_bf16_f32.peano"
+        let kernel = match self.bt {
+            true => self.of.matmul_bt,
+            false => self.of.matmul,
         };
         let [a_index, b_index] = if self.n_over_cols {
             [y(), x()]
@@ -214,16 +215,17 @@ impl Tiled {
         ];
         let piece = tile / self.chunks;
         let operands = [sums, block(0)];
-        let cast = if self.chunks == 1 {
-            call("cast_f32_bf16", &[piece], &operands)
-        } else {
-            let first = vec![Affine::of(Var::Loop(1), int(piece))];
-            let name = "cast_part_f32_bf16";
-            call_with(name, &[piece, tile], &operands, first, Vec::new())
+        let results = match self.of.drain {
+            Some(whole) if self.chunks == 1 => call(whole, &[piece], &operands),
+            _ => {
+                let first = vec![Affine::of(Var::Loop(1), int(piece))];
+                let name = self.of.drain_part;
+                call_with(name, &[piece, tile], &operands, first, Vec::new())
+            }
         };
-        let drain = vec![new(C, vec![x(), y()], 0), cast, put(0)];
+        let drain = vec![new(C, vec![x(), y()], 0), results, put(0)];
         let body = vec![
-            call("zero_f32", &[tile], &[sums]),
+            call(self.of.zero, &[tile], &[sums]),
             repeat(self.k / self.tk, step),
             repeat(self.chunks, drain),
         ];

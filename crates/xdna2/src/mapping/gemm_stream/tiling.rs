@@ -7,17 +7,17 @@ use millrace_xdna2_machine::{Machine, Profile};
 
 impl Tiled {
     fn l1_bytes(&self) -> u64 {
-        let inputs = self.l1_depth * 2 * self.tk * (self.tm + self.tn);
+        let inputs = self.l1_depth * self.of.size() * self.tk * (self.tm + self.tn);
         let tile = self.tm * self.tn;
-        inputs + 4 * tile + 2 * tile / self.chunks
+        inputs + 4 * tile + self.of.result_size() * tile / self.chunks
     }
 
     /// Bytes of the fullest memory tile: the one that holds A, B and C.
     fn l2_bytes(&self) -> u64 {
         let depth = if self.hold_a { self.k } else { self.kl2 };
-        let a = self.a_copies() * 2 * self.tm * depth;
-        let b = self.l2_copies * 2 * self.kl2 * self.tn;
-        a + b + 2 * self.rows * self.tm * self.tn
+        let a = self.a_copies() * self.of.size() * self.tm * depth;
+        let b = self.l2_copies * self.of.size() * self.kl2 * self.tn;
+        a + b + self.of.result_size() * self.rows * self.tm * self.tn
     }
 
     fn tiling(&self) -> Tiling {
@@ -69,11 +69,11 @@ pub(super) fn check(gemm: &GemmStream, p: &Tiled, machine: &Machine) -> Result<(
     })?;
     checks.l1(p.l1_bytes(), machine)?;
     checks.l2(p.l2_bytes(), machine)?;
-    checks.stride("a row of A", 2 * p.k, machine)?;
+    checks.stride("a row of A", p.of.size() * p.k, machine)?;
     for &n in &p.n {
-        checks.stride("a row of C", 2 * n, machine)?;
+        checks.stride("a row of C", p.of.result_size() * n, machine)?;
         if !p.bt {
-            checks.stride("tile_k_l2 rows of B", 2 * p.kl2 * n, machine)?;
+            checks.stride("tile_k_l2 rows of B", p.of.size() * p.kl2 * n, machine)?;
         }
     }
     Ok(())
@@ -141,11 +141,7 @@ fn tiles(gemm: &GemmStream, herd: &Tiled, machine: &Machine, found: &mut Vec<Til
         limits.iter().filter(fits).copied().collect()
     };
     let n = herd.n.iter().copied().fold(0, gcd);
-    let tall = sizes(
-        &[128, 64, 56, 48, 40, 32, 24, 16, 8],
-        herd.m,
-        herd.a_streams(),
-    );
+    let tall = sizes(herd.of.tall, herd.m, herd.a_streams());
     let wide = sizes(
         &[256, 192, 128, 96, 80, 64, 56, 48, 40, 32, 24, 16, 8],
         n,
@@ -188,7 +184,7 @@ fn in_pieces(gemm: &GemmStream, tiled: Tiled, machine: &Machine) -> Option<Tiled
             .find(|d| tiled.kl2.is_multiple_of(*d))
     };
     let depths = [64, 32].into_iter().filter_map(depth);
-    let mut tries = depths.flat_map(|tk| [1, 2, 4, 8].map(|chunks| (tk, chunks)));
+    let mut tries = depths.flat_map(|tk| tiled.of.pieces.iter().map(move |chunks| (tk, *chunks)));
     tries.find_map(|(tk, chunks)| {
         let tiled = Tiled {
             tk,
@@ -218,7 +214,7 @@ pub(in crate::mapping) fn ranked(
     machine: &Machine,
     profile: &Profile,
 ) -> Vec<Tiling> {
-    let Some(gemm) = [super::PLAIN, super::BT]
+    let Some(gemm) = [super::PLAIN, super::BT, super::I8]
         .into_iter()
         .find(|g| g.name() == name)
     else {
@@ -250,43 +246,47 @@ const SEVERAL: usize = 2;
 fn estimate_ns(p: &Tiled, machine: &Machine, profile: &Profile) -> f64 {
     let f = |value: u64| value as f64;
     let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();
-    let macs_per_cycle = rate("matmul_bf16_f32.peano").macs_per_cycle.max(1.0);
-    let per_element =
-        rate("cast_f32_bf16").cycles_per_element + rate("zero_f32").cycles_per_element;
+    let (operand, result) = (p.of.size(), p.of.result_size());
+    let matmul = rate(p.of.matmul);
+    let macs_per_cycle = matmul.macs_per_cycle.max(1.0);
+    let drain = p.of.drain.unwrap_or(p.of.drain_part);
+    let per_element = rate(drain).cycles_per_element + rate(p.of.zero).cycles_per_element;
+    // Sums that a call of the product loads and stores.
+    let per_step = matmul.cycles_per_element * f(p.k / p.tk);
     let n: u64 = p.n.iter().sum();
     let n_cores = f(p.cols * p.rows);
     let cycle_ns = 1e9 / machine.clock_hz;
     let c = f(p.m * n) / n_cores;
-    let core_ns = c * (f(p.k) / macs_per_cycle + per_element) * cycle_ns;
+    let core_ns = c * (f(p.k) / macs_per_cycle + per_step + per_element) * cycle_ns;
     let cost = |burst: u64| 1.0 / profile.burst_efficiency(f(burst));
     let row = |rows_long: u64| {
         if rows_long == p.k {
             u64::MAX >> 12
         } else {
-            2 * rows_long
+            operand * rows_long
         }
     };
-    let a_bytes = f(2 * p.m * p.k) * if p.hold_a { 1.0 } else { f(p.n_tiles()) };
-    let b_bytes = f(2 * p.k * n * (p.m / p.m_step()));
-    let c_bytes = f(2 * p.m * n);
+    let a_bytes = f(operand * p.m * p.k) * if p.hold_a { 1.0 } else { f(p.n_tiles()) };
+    let b_bytes = f(operand * p.k * n * (p.m / p.m_step()));
+    let c_bytes = f(result * p.m * n);
     let a_cost = cost(if p.hold_a { u64::MAX >> 12 } else { row(p.kl2) });
-    let b_cost = cost(if p.bt { row(p.kl2) } else { 2 * p.tn });
+    let b_cost = cost(if p.bt { row(p.kl2) } else { operand * p.tn });
     let read = a_bytes * a_cost + b_bytes * b_cost;
     let port = profile.shim.port_gb_per_s;
     let stream = machine.stream_bytes_per_s() / 1e9;
     // Every core sees all of A's and B's tiles that its C needs.
-    let to_cores = f(p.m / p.m_step() * p.n_tiles() * 2 * p.k);
+    let to_cores = f(p.m / p.m_step() * p.n_tiles() * operand * p.k);
     // A column's shim may read both.
     let (a, b) = (a_bytes / f(p.a_streams()), b_bytes / f(p.b_streams()));
     // A core's tile of C is written row by row.
-    let written = c_bytes * cost(2 * p.tn);
+    let written = c_bytes * cost(result * p.tn);
     // A single held block of A is replaced while the cores wait.
     let n_waits = if p.hold_a && p.a_copies() == 1 {
         p.m / p.m_step() - 1
     } else {
         0
     };
-    let waits_ns = f(n_waits * 2 * p.tm * p.k) / port;
+    let waits_ns = f(n_waits * operand * p.tm * p.k) / port;
     let steady_ns = [
         core_ns,
         read / profile.ddr.read_gb_per_s,
@@ -297,10 +297,10 @@ fn estimate_ns(p: &Tiled, machine: &Machine, profile: &Profile) -> f64 {
         c_bytes / f(p.cols) / port,
         to_cores * f(p.tm.max(p.tn)) / stream,
     ];
-    let panels = f(2 * p.a_streams() * p.tm * if p.hold_a { p.k } else { p.kl2 })
-        + f(2 * p.b_streams() * p.tn * p.kl2);
+    let panels = f(operand * p.a_streams() * p.tm * if p.hold_a { p.k } else { p.kl2 })
+        + f(operand * p.b_streams() * p.tn * p.kl2);
     let tile = f(p.tm * p.tn);
-    let last_ns = tile * per_element * cycle_ns + tile * f(2 * p.rows) / port;
+    let last_ns = tile * per_element * cycle_ns + tile * f(result * p.rows) / port;
     steady_ns.into_iter().fold(0.0, f64::max)
         + waits_ns
         + panels / profile.ddr.read_gb_per_s
