@@ -121,6 +121,9 @@ fn a_first_pass_of_wide_heads_is_checked() {
         let plan = lower::prefill(&model.model().graph, &Machine::npu2(), &options).unwrap();
         let attends = |p: &&PlannedProgram| p.launches[0].kernel == "prompt-attention";
         let name = plan.programs.iter().find(attends).unwrap().name();
+        let mut launches = plan.programs.iter().flat_map(|p| &p.launches);
+        let expands = launches.any(|launch| launch.kernel == "gemm-q4nx-ddr");
+        assert_eq!(expands, mode == Mode::Paper);
         let bench = Bench::new(&model, mode);
         let found = bench.checked();
         assert_eq!(found.finding, None, "{window:?} {mode:?}");
