@@ -7,7 +7,7 @@
 
 FOLDER has the .gguf files to time (`millrace synth llama-3.2-1b FOLDER/Q4_K_M.gguf --type Q4_K_M`, ...); those named in --perplexity
 are scored on --text instead. Checked are test-backend-ops of each device, perplexities, and that greedy text in F16 is the same.
---crossings times steps of 1 to 32 tokens with every product through the plugin: what crates/ggml-plugin/src/rows.rs follows.
+--crossings times steps of 1 to 32 tokens instead, every product through the plugin: what crates/ggml-plugin/src/rows.rs follows.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path("ARCHITECTURE.md"))
     parser.add_argument("--greedy", help="an F16 file whose greedy text must not change")
     parser.add_argument("--only-speed", action="store_true", help="time, and check nothing")
-    parser.add_argument("--crossings", action="store_true", help="time steps of few tokens, too")
+    parser.add_argument("--crossings", action="store_true", help="time steps of few tokens instead of prompts")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--generate", type=int, default=32)
@@ -144,10 +144,10 @@ def main():
         ops(args)
         perplexity(args)
         greedy(args)
-    if args.models:
-        speed(args)
     if args.models and args.crossings:
         crossings(args)
+    elif args.models:
+        speed(args)
 
 
 if __name__ == "__main__":
