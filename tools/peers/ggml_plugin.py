@@ -23,6 +23,7 @@ import sys
 PLUGIN = pathlib.Path("target/release/libggml_millrace.so")
 # Programs whose CPU backend is built in look for plugins only when an option names devices or types of buffers; this one changes nothing.
 LOAD = ["-ot", "none=CPU"]
+ATTEMPTS = 8
 PROMPT = "Once upon a time there was a little girl named Lily who lived in a small house near the forest with her mother and her"
 
 
@@ -67,8 +68,14 @@ def perplexity(args):
         found = []
         for plugin in (None, args.plugin):
             command = [args.programs / "llama-perplexity", "-m", model, "-f", args.text, "-c", 512, "-b", 512, "-t", args.threads, *LOAD]
-            done = succeed(run(command, plugin))
-            estimate = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
+            # llama-perplexity sometimes ends before its last line is in the pipe, with and without the plugin.
+            for _ in range(ATTEMPTS):
+                done = succeed(run(command, plugin))
+                estimate = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
+                if estimate:
+                    break
+            else:
+                sys.exit(f"{command} printed no estimate in {ATTEMPTS} attempts\n{done.stderr[-2000:]}")
             found.append(float(estimate[1]))
         change = 100 * (found[1] / found[0] - 1)
         print(f"- perplexity of {pathlib.Path(model).name}: {found[0]:.4f} without, {found[1]:.4f} with Millrace ({change:+.3f} %)", flush=True)
