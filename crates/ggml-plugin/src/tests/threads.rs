@@ -53,10 +53,8 @@ extern "C" fn by_name(name: *const c_char) -> *mut c_void {
 
 extern "C" fn function<const OPENMP: bool>(_: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { CStr::from_ptr(name) },
-        c"ggml_backend_get_features"
-    );
+    let name = unsafe { CStr::from_ptr(name) };
+    assert_eq!(name, c"ggml_backend_get_features");
     features::<OPENMP> as *mut c_void
 }
 
