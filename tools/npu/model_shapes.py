@@ -33,6 +33,9 @@ def cases(model):
         yield what, "gemm-fused-cast", f"{TOKENS}x{k}x{n}"
         yield f"{what}, one token", "gemv", f"{n}x{k}"
     yield "q, megatiles", "gemm-megatile", f"{TOKENS}x{d_model}x{d_q}"
+    for what, k, n in (projections[0], projections[4], projections[6]):
+        yield f"{what}, 8-bit integers", "gemm-i8", f"{TOKENS}x{k}x{n}"
+        yield f"{what}, 8-bit integers, one token", "gemv-i8", f"{n}x{k}"
     yield "norm", "rmsnorm", f"{TOKENS}x{d_model}"
     yield "RoPE of q", "rope", f"{TOKENS * n_heads}x{head_dim}"
     yield "RoPE of k, one token", "rope", f"{n_kv_heads}x{head_dim}"

@@ -150,6 +150,11 @@ impl Machine {
         2.0 * f64::from(self.n_cores() * self.macs.bfp16) * self.clock_hz
     }
 
+    /// The same of 8-bit integers with sums in 32 bits.
+    pub fn int8_ops_per_s(&self) -> f64 {
+        2.0 * f64::from(self.n_cores() * self.macs.int8) * self.clock_hz
+    }
+
     /// AMD NPU2 (XDNA2): 8 columns of 4 compute tiles.
     ///
     /// # Panics

@@ -32,6 +32,7 @@ mod host;
 pub mod models;
 
 pub use device::Timer;
+pub(crate) use device::peak;
 pub use error::{kernel_error_percent, model_error};
 pub use host::HostKind;
 

@@ -198,7 +198,7 @@ pub fn part_rows(pass: &PassCost) -> Vec<Vec<String>> {
 /// `work: 4,545 GFLOP, 3.61 TFLOP/s over the pass, …`.
 pub fn work_text(t: &Totals, peak_flops_per_s: f64) -> String {
     format!(
-        "work: {} GFLOP, {} TFLOP/s over the pass ({:.1} % of the array's peak of {} in bf16), {} while the NPU runs",
+        "work: {} GFLOP, {} TFLOP/s over the pass ({:.1} % of the array's peak of {}), {} while the NPU runs",
         ms(t.rate.flops as f64 / 1e9),
         ms(t.rate.flops_per_s / 1e12),
         100.0 * t.rate.peak_share,

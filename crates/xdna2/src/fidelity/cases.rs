@@ -284,7 +284,7 @@ fn reason(measured: &Measured) -> String {
     } else if in_unit(measured, &Work::default(), 1.0).is_err() {
         "a rate, a size or a ratio, not the time of a kernel"
     } else if ["i8", "int8"].iter().any(|t| measured.dtype.starts_with(t)) {
-        "integer types, which no kernel here has"
+        "integers: sums of 8 or 16 bits, which no kernel here has, or tilings that `gemm-i8` is not compared in"
     } else if any(&["Striking the Balance", "IRON", "iron"]) {
         "a design of its own (objects, tiles, power mode) that no mapping here builds"
     } else if has("smolvla") {

@@ -214,7 +214,7 @@ fn reasons_say_what_a_row_is() {
         (&["N0187", "N0797"], "driver, host or configuration"),
         (&["N0691", "N0703"], "in another build"),
         (&["N0719", "N0294"], "not the time of a kernel"),
-        (&["N0725"], "integer types"),
+        (&["N0725"], "integers: sums of 8"),
     ] {
         for id in ids {
             assert!(reason(id).contains(words), "{id}: {}", reason(id));

@@ -2,6 +2,7 @@
 
 use crate::lower::{PlannedLaunch, PlannedProgram, program_of};
 use crate::mapping;
+use millrace_npu::Element;
 use millrace_plan::predict::{
     Bottleneck, CoreCost, LaunchCost, ModelPart, ProgramCost, Rate, SlotBytes,
 };
@@ -26,6 +27,18 @@ pub struct Timer<'a> {
     machine: &'a Machine,
     profile: &'a Profile,
     known: Known,
+}
+
+/// The array's peak in what a program multiplies, operations a second, and its name: a program with sums in 32-bit integers multiplies bytes.
+pub(crate) fn peak(machine: &Machine, program: &Program) -> (f64, &'static str) {
+    match program
+        .slots
+        .iter()
+        .any(|slot| slot.element == Element::I32)
+    {
+        true => (machine.int8_ops_per_s(), "int8"),
+        false => (machine.bf16_flops_per_s(), "bf16"),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -153,7 +166,7 @@ impl<'a> Timer<'a> {
             name: program.name.clone(),
             calls: 0,
             run_ns,
-            rate: Rate::new(flops, run_ns, self.machine.bf16_flops_per_s()),
+            rate: Rate::new(flops, run_ns, peak(self.machine, program).0),
             dispatch_ns,
             load_ns,
             switch_ns: timing::switch_ns(&program.launches, self.profile),
@@ -310,6 +323,7 @@ mod tests {
         let whole = machine.bf16_flops_per_s();
         machine.cols /= 2;
         assert_eq!(2.0 * machine.bf16_flops_per_s(), whole);
+        assert_eq!(machine.int8_ops_per_s(), 2.0 * machine.bf16_flops_per_s());
         let rate = Rate::new(whole as u64, 2e9, machine.bf16_flops_per_s());
         assert!((rate.peak_share - 1.0).abs() < 1e-9, "{rate:?}");
     }

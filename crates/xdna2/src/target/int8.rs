@@ -168,10 +168,8 @@ impl Planner for Int8 {
     }
 
     fn machine(&self) -> MachineFacts {
-        let machine = Xdna2::machine(&self.base);
-        let macs = f64::from(machine.n_cores() * machine.macs.int8);
         MachineFacts {
-            peak_flops_per_s: 2.0 * macs * machine.clock_hz,
+            peak_flops_per_s: Xdna2::machine(&self.base).int8_ops_per_s(),
             ..Planner::machine(&self.base)
         }
     }

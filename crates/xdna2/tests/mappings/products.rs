@@ -166,7 +166,7 @@ fn products_of_integers_are_exact() {
             .map(|b| i32::from_le_bytes(*b));
         let whole = 4096 << 14;
         let row = |at: usize| {
-            if at % b == 0 {
+            if at.is_multiple_of(b) {
                 whole - (1 << 14) - (1 << 7)
             } else {
                 whole

@@ -2,6 +2,7 @@
 
 use super::{Case, Computed, Run};
 use crate::mapping;
+use crate::predict::peak;
 use millrace_plan::units::{bytes, duration};
 use millrace_plan::{KernelReport, Line, Span, Tone};
 use millrace_xdna2_machine::Machine;
@@ -67,13 +68,13 @@ impl Report<'_> {
         }
     }
 
-    /// Floating-point operations a second beside the array's bf16 peak.
+    /// Operations a second beside the array's peak in what the kernel multiplies.
     fn compute(&self) -> Option<Against> {
         let kernel = self.case.kernel.as_ref()?;
         let flops = kernel.mapping.work(&kernel.shape).flops as f64;
         Some(Against {
             per_s: flops / self.timing.total_ns * 1e9,
-            roof_per_s: self.case.machine.bf16_flops_per_s(),
+            roof_per_s: peak(&self.case.machine, &self.case.program).0,
         })
     }
 
@@ -159,8 +160,10 @@ impl Report<'_> {
             ],
         });
         if let Some(compute) = self.compute().filter(|compute| compute.per_s > 0.0) {
+            let (_, of) = peak(&self.case.machine, &self.case.program);
+            let unit = if of == "int8" { "TOP/s" } else { "TFLOP/s" };
             let text = format!(
-                "{:.3} TFLOP/s, {:.1} % of the array's {:.1} (bf16)",
+                "{:.3} {unit}, {:.1} % of the array's {:.1} ({of})",
                 compute.per_s / 1e12,
                 compute.percent(),
                 compute.roof_per_s / 1e12
