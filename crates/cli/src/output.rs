@@ -63,7 +63,8 @@ fn say(text: &str) {
 /// ends and tabs stay.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let drives = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if text.contains(drives) {
+    // Printable ASCII, nearly all there is, needs no decoding.
+    if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.contains(drives) {
         text.replace(drives, "\u{fffd}").into()
     } else {
         text.into()
@@ -188,6 +189,7 @@ pub(crate) enum Align {
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
+    widths: Vec<usize>,
 }
 
 /// Spaces between two columns.
@@ -198,45 +200,38 @@ impl Table {
         Table {
             columns: columns.to_vec(),
             rows: Vec::new(),
+            widths: columns.iter().map(|(name, _)| width(name)).collect(),
         }
     }
 
     /// Adds a row; one cell a column. Cells may come from files, so they are made [`printable`].
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, mut cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        let cells = cells.iter().map(|cell| printable(cell).into_owned());
-        self.rows.push(cells.collect());
+        for (cell, widest) in cells.iter_mut().zip(&mut self.widths) {
+            if let Cow::Owned(harmless) = printable(cell) {
+                *cell = harmless;
+            }
+            *widest = width(cell).max(*widest);
+        }
+        self.rows.push(cells);
     }
 
     /// Prints headings and rows, indented by two spaces.
     pub(crate) fn print(&self, out: &mut Out) -> Outcome {
-        let widths = self.widths();
-        let headings: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        out.line(format!(
-            "  {}",
-            Paint::Dim.stdout(&self.padded(&headings, &widths))
-        ))?;
+        let headings = self.padded(self.columns.iter().map(|(name, _)| *name));
+        out.line(format_args!("  {}", Paint::Dim.stdout(&headings)))?;
         for row in &self.rows {
-            let cells: Vec<&str> = row.iter().map(String::as_str).collect();
-            out.line(format!("  {}", self.padded(&cells, &widths)))?;
+            let line = self.padded(row.iter().map(String::as_str));
+            out.line(format_args!("  {line}"))?;
         }
         Ok(())
     }
 
-    fn widths(&self) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| width(name)).collect();
-        for row in &self.rows {
-            for (column, cell) in row.iter().enumerate() {
-                widths[column] = widths[column].max(width(cell));
-            }
-        }
-        widths
-    }
-
-    fn padded(&self, cells: &[&str], widths: &[usize]) -> String {
+    /// A row's cells beside each other, nothing behind the last.
+    fn padded<'a>(&self, cells: impl Iterator<Item = &'a str>) -> String {
         let mut line = String::new();
-        let cells = cells.iter().zip(widths).zip(&self.columns);
-        for (i, ((cell, to), (_, align))) in cells.enumerate() {
+        let columns = self.widths.iter().zip(&self.columns);
+        for (i, (cell, (to, (_, align)))) in cells.zip(columns).enumerate() {
             let gap = if i > 0 { GAP } else { 0 };
             let fill = to.saturating_sub(width(cell));
             let (before, behind) = match align {
@@ -252,8 +247,13 @@ impl Table {
     }
 }
 
+/// Characters, which are bytes in ASCII.
 fn width(text: &str) -> usize {
-    text.chars().count()
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.chars().count()
+    }
 }
 
 /// A count in decimal units as model cards write it: `1.24 B`, `354 k`.
@@ -283,9 +283,8 @@ mod tests {
         let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
         table.row(vec!["é".into(), "1".into()]);
         table.row(vec!["abcdef".into(), "100".into()]);
-        let widths = table.widths();
-        assert_eq!(table.padded(&["é", "1"], &widths), "é         1");
-        assert_eq!(table.padded(&["abcdef", "100"], &widths), "abcdef  100");
+        assert_eq!(table.padded(["é", "1"].into_iter()), "é         1");
+        assert_eq!(table.padded(["abcdef", "100"].into_iter()), "abcdef  100");
     }
 
     #[test]

@@ -1,14 +1,8 @@
 //! The bytes of a file to an upright RGB picture.
 
-use std::io::Cursor;
-
-use image::codecs::jpeg::JpegDecoder;
-use image::codecs::png::PngDecoder;
-use image::codecs::webp::WebPDecoder;
-use image::error::ImageResult;
-use image::{DynamicImage, ImageDecoder, ImageFormat, Limits, RgbImage};
-
 use crate::Error;
+use crate::formats::{Fault, Format, Samples};
+use crate::orientation::Orientation;
 
 /// Bytes of a file that are read at most.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -81,123 +75,54 @@ impl Picture {
                 limit_bytes: MAX_FILE_BYTES,
             });
         }
-        let format = image::guess_format(bytes).ok();
-        let file = File {
-            name,
-            bytes,
-            max_pixels: max_pixels.min(MAX_PIXELS),
-        };
-        match format {
-            Some(ImageFormat::Png) => file.png(),
-            Some(ImageFormat::Jpeg) => file.of("JPEG", JpegDecoder::new(file.cursor())),
-            Some(ImageFormat::WebP) => file.webp(),
-            _ => Err(Error::Unknown {
+        let Some(format) = Format::of(bytes) else {
+            return Err(Error::Unknown {
                 name: name.into(),
                 found: bytes[..bytes.len().min(12)].escape_ascii().to_string(),
-            }),
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct File<'a> {
-    name: &'a str,
-    bytes: &'a [u8],
-    max_pixels: u64,
-}
-
-impl<'a> File<'a> {
-    fn cursor(self) -> Cursor<&'a [u8]> {
-        Cursor::new(self.bytes)
-    }
-
-    fn png(self) -> Result<Picture, Error> {
-        let decoder = self.opened("PNG", PngDecoder::with_limits(self.cursor(), self.limits()))?;
-        if self.opened("PNG", decoder.is_apng())? {
-            return Err(self.animated("PNG"));
-        }
-        self.of("PNG", Ok(decoder))
-    }
-
-    fn webp(self) -> Result<Picture, Error> {
-        let decoder = self.opened("WebP", WebPDecoder::new(self.cursor()))?;
-        if decoder.has_animation() {
-            return Err(self.animated("WebP"));
-        }
-        self.of("WebP", Ok(decoder))
-    }
-
-    fn limits(self) -> Limits {
-        let mut limits = Limits::default();
-        // 16 bits of four channels a pixel, and as much again for what decoders keep.
-        limits.max_alloc = Some(self.max_pixels * 16);
-        limits
-    }
-
-    fn animated(self, format: &'static str) -> Error {
-        Error::Animated {
-            name: self.name.into(),
-            format,
-        }
-    }
-
-    fn opened<T>(self, format: &'static str, opened: ImageResult<T>) -> Result<T, Error> {
-        opened.map_err(|error| Error::Broken {
-            name: self.name.into(),
-            format,
-            reason: error.to_string(),
-        })
-    }
-
-    fn of<D: ImageDecoder>(
-        self,
-        format: &'static str,
-        decoder: ImageResult<D>,
-    ) -> Result<Picture, Error> {
-        let mut decoder = self.opened(format, decoder)?;
-        let (width, height) = decoder.dimensions();
-        if u64::from(width) * u64::from(height) > self.max_pixels {
-            return Err(Error::TooLarge {
-                name: self.name.into(),
+            });
+        };
+        let limit = max_pixels.min(MAX_PIXELS);
+        let samples = format.read(bytes, limit).map_err(|fault| match fault {
+            Fault::Broken(reason) => Error::Broken {
+                name: name.into(),
+                format: format.name(),
+                reason,
+            },
+            Fault::Animated => Error::Animated {
+                name: name.into(),
+                format: format.name(),
+            },
+            Fault::TooLarge { width, height } => Error::TooLarge {
+                name: name.into(),
                 width,
                 height,
-                limit: self.max_pixels,
-            });
-        }
-        self.opened(format, decoder.set_limits(self.limits()))?;
+                limit,
+            },
+        })?;
         // An orientation that cannot be read is none.
-        let orientation = decoder.orientation().ok();
-        let mut picture = self.opened(format, DynamicImage::from_decoder(decoder))?;
-        if let Some(orientation) = orientation {
-            picture.apply_orientation(orientation);
-        }
-        let rgb = on_white(picture);
-        let (width, height) = (rgb.width() as usize, rgb.height() as usize);
-        if width == 0 || height == 0 {
-            return Err(Error::Broken {
-                name: self.name.into(),
-                format,
-                reason: "it has no pixels".into(),
-            });
-        }
-        Ok(Picture::new(width, height, rgb.into_raw()))
+        let orientation = samples.exif.as_deref().and_then(Orientation::in_exif);
+        let picture = Picture::new(samples.width, samples.height, on_white(&samples));
+        Ok(orientation.unwrap_or_default().applied_to(picture))
     }
 }
 
-/// Transparency laid on white with Pillow's arithmetic (`alpha_composite` in `AlphaComposite.c`).
-fn on_white(picture: DynamicImage) -> RgbImage {
-    if !picture.color().has_alpha() {
-        return picture.into_rgb8();
+/// `[height, width, 3]` of a file's samples: a grey in all three colours, transparency laid on white with Pillow's arithmetic
+/// (`alpha_composite` in `AlphaComposite.c`).
+fn on_white(samples: &Samples) -> Vec<u8> {
+    let over_white = |c: u8, alpha: u8| {
+        let (over, under) = (u32::from(alpha) * 128, (255 - u32::from(alpha)) * 128);
+        let sum = u32::from(c) * over + 255 * under + (0x80 << 7);
+        ((((sum >> 8) + sum) >> 8) >> 7) as u8
+    };
+    let rgb = samples.data.chunks_exact(samples.channels);
+    match samples.channels {
+        1 => rgb.flat_map(|pixel| [pixel[0]; 3]).collect(),
+        2 => rgb
+            .flat_map(|pixel| [over_white(pixel[0], pixel[1]); 3])
+            .collect(),
+        3 => samples.data.clone(),
+        _ => rgb
+            .flat_map(|pixel| [0, 1, 2].map(|c| over_white(pixel[c], pixel[3])))
+            .collect(),
     }
-    let rgba = picture.into_rgba8();
-    let (width, height) = rgba.dimensions();
-    let (pixels, _) = rgba.as_raw().as_chunks::<4>();
-    let rgb = pixels.iter().flat_map(|&[r, g, b, a]| {
-        let (over, under) = (u32::from(a) * 128, (255 - u32::from(a)) * 128);
-        [r, g, b].map(|c| {
-            let sum = u32::from(c) * over + 255 * under + (0x80 << 7);
-            ((((sum >> 8) + sum) >> 8) >> 7) as u8
-        })
-    });
-    RgbImage::from_raw(width, height, rgb.collect()).expect("three bytes a pixel")
 }

@@ -10,6 +10,8 @@
 
 mod decode;
 mod error;
+mod formats;
+mod orientation;
 mod pan_and_scan;
 mod preprocess;
 mod resize;
