@@ -209,7 +209,7 @@ mod tests {
     /// The published double quantisation, 44.8 dB and then 19.7, on normal numbers in groups of 64.
     #[test]
     fn the_published_ratios_come_out() {
-        let sample = data::gaussian(64, 4096);
+        let sample = data::gaussian(64, 1024);
         let results: Vec<Ratio> = pipelines::all()
             .iter()
             .filter_map(|p| measure(&sample, p))
