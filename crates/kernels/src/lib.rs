@@ -15,6 +15,7 @@ pub mod attention;
 pub mod cpu;
 pub mod elementwise;
 mod error;
+pub mod heap;
 pub mod kv;
 pub mod level;
 pub mod matmul;

@@ -341,6 +341,11 @@ impl Registry {
         entry.last_used_ms.store(now_ms, Relaxed);
     }
 
+    /// Nobody waits for any of them.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.entries.iter().all(|entry| entry.may_leave())
+    }
+
     /// Unloads what was not used for long; to be called now and then.
     pub(crate) fn unload_idle(&self) {
         let Some(limit) = self.options.idle_unload else {

@@ -216,13 +216,78 @@ impl Server {
     }
 }
 
-/// Now and then unloads what is idle.
+/// How often the house is looked after.
+const TICK: Duration = Duration::from_millis(500);
+/// Looks without work after which the heap's free pages go back: 5 s.
+const RESTING_TICKS: u32 = 10;
+
+/// Now and then unloads what is idle, and gives back what work has left free in the heap.
 async fn keep_house(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
+    let mut rest = Rest::default();
     loop {
-        let wait = tokio::time::sleep(Duration::from_millis(500));
         tokio::select! {
-            () = wait => app.registry.unload_idle(),
+            () = tokio::time::sleep(TICK) => {
+                app.registry.unload_idle();
+                if rest.is_due(app.http.n_events(), app.registry.is_idle()) {
+                    // Off the threads that carry bytes; nobody waits for it.
+                    drop(tokio::task::spawn_blocking(millrace_kernels::heap::trim));
+                }
+            }
             _ = stopped.wait_for(|stop| *stop) => return,
         }
+    }
+}
+
+/// Finds the moment at which the server has come to rest after work.
+#[derive(Default)]
+struct Rest {
+    /// Of the last look.
+    n_events: u64,
+    /// Looks since the last work; none if what it left has been given back.
+    n_quiet: Option<u32>,
+}
+
+impl Rest {
+    /// To be asked once a tick: is this the moment? `n_events` grows with whatever happens.
+    fn is_due(&mut self, n_events: u64, is_idle: bool) -> bool {
+        if n_events != self.n_events || !is_idle {
+            self.n_events = n_events;
+            self.n_quiet = Some(0);
+            return false;
+        }
+        self.n_quiet = self.n_quiet.map(|n| n + 1);
+        let is_due = self.n_quiet == Some(RESTING_TICKS);
+        if is_due {
+            self.n_quiet = None;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rest_comes_once_after_each_work() {
+        let mut rest = Rest::default();
+        let mut due = |looks: u32, n_events, is_idle| {
+            (0..looks)
+                .filter(|_| rest.is_due(n_events, is_idle))
+                .count()
+        };
+        assert_eq!(
+            due(100, 0, true),
+            0,
+            "a server that never worked has nothing to give"
+        );
+        assert_eq!(due(5, 1, true), 0);
+        assert_eq!(due(100, 1, false), 0, "an answer is under way");
+        assert_eq!(due(RESTING_TICKS - 1, 1, true), 0);
+        assert_eq!(due(1, 1, true), 1);
+        assert_eq!(due(100, 1, true), 0, "once is enough");
+        assert_eq!(due(9, 2, true), 0);
+        assert_eq!(due(RESTING_TICKS, 3, true), 0, "work begins the wait anew");
+        assert_eq!(due(1, 3, true), 1);
     }
 }
