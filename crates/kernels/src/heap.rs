@@ -22,35 +22,3 @@ pub fn trim() -> bool {
 pub fn trim() -> bool {
     false
 }
-
-#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
-mod tests {
-    /// Resident memory of this process that is no file's.
-    fn own_kib() -> u64 {
-        let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"));
-        let text = line
-            .expect("the kernel counts it")
-            .trim()
-            .trim_end_matches(" kB");
-        text.parse().expect("a number")
-    }
-
-    /// 64 MiB in pieces too small to be mapped each on its own, below one that stays: the heap's end is never free.
-    #[test]
-    fn what_is_free_below_the_end_goes_back() {
-        let mut pieces: Vec<Vec<u8>> = (0..1024).map(|_| vec![1; 64 << 10]).collect();
-        let last = pieces.pop();
-        let full = own_kib();
-        drop(pieces);
-        super::trim();
-        let after = own_kib();
-        assert!(
-            after + (48 << 10) < full,
-            "{full} KiB before, {after} after"
-        );
-        drop(last);
-    }
-}

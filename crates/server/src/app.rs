@@ -36,9 +36,7 @@ pub(crate) struct App {
 pub(crate) struct HttpCounters {
     /// By hundreds of the status: 2xx, 3xx, 4xx, 5xx.
     pub(crate) by_class: [AtomicU64; 4],
-    /// Open ones.
     pub(crate) n_connections: AtomicU64,
-    pub(crate) n_accepted: AtomicU64,
     pub(crate) n_rejected_connections: AtomicU64,
 }
 
@@ -46,12 +44,6 @@ impl HttpCounters {
     pub(crate) fn count(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).clamp(2, 5) - 2;
         self.by_class[class].fetch_add(1, Relaxed);
-    }
-
-    /// Grows with every connection and with every answer.
-    pub(crate) fn n_events(&self) -> u64 {
-        let answers: u64 = self.by_class.iter().map(|n| n.load(Relaxed)).sum();
-        answers + self.n_accepted.load(Relaxed)
     }
 }
 

@@ -346,6 +346,15 @@ impl Registry {
         self.entries.iter().all(|entry| entry.may_leave())
     }
 
+    /// When one was asked for last, in milliseconds from the start.
+    pub(crate) fn last_used_ms(&self) -> u64 {
+        let times = self
+            .entries
+            .iter()
+            .map(|entry| entry.last_used_ms.load(Relaxed));
+        times.max().unwrap_or(0)
+    }
+
     /// Unloads what was not used for long; to be called now and then.
     pub(crate) fn unload_idle(&self) {
         let Some(limit) = self.options.idle_unload else {

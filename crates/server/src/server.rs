@@ -228,7 +228,7 @@ async fn keep_house(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
             () = tokio::time::sleep(TICK) => {
                 app.registry.unload_idle();
-                if rest.is_due(app.http.n_events(), app.registry.is_idle()) {
+                if rest.is_due(app.registry.last_used_ms(), app.registry.is_idle()) {
                     // Off the threads that carry bytes; nobody waits for it.
                     drop(tokio::task::spawn_blocking(millrace_kernels::heap::trim));
                 }
@@ -238,20 +238,21 @@ async fn keep_house(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Finds the moment at which the server has come to rest after work.
+/// Finds the moment at which the server has come to rest after work. Who asks for its health or its counters is no work: they may
+/// ask every second.
 #[derive(Default)]
 struct Rest {
-    /// Of the last look.
-    n_events: u64,
+    /// When a model was used last, as the last look had it.
+    last_used_ms: u64,
     /// Looks since the last work; none if what it left has been given back.
     n_quiet: Option<u32>,
 }
 
 impl Rest {
-    /// To be asked once a tick: is this the moment? `n_events` grows with whatever happens.
-    fn is_due(&mut self, n_events: u64, is_idle: bool) -> bool {
-        if n_events != self.n_events || !is_idle {
-            self.n_events = n_events;
+    /// To be asked once a tick: is this the moment?
+    fn is_due(&mut self, last_used_ms: u64, is_idle: bool) -> bool {
+        if last_used_ms != self.last_used_ms || !is_idle {
+            self.last_used_ms = last_used_ms;
             self.n_quiet = Some(0);
             return false;
         }
@@ -271,9 +272,9 @@ mod tests {
     #[test]
     fn rest_comes_once_after_each_work() {
         let mut rest = Rest::default();
-        let mut due = |looks: u32, n_events, is_idle| {
+        let mut due = |looks: u32, last_used_ms, is_idle| {
             (0..looks)
-                .filter(|_| rest.is_due(n_events, is_idle))
+                .filter(|_| rest.is_due(last_used_ms, is_idle))
                 .count()
         };
         assert_eq!(

@@ -52,7 +52,6 @@ pub(crate) async fn serve(
             continue;
         };
         app.http.n_connections.fetch_add(1, Relaxed);
-        app.http.n_accepted.fetch_add(1, Relaxed);
         let tls = tls.clone();
         let (router, stop, served) = (router.clone(), stop.clone(), Arc::clone(&app));
         let work = async move {
