@@ -4,9 +4,10 @@
 //! and an address that the host uses again for other weights can confuse nobody. The host is asked to put them into memory of huge
 //! pages, in place of the mapped file: single tokens are read faster from there.
 
+use crate::between::Between;
 use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
 use crate::product::{Experts, Plain, Product};
-use crate::rows::least_rows;
+use crate::rows::{least_rows, takes_between};
 use crate::settings::Settings;
 use crate::sys::graph::Node;
 use crate::sys::tensor::Tensor;
@@ -92,6 +93,16 @@ impl Device for CpuDevice {
     }
 
     fn supports(&self, op: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
+        if Between::is_named(op.op()) {
+            let takes = match self.settings.least_rows {
+                Some(rows) => rows <= 1,
+                None => takes_between(self.level),
+            };
+            return match takes {
+                true => Between::of(op).map(|_| ()),
+                false => Err(Refusal("between products that are not all taken")),
+            };
+        }
         let product = Product::of(op)?;
         let least = match self.settings.least_rows {
             Some(rows) => rows,
@@ -111,6 +122,7 @@ impl Device for CpuDevice {
             activations: Activations::default(),
             gathered: Vec::new(),
             scattered: Vec::new(),
+            ones: Vec::new(),
         }))
     }
 }
@@ -122,6 +134,8 @@ struct CpuStream {
     /// Rows of one expert, and their results.
     gathered: Vec<f32>,
     scattered: Vec<f32>,
+    /// Weights of norms that have none.
+    ones: Vec<f32>,
 }
 
 /// Products that share their input and are computed at once.
@@ -250,7 +264,16 @@ impl Stream for CpuStream {
                 .get(self.n_threads)
                 .map_err(|error| (at, error))?;
             let _hot = cpu.pool().enter();
-            let product = Product::of(nodes[at].tensor());
+            let tensor = *nodes[at].tensor();
+            if Between::is_named(tensor.op()) {
+                Between::of(&tensor)
+                    .map_err(|refusal| OpError::Refused(refusal.0))
+                    .and_then(|op| op.compute(&cpu, &mut self.ones, &mut nodes[at]))
+                    .map_err(|error| (at, error))?;
+                at += 1;
+                continue;
+            }
+            let product = Product::of(&tensor);
             let product = product.map_err(|refusal| (at, OpError::Refused(refusal.0)))?;
             let n = match &product {
                 Product::Plain(first) => n_together(first, &nodes[at..]),

@@ -124,7 +124,7 @@ pub(crate) trait Stream: Send {
     /// The host's wish of threads.
     fn set_threads(&mut self, n: usize);
 
-    /// Computes ops in order, until one fails. `nodes` are products; what needs no computing was left out.
+    /// Computes ops in order, until one fails. `nodes` are ops that the device took; what needs no computing was left out.
     ///
     /// # Errors
     /// The node that failed, by its number, and why.

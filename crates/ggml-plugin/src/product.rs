@@ -49,7 +49,7 @@ pub(crate) struct Weight<'a> {
     pub(crate) matrix_bytes: usize,
 }
 
-fn refuse<T>(why: &'static str) -> Result<T, Refusal> {
+pub(crate) fn refuse<T>(why: &'static str) -> Result<T, Refusal> {
     Err(Refusal(why))
 }
 
@@ -68,7 +68,7 @@ fn has_plain_rows(tensor: &Tensor<'_>) -> bool {
 }
 
 /// Whether the tensor is f32 without gaps.
-fn is_contiguous(tensor: &Tensor<'_>) -> bool {
+pub(crate) fn has_no_gaps(tensor: &Tensor<'_>) -> bool {
     let Some(dims) = tensor.dims() else {
         return false;
     };
@@ -193,7 +193,7 @@ impl<'a> Plain<'a> {
         if !has_plain_rows(&x) {
             return refuse("activations that are not f32, or whose rows do not follow one another");
         }
-        if !is_contiguous(op) {
+        if !has_no_gaps(op) {
             return refuse("a result that is not f32, or has gaps");
         }
         let divides = |i: usize| w[i] > 0 && x_dims[i].is_multiple_of(w[i]);
@@ -259,10 +259,10 @@ impl<'a> Experts<'a> {
             return refuse("a negative dimension");
         };
         let weight = Weight::of(weight)?;
-        if !is_contiguous(&x) {
+        if !has_no_gaps(&x) {
             return refuse("activations that are not f32, or have gaps");
         }
-        if !is_contiguous(op) {
+        if !has_no_gaps(op) {
             return refuse("a result that is not f32, or has gaps");
         }
         let strides = ids.strides();

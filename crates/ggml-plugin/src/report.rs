@@ -13,8 +13,10 @@ pub(crate) struct Report(Mutex<BTreeMap<&'static str, Counts>>);
 
 #[derive(Default)]
 struct Counts {
-    /// Ops computed, by name and format of the weights.
+    /// Products computed, by name and format of the weights.
     taken: BTreeMap<(&'static str, &'static str), Work>,
+    /// Ops between products, by what they are.
+    between: BTreeMap<&'static str, u64>,
     /// Results that were refused, by name of the op and why. Hosts ask many times about one.
     refused: BTreeMap<(&'static str, Refusal), BTreeSet<String>>,
     /// Runs of an NPU: how many, their time in all, and where the times come from.
@@ -42,6 +44,7 @@ impl Report {
         self.with(device, |counts| {
             for op in ops {
                 let Ok(product) = Product::of(&op) else {
+                    *counts.between.entry(op.kind()).or_default() += 1;
                     continue;
                 };
                 let weight = product.weight();
@@ -89,6 +92,9 @@ impl Report {
                     work.weight_bytes as f64 / 1e9,
                     work.flops as f64 / 1e9
                 );
+            }
+            for (op, calls) in &counts.between {
+                let _ = writeln!(text, "  computed {op}: {calls} calls");
             }
             if counts.runs > 0 {
                 let (seconds, n) = (counts.run_ns as f64 / 1e9, counts.runs);

@@ -9,6 +9,11 @@
 use millrace_kernels::Level;
 use millrace_quant::DType;
 
+/// Whether ops between products are taken: where the products around them are, of one token too.
+pub(crate) fn takes_between(level: Level) -> bool {
+    least_rows(DType::Q4K, level) == Some(1)
+}
+
 /// Tokens from which a product of this format is taken; `None` where llama.cpp is as fast.
 pub(crate) fn least_rows(dtype: DType, level: Level) -> Option<usize> {
     match (dtype, level) {

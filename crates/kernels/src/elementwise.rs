@@ -5,6 +5,7 @@
 //! is allowed to round differently from another, never from itself.
 
 mod body;
+mod combine;
 mod embed;
 mod layer_norm;
 mod rope;
@@ -12,6 +13,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use combine::{Pair, combine, rms_norm_in_place};
 pub use embed::embed;
 pub use layer_norm::layer_norm;
 pub use rope::{RopeTable, rope};
@@ -21,7 +23,8 @@ pub(crate) use body::Rotation;
 pub(crate) use body::{EXP2_POLY, Norm};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use body::{
-    add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body, sum_exp_body,
+    add_body, glu_body, mul_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
+    sum_exp_body,
 };
 pub(crate) use rows::Rows;
 

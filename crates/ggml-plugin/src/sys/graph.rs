@@ -37,6 +37,31 @@ impl<'a> Node<'a> {
             nodes.iter().map(|node| unsafe { node.0.write() }).collect();
         results.map(f)
     }
+
+    /// Calls `f` with the memory of the result and the numbers of `sources`, tensors of f32 without gaps: `None` for one in whose place
+    /// the result is written.
+    ///
+    /// # Errors
+    /// No memory, or a result that shares some memory with a source and not all.
+    pub(crate) fn update<R, const N: usize>(
+        &mut self,
+        sources: [&Tensor<'_>; N],
+        f: impl FnOnce(&mut [f32], [Option<&[f32]>; N]) -> R,
+    ) -> Result<R, DataError> {
+        let mut numbers = [None; N];
+        for (numbers, source) in numbers.iter_mut().zip(sources) {
+            if source.is_in_place_of(&self.0)? {
+                continue;
+            }
+            if source.overlaps(&self.0)? {
+                return Err(DataError::Shared);
+            }
+            *numbers = Some(source.floats()?);
+        }
+        // SAFETY: no slice in `numbers` shares memory with the result, as was just seen; the host computes nothing else in it while the
+        // graph is computed; `self` is borrowed mutably, and the slice ends with the call.
+        Ok(f(unsafe { self.0.write()? }, numbers))
+    }
 }
 
 /// The graph's nodes that are to be computed, in order.

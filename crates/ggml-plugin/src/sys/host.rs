@@ -69,6 +69,7 @@ macro_rules! host {
 
 host! {
     op_name c"ggml_op_name": fn(c_int) -> *const c_char;
+    op_desc c"ggml_op_desc": fn(*const Tensor) -> *const c_char;
     type_name c"ggml_type_name": fn(c_int) -> *const c_char;
     type_size c"ggml_type_size": fn(c_int) -> usize;
     block_elems c"ggml_blck_size": fn(c_int) -> i64;

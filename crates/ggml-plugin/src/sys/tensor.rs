@@ -52,6 +52,12 @@ impl<'a> Tensor<'a> {
         text(unsafe { (self.host.op_name)(self.raw.op) })
     }
 
+    /// What the operator is in particular: of `GLU` the kind of gate (`SWIGLU`), of most the operator's name.
+    pub(crate) fn kind(&self) -> &'static str {
+        // SAFETY: a tensor of the host.
+        text(unsafe { (self.host.op_desc)(self.raw) })
+    }
+
     /// The element or block format's name (`q4_K`).
     pub(crate) fn type_name(&self) -> &'static str {
         // SAFETY: as above.
@@ -210,6 +216,14 @@ impl<'a> Tensor<'a> {
     pub(crate) fn overlaps(&self, other: &Tensor<'_>) -> Result<bool, DataError> {
         let (a, b) = (self.extent()?, other.extent()?);
         Ok(a.start < b.end && b.start < a.end)
+    }
+
+    /// Whether both span the same bytes.
+    ///
+    /// # Errors
+    /// As [`Tensor::bytes`].
+    pub(crate) fn is_in_place_of(&self, other: &Tensor<'_>) -> Result<bool, DataError> {
+        Ok(self.extent()? == other.extent()?)
     }
 
     /// Whether a source of this tensor has a byte in common with `other`.

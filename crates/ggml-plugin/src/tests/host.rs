@@ -6,14 +6,20 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 
 /// Operators by number: unlike in any ggml.
-const OPS: [&CStr; 6] = [
+const OPS: [&CStr; 9] = [
     c"NONE",
+    c"GLU",
+    c"MUL",
+    c"RMS_NORM",
     c"SOFT_MAX",
     c"VIEW",
     c"MUL_MAT_ID",
     c"ADD",
     c"MUL_MAT",
 ];
+
+/// Kinds of gates by number.
+const GATES: [&CStr; 3] = [c"REGLU", c"GEGLU", c"SWIGLU"];
 
 /// Types by number: name, bytes and elements of a block.
 const TYPES: [(&CStr, usize, i64); 7] = [
@@ -31,6 +37,10 @@ pub(super) fn op(name: &CStr) -> c_int {
     OPS.iter().position(|op| *op == name).expect("an op") as c_int
 }
 
+pub(super) fn gate(name: &CStr) -> i32 {
+    GATES.iter().position(|gate| *gate == name).expect("a gate") as i32
+}
+
 pub(super) fn dtype(name: &CStr) -> c_int {
     TYPES
         .iter()
@@ -40,6 +50,15 @@ pub(super) fn dtype(name: &CStr) -> c_int {
 
 extern "C" fn op_name(op: c_int) -> *const c_char {
     OPS[op as usize].as_ptr()
+}
+
+extern "C" fn op_desc(tensor: *const Tensor) -> *const c_char {
+    // SAFETY: a tensor of this host.
+    let tensor = unsafe { &*tensor };
+    match tensor.op == op(c"GLU") {
+        true => GATES[tensor.op_params[0] as usize].as_ptr(),
+        false => op_name(tensor.op),
+    }
 }
 
 extern "C" fn type_name(dtype: c_int) -> *const c_char {
@@ -318,6 +337,7 @@ impl Lookup for Host {
         }
         match name.to_str().expect("a name") {
             "ggml_op_name" => op_name as *mut c_void,
+            "ggml_op_desc" => op_desc as *mut c_void,
             "ggml_type_name" => type_name as *mut c_void,
             "ggml_type_size" => type_size as *mut c_void,
             "ggml_blck_size" => block_elems as *mut c_void,
