@@ -94,16 +94,18 @@ impl CpuEngine {
             level: options.level,
         })?;
         let sizes = memory::sizes(&model, &options)?;
+        let cache = KvCache::new(&model.model().graph, sizes)?;
         Ok(CpuEngine {
             executor: Executor::new(&model, sizes.max_chunk)?,
-            cache: KvCache::new(&model.model().graph, sizes)?,
             model,
             cpu,
             limits: Limits {
                 n_ctx: sizes.n_ctx,
                 max_sequences: sizes.max_sequences,
                 max_chunk: sizes.max_chunk,
+                keeps_prefixes: cache.keeps_prefixes(),
             },
+            cache,
             chunk: Chunk::default(),
             sources: Vec::new(),
             counters: Counters::default(),

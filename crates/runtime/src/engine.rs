@@ -334,6 +334,8 @@ pub struct Limits {
     /// Tokens one pass computes at most. Longer batches are cut; who wants to be asked in between, to
     /// cancel or to mix in others, cuts them there.
     pub max_chunk: usize,
+    /// Whether what a sequence leaves behind, or has read, serves others that begin with the same tokens.
+    pub keeps_prefixes: bool,
 }
 
 /// Bytes of cached keys and values.

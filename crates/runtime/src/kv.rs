@@ -344,6 +344,11 @@ impl KvCache {
         Ok(())
     }
 
+    /// Whether pages are kept for others.
+    pub(crate) fn keeps_prefixes(&self) -> bool {
+        self.prefixes.is_some()
+    }
+
     /// Makes the sequence hold the longest beginning of `prompt` whose keys and values are there, be
     /// they its own or kept, and leaves at least the last token to compute. Returns its length.
     pub(crate) fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {

@@ -368,6 +368,7 @@ impl Engine for PlannedEngine {
             n_ctx: self.npu.n_ctx(),
             max_sequences: self.npu.max_sequences(),
             max_chunk: self.npu.lengths().all().last().copied().unwrap_or(1) as usize,
+            keeps_prefixes: self.cache.keeps_prefixes(),
         }
     }
 

@@ -28,10 +28,10 @@ impl Queue {
         &self.tasks
     }
 
-    /// The index of the task to admit next, if any: of the lowest priority number; then what ran before and
+    /// The index of the task to admit next, of those that may go, if any: of the lowest priority number; then what ran before and
     /// had to give way; then of the client with the fewest running tasks, and of those the one that was
     /// served longest ago; then the oldest.
-    pub(super) fn next(&self, running: &[Task]) -> Option<usize> {
+    pub(super) fn next(&self, running: &[Task], may_go: impl Fn(&Task) -> bool) -> Option<usize> {
         let mut n_running: HashMap<&str, usize> = HashMap::new();
         for task in running {
             *n_running.entry(&task.job.client).or_default() += 1;
@@ -47,7 +47,9 @@ impl Queue {
                 task.choice,
             )
         };
-        (0..self.tasks.len()).min_by_key(|i| rank(&self.tasks[*i]))
+        (0..self.tasks.len())
+            .filter(|i| may_go(&self.tasks[*i]))
+            .min_by_key(|i| rank(&self.tasks[*i]))
     }
 
     /// Takes a task out to run it.

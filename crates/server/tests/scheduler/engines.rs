@@ -179,6 +179,12 @@ impl Watched {
         self.shared.lock().unwrap().n_failures = n_steps;
     }
 
+    /// Holds all steps up until what it returns is dropped.
+    #[allow(dead_code)] // The tests over HTTP hold none.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.shared.lock().unwrap()
+    }
+
     pub(crate) fn steps(&self) -> Vec<Step> {
         self.shared.lock().unwrap().steps.clone()
     }

@@ -152,3 +152,60 @@ fn a_retry_finds_its_prompt_cached() {
         "{n_cached}"
     );
 }
+
+/// A prompt of seven pages or more, and another that goes on differently behind six of them.
+fn two_of_a_kind() -> [Job; 2] {
+    let beginning = shared().repeat(2);
+    QUESTIONS[..2]
+        .try_into()
+        .map(|questions: [&str; 2]| {
+            questions.map(|question| {
+                let mut job = sampled(chat(&format!("{beginning}{question}")), 4, 5);
+                job.top_logprobs = Some(2);
+                job
+            })
+        })
+        .unwrap()
+}
+
+/// Prompts that begin alike and come together are read once: who comes second waits for the beginning, and others do not wait.
+#[test]
+fn a_beginning_that_is_being_read_is_not_read_twice() {
+    let (scheduler, watched) = start(options(), SchedulerOptions::default());
+    let [first, second] = two_of_a_kind();
+    let other = sampled(chat(QUESTIONS[2]), 4, 5);
+    let held = watched.hold();
+    let mut receivers = [&first, &second, &other].map(|job| scheduler.submit(job.clone()).unwrap());
+    drop(held);
+    let [a, b, c] = receivers.each_mut().map(|receiver| wait(receiver).unwrap());
+    assert_eq!(a.answers, alone(&first));
+    assert_eq!(b.answers, alone(&second));
+    assert_eq!(c.answers.len(), 1);
+    assert_eq!((a.receipt.n_cached, c.receipt.n_cached), (0, 0));
+    let common = first.prompt.iter().zip(&second.prompt);
+    let n_common = common.take_while(|(a, b)| a == b).count();
+    assert!(n_common > 128 + 64, "more than the first pass reads");
+    assert_eq!(b.receipt.n_cached, n_common / 64 * 64);
+    // The third was computed beside the first, in its first pass or in the next.
+    let n_before = watched
+        .steps()
+        .iter()
+        .take_while(|step| step.len() == 1)
+        .count();
+    assert!(n_before <= 1, "{:?}", watched.steps());
+}
+
+/// Nobody waits for what is less urgent.
+#[test]
+fn an_urgent_answer_does_not_wait_for_another_s_beginning() {
+    let (scheduler, watched) = start(options(), SchedulerOptions::default());
+    let [mut first, mut second] = two_of_a_kind();
+    (first.priority, second.priority) = (1, 0);
+    let held = watched.hold();
+    let mut receivers = [&first, &second].map(|job| scheduler.submit(job.clone()).unwrap());
+    drop(held);
+    let [a, b] = receivers.each_mut().map(|receiver| wait(receiver).unwrap());
+    assert_eq!((a.answers, b.answers), (alone(&first), alone(&second)));
+    // Both may have come before the first pass, or the second after it.
+    assert!(b.receipt.n_cached <= 128, "{}", b.receipt.n_cached);
+}

@@ -14,19 +14,48 @@ use crate::scheduler::task::Task;
 impl Core {
     /// Admits from the queue, in its order, as long as the next fits.
     pub(super) fn admit(&mut self) {
-        while let Some(next) = self.queue.next(&self.running) {
+        while let Some(next) = self.next() {
             let has_slot = self.running.len() < self.engine.limits().max_sequences;
             if !has_slot && !self.make_way_for(next) {
                 return;
             }
             // What gave way is in the queue now.
-            let Some(next) = self.queue.next(&self.running) else {
+            let Some(next) = self.next() else {
                 return;
             };
             if !self.place(next) {
                 return;
             }
         }
+    }
+
+    /// The waiting answer to admit next. One whose prompt begins as one that is being read waits until that beginning is read, and
+    /// takes it from the cache: to read it at the same time would cost both the time.
+    fn next(&self) -> Option<usize> {
+        self.queue
+            .next(&self.running, |task| !self.is_being_read(task))
+    }
+
+    /// Whether a running answer, no less urgent, has still to read pages that this one's prompt begins with too.
+    fn is_being_read(&self, task: &Task) -> bool {
+        let prompt = &task.job.prompt;
+        // No cache has the hidden states that an embedding needs; the last token of a prompt is always computed.
+        let most = match task.pooled {
+            Some(_) => 0,
+            None => prompt.len().saturating_sub(1) / PAGE_TOKENS * PAGE_TOKENS,
+        };
+        if most == 0 || !self.engine.limits().keeps_prefixes {
+            return false;
+        }
+        self.running.iter().any(|other| {
+            let held = other.seq.and_then(|seq| self.engine.len(seq).ok());
+            let of_other = &other.job.prompt;
+            // The first page that it has not read tells in most cases that nothing is shared there.
+            let end = held.unwrap_or(0) / PAGE_TOKENS * PAGE_TOKENS + PAGE_TOKENS;
+            other.job.priority <= task.job.priority
+                && end <= most.min(of_other.len())
+                && prompt[..end] == of_other[..end]
+        })
     }
 
     /// Makes a running answer of a later priority give way to a waiting one. False if there is none.
