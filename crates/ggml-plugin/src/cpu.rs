@@ -4,10 +4,10 @@
 //! and an address that the host uses again for other weights can confuse nobody. The host is asked to put them into memory of huge
 //! pages, in place of the mapped file: single tokens are read faster from there.
 
-use crate::between::Between;
 use crate::device::{Device, OpError, Refusal, Stream, WeightsIn};
+use crate::gate::Gate;
 use crate::product::{Experts, Plain, Product};
-use crate::rows::{least_rows, takes_between};
+use crate::rows::{least_rows, takes_gates};
 use crate::settings::Settings;
 use crate::sys::graph::Node;
 use crate::sys::tensor::Tensor;
@@ -93,13 +93,13 @@ impl Device for CpuDevice {
     }
 
     fn supports(&self, op: &Tensor<'_>, _: WeightsIn) -> Result<(), Refusal> {
-        if Between::is_named(op.op()) {
+        if let Some(gate) = Gate::of(op) {
             let takes = match self.settings.least_rows {
                 Some(rows) => rows <= 1,
-                None => takes_between(self.level),
+                None => takes_gates(self.level),
             };
             return match takes {
-                true => Between::of(op).map(|_| ()),
+                true => gate.map(|_| ()),
                 false => Err(Refusal("between products that are not all taken")),
             };
         }
@@ -122,7 +122,6 @@ impl Device for CpuDevice {
             activations: Activations::default(),
             gathered: Vec::new(),
             scattered: Vec::new(),
-            ones: Vec::new(),
         }))
     }
 }
@@ -134,8 +133,6 @@ struct CpuStream {
     /// Rows of one expert, and their results.
     gathered: Vec<f32>,
     scattered: Vec<f32>,
-    /// Weights of norms that have none.
-    ones: Vec<f32>,
 }
 
 /// Products that share their input and are computed at once.
@@ -265,10 +262,9 @@ impl Stream for CpuStream {
                 .map_err(|error| (at, error))?;
             let _hot = cpu.pool().enter();
             let tensor = *nodes[at].tensor();
-            if Between::is_named(tensor.op()) {
-                Between::of(&tensor)
-                    .map_err(|refusal| OpError::Refused(refusal.0))
-                    .and_then(|op| op.compute(&cpu, &mut self.ones, &mut nodes[at]))
+            if let Some(gate) = Gate::of(&tensor) {
+                gate.map_err(|refusal| OpError::Refused(refusal.0))
+                    .and_then(|gate| gate.compute(&cpu, &mut nodes[at]))
                     .map_err(|error| (at, error))?;
                 at += 1;
                 continue;

@@ -5,7 +5,7 @@
 //! | `sys` | the border to C: structures, the host's functions by name, what the host sees; all `unsafe` |
 //! | `device` | what a device of this plugin is |
 //! | `product` | ggml's products of matrices, checked |
-//! | `between` | ops between products, checked and computed |
+//! | `gate` | ggml's gated activations, checked and computed |
 //! | `cpu`, `rows` | the device `Millrace`: the CPU's kernels; from how many tokens on they are taken |
 //! | `npu` | NPUs of the registry of targets as devices |
 //! | `report` | what was computed, what not and why |
@@ -14,9 +14,9 @@
 //! [docs/llama-cpp.md](https://github.com/millrace/millrace/blob/main/docs/llama-cpp.md) shows how it is used and what it measured.
 #![deny(unsafe_code)]
 
-mod between;
 mod cpu;
 mod device;
+mod gate;
 mod load;
 mod npu;
 mod product;

@@ -15,8 +15,8 @@ pub(crate) struct Report(Mutex<BTreeMap<&'static str, Counts>>);
 struct Counts {
     /// Products computed, by name and format of the weights.
     taken: BTreeMap<(&'static str, &'static str), Work>,
-    /// Ops between products, by what they are.
-    between: BTreeMap<&'static str, u64>,
+    /// Gated activations computed, by kind.
+    gates: BTreeMap<&'static str, u64>,
     /// Results that were refused, by name of the op and why. Hosts ask many times about one.
     refused: BTreeMap<(&'static str, Refusal), BTreeSet<String>>,
     /// Runs of an NPU: how many, their time in all, and where the times come from.
@@ -44,7 +44,7 @@ impl Report {
         self.with(device, |counts| {
             for op in ops {
                 let Ok(product) = Product::of(&op) else {
-                    *counts.between.entry(op.kind()).or_default() += 1;
+                    *counts.gates.entry(op.kind()).or_default() += 1;
                     continue;
                 };
                 let weight = product.weight();
@@ -93,7 +93,7 @@ impl Report {
                     work.flops as f64 / 1e9
                 );
             }
-            for (op, calls) in &counts.between {
+            for (op, calls) in &counts.gates {
                 let _ = writeln!(text, "  computed {op}: {calls} calls");
             }
             if counts.runs > 0 {

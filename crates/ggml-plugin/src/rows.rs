@@ -9,8 +9,8 @@
 use millrace_kernels::Level;
 use millrace_quant::DType;
 
-/// Whether ops between products are taken: where the products around them are, of one token too.
-pub(crate) fn takes_between(level: Level) -> bool {
+/// Whether gated activations are taken: where the products around them are, of one token too.
+pub(crate) fn takes_gates(level: Level) -> bool {
     least_rows(DType::Q4K, level) == Some(1)
 }
 

@@ -1,9 +1,9 @@
 //! The tests play the host: they export what ggml exports, and call the plugin as ggml does.
 #![allow(unsafe_code)]
 
-mod between;
 mod compute;
 mod failure;
+mod gate;
 mod host;
 mod loading;
 mod npu;

@@ -5,7 +5,6 @@
 //! is allowed to round differently from another, never from itself.
 
 mod body;
-mod combine;
 mod embed;
 mod layer_norm;
 mod rope;
@@ -13,7 +12,6 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-pub use combine::{Pair, combine, rms_norm_in_place};
 pub use embed::embed;
 pub use layer_norm::layer_norm;
 pub use rope::{RopeTable, rope};
@@ -23,8 +21,7 @@ pub(crate) use body::Rotation;
 pub(crate) use body::{EXP2_POLY, Norm};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use body::{
-    add_body, glu_body, mul_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
-    sum_exp_body,
+    add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body, sum_exp_body,
 };
 pub(crate) use rows::Rows;
 
@@ -96,6 +93,25 @@ pub fn glu(cpu: &Cpu, activation: Activation, gate: &mut [f32], up: &[f32]) {
     let rows = Rows::for_level(cpu.level());
     split(cpu, gate, 1, &|start, gate| {
         rows.glu(activation, gate, &up[start..start + gate.len()])
+    });
+}
+
+/// As [`glu`], to `out`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn glu_to(cpu: &Cpu, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    assert_eq!(gate.len(), up.len(), "as many gates as ups");
+    assert_eq!(gate.len(), out.len(), "as many results as gates");
+    let rows = Rows::for_level(cpu.level());
+    split(cpu, out, 1, &|start, out| {
+        for (index, out) in out.chunks_mut(CHUNK_ELEMS).enumerate() {
+            let at = start + index * CHUNK_ELEMS;
+            let part = at..at + out.len();
+            // The copy is in the nearest cache when it is computed with: memory is read and written once.
+            out.copy_from_slice(&gate[part.clone()]);
+            rows.glu(activation, out, &up[part]);
+        }
     });
 }
 

@@ -6,11 +6,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 
 /// Operators by number: unlike in any ggml.
-const OPS: [&CStr; 9] = [
+const OPS: [&CStr; 7] = [
     c"NONE",
     c"GLU",
-    c"MUL",
-    c"RMS_NORM",
     c"SOFT_MAX",
     c"VIEW",
     c"MUL_MAT_ID",

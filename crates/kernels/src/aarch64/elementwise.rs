@@ -1,8 +1,8 @@
 //! The elementwise loops with fused multiply-add, which every AArch64 has.
 
 use crate::elementwise::{
-    Rows, add_body, glu_body, mul_body, norm_body, rotate_halves_body, rotate_pairs_body,
-    scale_body, sum_exp_body,
+    Rows, add_body, glu_body, norm_body, rotate_halves_body, rotate_pairs_body, scale_body,
+    sum_exp_body,
 };
 
 /// The row of the table of all the levels here.
@@ -10,7 +10,6 @@ pub(crate) static ROWS: Rows = Rows {
     norm: norm_body::<true>,
     glu: glu_body::<true>,
     add: add_body,
-    mul: mul_body,
     scale: scale_body,
     sum_exp: sum_exp_body::<true>,
     rotate_halves: rotate_halves_body,

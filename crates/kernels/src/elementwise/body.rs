@@ -191,13 +191,6 @@ pub(crate) fn add_body(acc: &mut [f32], x: &[f32]) {
 }
 
 #[inline(always)]
-pub(crate) fn mul_body(acc: &mut [f32], x: &[f32]) {
-    for (acc, x) in acc.iter_mut().zip(x) {
-        *acc *= x;
-    }
-}
-
-#[inline(always)]
 pub(crate) fn scale_body(x: &mut [f32], factor: f32) {
     for x in x {
         *x *= factor;

@@ -9,7 +9,6 @@ pub(crate) struct Rows {
     pub(crate) norm: unsafe fn(&Norm<'_>, &[f32], &mut [f32]),
     pub(crate) glu: unsafe fn(Activation, &mut [f32], &[f32]),
     pub(crate) add: unsafe fn(&mut [f32], &[f32]),
-    pub(crate) mul: unsafe fn(&mut [f32], &[f32]),
     pub(crate) scale: unsafe fn(&mut [f32], f32),
     pub(crate) sum_exp: unsafe fn(&[f32], f32) -> f64,
     pub(crate) rotate_halves: unsafe fn(&mut [f32], usize, Rotation<'_>),
@@ -20,7 +19,6 @@ static SCALAR: Rows = Rows {
     norm: body::norm_body::<false>,
     glu: body::glu_body::<false>,
     add: body::add_body,
-    mul: body::mul_body,
     scale: body::scale_body,
     sum_exp: body::sum_exp_body::<false>,
     rotate_halves: body::rotate_halves_body,
@@ -56,11 +54,6 @@ impl Rows {
     pub(crate) fn add(&self, acc: &mut [f32], x: &[f32]) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.add)(acc, x) }
-    }
-
-    pub(crate) fn mul(&self, acc: &mut [f32], x: &[f32]) {
-        // SAFETY: the table was chosen for a level this CPU has.
-        unsafe { (self.mul)(acc, x) }
     }
 
     pub(crate) fn scale(&self, x: &mut [f32], factor: f32) {

@@ -1,7 +1,7 @@
 //! The elementwise loops compiled with AVX2 and FMA.
 
 use crate::elementwise::{
-    Activation, Norm, Rotation, Rows, add_body, glu_body, mul_body, norm_body, rotate_halves_body,
+    Activation, Norm, Rotation, Rows, add_body, glu_body, norm_body, rotate_halves_body,
     rotate_pairs_body, scale_body, sum_exp_body,
 };
 
@@ -10,7 +10,6 @@ pub(crate) static ROWS: Rows = Rows {
     norm,
     glu,
     add,
-    mul,
     scale,
     sum_exp,
     rotate_halves,
@@ -30,11 +29,6 @@ fn glu(activation: Activation, gate: &mut [f32], up: &[f32]) {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add(acc: &mut [f32], x: &[f32]) {
     add_body(acc, x)
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-fn mul(acc: &mut [f32], x: &[f32]) {
-    mul_body(acc, x)
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
