@@ -65,7 +65,10 @@ fn assert_close(found: &[f32], expected: &[f64]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         let error = (f64::from(*found) - expected).abs();
-        assert!(error < 1e-6 * expected.abs().max(1.0), "{found} for {expected}");
+        assert!(
+            error < 1e-6 * expected.abs().max(1.0),
+            "{found} for {expected}"
+        );
     }
 }
 

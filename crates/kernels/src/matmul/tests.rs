@@ -308,6 +308,28 @@ fn outputs_do_not_depend_on_the_batch() {
     }
 }
 
+/// Rows of whole fours of chunks are multiplied with one token in another way than with more: with as many rows as there are lanes and fewer,
+/// and rows over.
+#[test]
+fn one_token_of_plain_numbers_is_as_many_are() {
+    for level in Level::supported() {
+        let two = cpu(level, 2);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (n, k) in [(1, 2048), (3, 1024), (4, 4096), (39, 2048), (70, 6144)] {
+                let m = 17;
+                let bytes = encoded(dtype, n, k, &numbers(n * k, 7));
+                let weight = Matrix::new(dtype, n, k, &bytes).unwrap();
+                let x = numbers(m * k, 8);
+                let together = run(&two, &x, m, weight);
+                for (t, x) in x.chunks(k).enumerate() {
+                    let alone = run(&two, x, 1, weight);
+                    assert_eq!(alone, together[t * n..][..n], "{level} {dtype} {n} x {k}");
+                }
+            }
+        }
+    }
+}
+
 /// AMX's tiles round in an order of their own, which the functions for a few tokens repeat.
 #[test]
 fn outputs_of_emulated_tiles_do_not_depend_on_the_batch() {

@@ -1,7 +1,9 @@
-//! Plain numbers times one token: sixteen whole rows at a time, each from memory in order.
+//! Plain numbers times one token.
 //!
-//! Rounded sums depend on their order, so a lane is a row as in the tile. Every row is a stream of its own, and more than sixteen of them
-//! were slower.
+//! Rounded sums depend on their order: columns of a chunk one after the other, then chunks one after the other, as in the tile. So a lane
+//! is a chunk of a row. Where rows are whole fours of chunks, sixteen lanes are four chunks of four rows; else they are one chunk of sixteen
+//! rows, each read in order. Rows of plain numbers are often a multiple of 4 KiB long: lines of sixteen rows then meet in one set of a cache
+//! of eight or twelve ways and drive each other out before they are used, those of four rows stay.
 
 use super::float::{BF16, BF16_PAIRS, F16, F32, STEP_BYTES, elem_bytes, lines_a_vector, widen};
 use super::tile_bf16::dot_pairs;
@@ -18,6 +20,21 @@ const AHEAD_BYTES: usize = 1024;
 /// that reads 41 GB/s where the other way reads 37 (two threads, best of five in turn).
 const PAIRS_AHEAD_BYTES: usize = 256;
 
+/// Rows, and chunks of each, that are multiplied at a time where rows are whole [`BLOCK_CHUNKS`] of chunks.
+const BLOCK_ROWS: usize = 4;
+const BLOCK_CHUNKS: usize = PANEL_ROWS / BLOCK_ROWS;
+
+/// Words of 4 bytes of activations that a chunk is multiplied with: 256 numbers, or pairs of bf16.
+const CHUNK_WORDS: usize = 256;
+
+const fn layout(format: u8) -> Layout {
+    if format == BF16_PAIRS {
+        Layout::Bf16
+    } else {
+        Layout::F32
+    }
+}
+
 /// Multiplies with one token.
 ///
 /// # Safety
@@ -28,12 +45,114 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     let mut row = 0;
     // SAFETY: forwarded, for rows below `n`.
     unsafe {
+        if args
+            .k
+            .is_multiple_of(BLOCK_CHUNKS * layout(FORMAT).chunk_k())
+        {
+            row = args.n / BLOCK_ROWS * BLOCK_ROWS;
+            blocks::<FORMAT>(args, row);
+        }
         while row < args.n {
             let n_rows = PANEL_ROWS.min(args.n - row);
             panel::<FORMAT>(args, row, n_rows);
             row += n_rows;
         }
     }
+}
+
+/// Activations of [`BLOCK_CHUNKS`] chunks, word by word: what a vector of lanes is multiplied with is 16 bytes, four times.
+#[derive(Clone)]
+#[repr(align(64))]
+struct BlockWords([[i32; BLOCK_CHUNKS]; CHUNK_WORDS]);
+
+/// The first `n_rows` rows, a multiple of [`BLOCK_ROWS`], of whole [`BLOCK_CHUNKS`] of chunks.
+///
+/// # Safety
+/// As [`rows`]; there are as many rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn blocks<const FORMAT: u8>(args: &RowsArgs, n_rows: usize) {
+    let chunk_k = layout(FORMAT).chunk_k();
+    const { assert!(layout(FORMAT).chunk_k() * x_bytes(FORMAT) == 4 * CHUNK_WORDS) };
+    let chunk_bytes = chunk_k * elem_bytes(FORMAT);
+    let block_bytes = BLOCK_CHUNKS * chunk_bytes;
+    let mut words =
+        vec![BlockWords([[0; BLOCK_CHUNKS]; CHUNK_WORDS]); args.k / (BLOCK_CHUNKS * chunk_k)];
+    for (block, words) in words.iter_mut().enumerate() {
+        let x = args
+            .x
+            .wrapping_add(block * size_of::<BlockWords>())
+            .cast::<i32>();
+        for (c, words) in words.0.iter_mut().enumerate() {
+            for (chunk, word) in words.iter_mut().enumerate() {
+                // SAFETY: forwarded: the token has `k` columns.
+                *word = unsafe { x.add(chunk * CHUNK_WORDS + c).read_unaligned() };
+            }
+        }
+    }
+    for row in (0..n_rows).step_by(BLOCK_ROWS) {
+        let first = args.base.wrapping_add(row * args.row_bytes);
+        let mut acc = [0.0_f32; BLOCK_ROWS];
+        for (block, x) in words.iter().enumerate() {
+            let from = first.wrapping_add(block * block_bytes);
+            let next = if block + 1 < words.len() {
+                from.wrapping_add(block_bytes)
+            } else {
+                first.wrapping_add(BLOCK_ROWS * args.row_bytes)
+            };
+            // SAFETY: forwarded: four rows with as many chunks.
+            let sums = unsafe { block_sums::<FORMAT>(from, next, args.row_bytes, chunk_bytes, x) };
+            for (acc, sums) in acc.iter_mut().zip(sums.as_chunks::<BLOCK_CHUNKS>().0) {
+                *acc = sums.iter().fold(*acc, |acc, sum| acc + sum);
+            }
+        }
+        // SAFETY: `out` has a number for each row.
+        unsafe { args.out.add(row).cast::<[f32; BLOCK_ROWS]>().write(acc) };
+    }
+}
+
+/// The sums of four chunks of four rows from `first`: by row, then by chunk. Those from `next` are fetched meanwhile, in the order of memory: a
+/// machine reads one stream faster than sixteen.
+///
+/// # Safety
+/// The rows have as many bytes; bf16 pairs need AVX512-BF16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn block_sums<const FORMAT: u8>(
+    first: *const u8,
+    next: *const u8,
+    row_bytes: usize,
+    chunk_bytes: usize,
+    words: &BlockWords,
+) -> [f32; PANEL_ROWS] {
+    let start = |lane: usize| {
+        let (row, chunk) = (lane / BLOCK_CHUNKS, lane % BLOCK_CHUNKS);
+        first.wrapping_add(row * row_bytes + chunk * chunk_bytes)
+    };
+    let columns = STEP_BYTES / elem_bytes(FORMAT);
+    let step_words = columns * x_bytes(FORMAT) / 4;
+    let mut sum = _mm512_setzero_ps();
+    for step in 0..chunk_bytes / STEP_BYTES {
+        // As many lines as a step uses; they lie in one row.
+        let ahead = step * PANEL_ROWS * STEP_BYTES;
+        let (row, at) = (
+            ahead / (BLOCK_CHUNKS * chunk_bytes),
+            ahead % (BLOCK_CHUNKS * chunk_bytes),
+        );
+        let ahead = next.wrapping_add(row * row_bytes + at);
+        for line in 0..PANEL_ROWS {
+            _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * STEP_BYTES).cast());
+        }
+        // SAFETY: forwarded: whole steps are within the chunks, and as many words belong to them.
+        unsafe {
+            let lines = load_lines_of(|lane| start(lane).wrapping_add(step * STEP_BYTES));
+            let words = words.0.as_ptr().add(step * step_words);
+            let x = |c: usize| _mm512_broadcast_i32x4(_mm_load_si128(words.add(c).cast()));
+            sum = add_step::<FORMAT, true>(sum, lines, x, columns);
+        }
+    }
+    // SAFETY: sixteen numbers either way.
+    unsafe { std::mem::transmute(sum) }
 }
 
 /// A panel of `n_rows` rows from `row`.
@@ -43,12 +162,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn panel<const FORMAT: u8>(args: &RowsArgs, row: usize, n_rows: usize) {
-    let layout = if FORMAT == BF16_PAIRS {
-        Layout::Bf16
-    } else {
-        Layout::F32
-    };
-    let chunk_bytes = layout.chunk_k() * elem_bytes(FORMAT);
+    let chunk_bytes = layout(FORMAT).chunk_k() * elem_bytes(FORMAT);
     let row_bytes = args.k * elem_bytes(FORMAT);
     // A panel of fewer rows repeats the last.
     let rows: [*const u8; PANEL_ROWS] = std::array::from_fn(|r| {
@@ -78,7 +192,11 @@ unsafe fn panel<const FORMAT: u8>(args: &RowsArgs, row: usize, n_rows: usize) {
         // SAFETY: forwarded: these bytes of the rows exist, and as many columns of the token.
         unsafe {
             let step = |r: usize| rows[r].wrapping_add(from);
-            let x = args.x.add(from / elem_bytes(FORMAT) * x_bytes(FORMAT));
+            let x = args
+                .x
+                .add(from / elem_bytes(FORMAT) * x_bytes(FORMAT))
+                .cast::<i32>();
+            let x = |c: usize| _mm512_set1_epi32(x.add(c).read_unaligned());
             let columns = step_bytes / elem_bytes(FORMAT);
             if step_bytes == STEP_BYTES {
                 sum = add_step::<FORMAT, true>(sum, load_lines_of(step), x, columns);
@@ -103,16 +221,16 @@ const fn x_bytes(format: u8) -> usize {
     if format == BF16_PAIRS { 2 } else { 4 }
 }
 
-/// `sum` plus the products of a step's lines, or of those that `columns` reach.
+/// `sum` plus the products of a step's lines, or of those that `columns` reach, with what `x` gives for each: 4 bytes of activations a lane.
 ///
 /// # Safety
-/// At `x` are as many columns; of bf16, whole pairs.
+/// Bf16 pairs need AVX512-BF16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn add_step<const FORMAT: u8, const FULL: bool>(
     mut sum: __m512,
     lines: [__m512i; 16],
-    x: *const u8,
+    x: impl Fn(usize) -> __m512i,
     columns: usize,
 ) -> __m512 {
     const { assert!(matches!(FORMAT, F32 | F16 | BF16 | BF16_PAIRS)) };
@@ -128,15 +246,13 @@ unsafe fn add_step<const FORMAT: u8, const FULL: bool>(
             if !FULL && c >= n_lines {
                 continue;
             }
-            // SAFETY: forwarded; a line is 4 bytes of activations.
-            unsafe {
-                let x = _mm512_set1_epi32(x.cast::<i32>().add(c).read_unaligned());
-                sum = if FORMAT == BF16_PAIRS {
-                    dot_pairs(sum, v, x)
-                } else {
-                    _mm512_fmadd_ps(_mm512_castsi512_ps(v), _mm512_castsi512_ps(x), sum)
-                };
-            }
+            let x = x(c);
+            sum = if FORMAT == BF16_PAIRS {
+                // SAFETY: forwarded.
+                unsafe { dot_pairs(sum, v, x) }
+            } else {
+                _mm512_fmadd_ps(_mm512_castsi512_ps(v), _mm512_castsi512_ps(x), sum)
+            };
         }
     }
     sum
