@@ -215,6 +215,27 @@ fn is_intel() -> bool {
     [leaf.ebx, leaf.edx, leaf.ecx] == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes)
 }
 
+/// Whether CPUID leaf 0 spells `AuthenticAMD` and leaf 1 says family 19h: Zen 3 and Zen 4, of which Zen 4 has AVX-512.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_zen_4() -> bool {
+    static IS: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        let leaf = std::arch::x86_64::__cpuid(0);
+        let vendor = [leaf.ebx, leaf.edx, leaf.ecx];
+        let is_amd = vendor == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes);
+        is_amd && has_avx512() && family(std::arch::x86_64::__cpuid(1).eax) == 0x19
+    });
+    *IS
+}
+
+/// The processor's family in register EAX of CPUID leaf 1: bits 8 to 11, and where those are all set bits 20 to 27 more.
+#[cfg(target_arch = "x86_64")]
+const fn family(signature: u32) -> u32 {
+    match signature >> 8 & 0xf {
+        0xf => 0xf + (signature >> 20 & 0xff),
+        base => base,
+    }
+}
+
 #[cfg(target_arch = "aarch64")]
 fn has_dotprod() -> bool {
     std::arch::is_aarch64_feature_detected!("dotprod")
@@ -314,6 +335,22 @@ mod tests {
                     .all(|level| message.contains(level.name())),
             "{message}"
         );
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn families_are_those_that_amd_and_intel_print() {
+        // Genoa, Turin, Sapphire Rapids, Pentium Pro.
+        let known = [
+            (0xa1_0f11, 0x19),
+            (0xb0_0f21, 0x1a),
+            (0x8_06f8, 6),
+            (0x619, 6),
+        ];
+        for (signature, expected) in known {
+            assert_eq!(family(signature), expected, "{signature:#x}");
+        }
+        assert!(!is_zen_4() || (Level::Avx512Bf16.is_supported() && !is_intel()));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! lane is a row. Whole-number sums are exact, so what is added to the sums of a row is bit for bit what the tile adds.
 
 use super::block32_lines::{IQ4_NL, IQ4_NL_BYTES, Q4_0, Q4_1, Q5_0, Q8_0, dtype, has_min};
-use super::streams::{STREAMS, add_elements, each_four_rows, fetch, lanes, quarters_of, spread};
+use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
 use crate::matmul::panel::{RowsArgs, X32};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -51,14 +51,15 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
                 let i = first + full * MOST + i;
                 prepare::<1>(args.x.cast::<X32>().add(i.min(blocks - 1)))
             });
-            each_four_rows(args, first == 0, |rows, mut acc| {
+            let fetch = Fetch::of_this_cpu();
+            each_four_rows(args, first == 0, fetch, |rows, mut acc| {
                 let mut at = rows.map(|row| row.add(first * block_bytes));
                 for set in &sets[..full] {
-                    acc = some::<FORMAT, MOST>(at, set.assume_init_ref(), acc);
+                    acc = some::<FORMAT, MOST>((at, fetch), set.assume_init_ref(), acc);
                     at = at.map(|at| at.add(MOST * block_bytes));
                 }
                 for set in &left[..(end - first) % MOST] {
-                    acc = some::<FORMAT, 1>(at, set, acc);
+                    acc = some::<FORMAT, 1>((at, fetch), set, acc);
                     at = at.map(|at| at.add(block_bytes));
                 }
                 acc
@@ -101,7 +102,7 @@ unsafe fn prepare<const N: usize>(x: *const X32) -> Set {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn some<const FORMAT: u8, const N: usize>(
-    at: [*const u8; STREAMS],
+    (at, fetch): ([*const u8; STREAMS], Fetch),
     set: &Set,
     mut acc: __m128,
 ) -> __m128 {
@@ -109,7 +110,7 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
     // SAFETY: forwarded.
     let (d, min) = unsafe {
         for (at, dot) in at.into_iter().zip(&mut dots) {
-            fetch(at, 0, N * const { dtype(FORMAT).block_bytes() });
+            fetch.after(at, N * const { dtype(FORMAT).block_bytes() });
             let [low, high] = levels::<FORMAT, N>(at);
             *dot = _mm512_dpbusd_epi32(*dot, low, set.q[0]);
             *dot = _mm512_dpbusd_epi32(*dot, high, set.q[1]);

@@ -6,23 +6,24 @@
 //! of eight or twelve ways and drive each other out before they are used, those of four rows stay.
 
 use super::float::{BF16, BF16_PAIRS, F16, F32, STEP_BYTES, elem_bytes, lines_a_vector, widen};
+use super::streams::{Fetch, STREAMS, each_four_rows, quarters_of};
 use super::tile_bf16::dot_pairs;
 use super::transpose::load_lines_of;
 use crate::matmul::Layout;
 use crate::matmul::panel::{PANEL_ROWS, RowsArgs};
 use std::arch::x86_64::*;
 
-/// How far ahead of its use a line of a row is fetched, the fastest of those tried. Rows are many streams, and often a power of two bytes apart: their lines go to the
-/// second cache, since in the nearest they would evict each other.
+/// How far ahead of its use a line of a row is fetched, the fastest of those tried. Rows are many streams, and often a power of two bytes
+/// apart: their lines go to the second cache, since in the nearest they would evict each other.
 const AHEAD_BYTES: usize = 1024;
 
-/// The same for pairs of bf16, which are AMD's alone (see [`crate::Level::preferred`]): a few lines ahead, past the second cache. On Zen 5
-/// that reads 41 GB/s where the other way reads 37 (two threads, best of five in turn).
+/// The same for pairs of bf16, which are AMD's alone (see [`crate::Level::preferred`]), where [`Fetch::second`] is not: a few lines ahead,
+/// past the second cache. On Zen 5 that reads 41 GB/s where the other way reads 37 (two threads, best of five in turn); on Zen 4 the other
+/// way reads 26 to 28 where this reads 19 (rows of 640 columns).
 const PAIRS_AHEAD_BYTES: usize = 256;
 
-/// Rows, and chunks of each, that are multiplied at a time where rows are whole [`BLOCK_CHUNKS`] of chunks.
-const BLOCK_ROWS: usize = 4;
-const BLOCK_CHUNKS: usize = PANEL_ROWS / BLOCK_ROWS;
+/// Chunks of each of four rows that are multiplied at a time where rows are whole multiples of as many.
+const BLOCK_CHUNKS: usize = PANEL_ROWS / STREAMS;
 
 /// Words of 4 bytes of activations that a chunk is multiplied with: 256 numbers, or pairs of bf16.
 const CHUNK_WORDS: usize = 256;
@@ -42,20 +43,16 @@ const fn layout(format: u8) -> Layout {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
-    let mut row = 0;
     // SAFETY: forwarded, for rows below `n`.
     unsafe {
         if args
             .k
             .is_multiple_of(BLOCK_CHUNKS * layout(FORMAT).chunk_k())
         {
-            row = args.n / BLOCK_ROWS * BLOCK_ROWS;
-            blocks::<FORMAT>(args, row);
+            return blocks::<FORMAT>(args);
         }
-        while row < args.n {
-            let n_rows = PANEL_ROWS.min(args.n - row);
-            panel::<FORMAT>(args, row, n_rows);
-            row += n_rows;
+        for row in (0..args.n).step_by(PANEL_ROWS) {
+            panel::<FORMAT>(args, row, PANEL_ROWS.min(args.n - row));
         }
     }
 }
@@ -65,17 +62,16 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 #[repr(align(64))]
 struct BlockWords([[i32; BLOCK_CHUNKS]; CHUNK_WORDS]);
 
-/// The first `n_rows` rows, a multiple of [`BLOCK_ROWS`], of whole [`BLOCK_CHUNKS`] of chunks.
+/// Rows of whole [`BLOCK_CHUNKS`] of chunks.
 ///
 /// # Safety
-/// As [`rows`]; there are as many rows.
+/// As [`rows`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn blocks<const FORMAT: u8>(args: &RowsArgs, n_rows: usize) {
+unsafe fn blocks<const FORMAT: u8>(args: &RowsArgs) {
     let chunk_k = layout(FORMAT).chunk_k();
     const { assert!(layout(FORMAT).chunk_k() * x_bytes(FORMAT) == 4 * CHUNK_WORDS) };
     let chunk_bytes = chunk_k * elem_bytes(FORMAT);
-    let block_bytes = BLOCK_CHUNKS * chunk_bytes;
     let mut words =
         vec![BlockWords([[0; BLOCK_CHUNKS]; CHUNK_WORDS]); args.k / (BLOCK_CHUNKS * chunk_k)];
     for (block, words) in words.iter_mut().enumerate() {
@@ -90,58 +86,47 @@ unsafe fn blocks<const FORMAT: u8>(args: &RowsArgs, n_rows: usize) {
             }
         }
     }
-    for row in (0..n_rows).step_by(BLOCK_ROWS) {
-        let first = args.base.wrapping_add(row * args.row_bytes);
-        let mut acc = [0.0_f32; BLOCK_ROWS];
-        for (block, x) in words.iter().enumerate() {
-            let from = first.wrapping_add(block * block_bytes);
-            let next = if block + 1 < words.len() {
-                from.wrapping_add(block_bytes)
-            } else {
-                first.wrapping_add(BLOCK_ROWS * args.row_bytes)
-            };
-            // SAFETY: forwarded: four rows with as many chunks.
-            let sums = unsafe { block_sums::<FORMAT>(from, next, args.row_bytes, chunk_bytes, x) };
-            for (acc, sums) in acc.iter_mut().zip(sums.as_chunks::<BLOCK_CHUNKS>().0) {
-                *acc = sums.iter().fold(*acc, |acc, sum| acc + sum);
+    // SAFETY: forwarded: what is read is within four rows.
+    unsafe {
+        each_four_rows(args, true, Fetch::of_this_cpu(), |mut rows, mut acc| {
+            for x in &words {
+                let sums = block_sums::<FORMAT>(rows, chunk_bytes, x);
+                for sum in sums {
+                    acc = _mm_add_ps(acc, sum);
+                }
+                rows = rows.map(|row| row.wrapping_add(BLOCK_CHUNKS * chunk_bytes));
             }
-        }
-        // SAFETY: `out` has a number for each row.
-        unsafe { args.out.add(row).cast::<[f32; BLOCK_ROWS]>().write(acc) };
+            acc
+        });
     }
 }
 
-/// The sums of four chunks of four rows from `first`: by row, then by chunk. Those from `next` are fetched meanwhile, in the order of memory: a
-/// machine reads one stream faster than sixteen.
+/// The sums of four chunks of each of four rows: by chunk, a lane for each row. What lies behind in each row is fetched meanwhile, in the
+/// order of memory: a machine reads four streams faster than sixteen.
 ///
 /// # Safety
 /// The rows have as many bytes; bf16 pairs need AVX512-BF16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn block_sums<const FORMAT: u8>(
-    first: *const u8,
-    next: *const u8,
-    row_bytes: usize,
+    rows: [*const u8; STREAMS],
     chunk_bytes: usize,
     words: &BlockWords,
-) -> [f32; PANEL_ROWS] {
+) -> [__m128; BLOCK_CHUNKS] {
     let start = |lane: usize| {
         let (row, chunk) = (lane / BLOCK_CHUNKS, lane % BLOCK_CHUNKS);
-        first.wrapping_add(row * row_bytes + chunk * chunk_bytes)
+        rows[row].wrapping_add(chunk * chunk_bytes)
     };
     let columns = STEP_BYTES / elem_bytes(FORMAT);
     let step_words = columns * x_bytes(FORMAT) / 4;
     let mut sum = _mm512_setzero_ps();
     for step in 0..chunk_bytes / STEP_BYTES {
-        // As many lines as a step uses; they lie in one row.
-        let ahead = step * PANEL_ROWS * STEP_BYTES;
-        let (row, at) = (
-            ahead / (BLOCK_CHUNKS * chunk_bytes),
-            ahead % (BLOCK_CHUNKS * chunk_bytes),
-        );
-        let ahead = next.wrapping_add(row * row_bytes + at);
-        for line in 0..PANEL_ROWS {
-            _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * STEP_BYTES).cast());
+        // As many lines as a step uses.
+        for row in rows {
+            let behind = row.wrapping_add(BLOCK_CHUNKS * (chunk_bytes + step * STEP_BYTES));
+            for line in 0..BLOCK_CHUNKS {
+                _mm_prefetch::<_MM_HINT_T1>(behind.wrapping_add(line * STEP_BYTES).cast());
+            }
         }
         // SAFETY: forwarded: whole steps are within the chunks, and as many words belong to them.
         unsafe {
@@ -151,8 +136,9 @@ unsafe fn block_sums<const FORMAT: u8>(
             sum = add_step::<FORMAT, true>(sum, lines, x, columns);
         }
     }
-    // SAFETY: sixteen numbers either way.
-    unsafe { std::mem::transmute(sum) }
+    let [mut a, mut b, mut c, mut d] = quarters_of(sum);
+    _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
+    [a, b, c, d]
 }
 
 /// A panel of `n_rows` rows from `row`.
@@ -169,24 +155,27 @@ unsafe fn panel<const FORMAT: u8>(args: &RowsArgs, row: usize, n_rows: usize) {
         let row = row + r.min(n_rows - 1);
         args.base.wrapping_add(row * args.row_bytes)
     });
+    let past = FORMAT == BF16_PAIRS && !Fetch::of_this_cpu().second;
     let zero = _mm512_setzero_ps();
     let (mut acc, mut sum) = (zero, zero);
     let mut from = 0;
     while from < row_bytes {
         let step_bytes = STEP_BYTES.min(row_bytes - from);
         // Beyond a row's end comes the next panel's row.
-        let mut ahead = match FORMAT {
-            BF16_PAIRS => from + PAIRS_AHEAD_BYTES,
-            _ => from + AHEAD_BYTES,
+        let mut ahead = if past {
+            from + PAIRS_AHEAD_BYTES
+        } else {
+            from + AHEAD_BYTES
         };
         if ahead >= row_bytes {
             ahead = ahead - row_bytes + PANEL_ROWS * args.row_bytes;
         }
         for row in rows {
             let line = row.wrapping_add(ahead).cast();
-            match FORMAT {
-                BF16_PAIRS => _mm_prefetch::<_MM_HINT_NTA>(line),
-                _ => _mm_prefetch::<_MM_HINT_T1>(line),
+            if past {
+                _mm_prefetch::<_MM_HINT_NTA>(line);
+            } else {
+                _mm_prefetch::<_MM_HINT_T1>(line);
             }
         }
         // SAFETY: forwarded: these bytes of the rows exist, and as many columns of the token.

@@ -1,5 +1,6 @@
 //! Q4NX: tiles that already hold sixteen neighbouring rows side by side, column by column.
 
+use super::streams::Fetch;
 use super::tile_i8x32::add_block;
 use crate::matmul::panel::{Ahead, LINE_BYTES, PANEL_ROWS, RowsArgs, Source, X32};
 use millrace_quant::DType;
@@ -103,6 +104,7 @@ fn widen_bf16(v: __m256i) -> __m512 {
 pub(super) unsafe fn rows(args: &RowsArgs, is_zero_point: bool) {
     let tile_rows = args.n / TILE_ROWS;
     let a_stream = tile_rows.div_ceil(STREAMS);
+    let fetch = Fetch::of_this_cpu();
     for i in 0..a_stream {
         // A stream that ends early repeats the last row of tiles.
         let rows: [usize; STREAMS] = std::array::from_fn(|s| (s * a_stream + i).min(tile_rows - 1));
@@ -114,9 +116,7 @@ pub(super) unsafe fn rows(args: &RowsArgs, is_zero_point: bool) {
                 for (row, acc) in rows.iter().zip(&mut acc) {
                     let base = args.base.add(row * args.row_bytes);
                     let at = base.add(b * (TILE_BYTES / GROUPS) + AHEAD_BYTES);
-                    for line in 0..TILE_BYTES / GROUPS / LINE_BYTES {
-                        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line * LINE_BYTES).cast());
-                    }
+                    fetch.lines(at, TILE_BYTES / GROUPS);
                     for (p, acc) in acc.iter_mut().enumerate() {
                         let source = Source {
                             dtype: DType::Q4nx,

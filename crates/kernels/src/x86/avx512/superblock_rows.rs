@@ -9,7 +9,7 @@
     reason = "superblocks index addresses and arrays together"
 )]
 
-use super::streams::{STREAMS, add_elements, each_four_rows, fetch, lanes, quarters_of, spread};
+use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
 use super::superblock_lines::{Q4_K, Q5_K, Q6_K, dtype};
 use crate::matmul::panel::{LINE_BYTES, RowsArgs, X256};
 use std::arch::x86_64::*;
@@ -75,21 +75,22 @@ unsafe fn segment<const FORMAT: u8>(args: &RowsArgs, first: usize, end: usize) {
             prepare::<FORMAT, 1>(x_left.add(left & 2), sets[full].as_mut_ptr());
         }
         let block_bytes = const { dtype(FORMAT).block_bytes() };
-        each_four_rows(args, first == 0, |rows, mut acc| {
+        let fetch = Fetch::of_this_cpu();
+        each_four_rows(args, first == 0, fetch, |rows, mut acc| {
             let mut at = rows.map(|row| row.add(first * block_bytes));
             let mut x = x;
             for i in 0..full {
-                acc = some::<FORMAT, MOST>(at, x, sets[i].as_ptr(), acc);
+                acc = some::<FORMAT, MOST>((at, fetch), x, sets[i].as_ptr(), acc);
                 at = at.map(|at| at.add(MOST * block_bytes));
                 x = x.add(MOST);
             }
             if left & 2 > 0 {
-                acc = some::<FORMAT, 2>(at, x, two.as_ptr(), acc);
+                acc = some::<FORMAT, 2>((at, fetch), x, two.as_ptr(), acc);
                 at = at.map(|at| at.add(2 * block_bytes));
                 x = x.add(2);
             }
             if left & 1 > 0 {
-                acc = some::<FORMAT, 1>(at, x, sets[full].as_ptr(), acc);
+                acc = some::<FORMAT, 1>((at, fetch), x, sets[full].as_ptr(), acc);
             }
             acc
         });
@@ -126,7 +127,7 @@ unsafe fn prepare<const FORMAT: u8, const N: usize>(x: *const X256, set: *mut Se
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn some<const FORMAT: u8, const N: usize>(
-    at: [*const u8; STREAMS],
+    (at, fetch): ([*const u8; STREAMS], Fetch),
     x: *const X256,
     set: *const Set,
     acc: __m128,
@@ -134,9 +135,9 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
     // SAFETY: forwarded.
     unsafe {
         if matches!(FORMAT, Q4_K | Q5_K) {
-            with_minimums::<FORMAT, N>(at, set, acc)
+            with_minimums::<FORMAT, N>((at, fetch), set, acc)
         } else {
-            six_bits::<N>(at, x, set, acc)
+            six_bits::<N>((at, fetch), x, set, acc)
         }
     }
 }
@@ -148,7 +149,7 @@ unsafe fn some<const FORMAT: u8, const N: usize>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
-    at: [*const u8; STREAMS],
+    (at, fetch): ([*const u8; STREAMS], Fetch),
     set: *const Set,
     mut acc: __m128,
 ) -> __m128 {
@@ -165,7 +166,7 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
             let low = _mm512_unpacklo_epi8(scales, zero);
             let high = _mm512_unpackhi_epi8(scales, zero);
             let low = in_all_lanes(low);
-            fetch(at, 0, N * block_bytes);
+            fetch.after(at, N * block_bytes);
             let sum = |i: usize| {
                 let block = at.add(i * block_bytes);
                 nibble_products::<FORMAT>(block, low[i], &(*set).q[i])
@@ -198,7 +199,7 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn six_bits<const N: usize>(
-    at: [*const u8; STREAMS],
+    (at, fetch): ([*const u8; STREAMS], Fetch),
     x: *const X256,
     set: *const Set,
     mut acc: __m128,
@@ -211,7 +212,7 @@ unsafe fn six_bits<const N: usize>(
     // SAFETY: forwarded; the scale of a superblock is its last field.
     let d = unsafe {
         for (at, to) in at.into_iter().zip(&mut rows) {
-            fetch(at, 0, N * block_bytes);
+            fetch.after(at, N * block_bytes);
             let sum = |i: usize| six_bit_products(at.add(i * block_bytes), &*x.add(i));
             *to = add_lanes(each_of::<N>(sum));
         }
