@@ -166,20 +166,23 @@ pub trait Mapping: Sync {
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>>;
 
     /// What the output slots hold after a run: index and content.
-    fn reference(&self, shape: &Shape, tiling: &Tiling, slots: &[Vec<u8>])
-    -> Vec<(usize, Vec<u8>)>;
-
-    /// The same for a program with [`Numerics::apply`]; of mappings without products of matrices the
-    /// reference itself.
-    fn reference_in(
+    fn reference(
         &self,
-        _numerics: Numerics,
         shape: &Shape,
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        self.reference(shape, tiling, slots)
+        self.reference_in(Numerics::Bf16, shape, tiling, slots)
     }
+
+    /// The same for a program with [`Numerics::apply`], which changes only products of matrices.
+    fn reference_in(
+        &self,
+        numerics: Numerics,
+        shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)>;
 
     /// Slots of keys and values, where the mapping attends.
     fn keys_and_values(&self) -> &'static [usize] {

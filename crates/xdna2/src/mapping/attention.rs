@@ -389,15 +389,6 @@ impl Mapping for Attention {
         vec![q, k, v, vec![0; 2 * n_q as usize]]
     }
 
-    fn reference(
-        &self,
-        shape: &Shape,
-        tiling: &Tiling,
-        slots: &[Vec<u8>],
-    ) -> Vec<(usize, Vec<u8>)> {
-        self.reference_in(Numerics::Bf16, shape, tiling, slots)
-    }
-
     fn reference_in(
         &self,
         numerics: Numerics,

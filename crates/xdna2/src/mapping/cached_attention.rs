@@ -39,7 +39,7 @@ use millrace_npu::{Element, Role, Slot};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Herd, Launch, Link, Order, Place, Stage, Transfer, Var,
 };
-use millrace_xdna2_machine::{Machine, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
 pub(crate) use shape::n_keys_unit;
 pub(super) use shape::{lowest_common_rows, parse};
@@ -323,8 +323,9 @@ impl Mapping for CachedAttention {
         })
     }
 
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         shape: &Shape,
         tiling: &Tiling,
         slots: &[Vec<u8>],

@@ -15,7 +15,7 @@ use super::{
     BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work, parse_dims,
 };
 use millrace_npu::{Element, Role};
-use millrace_xdna2_machine::{Machine, Profile, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
 /// What an element-wise mapping computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,8 +383,9 @@ impl Mapping for Elementwise {
         slots
     }
 
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         _shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],

@@ -250,15 +250,6 @@ impl Mapping for Gemm {
         slots
     }
 
-    fn reference(
-        &self,
-        shape: &Shape,
-        tiling: &Tiling,
-        slots: &[Vec<u8>],
-    ) -> Vec<(usize, Vec<u8>)> {
-        self.reference_in(Numerics::Bf16, shape, tiling, slots)
-    }
-
     fn reference_in(
         &self,
         numerics: Numerics,

@@ -271,15 +271,6 @@ impl Mapping for GemmStream {
     }
 
     /// Sums stay in f32 over all of K; one rounding. Those of integers are exact.
-    fn reference(
-        &self,
-        shape: &Shape,
-        tiling: &Tiling,
-        slots: &[Vec<u8>],
-    ) -> Vec<(usize, Vec<u8>)> {
-        self.reference_in(Numerics::Bf16, shape, tiling, slots)
-    }
-
     fn reference_in(
         &self,
         numerics: Numerics,

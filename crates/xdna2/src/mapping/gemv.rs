@@ -23,7 +23,7 @@ use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Op, Order, Place, Stage, Transfer, Var,
 };
-use millrace_xdna2_machine::{Machine, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 
 /// The GEMV.
 pub(super) struct Gemv;
@@ -347,8 +347,9 @@ impl Mapping for Gemv {
         vec![w, x, vec![0; 2 * m as usize]]
     }
 
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],

@@ -22,7 +22,7 @@ use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Condition, Launch, Link, Op, Operand, Order, Place, Stage, Transfer, Var,
 };
-use millrace_xdna2_machine::{Machine, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 use std::ops::Range;
 
 /// The GEMV.
@@ -330,8 +330,9 @@ impl Mapping for GemvCascade {
     }
 
     /// The parts by themselves, added from the last to the first.
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         shape: &Shape,
         tiling: &Tiling,
         slots: &[Vec<u8>],

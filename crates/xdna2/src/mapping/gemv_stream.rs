@@ -26,7 +26,7 @@ use millrace_npu::Role;
 use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Op, Operand, Order, Place, Transfer, Var,
 };
-use millrace_xdna2_machine::{Machine, Profile, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
 /// The GEMV.
 pub(super) struct GemvStream {
@@ -316,8 +316,9 @@ impl Mapping for GemvStream {
         slots
     }
 
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],

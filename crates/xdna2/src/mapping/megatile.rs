@@ -314,15 +314,6 @@ impl Mapping for Megatile {
     }
 
     /// Sums stay in f32 over all of K; one rounding.
-    fn reference(
-        &self,
-        shape: &Shape,
-        tiling: &Tiling,
-        slots: &[Vec<u8>],
-    ) -> Vec<(usize, Vec<u8>)> {
-        self.reference_in(Numerics::Bf16, shape, tiling, slots)
-    }
-
     fn reference_in(
         &self,
         numerics: Numerics,

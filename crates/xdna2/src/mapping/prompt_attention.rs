@@ -42,7 +42,7 @@ use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Order, Pattern, Place, Span, Stage, Transfer, Var,
 };
-use millrace_xdna2_machine::{Machine, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
 pub(crate) use shape::{before, fits, over_own_keys, tile_kv};
 
@@ -290,8 +290,9 @@ impl Mapping for PromptAttention {
         })
     }
 
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         shape: &Shape,
         tiling: &Tiling,
         slots: &[Vec<u8>],

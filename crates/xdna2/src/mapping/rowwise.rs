@@ -20,7 +20,7 @@ use super::{
 };
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{Launch, Op, Operand, Order, Pattern, Place, Transfer, Var};
-use millrace_xdna2_machine::{Machine, Profile, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
 /// What is done with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -489,8 +489,9 @@ impl Mapping for Rowwise {
         slots
     }
 
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],

@@ -24,7 +24,7 @@ use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Condition, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
 };
-use millrace_xdna2_machine::{Machine, Profile, Program};
+use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
 /// The mapping.
 pub(crate) struct FusedDqp;
@@ -354,8 +354,9 @@ impl Mapping for FusedDqp {
         slots
     }
 
-    fn reference(
+    fn reference_in(
         &self,
+        _numerics: Numerics,
         shape: &Shape,
         _tiling: &Tiling,
         slots: &[Vec<u8>],

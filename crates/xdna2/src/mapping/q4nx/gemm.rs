@@ -216,15 +216,6 @@ impl Mapping for GemmQ4nx {
         slots
     }
 
-    fn reference(
-        &self,
-        shape: &Shape,
-        tiling: &Tiling,
-        slots: &[Vec<u8>],
-    ) -> Vec<(usize, Vec<u8>)> {
-        self.reference_in(Numerics::Bf16, shape, tiling, slots)
-    }
-
     /// Weights rounded to bf16, sums in f32 over all of K, one rounding.
     fn reference_in(
         &self,
