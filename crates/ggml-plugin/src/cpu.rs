@@ -58,7 +58,7 @@ impl Threads {
 impl CpuDevice {
     /// The device, on the host's threads where there is a `team` of them.
     pub(crate) fn new(settings: Settings, team: Option<Arc<dyn Team>>) -> CpuDevice {
-        let level = Level::preferred();
+        let level = settings.level.unwrap_or_else(Level::preferred);
         let cpus = Arc::default();
         CpuDevice {
             level,

@@ -1,5 +1,6 @@
 //! What can be set by variables of the environment.
 
+use millrace_kernels::Level;
 use std::fmt;
 
 /// Devices to offer: a list of names.
@@ -10,6 +11,9 @@ pub(crate) const REPORT: &str = "MILLRACE_GGML_REPORT";
 
 /// Tokens from which products are taken, in place of the measured numbers: for checks.
 pub(crate) const LEAST_ROWS: &str = "MILLRACE_GGML_LEAST_ROWS";
+
+/// Instructions that `Millrace` computes with, in place of the best: for checks.
+pub(crate) const LEVEL: &str = "MILLRACE_GGML_LEVEL";
 
 /// `1`: leave weights in the mapped file, where a program maps files.
 pub(crate) const MAP: &str = "MILLRACE_GGML_MAP";
@@ -25,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) report: bool,
     pub(crate) map: bool,
     pub(crate) least_rows: Option<usize>,
+    /// One that this processor has.
+    pub(crate) level: Option<Level>,
     pub(crate) fail: Option<String>,
 }
 
@@ -78,8 +84,30 @@ impl Settings {
             report: flag(get, REPORT)?,
             map: flag(get, MAP)?,
             least_rows,
+            level: level(get)?,
             fail: get(FAIL).filter(|text| !text.is_empty()),
         })
+    }
+}
+
+/// Instructions by their name.
+fn level(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Level>, SettingError> {
+    let Some(value) = get(LEVEL).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    match value.parse::<Level>() {
+        Ok(level) if level.is_supported() => Ok(Some(level)),
+        _ => {
+            let names: Vec<_> = Level::supported()
+                .iter()
+                .map(|level| level.name())
+                .collect();
+            Err(SettingError {
+                variable: LEVEL,
+                value,
+                expected: format!("one that this processor has: {}", names.join(", ")),
+            })
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Hosts that the plugin goes with, and hosts that it refuses.
 
 use super::host::{BEFORE_2D, Client, Host, WITH_2D};
+use crate::cpu::CpuDevice;
+use crate::device::Device;
 use crate::load::load;
 use crate::settings::Settings;
 use crate::sys::abi::{API_VERSION, TYPE_ACCEL};
+use millrace_kernels::Level;
 use std::ffi::CStr;
 
 fn refusal(host: Host) -> String {
@@ -144,6 +147,15 @@ fn an_unknown_device_is_refused_by_name() {
 }
 
 #[test]
+fn the_cpu_computes_with_the_instructions_that_were_asked_for() {
+    for level in Level::supported() {
+        let asked = settings(&[("MILLRACE_GGML_LEVEL", level.name())]).expect("settings");
+        let says = CpuDevice::new(asked, None).description();
+        assert!(says.contains(&format!("({level})")), "{says}");
+    }
+}
+
+#[test]
 fn variables_that_make_no_sense_are_refused() {
     let refused = settings(&[("MILLRACE_GGML_LEAST_ROWS", "many")]).expect_err("no number");
     assert_eq!(
@@ -153,6 +165,16 @@ fn variables_that_make_no_sense_are_refused() {
     assert!(settings(&[("MILLRACE_GGML_REPORT", "yes")]).is_err());
     let refused = settings(&[("MILLRACE_GGML_MAP", "all")]).expect_err("no flag");
     assert_eq!(refused, "MILLRACE_GGML_MAP=all: expected 0 or 1");
+    let refused = settings(&[("MILLRACE_GGML_LEVEL", "sse2")]).expect_err("no level");
+    assert!(
+        refused
+            .starts_with("MILLRACE_GGML_LEVEL=sse2: expected one that this processor has: scalar"),
+        "{refused}"
+    );
+    for level in Level::ALL {
+        let read = settings(&[("MILLRACE_GGML_LEVEL", level.name())]);
+        assert_eq!(read.is_ok(), level.is_supported(), "{level}");
+    }
     assert!(
         settings(&[("MILLRACE_GGML_REPORT", "1")])
             .expect("settings")
