@@ -6,8 +6,8 @@
 Starts the server, asks a set of questions one at a time to know their answers, then sends requests of these kinds,
 many together: complete ones, those of other APIs, with schemas and functions, streams read slowly, streams left in the
 middle, connections dropped after half a request, text that is not JSON, bodies beyond the limit, wrong fields, deadlines
-too short to keep. The warm-up is the same before anything is counted, twice as many together: a server that has served
-nothing has not yet touched its cache, and an allocator keeps what the most at once have taken. At the end it wants
+too short to keep. The warm-up is the same before anything is counted, twice as many together, then contexts that fill the cache: a server that has served
+little has not yet touched all of it, and an allocator keeps what the most at once have taken. At the end it wants
 
 - every complete answer equal to the one asked alone (no answer mixed into another's),
 - no answer with a status other than what its kind allows,
@@ -80,6 +80,10 @@ def others(model):
         ("/apply-template", ask, lambda answer: answer["prompt"]),
         ("/api/show", {"model": model}, lambda answer: answer["model_info"]),
     ]
+
+
+# Tokens of a context, and of all that are cached together.
+CONTEXT, CACHED = 512, 2048
 
 
 class Connection:
@@ -264,6 +268,17 @@ class Load:
 
         await asyncio.gather(*[worker() for _ in range(together)])
 
+    async def fill(self):
+        """Writes to every page of keys and values, which have no memory before: contexts that nearly fill it, with nothing in common."""
+        async def one(i):
+            prompt = [(7 * i + 13 * j) % 1000 + 10 for j in range(CONTEXT - 32)]
+            body = {"model": "m", "prompt": prompt, "max_tokens": 30, "ignore_eos": True}
+            status, _ = await self.ask(body, "/v1/completions")
+            if status != 200:
+                self.problems.append(f"a context of {len(prompt)} tokens: status {status}")
+
+        await asyncio.gather(*[one(i) for i in range(4 * CACHED // CONTEXT)])
+
     async def settle(self):
         """Waits until nothing is under way, and then until idle threads have ended (10 s after their last work)."""
         for _ in range(200):
@@ -301,7 +316,7 @@ async def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     random.seed(args.seed)
-    command = [args.binary, "serve", f"m={args.model}", "--port", "0", "--quiet", "--ctx", "512", "--kv-tokens", "2048",
+    command = [args.binary, "serve", f"m={args.model}", "--port", "0", "--quiet", "--ctx", str(CONTEXT), "--kv-tokens", str(CACHED),
                "--max-body", "2"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -318,6 +333,7 @@ async def main():
 
         start = time.monotonic()
         await load.run(args.warm_up, 2 * args.together, 0, progress)
+        await load.fill()
         await load.settle()
         before = memory_kib(server.pid)
         print(f"warm: {before[0]} KiB and {before[1]} of files", flush=True)

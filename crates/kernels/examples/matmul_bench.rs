@@ -86,7 +86,7 @@ fn weights(dtype: DType, n: usize, k: usize, stream_bytes: usize) -> Vec<u8> {
     let mut encoded = vec![0; dtype.size_bytes(ENCODED_ROWS, k).expect("whole blocks")];
     encode_matrix(dtype, &rows, ENCODED_ROWS, k, &mut encoded).expect("sizes match");
     let bytes = dtype.size_bytes(n, k).expect("whole blocks");
-    let copies = stream_bytes.div_ceil(bytes);
+    let copies = stream_bytes.div_ceil(bytes).max(1);
     encoded
         .iter()
         .copied()

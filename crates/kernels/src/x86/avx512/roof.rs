@@ -1,5 +1,6 @@
 //! Loops whose speed is a roof; see [`crate::roof`].
 
+use super::streams::Fetch;
 use super::tile_bf16::dot_pairs;
 use crate::matmul::panel::LINE_BYTES;
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};
@@ -67,17 +68,17 @@ fn byte_products(rounds: usize) {
     black_box(sums);
 }
 
-/// Reads every byte, fetching ahead.
+/// Reads every byte, fetching ahead to where kernels do.
 #[target_feature(enable = "avx512f")]
 pub(crate) fn read(args: &ReadArgs<'_>) {
+    let fetch = Fetch::of_this_cpu();
     let stream_bytes = args.bytes.len() / args.n_streams;
     let mut sums = [_mm512_setzero_si512(); READ_STEP / LINE_BYTES];
     for at in (0..stream_bytes).step_by(READ_STEP) {
         for step in args.bytes[at..].chunks(stream_bytes).take(args.n_streams) {
             let lines = step[..READ_STEP].chunks_exact(LINE_BYTES);
             for (sum, line) in sums.iter_mut().zip(lines) {
-                let ahead = line.as_ptr().wrapping_add(args.ahead_bytes);
-                _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                fetch.lines(line.as_ptr().wrapping_add(args.ahead_bytes), LINE_BYTES);
                 // SAFETY: a line has 64 bytes.
                 let loaded = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
                 *sum = _mm512_or_si512(*sum, loaded);
