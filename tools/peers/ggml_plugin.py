@@ -25,11 +25,13 @@ PLUGIN = pathlib.Path("target/release/libggml_millrace.so")
 LOAD = ["-ot", "none=CPU"]
 ATTEMPTS = 8
 PROMPT = "Once upon a time there was a little girl named Lily who lived in a small house near the forest with her mother and her"
+LEVEL = "MILLRACE_GGML_LEVEL"
 
 
 def run(command, plugin, **variables):
     """A program's result, with the plugin or without."""
-    env = {name: value for name, value in os.environ.items() if name != "GGML_BACKEND_PATH" and not name.startswith("MILLRACE_GGML_")}
+    is_ours = lambda name: name == "GGML_BACKEND_PATH" or (name.startswith("MILLRACE_GGML_") and name != LEVEL)
+    env = {name: value for name, value in os.environ.items() if not is_ours(name)}
     if plugin:
         env["GGML_BACKEND_PATH"] = str(plugin)
     env.update(variables)
@@ -140,6 +142,7 @@ def main():
     parser.add_argument("--greedy", help="an F16 file whose greedy text must not change")
     parser.add_argument("--only-speed", action="store_true", help="time, and check nothing")
     parser.add_argument("--crossings", action="store_true", help="time steps of few tokens instead of prompts")
+    parser.add_argument("--level", help="instructions of the plugin, for a llama.cpp that was built for no more")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--generate", type=int, default=32)
@@ -147,6 +150,9 @@ def main():
     args.plugin = args.plugin.resolve()
     if not args.plugin.exists():
         sys.exit(f"{args.plugin} is not there: cargo build --release -p millrace-ggml-plugin")
+    os.environ.pop(LEVEL, None)
+    if args.level:
+        os.environ[LEVEL] = args.level
     if not args.only_speed:
         ops(args)
         perplexity(args)

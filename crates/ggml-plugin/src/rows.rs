@@ -3,7 +3,8 @@
 //! `tools/peers/ggml_plugin.py --crossings` measures it: llama.cpp's steps of 1 to 32 tokens without the plugin and with every product
 //! through it, in turn; docs/llama-cpp.md has a table of it. On a Zen 5 with AVX-512, block formats are faster with the plugin from two tokens
 //! on. Single tokens of most are as fast or faster, those of Q4_K are not (0.81 to 0.98), but left to llama.cpp they would be slower yet
-//! (0.89): it then computes them from weights that are not in the arrangement that it makes for itself. What was not measured keeps larger numbers: other levels,
+//! (0.89): it then computes them from weights that are not in the arrangement that it makes for itself. With AVX2, measured on a Zen 4 beside a llama.cpp built for no more, two tokens are as fast or faster,
+//! and single ones of Q4_K are not (0.63; left to llama.cpp 0.91). What was not measured keeps larger numbers: other levels,
 //! whose kernels for single tokens are others, and formats of plain numbers, in which attention's own products are too.
 
 use millrace_kernels::Level;
@@ -20,6 +21,7 @@ pub(crate) fn least_rows(dtype: DType, level: Level) -> Option<usize> {
         (_, Level::Scalar) => None,
         (DType::F32 | DType::F16 | DType::BF16, _) => Some(32),
         (_, Level::Avx512 | Level::Avx512Bf16 | Level::Amx) => Some(1),
+        (_, Level::Avx2) => Some(2),
         _ => Some(8),
     }
 }
