@@ -10,7 +10,7 @@ use millrace_model::VisionConfig;
 use millrace_quant::DType;
 use millrace_runtime::vision::picture::{Fit, MAX_FILE_BYTES, PanAndScan, Picture, PixelValues};
 use millrace_runtime::vision::{Encoded, ImageStyle, ImageText};
-use millrace_runtime::{Cpu, Engine, Image, LoadedModel, VisionTower};
+use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower};
 use millrace_text::Tokenizer;
 use std::fs::File;
 use std::io::Read;
@@ -125,18 +125,6 @@ impl Vision {
             encoded.push(done.ok_or_else(Failure::interrupted)?);
         }
         Ok(encoded)
-    }
-}
-
-/// Refuses images where the engine takes none, before any work on them.
-pub(crate) fn check_engine(engine: &dyn Engine) -> Outcome {
-    match engine.planned() {
-        None => Ok(()),
-        Some(_) => {
-            let engine = engine.name();
-            let error = millrace_runtime::Error::NoImages { engine };
-            Err(Failure::usage(error.to_string()))
-        }
     }
 }
 

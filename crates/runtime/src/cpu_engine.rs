@@ -194,12 +194,7 @@ impl Engine for CpuEngine {
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
-        let tokens = self.cache.tokens(seq)?;
-        if image::cut_before(tokens, len) != len.min(tokens.len()) {
-            return Err(Error::BadImage {
-                reason: format!("a sequence cannot be cut within one, as after {len} tokens"),
-            });
-        }
+        image::check_cut(self.cache.tokens(seq)?, len)?;
         self.cache.truncate(seq, len)
     }
 

@@ -139,8 +139,8 @@ pub enum Error {
     TooManyImages,
     /// The engine has no way for images.
     #[error(
-        "{engine} takes no images, since attention within one looks forward; \
-         leave out --device to read them on the CPU"
+        "{engine} takes no images, since it computes embeddings or attention of their passes itself, and attention \
+         within an image looks forward; leave out --device to read them on the CPU"
     )]
     NoImages {
         /// The engine's name.

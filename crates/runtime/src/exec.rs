@@ -10,7 +10,7 @@ use millrace_model::graph::{self, Attention, Graph, Op, RopeStyle, WeightId};
 use millrace_quant as quant;
 
 use crate::Error;
-use crate::image::{self, Image};
+use crate::image::{self, Image, Placed};
 use crate::kv::{LayerCache, PageTables};
 use crate::load::LoadedModel;
 use crate::schedule::{Head, LinearPart, Register, Schedule, StageKind};
@@ -30,8 +30,8 @@ pub(crate) struct RunSpan {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) tokens: Vec<u32>,
-    /// The images that some rows are of, and those rows in order.
-    pub(crate) images: Vec<(Arc<Image>, Range<usize>)>,
+    /// The images that some rows are of, in order.
+    pub(crate) images: Vec<Placed>,
     /// Those rows alone: they see each other.
     blocks: Vec<Range<usize>>,
     /// The tokens with something of the vocabulary in place of images' rows.
@@ -59,20 +59,14 @@ impl Chunk {
 
     /// Appends tokens in which no image is cut, and which [`image::check`] has passed.
     pub(crate) fn push_tokens(&mut self, tokens: &[u32], images: &[Arc<Image>]) {
-        let mut at = 0;
-        while at < tokens.len() {
-            let row = self.tokens.len() + at;
-            let mut n = 1;
-            if let Some(image) = image::find(images, tokens[at]) {
-                n = image::unit_len(&tokens[at..]);
-                self.images.push((Arc::clone(image), row..row + n));
-                self.blocks.push(row..row + n);
-            }
-            at += n;
+        let row = self.tokens.len();
+        for placed in image::placed(tokens, images, row) {
+            self.blocks.push(placed.rows.clone());
+            self.images.push(placed);
         }
         self.tokens.extend_from_slice(tokens);
-        let id = |token: &u32| if image::is_row(*token) { 0 } else { *token };
-        self.ids.extend(tokens.iter().map(id));
+        let ids = tokens.iter().map(|token| image::in_vocabulary(*token));
+        self.ids.extend(ids);
     }
 }
 
@@ -215,9 +209,11 @@ impl Executor {
                 StageKind::Embed { table, scale, out } => {
                     let table = known_matrix(model, *table);
                     let out = self.buffers.rows_mut(*out, m);
-                    let width = table.k();
                     kernels::embed(cpu, &table, &chunk.ids, *scale, out)?;
-                    embed_images(chunk, width, out);
+                    for placed in &chunk.images {
+                        let (elements, place) = placed.elements();
+                        out[place].copy_from_slice(elements);
+                    }
                 }
                 StageKind::Linear { x, parts } => {
                     let linears = Linears {
@@ -394,16 +390,6 @@ fn attend(
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
     });
     *memory = recycle(runs);
-}
-
-/// Puts the rows of images where their ids are; they are not scaled as embeddings are.
-fn embed_images(chunk: &Chunk, width: usize, out: &mut [f32]) {
-    for (image, rows) in &chunk.images {
-        // The first may be left from an earlier pass: a prefix can end within an image.
-        let first = (chunk.tokens[rows.start] - image.ids().start) as usize;
-        let source = &image.rows()[first * width..(first + rows.len()) * width];
-        out[rows.start * width..rows.end * width].copy_from_slice(source);
-    }
 }
 
 /// The memory of a list of runs, for runs of another lifetime. Collecting from a vector's own iterator

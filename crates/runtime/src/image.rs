@@ -106,6 +106,67 @@ pub(crate) fn unit_len(tokens: &[u32]) -> usize {
     1 + pairs.take_while(|pair| continues(pair[0], pair[1])).count()
 }
 
+/// Refuses to cut a sequence of these tokens after `len` of them, where that cuts an image.
+pub(crate) fn check_cut(tokens: &[u32], len: usize) -> Result<(), Error> {
+    if cut_before(tokens, len) == len.min(tokens.len()) {
+        return Ok(());
+    }
+    Err(Error::BadImage {
+        reason: format!("a sequence cannot be cut within one, as after {len} tokens"),
+    })
+}
+
+/// Some rows of an image that stand in a pass.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) image: Arc<Image>,
+    /// The first of the image's rows among them: the others may be left from an earlier pass.
+    pub(crate) first: usize,
+    /// Their rows in the pass, which see each other.
+    pub(crate) rows: Range<usize>,
+}
+
+impl Placed {
+    /// What they are, and where they belong in a pass's embeddings `[_, width]`. They are not scaled as those are.
+    pub(crate) fn elements(&self) -> (&[f32], Range<usize>) {
+        let width = self.image.width;
+        let first = self.first * width;
+        let elements = &self.image.rows[first..first + self.rows.len() * width];
+        (elements, self.rows.start * width..self.rows.end * width)
+    }
+}
+
+/// The images among tokens that [`check`] has passed and that cut none, with the rows they take; the first token is
+/// row `first_row`.
+pub(crate) fn placed<'a>(
+    tokens: &'a [u32],
+    images: &'a [Arc<Image>],
+    first_row: usize,
+) -> impl Iterator<Item = Placed> + 'a {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < tokens.len() {
+            let (row, token) = (at, tokens[at]);
+            let Some(image) = find(images, token) else {
+                at += 1;
+                continue;
+            };
+            at += unit_len(&tokens[row..]);
+            return Some(Placed {
+                image: Arc::clone(image),
+                first: (token - image.ids.start) as usize,
+                rows: first_row + row..first_row + at,
+            });
+        }
+        None
+    })
+}
+
+/// What a table of embeddings has for a token: rows of images take any of the vocabulary's place.
+pub(crate) fn in_vocabulary(token: u32) -> u32 {
+    if is_row(token) { 0 } else { token }
+}
+
 /// Puts the ids of `images`, in order, in the place of [`PLACEHOLDER`]s.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
-use crate::image_args::{Prepared, Seen, VisionArgs, check_engine, read_picture};
+use crate::image_args::{Prepared, Seen, VisionArgs, read_picture};
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};
 use crate::progress::Progress;
@@ -96,9 +96,6 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     engine.check_context(tokens.len(), 0)?;
     warn_beyond_training(ui, &model, n_ctx, tokens.len(), Some(0));
 
-    if images.is_some() {
-        check_engine(&*engine)?;
-    }
     let mut specs = specs(args, config, tokens.len());
     specs.extend(images.iter().flat_map(Prepared::specs));
     // Before the work: an unwritable path should not cost minutes.

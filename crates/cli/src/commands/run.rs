@@ -7,7 +7,7 @@ use crate::device_stats;
 use crate::draft_args::{self, DraftArgs};
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
-use crate::image_args::{Prepared, Seen, VisionArgs, check_engine, read_picture};
+use crate::image_args::{Prepared, Seen, VisionArgs, read_picture};
 use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Paint, Ui, printable};
@@ -135,10 +135,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         params.max_tokens,
     );
     let seen = match &images {
-        Some(images) => {
-            check_engine(&*engine)?;
-            Some(images.see(engine.cpu(), &mut prompt, ui)?)
-        }
+        Some(images) => Some(images.see(engine.cpu(), &mut prompt, ui)?),
         None => None,
     };
     let mut printer = Printer::new(args, &text)?;

@@ -32,6 +32,42 @@ fn home() -> TempDir {
     home
 }
 
+fn numbers(file: &Checkpoint, name: &str) -> Vec<f32> {
+    let tensor = file.tensor(name).unwrap_or_else(|| panic!("{name}"));
+    let (numbers, _) = tensor.bytes.as_chunks::<4>();
+    let numbers = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    numbers.collect()
+}
+
+/// What an image's rows give goes through the device's products and stays near the CPU's, which its own test holds to
+/// transformers: within what rounding to bf16 moves, or to 8 bits.
+#[test]
+fn every_device_sees_images() {
+    let home = home();
+    let logits = |device: &str| {
+        let out = home.path().join("out.safetensors");
+        finish(
+            millrace(home.path())
+                .args(["logits", "m", "--tokens", "2,260,262,261,17,30", "--all"])
+                .args(["--device", device, "--image"])
+                .arg(picture("wide.png"))
+                .arg("--out")
+                .arg(&out),
+        )
+        .expect(OK);
+        numbers(&Checkpoint::open(&out).unwrap(), "logits")
+    };
+    let expected = logits("cpu");
+    let range = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+    for (device, bound) in [("xdna2", 0.03), ("tcp", 0.03), ("rk3588", 0.08)] {
+        let found = logits(device);
+        assert_eq!(found.len(), expected.len(), "{device}");
+        let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
+        let worst = apart.fold(0.0_f32, f32::max) / range;
+        assert!(worst > 0.0 && worst < bound, "{worst} on {device}");
+    }
+}
+
 #[test]
 fn logits_are_those_of_transformers() {
     let home = tempdir().unwrap();
@@ -58,14 +94,6 @@ fn logits_are_those_of_transformers() {
     .expect(OK);
     let file = Checkpoint::open(&out).unwrap();
     let reference = Checkpoint::open(&golden.hf().join("expected.safetensors")).unwrap();
-    let numbers = |file: &Checkpoint, name: &str| -> Vec<f32> {
-        let tensor = file.tensor(name).unwrap_or_else(|| panic!("{name}"));
-        let (numbers, _) = tensor.bytes.as_chunks::<4>();
-        numbers
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect()
-    };
     let parts = ["pixel_values", "encoder", "projected"];
     let images = (0..2).flat_map(|i| parts.map(|part| format!("image.{i}.{part}")));
     for name in images.chain(["logits".to_owned()]) {

@@ -153,12 +153,17 @@ impl Pass<'_> {
             pages,
             pages_first_pos,
         }];
+        let blocks: Vec<_> = self
+            .images
+            .iter()
+            .map(|placed| placed.rows.clone())
+            .collect();
         let input = AttentionInput {
             q: &q,
             k_pages: &cache.k,
             v_pages: &cache.v,
             runs: &runs,
-            blocks: &[],
+            blocks: &blocks,
         };
         let mut out = vec![0.0; n_elems];
         let cpu = &self.npu.cpu;

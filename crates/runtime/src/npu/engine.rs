@@ -10,13 +10,14 @@ use crate::Error;
 use crate::engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
 };
+use crate::image::{self, Image, Placed};
 use crate::kv::{KvCache, KvSizes};
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{AttentionScratch, Cpu, KvType};
 use millrace_npu::Provenance;
-use millrace_plan::{Chunk, HeadRows, Scales};
+use millrace_plan::{AttentionOn, Chunk, HeadRows, Scales};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -57,6 +58,7 @@ pub(super) enum Purpose {
 struct Part<'t> {
     seq: SeqId,
     tokens: &'t [u32],
+    images: &'t [Arc<Image>],
     chunk: Chunk,
     head: HeadRows,
     purpose: Purpose,
@@ -107,40 +109,35 @@ impl PlannedEngine {
         self.observer = observer;
     }
 
-    /// Appends tokens to a sequence as a prompt's, in chunks where they are longer than a plan, or a single
-    /// one as decode's; hands over the rows of logits that are wanted with the index of the first.
+    /// Appends the tokens of an item to its sequence as a prompt's, in chunks where they are longer than a plan, or a
+    /// single one as decode's; hands over the rows of logits that are wanted with the index of the first.
     ///
     /// # Errors
     /// A failed dispatch: whole chunks before it stay.
     pub(super) fn append(
         &mut self,
-        seq: SeqId,
-        tokens: &[u32],
+        item: &BatchItem<'_>,
         purpose: Purpose,
-        wanted: LogitsFor,
         sink: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), NpuError> {
+        let (seq, tokens, wanted) = (item.seq, item.tokens, item.logits);
         let decodes = purpose == Purpose::Token;
         let mut done = 0;
         while done < tokens.len() {
-            let (first, n_left) = (self.cache.len(seq)? as u64, (tokens.len() - done) as u64);
+            let first = self.cache.len(seq)? as u64;
             let head = match wanted {
                 LogitsFor::All if !decodes => HeadRows::All,
                 _ => HeadRows::Last,
             };
-            let chunk = match (decodes, head) {
-                (true, _) => Chunk::token(first),
-                (false, HeadRows::Last) => self.npu.lengths().next(first, n_left),
-                // Every row takes a vocabulary's room: fewer at a time.
-                (false, HeadRows::All) => {
-                    let lengths = self.npu.lengths();
-                    lengths.next(first, n_left.min(LOGIT_ROWS))
-                }
+            let chunk = match decodes {
+                true => Chunk::token(first),
+                false => self.next_chunk(first, &tokens[done..], head),
             };
             let end = done + chunk.n_tokens as usize;
             let part = Part {
                 seq,
                 tokens: &tokens[done..end],
+                images: item.images,
                 chunk,
                 head,
                 purpose,
@@ -164,6 +161,22 @@ impl PlannedEngine {
         Ok(())
     }
 
+    /// The next pass of a prompt that has these tokens left: as long as can be without cutting an image.
+    fn next_chunk(&self, first: u64, left: &[u32], head: HeadRows) -> Chunk {
+        let lengths = self.npu.lengths();
+        let most = match head {
+            HeadRows::Last => left.len() as u64,
+            // Every row takes a vocabulary's room: fewer at a time.
+            HeadRows::All => LOGIT_ROWS.min(left.len() as u64),
+        };
+        let whole = lengths.next(first, most).n_tokens as usize;
+        let n_tokens = match image::cut_before(left, whole) {
+            0 => image::unit_len(left),
+            n => n,
+        };
+        lengths.next(first, n_tokens as u64)
+    }
+
     fn vocab_size(&self) -> usize {
         self.npu.model().model().config.vocab_size
     }
@@ -180,12 +193,14 @@ impl PlannedEngine {
         let npu = self.npu.clone();
         let _turn = npu.turn();
         let first = part.chunk.first as usize;
-        let is_observed = self.observer.is_some();
-        let prepared: Arc<Prepared> = match part.purpose {
-            Purpose::Token => npu.decode_at(first, is_observed)?,
-            Purpose::Prompt | Purpose::Check => npu.prefill(part.chunk, part.head, is_observed)?,
-        };
-        let mut padded = part.tokens.to_vec();
+        let prepared = self.prepared(part)?;
+        let images: Vec<Placed> = image::placed(part.tokens, part.images, 0).collect();
+        if !images.is_empty() && !prepared.takes_images(&npu.model().model().graph) {
+            let engine = self.name();
+            return Err(Error::NoImages { engine }.into());
+        }
+        let tokens = part.tokens.iter().map(|token| image::in_vocabulary(*token));
+        let mut padded: Vec<u32> = tokens.collect();
         padded.resize(part.chunk.n_padded as usize, npu.pad());
         self.cache.reserve(part.seq, part.tokens.len())?;
         let phase: &mut Phase = match part.purpose {
@@ -198,6 +213,7 @@ impl PlannedEngine {
             npu: &npu,
             prepared: &prepared,
             tokens: &padded,
+            images: &images,
             n_real: part.tokens.len(),
             first,
             seq: part.seq,
@@ -217,6 +233,21 @@ impl PlannedEngine {
         self.counters.n_passes += 1;
         self.counters.n_tokens += part.tokens.len() as u64;
         Ok(())
+    }
+
+    /// Its plan. No device's attention looks forward, so that of a pass with images is the host's.
+    fn prepared(&self, part: &Part<'_>) -> Result<Arc<Prepared>, NpuError> {
+        let is_observed = self.observer.is_some();
+        let (first, npu) = (part.chunk.first, &self.npu);
+        if part.purpose == Purpose::Token {
+            return npu.decode_at(first as usize, is_observed);
+        }
+        let kind = npu.sequences().prefill(part.chunk).with_head(part.head);
+        let kind = match part.tokens.iter().any(|token| image::is_row(*token)) {
+            true => kind.with_attention(AttentionOn::Host),
+            false => kind,
+        };
+        npu.prepared(first, &kind, is_observed)
     }
 
     /// The pass is complete when its logits are read: of the last token that is no padding, or of all.
@@ -272,14 +303,15 @@ impl PlannedEngine {
                 expected,
             });
         }
-        if !item.images.is_empty() {
-            let engine = self.name();
-            return Err(Error::NoImages { engine });
-        }
         let vocab_size = self.vocab_size();
-        if let Some(&token) = item.tokens.iter().find(|t| **t as usize >= vocab_size) {
+        let mut text = item.tokens.iter().filter(|token| !image::is_row(**token));
+        if let Some(&token) = text.find(|token| **token as usize >= vocab_size) {
             return Err(Error::BadToken { token, vocab_size });
         }
+        let last = self.cache.tokens(item.seq)?.last().copied();
+        let d_model = self.npu.model().model().config.d_model;
+        let sizes = (d_model, self.limits().max_chunk);
+        image::check(item.tokens, item.images, last, sizes)?;
         self.check_context(len.saturating_add(item.tokens.len()), 0)
     }
 }
@@ -306,6 +338,7 @@ impl Engine for PlannedEngine {
     }
 
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        image::check_cut(self.cache.tokens(seq)?, len)?;
         self.cache.truncate(seq, len)
     }
 
@@ -343,19 +376,13 @@ impl Engine for PlannedEngine {
                 (_, LogitsFor::All) if !is_first => Purpose::Check,
                 _ => Purpose::Prompt,
             };
-            let done = self.append(
-                wanted.seq,
-                wanted.tokens,
-                purpose,
-                wanted.logits,
-                &mut |first_token, data| {
-                    sink.logits(Rows {
-                        item,
-                        first_token,
-                        data,
-                    });
-                },
-            );
+            let done = self.append(wanted, purpose, &mut |first_token, data| {
+                sink.logits(Rows {
+                    item,
+                    first_token,
+                    data,
+                });
+            });
             done.map_err(Error::from)?;
         }
         self.counters.n_steps += 1;

@@ -1,6 +1,7 @@
 //! The host's own steps. Each reads values in bf16, computes in f32 and rounds its result once.
 
 use super::NpuError;
+use crate::image::Placed;
 use crate::load::LoadedModel;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
@@ -123,11 +124,11 @@ pub(super) struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// Rows of the embedding table.
+    /// Rows of the embedding table, and those of images.
     pub(super) fn embed(
         &self,
         node: &Node,
-        tokens: &[u32],
+        (tokens, images): (&[u32], &[Placed]),
         values: &mut Values,
     ) -> Result<(), NpuError> {
         let Op::Embed { table, scale } = node.op else {
@@ -144,6 +145,12 @@ impl Host<'_> {
             let block = &mut block[..out.len()];
             kernels::embed(self.cpu, &table, tokens, scale, block)?;
             out.convert_from_f32_slice(block);
+        }
+        for placed in images {
+            let (elements, place) = placed.elements();
+            let out = out.get_mut(place).filter(|out| out.len() == elements.len());
+            let out = out.ok_or_else(|| wrong(node, "an image beyond the pass"))?;
+            out.convert_from_f32_slice(elements);
         }
         values.put(node.output, out);
         Ok(())

@@ -13,8 +13,7 @@ use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
-    Binding, Call, Chunk, HeadRows, Lengths, PassKind, Phase, Planner, Scales, Sequences,
-    WeightLayout, compile,
+    Binding, Call, Lengths, PassKind, Phase, Planner, Scales, Sequences, WeightLayout, compile,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -310,17 +309,6 @@ impl NpuModel {
         }
     }
 
-    /// The plan of a prompt's chunk, which somebody may look at.
-    pub(super) fn prefill(
-        &self,
-        chunk: Chunk,
-        head: HeadRows,
-        is_observed: bool,
-    ) -> Result<Arc<Prepared>, NpuError> {
-        let kind = self.sequences().prefill(chunk).with_head(head);
-        self.prepared(chunk.first, &kind, is_observed)
-    }
-
     /// The plan of a token at position `first`.
     pub(super) fn decode_at(
         &self,
@@ -331,8 +319,8 @@ impl NpuModel {
         self.prepared(first, &self.sequences().decode(first), is_observed)
     }
 
-    /// The plan of a kind of pass, ready for one whose first token is at position `first`.
-    fn prepared(
+    /// The plan of a kind of pass, which somebody may look at, ready for one whose first token is at position `first`.
+    pub(super) fn prepared(
         &self,
         first: u64,
         kind: &PassKind,

@@ -8,6 +8,7 @@ use super::model::NpuModel;
 use super::observe::{Observation, Observer};
 use super::prepared::Prepared;
 use super::weights;
+use crate::image::Placed;
 use crate::kv::KvCache;
 use crate::sequences::SeqId;
 use bytemuck::cast_slice;
@@ -32,6 +33,8 @@ pub(super) struct Pass<'a> {
     pub(super) prepared: &'a Prepared,
     /// As many as the plan takes, padding included.
     pub(super) tokens: &'a [u32],
+    /// The images that some of them are rows of, in order.
+    pub(super) images: &'a [Placed],
     /// Tokens that are no padding.
     pub(super) n_real: usize,
     /// Position of the first.
@@ -376,7 +379,9 @@ impl Pass<'_> {
             node.ok_or_else(|| NpuError::plan("a host step", "no such node"))
         };
         match step {
-            HostStep::Embed { node: n } => host.embed(node(n)?, self.tokens, self.values),
+            HostStep::Embed { node: n } => {
+                host.embed(node(n)?, (self.tokens, self.images), self.values)
+            }
             HostStep::AppendKv { layer, k, v } => self.append(layer, k, v),
             HostStep::Attention { node: n } => self.attention(node(n)?),
             HostStep::Softmax { node, n_keys, .. } => self.softmax(node, n_keys),

@@ -1,11 +1,11 @@
 //! A plan ready to run.
 
 use super::NpuError;
-use millrace_model::graph::{Graph, ValueId};
+use millrace_model::graph::{Graph, Op, ValueId};
 use millrace_npu::Container;
 use millrace_plan::{
     AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Compiled, HeadRows, HostMove,
-    OwnSlot, PassKind, Plan, PlannedBuffer, SlotUse, Step,
+    OwnSlot, PassKind, Place, Plan, PlannedBuffer, SlotUse, Step,
 };
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -66,6 +66,16 @@ impl Prepared {
     /// The slots of call number `index`: their buffers, and what the host does with them.
     pub(super) fn uses(&self, index: usize) -> &[SlotUse] {
         &self.buffers.calls[index]
+    }
+
+    /// Whether the host has embeddings and attention, which rows of images take another way through.
+    pub(super) fn takes_images(&self, graph: &Graph) -> bool {
+        let is_other = |node: usize| {
+            let op = graph.nodes.get(node).map(|node| &node.op);
+            matches!(op, Some(Op::Embed { .. } | Op::Attention(_)))
+        };
+        let mut placed = self.plan.placement.iter().filter(|p| is_other(p.node));
+        placed.all(|p| p.place == Place::Host)
     }
 
     /// Whether a program reads the device's copy of the cache.

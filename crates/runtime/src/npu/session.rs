@@ -106,13 +106,12 @@ impl NpuSession {
         purpose: Purpose,
         wanted: LogitsFor,
     ) -> Result<&[f32], NpuError> {
-        self.engine
-            .check(&BatchItem::new(self.seq, tokens, wanted))?;
+        let item = BatchItem::new(self.seq, tokens, wanted);
+        self.engine.check(&item)?;
         let logits = &mut self.logits;
         logits.clear();
         let mut keep = |_, rows: &[f32]| logits.extend_from_slice(rows);
-        self.engine
-            .append(self.seq, tokens, purpose, wanted, &mut keep)?;
+        self.engine.append(&item, purpose, &mut keep)?;
         Ok(&self.logits)
     }
 

@@ -8,6 +8,7 @@ mod engine_failure;
 mod failure;
 mod gate;
 mod head;
+mod images;
 mod limits;
 mod padding;
 mod passes;

@@ -53,9 +53,8 @@ pub struct Loaded {
     /// The vision tower, opened with the first image; or why there is none.
     pub(crate) vision: OnceLock<Result<Vision, String>>,
     mmproj: Option<PathBuf>,
-    /// The engine's threads and level, and whether it takes images.
+    /// The engine's threads and level.
     cpu: CpuOptions,
-    takes_images: bool,
 }
 
 impl Loaded {
@@ -85,7 +84,6 @@ impl Loaded {
                 n_threads: Some(engine.cpu().pool().n_threads()),
                 level: Some(engine.cpu().level()),
             },
-            takes_images: engine.planned().is_none(),
         })
     }
 
@@ -94,10 +92,7 @@ impl Loaded {
     /// # Errors
     /// Why images cannot be read.
     pub(crate) fn vision(&self) -> Result<&Vision, String> {
-        let open = || match self.takes_images {
-            true => Vision::open(&self.model, self.mmproj.as_deref(), self.cpu.clone()),
-            false => Err(format!("{} takes no images", self.device)),
-        };
+        let open = || Vision::open(&self.model, self.mmproj.as_deref(), self.cpu.clone());
         self.vision
             .get_or_init(open)
             .as_ref()

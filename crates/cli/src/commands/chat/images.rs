@@ -2,7 +2,7 @@
 //! rendered again.
 
 use crate::exit::{Failure, Outcome};
-use crate::image_args::{Pixels, Vision, VisionArgs, check_engine, read_picture};
+use crate::image_args::{Pixels, Vision, VisionArgs, read_picture};
 use crate::output::Ui;
 use millrace_runtime::vision::ImageText;
 use millrace_runtime::{Cpu, Engine, Image};
@@ -36,7 +36,6 @@ impl Images {
 
     /// Reads an image's file; returns its name and its size in words.
     pub(super) fn read(&mut self, engine: &dyn Engine, path: &Path) -> Outcome<(String, String)> {
-        check_engine(engine)?;
         let picture = read_picture(path)?;
         let vision = match self.vision.take() {
             Some(vision) => vision,
