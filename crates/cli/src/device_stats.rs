@@ -4,6 +4,7 @@ use crate::output::{bytes, rate};
 use millrace_npu::Provenance;
 use millrace_runtime::Engine;
 use millrace_runtime::npu::{Counters, PhaseCounters, PlannedEngine};
+use millrace_runtime::vision::TowerRun;
 use serde_json::{Value, json};
 
 /// What this computer measured, `host` in words, and what the device did. Of a device that is simulated
@@ -60,6 +61,25 @@ fn of_phases(counters: &Counters) -> Vec<String> {
         parts.push(format!("{} checks of drafts, {each} each", check.n_passes));
     }
     parts
+}
+
+/// `the tower's blocks, modelled(strix…): 1.02 s on the NPU, 54 dispatches; …`.
+pub(crate) fn tower(run: &TowerRun) -> String {
+    format!(
+        "the tower's blocks, {}: {} on the NPU, {} dispatches, host steps not included",
+        run.provenance,
+        time(run.device_ns),
+        run.n_dispatches
+    )
+}
+
+/// The same for programs.
+pub(crate) fn tower_json(run: &TowerRun) -> Value {
+    json!({
+        "times_are": run.provenance.to_string(),
+        "device_ns": run.device_ns,
+        "n_dispatches": run.n_dispatches,
+    })
 }
 
 /// A time in the unit that suits it.

@@ -8,10 +8,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace_format::TensorSpec;
 use millrace_model::VisionConfig;
 use millrace_quant::DType;
+use millrace_runtime::npu::PlannedEngine;
 use millrace_runtime::vision::picture::{Fit, MAX_FILE_BYTES, PanAndScan, Picture, PixelValues};
-use millrace_runtime::vision::{Encoded, ImageStyle, ImageText};
-use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower};
+use millrace_runtime::vision::{Encoded, ImageStyle, ImageText, TowerOn, TowerRun};
+use millrace_runtime::{Engine, Image, LoadedModel, VisionTower};
 use millrace_text::Tokenizer;
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -57,6 +59,8 @@ pub(crate) fn read_picture(path: &Path) -> Outcome<Picture> {
 /// A tower, and how it is to be used.
 pub(crate) struct Vision {
     tower: VisionTower,
+    /// Where its blocks run, once an engine has asked.
+    on: OnceCell<TowerOn>,
     style: ImageStyle,
     pan_and_scan: bool,
 }
@@ -82,6 +86,7 @@ impl Vision {
         let tower = VisionTower::open(model, args.mmproj.as_deref())?;
         Ok(Vision {
             tower,
+            on: OnceCell::new(),
             style: args.image_style,
             pan_and_scan: args.pan_and_scan,
         })
@@ -107,21 +112,33 @@ impl Vision {
         Ok(self.tower.tokens(tokenizer, text, n_crops, self.style)?)
     }
 
-    /// Runs the tower over images, with a progress bar.
-    pub(crate) fn encode(&self, cpu: &Cpu, pixels: &[&Pixels], ui: Ui) -> Outcome<Vec<Encoded>> {
+    /// Runs the tower over images, on the engine's device where that takes its blocks, with a progress bar.
+    pub(crate) fn encode(
+        &self,
+        engine: &dyn Engine,
+        pixels: &[&Pixels],
+        ui: Ui,
+    ) -> Outcome<Vec<Encoded>> {
+        let npu = engine.planned().map(PlannedEngine::npu);
+        let on = self.on.get_or_init(|| TowerOn::of(&self.tower, npu));
+        if let TowerOn::Cpu(Some(reason)) = on {
+            ui.detail(format_args!("the vision tower runs on the CPU: {reason}"));
+        }
         let all: Vec<&PixelValues> = pixels.iter().flat_map(|pixels| pixels.all()).collect();
         let n_layers = self.tower.config().n_layers;
         let progress = Progress::steps(ui, (all.len() * n_layers) as u64);
         progress.message("reading images");
         let mut encoded = Vec::with_capacity(all.len());
         for (i, pixels) in all.iter().enumerate() {
-            let done = self.tower.encode(cpu, pixels, &mut |layer, _| {
-                progress.set((i * n_layers + layer) as u64);
-                match interrupt::is_raised() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            })?;
+            let done = self
+                .tower
+                .encode_where(on, engine.cpu(), pixels, &mut |layer, _| {
+                    progress.set((i * n_layers + layer) as u64);
+                    match interrupt::is_raised() {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    }
+                })?;
             encoded.push(done.ok_or_else(Failure::interrupted)?);
         }
         Ok(encoded)
@@ -143,6 +160,8 @@ pub(crate) struct Seen {
     encoder: Vec<Vec<f32>>,
     /// What it took.
     pub(crate) time: Duration,
+    /// What it took of a device, where the tower's blocks ran on one.
+    pub(crate) on_device: Option<TowerRun>,
 }
 
 impl Prepared {
@@ -170,11 +189,20 @@ impl Prepared {
     }
 
     /// Runs the tower, and puts the images into the prompt's places for them.
-    pub(crate) fn see(&self, cpu: &Cpu, tokens: &mut [u32], ui: Ui) -> Outcome<Seen> {
+    pub(crate) fn see(&self, engine: &dyn Engine, tokens: &mut [u32], ui: Ui) -> Outcome<Seen> {
         let start = Instant::now();
         let pixels: Vec<&Pixels> = self.pixels.iter().collect();
         let mut seen = Seen::default();
-        for encoded in self.vision.encode(cpu, &pixels, ui)? {
+        for encoded in self.vision.encode(engine, &pixels, ui)? {
+            if let Some(run) = encoded.on_device {
+                let all = seen.on_device.get_or_insert_with(|| TowerRun {
+                    device_ns: 0,
+                    n_dispatches: 0,
+                    ..run.clone()
+                });
+                all.device_ns += run.device_ns;
+                all.n_dispatches += run.n_dispatches;
+            }
             seen.images.push(encoded.image);
             seen.encoder.push(encoded.encoder);
         }

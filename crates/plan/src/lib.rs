@@ -18,6 +18,7 @@
 //! | [`mod@compile`] | plans and programs from a cache, or lowered and put there |
 //! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |
 //! | [`arithmetic`] | how a launch computes, for who checks it |
+//! | [`tower`] | a vision tower's blocks on a device |
 //! | [`predict`] | what a plan costs |
 //! | [`probe`] | whether a device is alive |
 //! | [`workbench`] | kernels one by one, and predictions beside measurements |
@@ -44,6 +45,7 @@ pub mod quantise;
 pub mod settings;
 pub mod stored;
 pub mod target;
+pub mod tower;
 pub mod units;
 pub mod workbench;
 
@@ -67,6 +69,7 @@ pub use target::{
     Choice, Hardware, KernelFacts, Occupied, OwnSlot, PackedWeight, Planner, Reason, Scales,
     Shared, SharedCost, Standing, Target, TargetOptions, WeightSource,
 };
+pub use tower::{TowerCost, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot};
 pub use workbench::{
     BenchError, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject, Line,
     RankedTiling, Span, Sweep, Tone, Workbench,

@@ -268,6 +268,21 @@ pub fn model(
     })
 }
 
+/// Predicts one pass of a kind that its planner need not choose by itself: one of a prompt with an image.
+///
+/// # Errors
+/// See [`PredictError`].
+pub fn one_pass(
+    graph: &Graph,
+    planner: &dyn Planner,
+    pricer: &mut dyn Pricer,
+    (kind, chunk): (&PassKind, Chunk),
+) -> Result<PassCost, PredictError> {
+    let plan = planner.lower(graph, kind)?;
+    pricer.prime(&plan.programs.iter().collect::<Vec<_>>())?;
+    Ok(pass::cost(&plan, graph, pricer, chunk)?)
+}
+
 /// The distinct programs of a prompt and a token, by name: the first of each.
 ///
 /// # Errors

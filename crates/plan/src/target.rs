@@ -3,7 +3,8 @@
 use crate::predict::{MachineFacts, PredictError, Work};
 use crate::{
     Annex, Arithmetic, BenchError, Chunk, Export, HeadRows, Lengths, LowerError, PassKind, Phase,
-    Plan, PlannedLaunch, PlannedProgram, Pricer, Prober, Settings, SourceFile, Workbench,
+    Plan, PlannedLaunch, PlannedProgram, Pricer, Prober, Settings, SourceFile, TowerPlan,
+    TowerShape, Workbench,
 };
 use crate::{AttentionOn, SettingError};
 use millrace_kernels::Cpu;
@@ -306,6 +307,18 @@ pub trait Planner: Send + Sync {
     /// A graph that makes no sense, a length beyond the limits, an op that neither device nor host
     /// computes.
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError>;
+
+    /// The programs of a vision tower's blocks.
+    ///
+    /// # Errors
+    /// Why blocks of those sizes are the host's.
+    fn tower(&self, shape: &TowerShape) -> Result<TowerPlan, Reason> {
+        let _ = shape;
+        let target = self.target();
+        Err(Reason(format!(
+            "{target} has no programs for the blocks of a vision tower"
+        )))
+    }
 
     /// Who makes the same plans with programs that give out what every op gives, for checks of each op; `None`
     /// where programs do so anyway. Slots and results that both have are the same.

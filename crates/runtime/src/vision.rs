@@ -6,9 +6,11 @@
 //! ```
 //!
 //! [`VisionTower::open`] finds the tower in the model's own files or in an `mmproj` file. A tower runs
-//! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text.
+//! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text, or has its blocks on the text
+//! model's device ([`TowerBlocks`]).
 
 mod encode;
+mod on_device;
 mod open;
 mod prompt;
 
@@ -21,6 +23,7 @@ use millrace_picture::Preprocess;
 
 use crate::{Image, LoadedModel};
 pub use millrace_picture as picture;
+pub use on_device::{TowerBlocks, TowerOn, TowerRun};
 pub use prompt::{IMAGE_TOKEN, ImageStyle, ImageText};
 
 /// A vision tower and its projector, ready to run. The matrices stay mapped in their file.
@@ -78,6 +81,8 @@ pub struct Encoded {
     pub encoder: Vec<f32>,
     /// The rows that the text model takes, `[n_tokens, d_text]`.
     pub image: Arc<Image>,
+    /// What it took of a device, where the blocks ran on one.
+    pub on_device: Option<TowerRun>,
 }
 
 impl VisionTower {

@@ -10,8 +10,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use millrace_runtime::npu::NpuModel;
 use millrace_runtime::vision::picture::Picture;
-use millrace_runtime::vision::{ImageStyle, ImageText};
+use millrace_runtime::vision::{ImageStyle, ImageText, TowerOn};
 use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower, image};
 use millrace_text::{Prompt, Tokenizer};
 use sha2::{Digest, Sha256};
@@ -34,6 +35,7 @@ type Key = [u8; 32];
 /// The tower of a served model.
 pub(crate) struct Vision {
     tower: VisionTower,
+    on: TowerOn,
     cpu: Cpu,
     kept: Mutex<Kept>,
     /// One request's images are read at a time.
@@ -73,7 +75,7 @@ pub(crate) enum Unseen {
 
 impl Vision {
     /// Opens a model's tower, in `mmproj` or where [`VisionTower::open`] finds it, to run on as many threads as the engine
-    /// has and at its level.
+    /// has and at its level, or with its blocks on the engine's device.
     ///
     /// # Errors
     /// Why the model reads no images, in words.
@@ -81,10 +83,12 @@ impl Vision {
         model: &Arc<LoadedModel>,
         mmproj: Option<&Path>,
         options: millrace_runtime::CpuOptions,
+        npu: Option<&Arc<NpuModel>>,
     ) -> Result<Vision, String> {
         let tower = VisionTower::open(model, mmproj).map_err(|error| error.to_string())?;
         let cpu = Cpu::new(options).map_err(|error| error.to_string())?;
         Ok(Vision {
+            on: TowerOn::of(&tower, npu),
             tower,
             cpu,
             kept: Mutex::default(),
@@ -161,7 +165,7 @@ impl Vision {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };
-        let encoded = self.tower.encode(&self.cpu, &pixels, watch);
+        let encoded = self.tower.encode_where(&self.on, &self.cpu, &pixels, watch);
         let encoded = encoded.map_err(|error| Unseen::Tower(error.to_string()))?;
         encoded.map(|encoded| encoded.image).ok_or(Unseen::Gone)
     }

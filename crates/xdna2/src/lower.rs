@@ -60,6 +60,7 @@ mod name;
 mod packed;
 mod resident;
 mod tiling;
+mod tower;
 
 pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket, prompt_bucket};
 pub use feature::{Feature, Features};
@@ -80,6 +81,7 @@ pub(crate) use packed::layout_unit;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 pub(crate) use tiling::seed as reference_tilings;
+pub use tower::tower;
 
 /// Why attention shares a program with nothing: the rule's text in placements.
 ///

@@ -21,7 +21,7 @@
 //! | `add-2d`, `add-flat` | residual add per row, the second to a flat slot | `ROWSxCOLS` |
 //! | `flash-attention` | causal or full attention with grouped heads | `2048 32q/8kv d64 causal` |
 //! | `cached-attention` | new tokens over the keys of a cache, from a position known at run time | `1x4096 32q/8kv d64` |
-//! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches; a first pass's over its own | `2048x4096 32q/8kv d64` |
+//! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches; a first pass's over its own, with a mask or without | `2048x4096 32q/8kv d64` |
 //!
 //! A [`Mapping`] is a row of [`TABLE`]; its names, shapes and tilings are what the command line
 //! takes. Builders refuse what cannot be built ([`BuildError`]) and leave the machine's limits to

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         LogitsFor::Last
     };
     let seen = match &images {
-        Some(images) => images.see(engine.cpu(), &mut tokens, ui)?,
+        Some(images) => images.see(&*engine, &mut tokens, ui)?,
         None => Seen::default(),
     };
     let seq = engine.create()?;

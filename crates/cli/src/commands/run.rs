@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         params.max_tokens,
     );
     let seen = match &images {
-        Some(images) => Some(images.see(engine.cpu(), &mut prompt, ui)?),
+        Some(images) => Some(images.see(&*engine, &mut prompt, ui)?),
         None => None,
     };
     let mut printer = Printer::new(args, &text)?;
@@ -171,6 +171,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if let Some(seen) = &seen {
         details["images"] = json!(args.images);
         details["image_ms"] = json!(seen.time.as_secs_f64() * 1e3);
+        details["tower"] = seen.on_device.as_ref().map(device_stats::tower_json).into();
         lines.insert(0, image_line(args, seen));
     }
     let report = to_json(&model, &params, &generation, details);
@@ -193,10 +194,12 @@ fn image_line(args: &Args, seen: &Seen) -> String {
     let (n, n_rows) = (args.images.len(), seen.images[0].n_rows());
     let images = if n == 1 { "image" } else { "images" };
     let seconds = seen.time.as_secs_f64();
-    format!(
-        "{n} {images} in {seconds:.1} s, {} tokens",
-        n_rows * seen.images.len()
-    )
+    let n_rows = n_rows * seen.images.len();
+    let line = format!("{n} {images} in {seconds:.1} s, {n_rows} tokens");
+    match &seen.on_device {
+        Some(run) => format!("{line}; {}", device_stats::tower(run)),
+        None => line,
+    }
 }
 
 /// The prompt as the model wants it, with placeholders for the rows of images.

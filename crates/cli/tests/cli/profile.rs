@@ -379,7 +379,7 @@ fn a_papers_tables_stand_beside_predictions() {
     }
     let missed = &report["summary"]["missed"];
     assert_eq!(missed.as_array().map(Vec::len), Some(n_missed));
-    assert_eq!(report["not_predicted"][0]["published"], 4.41);
+    assert_eq!(report["images"][0]["published"], 4.41);
     let shorter = ["profile", "--paper", "gemma3", "--up-to", "512"];
     let text = run(home.path(), &shorter).expect(OK).stdout;
     for part in [

@@ -78,7 +78,7 @@ pub struct NpuModel {
     /// Who makes the plans of passes that somebody looks at.
     observed: Option<Arc<dyn Planner>>,
     pub(super) options: NpuOptions,
-    pub(super) cpu: Cpu,
+    pub(crate) cpu: Cpu,
     pub(super) cache: ProgramCache,
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) ropes: Vec<RopeTable>,
@@ -186,6 +186,11 @@ impl NpuModel {
         &**self.cache.device()
     }
 
+    /// Programs and buffers on the device.
+    pub(crate) fn programs(&self) -> &ProgramCache {
+        &self.cache
+    }
+
     /// Sequences alive at a time.
     pub fn max_sequences(&self) -> usize {
         self.options.max_sequences.max(1)
@@ -234,7 +239,7 @@ impl NpuModel {
 
     /// Passes a result on. Where it says that the device was lost, programs and buffers are let go,
     /// so that the next call makes them anew.
-    pub(super) fn settle<T>(&self, result: Result<T, NpuError>) -> Result<T, NpuError> {
+    pub(crate) fn settle<T>(&self, result: Result<T, NpuError>) -> Result<T, NpuError> {
         let error = result.as_ref().err().and_then(NpuError::device);
         if error.is_some_and(DeviceError::is_loss) {
             self.cache.reset();
@@ -288,7 +293,7 @@ impl NpuModel {
     }
 
     /// Keeps other passes out.
-    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         lock(&self.turn)
     }
 

@@ -23,17 +23,56 @@ use crate::{Error, Image};
 /// Rows that go through matrices at a time.
 const CHUNK_ROWS: usize = 512;
 
+/// Who computes what of a picture is products of matrices and attention.
+pub(super) trait Stages<E> {
+    /// Whether attention reads the keys and values in a pass's pages.
+    fn attends_on_pages(&self) -> bool;
+
+    /// Rows of patches `[n_patches, patch_elems]` through the patch matrix, into the residual stream.
+    fn embed(&mut self, pass: &mut Pass<'_>, patches: &[f32]) -> Result<(), E>;
+
+    /// A block.
+    fn block(&mut self, pass: &mut Pass<'_>, index: usize) -> Result<(), E>;
+
+    /// Pooled rows `[n_tokens, d_model]` into the text model's width, `[n_tokens, d_text]`.
+    fn project(&mut self, pass: &mut Pass<'_>, pooled: &[f32]) -> Result<Vec<f32>, E>;
+}
+
+/// The kernels that text has.
+struct OnCpu;
+
+impl Stages<Error> for OnCpu {
+    fn attends_on_pages(&self) -> bool {
+        true
+    }
+
+    fn embed(&mut self, pass: &mut Pass<'_>, patches: &[f32]) -> Result<(), Error> {
+        pass.embed(patches)
+    }
+
+    fn block(&mut self, pass: &mut Pass<'_>, index: usize) -> Result<(), Error> {
+        let tower = pass.tower;
+        let (layer, vectors) = (&tower.model.layers[index], &tower.vectors.layers[index]);
+        pass.attend(layer, vectors)?;
+        pass.feed_forward(layer, vectors)
+    }
+
+    fn project(&mut self, pass: &mut Pass<'_>, pooled: &[f32]) -> Result<Vec<f32>, Error> {
+        pass.project(pooled)
+    }
+}
+
 /// The values of a picture under way.
-struct Pass<'a> {
-    tower: &'a VisionTower,
+pub(super) struct Pass<'a> {
+    pub(super) tower: &'a VisionTower,
     cpu: &'a Cpu,
     /// The residual stream, `[n_patches, d_model]`.
-    x: Vec<f32>,
+    pub(super) x: Vec<f32>,
     /// Queries, then the attention's output; `[n_patches, d_model]`.
     q: Vec<f32>,
     out: Vec<f32>,
     /// Chunks of rows: what a norm gives, and what matrices make of it.
-    normed: Vec<f32>,
+    pub(super) normed: Vec<f32>,
     wide: [Vec<f32>; 2],
     layout: KvLayout,
     k_pages: KvBuffer,
@@ -56,27 +95,43 @@ impl VisionTower {
         pixels: &PixelValues,
         watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Option<Encoded>, Error> {
+        self.encode_by(cpu, &mut OnCpu, pixels, watch)
+    }
+
+    /// The same with the stages computed by somebody.
+    pub(super) fn encode_by<E: From<Error>>(
+        &self,
+        cpu: &Cpu,
+        stages: &mut dyn Stages<E>,
+        pixels: &PixelValues,
+        watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<Option<Encoded>, E> {
         let config = &self.model.config;
         if pixels.size != config.image_size {
             let (found, expected) = (pixels.size, config.image_size);
-            return Err(Error::BadImage {
-                reason: format!("it has {found} pixels a side, and the tower takes {expected}"),
-            });
+            let reason = format!("it has {found} pixels a side, and the tower takes {expected}");
+            return Err(Error::BadImage { reason }.into());
         }
         let _hot = cpu.pool().enter();
-        let mut pass = Pass::new(self, cpu)?;
-        pass.embed(pixels)?;
-        let layers = self.model.layers.iter().zip(&self.vectors.layers);
-        for (done, (layer, vectors)) in layers.enumerate() {
+        let mut pass = Pass::new(self, cpu, stages.attends_on_pages())?;
+        let patches = patch_rows(config, &pixels.data);
+        stages.embed(&mut pass, &patches)?;
+        add(cpu, &mut pass.x, &self.vectors.positions);
+        for done in 0..config.n_layers {
             if watch(done, config.n_layers).is_break() {
                 return Ok(None);
             }
-            pass.attend(layer, vectors)?;
-            pass.feed_forward(layer, vectors)?;
+            stages.block(&mut pass, done)?;
         }
         let encoder = pass.finish();
-        let image = Image::new(config.d_text, pass.project(&encoder)?)?;
-        Ok(Some(Encoded { encoder, image }))
+        let pooled = pass.pooled(&encoder);
+        let rows = stages.project(&mut pass, &pooled)?;
+        let image = Image::new(config.d_text, rows)?;
+        Ok(Some(Encoded {
+            encoder,
+            image,
+            on_device: None,
+        }))
     }
 
     /// `out = x · weightᵀ (+ bias)` for rows of `x`.
@@ -96,7 +151,7 @@ impl VisionTower {
 }
 
 impl<'a> Pass<'a> {
-    fn new(tower: &'a VisionTower, cpu: &'a Cpu) -> Result<Pass<'a>, Error> {
+    fn new(tower: &'a VisionTower, cpu: &'a Cpu, attends: bool) -> Result<Pass<'a>, Error> {
         let config = tower.config();
         let (n, d_model) = (config.n_patches(), config.d_model);
         let layout = KvLayout {
@@ -106,7 +161,7 @@ impl<'a> Pass<'a> {
             page_tokens: PAGE_TOKENS,
         };
         layout.check()?;
-        let n_pages = n.div_ceil(PAGE_TOKENS);
+        let n_pages = if attends { n.div_ceil(PAGE_TOKENS) } else { 0 };
         let needed_bytes = n_pages.saturating_mul(layout.page_bytes());
         let buffer =
             || KvBuffer::zeroed(needed_bytes).map_err(|_| Error::CacheTooLarge { needed_bytes });
@@ -116,7 +171,7 @@ impl<'a> Pass<'a> {
             tower,
             cpu,
             x: vec![0.0; n * d_model],
-            q: vec![0.0; n * d_model],
+            q: vec![0.0; if attends { n * d_model } else { 0 }],
             out: vec![0.0; n * d_model],
             normed: rows(d_model),
             wide: [rows(widest), rows(d_model)],
@@ -134,17 +189,16 @@ impl<'a> Pass<'a> {
     }
 
     /// Ranges of elements of `[n_patches, d_model]`, a chunk of rows each.
-    fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+    pub(super) fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let (n, width) = (self.x.len(), CHUNK_ROWS * self.config().d_model);
         (0..n)
             .step_by(width)
             .map(move |start| start..n.min(start + width))
     }
 
-    /// Patches as rows, through the patch matrix, plus their positions.
-    fn embed(&mut self, pixels: &PixelValues) -> Result<(), Error> {
+    /// Patches through their matrix.
+    fn embed(&mut self, patches: &[f32]) -> Result<(), Error> {
         let (tower, config) = (self.tower, self.config());
-        let patches = patch_rows(config, &pixels.data);
         let weight = &tower.model.patches.weight;
         let d_model = config.d_model;
         for range in self.chunks() {
@@ -160,7 +214,6 @@ impl<'a> Pass<'a> {
                 &mut [product],
             );
         }
-        add(self.cpu, &mut self.x, &tower.vectors.positions);
         Ok(())
     }
 
@@ -278,25 +331,32 @@ impl<'a> Pass<'a> {
         out
     }
 
-    /// Pools squares of patches, normalises and projects: `[n_tokens, d_text]`.
-    fn project(&mut self, encoder: &[f32]) -> Result<Vec<f32>, Error> {
+    /// Squares of patches pooled and normalised: `[n_tokens, d_model]`.
+    fn pooled(&self, encoder: &[f32]) -> Vec<f32> {
         let (tower, config) = (self.tower, self.config());
         let pooled = pooled(config, encoder);
         let mut normed = vec![0.0; pooled.len()];
         let (weight, offset) = (&tower.vectors.pooled_norm, tower.model.pooled_norm_offset);
         let (d_model, eps) = (config.d_model, config.norm_eps);
         rms_norm(self.cpu, &pooled, d_model, weight, eps, offset, &mut normed);
+        normed
+    }
+
+    /// Their projection, `[n_tokens, d_text]`.
+    fn project(&mut self, pooled: &[f32]) -> Result<Vec<f32>, Error> {
+        let (tower, config) = (self.tower, self.config());
         let mut rows = vec![0.0; config.n_tokens * config.d_text];
         let projection = &tower.model.projection;
         // Stored by input; transposed when the tower was opened.
-        let weight = Matrix::new(projection.dtype, config.d_text, d_model, &tower.projection)?;
+        let (dtype, k) = (projection.dtype, config.d_model);
+        let weight = Matrix::new(dtype, config.d_text, k, &tower.projection)?;
         let product = Product {
             weight,
             bias: None,
             out: &mut rows,
         };
         let m = config.n_tokens;
-        matmul(self.cpu, &normed, m, &mut self.activations, &mut [product]);
+        matmul(self.cpu, pooled, m, &mut self.activations, &mut [product]);
         Ok(rows)
     }
 }

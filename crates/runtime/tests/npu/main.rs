@@ -15,4 +15,5 @@ mod passes;
 mod plan;
 mod sessions;
 mod support;
+mod tower;
 mod vocab;

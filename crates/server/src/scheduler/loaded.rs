@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use millrace_runtime::npu::{NpuModel, PlannedEngine};
 use millrace_runtime::{CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Speculator};
 use millrace_text::{ChatTemplate, Tokenizer};
 
@@ -53,8 +54,9 @@ pub struct Loaded {
     /// The vision tower, opened with the first image; or why there is none.
     pub(crate) vision: OnceLock<Result<Vision, String>>,
     mmproj: Option<PathBuf>,
-    /// The engine's threads and level.
+    /// The engine's threads and level, and its device.
     cpu: CpuOptions,
+    npu: Option<Arc<NpuModel>>,
 }
 
 impl Loaded {
@@ -84,6 +86,7 @@ impl Loaded {
                 n_threads: Some(engine.cpu().pool().n_threads()),
                 level: Some(engine.cpu().level()),
             },
+            npu: engine.planned().map(PlannedEngine::npu).cloned(),
         })
     }
 
@@ -92,7 +95,8 @@ impl Loaded {
     /// # Errors
     /// Why images cannot be read.
     pub(crate) fn vision(&self) -> Result<&Vision, String> {
-        let open = || Vision::open(&self.model, self.mmproj.as_deref(), self.cpu.clone());
+        let (mmproj, npu) = (self.mmproj.as_deref(), self.npu.as_ref());
+        let open = || Vision::open(&self.model, mmproj, self.cpu.clone(), npu);
         self.vision
             .get_or_init(open)
             .as_ref()

@@ -328,25 +328,32 @@ impl<'a> Kernels<'a> {
         eps: Option<f32>,
         args: Vec<Arg>,
     ) -> Result<Kernel, String> {
+        Ok(Kernel {
+            name: node.label.to_owned(),
+            built: self.built(mapping, &shape, eps)?,
+            args,
+        })
+    }
+
+    /// A problem, built once.
+    pub(super) fn built(
+        &mut self,
+        mapping: &'static str,
+        shape: &Shape,
+        eps: Option<f32>,
+    ) -> Result<Rc<Built>, String> {
         if let Some((name, size)) = shape.iter().find(|&(_, size)| size > DIM_MAX) {
             return Err(format!(
                 "{name} = {size}: mappings take sizes up to {DIM_MAX}"
             ));
         }
         let key = format!("{mapping} {shape} {:?}", eps.map(f32::to_bits));
-        let built = match self.built.get(&key) {
-            Some(built) => built.clone(),
-            None => {
-                let built = self.build(mapping, &shape, eps, &key);
-                self.built.insert(key, built.clone());
-                built
-            }
-        };
-        Ok(Kernel {
-            name: node.label.to_owned(),
-            built: built?,
-            args,
-        })
+        if let Some(built) = self.built.get(&key) {
+            return built.clone();
+        }
+        let built = self.build(mapping, shape, eps, &key);
+        self.built.insert(key, built.clone());
+        built
     }
 
     /// The first tiling that the mapping builds and the verifier accepts. With none, what is wrong

@@ -25,6 +25,11 @@
 //! begins at position 0, an iteration reads the keys up to its own last token and no more, and a core skips tiles that
 //! none of its tokens sees.
 //!
+//! # Without a mask
+//! With `full` every token sees all keys of the pass, as those of a picture do in a vision tower (the Gemma 3 paper's FlowQKV-NCA).
+//! That is a first pass in which every iteration reads all keys and whose tokens stand behind them: the slot `at` holds
+//! the number of keys. Cores are those of a first pass but for constants.
+//!
 //! # Bits
 //! A query takes the tiles of keys in their order, and one that it does not see leaves its state as it is. As rows that
 //! a pass reaches begin at a whole tile of the sequence, a result depends on `tile_kv` and nothing else: not on
@@ -44,7 +49,7 @@ use millrace_xdna2_machine::program::{
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
-pub(crate) use shape::{before, fits, over_own_keys, tile_kv};
+pub(crate) use shape::{before, fits, over_own_keys, tile_kv, without_mask};
 
 /// The mapping.
 pub(super) struct PromptAttention;
@@ -159,7 +164,7 @@ impl Tiled {
             pattern,
         };
         let tokens = self.iteration_tokens();
-        let first = of_head(group).plus(Var::Grid(0), int(tokens * token));
+        let first = of_head(group).plus(self.token_tile(), int(tokens * token));
         let queries = [(tokens, token), (group * d, 1)];
         let positions = [(self.query_blocks(), 0), (self.at_elements(), 1)];
         let reached = match (self.own, self.window) {
@@ -240,7 +245,7 @@ impl Mapping for PromptAttention {
     }
 
     fn summary(&self) -> &'static str {
-        "O = softmax(Q K^T / sqrt(d)) V of many tokens over a cache, bf16; `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own]`"
+        "O = softmax(Q K^T / sqrt(d)) V of many tokens over a cache, bf16; `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own|full]`"
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
@@ -279,6 +284,7 @@ impl Mapping for PromptAttention {
         cached_attention::random_inputs(shape, seed, |random| {
             let mut part = |of: u64| (of as f32 * (1.0 + random.uniform()) / 2.0) as u32;
             let (position, oldest) = match p.window {
+                _ if p.full => (p.n_keys as u32, 0),
                 _ if p.own => (0, 0),
                 0 => (part(p.n_keys.saturating_sub(p.n_queries)), 0),
                 window => (
@@ -327,9 +333,9 @@ impl Mapping for PromptAttention {
             0 => keys,
             window => window.min(keys),
         };
-        let pairs = match shape.get("own") {
+        let pairs = match (shape.get("own"), shape.get("full")) {
             // The first queries see fewer: one, two, … up to that many.
-            Some(1) => queries * seen - seen * seen.saturating_sub(1) / 2,
+            (Some(1), None) => queries * seen - seen * seen.saturating_sub(1) / 2,
             _ => queries * seen,
         };
         Work {

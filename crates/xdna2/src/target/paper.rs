@@ -2,8 +2,7 @@
 //! `profile --paper gemma3`.
 //!
 //! Every predicted value is the time of a prompt or a token of a plan that [`lower`](crate::lower) makes, priced
-//! launch by launch; none is a closed form. Published values are rows of `data/measured.csv`. What has no
-//! program here is listed with the reason, and not predicted.
+//! launch by launch; none is a closed form. Published values are rows of `data/measured.csv`.
 
 mod predicted;
 mod rows;
@@ -14,7 +13,7 @@ use millrace_plan::predict::PredictError;
 use millrace_plan::{BenchError, Choice, SettingError};
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
-use predicted::{Cost, Predictor};
+use predicted::{Cost, ImageCost, Predictor};
 use rows::{BESIDE, MODE, OWN, PROFILE, Series, What, published_by};
 use serde::Serialize;
 
@@ -23,6 +22,12 @@ const GEMMA3: &str = "gemma3";
 
 /// How far a row may be off, in percent.
 const ROW_PERCENT: f64 = 10.0;
+
+/// How far an image may be off, in percent.
+const IMAGE_PERCENT: f64 = 15.0;
+
+/// Tokens of a prompt with an image: its 256 rows, what stands around them, and a short question.
+const IMAGE_TOKENS: u64 = 280;
 
 /// What the median of rows that nothing was fitted on may be, in percent.
 const MEDIAN_PERCENT: f64 = 5.0;
@@ -57,7 +62,7 @@ pub(super) struct Report {
     summary: Summary,
     tables: Vec<Table>,
     power: Vec<Power>,
-    not_predicted: Vec<NotPredicted>,
+    images: Vec<ImageRow>,
     /// Other software's figures, for comparison: no error, since their plans are others.
     beside: Vec<BesideTable>,
 }
@@ -120,15 +125,19 @@ struct Power {
     total_w: f64,
 }
 
-/// A published row that nothing here predicts.
+/// An image's time to the first token, in seconds.
 #[derive(Serialize)]
-struct NotPredicted {
+struct ImageRow {
     id: String,
     source: String,
     what: String,
-    unit: String,
+    /// Tokens that are predicted: the image's and a question's.
+    tokens: u64,
     published: f64,
-    reason: &'static str,
+    predicted: f64,
+    error_percent: f64,
+    missed: bool,
+    cost: ImageCost,
 }
 
 /// Somebody else's figures of a model.
@@ -185,7 +194,7 @@ pub(super) fn report(longest_tokens: u64) -> Result<Report, BenchError> {
         summary: Summary::of(tables.iter().flat_map(|table| &table.rows)),
         tables,
         power,
-        not_predicted: not_predicted(&measured),
+        images: images(&measured, &mut predictor).map_err(failed)?,
         beside,
     })
 }
@@ -298,18 +307,25 @@ fn power(measured: &[Measured]) -> Vec<Power> {
     found
 }
 
-fn not_predicted(measured: &[Measured]) -> Vec<NotPredicted> {
-    let vision = measured.iter().filter(|row| rows::is_vision(row));
-    let row = |row: &Measured| NotPredicted {
-        id: row.id.clone(),
-        source: published_by(&row.source),
-        what: format!("{}, {}", row.model, row.kernel),
-        unit: row.metric.clone(),
-        published: row.value,
-        reason: "not predicted: the vision tower runs on this computer's CPU, no mapping lowers its blocks to the \
-                 array, so there are no programs to time",
-    };
-    vision.map(row).collect()
+fn images(measured: &[Measured], predictor: &mut Predictor) -> Result<Vec<ImageRow>, PredictError> {
+    let mut found = Vec::new();
+    for row in measured.iter().filter(|row| rows::is_vision(row)) {
+        let cost = predictor.image((rows::GEMMA_4B.1, PROFILE, MODE), IMAGE_TOKENS)?;
+        let predicted = cost.total_ns() / 1e9;
+        let error_percent = (predicted / row.value - 1.0) * 100.0;
+        found.push(ImageRow {
+            id: row.id.clone(),
+            source: published_by(&row.source),
+            what: format!("{}, {}", row.model, row.kernel),
+            tokens: IMAGE_TOKENS,
+            published: row.value,
+            predicted,
+            error_percent,
+            missed: error_percent.abs() > IMAGE_PERCENT,
+            cost,
+        });
+    }
+    Ok(found)
 }
 
 impl Summary {
@@ -338,6 +354,8 @@ impl Report {
         let mut misses: Vec<String> = (summary.missed.iter())
             .map(|id| format!("{id} is more than {ROW_PERCENT} % off"))
             .collect();
+        let images = self.images.iter().filter(|row| row.missed);
+        misses.extend(images.map(|row| format!("{} is more than {IMAGE_PERCENT} % off", row.id)));
         if summary.median_is_missed {
             misses.push(format!(
                 "the median of {:.1} % is above {MEDIAN_PERCENT} %",

@@ -15,7 +15,7 @@ use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, AttentionOn, AttentionSteps, Chunk, HeadRows, KernelFacts, Lengths,
     LowerError, Occupied, OwnSlot, PackedWeight, PassKind, Phase, Place, Plan, PlannedLaunch,
-    PlannedProgram, Planner, Pricer, Reason, Scales, WeightSource,
+    PlannedProgram, Planner, Pricer, Reason, Scales, TowerPlan, TowerShape, WeightSource,
 };
 use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
 use millrace_xdna2_machine::program::Launch;
@@ -182,6 +182,10 @@ impl Planner for Xdna2 {
             Phase::Decode => lower::decode,
         };
         lower(graph, &self.machine, &Options::of(self.features, kind))
+    }
+
+    fn tower(&self, shape: &TowerShape) -> Result<TowerPlan, Reason> {
+        lower::tower(shape, &self.machine, self.features).map_err(Reason)
     }
 
     fn fill(

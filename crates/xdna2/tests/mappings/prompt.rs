@@ -46,6 +46,10 @@ fn every_grouping() {
         ),
         ("64x64 4q/1kv d256 own", "spread=1,rows=4"),
         ("64x64 4q/2kv d256 window 24 own", "heads=1,spread=1,rows=2"),
+        ("64x64 2q/2kv d72 full", ""),
+        ("128x128 4q/2kv d64 full", "spread=1,rows=2"),
+        ("256x256 4q/4kv d72 full", "heads=2,spread=2,rows=2"),
+        ("64x64 2q/2kv d256 full", "spread=1,rows=2"),
     ] {
         check(NAME, shape, tiling);
     }
@@ -73,6 +77,10 @@ fn every_grouping() {
         fits(NAME, &format!("2048x131072 {heads}"), "");
     }
     fits(NAME, "2048x4608 24q/8kv d128 of 131072", "");
+    // SigLIP's so400m of 896 and 384 pixels; ViT-L.
+    for shape in ["4096x4096 16q/16kv d72", "576x576 16q/16kv d64"] {
+        fits(NAME, &format!("{shape} full"), "");
+    }
 }
 
 /// Rows that so many tokens reach, and the keys of a tile.
@@ -222,6 +230,43 @@ fn a_window_is_two_constants_of_the_same_cores() {
     }
 }
 
+/// Nor is anything loaded for a pass without a mask: the cores of the paper's FlowQKV-NCA are FlowQKV's but for how often
+/// they loop and what they compare.
+#[test]
+fn no_mask_is_two_constants_of_the_same_cores() {
+    let machine = Machine::npu2();
+    for heads in ["16q/16kv d72", "4q/1kv d256"] {
+        let launch = |mask: &str| {
+            let (mapping, shape, tiling) = case(NAME, &format!("2048x2048 {heads} {mask}"), "");
+            build(mapping, &shape, &tiling, &machine).launches.remove(0)
+        };
+        let all = ["own", "window 512 own", "full"].map(launch);
+        assert_eq!(resident::representatives(&all), [0, 0, 0], "{heads}");
+        let [own, full] = [0, 2].map(|at: usize| resident::parameters(&all[at]));
+        let differ = own.iter().zip(&full).filter(|(a, b)| a != b).count();
+        let n_bodies = if heads.starts_with("16") { 2 } else { 1 };
+        assert_eq!(differ, 2 * n_bodies, "{heads}");
+    }
+}
+
+/// The last token's result is that of a first pass, where it sees all keys too; the first one's is not.
+#[test]
+fn without_a_mask_all_tokens_see_what_the_last_does() {
+    const ROW: usize = 2 * 4 * 64;
+    let (mapping, own, tiling) = case(NAME, "128x128 4q/2kv d64 own", "");
+    let (_, full, full_tiling) = case(NAME, "128x128 4q/2kv d64 full", "");
+    let mut slots = mapping.inputs(&own, 7);
+    let masked = run(&own, &tiling, &slots);
+    let at = slots[3].len() / 2;
+    slots[3] = bytes(&millrace_plan::position_slot(128, at));
+    let seen = run(&full, &full_tiling, &slots);
+    assert!(seen[127 * ROW..] == masked[127 * ROW..]);
+    assert!(seen[..ROW] != masked[..ROW]);
+    // A key that comes after it moves the first token's result.
+    slots[1][100 * 2 * 2 * 64] ^= 0x80;
+    assert!(run(&full, &full_tiling, &slots)[..ROW] != seen[..ROW]);
+}
+
 #[test]
 fn what_cannot_be_built_is_refused_by_name() {
     for (shape, tiling, rule) in [
@@ -240,6 +285,8 @@ fn what_cannot_be_built_is_refused_by_name() {
         // A first pass has no keys but its own.
         ("64x128 8q/8kv d64 own", "", Rule::Range),
         ("64x64 8q/8kv d64 of 100 own", "", Rule::Range),
+        ("64x128 8q/8kv d64 full", "", Rule::Range),
+        ("64x64 8q/8kv d64 window 40 full", "", Rule::Range),
         // Not the rows that a window reaches.
         ("64x128 8q/8kv d64 window 40", "", Rule::Range),
         // No tile of keys that whole groups fill fits a core.

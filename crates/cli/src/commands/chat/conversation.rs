@@ -126,8 +126,8 @@ impl Conversation {
         let n_new = self.params.least_tokens();
         let fits = self.engine.check_context(prompt.len(), n_new);
         fits.map_err(overflow)?;
-        let cpu = self.engine.cpu();
-        let images = self.images.place(cpu, &mut prompt, &names, ui)?;
+        let engine = &*self.engine;
+        let images = self.images.place(engine, &mut prompt, &names, ui)?;
         let n_ctx = self.engine.limits().n_ctx;
         let turn = Turn::new(self.engine.model(), &prompt, &self.params, n_ctx);
         let generation = turn.and_then(|turn| {

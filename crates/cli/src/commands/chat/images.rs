@@ -5,7 +5,7 @@ use crate::exit::{Failure, Outcome};
 use crate::image_args::{Pixels, Vision, VisionArgs, read_picture};
 use crate::output::Ui;
 use millrace_runtime::vision::ImageText;
-use millrace_runtime::{Cpu, Engine, Image};
+use millrace_runtime::{Engine, Image};
 use millrace_text::{Prompt, Tokenizer};
 use std::collections::HashMap;
 use std::path::Path;
@@ -78,7 +78,7 @@ impl Images {
     /// Puts the images of these names into the places for them, running the tower over new ones.
     pub(super) fn place(
         &mut self,
-        cpu: &Cpu,
+        engine: &dyn Engine,
         tokens: &mut [u32],
         names: &[String],
         ui: Ui,
@@ -88,7 +88,7 @@ impl Images {
             let known = self.known.get_mut(name);
             let known = known.expect("an image is read when it is named");
             if let (Some(vision), true) = (&self.vision, known.seen.is_empty()) {
-                let encoded = vision.encode(cpu, &[&known.pixels], ui)?;
+                let encoded = vision.encode(engine, &[&known.pixels], ui)?;
                 known.seen = encoded.into_iter().map(|encoded| encoded.image).collect();
             }
             all.extend(known.seen.iter().cloned());

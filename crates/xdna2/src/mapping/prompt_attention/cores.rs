@@ -118,7 +118,7 @@ impl Tiled {
 
     /// Only where some token of the core sees a key of the tile: not one that all come before, nor one that the windows
     /// of all have left behind. Such a tile would leave the state as it is. Without a window the second never holds: a
-    /// core's program is the same with one and without, but for two constants.
+    /// core's program is the same with one and without, but for two constants, and so it is without a mask.
     fn if_seen(&self, lead: Affine, attend: Op) -> Op {
         let only_if = |value: Affine, condition: Condition, then: Op| Op::If {
             value,
@@ -132,7 +132,9 @@ impl Tiled {
         };
         let beyond = lead.clone() + -int(window + self.tile_kv - 1);
         let within = only_if(beyond, Condition::Negative, attend);
-        let last = lead + (int(self.tile_tokens) - 1);
+        // Without a mask no key comes after a token.
+        let none = if self.full { int(self.n_keys) } else { 0 };
+        let last = lead + (int(self.tile_tokens) - 1 + none);
         only_if(last, Condition::NotNegative, within)
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Tiled {
     pub(super) window: u64,
     /// Whether the keys are the pass's own, a row a token, and the pass is a prompt's first.
     pub(super) own: bool,
+    /// Whether every token sees all keys of the pass, which are its own.
+    pub(super) full: bool,
     /// Tokens of a core.
     pub(super) tile_tokens: u64,
     /// Keys of a tile.
@@ -45,6 +47,7 @@ impl Tiled {
             head_dim: shape["head_dim"],
             window: shape["window"],
             own: shape.get("own") == Some(1),
+            full: shape.get("full") == Some(1),
             tile_tokens: tiling["tile_tokens"],
             tile_kv: tiling["tile_kv"],
             y_rows: tiling["y_rows"],
@@ -110,6 +113,10 @@ impl Tiled {
     pub(super) fn band(&self, unit: u64) -> Affine {
         let tokens = self.iteration_tokens();
         match (self.own, self.window) {
+            // Along the first dimension there is one iteration then: cores have one program with a mask and without.
+            (true, _) if self.full => {
+                Affine::of(Var::Grid(0), int(tokens / unit)) + int(self.n_keys / unit)
+            }
             (true, _) => Affine::of(Var::Grid(0), int(tokens / unit)) + int(tokens / unit),
             (false, 0) => constant(self.n_keys / unit),
             (false, window) => constant((tokens + before(window, self.tile_kv)) / unit),
@@ -152,12 +159,21 @@ impl Tiled {
         8 * (self.head_dim + 2)
     }
 
-    /// Tiles of tokens, key-value heads.
-    pub(super) fn grid(&self) -> [u64; 2] {
-        [
+    /// Tiles of tokens, key-value heads; of tokens that see all keys, one, key-value heads, and tiles of tokens.
+    pub(super) fn grid(&self) -> Vec<u64> {
+        let (tiles, heads) = (
             self.n_queries / self.iteration_tokens(),
             self.n_kv_heads / self.heads,
-        ]
+        );
+        match self.full {
+            true => vec![1, heads, tiles],
+            false => vec![tiles, heads],
+        }
+    }
+
+    /// What counts the tiles of tokens.
+    pub(super) fn token_tile(&self) -> Var {
+        Var::Grid(if self.full { 2 } else { 0 })
     }
 
     fn l1_bytes(&self) -> u64 {
@@ -220,9 +236,13 @@ impl Tiled {
         if self.own {
             checks.divides(tokens, ("tile_kv", self.tile_kv))?;
             let all = new == keys && keys == self.max_tokens;
-            return checks.ensure(all, Rule::Range, || {
+            checks.ensure(all, Rule::Range, || {
                 let rows = self.max_tokens;
                 format!("{new} tokens over their own keys, but {keys} keys of {rows}")
+            })?;
+            return checks.ensure(!self.full || self.window == 0, Rule::Range, || {
+                let window = self.window;
+                format!("tokens that see all keys, but a window of {window}")
             });
         }
         if self.window == 0 {
@@ -239,24 +259,32 @@ impl Tiled {
     }
 }
 
-/// Reads `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own]`.
+/// Reads `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own|full]`.
 pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
-    let (rest, own) = match text.trim_end().strip_suffix(" own") {
-        Some(rest) => (rest, true),
-        None => (text, false),
-    };
-    let shape = cached_attention::parse(rest)?;
-    Ok(if own { over_own_keys(&shape) } else { shape })
+    let text = text.trim_end();
+    if let Some(rest) = text.strip_suffix(" full") {
+        return cached_attention::parse(rest).map(|shape| without_mask(&shape));
+    }
+    match text.strip_suffix(" own") {
+        Some(rest) => cached_attention::parse(rest).map(|shape| over_own_keys(&shape)),
+        None => cached_attention::parse(text),
+    }
 }
 
 /// The same over the keys of the pass itself, a prompt's first.
 pub(crate) fn over_own_keys(shape: &Shape) -> Shape {
-    let mut pairs: Vec<(&'static str, u64)> = Vec::new();
-    for name in NAMES {
-        pairs.push((name, shape[name]));
-    }
-    pairs.push(("own", 1));
-    Named::new(&pairs)
+    with(shape, &["own"])
+}
+
+/// The same where every token sees all keys of the pass: no mask.
+pub(crate) fn without_mask(shape: &Shape) -> Shape {
+    with(shape, &["own", "full"])
+}
+
+fn with(shape: &Shape, set: &[&'static str]) -> Shape {
+    let sizes = NAMES.iter().map(|name| (*name, shape[name]));
+    let set = set.iter().map(|name| (*name, 1));
+    Named::new(&sizes.chain(set).collect::<Vec<_>>())
 }
 
 /// Names of a shape's numbers.

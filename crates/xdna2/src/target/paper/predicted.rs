@@ -8,7 +8,9 @@ use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, Work};
-use millrace_plan::{Facts, Planner, Settings};
+use millrace_plan::{
+    AttentionOn, Facts, PassKind, Planner, Pricer, Settings, TowerCost, TowerShape,
+};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -110,6 +112,12 @@ impl Predictor {
     }
 
     fn predict(&mut self, key: Key, work: &Work) -> Result<predict::Prediction, PredictError> {
+        let (graph, planner) = self.of(key)?;
+        let mut pricer = pricer(planner)?;
+        predict::model(graph, planner, &mut *pricer, work)
+    }
+
+    fn of(&mut self, key: Key) -> Result<(&Graph, &Xdna2), PredictError> {
         let (geometry, profile, mode) = key;
         let graph = match self.graphs.entry(geometry) {
             Entry::Occupied(known) => known.into_mut(),
@@ -123,10 +131,51 @@ impl Predictor {
                 ..Settings::default()
             })?),
         };
-        let pricer = planner.pricer();
-        let mut pricer = pricer.ok_or_else(|| PriceError("no prices".to_owned()))?;
-        predict::model(graph, planner, &mut *pricer, work)
+        Ok((graph, planner))
     }
+
+    /// An image and a prompt of so many tokens, its rows among them, to the first token: the tower's programs and a pass
+    /// with attention on the host, as the engine runs it.
+    pub(super) fn image(
+        &mut self,
+        (geometry, profile, mode): Key,
+        tokens: u64,
+    ) -> Result<ImageCost, PredictError> {
+        let failed = |problem: String| PriceError(format!("{geometry}: {problem}"));
+        let vision = Geometry::named(geometry).and_then(Geometry::vision);
+        let vision = vision.ok_or_else(|| failed("no vision tower".to_owned()))?;
+        let (graph, planner) = self.of((geometry, profile, mode))?;
+        let shape = TowerShape::of(&vision);
+        let tower = planner.tower(&shape);
+        let tower = tower.map_err(|reason| failed(reason.to_string()))?;
+        let mut pricer = pricer(planner)?;
+        let programs = tower.programs().map(|program| &program.program);
+        pricer.prime(&programs)?;
+        let tower = tower.cost(vision.n_layers, &mut *pricer)?;
+        let chunk = planner.lengths().next(0, tokens);
+        let kind = PassKind::prefill(chunk.n_padded).with_attention(AttentionOn::Host);
+        let pass = predict::one_pass(graph, planner, &mut *pricer, (&kind, chunk))?;
+        let prompt = Cost::of(std::slice::from_ref(&pass));
+        Ok(ImageCost { tower, prompt })
+    }
+}
+
+/// What an image takes, to the first token.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct ImageCost {
+    pub(super) tower: TowerCost,
+    pub(super) prompt: Cost,
+}
+
+impl ImageCost {
+    pub(super) fn total_ns(&self) -> f64 {
+        self.tower.total_ns() + self.prompt.ns
+    }
+}
+
+fn pricer(planner: &Xdna2) -> Result<Box<dyn Pricer + '_>, PriceError> {
+    let pricer = planner.pricer();
+    pricer.ok_or_else(|| PriceError("no prices".to_owned()))
 }
 
 /// A published shape; its weights are none that are read.

@@ -58,10 +58,10 @@ pub(super) const OWN: [Series; 4] = [
 ];
 
 /// A model as rows name it, and its geometry.
-type Model = (&'static str, &'static str);
+pub(super) type Model = (&'static str, &'static str);
 
 const GEMMA_1B: Model = ("Gemma3-1B", "gemma-3-1b");
-const GEMMA_4B: Model = ("Gemma3-4B", "gemma-3-4b");
+pub(super) const GEMMA_4B: Model = ("Gemma3-4B", "gemma-3-4b");
 const LLAMA: Model = ("Llama-3.2-1B", "llama-3.2-1b");
 
 const fn own(title: &'static str, model: Model, what: What) -> Series {

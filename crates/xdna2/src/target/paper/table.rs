@@ -12,7 +12,7 @@ impl fmt::Display for Report {
         for table in &self.tables {
             rows(f, table)?;
         }
-        self.not_predicted(f)?;
+        self.images(f)?;
         power(f, &self.power)?;
         where_it_goes(f, &self.tables)?;
         self.beside(f)
@@ -117,18 +117,45 @@ impl Report {
         Ok(())
     }
 
-    fn not_predicted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn images(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n### An image\n\n| row | what | unit | published | predicted |\n|---|---|---|---:|---|"
+            "\n### An image\n\nThe vision tower's programs, then a prompt's pass with attention on the host. Target: within \
+             {} %.\n\n| row | what | tokens | published, s | predicted | error | |\n|---|---|---:|---:|---:|---:|---|",
+            super::IMAGE_PERCENT
         )?;
-        for row in &self.not_predicted {
-            let published = value(row.published);
+        for row in &self.images {
             writeln!(
                 f,
-                "| {} | {} | {} | {published} | {} |",
-                row.id, row.what, row.unit, row.reason
+                "| {} | {} | {} | {} | {} | {:+.1} % | {} |",
+                row.id,
+                row.what,
+                row.tokens,
+                value(row.published),
+                value(row.predicted),
+                row.error_percent,
+                if row.missed { "MISSED" } else { "" },
             )?;
+        }
+        writeln!(
+            f,
+            "\n| row | tower, ms: products | attention | the rest at work | loading | calls | host | dispatches | prompt, ms \
+             |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+        )?;
+        for row in &self.images {
+            let tower = &row.cost.tower;
+            let rest_ns = tower.work_ns - tower.products_ns - tower.attention_ns;
+            let parts = [
+                tower.products_ns,
+                tower.attention_ns,
+                rest_ns,
+                tower.load_ns,
+                tower.call_ns,
+                tower.host_ns,
+            ];
+            let cells = parts.map(|ns| ms(ns / 1e6)).join(" | ");
+            let (n, prompt) = (tower.n_dispatches, ms(row.cost.prompt.ns / 1e6));
+            writeln!(f, "| {} | {cells} | {n} | {prompt} |", row.id)?;
         }
         Ok(())
     }

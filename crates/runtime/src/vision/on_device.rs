@@ -1,0 +1,359 @@
+//! A tower on a device: [`millrace_plan::tower`] says what goes where.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytemuck::cast_slice;
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use millrace_kernels::{Cpu, layer_norm};
+use millrace_model::graph::Weight;
+use millrace_model::vision::{BiasedLinear, VisionLayer};
+use millrace_npu::cache::Move;
+use millrace_npu::{Provenance, Traffic};
+use millrace_picture::PixelValues;
+use millrace_plan::{
+    Reason, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot, position_slot,
+};
+use millrace_quant::decode_blocks;
+
+use super::encode::{Pass, Stages};
+use super::{Encoded, LayerVectors, VisionTower};
+use crate::Error;
+use crate::npu::{NpuError, NpuModel};
+
+/// A tower's blocks on the device of a text model, which has its weights there from the first picture on.
+pub struct TowerBlocks {
+    npu: Arc<NpuModel>,
+    plan: TowerPlan,
+}
+
+/// Where a tower's blocks run.
+pub enum TowerOn {
+    /// On the CPU, of which the text model's device is the reason where it has one.
+    Cpu(Option<Reason>),
+    /// On the text model's device.
+    Device(TowerBlocks),
+}
+
+impl TowerOn {
+    /// The device that the text model is on, if it takes blocks of such sizes; the CPU otherwise.
+    pub fn of(tower: &VisionTower, npu: Option<&Arc<NpuModel>>) -> TowerOn {
+        match npu.map(|npu| TowerBlocks::new(tower, npu)) {
+            Some(Ok(blocks)) => TowerOn::Device(blocks),
+            Some(Err(reason)) => TowerOn::Cpu(Some(reason)),
+            None => TowerOn::Cpu(None),
+        }
+    }
+}
+
+/// What a picture took of the device.
+#[derive(Clone, Debug)]
+pub struct TowerRun {
+    /// Time of the dispatches.
+    pub device_ns: u64,
+    /// How many.
+    pub n_dispatches: u64,
+    /// What crossed.
+    pub traffic: Traffic,
+    /// Where the time comes from.
+    pub provenance: Provenance,
+}
+
+/// A picture on its way through the device.
+struct OnDevice<'b> {
+    blocks: &'b TowerBlocks,
+    run: TowerRun,
+}
+
+/// A matrix of the tower and its bias, of which a slot may have that too.
+struct Stored<'a> {
+    weight: &'a Weight,
+    bytes: &'a [u8],
+    bias: &'a [f32],
+}
+
+/// The tower's matrix of that kind; of block `index`, where blocks have it.
+fn stored(tower: &VisionTower, matrix: TowerMatrix, index: usize) -> Stored<'_> {
+    let (model, all) = (&tower.model, &tower.vectors);
+    let of = |linear: fn(&VisionLayer) -> &BiasedLinear, bias: fn(&LayerVectors) -> &Vec<f32>| {
+        (
+            &linear(&model.layers[index]).weight,
+            bias(&all.layers[index]),
+        )
+    };
+    let (weight, bias) = match matrix {
+        TowerMatrix::Q => of(|l| &l.qkv[0], |v| &v.qkv_bias[0]),
+        TowerMatrix::K => of(|l| &l.qkv[1], |v| &v.qkv_bias[1]),
+        TowerMatrix::V => of(|l| &l.qkv[2], |v| &v.qkv_bias[2]),
+        TowerMatrix::Out => of(|l| &l.out, |v| &v.out_bias),
+        TowerMatrix::Up => of(|l| &l.up, |v| &v.up_bias),
+        TowerMatrix::Down => of(|l| &l.down, |v| &v.down_bias),
+        TowerMatrix::Patches => (&model.patches.weight, &all.patches_bias),
+        // Rows are its inputs in the file; it was transposed when the tower was opened.
+        TowerMatrix::Projection => {
+            return Stored {
+                weight: &model.projection,
+                bytes: &tower.projection,
+                bias: &[],
+            };
+        }
+    };
+    Stored {
+        bytes: tower.bytes(weight),
+        weight,
+        bias,
+    }
+}
+
+impl TowerBlocks {
+    /// Plans the tower for the device that the text model is on.
+    ///
+    /// # Errors
+    /// Why it is the host's.
+    pub fn new(tower: &VisionTower, npu: &Arc<NpuModel>) -> Result<TowerBlocks, Reason> {
+        let plan = npu.planner().tower(&TowerShape::of(tower.config()))?;
+        Ok(TowerBlocks {
+            npu: Arc::clone(npu),
+            plan,
+        })
+    }
+
+    /// The programs.
+    pub fn plan(&self) -> &TowerPlan {
+        &self.plan
+    }
+}
+
+impl OnDevice<'_> {
+    /// What a program gives of `rows`, which have `width` elements; `index` is the block's.
+    fn run(
+        &mut self,
+        tower: &VisionTower,
+        program: &TowerProgram,
+        index: usize,
+        (rows, width): (&[f32], usize),
+    ) -> Result<Vec<bf16>, NpuError> {
+        let blocks = self.blocks;
+        let done = self.dispatch(tower, program, index, &with_ones(program, rows, width));
+        blocks.npu.settle(done)
+    }
+
+    fn dispatch(
+        &mut self,
+        tower: &VisionTower,
+        program: &TowerProgram,
+        index: usize,
+        rows: &[bf16],
+    ) -> Result<Vec<bf16>, NpuError> {
+        let npu = &self.blocks.npu;
+        let _turn = npu.turn();
+        let container = &*program.program.container;
+        let key = format!("{}_L{index}", container.name());
+        let slots = container.slots();
+        // All but matrices is shared by the blocks, which run one after the other.
+        let name = |slot: usize| match program.slots.get(slot)? {
+            TowerSlot::Matrix { .. } => None,
+            _ => Some(format!("{}:{}", container.name(), slots[slot].name)),
+        };
+        let n_patches = self.blocks.plan.shape.n_patches as u32;
+        let mut fill = |slot: usize, bytes: &mut [u8]| -> Result<(), NpuError> {
+            if let TowerSlot::Matrix { of, n, k, bias } = program.slots[slot] {
+                let stored = stored(tower, of, index);
+                return stored.write((n as usize, k as usize, bias), bytes);
+            }
+            let position = position_slot(n_patches, bytes.len() / size_of::<bf16>());
+            bytes.copy_from_slice(cast_slice(&position));
+            Ok(())
+        };
+        let programs = npu.programs();
+        self.run.traffic += programs.preload_with(container, &key, &name, &mut fill)?;
+        let moves: Vec<Move<'_>> = (program.slots.iter().zip(slots))
+            .map(|(of, slot)| match of {
+                TowerSlot::Rows { .. } => Move::Write(cast_slice(rows)),
+                TowerSlot::Sum => Move::Read(0..slot.size_bytes().unwrap_or(0)),
+                _ => Move::None,
+            })
+            .collect();
+        let mut sums = Vec::new();
+        let done = programs.run_moving(container, &key, &moves, |_, bytes| {
+            let numbers = bytes.chunks_exact(2);
+            sums.extend(numbers.map(|b| bf16::from_le_bytes([b[0], b[1]])));
+        });
+        let done = done.map_err(|error| NpuError::Call {
+            call: self.run.n_dispatches as usize + 1,
+            n_calls: 2 * tower.config().n_layers + 2,
+            set: key,
+            error,
+        })?;
+        self.run.traffic += done.traffic;
+        self.run.device_ns += done.completion.duration_ns;
+        self.run.n_dispatches += 1;
+        Ok(sums)
+    }
+
+    /// `x += half(norm(x)) + bias`.
+    fn half(
+        &mut self,
+        pass: &mut Pass<'_>,
+        program: &TowerProgram,
+        index: usize,
+        (norm, bias): (&[Vec<f32>; 2], &[f32]),
+    ) -> Result<(), NpuError> {
+        let (tower, config) = (pass.tower, pass.tower.config());
+        let d_model = config.d_model;
+        let mut normed = vec![0.0; pass.x.len()];
+        let ([weight, norm_bias], cpu) = (norm, &self.blocks.npu.cpu);
+        layer_norm(
+            cpu,
+            &pass.x,
+            weight,
+            norm_bias,
+            config.norm_eps,
+            &mut normed,
+        );
+        let sums = self.run(tower, program, index, (&normed, d_model))?;
+        for (x, sums) in pass
+            .x
+            .chunks_exact_mut(d_model)
+            .zip(sums.chunks_exact(d_model))
+        {
+            for ((x, sum), bias) in x.iter_mut().zip(sums).zip(bias) {
+                *x += sum.to_f32() + bias;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stages<NpuError> for OnDevice<'_> {
+    fn attends_on_pages(&self) -> bool {
+        false
+    }
+
+    fn embed(&mut self, pass: &mut Pass<'_>, patches: &[f32]) -> Result<(), NpuError> {
+        let tower = pass.tower;
+        let width = tower.model.patches.weight.k;
+        let rows = self.run(tower, &self.blocks.plan.patches, 0, (patches, width))?;
+        rows.convert_to_f32_slice(&mut pass.x);
+        Ok(())
+    }
+
+    fn block(&mut self, pass: &mut Pass<'_>, index: usize) -> Result<(), NpuError> {
+        let (plan, vectors) = (&self.blocks.plan, &pass.tower.vectors.layers[index]);
+        let of = (&vectors.norm1, &vectors.out_bias[..]);
+        self.half(pass, &plan.attention, index, of)?;
+        let of = (&vectors.norm2, &vectors.down_bias[..]);
+        self.half(pass, &plan.feed_forward, index, of)
+    }
+
+    fn project(&mut self, pass: &mut Pass<'_>, pooled: &[f32]) -> Result<Vec<f32>, NpuError> {
+        let (tower, d_model) = (pass.tower, pass.tower.config().d_model);
+        let rows = self.run(tower, &self.blocks.plan.projection, 0, (pooled, d_model))?;
+        Ok(rows.to_f32_vec())
+    }
+}
+
+/// Rows as the program takes them: a one behind each where its matrix has a bias there, zeros up to its width.
+fn with_ones(program: &TowerProgram, rows: &[f32], width: usize) -> Vec<bf16> {
+    let wanted = program.slots.iter().find_map(|slot| match slot {
+        TowerSlot::Rows { width, bias } => Some((*width as usize, *bias)),
+        _ => None,
+    });
+    let (padded, bias) = wanted.unwrap_or((width, false));
+    let mut out = vec![bf16::ZERO; rows.len() / width.max(1) * padded];
+    for (row, out) in rows.chunks_exact(width).zip(out.chunks_exact_mut(padded)) {
+        out[..width].convert_from_f32_slice(row);
+        if bias {
+            out[width] = bf16::ONE;
+        }
+    }
+    out
+}
+
+impl Stored<'_> {
+    /// Into its slot `[n, k]`: its bias behind each row where the slot has it there, zeros in the rest.
+    fn write(
+        &self,
+        (n, k, has_bias): (usize, usize, bool),
+        out: &mut [u8],
+    ) -> Result<(), NpuError> {
+        let Stored {
+            weight,
+            bytes,
+            bias,
+        } = self;
+        // Of the projection rows and columns have changed places.
+        let (own_n, own_k) = match bias.len() {
+            0 => (weight.k, weight.n),
+            _ => (weight.n, weight.k),
+        };
+        let fits = own_n <= n && own_k + usize::from(has_bias) <= k;
+        if !fits || out.len() != n * k * size_of::<bf16>() {
+            let problem = format!("`{}` in a slot of {n} by {k}", weight.name);
+            return Err(NpuError::plan("a tower's matrix", problem));
+        }
+        out.fill(0);
+        let row_bytes = bytes.len() / own_n.max(1);
+        let mut row = vec![0.0; own_k];
+        let mut rounded = vec![bf16::ZERO; own_k + 1];
+        let rows = bytes.chunks_exact(row_bytes).take(own_n);
+        for (i, (stored, out)) in rows
+            .zip(out.chunks_exact_mut(k * size_of::<bf16>()))
+            .enumerate()
+        {
+            decode_blocks(weight.dtype, stored, &mut row)?;
+            rounded[..own_k].convert_from_f32_slice(&row);
+            rounded[own_k] = bf16::from_f32(bias.get(i).copied().unwrap_or(0.0));
+            let written: &[u8] = cast_slice(&rounded[..own_k + usize::from(has_bias)]);
+            out[..written.len()].copy_from_slice(written);
+        }
+        Ok(())
+    }
+}
+
+impl VisionTower {
+    /// [`encode`](VisionTower::encode) or [`encode_on`](VisionTower::encode_on): where the blocks are to run.
+    ///
+    /// # Errors
+    /// As both.
+    pub fn encode_where(
+        &self,
+        on: &TowerOn,
+        cpu: &Cpu,
+        pixels: &PixelValues,
+        watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<Option<Encoded>, Error> {
+        match on {
+            TowerOn::Cpu(_) => self.encode(cpu, pixels, watch),
+            TowerOn::Device(blocks) => Ok(self.encode_on(blocks, pixels, watch)?),
+        }
+    }
+
+    /// As [`encode`](VisionTower::encode), with all products and attention on a device.
+    ///
+    /// # Errors
+    /// As [`encode`](VisionTower::encode), and a dispatch that fails.
+    pub fn encode_on(
+        &self,
+        blocks: &TowerBlocks,
+        pixels: &PixelValues,
+        watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<Option<Encoded>, NpuError> {
+        let mut stages = OnDevice {
+            blocks,
+            run: TowerRun {
+                device_ns: 0,
+                n_dispatches: 0,
+                traffic: Traffic::default(),
+                provenance: blocks.npu.provenance().clone(),
+            },
+        };
+        let encoded = self.encode_by(&blocks.npu.cpu, &mut stages, pixels, watch)?;
+        let run = stages.run;
+        Ok(encoded.map(|encoded| Encoded {
+            on_device: Some(run),
+            ..encoded
+        }))
+    }
+}

@@ -1,0 +1,111 @@
+//! Vision towers with their blocks on the virtual NPU, against what transformers computes.
+
+use crate::support::load;
+use millrace_runtime::npu::{NpuModel, NpuOptions};
+use millrace_runtime::vision::picture::{Picture, PixelValues};
+use millrace_runtime::vision::{Encoded, TowerBlocks};
+use millrace_runtime::{LoadedModel, VisionTower};
+use millrace_testkit::vision::VisionGolden;
+use millrace_xdna2::lower::{Features, Mode};
+use serde_json::Value;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+fn open(folder: &Path) -> (Arc<NpuModel>, VisionTower) {
+    let model = Arc::new(LoadedModel::open(folder).unwrap());
+    let tower = VisionTower::open(&model, None).unwrap();
+    let features = Features::of(Mode::Best);
+    (load(&model, features, NpuOptions::default()), tower)
+}
+
+fn encode(tower: &VisionTower, blocks: &TowerBlocks, pixels: &PixelValues) -> Encoded {
+    let watch = &mut |_, _| ControlFlow::Continue(());
+    let encoded = tower.encode_on(blocks, pixels, watch);
+    encoded.unwrap().unwrap()
+}
+
+/// The largest difference as a share of the largest of the second.
+fn apart(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let range = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+    let apart = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+    apart.fold(0.0_f32, f32::max) / range
+}
+
+/// What is wrong with an image at most: of what leaves the tower, and of the rows that the text model takes.
+fn errors(folder: &Path, golden: &VisionGolden) -> f32 {
+    let (npu, tower) = open(folder);
+    let blocks = TowerBlocks::new(&tower, &npu).unwrap();
+    let mut worst = 0.0_f32;
+    for image in golden.images() {
+        let picture = Picture::new(image.width, image.height, image.rgb.clone());
+        let pixels = tower.preprocess().apply(&picture).remove(0);
+        let found = encode(&tower, &blocks, &pixels);
+        worst = worst.max(apart(&found.encoder, &image.encoder.data));
+        worst = worst.max(apart(found.image.rows(), &image.projected.data));
+        let run = found.on_device.unwrap();
+        assert_eq!(run.n_dispatches, 2 * tower.config().n_layers as u64 + 2);
+        assert!(run.device_ns > 0);
+    }
+    worst
+}
+
+/// Heads of 72, as published. A block's rounding to bf16 moves that much.
+const BOUND: f32 = 0.015;
+
+#[test]
+fn blocks_on_the_array_give_what_transformers_does() {
+    let golden = VisionGolden::all().remove(0);
+    let worst = errors(golden.hf(), &golden);
+    assert!(worst < BOUND, "{worst}");
+}
+
+/// Every tensor reaches its slot, or the host: with other numbers in half of one the result is another.
+#[test]
+fn every_tensor_counts() {
+    let golden = VisionGolden::all().remove(0);
+    let stored = std::fs::read(golden.hf().join("model.safetensors")).unwrap();
+    let header_bytes = u64::from_le_bytes(stored[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&stored[8..8 + header_bytes]).unwrap();
+    let of_tower = |name: &&String| {
+        let is_tower = name.contains("vision_tower") || name.contains("multi_modal");
+        is_tower && !name.contains("layers.0.")
+    };
+    let tensors = header.as_object().unwrap().keys().filter(of_tower);
+    let tensors: Vec<&String> = tensors.collect();
+    // A block's, those of patches and positions, the last norm's, the projector's.
+    assert_eq!(tensors.len(), 16 + 3 + 2 + 2, "{tensors:?}");
+    for name in tensors {
+        let offsets = &header[name]["data_offsets"];
+        let [start, end] = [0, 1].map(|i| offsets[i].as_u64().unwrap() as usize + 8 + header_bytes);
+        let mut other = stored.clone();
+        let half = start + (end - start) / 8 * 4..end;
+        let numbers = other[half].chunks_exact_mut(4);
+        for (i, number) in numbers.enumerate() {
+            let noise = 0.3 + (i * 7 % 11) as f32 / 10.0;
+            number.copy_from_slice(&noise.to_le_bytes());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "preprocessor_config.json"] {
+            std::fs::copy(golden.hf().join(file), folder.path().join(file)).unwrap();
+        }
+        std::fs::write(folder.path().join("model.safetensors"), other).unwrap();
+        let worst = errors(folder.path(), &golden);
+        // A key's bias adds the same to all scores of a query, which the softmax takes out again.
+        if name.ends_with("k_proj.bias") {
+            assert!(worst < 2.0 * BOUND, "{name}: {worst}");
+            continue;
+        }
+        assert!(worst > 2.0 * BOUND, "{name}: {worst}");
+    }
+}
+
+/// What the array has no tiling for is the host's, with a reason.
+#[test]
+fn a_tower_of_few_patches_is_refused_in_words() {
+    let golden = VisionGolden::all().remove(1);
+    let (npu, tower) = open(golden.hf());
+    let reason = TowerBlocks::new(&tower, &npu).err().unwrap();
+    assert!(reason.to_string().contains("queries = 16"), "{reason}");
+}

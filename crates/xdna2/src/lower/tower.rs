@@ -1,0 +1,267 @@
+//! The blocks of a vision tower: a program for attention, one for the feed-forward network.
+//!
+//! | program | launches |
+//! |---|---|
+//! | `tower_attention` | q, k and v of the normed rows; attention without a mask; its projection |
+//! | `tower_ffn` | up, GELU, down |
+//! | `tower_patches`, `tower_projection` | a product |
+//!
+//! Products take matrices as `[n, k]` and biases as a column of them ([`millrace_plan::tower`]), in bf16 whatever the mode: towers are
+//! published in it. d_ff is padded to [`FF_UNIT`], where what is added is `gelu(0)` = 0; rows to [`ROW_UNIT`].
+
+use super::kernel::{Built, Kernels};
+use super::{Features, Options, PassKind, Phase, PlannedProgram, verify};
+use crate::mapping::joined::{GEMM_PARTS, shape as joined};
+use crate::mapping::{Named, Shape, prompt_attention};
+use millrace_model::graph::Graph;
+use millrace_npu::Role;
+use millrace_plan::{
+    Annex, MAX_TOKENS, PlannedLaunch, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot,
+};
+use millrace_xdna2_machine::program::{Part, stitch};
+use millrace_xdna2_machine::{Machine, Program};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the width of normed rows is a multiple of.
+const ROW_UNIT: u64 = 64;
+
+/// What the width between up and down is a multiple of.
+const FF_UNIT: u64 = 128;
+
+/// The plan of a tower's blocks.
+///
+/// # Errors
+/// A size that no program takes, in words.
+pub fn tower(
+    shape: &TowerShape,
+    machine: &Machine,
+    features: Features,
+) -> Result<TowerPlan, String> {
+    let TowerShape {
+        n_patches,
+        d_model,
+        d_ff,
+        n_heads,
+        head_dim,
+        patch_elems,
+        n_tokens,
+        d_text,
+    } = *shape;
+    if !(1..=MAX_TOKENS).contains(&n_patches) {
+        return Err(format!(
+            "{n_patches} patches: 1 to {MAX_TOKENS} are planned for"
+        ));
+    }
+    if n_heads.checked_mul(head_dim) != Some(d_model) || d_model == 0 || d_ff == 0 {
+        let found = format!("{n_heads} heads of {head_dim} in rows of {d_model}, d_ff {d_ff}");
+        return Err(format!("{found}: heads fill a row"));
+    }
+    let graph = Graph::default();
+    let options = Options::of(features, &PassKind::prefill(n_patches));
+    let kernels = Kernels::new(&graph, machine, &options, Phase::Prefill);
+    let mut kernels = kernels.map_err(|error| error.to_string())?;
+    let m = n_patches;
+    let with_bias = |width: u64| (width + 1).next_multiple_of(ROW_UNIT);
+    let width = with_bias(d_model);
+    let d_ff = d_ff.next_multiple_of(FF_UNIT);
+    let product = |k: u64, n: &[u64]| joined(&[("m", m), ("k", k)], GEMM_PARTS, n);
+    let attention = Named::new(&[
+        ("n_queries", m),
+        ("n_keys", m),
+        ("max_tokens", m),
+        ("n_heads", n_heads),
+        ("n_kv_heads", n_heads),
+        ("head_dim", head_dim),
+        ("window", 0),
+    ]);
+    let attention = prompt_attention::without_mask(&attention);
+    let matrix = |of, n, k, bias| TowerSlot::Matrix { of, n, k, bias };
+    let own = |of| matrix(of, d_model, width, true);
+    let rows = ("rows", TowerSlot::Rows { width, bias: true });
+    let (q, k, v) = (TowerMatrix::Q, TowerMatrix::K, TowerMatrix::V);
+    let scratch = |name| (name, TowerSlot::Scratch);
+    let attention = [
+        Launched::product(
+            "attn_q_attn_k_attn_v",
+            product(width, &[d_model; 3]),
+            &["rows", "w_q", "w_k", "w_v", "q", "k", "v"],
+        ),
+        Launched {
+            label: "attn",
+            mapping: prompt_attention::NAME,
+            shape: attention,
+            slots: &["q", "k", "v", "at", "y"],
+        },
+        Launched::product(
+            "attn_output",
+            product(d_model, &[d_model]),
+            &["y", "w_out", "sum"],
+        ),
+    ];
+    let slots = [
+        rows,
+        ("w_q", own(q)),
+        ("w_k", own(k)),
+        ("w_v", own(v)),
+        ("at", TowerSlot::Position),
+        scratch("q"),
+        scratch("k"),
+        scratch("v"),
+        scratch("y"),
+        ("w_out", matrix(TowerMatrix::Out, d_model, d_model, false)),
+        ("sum", TowerSlot::Sum),
+    ];
+    let attention = program("tower_attention", &attention, &slots, d_model, &mut kernels)?;
+    let feed_forward = [
+        Launched::product("ffn_up", product(width, &[d_ff]), &["rows", "w_up", "up"]),
+        Launched {
+            label: "ffn_gelu",
+            mapping: "gelu",
+            shape: Named::new(&[("n", m * d_ff)]),
+            slots: &["up", "act"],
+        },
+        Launched::product(
+            "ffn_down",
+            product(d_ff, &[d_model]),
+            &["act", "w_down", "sum"],
+        ),
+    ];
+    let slots = [
+        rows,
+        ("w_up", matrix(TowerMatrix::Up, d_ff, width, true)),
+        scratch("up"),
+        scratch("act"),
+        ("w_down", matrix(TowerMatrix::Down, d_model, d_ff, false)),
+        ("sum", TowerSlot::Sum),
+    ];
+    let feed_forward = program("tower_ffn", &feed_forward, &slots, d_model, &mut kernels)?;
+    let mut alone = |name: &str, label, of, (m, k, n): (u64, u64, u64), bias| {
+        let product = joined(&[("m", m), ("k", k)], GEMM_PARTS, &[n]);
+        let launched = [Launched::product(label, product, &["rows", "w", "sum"])];
+        let slots = [
+            ("rows", TowerSlot::Rows { width: k, bias }),
+            ("w", matrix(of, n, k, bias)),
+            ("sum", TowerSlot::Sum),
+        ];
+        program(name, &launched, &slots, n, &mut kernels)
+    };
+    let patches = (m, with_bias(patch_elems), d_model);
+    let projection = (n_tokens, d_model, d_text);
+    let (of_patches, of_rows) = (TowerMatrix::Patches, TowerMatrix::Projection);
+    Ok(TowerPlan {
+        shape: *shape,
+        patches: alone("tower_patches", "patches", of_patches, patches, true)?,
+        attention,
+        feed_forward,
+        projection: alone("tower_projection", "projection", of_rows, projection, false)?,
+    })
+}
+
+/// A launch of a tower's program, with the program's slots in its mapping's order.
+struct Launched {
+    label: &'static str,
+    mapping: &'static str,
+    shape: Shape,
+    slots: &'static [&'static str],
+}
+
+impl Launched {
+    fn product(label: &'static str, shape: Shape, slots: &'static [&'static str]) -> Launched {
+        Launched {
+            label,
+            mapping: "gemm-stream-bt",
+            shape,
+            slots,
+        }
+    }
+
+    fn built(&self, kernels: &mut Kernels<'_>) -> Result<Rc<Built>, String> {
+        let built = kernels.built(self.mapping, &self.shape, None);
+        built.map_err(|problem| format!("{}: {problem}", self.label))
+    }
+
+    /// Slots that it writes: one a product.
+    fn n_results(&self) -> usize {
+        let is_part = |(name, _): &(&str, u64)| GEMM_PARTS.contains(name);
+        self.shape.iter().filter(is_part).count().max(1)
+    }
+}
+
+fn program(
+    name: &str,
+    launches: &[Launched],
+    slots: &[(&str, TowerSlot)],
+    d_model: u64,
+    kernels: &mut Kernels<'_>,
+) -> Result<TowerProgram, String> {
+    let mut built = Vec::new();
+    for launched in launches {
+        built.push(launched.built(kernels)?);
+    }
+    let programs: Vec<Program> = built.iter().map(|built| in_rows(built, d_model)).collect();
+    let parts: Vec<Part<'_>> = (programs.iter().zip(launches))
+        .map(|(program, launched)| Part {
+            program,
+            prefix: launched.label,
+            arg_map: launched.slots,
+        })
+        .collect();
+    let mut stitched = stitch(name, &parts, &[]).map_err(|error| error.to_string())?;
+    let mut held = Vec::new();
+    for slot in &mut stitched.slots {
+        let of = slots.iter().find(|(name, _)| *name == slot.name);
+        let (_, of) = of.ok_or_else(|| format!("{name}: nothing is said of `{}`", slot.name))?;
+        slot.role = match of {
+            TowerSlot::Rows { .. } => Role::Input,
+            TowerSlot::Matrix { .. } | TowerSlot::Position => Role::Static,
+            TowerSlot::Scratch => Role::Intermediate,
+            TowerSlot::Sum => Role::Output,
+        };
+        held.push(*of);
+    }
+    if let Err(refusals) = verify(&stitched, kernels.machine) {
+        let refusal = refusals.first().map(ToString::to_string);
+        return Err(format!("{name}: {}", refusal.unwrap_or_default()));
+    }
+    let position = |wanted: &&str| stitched.slots.iter().position(|slot| slot.name == **wanted);
+    let mut first = 0;
+    let mut planned = Vec::new();
+    for (launched, built) in launches.iter().zip(&built) {
+        let last = first + built.program.launches.len();
+        planned.push(PlannedLaunch {
+            name: launched.label.to_owned(),
+            kernel: launched.mapping.to_owned(),
+            shape: built.shape.clone(),
+            tiling: built.tiling.clone(),
+            slots: launched
+                .slots
+                .iter()
+                .filter_map(|slot| position(&slot))
+                .collect(),
+            n_results: launched.n_results(),
+            physical: first..last,
+        });
+        first = last;
+    }
+    let container = stitched.to_container().map_err(|error| error.to_string())?;
+    Ok(TowerProgram {
+        program: PlannedProgram {
+            container: Arc::new(container),
+            launches: planned,
+            annex: Annex::new(stitched),
+        },
+        slots: held,
+    })
+}
+
+/// The program with heads as pieces of a row, as products have them.
+fn in_rows(built: &Built, d_model: u64) -> Program {
+    let mut program = built.program.clone();
+    let of_heads = program
+        .slots
+        .iter_mut()
+        .filter(|slot| slot.shape.len() == 3);
+    of_heads.for_each(|slot| slot.shape = vec![slot.shape[0], d_model]);
+    program
+}
