@@ -63,10 +63,10 @@ fn of_phases(counters: &Counters) -> Vec<String> {
     parts
 }
 
-/// `the tower's blocks, modelled(strix…): 1.02 s on the NPU, 54 dispatches; …`.
+/// `the tower, modelled(strix…): 1.02 s on the NPU, 54 dispatches; …`.
 pub(crate) fn tower(run: &TowerRun) -> String {
     format!(
-        "the tower's blocks, {}: {} on the NPU, {} dispatches, host steps not included",
+        "the tower, {}: {} on the NPU, {} dispatches, host steps not included",
         run.provenance,
         time(run.device_ns),
         run.n_dispatches

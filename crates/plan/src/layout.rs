@@ -3,6 +3,7 @@
 use half::bf16;
 use millrace_model::graph::{Rope, WeightId};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// How a weight lies in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -184,6 +185,15 @@ pub fn position_slot(position: u32, n_elems: usize) -> Vec<bf16> {
     let digits = position.to_le_bytes();
     let digits = digits.iter().map(|&digit| bf16::from_f32(digit.into()));
     let mut slot: Vec<bf16> = digits.take(n_elems).collect();
+    slot.resize(n_elems, bf16::ZERO);
+    slot
+}
+
+/// The same with an image among the pass's tokens: behind four numbers' place for the position and the first key that counts
+/// (0), the positions of its first row and of the one behind it.
+pub fn position_and_image(position: u32, image: Range<u32>, n_elems: usize) -> Vec<bf16> {
+    let numbers = [position, 0, image.start, image.end];
+    let mut slot: Vec<bf16> = numbers.iter().flat_map(|n| position_slot(*n, 4)).collect();
     slot.resize(n_elems, bf16::ZERO);
     slot
 }

@@ -55,7 +55,9 @@ pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
 pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};
 pub use export::{Export, SourceFile};
-pub use layout::{Bias, Reach, TableRows, WeightLayout, position_slot, rope_table};
+pub use layout::{
+    Bias, Reach, TableRows, WeightLayout, position_and_image, position_slot, rope_table,
+};
 pub use named::{Named, Shape, ShapeError, Tiling};
 pub use passes::{AttentionOn, Chunk, HeadRows, Lengths, PassKind, Sequences};
 pub use plan::{

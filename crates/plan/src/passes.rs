@@ -98,6 +98,9 @@ pub enum AttentionOn {
         /// Rows of the cache: [`Planner::cache_rows`].
         max_tokens: u64,
     },
+    /// As [`Device`](AttentionOn::Device) for a prompt's first chunk that has one image in it, whose tokens see each other
+    /// whatever their order. Where programs know nothing of images, the host.
+    Image,
     /// The host, on the whole cache: any chunk of a prompt.
     Host,
 }
@@ -156,7 +159,7 @@ impl PassKind {
     }
 
     /// `prefill of 128 tokens`, `prefill of 128 tokens, a later chunk`, `prefill of 128 tokens over
-    /// 4096 keys`, `decode`, `decode over 4096 keys`.
+    /// 4096 keys`, `prefill of 512 tokens, an image among them`, `decode`, `decode over 4096 keys`.
     pub fn name(&self) -> String {
         let n = self.n_tokens;
         let name = match (self.phase, self.attention) {
@@ -167,6 +170,9 @@ impl PassKind {
             (Phase::Prefill, AttentionOn::Device) => format!("prefill of {n} tokens"),
             (Phase::Prefill, AttentionOn::Cached { n_keys, .. }) => {
                 format!("prefill of {n} tokens over {n_keys} keys")
+            }
+            (Phase::Prefill, AttentionOn::Image) => {
+                format!("prefill of {n} tokens, an image among them")
             }
             (Phase::Prefill, AttentionOn::Host) => {
                 format!("prefill of {n} tokens, a later chunk")

@@ -17,7 +17,7 @@ use crate::sequences::SeqId;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{AttentionScratch, Cpu, KvType};
 use millrace_npu::Provenance;
-use millrace_plan::{AttentionOn, Chunk, HeadRows, Scales};
+use millrace_plan::{AttentionOn, Chunk, HeadRows, PassKind, Scales};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -193,9 +193,11 @@ impl PlannedEngine {
         let npu = self.npu.clone();
         let _turn = npu.turn();
         let first = part.chunk.first as usize;
-        let prepared = self.prepared(part)?;
         let images: Vec<Placed> = image::placed(part.tokens, part.images, 0).collect();
-        if !images.is_empty() && !prepared.takes_images(&npu.model().model().graph) {
+        let kind = self.kind(part, images.len());
+        let prepared = npu.prepared(part.chunk.first, &kind, self.observer.is_some())?;
+        let graph = &npu.model().model().graph;
+        if !images.is_empty() && !prepared.takes_images(graph, kind.attention) {
             let engine = self.name();
             return Err(Error::NoImages { engine }.into());
         }
@@ -235,19 +237,19 @@ impl PlannedEngine {
         Ok(())
     }
 
-    /// Its plan. No device's attention looks forward, so that of a pass with images is the host's.
-    fn prepared(&self, part: &Part<'_>) -> Result<Arc<Prepared>, NpuError> {
-        let is_observed = self.observer.is_some();
-        let (first, npu) = (part.chunk.first, &self.npu);
+    /// The kind of its pass. Rows of an image look forward: of a prompt's first pass with one image the device may know,
+    /// any other pass with images has attention on the host.
+    fn kind(&self, part: &Part<'_>, n_images: usize) -> PassKind {
+        let (first, sequences) = (part.chunk.first, self.npu.sequences());
         if part.purpose == Purpose::Token {
-            return npu.decode_at(first as usize, is_observed);
+            return sequences.decode(first);
         }
-        let kind = npu.sequences().prefill(part.chunk).with_head(part.head);
-        let kind = match part.tokens.iter().any(|token| image::is_row(*token)) {
-            true => kind.with_attention(AttentionOn::Host),
-            false => kind,
-        };
-        npu.prepared(first, &kind, is_observed)
+        let kind = sequences.prefill(part.chunk).with_head(part.head);
+        match (n_images, first) {
+            (0, _) => kind,
+            (1, 0) => kind.with_attention(AttentionOn::Image),
+            _ => kind.with_attention(AttentionOn::Host),
+        }
     }
 
     /// The pass is complete when its logits are read: of the last token that is no padding, or of all.
@@ -372,7 +374,7 @@ impl Engine for PlannedEngine {
         for (item, wanted) in batch.iter().enumerate() {
             let is_first = self.cache.len(wanted.seq)? == 0;
             let purpose = match (wanted.tokens.len(), wanted.logits) {
-                (1, _) if !is_first => Purpose::Token,
+                (1, _) if !is_first && !image::is_row(wanted.tokens[0]) => Purpose::Token,
                 (_, LogitsFor::All) if !is_first => Purpose::Check,
                 _ => Purpose::Prompt,
             };

@@ -18,7 +18,7 @@ use millrace_kernels::AttentionScratch;
 use millrace_model::graph::{Node, ValueId};
 use millrace_npu::{Container, Element, Move, Role, Slot};
 use millrace_plan::{
-    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_slot,
+    Binding, Call, HostMove, HostStep, Rows, Scales, SlotUse, Standing, Step, position_and_image,
     rope_table,
 };
 use std::ops::Range;
@@ -269,7 +269,14 @@ impl Pass<'_> {
                 weights::write(&rope_table(rope, *rows, self.first), slot, &mut bytes)
             }
             Binding::Position => match u32::try_from(self.first) {
-                Ok(first) => weights::write(&position_slot(first, n_elems), slot, &mut bytes),
+                Ok(first) => {
+                    let image = self.images.first().map_or(0..0, |placed| {
+                        let rows = &placed.rows;
+                        first + rows.start as u32..first + rows.end as u32
+                    });
+                    let position = position_and_image(first, image, n_elems);
+                    weights::write(&position, slot, &mut bytes)
+                }
                 Err(_) => Err("a position beyond 2^32".to_owned()),
             },
             Binding::ReachedFrom { reach } => {

@@ -68,11 +68,13 @@ impl Prepared {
         &self.buffers.calls[index]
     }
 
-    /// Whether the host has embeddings and attention, which rows of images take another way through.
-    pub(super) fn takes_images(&self, graph: &Graph) -> bool {
-        let is_other = |node: usize| {
-            let op = graph.nodes.get(node).map(|node| &node.op);
-            matches!(op, Some(Op::Embed { .. } | Op::Attention(_)))
+    /// Whether the host has embeddings and, unless programs know of images, attention: rows of images take another way
+    /// through both.
+    pub(super) fn takes_images(&self, graph: &Graph, on: AttentionOn) -> bool {
+        let is_other = |node: usize| match graph.nodes.get(node).map(|node| &node.op) {
+            Some(Op::Embed { .. }) => true,
+            Some(Op::Attention(_)) => on != AttentionOn::Image,
+            _ => false,
         };
         let mut placed = self.plan.placement.iter().filter(|p| is_other(p.node));
         placed.all(|p| p.place == Place::Host)
@@ -152,6 +154,7 @@ pub(super) fn suffix(kind: &PassKind, is_observed: bool) -> String {
     let attention = match kind.attention {
         AttentionOn::Device => String::new(),
         AttentionOn::Host => "+".to_owned(),
+        AttentionOn::Image => "+image".to_owned(),
         AttentionOn::Cached { n_keys, .. } => format!("+{n_keys}"),
     };
     let head = match kind.head {

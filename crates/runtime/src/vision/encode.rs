@@ -72,7 +72,7 @@ pub(super) struct Pass<'a> {
     q: Vec<f32>,
     out: Vec<f32>,
     /// Chunks of rows: what a norm gives, and what matrices make of it.
-    pub(super) normed: Vec<f32>,
+    normed: Vec<f32>,
     wide: [Vec<f32>; 2],
     layout: KvLayout,
     k_pages: KvBuffer,
@@ -189,7 +189,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Ranges of elements of `[n_patches, d_model]`, a chunk of rows each.
-    pub(super) fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+    fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let (n, width) = (self.x.len(), CHUNK_ROWS * self.config().d_model);
         (0..n)
             .step_by(width)

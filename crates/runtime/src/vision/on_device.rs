@@ -33,14 +33,14 @@ pub enum TowerOn {
     /// On the CPU, of which the text model's device is the reason where it has one.
     Cpu(Option<Reason>),
     /// On the text model's device.
-    Device(TowerBlocks),
+    Device(Box<TowerBlocks>),
 }
 
 impl TowerOn {
     /// The device that the text model is on, if it takes blocks of such sizes; the CPU otherwise.
     pub fn of(tower: &VisionTower, npu: Option<&Arc<NpuModel>>) -> TowerOn {
         match npu.map(|npu| TowerBlocks::new(tower, npu)) {
-            Some(Ok(blocks)) => TowerOn::Device(blocks),
+            Some(Ok(blocks)) => TowerOn::Device(Box::new(blocks)),
             Some(Err(reason)) => TowerOn::Cpu(Some(reason)),
             None => TowerOn::Cpu(None),
         }

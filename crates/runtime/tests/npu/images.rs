@@ -1,11 +1,11 @@
-//! Prompts with images: their passes have attention on the host, which lets rows of an image see each other; products stay
-//! the device's. The logits are those of the CPU's engine within what rounding to bf16 moves.
+//! Prompts with images: rows of one see each other, on the array where a prompt's first pass has one image, on the host in
+//! other passes; products stay the device's. The logits are those of the CPU's engine within what rounding to bf16 moves.
 
 use crate::support::{apart, load, random};
 use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, Error, Image, LogitsFor};
 use millrace_testkit::rng::Rng;
-use millrace_xdna2::lower::{Features, Mode};
+use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::sync::Arc;
 
 /// Rows an image has: more than the model's window, and more logits than a pass gives of text.
@@ -55,9 +55,11 @@ fn setup() -> Setup {
         n_ctx: Some(512),
         ..NpuOptions::default()
     };
+    // With windows all layers may be the array's.
+    let features = Features::of(Mode::Best).with(Feature::Windows);
     Setup {
         cpu: CpuEngine::new(Arc::clone(&model), options).unwrap(),
-        npu: load(&model, Features::of(Mode::Best), on_npu),
+        npu: load(&model, features, on_npu),
         image: image(model.model().config.d_model),
     }
 }
@@ -104,6 +106,39 @@ fn rows_of_an_image_see_each_other_as_on_the_cpu() {
     let found = logits(&mut engine, &[&causal, &token], &singles);
     let worst = most_apart(&found, &expected);
     assert!(worst > 0.1, "only {worst} where rows look back alone");
+}
+
+/// A prompt whose only pass has the image: the array attends. What the last token and one behind it see of the cache
+/// tells of every row.
+#[test]
+fn a_first_pass_with_an_image_is_the_arrays() {
+    let Setup {
+        mut cpu,
+        npu,
+        image,
+    } = setup();
+    let mut engine = PlannedEngine::new(&npu).unwrap();
+    let (before, after): (Vec<u32>, Vec<u32>) = (text(9, 3).collect(), text(20, 7).collect());
+    let rows: Vec<u32> = image.ids().collect();
+    let whole = [&before[..], &rows, &after].concat();
+    let images = [Arc::clone(&image)];
+    let last = |engine: &mut dyn Engine, images: &[Arc<Image>], whole: &[u32]| {
+        let seq = engine.create().unwrap();
+        let parts = [whole, &[11][..]];
+        let rows = parts.map(|part| {
+            let item = BatchItem::last(seq, part).with_images(images);
+            engine.compute(&[item]).unwrap().logits(0).to_vec()
+        });
+        engine.release(seq).unwrap();
+        rows.to_vec()
+    };
+    let expected = last(&mut cpu, &images, &whole);
+    let found = last(&mut engine, &images, &whole);
+    let worst = most_apart(&found, &expected);
+    assert!(worst < 0.04, "{worst}");
+    // Every layer's attention is a dispatch of its own, and halves of blocks lie between.
+    let n_layers = 7;
+    assert!(engine.phases().prefill.n_dispatches > 2 * n_layers);
 }
 
 #[test]

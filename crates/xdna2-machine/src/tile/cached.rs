@@ -9,7 +9,7 @@
 //! | block | a tile of keys and one of values, `[2, tk, d]` bf16 | `[2][d/8][tk/8][8][8 d]` |
 //! | Q | `[tq, d]` bf16 | `[tq/8][d/8][8 query][8 d]` |
 //! | P | `[tq, tk]` bf16 | `[tq/8][tk/8][8 query][8 key]` |
-//! | at | position of the first query and number of the first key that counts, in base 256, lowest digit first | `[2][4]` bf16 |
+//! | at | position of the first query, number of the first key that counts, first position of an image and the one behind it (0 and 0 without), in base 256, lowest digit first | `[4][4]` bf16 |
 //! | state | of each slice O `[8, d]`, then maximum `[8]`, then sum `[8]`, f32 | `[tq/8]` × (`[d/8][8][8]`, `[8]`, `[8]`) |
 //!
 //! Row `r` of Q belongs to token `q0 + r / group`: the heads that share keys are neighbours. Rounding
@@ -31,8 +31,8 @@ const SLICE: usize = 8;
 /// Digits of a position.
 const DIGITS: usize = 4;
 
-/// Elements of `at`: a position and a key.
-const AT: usize = 2 * DIGITS;
+/// Elements of `at`: a position, a key, and an image's two ends.
+const AT: usize = 4 * DIGITS;
 
 /// Elements of a slice's state.
 fn slice_elements(d: u64) -> u64 {
@@ -183,7 +183,14 @@ pub(super) fn take(call: &mut Call<'_>) {
             q[to..to + 64].copy_from_slice(&block[from..from + 64]);
         }
     }
-    bf16s_mut(at).copy_from_slice(&block[tk * d..][..AT]);
+    // The first elements of the first row: eight a block.
+    let values = &block[tk * d..];
+    for (i, at) in bf16s_mut(at).chunks_exact_mut(8).enumerate() {
+        match values.get(i * tk * 8..).filter(|_| i < d / 8) {
+            Some(from) => at.copy_from_slice(&from[..at.len()]),
+            None => at.fill(bf16::ZERO),
+        }
+    }
 }
 
 pub(super) fn init(call: &mut Call<'_>) {
@@ -218,26 +225,32 @@ struct Mask {
     window: i64,
     /// The first key that counts: those before it are no rows of the cache.
     oldest: i64,
+    /// Positions that see each other, the last excluded.
+    image: [i64; 2],
 }
 
 impl Mask {
     fn of(call: &Call<'_>) -> Mask {
         let [k0, part, q0, window] = [0, 1, 2, 3].map(|i| call.scalars[i]);
         let span = i64::from(call.dims[4]);
-        let (first, oldest) = bf16s(call.inputs[2]).split_at(DIGITS);
+        let mut at = bf16s(call.inputs[2]).chunks_exact(DIGITS).map(position);
+        let [first, oldest, start, end] = std::array::from_fn(|_| at.next().unwrap_or(0));
         Mask {
             key: k0.saturating_add(part.rem_euclid(span)),
-            token: position(first).saturating_add(q0),
+            token: first.saturating_add(q0),
             group: call.dims[3] as usize,
             window,
-            oldest: position(oldest),
+            oldest,
+            image: [start, end],
         }
     }
 
     fn sees(&self, row: usize, key: usize) -> bool {
         let query = self.token.saturating_add((row / self.group) as i64);
         let key = self.key.saturating_add(key as i64);
-        let there = key <= query && key >= self.oldest;
+        let [start, end] = self.image;
+        let seen = |at: i64| at >= start && at < end;
+        let there = (key <= query || seen(key) && seen(query)) && key >= self.oldest;
         there && (self.window <= 0 || key > query.saturating_sub(self.window))
     }
 }

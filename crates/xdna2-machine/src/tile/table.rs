@@ -30,7 +30,7 @@ const MATMUL_BFP16: &str =
 const MATMUL_BT_BFP16: &str = "C += A·B through block floating point, B transposed; [m, n, k]; A, Bᵀ bf16 → C f32 (in and out), blocked";
 const MATMUL_F32: &str = "C += A·B; [m, n, k]; A, B bf16 → C f32 (in and out), blocked";
 
-const ATTEND: &str = "one tile of keys and values into the state, keys beyond a query, out of its window or before the first that counts masked; [tq, tk, d, group, span]; Q, block [2, tk, d], at [8] → P (scratch), state (in and out); scalars k0, k1 (modulo span), q0, window; constant scale";
+const ATTEND: &str = "one tile of keys and values into the state, keys beyond a query, out of its window or before the first that counts masked, but for those of the query's image; [tq, tk, d, group, span]; Q, block [2, tk, d], at [16] → P (scratch), state (in and out); scalars k0, k1 (modulo span), q0, window; constant scale";
 
 /// Every tile kernel.
 pub const TABLE: &[TileKernel] = &[
@@ -460,7 +460,7 @@ pub const TABLE: &[TileKernel] = &[
     ),
     row(
         "ca_take_bf16",
-        "queries first .. and the position out of a block that holds them in the places of keys and of values; [tq, tk, d]; block [2, tk, d] → Q (in and out), at [8]; scalar first",
+        "queries first .. and the position out of a block that holds them in the places of keys and of values; [tq, tk, d]; block [2, tk, d] → Q (in and out), at [16]; scalar first",
         (1, 2),
         cached::check_take,
         cached::work_take,

@@ -428,7 +428,7 @@ fn reason(measured: &Measured, known: bool) -> &'static str {
     if has("seed003") || has("duplicate of seed003") {
         "decode on an integrated GPU: 214 GB/s, which the NPU does not read"
     } else if measured.phase == "vision" {
-        "a vision tower, whose programs no mapping here builds"
+        "a vision tower: Gemma 3's programs are timed by `profile --paper gemma3`, other towers' are not built here"
     } else if measured.hardware.contains("Ryzen AI SW") {
         "another software stack of which one model was measured"
     } else if has("IRON baseline") || has("CPU matmul") {

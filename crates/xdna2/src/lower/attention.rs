@@ -286,8 +286,13 @@ impl Kernels<'_> {
                 Feature::Windows
             ));
         }
-        if let Some(kernel) = self.over_own_keys(number, a) {
-            return Ok(kernel);
+        let kernel = self.over_own_keys(number, a);
+        match (kernel, on) {
+            (Some(kernel), _) => return Ok(kernel),
+            (None, AttentionOn::Image) => {
+                return Err("flash attention's mask knows no images".to_owned());
+            }
+            _ => {}
         }
         let mut dims = vec![
             ("n_queries", self.n_tokens()),
@@ -314,7 +319,11 @@ impl Kernels<'_> {
         let graph = self.graph;
         let node = &graph.nodes[number];
         let n = self.n_tokens();
-        let shape = prompt_attention::over_own_keys(&shape(a, n, (n, n)));
+        let shape = shape(a, n, (n, n));
+        let shape = match self.options.attention {
+            AttentionOn::Image => prompt_attention::with_image(&shape),
+            _ => prompt_attention::over_own_keys(&shape),
+        };
         if !prompt_attention::fits(&shape, self.machine) {
             return None;
         }

@@ -88,7 +88,7 @@ const MAX_TRIES: usize = 24;
 pub(super) const PARTITION_ROWS: usize = 512;
 
 /// Largest size of a problem's dimension that mappings take.
-const DIM_MAX: u64 = 1 << 28;
+pub(super) const DIM_MAX: u64 = 1 << 28;
 
 const fn dim(n: usize) -> u64 {
     n as u64

@@ -9,7 +9,7 @@
 //! Products take matrices as `[n, k]` and biases as a column of them ([`millrace_plan::tower`]), in bf16 whatever the mode: towers are
 //! published in it. d_ff is padded to [`FF_UNIT`], where what is added is `gelu(0)` = 0; rows to [`ROW_UNIT`].
 
-use super::kernel::{Built, Kernels};
+use super::kernel::{Built, DIM_MAX, Kernels};
 use super::{Features, Options, PassKind, Phase, PlannedProgram, verify};
 use crate::mapping::joined::{GEMM_PARTS, shape as joined};
 use crate::mapping::{Named, Shape, prompt_attention};
@@ -56,6 +56,12 @@ pub fn tower(
     if n_heads.checked_mul(head_dim) != Some(d_model) || d_model == 0 || d_ff == 0 {
         let found = format!("{n_heads} heads of {head_dim} in rows of {d_model}, d_ff {d_ff}");
         return Err(format!("{found}: heads fill a row"));
+    }
+    let widest = [d_model, d_ff, patch_elems, n_tokens, d_text]
+        .into_iter()
+        .max();
+    if widest.is_some_and(|width| width > DIM_MAX) {
+        return Err(format!("mappings take sizes up to {DIM_MAX}"));
     }
     let graph = Graph::default();
     let options = Options::of(features, &PassKind::prefill(n_patches));
@@ -234,11 +240,7 @@ fn program(
             kernel: launched.mapping.to_owned(),
             shape: built.shape.clone(),
             tiling: built.tiling.clone(),
-            slots: launched
-                .slots
-                .iter()
-                .filter_map(|slot| position(&slot))
-                .collect(),
+            slots: launched.slots.iter().filter_map(position).collect(),
             n_results: launched.n_results(),
             physical: first..last,
         });

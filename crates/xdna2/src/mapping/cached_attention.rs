@@ -43,6 +43,7 @@ use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
 pub(crate) use shape::n_keys_unit;
 pub(super) use shape::{lowest_common_rows, parse};
+use std::ops::Range;
 
 /// The mapping.
 pub(super) struct CachedAttention;
@@ -60,8 +61,9 @@ const CASCADE: usize = 4;
 /// Digits of a position at the start of the slot `at`.
 pub(crate) const POSITION_DIGITS: usize = 4;
 
-/// Digits that cores keep of that slot: the position's, then those of the first key that counts.
-pub(crate) const AT_DIGITS: usize = 2 * POSITION_DIGITS;
+/// Digits that cores keep of that slot: the position's, then those of the first key that counts, of an image's first
+/// position and of the one behind it.
+pub(crate) const AT_DIGITS: usize = 4 * POSITION_DIGITS;
 
 /// A position as the slot `at` holds it, in base 256.
 pub(crate) fn position_digits(position: u32) -> [u8; POSITION_DIGITS] {
@@ -82,10 +84,11 @@ pub(super) fn reference_in_one_part(shape: &Shape, tile_kv: u64, slots: &[Vec<u8
     reference::run(&Tiled::new(shape, &tiling), slots)
 }
 
-/// Contents of the slot `at`: a position, and the first key that counts.
-pub(super) fn at_bytes(n_elements: u64, position: u32, oldest: u32) -> Vec<u8> {
+/// Contents of the slot `at`: a position, the first key that counts, an image's positions.
+pub(super) fn at_bytes(n_elements: u64, position: u32, oldest: u32, image: Range<u32>) -> Vec<u8> {
     let mut bytes = vec![0; 2 * n_elements as usize];
-    let digits = [position, oldest].into_iter().flat_map(position_digits);
+    let numbers = [position, oldest, image.start, image.end];
+    let digits = numbers.into_iter().flat_map(position_digits);
     for (to, digit) in bytes.chunks_exact_mut(2).zip(digits) {
         to.copy_from_slice(&half::bf16::from_f32(digit.into()).to_le_bytes());
     }
@@ -319,7 +322,7 @@ impl Mapping for CachedAttention {
         random_inputs(shape, seed, |random| {
             let free = p.n_keys.saturating_sub(p.n_queries) as f32;
             let position = (free * (1.0 + random.uniform()) / 2.0) as u32;
-            at_bytes(p.at_elements(), position, 0)
+            at_bytes(p.at_elements(), position, 0, 0..0)
         })
     }
 

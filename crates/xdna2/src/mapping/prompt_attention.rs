@@ -30,6 +30,10 @@
 //! That is a first pass in which every iteration reads all keys and whose tokens stand behind them: the slot `at` holds
 //! the number of keys. Cores are those of a first pass but for constants.
 //!
+//! # With an image
+//! With `image` the pass's rows of one picture see each other whatever their order: the slot `at` holds where it begins and ends. An
+//! iteration reads all keys of the pass; cores are those of a later pass.
+//!
 //! # Bits
 //! A query takes the tiles of keys in their order, and one that it does not see leaves its state as it is. As rows that
 //! a pass reaches begin at a whole tile of the sequence, a result depends on `tile_kv` and nothing else: not on
@@ -49,7 +53,7 @@ use millrace_xdna2_machine::program::{
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
-pub(crate) use shape::{before, fits, over_own_keys, tile_kv, without_mask};
+pub(crate) use shape::{before, fits, over_own_keys, tile_kv, with_image, without_mask};
 
 /// The mapping.
 pub(super) struct PromptAttention;
@@ -245,7 +249,7 @@ impl Mapping for PromptAttention {
     }
 
     fn summary(&self) -> &'static str {
-        "O = softmax(Q K^T / sqrt(d)) V of many tokens over a cache, bf16; `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own|full]`"
+        "O = softmax(Q K^T / sqrt(d)) V of many tokens over a cache, bf16; `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own|full|image]`"
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
@@ -292,7 +296,11 @@ impl Mapping for PromptAttention {
                     window as u32 / 2 * (seed % 2) as u32,
                 ),
             };
-            at_bytes(p.at_elements(), position, oldest)
+            let image = match p.image {
+                true => part(p.n_keys / 2)..(p.n_keys / 2) as u32 + part(p.n_keys / 2),
+                false => 0..0,
+            };
+            at_bytes(p.at_elements(), position, oldest, image)
         })
     }
 
@@ -333,7 +341,7 @@ impl Mapping for PromptAttention {
             0 => keys,
             window => window.min(keys),
         };
-        let pairs = match (shape.get("own"), shape.get("full")) {
+        let pairs = match (shape.get("own"), shape.get("full").or(shape.get("image"))) {
             // The first queries see fewer: one, two, … up to that many.
             (Some(1), None) => queries * seen - seen * seen.saturating_sub(1) / 2,
             _ => queries * seen,

@@ -7,6 +7,7 @@ mod cached;
 mod int8;
 mod numbers;
 mod packed;
+mod tower;
 mod vocab;
 
 use millrace_format::{Checkpoint, Source};

@@ -50,6 +50,9 @@ fn every_grouping() {
         ("128x128 4q/2kv d64 full", "spread=1,rows=2"),
         ("256x256 4q/4kv d72 full", "heads=2,spread=2,rows=2"),
         ("64x64 2q/2kv d256 full", "spread=1,rows=2"),
+        ("128x128 4q/2kv d64 image", "spread=1,rows=2"),
+        ("64x64 4q/1kv d256 image", "spread=1,rows=4"),
+        ("128x128 8q/4kv d16 window 40 image", ""),
     ] {
         check(NAME, shape, tiling);
     }
@@ -70,6 +73,7 @@ fn every_grouping() {
             );
             for window in ["", " window 512"] {
                 fits(NAME, &format!("{new}x{new} {heads}{window} own"), "");
+                fits(NAME, &format!("{new}x{new} {heads}{window} image"), "");
             }
         }
     }
@@ -267,6 +271,27 @@ fn without_a_mask_all_tokens_see_what_the_last_does() {
     assert!(run(&full, &full_tiling, &slots)[..ROW] != seen[..ROW]);
 }
 
+/// Rows of an image see each other, and nobody else sees what comes later: by changing one key.
+#[test]
+fn an_image_sees_itself_and_nobody_else_ahead() {
+    const ROW: usize = 2 * 4 * 64;
+    let (mapping, shape, tiling) = case(NAME, "128x128 4q/2kv d64 image", "spread=1,rows=2");
+    let mut slots = mapping.inputs(&shape, 7);
+    let n_at = slots[3].len() / 2;
+    slots[3] = bytes(&millrace_plan::position_and_image(0, 30..70, n_at));
+    let before = run(&shape, &tiling, &slots);
+    slots[1][60 * 2 * 2 * 64] ^= 0x80;
+    let after = run(&shape, &tiling, &slots);
+    let moved = |token: usize| before[token * ROW..][..ROW] != after[token * ROW..][..ROW];
+    for token in 0..128 {
+        assert_eq!(moved(token), token >= 30, "{token}");
+    }
+    // Without an image it is a first pass.
+    slots[3] = bytes(&millrace_plan::position_slot(0, n_at));
+    let (_, own, own_tiling) = case(NAME, "128x128 4q/2kv d64 own", "spread=1,rows=2");
+    assert!(run(&shape, &tiling, &slots) == run(&own, &own_tiling, &slots));
+}
+
 #[test]
 fn what_cannot_be_built_is_refused_by_name() {
     for (shape, tiling, rule) in [
@@ -287,6 +312,7 @@ fn what_cannot_be_built_is_refused_by_name() {
         ("64x64 8q/8kv d64 of 100 own", "", Rule::Range),
         ("64x128 8q/8kv d64 full", "", Rule::Range),
         ("64x64 8q/8kv d64 window 40 full", "", Rule::Range),
+        ("64x128 8q/8kv d64 image", "", Rule::Range),
         // Not the rows that a window reaches.
         ("64x128 8q/8kv d64 window 40", "", Rule::Range),
         // No tile of keys that whole groups fill fits a core.

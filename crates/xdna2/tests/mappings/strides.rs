@@ -54,6 +54,16 @@ fn a_wrong_stride_is_caught() {
             "64x64 4q/2kv d16 own",
             "tile_tokens=8,tile_kv=8,y_rows=8,heads=1,spread=2,rows=2",
         ),
+        (
+            "prompt-attention",
+            "64x64 4q/2kv d16 full",
+            "tile_tokens=8,tile_kv=8,y_rows=8,heads=1,spread=2,rows=2",
+        ),
+        (
+            "prompt-attention",
+            "64x64 4q/2kv d16 image",
+            "tile_tokens=8,tile_kv=8,y_rows=8,heads=1,spread=2,rows=2",
+        ),
     ] {
         let (mapping, shape, tiling) = case(name, shape, overrides);
         let program = build(mapping, &shape, &tiling, &machine);

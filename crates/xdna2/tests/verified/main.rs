@@ -133,6 +133,8 @@ const SHAPES: &[(&str, &[&str])] = &[
             "64x160 4q/2kv d64 window 40",
             "2048x4096 8q/4kv d256 of 32768",
             "2048x2048 4q/1kv d256 window 512 own",
+            "512x512 8q/4kv d256 image",
+            "4096x4096 16q/16kv d72 full",
         ],
     ),
 ];

@@ -93,7 +93,7 @@ fn attention_over_a_cache_by_parts_is_attention() {
     let mut taken = [
         block(&queries, &places),
         narrow(&[0.0; TQ * D]),
-        narrow(&[0.0; 8]),
+        narrow(&[0.0; 16]),
     ];
     call_bytes("ca_take_bf16", &dims, &mut taken, &[0], &[]).expect("legal");
     let [_, q, at] = taken;

@@ -5,6 +5,7 @@ use super::POSITION_DIGITS;
 use super::shape::Tiled;
 use crate::mapping::attention::reference::{LOWEST, difference, dot, exp2, exponent_scale};
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
+use std::ops::Range;
 
 /// Running state of one query.
 #[derive(Clone)]
@@ -14,6 +15,13 @@ struct State {
     o: Vec<f32>,
 }
 
+/// What a query at a position sees of the keys: those up to its own from `oldest` on, and those of its image.
+struct Seen {
+    position: u64,
+    oldest: u64,
+    image: Range<u64>,
+}
+
 /// The output slot for the contents of the others.
 pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v, at] = [0, 1, 2, 3].map(|slot| floats(&slots[slot]));
@@ -21,11 +29,15 @@ pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
         let digits = digits.iter().rev();
         digits.fold(0, |number, &digit| 256 * number + digit as u64)
     };
-    let (first, rest) = at.split_at(POSITION_DIGITS);
-    let (first, oldest) = (number(first), number(&rest[..POSITION_DIGITS]));
+    let [first, oldest, start, end] =
+        std::array::from_fn(|i| number(&at[i * POSITION_DIGITS..(i + 1) * POSITION_DIGITS]));
     let d = p.head_dim as usize;
     let of_token = |token: usize| -> Vec<f32> {
         let position = first + token as u64;
+        let image = match (start..end).contains(&position) {
+            true => start..end,
+            false => 0..0,
+        };
         let of_head = |head: usize| {
             let cache = head as u64 / p.group() * p.max_tokens * p.head_dim;
             let rows = cache as usize..(cache + p.n_keys * p.head_dim) as usize;
@@ -33,7 +45,11 @@ pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
             let state = joined(
                 p,
                 &q[at..at + d],
-                (position, oldest),
+                &Seen {
+                    position,
+                    oldest,
+                    image: image.clone(),
+                },
                 &k[rows.clone()],
                 &v[rows],
             );
@@ -47,12 +63,12 @@ pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// The states of all parts of the keys as one: from the top row to row 0, then from column to column.
-fn joined(p: &Tiled, q: &[f32], position: (u64, u64), k: &[f32], v: &[f32]) -> State {
+fn joined(p: &Tiled, q: &[f32], seen: &Seen, k: &[f32], v: &[f32]) -> State {
     let scale = exponent_scale(p.scale());
     let column = |column: u64| {
         let states = (0..p.rows).rev().map(|row| {
             let part = column * p.rows + row;
-            part_state(p, q, position, part, k, v)
+            part_state(p, q, seen, part, k, v)
         });
         states.reduce(|above, own| join(&above, &own, scale))
     };
@@ -70,15 +86,8 @@ fn empty(d: usize) -> State {
     }
 }
 
-/// A part's own tiles of keys, for a query at a position over keys of which the first count from `oldest` on.
-fn part_state(
-    p: &Tiled,
-    q: &[f32],
-    (position, oldest): (u64, u64),
-    part: u64,
-    k: &[f32],
-    v: &[f32],
-) -> State {
+/// A part's own tiles of keys, for a query.
+fn part_state(p: &Tiled, q: &[f32], seen: &Seen, part: u64, k: &[f32], v: &[f32]) -> State {
     let (tile, d) = (p.tile_kv as usize, p.head_dim as usize);
     let mut state = empty(d);
     let n_parts = (p.rows * p.spread) as usize;
@@ -86,7 +95,8 @@ fn part_state(
         let first = first * tile;
         let sees = |key: usize| {
             let key = key as u64;
-            key <= position && key >= oldest && (p.window == 0 || key + p.window > position)
+            let there = key <= seen.position || seen.image.contains(&key);
+            there && key >= seen.oldest && (p.window == 0 || key + p.window > seen.position)
         };
         let score = |key: usize| match sees(key) {
             true => {

@@ -110,7 +110,7 @@ impl Tiled {
         let operands = [Q, block(0), AT, P, STATE];
         let scale = vec![1.0 / (d as f32).sqrt()];
         let attend = call_with("ca_attend_bf16.chunk", &dims, &operands, scalars, scale);
-        match self.own {
+        match self.own && !self.image {
             true => self.if_seen(lead, attend),
             false => attend,
         }

@@ -1,7 +1,7 @@
 //! Shapes of a prompt's attention over a cache and their tilings.
 
 use super::NAME;
-use crate::mapping::cached_attention::{self, lowest_common_rows};
+use crate::mapping::cached_attention::{self, AT_DIGITS, lowest_common_rows};
 use crate::mapping::parts::{Checks, constant, divisors, int};
 use crate::mapping::{BuildError, Named, Rule, Shape, ShapeError, Tiling};
 use millrace_xdna2_machine::Machine;
@@ -22,6 +22,8 @@ pub(super) struct Tiled {
     pub(super) own: bool,
     /// Whether every token sees all keys of the pass, which are its own.
     pub(super) full: bool,
+    /// Whether an image may be among the tokens: an iteration reads all keys of the pass, which are its own.
+    pub(super) image: bool,
     /// Tokens of a core.
     pub(super) tile_tokens: u64,
     /// Keys of a tile.
@@ -48,6 +50,7 @@ impl Tiled {
             window: shape["window"],
             own: shape.get("own") == Some(1),
             full: shape.get("full") == Some(1),
+            image: shape.get("image") == Some(1),
             tile_tokens: tiling["tile_tokens"],
             tile_kv: tiling["tile_kv"],
             y_rows: tiling["y_rows"],
@@ -117,6 +120,7 @@ impl Tiled {
             (true, _) if self.full => {
                 Affine::of(Var::Grid(0), int(tokens / unit)) + int(self.n_keys / unit)
             }
+            (true, _) if self.image => constant(self.n_keys / unit),
             (true, _) => Affine::of(Var::Grid(0), int(tokens / unit)) + int(tokens / unit),
             (false, 0) => constant(self.n_keys / unit),
             (false, window) => constant((tokens + before(window, self.tile_kv)) / unit),
@@ -178,7 +182,8 @@ impl Tiled {
 
     fn l1_bytes(&self) -> u64 {
         let (tq, tk, d) = (self.tile_rows(), self.tile_kv, self.head_dim);
-        let bf16 = tq * d + tq * tk + self.l1_depth * 2 * tk * d + self.y_rows * d + 8;
+        let bf16 =
+            tq * d + tq * tk + self.l1_depth * 2 * tk * d + self.y_rows * d + AT_DIGITS as u64;
         2 * bf16 + 4 * self.slice_elements() * (tq / 8)
     }
 
@@ -259,11 +264,14 @@ impl Tiled {
     }
 }
 
-/// Reads `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own|full]`.
+/// Reads `NEWxKEYS HEADSq/KVHEADSkv dD [of MAX] [window W] [own|full|image]`.
 pub(super) fn parse(text: &str) -> Result<Shape, ShapeError> {
     let text = text.trim_end();
     if let Some(rest) = text.strip_suffix(" full") {
         return cached_attention::parse(rest).map(|shape| without_mask(&shape));
+    }
+    if let Some(rest) = text.strip_suffix(" image") {
+        return cached_attention::parse(rest).map(|shape| with_image(&shape));
     }
     match text.strip_suffix(" own") {
         Some(rest) => cached_attention::parse(rest).map(|shape| over_own_keys(&shape)),
@@ -279,6 +287,11 @@ pub(crate) fn over_own_keys(shape: &Shape) -> Shape {
 /// The same where every token sees all keys of the pass: no mask.
 pub(crate) fn without_mask(shape: &Shape) -> Shape {
     with(shape, &["own", "full"])
+}
+
+/// The same where an image may be among the pass's tokens.
+pub(crate) fn with_image(shape: &Shape) -> Shape {
+    with(shape, &["own", "image"])
 }
 
 fn with(shape: &Shape, set: &[&'static str]) -> Shape {

@@ -135,7 +135,7 @@ impl Predictor {
     }
 
     /// An image and a prompt of so many tokens, its rows among them, to the first token: the tower's programs and a pass
-    /// with attention on the host, as the engine runs it.
+    /// that knows of the image, as the engine runs it.
     pub(super) fn image(
         &mut self,
         (geometry, profile, mode): Key,
@@ -153,7 +153,7 @@ impl Predictor {
         pricer.prime(&programs)?;
         let tower = tower.cost(vision.n_layers, &mut *pricer)?;
         let chunk = planner.lengths().next(0, tokens);
-        let kind = PassKind::prefill(chunk.n_padded).with_attention(AttentionOn::Host);
+        let kind = PassKind::prefill(chunk.n_padded).with_attention(AttentionOn::Image);
         let pass = predict::one_pass(graph, planner, &mut *pricer, (&kind, chunk))?;
         let prompt = Cost::of(std::slice::from_ref(&pass));
         Ok(ImageCost { tower, prompt })

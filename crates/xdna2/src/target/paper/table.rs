@@ -120,7 +120,7 @@ impl Report {
     fn images(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n### An image\n\nThe vision tower's programs, then a prompt's pass with attention on the host. Target: within \
+            "\n### An image\n\nThe vision tower's programs, then the prompt's pass. Target: within \
              {} %.\n\n| row | what | tokens | published, s | predicted | error | |\n|---|---|---:|---:|---:|---:|---|",
             super::IMAGE_PERCENT
         )?;
