@@ -14,6 +14,9 @@ use millrace_plan::{Facts, Settings};
 use millrace_xdna2::target::Row;
 use std::error::Error;
 
+/// Weights expanded within every product.
+const FUSED: &str = "q4nx without faster-expansion";
+
 /// Prompt tokens and cached tokens.
 const WORK: [(u64, u64); 2] = [(1024, 1024), (2048, 2048)];
 
@@ -23,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("|---|---|---|---:|---:|---:|---:|---|---:|");
     for profile in ["air-krackan-2026", "air-strix-2026"] {
-        for mode in ["q4nx", "paper", "best"] {
+        for mode in ["q4nx", FUSED, "paper", "best"] {
             for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b"] {
                 for work in WORK {
                     row(profile, mode, name, work)?;
@@ -45,7 +48,11 @@ fn row(
     let graph = Model::without_weights(geometry, None, recipe, Source::HuggingFace)?.graph;
     let settings = Settings {
         profile: Some(Facts::Named(profile.to_owned())),
-        mode: Some(mode.to_owned()),
+        mode: Some(mode.split(' ').next().unwrap_or(mode).to_owned()),
+        without: match mode {
+            FUSED => vec!["faster-expansion".to_owned()],
+            _ => Vec::new(),
+        },
         ..Settings::default()
     };
     let work = Work {

@@ -46,11 +46,14 @@ pub enum Feature {
     /// With packed weights, a prompt's projections expand them to bf16 in DDR by a launch before the product, as the
     /// Gemma 3 paper does it, where the product's own cores would expand them. In [`Mode::Paper`] alone.
     ExpandedWeights,
+    /// With packed weights, the one of these two ways for each projection that the timing model finds faster. Numbers
+    /// are the same. [`Feature::ExpandedWeights`] goes before it.
+    FasterExpansion,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 14] = [
+    pub const ALL: [Feature; 15] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -65,6 +68,7 @@ impl Feature {
         Feature::Resident,
         Feature::PackedWeights,
         Feature::ExpandedWeights,
+        Feature::FasterExpansion,
     ];
 
     /// Its name, as options spell it.
@@ -84,6 +88,7 @@ impl Feature {
             Feature::Resident => "resident",
             Feature::PackedWeights => "packed-weights",
             Feature::ExpandedWeights => "expanded-weights",
+            Feature::FasterExpansion => "faster-expansion",
         }
     }
 }
@@ -113,6 +118,9 @@ impl Feature {
             Feature::PackedWeights => "weights stay in 4-bit blocks, dequantised by the cores",
             Feature::ExpandedWeights => {
                 "a prompt's weights are expanded to bf16 in DDR before they are multiplied"
+            }
+            Feature::FasterExpansion => {
+                "a prompt's weights are expanded in DDR or within the product, whichever is faster"
             }
         }
     }
@@ -165,6 +173,7 @@ impl Features {
             Mode::Best => all
                 .fold(Features::NONE, Features::with)
                 .without(Feature::ExpandedWeights)
+                .without(Feature::FasterExpansion)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident)
                 .without(Feature::Windows),
@@ -238,6 +247,7 @@ mod tests {
         assert_eq!(fused, Features::of(Mode::Q4nx));
         let packed = Features::of(Mode::Best)
             .with(Feature::PackedWeights)
+            .with(Feature::FasterExpansion)
             .with(Feature::Resident)
             .with(Feature::Windows);
         assert_eq!(packed, Features::of(Mode::Q4nx));

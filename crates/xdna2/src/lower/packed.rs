@@ -2,9 +2,10 @@
 
 use super::joined::weight;
 use super::kernel::{Arg, Kernel, Kernels};
-use super::{Feature, Phase, WeightLayout};
+use super::{Feature, Features, Phase, WeightLayout};
 use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
 use crate::mapping::{Shape, q4nx};
+use crate::predict::Timer;
 use millrace_model::graph::{Node, WeightId};
 
 /// Rows that a packed head's come in multiples of: a pair of row blocks for each column of the array.
@@ -21,13 +22,34 @@ fn layout(unit: u64, half_split: Option<usize>) -> WeightLayout {
     WeightLayout::Own { id, half_split }
 }
 
+/// Where a prompt's weights are expanded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expand {
+    /// Within the product.
+    Within,
+    /// In DDR, where that can be.
+    Before,
+    /// Whichever is faster.
+    Faster,
+}
+
+impl Expand {
+    fn of(features: Features) -> Expand {
+        match features.has(Feature::ExpandedWeights) {
+            true => Expand::Before,
+            false if features.has(Feature::FasterExpansion) => Expand::Faster,
+            false => Expand::Within,
+        }
+    }
+}
+
 /// The mappings for that many rows of the input, the wanted one first, and the problem as they name it.
-fn problem(n_rows: u64, k: u64, parts: &[u64], expanded: bool) -> (&'static [&'static str], Shape) {
+fn problem(n_rows: u64, k: u64, parts: &[u64], expand: Expand) -> (&'static [&'static str], Shape) {
     let of_rows = || shape(&[("m", n_rows), ("k", k)], GEMM_PARTS, parts);
-    match n_rows {
-        1 => (&[q4nx::dqp::NAME], shape(&[("k", k)], GEMV_PARTS, parts)),
-        _ if expanded => (&[q4nx::expanded::NAME, q4nx::gemm::NAME], of_rows()),
-        _ => (&[q4nx::gemm::NAME], of_rows()),
+    match (n_rows, expand) {
+        (1, _) => (&[q4nx::dqp::NAME], shape(&[("k", k)], GEMV_PARTS, parts)),
+        (_, Expand::Within) => (&[q4nx::gemm::NAME], of_rows()),
+        _ => (&[q4nx::expanded::NAME, q4nx::gemm::NAME], of_rows()),
     }
 }
 
@@ -45,17 +67,24 @@ impl Kernels<'_> {
             Phase::Prefill => self.n_tokens(),
             Phase::Decode => 1,
         };
-        let expanded = self.options.features.has(Feature::ExpandedWeights);
+        let expand = Expand::of(self.options.features);
         let mut nodes = self.of_one_input(number, MAX_PARTS);
         while let Some(&last) = nodes.last() {
             let rows = |&at: &usize| Some(graph.weights[weight(&graph.nodes[at])?.0].n as u64);
             let parts: Vec<u64> = nodes.iter().filter_map(rows).collect();
             let unit = q4nx::unit(&parts);
-            let (names, shape) = problem(n_rows, k, &parts, expanded);
-            let taken = names.iter().find_map(|name| {
+            let (names, shape) = problem(n_rows, k, &parts, expand);
+            let mut offered = names.iter().filter_map(|name| {
                 let args = self.packed_args(first, &nodes, unit, *name == q4nx::expanded::NAME)?;
                 self.kernel(first, name, shape.clone(), None, args).ok()
             });
+            let taken = match expand {
+                Expand::Faster => {
+                    let offered: Vec<Kernel> = offered.collect();
+                    self.fastest(offered)
+                }
+                _ => offered.next(),
+            };
             if let Some(mut kernel) = taken {
                 let labels: Vec<&str> = nodes.iter().map(|&at| graph.nodes[at].label).collect();
                 kernel.name = labels.join("_");
@@ -65,6 +94,21 @@ impl Kernels<'_> {
             nodes.retain(|&at| at != last);
         }
         None
+    }
+
+    /// The kernel that is modelled to be done first, loading its cores included; what cannot be timed comes last.
+    fn fastest(&self, offered: Vec<Kernel>) -> Option<Kernel> {
+        let timer = self.profile.as_ref().map(|p| Timer::new(self.machine, p));
+        let ns = |kernel: &Kernel| {
+            let timer = timer.as_ref()?;
+            timer.launches_ns(&kernel.built.program).ok()
+        };
+        let timed = offered.into_iter().map(|kernel| {
+            let ns = ns(&kernel).unwrap_or(f64::INFINITY);
+            (ns, kernel)
+        });
+        let first = timed.min_by(|(a, _), (b, _)| a.total_cmp(b));
+        first.map(|(_, kernel)| kernel)
     }
 
     /// Operands of a kernel for these projections: the input, weights, what they are expanded to where the kernel
@@ -105,7 +149,7 @@ impl Kernels<'_> {
         let padded_to = len.next_multiple_of(HEAD_ROWS) as u64;
         let k = self.graph.weights[weight.0].k as u64;
         // A vocabulary in bf16 is larger than all that a layer expands.
-        let (names, shape) = problem(n_rows, k, &[padded_to], false);
+        let (names, shape) = problem(n_rows, k, &[padded_to], Expand::Within);
         let value = node.output;
         let args = vec![
             Arg::Value(node.inputs[0]),

@@ -175,6 +175,21 @@ impl<'a> Timer<'a> {
         })
     }
 
+    /// All launches of a program by itself, at work and loading their cores, without a dispatch.
+    ///
+    /// # Errors
+    /// See [`TimingError`].
+    pub(crate) fn launches_ns(&self, program: &Program) -> Result<f64, TimingError> {
+        let loads_ns: f64 = timing::loads_ns(&program.launches, self.profile)
+            .iter()
+            .sum();
+        let mut ns = loads_ns + timing::switch_ns(&program.launches, self.profile);
+        for launch in &program.launches {
+            ns += self.launch(launch)?.ns;
+        }
+        Ok(ns)
+    }
+
     /// A kernel of a program, whose launches have such loads.
     fn logical(
         &self,

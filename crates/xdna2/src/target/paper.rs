@@ -14,7 +14,7 @@ use millrace_plan::{BenchError, Choice, SettingError};
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use predicted::{Cost, ImageCost, Predictor};
-use rows::{BESIDE, MODE, OWN, PROFILE, Series, What, published_by};
+use rows::{BESIDE, MODE, OWN, PACKED, PROFILE, Series, What, published_by};
 use serde::Serialize;
 
 /// The name by which it is asked for.
@@ -257,7 +257,7 @@ fn beside_table(
             source: published_by(&measured.source),
             tokens,
             published: rows::in_s(measured),
-            q4nx: of(MODE)?,
+            q4nx: of(PACKED)?,
             best: of("best")?,
             fitted: fitted.contains(&measured.id),
         });

@@ -119,6 +119,58 @@ fn the_papers_prompts_expand_weights_first() {
     }
 }
 
+/// Mode q4nx expands in DDR where that is faster: its products take no longer than with one way for all, short prompts
+/// have the one, long ones of a narrow model the other.
+#[test]
+fn each_projection_expands_where_that_is_faster() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    let graph = graph("gemma-3-1b", Some(2));
+    let q4nx = Features::of(Mode::Q4nx);
+    let products = |features: Features, n_tokens: u64| -> (f64, usize) {
+        let options = Options {
+            features,
+            ..Options::new(Mode::Q4nx, n_tokens)
+        };
+        let plan = prefill(&graph, options);
+        let (mut ns, mut n_expanded) = (0.0, 0);
+        for call in plan.calls() {
+            let planned = &plan.programs[call.program];
+            let program = program_of(planned).unwrap();
+            let timing = timing::predict(program, &machine, &profile).unwrap();
+            let loads_ns = timing::loads_ns(&program.launches, &profile);
+            let packed = planned
+                .launches
+                .iter()
+                .filter(|l| l.kernel.starts_with("gemm-q4nx"));
+            for launch in packed {
+                n_expanded += usize::from(launch.kernel == "gemm-q4nx-ddr");
+                for at in launch.physical.clone() {
+                    ns += timing.launches[at].ns + loads_ns[at];
+                }
+            }
+        }
+        (ns, n_expanded)
+    };
+    for n_tokens in [64, 2048] {
+        let (fused, none) = products(q4nx.without(Feature::FasterExpansion), n_tokens);
+        let (expanded, all) = products(q4nx.with(Feature::ExpandedWeights), n_tokens);
+        let (faster, n_expanded) = products(q4nx, n_tokens);
+        assert_eq!(none, 0);
+        assert!(all > 0);
+        // What launches before and after leave loaded is not known when one is chosen.
+        let least = fused.min(expanded);
+        assert!(
+            faster < 1.01 * least,
+            "{n_tokens}: {faster} of {fused} and {expanded} ns"
+        );
+        match n_tokens {
+            64 => assert_eq!(n_expanded, 0),
+            _ => assert!(n_expanded > 0 && faster < 0.8 * fused),
+        }
+    }
+}
+
 /// Heads of 128 and 256 attend over a first pass's own keys on cores with tokens of their own, local and global layers on one
 /// configuration of the array; narrower ones keep the cascade.
 #[test]

@@ -3,8 +3,11 @@
 use crate::fidelity::{Measured, length};
 use serde::Serialize;
 
-/// The mode that is compared: weights in the paper's blocks, dequantised within products.
-pub(super) const MODE: &str = "q4nx";
+/// The mode that is compared: weights in the paper's blocks, which a prompt's products find expanded in DDR.
+pub(super) const MODE: &str = "paper";
+
+/// The mode that others' figures of 4-bit weights stand beside.
+pub(super) const PACKED: &str = "q4nx";
 
 /// The paper's box.
 pub(super) const PROFILE: &str = "paper-kraken";

@@ -58,7 +58,8 @@ impl Report {
             "*{paper}*: what it measured on a Ryzen AI 7 350 beside what is modelled({profile}) for the programs that \
              mode {mode} lowers the same models to, launch by launch, with this project's host around them. None of it was \
              measured on an NPU here. Errors are predicted / published − 1. Rows marked \\* are those that a constant of the \
-             profile was fitted on: constants of closed forms, which no prediction here reads. Mode best has bf16 weights \
+             profile was fitted on: constants of closed forms, which no prediction here reads. Mode paper expands a prompt's weights to bf16 \
+             in DDR before its products, as the paper does; mode best has bf16 weights \
              and is shown for comparison."
         )?;
         if self.longest_tokens < u64::MAX {
