@@ -214,6 +214,9 @@ fn served_models_see() {
         let answer = ask(&[&model, "--mmproj", mmproj, "-c", "256"]);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
+    // With the tower and the text on a device.
+    let answer = ask(&[&model, "--mmproj", &tower, "-c", "256", "--device", "xdna2"]);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let blind = ask(&[&model, "-c", "256"]);
     assert!(
         blind.starts_with("HTTP/1.1 400") && blind.contains("--mmproj FILE"),

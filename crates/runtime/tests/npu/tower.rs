@@ -1,12 +1,15 @@
 //! Vision towers with their blocks on the virtual NPU, against what transformers computes.
 
-use crate::support::load;
+use crate::support::{device, load, on};
+use millrace_npu::{Corruption, Inject, Injection};
+use millrace_plan::TowerSlot;
 use millrace_runtime::npu::{NpuModel, NpuOptions};
 use millrace_runtime::vision::picture::{Picture, PixelValues};
 use millrace_runtime::vision::{Encoded, TowerBlocks};
 use millrace_runtime::{LoadedModel, VisionTower};
 use millrace_testkit::vision::VisionGolden;
 use millrace_xdna2::lower::{Features, Mode};
+use millrace_xdna2_machine::device::VirtualDevice;
 use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -99,6 +102,88 @@ fn every_tensor_counts() {
         }
         assert!(worst > 2.0 * BOUND, "{name}: {worst}");
     }
+}
+
+/// The golden's first picture on a device that can be made to fail.
+struct Bench {
+    device: Arc<VirtualDevice>,
+    tower: VisionTower,
+    blocks: TowerBlocks,
+    pixels: PixelValues,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let golden = VisionGolden::all().remove(0);
+        let model = Arc::new(LoadedModel::open(golden.hf()).unwrap());
+        let tower = VisionTower::open(&model, None).unwrap();
+        let (device, features) = (device(), Features::of(Mode::Best));
+        let npu = on(&model, &device, features, NpuOptions::default()).unwrap();
+        let image = golden.images().remove(0);
+        let picture = Picture::new(image.width, image.height, image.rgb);
+        Bench {
+            blocks: TowerBlocks::new(&tower, &npu).unwrap(),
+            pixels: tower.preprocess().apply(&picture).remove(0),
+            tower,
+            device,
+        }
+    }
+
+    fn encode(&self) -> Encoded {
+        encode(&self.tower, &self.blocks, &self.pixels)
+    }
+}
+
+/// A dispatch that fails ends the picture with an error that says where; the next one is read, from programs and matrices
+/// that are made anew where the device was lost.
+#[test]
+fn a_failed_dispatch_ends_one_picture() {
+    let bench = Bench::new();
+    let before = bench.encode();
+    for injection in [Injection::Timeout, Injection::Lose] {
+        bench.device.inject_after(2, injection.clone());
+        let watch = &mut |_, _| ControlFlow::Continue(());
+        let error = bench.tower.encode_on(&bench.blocks, &bench.pixels, watch);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("call 3 of 6 (`tower_ffn_L0`)"), "{error}");
+        if injection == Injection::Lose {
+            bench.device.revive();
+        }
+        assert!(bench.encode().encoder == before.encoder, "{injection:?}");
+    }
+}
+
+/// A device that has a slot wrong, any slot of any program in any way, gives something else. Of the position all that matters is that
+/// no key comes after it: zeros alone put a mask in.
+#[test]
+fn a_wrong_slot_shows() {
+    let bench = Bench::new();
+    let before = bench.encode();
+    let mut n_wrong = 0;
+    for program in bench.blocks.plan().programs() {
+        for (slot, of) in program.program.slots().iter().zip(&program.slots) {
+            for how in Corruption::WHOLE {
+                if *of == TowerSlot::Position && how != Corruption::Zero {
+                    continue;
+                }
+                bench.device.inject(Injection::Corrupt {
+                    program: program.program.name().to_owned(),
+                    slot: slot.name.clone(),
+                    how,
+                });
+                let found = bench.encode();
+                bench.device.clear();
+                let encoder = apart(&found.encoder, &before.encoder);
+                let rows = apart(found.image.rows(), before.image.rows());
+                let worst = encoder.max(rows);
+                let name = program.program.name();
+                assert!(worst > BOUND, "{name} {} {how:?}: {worst}", slot.name);
+                n_wrong += 1;
+            }
+        }
+    }
+    assert_eq!(n_wrong, 4 * (3 + 10 + 6 + 3) + 1);
+    assert!(bench.encode().encoder == before.encoder);
 }
 
 /// What the array has no tiling for is the host's, with a reason.
