@@ -3,6 +3,7 @@
 
 mod appended;
 mod blocks;
+mod images;
 
 use millrace_format::Source;
 use millrace_kernels::{Cpu, CpuOptions};
