@@ -5,7 +5,7 @@
     venv/bin/python tools/clients/check.py target/release/millrace [--device xdna2] [--node]
 
 Starts the server on a free port with an API key, asks it through each client, streaming and not, and stops it.
-With --device the demo runs there, where there are neither images nor embeddings: that these are refused is asked instead.
+With --device the models run there, where there are no embeddings: that these are refused is asked instead.
 With --node the npm package `openai` is asked too; it must be installed beside this file (`npm install openai`).
 Every check names what it expected and found; the exit code is 1 if one fails.
 """
@@ -272,22 +272,20 @@ def images(url, client):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
-    parser.add_argument("--device", help="run the demo on this device, such as xdna2")
+    parser.add_argument("--device", help="run the models on this device, such as xdna2")
     parser.add_argument("--node", action="store_true", help="ask the npm package too")
     args = parser.parse_args()
     environment = dict(os.environ, MILLRACE_API_KEY=KEY)
     folder = tempfile.TemporaryDirectory()
     command = [args.binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
+    models = ["demo", "seeing"]
+    # A tower in a file of its own, as models for llama.cpp have it, and not beside the model.
+    model, tower = folder.name + "/seeing.gguf", folder.name + "/tower"
+    subprocess.run([args.binary, "synth", "gemma-tiny", model, "--type", "F32", "--vision", "--quiet"], check=True)
+    os.rename(folder.name + "/mmproj-seeing.gguf", tower)
+    command += [f"seeing={model}", "--mmproj", f"seeing={tower}"]
     if args.device:
-        models = ["demo"]
         command += ["--device", args.device]
-    else:
-        models = ["demo", "seeing"]
-        # A tower in a file of its own, as models for llama.cpp have it, and not beside the model.
-        model, tower = folder.name + "/seeing.gguf", folder.name + "/tower"
-        subprocess.run([args.binary, "synth", "gemma-tiny", model, "--type", "F32", "--vision", "--quiet"], check=True)
-        os.rename(folder.name + "/mmproj-seeing.gguf", tower)
-        command += [f"seeing={model}", "--mmproj", f"seeing={tower}"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     try:
         url = server.stdout.readline().strip()
@@ -302,11 +300,10 @@ def main():
         asyncio.run(openai_many(url))
         anthropic_messages(url)
         ollama_calls(url, models, args.device)
-        if not args.device:
-            images(url, client)
+        images(url, client)
         if args.node:
             script = Path(__file__).with_name("check.mjs")
-            check("npm openai", subprocess.run(["node", script, url, KEY, *models]).returncode, 0)
+            check("npm openai", subprocess.run(["node", script, url, KEY, args.device or "cpu", *models]).returncode, 0)
     finally:
         server.send_signal(signal.SIGTERM)
         check("the server ends when asked to", server.wait(timeout=30), 0)
