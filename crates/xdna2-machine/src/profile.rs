@@ -14,7 +14,7 @@ mod power;
 
 pub use errors::{Errors, Scope};
 pub use models::is_model_key;
-pub use models::{Decode, Host, Prefill};
+pub use models::{Decode, Host, Prefill, Stack};
 pub use parse::ProfileError;
 pub use power::Power;
 
@@ -46,6 +46,8 @@ pub struct Profile {
     pub prefill: Prefill,
     /// The host's part in a stitched stack.
     pub host: Host,
+    /// What the stack takes beside its launches.
+    pub stack: Stack,
     /// Powers while the array works.
     pub power: Power,
     /// Cycles of kernel objects by name.

@@ -59,6 +59,30 @@ impl Host {
     }
 }
 
+/// What a published stack takes beside launches as they are predicted, where its own programs cannot be had: fitted
+/// on its measurements, so that what it was *not* fitted on says whether the launches are predicted well.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stack {
+    /// Of a prompt, a layer, whatever its length.
+    pub prompt_layer_ns: f64,
+    /// Of a prompt, a token in every layer.
+    pub prompt_row_ns: f64,
+    /// Of a token, a layer.
+    pub token_layer_ns: f64,
+}
+
+impl Stack {
+    /// Of a prompt of so many tokens.
+    pub fn prompt_ns(&self, n_layers: usize, n_tokens: u64) -> f64 {
+        n_layers as f64 * (self.prompt_layer_ns + n_tokens as f64 * self.prompt_row_ns)
+    }
+
+    /// Of a token.
+    pub fn token_ns(&self, n_layers: usize) -> f64 {
+        n_layers as f64 * self.token_layer_ns
+    }
+}
+
 /// Keys that a profile may leave out; they are then 0.
 pub(super) const OPTIONAL: &[(&str, Field, (f64, f64))] = &[
     (
@@ -105,6 +129,17 @@ pub(super) const OPTIONAL: &[(&str, Field, (f64, f64))] = &[
     ),
     ("host.prompt_ns", |p| &mut p.host.prompt_ns, TIME),
     ("host.token_layer_ns", |p| &mut p.host.token_layer_ns, TIME),
+    (
+        "stack.prompt_layer_ns",
+        |p| &mut p.stack.prompt_layer_ns,
+        TIME,
+    ),
+    ("stack.prompt_row_ns", |p| &mut p.stack.prompt_row_ns, TIME),
+    (
+        "stack.token_layer_ns",
+        |p| &mut p.stack.token_layer_ns,
+        TIME,
+    ),
     ("power.npu_w", |p| &mut p.power.npu_w, WATTS),
     ("power.package_w", |p| &mut p.power.package_w, WATTS),
 ];

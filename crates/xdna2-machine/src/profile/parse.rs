@@ -179,6 +179,7 @@ fn base(table: &Table, path: &str) -> Result<Profile, ProfileError> {
             decode: Default::default(),
             prefill: Default::default(),
             host: Default::default(),
+            stack: Default::default(),
             power: Default::default(),
             kernels: Default::default(),
             constants: Vec::new(),

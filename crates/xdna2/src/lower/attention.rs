@@ -1,7 +1,7 @@
 //! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
 use super::kernel::{Arg, Kernel, Kernels};
-use super::{AttentionOn, CachePart, Feature, Phase, Reach};
+use super::{AttentionOn, CachePart, Feature, Features, Phase, Reach};
 use crate::mapping::prompt_attention::{self, tile_kv};
 use crate::mapping::{self, Named, Shape};
 use millrace_model::graph::{Attention, Graph, Node, Op};
@@ -250,6 +250,13 @@ fn for_a_prompt(
     prompt_attention::fits(&over.shape, machine).then_some(over)
 }
 
+impl Features {
+    /// Whether a token's attention over the cache is the array's without a comparison ([`Feature::PairedCores`]).
+    pub(crate) fn always_attends(self, a: &Attention, n_tokens: u64) -> bool {
+        n_tokens == 1 && a.window.is_none() && self.has(Feature::PairedCores)
+    }
+}
+
 impl Kernels<'_> {
     /// Attention of a pass by itself, or over the cache.
     pub(super) fn attention(&mut self, number: usize, a: &Attention) -> Result<Kernel, String> {
@@ -372,6 +379,14 @@ impl Kernels<'_> {
             Arg::Value(node.output),
         ];
         let kernel = self.kernel(node, over.mapping, over.shape.clone(), None, args)?;
+        if self.options.features.always_attends(a, n_tokens) {
+            let tiling = mapping::paired(&over.shape, self.machine);
+            if let Some(paired) = self.with_tiling(&kernel, tiling) {
+                let reason = "a program of its own on two cores for each key-value head, as the paper lays it out";
+                self.reasons.insert(number, reason.to_owned());
+                return Ok(paired);
+            }
+        }
         let profile = self.profile.as_ref().ok_or("no profile to compare by")?;
         let key = &kernel.built.key;
         let times = match self.times.iter().find(|(known, _)| known == key) {

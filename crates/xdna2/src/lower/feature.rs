@@ -49,11 +49,14 @@ pub enum Feature {
     /// With packed weights, the one of these two ways for each projection that the timing model finds faster. Numbers
     /// are the same. [`Feature::ExpandedWeights`] goes before it.
     FasterExpansion,
+    /// A token's attention in layers without a window is the array's whether or not that is faster, with two cores for
+    /// each key-value head, as many as the Gemma 3 paper gives it (§3.2.2). In [`Mode::Paper`] alone.
+    PairedCores,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 15] = [
+    pub const ALL: [Feature; 16] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -69,6 +72,7 @@ impl Feature {
         Feature::PackedWeights,
         Feature::ExpandedWeights,
         Feature::FasterExpansion,
+        Feature::PairedCores,
     ];
 
     /// Its name, as options spell it.
@@ -89,6 +93,7 @@ impl Feature {
             Feature::PackedWeights => "packed-weights",
             Feature::ExpandedWeights => "expanded-weights",
             Feature::FasterExpansion => "faster-expansion",
+            Feature::PairedCores => "paired-cores",
         }
     }
 }
@@ -121,6 +126,9 @@ impl Feature {
             }
             Feature::FasterExpansion => {
                 "a prompt's weights are expanded in DDR or within the product, whichever is faster"
+            }
+            Feature::PairedCores => {
+                "a token's attention on two cores for each key-value head, and always on the array"
             }
         }
     }
@@ -174,11 +182,13 @@ impl Features {
                 .fold(Features::NONE, Features::with)
                 .without(Feature::ExpandedWeights)
                 .without(Feature::FasterExpansion)
+                .without(Feature::PairedCores)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident)
                 .without(Feature::Windows),
             Mode::Q4nx => all
                 .fold(Features::NONE, Features::with)
+                .without(Feature::PairedCores)
                 .without(Feature::ExpandedWeights),
             Mode::Paper => all.fold(Features::NONE, Features::with),
         }
@@ -243,7 +253,9 @@ mod tests {
             assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
             assert_eq!(others.with(feature), Features::of(Mode::Paper));
         }
-        let fused = Features::of(Mode::Paper).without(Feature::ExpandedWeights);
+        let fused = Features::of(Mode::Paper)
+            .without(Feature::PairedCores)
+            .without(Feature::ExpandedWeights);
         assert_eq!(fused, Features::of(Mode::Q4nx));
         let packed = Features::of(Mode::Best)
             .with(Feature::PackedWeights)

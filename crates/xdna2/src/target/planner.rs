@@ -92,7 +92,10 @@ impl Xdna2 {
         // Lowering ranks by this profile too: what a plan is does not depend on the times it is given.
         let profile = Profile::builtin(Profile::DEFAULT)?;
         let wins = graph.nodes.iter().any(|node| match &node.op {
-            Op::Attention(a) => self.array_wins(a, chunk.n_padded, (n_keys, max_tokens), &profile),
+            Op::Attention(a) => {
+                self.features.always_attends(a, chunk.n_padded)
+                    || self.array_wins(a, chunk.n_padded, (n_keys, max_tokens), &profile)
+            }
             _ => false,
         });
         wins.then_some(AttentionOn::Cached { n_keys, max_tokens })
@@ -306,7 +309,10 @@ pub(super) fn placed(plan: Result<Plan, LowerError>, node: usize) -> Result<(), 
 /// `best`, `reference`, `best without alias`.
 fn mode(features: Features) -> String {
     let packed = features.has(Feature::PackedWeights);
-    let (base, all) = match features.has(Feature::ExpandedWeights) {
+    let is_papers = [Feature::ExpandedWeights, Feature::PairedCores]
+        .into_iter()
+        .any(|feature| features.has(feature));
+    let (base, all) = match is_papers {
         true if packed => ("paper", Features::of(Mode::Paper)),
         _ if packed => ("q4nx", Features::of(Mode::Q4nx)),
         _ => ("best", Features::of(Mode::Best)),
@@ -368,7 +374,9 @@ mod tests {
         assert_eq!(mode(packed.without(Feature::Alias)), "q4nx without alias");
         let paper = Features::of(Mode::Paper);
         assert_eq!(mode(paper), "paper");
-        assert_eq!(mode(paper.without(Feature::ExpandedWeights)), "q4nx");
+        let fused = paper.without(Feature::ExpandedWeights);
+        assert_eq!(mode(fused), "paper without expanded-weights");
+        assert_eq!(mode(fused.without(Feature::PairedCores)), "q4nx");
         assert_eq!(mode(paper.without(Feature::Alias)), "paper without alias");
         let emulated = best.with_numerics(Numerics::Bfp16);
         assert_eq!(mode(emulated), "best, products in bfp16");

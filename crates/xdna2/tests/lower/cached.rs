@@ -157,6 +157,59 @@ fn every_geometry_has_times_and_programs() {
     }
 }
 
+/// As the Gemma 3 paper has it: two cores for each key-value head, and the array attends in every layer without a window,
+/// however few keys there are.
+#[test]
+fn mode_paper_attends_with_two_cores_a_head() {
+    let machine = Machine::npu2();
+    for (name, n_layers) in [
+        ("gemma-3-1b", 7),
+        ("gemma-3-4b", 6),
+        ("llama-3.2-1b", 2),
+        ("qwen2.5-0.5b", 1),
+    ] {
+        let graph = graph(name, Some(n_layers));
+        for n_keys in [512, 4096] {
+            let cached = AttentionOn::Cached {
+                n_keys,
+                max_tokens: cache_rows(&graph, &machine, 4096),
+            };
+            let lower = |features| {
+                let options = Options {
+                    features,
+                    attention: cached,
+                    ..Options::new(Mode::Paper, 1)
+                };
+                lower::decode(&graph, &machine, &options).unwrap()
+            };
+            let all = Features::of(Mode::Paper);
+            let (plan, others) = (lower(all), lower(all.without(Feature::PairedCores)));
+            let layers = graph.nodes.iter().filter_map(|node| match &node.op {
+                Op::Attention(a) => Some(a),
+                _ => None,
+            });
+            let placed = attention(&graph, &plan).into_iter();
+            let compared = attention(&graph, &others);
+            for ((a, (on_array, reason)), other) in layers.zip(placed).zip(compared) {
+                assert_eq!(
+                    reason.contains("two cores"),
+                    a.window.is_none(),
+                    "{name}: {reason}"
+                );
+                assert!(on_array || a.window.is_some());
+                assert!(other.1.contains("on the array") && other.1.contains("on the host"));
+            }
+            for call in plan.calls().filter(|c| c.set.starts_with("cached_attn")) {
+                let program = lower::program_of(&plan.programs[call.program]).unwrap();
+                let herd = &program.launches[0].herds[0];
+                assert!(verify(program, &machine).is_ok());
+                let kv_heads = program.slots[1].shape[0];
+                assert_eq!((u64::from(herd.cols), herd.rows), (kv_heads, 2), "{name}");
+            }
+        }
+    }
+}
+
 /// With a window a later pass reads what it reaches, which the host puts beside the pass: a program that is the same
 /// wherever in a context the pass begins.
 #[test]
@@ -213,7 +266,7 @@ fn a_window_bounds_what_a_device_holds_of_a_layer() {
         });
         let windows: Vec<(usize, u64)> = windows.collect();
         assert_eq!(windows.len(), 5);
-        for mode in [Mode::Best, Mode::Q4nx] {
+        for mode in [Mode::Best, Mode::Q4nx, Mode::Paper] {
             for (n_tokens, n_keys) in [(2048, 4096), (2048, 32_768), (1, 2048), (1, 32_768)] {
                 let options = Options {
                     attention: AttentionOn::Cached {

@@ -118,7 +118,7 @@ fn sizes_that_are_no_towers_are_refused_in_words() {
 fn a_picture_takes_what_its_programs_take() {
     let planner = Xdna2::new(
         Machine::npu2(),
-        Profile::builtin("paper-kraken").unwrap(),
+        Profile::builtin("air-krackan-2026").unwrap(),
         Features::of(Mode::Best),
     );
     let plan = planner.tower(&PUBLISHED).unwrap();

@@ -65,6 +65,23 @@ fn every_grouping_of_one_token() {
     }
 }
 
+/// Two cores for each key-value head, as mode paper has it.
+#[test]
+fn pairs_of_cores() {
+    for (shape, heads) in [
+        ("1x512 4q/1kv d256 of 700", 1),
+        ("1x256 8q/4kv d256", 4),
+        ("1x512 32q/8kv d64", 8),
+        ("1x224 14q/2kv d64", 2),
+        ("1x96 24q/8kv d128", 8),
+        ("1x128 16q/16kv d16", 8),
+    ] {
+        let tiling = format!("heads={heads},spread=1,rows=2");
+        check(NAME, shape, &tiling);
+        run_at(shape, &tiling, 77);
+    }
+}
+
 #[test]
 fn chunks_of_a_prompt() {
     for (shape, tiling) in [

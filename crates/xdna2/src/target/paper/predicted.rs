@@ -1,16 +1,17 @@
 //! Prompts and tokens of lowered plans, and where their time goes.
 
-use super::rows::{Series, What};
+use super::rows::{MODE, Series, What};
 use crate::target::{Xdna2, planner};
 use millrace_format::Source;
 use millrace_model::Model;
-use millrace_model::graph::Graph;
+use millrace_model::graph::{Graph, Node, Op};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, Work};
 use millrace_plan::{
     AttentionOn, Facts, PassKind, Planner, Pricer, Settings, TowerCost, TowerShape,
 };
+use millrace_xdna2_machine::profile::Stack;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,10 +34,17 @@ pub(super) struct Cost {
     pub(super) host_attention_ns: f64,
     /// Its other steps.
     pub(super) host_ns: f64,
+    /// What the published stack takes beside: no part of `ns`, and none of a mode that is not the paper's.
+    pub(super) stack_ns: f64,
     pub(super) n_dispatches: u64,
 }
 
 impl Cost {
+    /// With the stack's own.
+    pub(super) fn whole_ns(&self) -> f64 {
+        self.ns + self.stack_ns
+    }
+
     fn of(passes: &[PassCost]) -> Cost {
         let mut cost = Cost::default();
         for pass in passes {
@@ -101,12 +109,19 @@ impl Predictor {
             context: tokens,
         };
         let prediction = self.predict(key, &work)?;
-        let token = Cost::of(std::slice::from_ref(&prediction.token));
+        let (stack, n_layers) = self.stack(key)?;
+        let token = Cost {
+            stack_ns: stack.token_ns(n_layers),
+            ..Cost::of(std::slice::from_ref(&prediction.token))
+        };
         self.known.insert((key, What::Token, tokens), token);
         if series.what == What::Token {
             return Ok(token);
         }
-        let prompt = Cost::of(&prediction.prefill);
+        let prompt = Cost {
+            stack_ns: stack.prompt_ns(n_layers, tokens),
+            ..Cost::of(&prediction.prefill)
+        };
         self.known.insert((key, What::Prompt, tokens), prompt);
         Ok(prompt)
     }
@@ -115,6 +130,18 @@ impl Predictor {
         let (graph, planner) = self.of(key)?;
         let mut pricer = pricer(planner)?;
         predict::model(graph, planner, &mut *pricer, work)
+    }
+
+    /// What the published stack takes beside its launches, nothing where the mode is not its own; and the model's layers.
+    fn stack(&mut self, key: Key) -> Result<(Stack, usize), PredictError> {
+        let (graph, planner) = self.of(key)?;
+        let is_attention = |node: &&Node| matches!(node.op, Op::Attention(_));
+        let n_layers = graph.nodes.iter().filter(is_attention).count();
+        let stack = match key.2 == MODE {
+            true => planner.profile().stack,
+            false => Stack::default(),
+        };
+        Ok((stack, n_layers))
     }
 
     fn of(&mut self, key: Key) -> Result<(&Graph, &Xdna2), PredictError> {
@@ -144,6 +171,7 @@ impl Predictor {
         let failed = |problem: String| PriceError(format!("{geometry}: {problem}"));
         let vision = Geometry::named(geometry).and_then(Geometry::vision);
         let vision = vision.ok_or_else(|| failed("no vision tower".to_owned()))?;
+        let (stack, n_layers) = self.stack((geometry, profile, mode))?;
         let (graph, planner) = self.of((geometry, profile, mode))?;
         let shape = TowerShape::of(&vision);
         let tower = planner.tower(&shape);
@@ -155,8 +183,15 @@ impl Predictor {
         let chunk = planner.lengths().next(0, tokens);
         let kind = PassKind::prefill(chunk.n_padded).with_attention(AttentionOn::Image);
         let pass = predict::one_pass(graph, planner, &mut *pricer, (&kind, chunk))?;
-        let prompt = Cost::of(std::slice::from_ref(&pass));
-        Ok(ImageCost { tower, prompt })
+        let prompt = Cost {
+            stack_ns: stack.prompt_ns(n_layers, tokens),
+            ..Cost::of(std::slice::from_ref(&pass))
+        };
+        Ok(ImageCost {
+            tower,
+            tower_stack_ns: stack.prompt_ns(vision.n_layers, shape.n_patches),
+            prompt,
+        })
     }
 }
 
@@ -164,12 +199,19 @@ impl Predictor {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct ImageCost {
     pub(super) tower: TowerCost,
+    /// The published stack's own, of the tower's layers and patches as of a prompt's layers and tokens.
+    pub(super) tower_stack_ns: f64,
     pub(super) prompt: Cost,
 }
 
 impl ImageCost {
-    pub(super) fn total_ns(&self) -> f64 {
+    /// Launches and the host.
+    pub(super) fn launches_ns(&self) -> f64 {
         self.tower.total_ns() + self.prompt.ns
+    }
+
+    pub(super) fn stack_ns(&self) -> f64 {
+        self.tower_stack_ns + self.prompt.stack_ns
     }
 }
 

@@ -13,6 +13,7 @@ impl fmt::Display for Report {
             rows(f, table)?;
         }
         self.images(f)?;
+        self.what_was_fitted(f)?;
         power(f, &self.power)?;
         where_it_goes(f, &self.tables)?;
         self.beside(f)
@@ -26,6 +27,12 @@ fn value(value: f64) -> String {
         v if v >= 9.995 => format!("{v:.1}"),
         v => format!("{v:.2}"),
     }
+}
+
+/// With a sign; nothing is `+0.0 %`.
+fn percent(percent: f64) -> String {
+    let rounded = (percent * 10.0).round() / 10.0 + 0.0;
+    format!("{rounded:+.1} %")
 }
 
 fn marked(id: &str, fitted: bool) -> String {
@@ -56,11 +63,13 @@ impl Report {
         writeln!(
             f,
             "*{paper}*: what it measured on a Ryzen AI 7 350 beside what is modelled({profile}) for the programs that \
-             mode {mode} lowers the same models to, launch by launch, with this project's host around them. None of it was \
+             mode {mode} lowers the same models to, launch by launch, with this project's host around them, and with what the \
+             profile says that the paper's software takes beside launches. None of it was \
              measured on an NPU here. Errors are predicted / published − 1. Rows marked \\* are those that a constant of the \
-             profile was fitted on: constants of closed forms, which no prediction here reads. Mode paper expands a prompt's weights to bf16 \
-             in DDR before its products, as the paper does; mode best has bf16 weights \
-             and is shown for comparison."
+             profile was fitted on. *Launches alone* is the error without what stands beside them. Mode paper expands a prompt's \
+             weights to bf16 in DDR before its products and attends with two cores a key-value head for a token, as the paper does; mode \
+             best has bf16 weights, is modelled({}), and is shown for comparison.",
+            self.own_profile
         )?;
         if self.longest_tokens < u64::MAX {
             let longest = count(self.longest_tokens);
@@ -118,30 +127,51 @@ impl Report {
         Ok(())
     }
 
+    fn what_was_fitted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n### What was fitted\n\nConstants of `{}` that these predictions read and that were fitted on rows above. Those that begin \
+             with `stack` are times beside the launches, of a layer or of a token in a layer.\n\n\
+             | constant | value | on rows | |\n|---|---:|---|---|",
+            self.profile
+        )?;
+        for constant in &self.fitted {
+            let rows = constant.rows.join(", ");
+            let (key, value, note) = (&constant.key, constant.value, &constant.note);
+            writeln!(f, "| `{key}` | {value} | {rows} | {note} |")?;
+        }
+        Ok(())
+    }
+
     fn images(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "\n### An image\n\nThe vision tower's programs, then the prompt's pass. Target: within \
-             {} %.\n\n| row | what | tokens | published, s | predicted | error | |\n|---|---|---:|---:|---:|---:|---|",
-            super::IMAGE_PERCENT
+             {} %. Mode q4nx is modelled({}).\n\n\
+             | row | what | tokens | published, s | predicted | error | | launches alone | mode q4nx, s |\n\
+             |---|---|---:|---:|---:|---:|---|---:|---:|",
+            super::IMAGE_PERCENT,
+            self.own_profile
         )?;
         for row in &self.images {
             writeln!(
                 f,
-                "| {} | {} | {} | {} | {} | {:+.1} % | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.id,
                 row.what,
                 row.tokens,
                 value(row.published),
                 value(row.predicted),
-                row.error_percent,
+                percent(row.error_percent),
                 if row.missed { "MISSED" } else { "" },
+                percent(row.launches_percent),
+                value(row.packed.launches_ns() / 1e9),
             )?;
         }
         writeln!(
             f,
             "\n| row | tower, ms: products | attention | the rest at work | loading | calls | host | dispatches | prompt, ms \
-             |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+             | stack beside |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
         )?;
         for row in &self.images {
             let tower = &row.cost.tower;
@@ -156,7 +186,8 @@ impl Report {
             ];
             let cells = parts.map(|ns| ms(ns / 1e6)).join(" | ");
             let (n, prompt) = (tower.n_dispatches, ms(row.cost.prompt.ns / 1e6));
-            writeln!(f, "| {} | {cells} | {n} | {prompt} |", row.id)?;
+            let stack = ms(row.cost.stack_ns() / 1e6);
+            writeln!(f, "| {} | {cells} | {n} | {prompt} | {stack} |", row.id)?;
         }
         Ok(())
     }
@@ -180,20 +211,21 @@ fn rows(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
     writeln!(f, "\n### {}\n", table.title)?;
     writeln!(
         f,
-        "| row | tokens | published, {unit} | predicted | error | | tokens/s/W, published | predicted | mode best, {unit} |\n\
-         |---|---:|---:|---:|---:|---|---:|---:|---:|"
+        "| row | tokens | published, {unit} | predicted | error | | launches alone | tokens/s/W, published | predicted \
+         | mode best, {unit} |\n|---|---:|---:|---:|---:|---|---:|---:|---:|---:|"
     )?;
     for row in &table.rows {
         let per_w = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), value);
         writeln!(
             f,
-            "| {} | {} | {} | {} | {:+.1} % | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             marked(&row.id, row.fitted),
             count(row.tokens),
             value(row.published),
             value(row.predicted),
-            row.error_percent,
+            percent(row.error_percent),
             if row.missed { "MISSED" } else { "" },
+            percent(row.launches_percent),
             per_w(row.published_per_w),
             per_w(row.predicted_per_w),
             value(row.best),
@@ -229,10 +261,10 @@ fn where_it_goes(f: &mut fmt::Formatter<'_>, tables: &[Table]) -> fmt::Result {
         f,
         "\n### Where the predicted time goes, milliseconds\n\n\
          Products, attention and the rest are launches at work; loading is configuring cores; calls are dispatches and \
-         buffers written and read.\n\n\
+         buffers written and read; the last column is what the stack takes beside.\n\n\
          | row | model | tokens | all | products | attention, array | norms, rotation, activation, sums | loading | calls \
-         | attention, host | host, rest | dispatches |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+         | attention, host | host, rest | dispatches | stack beside |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     )?;
     for table in tables {
         for row in &table.rows {
@@ -249,7 +281,7 @@ fn parts(f: &mut fmt::Formatter<'_>, table: &Table, row: &Row) -> fmt::Result {
         What::Token => "token",
     };
     let parts = [
-        cost.ns,
+        cost.whole_ns(),
         cost.products_ns,
         cost.attention_ns,
         cost.elementwise_ns,
@@ -261,11 +293,12 @@ fn parts(f: &mut fmt::Formatter<'_>, table: &Table, row: &Row) -> fmt::Result {
     let cells = parts.map(|ns| ms(ns / 1e6)).join(" | ");
     writeln!(
         f,
-        "| {} | {}, {what} | {} | {cells} | {} |",
+        "| {} | {}, {what} | {} | {cells} | {} | {} |",
         marked(&row.id, row.fitted),
         table.model,
         count(row.tokens),
-        count(cost.n_dispatches)
+        count(cost.n_dispatches),
+        ms(cost.stack_ns / 1e6)
     )
 }
 
