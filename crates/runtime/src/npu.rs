@@ -25,6 +25,7 @@ mod observe;
 mod pass;
 mod prepared;
 mod progress;
+mod room;
 mod session;
 mod shares;
 mod weights;

@@ -106,7 +106,9 @@ pub const HEAD_OF_ALL_ROWS: &str = "the head's parts of the vocabulary are one p
 pub const LM_HEAD_PARTITIONS: usize = 8;
 
 /// Lengths that prefill plans are made for with [`Feature::Buckets`], ascending.
-pub const BUCKETS: [u64; 6] = [64, 128, 256, 512, 1024, 2048];
+pub const BUCKETS: [u64; 14] = [
+    64, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048,
+];
 
 /// Tokens that every prompt is padded to without it, as the published stack does (seed 000 A5).
 pub const REFERENCE_TOKENS: u64 = 2048;

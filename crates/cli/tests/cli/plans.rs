@@ -32,10 +32,10 @@ fn what_was_compiled_is_found_again() {
         let names = plans.iter().filter_map(|plan| plan["name"].as_str());
         names.filter(|name| name.starts_with(start)).count()
     };
-    // Six lengths; tokens while the host attends, and from where the array does.
-    assert_eq!((named("prefill of "), named("decode")), (6, 2));
+    // Fourteen lengths; tokens while the host attends, and from where the array does.
+    assert_eq!((named("prefill of "), named("decode")), (14, 2));
     assert_eq!(named("decode over "), 1);
-    assert_eq!(plans.len(), 8);
+    assert_eq!(plans.len(), 16);
     assert!(plans.iter().all(|plan| plan["from_cache"] == false));
     assert!(home.join(".cache/millrace/npu/manifest.json").is_file());
     let mut again = json(home, &COMPILE);

@@ -84,6 +84,8 @@ pub struct NpuModel {
     pub(super) ropes: Vec<RopeTable>,
     /// By kind of pass, and whether it is observed.
     pub(super) plans: Mutex<HashMap<(PassKind, bool), Arc<Prepared>>>,
+    /// Plans that have buffers only until others need the room, the last used last.
+    pub(super) recent: Mutex<Vec<(PassKind, bool)>>,
     pub(super) device_cache: DeviceCache,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
@@ -150,6 +152,7 @@ impl NpuModel {
             vectors: decode_vectors(&model, graph)?,
             ropes: graph.ropes.iter().map(half_split_rope).collect(),
             plans: Mutex::default(),
+            recent: Mutex::default(),
             device_cache: DeviceCache::default(),
             tables: Mutex::default(),
             scales: Mutex::default(),
@@ -339,6 +342,7 @@ impl NpuModel {
             None => self.make(kind, is_observed)?,
         };
         self.fill(&prepared, first as usize)?;
+        self.make_room((*kind, is_observed), &prepared);
         Ok(prepared)
     }
 

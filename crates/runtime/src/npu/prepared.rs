@@ -63,6 +63,11 @@ impl Prepared {
         &self.keys[index]
     }
 
+    /// Keys of all buffer sets.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(String::as_str)
+    }
+
     /// The slots of call number `index`: their buffers, and what the host does with them.
     pub(super) fn uses(&self, index: usize) -> &[SlotUse] {
         &self.buffers.calls[index]

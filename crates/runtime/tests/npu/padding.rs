@@ -3,8 +3,8 @@
 
 use crate::support::{demo, load, noise, padded_to};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::NpuSession;
-use millrace_xdna2::lower::{Features, Mode};
+use millrace_runtime::npu::{NpuOptions, NpuSession};
+use millrace_xdna2::lower::{BUCKETS, Features, Mode};
 use std::sync::Arc;
 
 /// Logits of the prompt's last token, then of two tokens decoded after it: those read every layer's
@@ -42,14 +42,44 @@ fn check(mode: Mode, n_tokens: u32, lengths: &[u64]) {
 
 #[test]
 fn mode_best_has_the_same_bits_at_every_length() {
-    check(Mode::Best, 64, &[128, 256, 512, 2048]);
-    check(Mode::Best, 192, &[256, 1024]);
+    for mode in [Mode::Best, Mode::Q4nx] {
+        check(mode, 64, &BUCKETS[1..]);
+        check(mode, 192, &[256, 1024]);
+    }
 }
 
 #[test]
 fn mode_reference_has_the_same_bits_at_every_length() {
     check(Mode::Reference, 64, &[128, 256, 512, 2048]);
     check(Mode::Reference, 192, &[256, 1024]);
+}
+
+/// Prompts of many lengths, one after the other: only the plans used last keep their buffers, and what comes back to a
+/// length that had to go computes what it did.
+#[test]
+fn lengths_make_room_for_each_other() {
+    let model = demo();
+    for mode in [Mode::Best, Mode::Reference] {
+        let npu = load(&model, Features::of(mode), NpuOptions::default());
+        let mut run = |n_tokens: u32| {
+            let mut session = NpuSession::new(&npu).unwrap();
+            let last = session.prefill(&noise(n_tokens, 5)).unwrap().to_vec();
+            let next = session.decode(900).unwrap().to_vec();
+            (last, next, npu.memory().activation_bytes)
+        };
+        let lengths = [40, 100, 190, 250, 300, 380, 500];
+        let first: Vec<_> = lengths.map(&mut run).into();
+        let again: Vec<_> = lengths.map(&mut run).into();
+        for (a, b) in first.iter().zip(&again) {
+            assert!((&a.0, &a.1) == (&b.0, &b.1), "{mode:?}");
+        }
+        // Without alias buffers are nobody else's, and all prompts have one length.
+        let most = first.iter().map(|run| run.2).max();
+        assert!(again.iter().map(|run| run.2).max() <= most, "{mode:?}");
+        let last = again.last().map(|run| run.2);
+        let short = run(40).2;
+        assert!(Some(short) < last || mode == Mode::Reference, "{short}");
+    }
 }
 
 /// Real prompts are no whole number of anything: buckets agree on those.

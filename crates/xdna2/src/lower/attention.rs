@@ -16,6 +16,9 @@ const CACHED: &str = "cached-attention";
 /// 128 in smaller tiles.
 const WIDEST_OF_FLASH: usize = 64;
 
+/// Least number of keys that are the array's without a comparison: the shortest context that the Gemma 3 paper measured.
+const LEAST_PAIRED_KEYS: u64 = 1024;
+
 /// Least number of keys that a plan is made for.
 const LEAST_KEYS: u64 = 512;
 
@@ -252,8 +255,9 @@ fn for_a_prompt(
 
 impl Features {
     /// Whether a token's attention over the cache is the array's without a comparison ([`Feature::PairedCores`]).
-    pub(crate) fn always_attends(self, a: &Attention, n_tokens: u64) -> bool {
-        n_tokens == 1 && a.window.is_none() && self.has(Feature::PairedCores)
+    pub(crate) fn always_attends(self, a: &Attention, n_tokens: u64, n_keys: u64) -> bool {
+        let is_long = n_tokens == 1 && a.window.is_none() && n_keys >= LEAST_PAIRED_KEYS;
+        is_long && self.has(Feature::PairedCores)
     }
 }
 
@@ -379,7 +383,7 @@ impl Kernels<'_> {
             Arg::Value(node.output),
         ];
         let kernel = self.kernel(node, over.mapping, over.shape.clone(), None, args)?;
-        if self.options.features.always_attends(a, n_tokens) {
+        if self.options.features.always_attends(a, n_tokens, cached.0) {
             let tiling = mapping::paired(&over.shape, self.machine);
             if let Some(paired) = self.with_tiling(&kernel, tiling) {
                 let reason = "a program of its own on two cores for each key-value head, as the paper lays it out";

@@ -49,8 +49,9 @@ pub enum Feature {
     /// With packed weights, the one of these two ways for each projection that the timing model finds faster. Numbers
     /// are the same. [`Feature::ExpandedWeights`] goes before it.
     FasterExpansion,
-    /// A token's attention in layers without a window is the array's whether or not that is faster, with two cores for
-    /// each key-value head, as many as the Gemma 3 paper gives it (§3.2.2). In [`Mode::Paper`] alone.
+    /// A token's attention over 1,024 keys and more in layers without a window is the array's whether or not that is
+    /// faster, with two cores for each key-value head, as many as the Gemma 3 paper gives it (§3.2.2). In
+    /// [`Mode::Paper`] alone.
     PairedCores,
 }
 
@@ -128,7 +129,7 @@ impl Feature {
                 "a prompt's weights are expanded in DDR or within the product, whichever is faster"
             }
             Feature::PairedCores => {
-                "a token's attention on two cores for each key-value head, and always on the array"
+                "a token's attention over 1,024 keys on the array, two cores for each key-value head"
             }
         }
     }

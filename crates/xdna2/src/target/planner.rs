@@ -93,7 +93,7 @@ impl Xdna2 {
         let profile = Profile::builtin(Profile::DEFAULT)?;
         let wins = graph.nodes.iter().any(|node| match &node.op {
             Op::Attention(a) => {
-                self.features.always_attends(a, chunk.n_padded)
+                self.features.always_attends(a, chunk.n_padded, n_keys)
                     || self.array_wins(a, chunk.n_padded, (n_keys, max_tokens), &profile)
             }
             _ => false,
