@@ -18,6 +18,7 @@
 pub mod cells;
 mod cost;
 mod host;
+mod image;
 mod memory;
 mod pass;
 mod trace;
@@ -26,6 +27,7 @@ mod work;
 
 pub use cost::{Bottleneck, CoreCost, LaunchCost, ModelPart, ProgramCost, SlotBytes};
 pub use host::{CallNs, HostWork};
+pub use image::{ImagePass, image};
 pub use memory::Memory;
 pub use pass::{CallCost, Crossing, HostCost, PassCost, StepCost, Totals};
 pub use trace::{ProgramDetail, ProgramSpan, trace};

@@ -2,6 +2,7 @@
 
 mod document;
 mod html;
+mod image;
 mod measured;
 mod paper;
 mod shared;
@@ -15,6 +16,7 @@ use crate::output::{Out, Ui};
 use crate::progress::Progress;
 use crate::target_args::TargetArgs;
 use document::{Document, Unchanged};
+use image::Image;
 use millrace_model::synth::Geometry;
 use millrace_plan::predict::{
     self, PredictError, Prediction, Work, cells, variants, with_settings,
@@ -33,6 +35,8 @@ Examples:
   millrace profile --geometry llama-3.2-1b --features       what each improvement buys
   millrace profile --geometry llama-3.2-1b --set profile.ddr.read_gb_per_s=110
                                                             a machine that does not exist yet
+  millrace profile --geometry gemma-3-4b --mode q4nx --prompt-tokens 280 --with-image
+                                                            to the first token of a question about an image
   millrace profile --paper gemma3                           a paper's tables beside predictions
   millrace profile demo \"Once upon a time\" --html p.html   a page with the array over time
   millrace profile demo --timing-only --trace t.json        opens in Perfetto or chrome://tracing
@@ -59,7 +63,7 @@ pub(crate) struct Args {
     layers: Option<usize>,
     /// Put the tables of a publication beside what its models are predicted to take
     #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "prompt", "geometry", "prompt_tokens", "context",
-        "features", "trace", "html", "chips", "markdown", "mode", "without", "numerics", "machine", "set", "profile"])]
+        "features", "trace", "html", "chips", "markdown", "with_image", "mode", "without", "numerics", "machine", "set", "profile"])]
     paper: Option<String>,
     /// Of a paper's rows only those of at most so many tokens: long ones take longest
     #[arg(long, value_name = "TOKENS", requires = "paper", conflicts_with_all = ["model", "geometry"], value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
@@ -78,6 +82,12 @@ pub(crate) struct Args {
     /// Tokens in the cache of the token that is predicted [default: the prompt's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=predict::MAX_PROMPT))]
     context: Option<u64>,
+    /// Predict the prompt with an image at its beginning, too: the vision tower's programs, and a first pass that knows of it
+    #[arg(long, conflicts_with_all = ["markdown", "chips"])]
+    with_image: bool,
+    /// File with the vision tower of a GGUF model [default: the mmproj file beside it]
+    #[arg(long, value_name = "FILE", requires = "with_image", value_hint = clap::ValueHint::FilePath)]
+    mmproj: Option<PathBuf>,
     /// Predict only: no weight is read, nothing is run
     #[arg(long)]
     timing_only: bool,
@@ -135,6 +145,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     };
     let prediction = predict::model(subject.graph(), &*planner, &mut *pricer, &work);
     let prediction = prediction.map_err(failed)?;
+    let image = Image::of(args, &subject, &*planner, &mut *pricer, &prediction)?;
     let document = Document {
         model: subject.name().to_owned(),
         machine: pricer.machine().clone(),
@@ -151,6 +162,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         },
         unchanged: unchanged(args, &settings, &subject, &work)?,
         prediction,
+        image,
         measured: None,
     };
     if let Some(path) = &args.trace {

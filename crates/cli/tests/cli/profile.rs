@@ -1,6 +1,6 @@
 //! `profile`: tables, JSON, a trace and a page.
 
-use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::run::{FAILED, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -58,12 +58,14 @@ fn the_json_has_its_fields() {
         "error",
         "kernel_error_percent",
         "prediction",
+        "image",
         "unchanged",
         "without",
         "measured",
     ];
     assert_eq!(keys(&report), top);
-    assert!(report["measured"].is_null() && report["unchanged"].is_null());
+    let others = ["measured", "unchanged", "image"];
+    assert!(others.iter().all(|key| report[key].is_null()));
     let prediction = &report["prediction"];
     assert_eq!(prediction["prompt_tokens"], 100);
     assert_eq!(prediction["context"], 300);
@@ -398,6 +400,37 @@ fn a_papers_tables_stand_beside_predictions() {
     run(home.path(), &both).expect_error(USAGE, &["--geometry"]);
     let alone = ["profile", MODEL, "--up-to", "512"];
     run(home.path(), &alone).expect_error(USAGE, &["--up-to"]);
+}
+
+/// An image costs its tower and a first pass that knows of it; what cannot have one says why.
+#[test]
+fn a_prompt_with_an_image_is_predicted() {
+    let home = tempdir().expect("a folder");
+    let four = ["profile", "--geometry", "gemma-3-4b", "--layers", "2"];
+    let image = [&four[..], &["--mode", "q4nx", "--with-image"]].concat();
+    let long = [&image[..], &["--prompt-tokens", "2100"]].concat();
+    let report = json(&long);
+    let number = |key: &str| report["image"][key].as_f64().expect("a number");
+    assert_eq!(number("n_tokens"), 256.0);
+    assert_eq!(number("ttft_ns"), number("tower_ns") + number("prompt_ns"));
+    let text_ns = report["prediction"]["ttft_ns"].as_f64().expect("a number");
+    assert!((0.9 * text_ns..1.5 * text_ns).contains(&number("prompt_ns")));
+    // 27 blocks of two calls, and one before and one behind them.
+    assert_eq!(report["image"]["tower"]["n_dispatches"], 56);
+    let text = run(home.path(), &long).expect(OK).stdout;
+    for part in [
+        "256 of the prompt's tokens",
+        "tower  ",
+        "first token  after",
+    ] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    let short = [&image[..], &["--prompt-tokens", "200"]].concat();
+    run(home.path(), &short).expect_error(FAILED, &["256 tokens", "200"]);
+    let blind = [&SHAPE[..], &["--with-image"]].concat();
+    run(home.path(), &blind).expect_error(USAGE, &["llama-tiny", "no images"]);
+    let elsewhere = [&four[..], &["--device", "rk3588", "--with-image"]].concat();
+    run(home.path(), &elsewhere).expect_error(FAILED, &["rk3588", "vision tower"]);
 }
 
 #[test]

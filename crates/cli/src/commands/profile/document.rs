@@ -1,5 +1,6 @@
 //! Everything that was found out, as all forms of output show it.
 
+use super::image::Image;
 use super::measured::Measured;
 use millrace_plan::predict::{MachineFacts, ModelError, Prediction, Variant, times};
 use serde::Serialize;
@@ -17,6 +18,8 @@ pub(super) struct Document {
     /// How far single kernels were off, their median.
     pub(super) kernel_error_percent: Option<f64>,
     pub(super) prediction: Prediction,
+    /// The prompt with an image at its beginning.
+    pub(super) image: Option<Image>,
     /// The same on the machine without `--set`.
     pub(super) unchanged: Option<Unchanged>,
     /// Each feature left out.

@@ -24,6 +24,9 @@ pub(super) fn print(document: &Document, out: &mut Out) -> Outcome {
     let at = count(prediction.context);
     let title = format!("A token, {at} cached");
     print_pass(&prediction.token, prediction.peak_flops_per_s, &title, out)?;
+    if let Some(image) = &document.image {
+        image.print(out)?;
+    }
     launches(prediction, out)?;
     memory(&prediction.memory, out)?;
     if let Some(rows) = &document.without {

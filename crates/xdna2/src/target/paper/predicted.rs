@@ -8,9 +8,7 @@ use millrace_model::graph::{Graph, Node, Op};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, Work};
-use millrace_plan::{
-    AttentionOn, Facts, PassKind, Planner, Pricer, Settings, TowerCost, TowerShape,
-};
+use millrace_plan::{Facts, Planner, Pricer, Settings, TowerCost};
 use millrace_xdna2_machine::profile::Stack;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -173,23 +171,17 @@ impl Predictor {
         let vision = vision.ok_or_else(|| failed("no vision tower".to_owned()))?;
         let (stack, n_layers) = self.stack((geometry, profile, mode))?;
         let (graph, planner) = self.of((geometry, profile, mode))?;
-        let shape = TowerShape::of(&vision);
-        let tower = planner.tower(&shape);
-        let tower = tower.map_err(|reason| failed(reason.to_string()))?;
         let mut pricer = pricer(planner)?;
-        let programs = tower.programs().map(|program| &program.program);
-        pricer.prime(&programs)?;
-        let tower = tower.cost(vision.n_layers, &mut *pricer)?;
-        let chunk = planner.lengths().next(0, tokens);
-        let kind = PassKind::prefill(chunk.n_padded).with_attention(AttentionOn::Image);
-        let pass = predict::one_pass(graph, planner, &mut *pricer, (&kind, chunk))?;
+        let predict::ImagePass { tower, pass } =
+            predict::image(graph, &vision, planner, &mut *pricer, tokens)?;
+        let n_patches = vision.n_patches() as u64;
         let prompt = Cost {
             stack_ns: stack.prompt_ns(n_layers, tokens),
             ..Cost::of(std::slice::from_ref(&pass))
         };
         Ok(ImageCost {
             tower,
-            tower_stack_ns: stack.prompt_ns(vision.n_layers, shape.n_patches),
+            tower_stack_ns: stack.prompt_ns(vision.n_layers, n_patches),
             prompt,
         })
     }

@@ -1,0 +1,95 @@
+//! An image at the beginning of the prompt.
+
+use super::subject::Subject;
+use super::{Args, failed};
+use crate::exit::{Failure, Outcome};
+use crate::output::{Out, Paint, duration};
+use millrace_model::VisionConfig;
+use millrace_plan::predict::{self, Prediction, cells};
+use millrace_plan::{Planner, Pricer, TowerCost};
+use millrace_runtime::vision::VisionTower;
+use serde::Serialize;
+
+/// What a prompt with an image takes, nanoseconds.
+#[derive(Serialize)]
+pub(super) struct Image {
+    /// Of the prompt's tokens those that are the image's.
+    n_tokens: usize,
+    tower: TowerCost,
+    tower_ns: f64,
+    /// All passes of the prompt, the first of which has the image.
+    prompt_ns: f64,
+    /// To the first token.
+    ttft_ns: f64,
+}
+
+impl Image {
+    /// Predicts it, where it was asked for.
+    pub(super) fn of(
+        args: &Args,
+        subject: &Subject,
+        planner: &dyn Planner,
+        pricer: &mut dyn Pricer,
+        prediction: &Prediction,
+    ) -> Outcome<Option<Image>> {
+        if !args.with_image {
+            return Ok(None);
+        }
+        let vision = vision(args, subject)?;
+        let (graph, n_tokens) = (subject.graph(), prediction.prompt_tokens);
+        let found = predict::image(graph, &vision, planner, pricer, n_tokens).map_err(failed)?;
+        let later = prediction.prefill.iter().skip(1);
+        let later_ns: f64 = later.map(|pass| pass.totals.total_ns).sum();
+        let tower_ns = found.tower.total_ns();
+        let prompt_ns = found.pass.totals.total_ns + later_ns;
+        Ok(Some(Image {
+            n_tokens: vision.n_tokens,
+            tower: found.tower,
+            tower_ns,
+            prompt_ns,
+            ttft_ns: tower_ns + prompt_ns,
+        }))
+    }
+
+    pub(super) fn print(&self, out: &mut Out) -> Outcome {
+        let TowerCost {
+            work_ns,
+            products_ns,
+            attention_ns,
+            load_ns,
+            call_ns,
+            host_ns,
+            n_dispatches,
+        } = self.tower;
+        let rest_ns = work_ns - products_ns - attention_ns;
+        let title = format!(
+            "With an image, {} of the prompt's tokens",
+            cells::count(self.n_tokens as u64)
+        );
+        out.line("")?;
+        out.line(Paint::Bold.stdout(&title))?;
+        out.line(format!(
+            "  tower        {}: products {}, attention {}, the rest at work {}, loading {}, {n_dispatches} calls {}, the \
+             host's norms and sums {}",
+            duration(self.tower_ns),
+            duration(products_ns),
+            duration(attention_ns),
+            duration(rest_ns),
+            duration(load_ns),
+            duration(call_ns),
+            duration(host_ns)
+        ))?;
+        out.line(format!("  prompt       {}", duration(self.prompt_ns)))?;
+        out.line(format!("  first token  after {}", duration(self.ttft_ns)))
+    }
+}
+
+/// The tower of the shape or of the files.
+fn vision(args: &Args, subject: &Subject) -> Outcome<VisionConfig> {
+    if let Subject::Files(model) = subject {
+        let tower = VisionTower::open(model, args.mmproj.as_deref())?;
+        return Ok(tower.config().clone());
+    }
+    let vision = args.geometry.and_then(|geometry| geometry.vision());
+    vision.ok_or_else(|| Failure::usage(format!("{} sees no images", subject.name())))
+}

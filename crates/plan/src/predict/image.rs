@@ -1,0 +1,44 @@
+//! What an image at the beginning of a prompt costs.
+
+use super::{PassCost, PredictError, PriceError, Pricer, one_pass};
+use crate::{AttentionOn, PassKind, Planner, TowerCost, TowerShape};
+use millrace_model::VisionConfig;
+use millrace_model::graph::Graph;
+
+/// An image's tower, and the first pass of a prompt of so many tokens that has its rows, as the engine runs it.
+#[derive(Clone, Debug)]
+pub struct ImagePass {
+    /// The tower's programs, and the host between them.
+    pub tower: TowerCost,
+    /// The pass, whose attention knows where the image is.
+    pub pass: PassCost,
+}
+
+/// Predicts one. A longer prompt's other passes are as without an image.
+///
+/// # Errors
+/// A device that has no programs for the tower; a prompt whose first pass has no room for the image; see
+/// [`PredictError`].
+pub fn image(
+    graph: &Graph,
+    vision: &VisionConfig,
+    planner: &dyn Planner,
+    pricer: &mut dyn Pricer,
+    prompt_tokens: u64,
+) -> Result<ImagePass, PredictError> {
+    let tower = planner.tower(&TowerShape::of(vision));
+    let tower = tower.map_err(|reason| PriceError(reason.to_string()))?;
+    let chunk = planner.lengths().next(0, prompt_tokens);
+    let n_rows = vision.n_tokens as u64;
+    if chunk.n_tokens <= n_rows {
+        let found = chunk.n_tokens;
+        let problem = format!("an image is {n_rows} tokens: a pass of {found} has no room for it");
+        return Err(PriceError(problem).into());
+    }
+    let programs = tower.programs().map(|program| &program.program);
+    pricer.prime(&programs)?;
+    let tower = tower.cost(vision.n_layers, pricer)?;
+    let kind = PassKind::prefill(chunk.n_padded).with_attention(AttentionOn::Image);
+    let pass = one_pass(graph, planner, pricer, (&kind, chunk))?;
+    Ok(ImagePass { tower, pass })
+}
