@@ -2,6 +2,7 @@
 
 use half::bf16;
 use millrace_model::graph::{Rope, WeightId};
+use millrace_npu::{Element, Slot};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -177,6 +178,15 @@ pub fn rope_table(rope: &Rope, rows: TableRows, first: usize) -> Vec<bf16> {
         }
     }
     table
+}
+
+/// What the numbers of a cache's slot are: those of a slot of bytes, which cores take as they take blocks of weights, are
+/// bf16.
+pub fn cache_element(slot: &Slot) -> Element {
+    match slot.element {
+        Element::U8 => Element::Bf16,
+        element => element,
+    }
 }
 
 /// A position as a slot of [`Binding::Position`](crate::Binding::Position) holds it: in base 256,

@@ -56,7 +56,8 @@ pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};
 pub use export::{Export, SourceFile};
 pub use layout::{
-    Bias, Reach, TableRows, WeightLayout, position_and_image, position_slot, rope_table,
+    Bias, Reach, TableRows, WeightLayout, cache_element, position_and_image, position_slot,
+    rope_table,
 };
 pub use named::{Named, Shape, ShapeError, Tiling};
 pub use passes::{AttentionOn, Chunk, HeadRows, Lengths, PassKind, Sequences};

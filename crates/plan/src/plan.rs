@@ -453,6 +453,27 @@ impl Plan {
         layers
     }
 
+    /// Layers to whose caches the host appends the pass's rows right behind the call at that step, which reads what was
+    /// there before.
+    pub fn appended_behind(&self, step: usize) -> Vec<usize> {
+        let Some(Step::Call(call)) = self.steps.get(step) else {
+            return Vec::new();
+        };
+        let reads = |layer: usize| {
+            let of = |b: &Binding| matches!(b, Binding::Cache { layer: l, .. } if *l == layer);
+            call.bindings.iter().any(of)
+        };
+        let behind = self
+            .steps
+            .iter()
+            .skip(step + 1)
+            .map_while(|step| match step {
+                Step::Host(HostStep::AppendKv { layer, .. }) => Some(*layer),
+                _ => None,
+            });
+        behind.filter(|&layer| reads(layer)).collect()
+    }
+
     /// Every value that a call gives out, by value: who takes it, and whether the host reads it.
     pub fn edges(&self, graph: &Graph) -> Vec<Edge> {
         let mut edges: BTreeMap<ValueId, Edge> = BTreeMap::new();

@@ -39,6 +39,7 @@ mod shape;
 mod table;
 #[cfg(test)]
 mod tests;
+mod token;
 
 pub use shape::{MAX_DIM, Shape};
 pub use table::TABLE;

@@ -62,6 +62,7 @@ mod resident;
 mod tiling;
 mod tower;
 
+pub(crate) use attention::resident_keys;
 pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket, prompt_bucket};
 pub use feature::{Feature, Features};
 pub use millrace_plan::{
@@ -206,11 +207,40 @@ fn lower(
     phase: Phase,
 ) -> Result<Plan, LowerError> {
     check::check(graph)?;
+    let resident_keys = match (phase, options.attention) {
+        (Phase::Decode, AttentionOn::Cached { n_keys, max_tokens }) => {
+            resident_keys(graph, machine, options.features, (n_keys, max_tokens))
+        }
+        _ => None,
+    };
+    if resident_keys.is_some()
+        && let Some(plan) = lowered(graph, machine, options, (phase, resident_keys))?
+    {
+        return Ok(plan);
+    }
+    let plan = lowered(graph, machine, options, (phase, None))?;
+    plan.ok_or_else(|| LowerError::Program {
+        program: "a plan without resident attention".to_owned(),
+        problem: "attention that does not fit".to_owned(),
+    })
+}
+
+/// The plan; `None` where attention should share the cores of projections and they do not fit together.
+fn lowered(
+    graph: &Graph,
+    machine: &Machine,
+    options: &Options,
+    (phase, resident_keys): (Phase, Option<u64>),
+) -> Result<Option<Plan>, LowerError> {
     let mut kernels = Kernels::new(graph, machine, options, phase)?;
+    kernels.resident_keys = resident_keys;
     if phase == Phase::Prefill && !options.is_single_row() {
         kernels.all_rows = kernels.head_of_all_rows();
     }
     let items = group::items(&mut kernels, options);
+    if kernels.resident_fails {
+        return Ok(None);
+    }
     let mut assembly = Assembly {
         plan: Plan {
             phase,
@@ -232,10 +262,13 @@ fn lower(
         columns: HashMap::new(),
     };
     for item in items {
-        assembly.add(item)?;
+        let fits = assembly.add(item)?;
+        if !fits {
+            return Ok(None);
+        }
     }
     assembly.plan.placement.sort_by_key(|p| p.node);
-    Ok(assembly.plan)
+    Ok(Some(assembly.plan))
 }
 
 /// Puts a plan together.
@@ -252,7 +285,8 @@ struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
-    fn add(&mut self, item: Item) -> Result<(), LowerError> {
+    /// Whether it fits.
+    fn add(&mut self, item: Item) -> Result<bool, LowerError> {
         match item {
             Item::Also(step) => self.plan.steps.push(Step::Host(step)),
             Item::Host {
@@ -268,9 +302,9 @@ impl Assembly<'_> {
                     reason,
                 });
             }
-            Item::Group(group) => self.add_group(&group)?,
+            Item::Group(group) => return self.add_group(&group),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The group as one configuration of the array, if it may be and fits.
@@ -293,8 +327,11 @@ impl Assembly<'_> {
         resident::rebuilt(group, kernels, cols?)
     }
 
-    fn add_group(&mut self, group: &Group) -> Result<(), LowerError> {
+    fn add_group(&mut self, group: &Group) -> Result<bool, LowerError> {
         let resident = self.resident(group);
+        if resident.is_none() && group.attends() {
+            return Ok(false);
+        }
         let group = resident.as_ref().unwrap_or(group);
         let wired = Wired::new(group, self.kernels);
         let program = match self.known.get(&wired.signature) {
@@ -336,7 +373,7 @@ impl Assembly<'_> {
             bindings: wired.bindings(),
             nodes: group.members.iter().map(|&(node, _)| node).collect(),
         }));
-        Ok(())
+        Ok(true)
     }
 
     fn add_program(&mut self, wired: &Wired<'_>, resident: bool) -> Result<usize, LowerError> {

@@ -20,6 +20,7 @@
 //! | `silu-mul`, `gelu-mul`, `gelu`, `add` | per element | `N` |
 //! | `add-2d`, `add-flat` | residual add per row, the second to a flat slot | `ROWSxCOLS` |
 //! | `flash-attention` | causal or full attention with grouped heads | `2048 32q/8kv d64 causal` |
+//! | `token-attention` | a token over the keys of a cache and itself, on the cores of `fused-dqp` | `1x1040 32q/8kv d64` |
 //! | `cached-attention` | new tokens over the keys of a cache, from a position known at run time | `1x4096 32q/8kv d64` |
 //! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches; a first pass's over its own, with a mask or without | `2048x4096 32q/8kv d64` |
 //!
@@ -216,6 +217,7 @@ pub const TABLE: &[&dyn Mapping] = &[
     &q4nx::dqp::FusedDqp,
     &q4nx::gemm::GemmQ4nx,
     &q4nx::expanded::GemmExpanded,
+    &q4nx::token::TokenAttention,
     &rowwise::RMSNORM,
     &rowwise::LAYERNORM,
     &rowwise::ROPE,

@@ -22,7 +22,7 @@ use super::{NpuError, NpuModel, Observation, Observer};
 pub use finding::{CheckSummary, Finding, Wrong};
 use millrace_model::graph::{Graph, Node, Op, ValueId};
 use millrace_npu::{Element, Role, Slot};
-use millrace_plan::{Binding, CachePart, PlannedLaunch, Step, WeightLayout};
+use millrace_plan::{Binding, CachePart, PlannedLaunch, Step, WeightLayout, cache_element};
 use rule::{Operation, Rule};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -150,14 +150,23 @@ impl Look<'_> {
     /// have.
     fn values(&self, slot: usize) -> Result<Vec<f32>, NpuError> {
         let bytes = self.bytes(slot)?;
-        let element = self.slots()[slot].element;
-        if element == Element::Bf16 {
-            let numbers = bytes.chunks_exact(2).map(|x| [0, 0, x[0], x[1]]);
-            return Ok(numbers.map(f32::from_le_bytes).collect());
-        }
-        let numbers = bytes.chunks_exact(element.size_bytes() as usize);
-        let number = |x: &[u8]| element.number(x).unwrap_or(f64::NAN) as f32;
-        Ok(numbers.map(number).collect())
+        let declared = &self.slots()[slot];
+        let element = match self.seen.call.bindings.get(slot) {
+            Some(Binding::Cache { .. }) => cache_element(declared),
+            _ => declared.element,
+        };
+        let numbers: Vec<f32> = match element {
+            Element::Bf16 => {
+                let numbers = bytes.chunks_exact(2).map(|x| [0, 0, x[0], x[1]]);
+                numbers.map(f32::from_le_bytes).collect()
+            }
+            _ => {
+                let numbers = bytes.chunks_exact(element.size_bytes() as usize);
+                let number = |x: &[u8]| element.number(x).unwrap_or(f64::NAN) as f32;
+                numbers.map(number).collect()
+            }
+        };
+        Ok(self.in_order(slot, numbers))
     }
 
     /// The slots of the call's program.
@@ -228,11 +237,11 @@ impl Look<'_> {
                     self.report(slot, None, node, what, state);
                 }
                 Binding::Cache { layer, of } if role == Role::Static => {
-                    self.report_cache(slot, (*layer, *of, 0), state)?;
+                    self.report_cache(slot, (*layer, *of, None), state)?;
                 }
                 Binding::Reached { layer, of, reach } => {
                     let start = reach.start(self.seen.first);
-                    self.report_cache(slot, (*layer, *of, start), state)?;
+                    self.report_cache(slot, (*layer, *of, Some(start)), state)?;
                 }
                 _ => {}
             }
@@ -400,6 +409,10 @@ impl Look<'_> {
         let first = self.seen.first;
         let (first, oldest_key) = (slots().find_map(|slot| match bindings[slot] {
             Binding::ReachedFrom { reach } => Some((reach.row(first), reach.oldest(first))),
+            Binding::Cache { .. } => {
+                let start = self.ring_start(slot);
+                Some((first.saturating_sub(start), 0))
+            }
             _ => None,
         }))
         .unwrap_or((first, 0));

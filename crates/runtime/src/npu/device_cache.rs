@@ -1,7 +1,8 @@
 //! The device's copy of the cache: keys and values where programs attend over them.
 //!
 //! The pages of the host are the sequence's. Programs that read a cache have one buffer for the keys
-//! and one for the values of a layer, `[n_kv_heads, rows, head_dim]`, which all sequences of a model share:
+//! and one for the values of a layer, `[n_kv_heads, rows, head_dim]`, a ring where it has fewer rows than the sequence has
+//! tokens, which all sequences of a model share:
 //! one that finds another's rows there writes its own anew, otherwise only rows that are new cross. Of programs that
 //! append to it themselves none do: the host's pages get them from what the call gives out.
 
@@ -12,8 +13,8 @@ use super::weights;
 use crate::kv::LayerCache;
 use crate::sequences::SeqId;
 use millrace_kernels::{KvSide, kv_read};
-use millrace_npu::{Role, Traffic};
-use millrace_plan::{Binding, CachePart, Reach};
+use millrace_npu::{Role, Slot, Traffic};
+use millrace_plan::{Binding, CachePart, Reach, cache_element};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -24,8 +25,17 @@ pub(super) struct DeviceCache(Mutex<Copied>);
 #[derive(Default)]
 struct Copied {
     owner: Option<SeqId>,
-    /// By layer: rows from the first on that the device has as the sequence has them.
-    n_rows: Vec<usize>,
+    /// By layer.
+    layers: Vec<LayerCopy>,
+}
+
+/// What the device has of a layer.
+#[derive(Clone, Copy, Default)]
+struct LayerCopy {
+    /// Rows from the first on that it has as the sequence has them, or of a ring the last of them.
+    n_rows: usize,
+    /// Whether later rows took the place of earlier ones.
+    is_wrapped: bool,
 }
 
 /// A layer's pages, and where a sequence's are among them.
@@ -49,26 +59,38 @@ impl DeviceCache {
         let mut copied = lock(&self.0);
         if reads && copied.owner != Some(seq) {
             copied.owner = Some(seq);
-            copied.n_rows.clear();
+            copied.layers.clear();
         }
         if copied.owner == Some(seq) {
-            copied.n_rows.iter_mut().for_each(|n| *n = (*n).min(first));
+            for layer in copied.layers.iter_mut().filter(|l| l.n_rows > first) {
+                // Rows that go back took the place of some that are seen again.
+                layer.n_rows = if layer.is_wrapped { 0 } else { first };
+                layer.is_wrapped = false;
+            }
         }
     }
 
     /// The rows of a layer that the device lacks, up to `n_rows`.
     fn missing(&self, layer: usize, n_rows: usize) -> Range<usize> {
-        let has = lock(&self.0).n_rows.get(layer).copied().unwrap_or(0);
+        let has = lock(&self.0).layers.get(layer).map_or(0, |l| l.n_rows);
         has.min(n_rows)..n_rows
     }
 
     /// The device has a layer's rows up to `n_rows`.
     pub(super) fn set(&self, layer: usize, n_rows: usize) {
+        self.set_in(layer, n_rows, usize::MAX);
+    }
+
+    /// The same where the device has room for so many rows, one behind the other in a ring.
+    fn set_in(&self, layer: usize, n_rows: usize, room: usize) {
         let mut copied = lock(&self.0);
-        if copied.n_rows.len() <= layer {
-            copied.n_rows.resize(layer + 1, 0);
+        if copied.layers.len() <= layer {
+            copied.layers.resize(layer + 1, LayerCopy::default());
         }
-        copied.n_rows[layer] = n_rows;
+        copied.layers[layer] = LayerCopy {
+            n_rows,
+            is_wrapped: n_rows > room,
+        };
     }
 }
 
@@ -84,10 +106,7 @@ impl NpuModel {
         let mut traffic = Traffic::default();
         let missing = self.device_cache.missing(rows.index, n_rows);
         let missing = missing.start.max(rows.pages_first_pos)..missing.end;
-        if missing.is_empty() {
-            self.device_cache.set(rows.index, n_rows);
-            return Ok(traffic);
-        }
+        let mut room = usize::MAX;
         for (of, side) in [(CachePart::Keys, KvSide::K), (CachePart::Values, KvSide::V)] {
             let Some((index, slot)) = prepared.cache_slot(rows.index, of) else {
                 return Ok(traffic);
@@ -96,11 +115,16 @@ impl NpuModel {
                 return Err(NpuError::plan("the cache", "no such call"));
             };
             let (container, key) = (prepared.container(call), prepared.key(index));
-            let parts = rows.parts(side, &missing, &container.slots()[slot], 0)?;
-            let parts: Vec<(u64, &[u8])> = parts.iter().map(|(at, b)| (*at, &b[..])).collect();
-            traffic += self.cache.write_parts(container, key, slot, &parts)?;
+            let declared = &container.slots()[slot];
+            room = rows.room(declared);
+            for lap in laps(missing.clone(), room) {
+                let start = lap.start / room * room;
+                let parts = rows.parts(side, &lap, declared, start as i64)?;
+                let parts: Vec<(u64, &[u8])> = parts.iter().map(|(at, b)| (*at, &b[..])).collect();
+                traffic += self.cache.write_parts(container, key, slot, &parts)?;
+            }
         }
-        self.device_cache.set(rows.index, n_rows);
+        self.device_cache.set_in(rows.index, n_rows, room);
         Ok(traffic)
     }
 }
@@ -152,14 +176,34 @@ impl NpuModel {
     }
 }
 
+/// The last rows that there is room for in a ring, cut where it begins again.
+fn laps(rows: Range<usize>, room: usize) -> Vec<Range<usize>> {
+    let mut left = rows.start.max(rows.end.saturating_sub(room))..rows.end;
+    let mut laps = Vec::new();
+    while !left.is_empty() {
+        let end = left.end.min((left.start / room + 1).saturating_mul(room));
+        laps.push(left.start..end);
+        left.start = end;
+    }
+    laps
+}
+
 impl LayerRows<'_> {
+    /// Rows that a slot of the layer's keys or values has; at least one.
+    fn room(&self, slot: &Slot) -> usize {
+        let row_bytes = self.layer.layout.n_kv_heads * self.layer.layout.head_dim;
+        let row_bytes = row_bytes as u64 * cache_element(slot).size_bytes();
+        let room = slot.size_bytes().unwrap_or(0) / row_bytes.max(1);
+        usize::try_from(room).unwrap_or(usize::MAX).max(1)
+    }
+
     /// Writes the rows up to `n_rows` that a pass from `first` on reaches into a slot of them, as far as the sequence has
     /// them.
     pub(super) fn write_reached(
         &self,
         of: CachePart,
         (reach, first, n_rows): (Reach, usize, usize),
-        slot: &millrace_npu::Slot,
+        slot: &Slot,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {
         let side = match of {
@@ -180,13 +224,14 @@ impl LayerRows<'_> {
         &self,
         side: KvSide,
         rows: &Range<usize>,
-        slot: &millrace_npu::Slot,
+        slot: &Slot,
         start: i64,
     ) -> Result<Vec<(u64, Vec<u8>)>, NpuError> {
         let layout = &self.layer.layout;
-        let elem_bytes = slot.element.size_bytes();
+        let element = cache_element(slot);
+        let elem_bytes = element.size_bytes();
         let width = (layout.n_kv_heads * layout.head_dim) as u64;
-        let n_elems = slot.n_elements().unwrap_or(0);
+        let n_elems = slot.size_bytes().unwrap_or(0) / elem_bytes;
         let n_slot_rows = n_elems / width.max(1);
         let of_slot = |position: usize| (position as i64).saturating_sub(start) as u64;
         if n_slot_rows * width != n_elems || of_slot(rows.end) > n_slot_rows {
@@ -205,11 +250,46 @@ impl LayerRows<'_> {
                 kv_read(layout, side, slab, table, (kv_head, pos), row);
             }
             let mut bytes = vec![0; values.len() * elem_bytes as usize];
-            weights::write_f32(&values, slot.element, &mut bytes)
+            weights::write_f32(&values, element, &mut bytes)
                 .map_err(|problem| NpuError::plan("the cache", problem))?;
             let at = (kv_head as u64 * n_slot_rows + of_slot(rows.start)) * head_dim * elem_bytes;
             parts.push((at, bytes));
         }
         Ok(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_takes_the_last_rows_lap_by_lap() {
+        let cut = |rows: Range<usize>, room: usize| -> Vec<[usize; 2]> {
+            let laps = laps(rows, room).into_iter();
+            laps.map(|lap| [lap.start, lap.end]).collect()
+        };
+        assert_eq!(cut(0..5, 8), [[0, 5]]);
+        assert_eq!(cut(5..8, 8), [[5, 8]]);
+        assert_eq!(cut(5..10, 8), [[5, 8], [8, 10]]);
+        assert_eq!(cut(0..20, 8), [[12, 16], [16, 20]]);
+        assert_eq!(cut(0..24, 8), [[16, 24]]);
+        assert!(cut(3..3, 8).is_empty());
+        assert_eq!(cut(3..9, usize::MAX), [[3, 9]]);
+    }
+
+    /// A sequence that goes back: rows of a ring that were overwritten are brought again.
+    #[test]
+    fn a_ring_that_goes_back_is_brought_anew() {
+        let cache = DeviceCache::default();
+        let seq = crate::sequences::Sequences::new(1).insert(()).unwrap();
+        cache.enter(seq, 0, true);
+        cache.set_in(0, 20, 8);
+        cache.set_in(1, 20, 32);
+        cache.enter(seq, 20, true);
+        assert_eq!(cache.missing(0, 21), 20..21);
+        cache.enter(seq, 18, true);
+        assert_eq!(cache.missing(0, 18), 0..18);
+        assert_eq!(cache.missing(1, 18), 18..18);
     }
 }

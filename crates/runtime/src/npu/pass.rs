@@ -67,11 +67,13 @@ impl Pass<'_> {
             match step {
                 Step::Call(call) => {
                     let appended = prepared.plan.appends(call);
+                    let behind = prepared.plan.appended_behind(first);
+                    self.bring(&behind)?;
                     self.bring(&appended)?;
                     self.call(call, call_index)?;
                     self.brought(&appended);
-                    // The pages have what the call appended before anybody looks.
-                    while let Some(step) = own_append(prepared.plan.steps.get(next), &appended) {
+                    // The pages have the pass's rows before anybody looks.
+                    while let Some(step) = own_append(prepared.plan.steps.get(next), &behind) {
                         self.timed(step)?;
                         next += 1;
                     }
@@ -415,7 +417,7 @@ impl Pass<'_> {
     }
 }
 
-/// The step, where it takes over into the host's pages what a call appended to those layers.
+/// The step, where it takes over into the host's pages what a call gave out for those layers.
 fn own_append(step: Option<&Step>, layers: &[usize]) -> Option<HostStep> {
     match step? {
         Step::Host(step @ HostStep::AppendKv { layer, .. }) if layers.contains(layer) => {

@@ -29,10 +29,10 @@ use millrace_npu::Element::{Bf16, F32};
 const SLICE: usize = 8;
 
 /// Digits of a position.
-const DIGITS: usize = 4;
+pub(super) const DIGITS: usize = 4;
 
 /// Elements of `at`: a position, a key, and an image's two ends.
-const AT: usize = 4 * DIGITS;
+pub(super) const AT: usize = 4 * DIGITS;
 
 /// Elements of a slice's state.
 fn slice_elements(d: u64) -> u64 {
@@ -204,7 +204,7 @@ pub(super) fn init(call: &mut Call<'_>) {
 }
 
 /// The position that digits spell.
-fn position(at: &[bf16]) -> i64 {
+pub(super) fn position(at: &[bf16]) -> i64 {
     let digits = at.iter().rev();
     // Digits that are none, as in memory that nobody wrote, give some position.
     digits.fold(0_i64, |position, digit| {

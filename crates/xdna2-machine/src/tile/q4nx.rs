@@ -13,7 +13,7 @@ use millrace_kernels::tile::{
 };
 use millrace_npu::Element::{Bf16, F32, U8};
 
-const BYTES: u64 = Q4NX_BYTES as u64;
+pub(super) const BYTES: u64 = Q4NX_BYTES as u64;
 const ROWS: u64 = Q4NX_ROWS as u64;
 const COLS: u64 = Q4NX_COLS as u64;
 const GROUP: u64 = Q4NX_GROUP as u64;

@@ -2,7 +2,7 @@
 
 use super::{
     Call, Shape, TileKernel, Work, attention, bfp16, cached, elementwise, integer, matmul, norm,
-    part, q4nx, rope,
+    part, q4nx, rope, token,
 };
 
 const fn row(
@@ -513,5 +513,53 @@ pub const TABLE: &[TileKernel] = &[
         cached::check_finish,
         cached::work_finish,
         cached::finish,
+    ),
+    row(
+        "ta_scores_bf16",
+        "scores of a block of keys, those that are not seen -inf; [total, d, heads, kv_heads, spread, unit, keys]; block, v → S; scalars block, x, y, window, rows",
+        (2, 1),
+        token::check_scores,
+        token::work_scores,
+        token::scores,
+    ),
+    row(
+        "ta_soften_bf16",
+        "scores to probabilities, the new key's and value's share into the state; [total, d, heads, kv_heads, spread, unit, keys]; v → S (in and out), state; scalars blocks, x, y; constant scale",
+        (1, 2),
+        token::check_soften,
+        token::work_soften,
+        token::soften,
+    ),
+    row(
+        "ta_values_bf16",
+        "a block of values into the state; [total, d, heads, kv_heads, spread, unit, keys]; block, S → state (in and out); scalar block",
+        (2, 1),
+        token::check_values,
+        token::work_values,
+        token::values,
+    ),
+    row(
+        "ta_give_bf16",
+        "a piece of a core's part: O / sum, what rounding left of it, or maximum and sum; [total, d, heads, kv_heads, spread, unit, keys]; state → y [32]; scalar piece",
+        (1, 1),
+        token::check_give,
+        token::work_give,
+        token::give,
+    ),
+    row(
+        "ta_join_bf16",
+        "the parts of a column's cores into the state; [d, group, unit]; part → state (in and out); scalar part, 0 begins; constant scale",
+        (1, 1),
+        token::check_join,
+        token::work_join,
+        token::join,
+    ),
+    row(
+        "ta_finish_bf16",
+        "y = O / sum; [d, group, unit]; state → y [group, d]",
+        (1, 1),
+        token::check_finish,
+        token::work_finish,
+        token::finish,
     ),
 ];

@@ -3,12 +3,13 @@
 //! in `tests/mappings.rs`.)
 
 mod cached;
+mod token;
 
 use super::math::{Exp2, Tanh, round, truncate, widen};
 use super::*;
 use half::bf16;
 use millrace_kernels::CpuOptions;
-use millrace_npu::Element::{Bf16, F32};
+use millrace_npu::Element::{Bf16, F32, U8};
 
 fn cpu() -> Cpu {
     Cpu::new(CpuOptions {

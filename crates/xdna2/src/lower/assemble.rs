@@ -68,6 +68,7 @@ impl<'g> Wired<'g> {
                 Arg::Part { .. } => true,
                 Arg::Weight(..)
                 | Arg::Expanded(..)
+                | Arg::Shares(..)
                 | Arg::Table(..)
                 | Arg::Cache(..)
                 | Arg::Position
@@ -117,7 +118,7 @@ impl<'g> Wired<'g> {
             Arg::Table(..) if kernels.phase == Phase::Prefill => Role::Static,
             Arg::Table(..) => Role::Input,
             Arg::Part { .. } => Role::Output,
-            Arg::Expanded(..) => Role::Intermediate,
+            Arg::Expanded(..) | Arg::Shares(..) => Role::Intermediate,
             Arg::Value(v) if group.producer(kernels, *v).is_none() => Role::Input,
             Arg::Value(v) if group.gives_out(kernels, *v) => Role::Output,
             Arg::Value(_) => Role::Intermediate,
@@ -133,7 +134,7 @@ impl<'g> Wired<'g> {
     pub(super) fn bindings(&self) -> Vec<Binding> {
         let binding = |wire: &Wire| match wire.arg.clone() {
             Arg::Value(_) if wire.role == Role::Intermediate => Binding::Scratch,
-            Arg::Expanded(..) => Binding::Scratch,
+            Arg::Expanded(..) | Arg::Shares(..) => Binding::Scratch,
             Arg::Value(value) => Binding::Value(value),
             Arg::Part { value, start, len } => Binding::Part { value, start, len },
             Arg::Weight(weight, layout) => Binding::Weight { weight, layout },
@@ -162,10 +163,11 @@ impl<'g> Wired<'g> {
             .iter()
             .map(|names| names.iter().map(String::as_str).collect())
             .collect();
-        let parts: Vec<Part<'_>> = (parts.iter().zip(&maps).zip(&self.kernels))
-            .map(|((program, arg_map), kernel)| Part {
+        let prefixes = self.prefixes();
+        let parts: Vec<Part<'_>> = (parts.iter().zip(&maps).zip(&prefixes))
+            .map(|((program, arg_map), prefix)| Part {
                 program,
-                prefix: &kernel.name,
+                prefix,
                 arg_map,
             })
             .collect();
@@ -174,6 +176,23 @@ impl<'g> Wired<'g> {
             problem: error.to_string(),
         })?;
         Ok((self.in_order(stitched), self.logical()))
+    }
+
+    /// Names of the launches: those of their kernels, numbered where several of one
+    /// name are together.
+    fn prefixes(&self) -> Vec<String> {
+        let same = |name: &str| self.kernels.iter().filter(|k| k.name == name).count();
+        let mut seen: Vec<&str> = Vec::with_capacity(self.kernels.len());
+        let mut prefixes = Vec::with_capacity(self.kernels.len());
+        for kernel in &self.kernels {
+            let before = seen.iter().filter(|name| **name == kernel.name).count();
+            prefixes.push(match same(&kernel.name) {
+                1 => kernel.name.clone(),
+                _ => format!("{}_{}", kernel.name, before + 1),
+            });
+            seen.push(&kernel.name);
+        }
+        prefixes
     }
 
     /// A kernel's program with values in the shape of the graph, so that launches agree on it: a

@@ -3,6 +3,7 @@
 use super::kernel::{Arg, Kernel, Kernels};
 use super::{AttentionOn, CachePart, Feature, Features, Phase, Reach};
 use crate::mapping::prompt_attention::{self, tile_kv};
+use crate::mapping::q4nx::token;
 use crate::mapping::{self, Named, Shape};
 use millrace_model::graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
@@ -53,14 +54,67 @@ pub fn prompt_bucket(n_keys: u64) -> u64 {
         .next_multiple_of(power / (2 * PROMPT_STEPS))
 }
 
+/// Rows that a device has of a layer's cache. With a window, where a token's attention is resident, no more than that:
+/// a key's row is its position modulo their number.
+fn rows(a: &Attention, machine: &Machine, features: Features, max_tokens: u64) -> u64 {
+    let cols = u64::from(machine.cols);
+    let unit = token::n_keys_unit(&shape(a, 1, (1, 1)), cols);
+    match (a.window, unit) {
+        (Some(window), Some(unit)) if features.has(Feature::ResidentAttention) => {
+            max_tokens.min((window as u64).next_multiple_of(unit))
+        }
+        _ => max_tokens,
+    }
+}
+
+/// Keys that a token reads where all its layers attend on the cores of their projections, those with a window all they
+/// have: at least so many, in whole runs of all layers' cores. `None` where one cannot: heads that those cores do not
+/// take, or more rows than the cache has.
+pub(crate) fn resident_keys(
+    graph: &Graph,
+    machine: &Machine,
+    features: Features,
+    (n_keys, max_tokens): (u64, u64),
+) -> Option<u64> {
+    let needed = [
+        Feature::ResidentAttention,
+        Feature::Resident,
+        Feature::MergedBlocks,
+    ];
+    if !needed.into_iter().all(|feature| features.has(feature)) {
+        return None;
+    }
+    let mut unit = 1;
+    for a in attentions(graph) {
+        let own = token::n_keys_unit(&shape(a, 1, (1, 1)), u64::from(machine.cols))?;
+        unit = common_multiple(unit, own);
+        let scale = 1.0 / (a.head_dim as f32).sqrt();
+        if (a.scale - scale).abs() > 1e-6 * scale {
+            return None;
+        }
+    }
+    Some(n_keys.next_multiple_of(unit)).filter(|&n| n <= max_tokens)
+}
+
+fn attentions(graph: &Graph) -> impl Iterator<Item = &Attention> {
+    graph.nodes.iter().filter_map(|node| match &node.op {
+        Op::Attention(a) => Some(a),
+        _ => None,
+    })
+}
+
 /// Rows that a cache needs for `n_ctx` tokens, so that programs read it in whole rounds.
-pub fn cache_rows(graph: &Graph, machine: &Machine, n_ctx: u64) -> u64 {
+pub fn cache_rows(graph: &Graph, machine: &Machine, features: Features, n_ctx: u64) -> u64 {
     let mut unit = 1_u64;
     for node in &graph.nodes {
         if let Op::Attention(a) = &node.op {
             let of_prompts = tile_kv(&shape(a, 64, (1, 1)), machine);
             let of_tokens = [1, 64].map(|n| mapping::n_keys_unit(&shape(a, n, (1, 1)), machine));
-            for own in of_prompts.into_iter().chain(of_tokens) {
+            let cols = u64::from(machine.cols);
+            let resident = token::n_keys_unit(&shape(a, 1, (1, 1)), cols)
+                .filter(|_| features.has(Feature::ResidentAttention));
+            let others = of_prompts.into_iter().chain(of_tokens);
+            for own in others.chain(resident) {
                 unit = common_multiple(unit, own);
             }
         }
@@ -161,7 +215,7 @@ pub fn attention_times(
     machine: &Machine,
     profile: &Profile,
 ) -> Result<AttentionTimes, String> {
-    let over = fitted(a, n_tokens, (n_keys, max_tokens), machine)?;
+    let over = fitted(a, n_tokens, (n_keys, max_tokens), (max_tokens, machine))?;
     let name = over.mapping;
     let mapping = mapping::find(name).ok_or_else(|| format!("no mapping `{name}`"))?;
     let tiling = mapping.default_tiling(&over.shape, machine);
@@ -182,34 +236,37 @@ struct Over {
     reach: Option<Reach>,
 }
 
-/// The kernel for as many keys as a mapping reads.
+/// The kernel for as many keys as a mapping reads, of `n_rows` that the device has of the layer.
 fn fitted(
     a: &Attention,
     n_tokens: u64,
     (n_keys, max_tokens): (u64, u64),
-    machine: &Machine,
+    (n_rows, machine): (u64, &Machine),
 ) -> Result<Over, String> {
     if a.n_kv_heads == 0 || a.head_dim == 0 {
         return Err("attention without heads".to_owned());
     }
     let n_keys = n_keys.max(n_tokens).max(1);
-    let whole = |unit: u64| {
+    let whole = |unit: u64, of: u64| {
         let wanted = n_keys.div_ceil(unit).saturating_mul(unit);
-        match wanted > max_tokens {
+        match wanted > of {
             true => Err(format!(
-                "the array would read {wanted} rows of a cache of {max_tokens}"
+                "the array would read {wanted} rows of a cache of {of}"
             )),
             false => Ok(wanted),
         }
     };
-    if let Some(over) = for_a_prompt(a, n_tokens, (n_keys, max_tokens), machine) {
-        whole(1)?;
+    if let Some(over) = for_a_prompt(a, n_tokens, (n_keys, n_rows), machine) {
+        whole(1, max_tokens)?;
         return Ok(over);
     }
-    let wanted = whole(mapping::n_keys_unit(&shape(a, n_tokens, (1, 1)), machine))?;
+    let wanted = whole(
+        mapping::n_keys_unit(&shape(a, n_tokens, (1, 1)), machine),
+        n_rows,
+    )?;
     Ok(Over {
         mapping: CACHED,
-        shape: shape(a, n_tokens, (wanted, max_tokens)),
+        shape: shape(a, n_tokens, (wanted, n_rows)),
         n_keys: wanted,
         n_written: n_tokens,
         reach: None,
@@ -220,7 +277,7 @@ fn fitted(
 fn for_a_prompt(
     a: &Attention,
     n_tokens: u64,
-    (n_keys, max_tokens): (u64, u64),
+    (n_keys, n_rows): (u64, u64),
     machine: &Machine,
 ) -> Option<Over> {
     if n_tokens == 1 {
@@ -230,12 +287,12 @@ fn for_a_prompt(
     let window = a.window.map(|window| window as u64);
     let over = match window.filter(|&window| window < n_keys) {
         Some(window) => {
-            let n_rows = n_tokens + prompt_attention::before(window, unit);
+            let reached = n_tokens + prompt_attention::before(window, unit);
             Over {
                 mapping: prompt_attention::NAME,
-                shape: shape(a, n_tokens, (n_rows, n_rows)),
-                n_keys: n_rows,
-                n_written: n_rows,
+                shape: shape(a, n_tokens, (reached, reached)),
+                n_keys: reached,
+                n_written: reached,
                 reach: Some(Reach { window, unit }),
             }
         }
@@ -243,7 +300,7 @@ fn for_a_prompt(
             let wanted = n_keys.next_multiple_of(unit);
             Over {
                 mapping: prompt_attention::NAME,
-                shape: shape(a, n_tokens, (wanted, max_tokens)),
+                shape: shape(a, n_tokens, (wanted, n_rows)),
                 n_keys: wanted,
                 n_written: n_tokens,
                 reach: None,
@@ -288,6 +345,9 @@ impl Kernels<'_> {
             ));
         }
         if let AttentionOn::Cached { n_keys, max_tokens } = on {
+            if let Some(n_keys) = self.resident_keys {
+                return self.resident_attention(number, a, (n_keys, max_tokens));
+            }
             return self.cached_attention(number, a, (n_keys, max_tokens));
         }
         let window = a.window.filter(|&w| (w as u64) < self.n_tokens());
@@ -351,6 +411,31 @@ impl Kernels<'_> {
         Some(kernel)
     }
 
+    /// On the cores of the token's projections, over the cache and the token itself.
+    fn resident_attention(
+        &mut self,
+        number: usize,
+        a: &Attention,
+        cached: (u64, u64),
+    ) -> Result<Kernel, String> {
+        let graph = self.graph;
+        let node: &Node = &graph.nodes[number];
+        let &[q, k, v] = &node.inputs[..] else {
+            return Err("attention without queries, keys and values".to_owned());
+        };
+        let [q, k, v] = [q, k, v].map(Arg::Value);
+        let [keys, values] =
+            [CachePart::Keys, CachePart::Values].map(|part| Arg::Cache(a.layer, part));
+        let (parts, y) = (Arg::Shares(node.output), Arg::Value(node.output));
+        let args = vec![q, k, v, Arg::Position, keys, values, parts, y];
+        let (n_keys, max_tokens) = cached;
+        let n_rows = rows(a, self.machine, self.options.features, max_tokens);
+        let shape = shape(a, 1, (n_keys.min(n_rows), n_rows));
+        let kernel = self.kernel(node, token::NAME, shape, None, args);
+        self.resident_fails |= kernel.is_err();
+        kernel
+    }
+
     /// Attention over the cache, if the array takes it and is faster.
     fn cached_attention(
         &mut self,
@@ -367,7 +452,8 @@ impl Kernels<'_> {
         let graph = self.graph;
         let node: &Node = &graph.nodes[number];
         let n_tokens = self.n_tokens();
-        let over = fitted(a, n_tokens, cached, self.machine)?;
+        let n_rows = rows(a, self.machine, self.options.features, cached.1);
+        let over = fitted(a, n_tokens, cached, (n_rows, self.machine))?;
         let &[q, _, _] = &node.inputs[..] else {
             return Err("attention without queries, keys and values".to_owned());
         };

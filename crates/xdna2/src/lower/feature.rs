@@ -53,11 +53,14 @@ pub enum Feature {
     /// faster, with two cores for each key-value head, as many as the Gemma 3 paper gives it (§3.2.2). In
     /// [`Mode::Paper`] alone.
     PairedCores,
+    /// A token's attention on the cores of its projections, which stay as they are ([`Feature::Resident`]): several
+    /// blocks of the model are one dispatch. Its numbers are not the host's, so it belongs to [`Mode::Q4nx`] alone.
+    ResidentAttention,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 16] = [
+    pub const ALL: [Feature; 17] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -74,6 +77,7 @@ impl Feature {
         Feature::ExpandedWeights,
         Feature::FasterExpansion,
         Feature::PairedCores,
+        Feature::ResidentAttention,
     ];
 
     /// Its name, as options spell it.
@@ -95,6 +99,7 @@ impl Feature {
             Feature::ExpandedWeights => "expanded-weights",
             Feature::FasterExpansion => "faster-expansion",
             Feature::PairedCores => "paired-cores",
+            Feature::ResidentAttention => "resident-attention",
         }
     }
 }
@@ -131,6 +136,9 @@ impl Feature {
             Feature::PairedCores => {
                 "a token's attention over 1,024 keys on the array, two cores for each key-value head"
             }
+            Feature::ResidentAttention => {
+                "a token's attention on the cores of its projections, several blocks a dispatch"
+            }
         }
     }
 }
@@ -156,7 +164,7 @@ impl FromStr for Feature {
 /// A set of features, and how the matrix units multiply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features {
-    set: u16,
+    set: u32,
     numerics: Numerics,
 }
 
@@ -184,6 +192,7 @@ impl Features {
                 .without(Feature::ExpandedWeights)
                 .without(Feature::FasterExpansion)
                 .without(Feature::PairedCores)
+                .without(Feature::ResidentAttention)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident)
                 .without(Feature::Windows),
@@ -191,7 +200,9 @@ impl Features {
                 .fold(Features::NONE, Features::with)
                 .without(Feature::PairedCores)
                 .without(Feature::ExpandedWeights),
-            Mode::Paper => all.fold(Features::NONE, Features::with),
+            Mode::Paper => all
+                .fold(Features::NONE, Features::with)
+                .without(Feature::ResidentAttention),
         }
     }
 
@@ -249,20 +260,23 @@ mod tests {
     fn names_are_read_back_and_sets_hold_what_was_put_in() {
         for feature in Feature::ALL {
             assert_eq!(feature.name().parse(), Ok(feature));
-            assert!(Features::of(Mode::Paper).has(feature));
-            let others = Features::of(Mode::Paper).without(feature);
+            let all = Features::of(Mode::Paper).with(Feature::ResidentAttention);
+            assert!(all.has(feature));
+            let others = all.without(feature);
             assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
-            assert_eq!(others.with(feature), Features::of(Mode::Paper));
+            assert_eq!(others.with(feature), all);
         }
         let fused = Features::of(Mode::Paper)
             .without(Feature::PairedCores)
-            .without(Feature::ExpandedWeights);
+            .without(Feature::ExpandedWeights)
+            .with(Feature::ResidentAttention);
         assert_eq!(fused, Features::of(Mode::Q4nx));
         let packed = Features::of(Mode::Best)
             .with(Feature::PackedWeights)
             .with(Feature::FasterExpansion)
             .with(Feature::Resident)
-            .with(Feature::Windows);
+            .with(Feature::Windows)
+            .with(Feature::ResidentAttention);
         assert_eq!(packed, Features::of(Mode::Q4nx));
         assert!("nonsense".parse::<Feature>().is_err());
         let published: Vec<Feature> = Features::of(Mode::Reference).iter().collect();

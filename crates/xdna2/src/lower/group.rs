@@ -4,6 +4,7 @@ use super::kernel::{Kernel, Kernels};
 use super::{
     ATTENTION_ALONE, Feature, HEAD_ALONE, HEAD_OF_ALL_ROWS, HostStep, Options, WITHIN_BLOCK,
 };
+use crate::mapping::q4nx::token;
 use millrace_model::graph::{Node, Op, ValueId};
 use millrace_plan::offload;
 
@@ -14,6 +15,8 @@ pub(super) struct Group {
     pub(super) members: Vec<(usize, Vec<Kernel>)>,
     /// Block of the first node.
     pub(super) block: Option<usize>,
+    /// Block of the last.
+    pub(super) last_block: Option<usize>,
     /// Why it begins where it does.
     pub(super) reason: String,
 }
@@ -43,6 +46,7 @@ pub(super) fn items(kernels: &mut Kernels<'_>, options: &Options) -> Vec<Item> {
         across_blocks: options.features.has(Feature::MergedBlocks),
         items: Vec::new(),
         open: None,
+        appended: Vec::new(),
         cause: "the first op on the array".to_owned(),
     };
     for number in 0..kernels.graph.nodes.len() {
@@ -60,13 +64,32 @@ struct Cutter {
     across_blocks: bool,
     items: Vec<Item>,
     open: Option<Group>,
+    /// What the host appends to the cache behind the open group.
+    appended: Vec<HostStep>,
     /// Why the next group begins.
     cause: String,
 }
 
+/// Blocks of a model that are one program of a token at most, where attention is among them: the stream of instructions
+/// grows with them.
+const BLOCKS_OF_A_TOKEN: usize = 64;
+
+/// Why a program of so many blocks ends.
+const FULL: &str = "begins a program: the one before it has as many blocks as one may have, 64";
+
 impl Cutter {
+    /// Whether the open group has as many blocks as it may, and the node begins another.
+    fn is_full(&self, node: &Node) -> bool {
+        let Some(open) = self.open.as_ref().filter(|open| open.attends()) else {
+            return false;
+        };
+        let begins = node.layer != open.last_block;
+        begins && open.n_blocks() >= BLOCKS_OF_A_TOKEN
+    }
+
     fn close(&mut self) {
         self.items.extend(self.open.take().map(Item::Group));
+        self.items.extend(self.appended.drain(..).map(Item::Also));
     }
 
     fn host(&mut self, kernels: &Kernels<'_>, node: usize, reason: String) {
@@ -82,8 +105,15 @@ impl Cutter {
 
     fn device(&mut self, kernels: &Kernels<'_>, number: usize, members: Vec<Kernel>) {
         let node = &kernels.graph.nodes[number];
-        let alone = alone(kernels, node);
-        if alone.is_some() {
+        let attends = members.iter().any(|k| k.built.mapping == token::NAME);
+        let alone = alone(kernels, node).filter(|_| !attends);
+        if self.is_full(node) {
+            self.close();
+            self.cause = FULL.to_owned();
+        }
+        if attends {
+            self.appended.extend(offload::append_kv(node));
+        } else if alone.is_some() {
             self.close();
             self.items.extend(offload::append_kv(node).map(Item::Also));
         } else if !self.across_blocks && self.open.as_ref().is_some_and(|g| g.block != node.layer) {
@@ -102,8 +132,10 @@ impl Cutter {
         let group = self.open.get_or_insert_with(|| Group {
             members: Vec::new(),
             block: node.layer,
+            last_block: node.layer,
             reason: reason.to_owned(),
         });
+        group.last_block = node.layer;
         group.members.push((number, members));
         if alone.is_some() {
             self.close();
@@ -129,6 +161,28 @@ fn host_steps(kernels: &Kernels<'_>, number: usize) -> Vec<HostStep> {
 }
 
 impl Group {
+    /// Whether a token's attention is in it, beside what comes before and after.
+    pub(super) fn attends(&self) -> bool {
+        let mut all = self.members.iter().flat_map(|(_, kernels)| kernels);
+        all.any(|kernel| kernel.built.mapping == token::NAME)
+    }
+
+    fn n_blocks(&self) -> usize {
+        match (self.block, self.last_block) {
+            (Some(first), Some(last)) => last + 1 - first,
+            _ => 0,
+        }
+    }
+
+    /// Whether the host appends the value to a cache after the group.
+    fn appends(&self, kernels: &Kernels<'_>, value: ValueId) -> bool {
+        let resident = |(_, members): &&(usize, Vec<Kernel>)| {
+            members.iter().any(|k| k.built.mapping == token::NAME)
+        };
+        let mut attending = self.members.iter().filter(resident);
+        attending.any(|&(number, _)| kernels.graph.nodes[number].inputs[1..].contains(&value))
+    }
+
     /// Whether a value that the group writes is wanted outside of it.
     pub(super) fn gives_out(&self, kernels: &Kernels<'_>, value: ValueId) -> bool {
         let graph = kernels.graph;
@@ -139,7 +193,10 @@ impl Group {
             .enumerate()
             .filter(|(_, n)| n.inputs.contains(&value));
         let outside = readers.clone().any(|(number, _)| !mine(number));
-        outside || readers.next().is_none() || graph.logits == Some(value)
+        outside
+            || self.appends(kernels, value)
+            || readers.next().is_none()
+            || graph.logits == Some(value)
     }
 
     /// The group's node that writes a value.

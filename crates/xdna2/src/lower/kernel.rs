@@ -36,6 +36,8 @@ pub(super) enum Arg {
     Weight(WeightId, WeightLayout),
     /// A weight as a launch of the kernel expands it, for another of its launches.
     Expanded(WeightId),
+    /// What cores have of a value, before another launch joins it.
+    Shares(ValueId),
     Table(RopeId, TableRows),
     Cache(usize, CachePart),
     Position,
@@ -77,6 +79,10 @@ pub(super) struct Kernels<'a> {
     pub(super) computed: HashSet<usize>,
     /// The head's kernels where every row of a prompt goes through it.
     pub(super) all_rows: Option<Vec<Kernel>>,
+    /// Keys that a token's attention on its projections' cores reads, where every layer's can be there.
+    pub(super) resident_keys: Option<u64>,
+    /// Whether no cores were found for one of them.
+    pub(super) resident_fails: bool,
     built: HashMap<String, Result<Rc<Built>, String>>,
 }
 
@@ -112,6 +118,8 @@ impl<'a> Kernels<'a> {
             half_split: check::half_split(graph)?,
             computed: HashSet::new(),
             all_rows: None,
+            resident_keys: None,
+            resident_fails: false,
             built: HashMap::new(),
         })
     }

@@ -37,8 +37,11 @@ const RUNS: &[(&[Kind], &str, &str)] = &[
 ];
 
 /// A group's name from its launches: the seed's where it has one, else the kinds of its launches,
-/// repeated ones once.
+/// repeated ones once. One of whole blocks is named for that.
 pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
+    if group.attends() {
+        return "token_layers".to_owned();
+    }
     let kind = |(number, members): &(usize, Vec<Kernel>)| {
         let node = &kernels.graph.nodes[*number];
         let cached = |arg: &Arg| matches!(arg, Arg::Cache(..) | Arg::Reached(..));
@@ -100,6 +103,7 @@ pub(super) fn slot(arg: &Arg, kernel: &Kernel, group: &Group, kernels: &Kernels<
         Arg::Value(value) => self::value(*value, group, kernels),
         Arg::Part { .. } => format!("{}_logits", kernel.name),
         Arg::Weight(weight, _) => format!("{}_w", label(*weight, kernel, group, kernels)),
+        Arg::Shares(_) => format!("{}_parts", kernel.name),
         Arg::Expanded(weight) => format!("{}_bf16", label(*weight, kernel, group, kernels)),
         Arg::Table(..) => format!("{}_lut", kernel.name),
         Arg::Cache(_, CachePart::Keys) => "k_cache".to_owned(),

@@ -19,16 +19,12 @@ const TILE_MAX: u64 = 2048;
 /// The group with kernels that can share a configuration, projections on so many columns; `None` where one
 /// cannot.
 pub(super) fn rebuilt(group: &Group, kernels: &Kernels<'_>, cols: u64) -> Option<Group> {
-    let all = || group.members.iter().flat_map(|(_, kernels)| kernels);
-    let projections = all().filter(|k| k.built.mapping == q4nx::dqp::NAME);
-    let lengths: Vec<u64> = projections.map(|k| k.built.shape["k"]).collect();
-    let longest = lengths.iter().copied().max()?;
-    let total = q4nx::dqp::padded(longest);
-    let projection = q4nx::dqp::tiling(cols, total, q4nx::dqp::piece(&lengths));
+    let cores = Cores::of(group, cols)?;
     let one = |kernel: &Kernel| -> Option<Kernel> {
         let shape = &kernel.built.shape;
         let tiling = match kernel.built.mapping {
-            q4nx::dqp::NAME => projection.clone(),
+            q4nx::dqp::NAME => cores.projection(),
+            q4nx::token::NAME => cores.attention()?,
             "rmsnorm" => alone(&[("tile_rows", 1), ("scales_first", 1)], 0),
             "rope" => alone(&[("tile_rows", 1)], 0),
             "add" | "silu-mul" | "gelu-mul" => alone(&[("tile", tile(shape))], 2),
@@ -43,8 +39,61 @@ pub(super) fn rebuilt(group: &Group, kernels: &Kernels<'_>, cols: u64) -> Option
     Some(Group {
         members: members.collect::<Option<Vec<_>>>()?,
         block: group.block,
+        last_block: group.last_block,
         reason: group.reason.clone(),
     })
+}
+
+/// What the cores of all projections of a program have in common, and of its attention.
+struct Cores<'g> {
+    cols: u64,
+    /// Elements of the longest vector.
+    total: u64,
+    piece: u64,
+    /// Shape of an attention, and the keys that a core has room for.
+    attends: Option<(&'g Shape, u64)>,
+}
+
+impl<'g> Cores<'g> {
+    fn of(group: &'g Group, cols: u64) -> Option<Cores<'g>> {
+        let of = |name: &'static str| {
+            let all = group.members.iter().flat_map(|(_, kernels)| kernels);
+            let shapes = all.filter(move |k| k.built.mapping == name);
+            shapes.map(|k| &k.built.shape)
+        };
+        let mut lengths: Vec<u64> = of(q4nx::dqp::NAME).map(|shape| shape["k"]).collect();
+        let longest = lengths.iter().copied().max()?;
+        for shape in of(q4nx::token::NAME) {
+            lengths.extend(["n_heads", "n_kv_heads"].map(|n| shape[n] * shape["head_dim"]));
+        }
+        let piece = q4nx::dqp::piece(&lengths);
+        let mut cores = Cores {
+            cols,
+            total: q4nx::dqp::padded(longest),
+            piece,
+            attends: None,
+        };
+        for shape in of(q4nx::token::NAME) {
+            let keys = q4nx::token::keys_of_core(shape, cols)?;
+            let vector = q4nx::dqp::padded(q4nx::token::vector(shape, piece));
+            cores.total = cores.total.max(vector);
+            let most = cores.attends.map_or(0, |(_, keys)| keys);
+            cores.attends = Some((shape, most.max(keys)));
+        }
+        Some(cores)
+    }
+
+    fn projection(&self) -> Tiling {
+        match self.attends {
+            Some(attends) => q4nx::token::shared(self.cols, self.total, self.piece, attends),
+            None => q4nx::dqp::tiling(self.cols, self.total, self.piece),
+        }
+    }
+
+    fn attention(&self) -> Option<Tiling> {
+        let (_, keys) = self.attends?;
+        Some(q4nx::token::tiling(self.cols, self.total, self.piece, keys))
+    }
 }
 
 /// A single core's tiling.

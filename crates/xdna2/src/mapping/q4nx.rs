@@ -9,6 +9,7 @@ pub(crate) mod dqp;
 mod expand;
 pub(crate) mod expanded;
 pub(crate) mod gemm;
+pub(crate) mod token;
 
 use super::data::{Random, floats, in_parallel, round};
 use super::parts::slot;

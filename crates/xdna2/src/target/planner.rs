@@ -3,7 +3,7 @@
 use super::packed;
 use crate::lower::{
     self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, layout_unit,
-    program_of, prompt_bucket,
+    program_of, prompt_bucket, resident_keys,
 };
 use crate::mapping::{self, q4nx};
 use crate::predict::{HostKind, Prices, facts};
@@ -89,6 +89,12 @@ impl Xdna2 {
             _ => prompt_bucket(chunk.first + chunk.n_tokens),
         };
         let n_keys = n_keys.max(chunk.n_padded).min(max_tokens);
+        let lengths = (n_keys, max_tokens);
+        if chunk.n_padded == 1
+            && resident_keys(graph, &self.machine, self.features, lengths).is_some()
+        {
+            return Some(AttentionOn::Cached { n_keys, max_tokens });
+        }
         // Lowering ranks by this profile too: what a plan is does not depend on the times it is given.
         let profile = Profile::builtin(Profile::DEFAULT)?;
         let wins = graph.nodes.iter().any(|node| match &node.op {
@@ -149,7 +155,7 @@ impl Planner for Xdna2 {
     /// Enough for whole reads by the array.
     fn cache_rows(&self, graph: &Graph, n_ctx: u64) -> u64 {
         match self.features.has(Feature::CachedAttention) {
-            true => cache_rows(graph, &self.machine, n_ctx),
+            true => cache_rows(graph, &self.machine, self.features, n_ctx),
             false => n_ctx,
         }
     }
@@ -346,6 +352,11 @@ fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
             let rows = launch.shape.get("max_tokens")?;
             (tiles.div_ceil(parts) + parts, Some(rows))
         }
+        // Each core's keys at once, then core after core.
+        "token-attention" => {
+            let cores = 2 * size("cols") / launch.shape.get("n_kv_heads")?.max(1);
+            (1 + cores, Some(launch.shape.get("max_tokens")?))
+        }
         "prompt-attention" if launch.shape.get("own") == Some(1) => (tiles, None),
         "prompt-attention" => (tiles, Some(launch.shape.get("max_tokens")?)),
         _ => return None,
@@ -376,7 +387,9 @@ mod tests {
         assert_eq!(mode(paper), "paper");
         let fused = paper.without(Feature::ExpandedWeights);
         assert_eq!(mode(fused), "paper without expanded-weights");
-        assert_eq!(mode(fused.without(Feature::PairedCores)), "q4nx");
+        let plain = fused.without(Feature::PairedCores);
+        assert_eq!(mode(plain), "q4nx without resident-attention");
+        assert_eq!(mode(plain.with(Feature::ResidentAttention)), "q4nx");
         assert_eq!(mode(paper.without(Feature::Alias)), "paper without alias");
         let emulated = best.with_numerics(Numerics::Bfp16);
         assert_eq!(mode(emulated), "best, products in bfp16");

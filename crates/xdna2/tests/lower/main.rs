@@ -7,6 +7,7 @@ mod cached;
 mod int8;
 mod numbers;
 mod packed;
+mod token;
 mod tower;
 mod vocab;
 

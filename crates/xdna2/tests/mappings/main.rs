@@ -11,6 +11,7 @@ mod prompt;
 mod q4nx;
 mod refused;
 mod strides;
+mod token;
 mod traffic;
 
 use millrace_kernels::{Cpu, CpuOptions};

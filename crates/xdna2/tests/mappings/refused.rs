@@ -195,7 +195,11 @@ fn absurd_tilings_are_refused() {
         } else {
             "64x64x64"
         };
-        let shape = ["4096", "64x128", text, "64x512 4q/2kv d16"]
+        let over_cache = match mapping.name() {
+            "token-attention" => "1x640 4q/2kv d64",
+            _ => "64x512 4q/2kv d16",
+        };
+        let shape = ["4096", "64x128", text, over_cache]
             .iter()
             .find_map(|text| mapping.parse_shape(text).ok())
             .unwrap();

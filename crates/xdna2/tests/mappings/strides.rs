@@ -40,6 +40,11 @@ fn a_wrong_stride_is_caught() {
             "tile_kv=8,tile_q=8,q_tiles=2,stages=2,tile_dv=8",
         ),
         (
+            "token-attention",
+            "1x640 4q/2kv d64 of 700",
+            "cols=4,keys=160",
+        ),
+        (
             "cached-attention",
             "8x64 16q/2kv d16",
             "tile_tokens=4,tile_kv=8,heads=2,spread=2,rows=2",

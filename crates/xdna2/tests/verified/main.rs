@@ -85,6 +85,15 @@ const SHAPES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "token-attention",
+        &[
+            "1x640 4q/2kv d64",
+            "1x1600 32q/8kv d64 of 4480",
+            "1x1560 8q/4kv d256 of 2560 window 1024",
+            "1x1600 4q/1kv d256",
+        ],
+    ),
+    (
         "gemm-q4nx",
         &[
             "64x256x64",
@@ -185,6 +194,10 @@ fn offered_tilings_are_accepted() {
         ("gemm-i8", ["64x64x1920", "512x2048x8192"]),
         ("gemv-i8", ["1920+128x1152", "128256x2048"]),
         ("fused-dqp", ["1920+128x1152", "128512x2048"]),
+        (
+            "token-attention",
+            ["1x640 4q/2kv d64", "1x1560 8q/4kv d256 of 2560"],
+        ),
         ("gemm-q4nx", ["128x1152x1920+128", "512x2048x8192"]),
         ("gemm-q4nx-ddr", ["128x1152x1920+128", "512x2048x8192"]),
         (

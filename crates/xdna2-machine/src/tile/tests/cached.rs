@@ -3,7 +3,7 @@
 use super::*;
 
 /// f32 buffers beside bf16 ones: a call on bytes.
-fn call_bytes(
+pub(super) fn call_bytes(
     name: &str,
     dims: &[u32],
     operands: &mut [(millrace_npu::Element, Vec<u8>)],
@@ -45,7 +45,7 @@ fn call_bytes(
     Ok(())
 }
 
-fn narrow(values: &[f32]) -> (millrace_npu::Element, Vec<u8>) {
+pub(super) fn narrow(values: &[f32]) -> (millrace_npu::Element, Vec<u8>) {
     let bytes = values.iter().flat_map(|&v| bf16::from_f32(v).to_ne_bytes());
     (Bf16, bytes.collect())
 }

@@ -19,10 +19,12 @@ use super::super::parts::{
 use super::super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
 };
+use super::token::{Attend, Heads};
 use super::{BYTES, COLS, GROUP, Matrix, ROWS, across, random_blocks, shares, unit, weight_slot};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
-    Affine, Channel, Condition, Launch, Op, Operand, Order, Place, Stage, StageEnd, Transfer, Var,
+    Affine, Channel, Condition, Launch, Local, Op, Operand, Order, Place, Stage, StageEnd,
+    Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
@@ -36,7 +38,7 @@ pub(crate) const NAME: &str = "fused-dqp";
 const PIECE_MAX: u64 = 1024;
 
 /// Shape and tiling as plain numbers.
-struct Tiled {
+pub(super) struct Tiled {
     /// Rows of each product.
     rows: Vec<u64>,
     k: u64,
@@ -47,16 +49,18 @@ struct Tiled {
     total: u64,
     /// Elements of the vector that a core takes at once.
     piece: u64,
+    /// Where the cores attend, too, in other launches.
+    heads: Option<Heads>,
 }
 
 // Channels of the launch, in this order; the last two where a column has several cores.
-const W: usize = 0;
-const X: usize = 1;
-const Y: usize = 2;
-const W_IN: usize = 3;
-const Y_OUT: usize = 4;
+pub(super) const W: usize = 0;
+pub(super) const X: usize = 1;
+pub(super) const Y: usize = 2;
+pub(super) const W_IN: usize = 3;
+pub(super) const Y_OUT: usize = 4;
 
-const VECTOR: Operand = Operand::Local(0);
+pub(super) const VECTOR: Operand = Operand::Local(0);
 const SUMS: Operand = Operand::Local(1);
 
 /// Elements of a vector of k in whole blocks.
@@ -89,7 +93,26 @@ impl Tiled {
             cols: tiling["cols"],
             total: tiling["total"],
             piece: tiling["piece"],
+            heads: Heads::of_projection(tiling),
         }
+    }
+
+    /// The cores in a launch that attends: no product, a vector of query, key, value and position.
+    pub(super) fn attending(heads: Heads, (cols, piece): (u64, u64), unit: u64) -> Tiled {
+        let vector = (heads.n_heads + 2 * heads.n_kv_heads) * heads.head_dim;
+        Tiled {
+            rows: Vec::new(),
+            k: vector + piece,
+            cols,
+            unit,
+            total: heads.total,
+            piece,
+            heads: Some(heads),
+        }
+    }
+
+    pub(super) fn piece(&self) -> u64 {
+        self.piece
     }
 
     fn across(&self) -> u64 {
@@ -105,13 +128,31 @@ impl Tiled {
         self.rows.iter().map(|&rows| self.groups(rows)).sum()
     }
 
-    fn check(&self, machine: &Machine) -> Result<(), BuildError> {
-        let checks = Checks { mapping: NAME };
+    /// What holds for the cores, whatever they do.
+    pub(super) fn check_cores(&self, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
         checks.herd(self.cols, self.unit, machine)?;
         checks.divides(("k", self.k), ("a group of one scale", GROUP))?;
         checks.divides(("piece", self.piece), ("a group of one scale", GROUP))?;
         checks.divides(("k", self.k), ("piece", self.piece))?;
         checks.divides(("total", self.total), ("a block's columns", COLS))?;
+        let attending = match &self.heads {
+            Some(heads) => {
+                heads.check(checks, self.cols)?;
+                heads.l1_bytes()
+            }
+            None => 0,
+        };
+        let vector = 2 * (self.total + self.total / GROUP);
+        let channels = 2 * BYTES + 2 * 2 * self.piece + 2 * 2 * ROWS;
+        checks.l1(vector + 4 * ROWS + channels + attending, machine)
+    }
+
+    fn check(&self, machine: &Machine) -> Result<(), BuildError> {
+        let checks = Checks { mapping: NAME };
+        self.check_cores(checks, machine)?;
+        checks.ensure(self.heads.is_none() || self.unit > 1, Rule::Divides, || {
+            "cores that attend stand in pairs, and rows are no multiple of 64".to_owned()
+        })?;
         checks.ensure(self.total >= padded(self.k), Rule::Range, || {
             format!(
                 "total = {}; the padded vector has {}",
@@ -128,13 +169,10 @@ impl Tiled {
                 "{n} groups of row blocks for {} columns; take fewer columns",
                 self.cols
             )
-        })?;
-        let vector = 2 * (self.total + self.total / GROUP);
-        let channels = 2 * BYTES + 2 * 2 * self.piece + 2 * 2 * ROWS;
-        checks.l1(vector + 4 * ROWS + channels, machine)
+        })
     }
 
-    fn channels(&self) -> Vec<Channel> {
+    pub(super) fn channels(&self) -> Vec<Channel> {
         let (u8, bf16) = (Element::U8, Element::Bf16);
         let cores = [self.cols, self.unit];
         let here = || core(at(i(0, 1)), at(i(1, 1)));
@@ -160,7 +198,7 @@ impl Tiled {
     }
 
     /// The memory tiles, which deal a column's blocks to its cores and join what these give.
-    fn stages(&self) -> Vec<Stage> {
+    pub(super) fn stages(&self) -> Vec<Stage> {
         if self.unit == 1 {
             return Vec::new();
         }
@@ -219,7 +257,17 @@ impl Tiled {
         transfers
     }
 
-    fn body(&self) -> Vec<Op> {
+    pub(super) fn locals(&self) -> Vec<Local> {
+        let mut locals = vec![
+            local("v", Element::Bf16, &[self.total + self.total / GROUP]),
+            local("sums", Element::F32, &[ROWS]),
+        ];
+        locals.extend(self.heads.iter().flat_map(Heads::locals));
+        locals
+    }
+
+    /// A core's program.
+    pub(super) fn body(&self, attend: Attend) -> Vec<Op> {
         let (piece, total) = (self.piece, self.total);
         let along =
             |loop_depth: u8, factor: u64| vec![Affine::of(Var::Loop(loop_depth), int(factor))];
@@ -247,10 +295,13 @@ impl Tiled {
             then: vec![new(Y, here(), 1), blocks, put(1)],
             otherwise: Vec::new(),
         };
-        vec![
+        let mut body = vec![
             repeat(self.k / piece, vec![get(X, Vec::new(), 0), take, free(0)]),
             repeat(self.n_groups().div_ceil(self.cols), vec![tile]),
-        ]
+        ];
+        let attend = self.heads.iter().flat_map(|heads| heads.ops(attend));
+        body.extend(attend);
+        body
     }
 
     /// Time in steady state; [`timing`](millrace_xdna2_machine::timing) simulates it. Loading is left out: the
@@ -321,15 +372,17 @@ impl Mapping for FusedDqp {
         let p = Tiled::new(shape, tiling);
         p.check(machine)?;
         let args: Vec<usize> = (0..1 + 2 * p.rows.len()).collect();
-        let locals = vec![
-            local("v", Element::Bf16, &[p.total + p.total / GROUP]),
-            local("sums", Element::F32, &[ROWS]),
-        ];
         let project = Launch {
             channels: p.channels(),
             stages: p.stages(),
             transfers: p.transfers(),
-            herds: vec![herd("cores", p.cols, p.unit, locals, p.body())],
+            herds: vec![herd(
+                "cores",
+                p.cols,
+                p.unit,
+                p.locals(),
+                p.body(Attend::default()),
+            )],
             ..launch("dqp", &args, &[], Order::Streamed)
         };
         let rows = || p.rows.iter().enumerate();

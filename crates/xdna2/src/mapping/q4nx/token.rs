@@ -1,0 +1,636 @@
+//! A token's attention on the cores of its projections, so that no core is loaded for it.
+//!
+//! [`fused-dqp`](super::dqp)'s cores take blocks of 5,120 bytes of weights from all shims. Keys and values of a cache
+//! are such blocks as well: `r = 2560 / head_dim` rows of one key-value head, as they lie in DDR. The vector that comes
+//! before is the query, then the token's own key and value, then its position. So both are one program
+//! of the cores ([`Heads::ops`] behind the projections' loop), of which each launch runs its half: how often cores
+//! loop are constants that they read.
+//!
+//! A key-value head has `spread = cols / n_kv_heads` columns. Runs of `unit · r` keys go to its columns in turn, and
+//! the memory tile deals a block of them to each core. A core keeps the scores of all its keys,
+//! then takes the values. What it has then, O and the scores' maximum and sum, goes out in pieces of 32 elements like a
+//! projection's rows, to DDR; a second launch, of a core of its own, joins the cores' parts head by head.
+//!
+//! The cache holds the keys before the token: its own is in the vector, so it need not be in DDR before the call.
+//! Keys that the position does not reach count for nothing, so one program serves all positions up to the keys it reads. With a
+//! window the cache may have no more rows than that, in a ring: key p is in row p modulo their number.
+
+use super::super::cached_attention;
+use super::super::data::{Random, bf16_bytes, floats, in_parallel, round};
+use super::super::parts::{
+    Checks, at, block, call_with, constant, core, divisors, free, get, herd, i, int, launch, local,
+    new, pattern, put, repeat, slot, small, stream, x, y,
+};
+use super::super::{BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
+use super::dqp::{self, Tiled, VECTOR, W, W_IN, X, Y, Y_OUT};
+use super::{BYTES, COLS, GROUP, ROWS};
+use millrace_npu::{Element, Role};
+use millrace_xdna2_machine::program::{
+    Affine, Launch, Local, Op, Operand, Order, Place, Transfer, Var,
+};
+use millrace_xdna2_machine::{Machine, Numerics, Program};
+
+/// The mapping.
+pub(crate) struct TokenAttention;
+
+/// The mapping's name.
+pub(crate) const NAME: &str = "token-attention";
+
+/// Cores of a column.
+const UNIT: u64 = 2;
+
+/// Columns that the slot for their parts has room for.
+const MOST_COLS: u64 = 8;
+
+/// Elements of the slot with the position.
+const AT: u64 = cached_attention::AT_DIGITS as u64;
+
+const SCORES: Operand = Operand::Local(2);
+const STATE: Operand = Operand::Local(3);
+
+/// What cores of projections have in addition where they attend, too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    pub(super) head_dim: u64,
+    pub(super) n_heads: u64,
+    pub(super) n_kv_heads: u64,
+    /// Columns of a key-value head.
+    pub(super) spread: u64,
+    /// Keys that a core has room for.
+    pub(super) keys: u64,
+    /// Elements of the vector.
+    pub(super) total: u64,
+}
+
+/// What a launch that attends has of its own; nothing in a projection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attend {
+    /// Blocks of keys of a core, and of values.
+    rounds: u64,
+    window: u64,
+    /// Rows of the cache.
+    n_rows: u64,
+}
+
+impl Heads {
+    /// Of the tiling of a projection that shares its cores with attention.
+    pub(super) fn of_projection(tiling: &Tiling) -> Option<Heads> {
+        let n_kv_heads = tiling.get("n_kv_heads")?;
+        Some(Heads {
+            head_dim: tiling.get("head_dim")?,
+            n_heads: tiling.get("n_heads")?,
+            n_kv_heads,
+            spread: tiling["cols"] / n_kv_heads.max(1),
+            keys: tiling.get("keys")?,
+            total: tiling["total"],
+        })
+    }
+
+    fn group(&self) -> u64 {
+        self.n_heads / self.n_kv_heads.max(1)
+    }
+
+    /// Keys of a block.
+    fn rows(&self) -> u64 {
+        BYTES / 2 / self.head_dim.max(1)
+    }
+
+    /// Pieces of a head in a core's part.
+    fn pieces(&self) -> u64 {
+        2 * (self.head_dim / ROWS) + 1
+    }
+
+    /// Elements of a column's part.
+    fn part(&self) -> u64 {
+        self.group() * self.pieces() * UNIT * ROWS
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
+    }
+
+    pub(super) fn l1_bytes(&self) -> u64 {
+        4 * self.group() * (self.keys + self.head_dim + 2)
+    }
+
+    pub(super) fn check(&self, checks: Checks, cols: u64) -> Result<(), BuildError> {
+        let kv_heads = ("key-value heads", self.n_kv_heads);
+        checks.divides(("heads", self.n_heads), kv_heads)?;
+        checks.divides(("cols", cols), kv_heads)?;
+        checks.divides(("head_dim", self.head_dim), ("elements of a piece", ROWS))?;
+        let (bytes, row) = (("a block's bytes", BYTES), 2 * self.head_dim);
+        checks.divides(bytes, ("bytes of a key", row))?;
+        checks.divides(("keys", self.keys), ("keys of a block", self.rows()))?;
+        let needed = (self.n_heads + 2 * self.n_kv_heads) * self.head_dim + AT;
+        checks.ensure(self.total >= needed, Rule::Range, || {
+            format!(
+                "total = {}; query, key, value and position have {needed}",
+                self.total
+            )
+        })
+    }
+
+    pub(super) fn locals(&self) -> Vec<Local> {
+        let state = self.group() * (self.head_dim + 2);
+        vec![
+            local("scores", Element::F32, &[self.group(), self.keys]),
+            local("state", Element::F32, &[state]),
+        ]
+    }
+
+    /// The second half of a core's program.
+    pub(super) fn ops(&self, attend: Attend) -> Vec<Op> {
+        let Attend {
+            rounds,
+            window,
+            n_rows,
+        } = attend;
+        let attends = u64::from(rounds > 0);
+        let dims = [
+            self.total,
+            self.head_dim,
+            self.n_heads,
+            self.n_kv_heads,
+            self.spread,
+            UNIT,
+            self.keys,
+        ];
+        let here = || vec![x(), y()];
+        let number = || Affine::of(Var::Loop(0), 1);
+        let of = |kernel: &str, operands: &[Operand], scalars: Vec<Affine>, scale: Vec<f32>| {
+            call_with(kernel, &dims, operands, scalars, scale)
+        };
+        let scores = of(
+            "ta_scores_bf16",
+            &[block(0), VECTOR, SCORES],
+            vec![number(), x(), y(), constant(window), constant(n_rows)],
+            Vec::new(),
+        );
+        let soften = of(
+            "ta_soften_bf16",
+            &[VECTOR, SCORES, STATE],
+            vec![constant(rounds), x(), y()],
+            vec![self.scale()],
+        );
+        let values = of(
+            "ta_values_bf16",
+            &[block(0), SCORES, STATE],
+            vec![number()],
+            Vec::new(),
+        );
+        let give = of(
+            "ta_give_bf16",
+            &[STATE, block(1)],
+            vec![number()],
+            Vec::new(),
+        );
+        let pieces = attends * self.group() * self.pieces();
+        vec![
+            repeat(rounds, vec![get(W, here(), 0), scores, free(0)]),
+            repeat(attends, vec![soften]),
+            repeat(rounds, vec![get(W, here(), 0), values, free(0)]),
+            repeat(pieces, vec![new(Y, here(), 1), give, put(1)]),
+        ]
+    }
+}
+
+/// Shape and tiling as plain numbers.
+struct Attention {
+    heads: Heads,
+    /// The cores, as a projection has them.
+    cores: Tiled,
+    n_keys: u64,
+    max_tokens: u64,
+    window: u64,
+}
+
+impl Attention {
+    fn new(shape: &Shape, tiling: &Tiling) -> Attention {
+        let n_kv_heads = shape["n_kv_heads"];
+        let heads = Heads {
+            head_dim: shape["head_dim"],
+            n_heads: shape["n_heads"],
+            n_kv_heads,
+            spread: tiling["cols"] / n_kv_heads.max(1),
+            keys: tiling["keys"],
+            total: tiling["total"],
+        };
+        Attention {
+            cores: Tiled::attending(heads, (tiling["cols"], tiling["piece"]), UNIT),
+            heads,
+            n_keys: shape["n_keys"],
+            max_tokens: shape["max_tokens"],
+            window: shape["window"],
+        }
+    }
+
+    fn cols(&self) -> u64 {
+        self.heads.n_kv_heads * self.heads.spread
+    }
+
+    /// Keys that come to all cores of a head at once.
+    fn run(&self) -> u64 {
+        self.heads.spread * UNIT * self.heads.rows()
+    }
+
+    /// Blocks of keys of a core.
+    fn rounds(&self) -> u64 {
+        self.n_keys / self.run().max(1)
+    }
+
+    /// Elements of query, key or value.
+    fn elements(&self) -> [u64; 2] {
+        [self.heads.n_heads, self.heads.n_kv_heads].map(|n| n * self.heads.head_dim)
+    }
+
+    fn check(&self, shape: &Shape, machine: &Machine) -> Result<(), BuildError> {
+        let checks = Checks { mapping: NAME };
+        checks.ensure(shape["n_queries"] == 1, Rule::Range, || {
+            let n = shape["n_queries"];
+            format!("{n} queries; it is for one token")
+        })?;
+        self.cores.check_cores(checks, machine)?;
+        checks.divides(("keys", self.n_keys), ("a run of all cores", self.run()))?;
+        let (rounds, rows) = (self.rounds(), self.heads.rows());
+        checks.ensure(
+            (1..=self.heads.keys / rows).contains(&rounds),
+            Rule::L1,
+            || {
+                format!(
+                    "{} keys a core; it has room for {}",
+                    rounds * rows,
+                    self.heads.keys
+                )
+            },
+        )?;
+        let n_keys = ("keys", self.n_keys);
+        checks.ensure(self.n_keys <= self.max_tokens, Rule::Range, || {
+            format!("{} keys of a cache of {}", n_keys.1, self.max_tokens)
+        })?;
+        for n in self.elements() {
+            checks.divides(("query, key or value", n), ("piece", self.cores.piece()))?;
+        }
+        checks.ensure(self.cols() <= MOST_COLS, Rule::Herd, || {
+            format!("cols = {}; at most {MOST_COLS} are joined", self.cols())
+        })
+    }
+
+    /// Query, new key, new value and position to all cores; then keys, then values; the parts.
+    fn transfers(&self) -> Vec<Transfer> {
+        let task = |dims: &[u64], arg: usize, channel: usize, index, pattern| Transfer {
+            dims: dims.iter().map(|&d| small(d)).collect(),
+            loops: Vec::new(),
+            arg,
+            channel,
+            index,
+            pattern,
+        };
+        let [q, kv] = self.elements();
+        let piece = self.cores.piece();
+        // The position over and over, until the piece is full.
+        let vector = [[1, q], [1, kv], [1, kv], [piece / AT, AT]];
+        let whole = |(arg, [times, n]): (usize, [u64; 2])| {
+            let all = pattern(constant(0), &[(times, 0), (n, 1)]);
+            task(&[], arg, X, Vec::new(), all)
+        };
+        let mut transfers: Vec<Transfer> = vector.into_iter().enumerate().map(whole).collect();
+        let h = &self.heads;
+        let run = UNIT * BYTES;
+        for arg in [4, 5] {
+            let first = i(0, self.max_tokens * 2 * h.head_dim).plus(Var::Index(1), int(run));
+            let walk = pattern(first, &[(self.rounds(), h.spread * run), (run, 1)]);
+            let col = vec![i(0, h.spread) + i(1, 1)];
+            transfers.push(task(&[h.n_kv_heads, h.spread], arg, W_IN, col, walk));
+        }
+        let part = pattern(i(0, h.part()), &[(h.part(), 1)]);
+        transfers.push(task(&[self.cols()], 6, Y_OUT, vec![i(0, 1)], part));
+        transfers
+    }
+
+    fn attend(&self) -> Launch {
+        let body = self.cores.body(Attend {
+            rounds: self.rounds(),
+            window: self.window,
+            n_rows: self.max_tokens,
+        });
+        let cores = herd("cores", self.cols(), UNIT, self.cores.locals(), body);
+        Launch {
+            channels: self.cores.channels(),
+            stages: self.cores.stages(),
+            transfers: self.transfers(),
+            herds: vec![cores],
+            ..launch("attend", &[0, 1, 2, 3, 4, 5, 6], &[], Order::Streamed)
+        }
+    }
+
+    /// One core that joins the parts of a head, then of the next.
+    fn join(&self) -> Launch {
+        let h = &self.heads;
+        let (group, d) = (h.group(), h.head_dim);
+        let here = || core(at(constant(0)), at(constant(0)));
+        let shim = || Place::Shim(constant(0));
+        let bf16 = Element::Bf16;
+        let dims = [d, group, UNIT];
+        let (state, none) = (Operand::Local(0), Vec::new);
+        let part = Affine::of(Var::Loop(1), 1);
+        let joined = call_with(
+            "ta_join_bf16",
+            &dims,
+            &[block(0), state],
+            vec![part],
+            vec![h.scale()],
+        );
+        let finished = call_with(
+            "ta_finish_bf16",
+            &dims,
+            &[state, block(1)],
+            none(),
+            Vec::new(),
+        );
+        let head = vec![
+            repeat(h.spread, vec![get(0, none(), 0), joined, free(0)]),
+            new(1, none(), 1),
+            finished,
+            put(1),
+        ];
+        let task = |arg: usize, n: u64| Transfer {
+            dims: Vec::new(),
+            loops: Vec::new(),
+            arg,
+            channel: arg,
+            index: Vec::new(),
+            pattern: pattern(constant(0), &[(n, 1)]),
+        };
+        let locals = vec![local("state", Element::F32, &[group * (d + 2)])];
+        let body = vec![repeat(h.n_kv_heads, head)];
+        Launch {
+            channels: vec![
+                stream("parts", &[], bf16, &[h.part()], shim(), here()),
+                stream("y", &[], bf16, &[group * d], here(), shim()),
+            ],
+            transfers: vec![task(0, self.cols() * h.part()), task(1, h.n_heads * d)],
+            herds: vec![herd("join", 1, 1, locals, body)],
+            ..launch("join", &[6, 7], &[], Order::Sequential)
+        }
+    }
+}
+
+/// The tiling that shares cores with projections of vectors of so many elements, in pieces of so many.
+pub(crate) fn tiling(cols: u64, total: u64, piece: u64, keys: u64) -> Tiling {
+    let cores = [("cols", cols), ("total", total), ("piece", piece)];
+    Named::new(&[&cores[..], &[("keys", keys)]].concat())
+}
+
+/// The same for a projection on the cores that attend so to heads of the shape.
+pub(crate) fn shared(cols: u64, total: u64, piece: u64, (shape, keys): (&Shape, u64)) -> Tiling {
+    let sizes = ["head_dim", "n_heads", "n_kv_heads"].map(|name| (name, shape[name]));
+    let cores = [("cols", cols), ("total", total), ("piece", piece)];
+    Named::new(&[&cores[..], &sizes, &[("keys", keys)]].concat())
+}
+
+/// Elements of the vector: query, key, value and position, in pieces of so many.
+pub(crate) fn vector(shape: &Shape, piece: u64) -> u64 {
+    (shape["n_heads"] + 2 * shape["n_kv_heads"]) * shape["head_dim"] + piece
+}
+
+/// Keys that a core has of the shape's, on so many columns; `None` where they do not divide so.
+pub(crate) fn keys_of_core(shape: &Shape, cols: u64) -> Option<u64> {
+    let spread = cols.checked_div(shape["n_kv_heads"]).filter(|&n| n > 0)?;
+    let n_cores = spread * UNIT;
+    (shape["n_keys"].is_multiple_of(n_cores)).then(|| shape["n_keys"] / n_cores)
+}
+
+/// What the number of keys must be a multiple of on so many columns; `None` for heads that it does not take.
+pub(crate) fn n_keys_unit(shape: &Shape, cols: u64) -> Option<u64> {
+    let (d, n_kv_heads) = (shape["head_dim"], shape["n_kv_heads"]);
+    let takes = d > 0 && (BYTES / 2).is_multiple_of(d) && d.is_multiple_of(ROWS);
+    let fits = n_kv_heads > 0 && cols.is_multiple_of(n_kv_heads);
+    (takes && fits).then(|| cols / n_kv_heads * UNIT * (BYTES / 2 / d))
+}
+
+/// The tiling of a launch by itself.
+fn own_tiling(shape: &Shape, cols: u64) -> Tiling {
+    let d = shape["head_dim"];
+    let piece = dqp::piece(&[shape["n_heads"] * d, shape["n_kv_heads"] * d]);
+    let total = vector(shape, piece).next_multiple_of(COLS);
+    let keys = keys_of_core(shape, cols).unwrap_or(0);
+    tiling(cols, total, piece.max(GROUP), keys)
+}
+
+impl Mapping for TokenAttention {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "O = softmax(q K^T / sqrt(d)) V of a token over a cache and itself, on fused-dqp's cores; `1xKEYS HEADSq/KVHEADSkv dD [of MAX] [window W]`"
+    }
+
+    fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
+        cached_attention::parse(text)
+    }
+
+    fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
+        let all = self.tilings(shape, machine);
+        let first = all.into_iter().next();
+        first.unwrap_or_else(|| own_tiling(shape, u64::from(machine.cols)))
+    }
+
+    fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
+        let cols = divisors(u64::from(machine.cols)).into_iter().rev();
+        let all = cols.map(|cols| own_tiling(shape, cols));
+        all.filter(|tiling| Attention::new(shape, tiling).check(shape, machine).is_ok())
+            .collect()
+    }
+
+    fn build(
+        &self,
+        shape: &Shape,
+        tiling: &Tiling,
+        machine: &Machine,
+    ) -> Result<Program, BuildError> {
+        Checks { mapping: NAME }.bounded(shape, tiling)?;
+        let p = Attention::new(shape, tiling);
+        p.check(shape, machine)?;
+        let h = &p.heads;
+        let (u8, bf16) = (Element::U8, Element::Bf16);
+        let cache = [h.n_kv_heads, p.max_tokens, 2 * h.head_dim];
+        let q = [h.n_heads, h.head_dim];
+        let kv = [h.n_kv_heads, h.head_dim];
+        Ok(Program {
+            name: "token_attention".to_owned(),
+            slots: vec![
+                slot("q", bf16, &q, Role::Input),
+                slot("k", bf16, &kv, Role::Input),
+                slot("v", bf16, &kv, Role::Input),
+                slot("at", bf16, &[AT], Role::Input),
+                slot("keys", u8, &cache, Role::Input),
+                slot("values", u8, &cache, Role::Input),
+                slot("parts", bf16, &[MOST_COLS, h.part()], Role::Intermediate),
+                slot("y", bf16, &q, Role::Output),
+            ],
+            launches: vec![p.attend(), p.join()],
+        })
+    }
+
+    /// With a position from the seed, in the later half of the keys that are read.
+    fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
+        let tiling = self.default_tiling(shape, &Machine::npu2());
+        let p = Attention::new(shape, &tiling);
+        let mut random = Random::new(seed);
+        let [q, kv] = p.elements();
+        let cached = p.max_tokens * kv;
+        let [query, k, v, keys, values] =
+            [q, kv, kv, cached, cached].map(|n| random.bf16_bytes(n, 2.0));
+        let position = (p.n_keys as f32 * (3.0 + random.uniform()) / 4.0) as u32;
+        let at = cached_attention::at_bytes(AT, position, 0, 0..0);
+        let parts = vec![0; (2 * MOST_COLS * p.heads.part()) as usize];
+        vec![
+            query,
+            k,
+            v,
+            at,
+            keys,
+            values,
+            parts,
+            vec![0; 2 * q as usize],
+        ]
+    }
+
+    fn reference_in(
+        &self,
+        _numerics: Numerics,
+        shape: &Shape,
+        tiling: &Tiling,
+        slots: &[Vec<u8>],
+    ) -> Vec<(usize, Vec<u8>)> {
+        vec![(7, Attention::new(shape, tiling).reference(slots))]
+    }
+
+    fn keys_and_values(&self) -> &'static [usize] {
+        &[4, 5]
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::Exact
+    }
+
+    fn work(&self, shape: &Shape) -> Work {
+        let d = shape["head_dim"];
+        let (heads, kv_heads, keys) = (shape["n_heads"], shape["n_kv_heads"], shape["n_keys"]);
+        Work {
+            flops: 4 * heads * (keys + 1) * d,
+            ddr_bytes: 4 * d * (heads + kv_heads * (keys + 1)),
+        }
+    }
+}
+
+/// A head's state on a core, or of several.
+struct State {
+    max: f32,
+    sum: f32,
+    o: Vec<f32>,
+}
+
+/// Where maxima begin.
+const LOWEST: f32 = f32::from_bits(0xff7f_0000);
+
+fn exp2(x: f32) -> f32 {
+    round(f64::from(x).exp2() as f32)
+}
+
+/// What a number is as one of bf16 and what that leaves, rounded as well.
+fn two_terms(x: f32) -> f32 {
+    let first = round(x);
+    first + round(x - first)
+}
+
+/// Eight lanes, then the lanes in halves.
+fn in_lanes(values: impl Iterator<Item = f32>) -> f32 {
+    let mut lanes = [0.0_f32; 8];
+    for (i, value) in values.enumerate() {
+        lanes[i % 8] += value;
+    }
+    let four: [f32; 4] = std::array::from_fn(|i| lanes[i] + lanes[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    in_lanes(a.iter().zip(b).map(|(a, b)| a * b))
+}
+
+impl Attention {
+    /// The output: of each head a softmax over each core's keys, joined core after core.
+    fn reference(&self, slots: &[Vec<u8>]) -> Vec<u8> {
+        let [q, k, v, at, keys, values] = std::array::from_fn(|slot| floats(&slots[slot]));
+        let number = |at: &[f32]| at.iter().rev().fold(0, |n, digit| 256 * n + *digit as u64);
+        let (position, oldest) = (number(&at[..4]), number(&at[4..8]));
+        let h = &self.heads;
+        let (d, group) = (h.head_dim as usize, h.group() as usize);
+        let sees = |row: u64| {
+            // The latest key of that row.
+            let laps = position.checked_sub(row + 1)? / self.max_tokens;
+            let key = row + laps * self.max_tokens;
+            let recent = self.window == 0 || key + self.window > position;
+            (key >= oldest && recent).then_some(())
+        };
+        let scale = (f64::from(h.scale()) * std::f64::consts::LOG2_E) as f32;
+        let of_head = |head: usize| -> Vec<f32> {
+            let q = &q[head * d..][..d];
+            let kv_head = head / group;
+            let row = |x: &[f32], key: u64| -> Vec<f32> {
+                let at = (kv_head * self.max_tokens as usize + key as usize) * d;
+                x[at..at + d].to_vec()
+            };
+            let own = |x: &[f32]| -> Vec<f32> { x[kv_head * d..][..d].to_vec() };
+            let n_cores = h.spread * UNIT;
+            let of_core = |core: u64| -> State {
+                let blocks = (0..self.rounds()).map(|block| (block * n_cores + core) * h.rows());
+                let mine: Vec<u64> = blocks.flat_map(|first| first..first + h.rows()).collect();
+                let score = |&key: &u64| match sees(key) {
+                    Some(()) => dot(q, &row(&keys, key)),
+                    None => f32::NEG_INFINITY,
+                };
+                let scores: Vec<f32> = mine.iter().map(score).collect();
+                let new = (core == 0).then(|| dot(q, &own(&k)));
+                let max = scores.iter().chain(&new).fold(LOWEST, |max, &s| max.max(s));
+                let weight = |score: f32| exp2(scale * (score - max));
+                let p_new = new.map_or(0.0, weight);
+                let p: Vec<f32> = scores.into_iter().map(weight).collect();
+                let mut o: Vec<f32> = own(&v).iter().map(|v| p_new * v).collect();
+                for (key, p) in mine.iter().zip(&p).filter(|(_, p)| **p > 0.0) {
+                    let row = row(&values, *key);
+                    o.iter_mut().zip(row).for_each(|(o, v)| *o += p * v);
+                }
+                let sum = in_lanes(p.into_iter()) + p_new;
+                let inverse = if sum > 0.0 { 1.0 / sum } else { 0.0 };
+                State {
+                    max,
+                    sum,
+                    o: o.into_iter().map(|o| two_terms(o * inverse)).collect(),
+                }
+            };
+            let mut all = State {
+                max: LOWEST,
+                sum: 0.0,
+                o: vec![0.0; d],
+            };
+            for part in (0..n_cores).map(of_core) {
+                let max = all.max.max(part.max);
+                let older = exp2(scale * (all.max - max));
+                let newer = exp2(scale * (part.max - max)) * part.sum;
+                all.sum = all.sum * older + newer;
+                let joined = all
+                    .o
+                    .iter()
+                    .zip(&part.o)
+                    .map(|(o, p)| o * older + newer * p);
+                all.o = joined.collect();
+                all.max = max;
+            }
+            let inverse = 1.0 / all.sum;
+            all.o.iter().map(|o| round(o * inverse)).collect()
+        };
+        bf16_bytes(&in_parallel(h.n_heads as usize, of_head).concat())
+    }
+}

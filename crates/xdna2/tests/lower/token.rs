@@ -1,0 +1,164 @@
+//! A token whose attention is on the cores of its projections: few programs, and when it is not.
+
+use crate::{graph, llama_1b};
+use millrace_model::graph::{Graph, Op};
+use millrace_npu::Role;
+use millrace_xdna2::lower::{
+    self, AttentionOn, Binding, Feature, Features, HostStep, Mode, Options, Place, Plan, Step,
+    cache_rows,
+};
+use millrace_xdna2_machine::{Machine, program::resident, verify};
+
+fn plan(graph: &Graph, features: Features, (n_keys, max_tokens): (u64, u64)) -> Plan {
+    let options = Options {
+        features,
+        attention: AttentionOn::Cached { n_keys, max_tokens },
+        ..Options::new(Mode::Q4nx, 1)
+    };
+    lower::decode(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn rows(graph: &Graph, n_ctx: u64) -> u64 {
+    cache_rows(graph, &Machine::npu2(), Features::of(Mode::Q4nx), n_ctx)
+}
+
+fn attends_on_host(plan: &Plan) -> usize {
+    let attends = |step: &&Step| matches!(step, Step::Host(HostStep::Attention { .. }));
+    plan.steps.iter().filter(attends).count()
+}
+
+#[test]
+fn a_token_is_one_program_and_the_head() {
+    for (name, n_layers, n_calls, n_programs) in [
+        ("llama-3.2-1b", None, 2, 2),
+        ("gemma-3-1b", Some(7), 2, 2),
+        ("gemma-3-4b", Some(17), 2, 2),
+        ("qwen3-0.6b", Some(3), 2, 2),
+        ("llama-tiny", Some(66), 3, 3),
+    ] {
+        let graph = graph(name, n_layers);
+        let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+        assert_eq!(attends_on_host(&plan), 0, "{name}");
+        assert_eq!(plan.calls().count(), n_calls, "{name}");
+        assert_eq!(plan.programs.len(), n_programs, "{name}");
+        let last = plan.programs.len() - 1;
+        for planned in &plan.programs[..last] {
+            let program = lower::program_of(planned).expect("a program");
+            assert!(verify(program, &Machine::npu2()).is_ok());
+            // One configuration.
+            assert_eq!(resident::groups(&program.launches).len(), 1);
+        }
+    }
+}
+
+/// The host appends what the call gives out behind it, and the call reads the cache of before.
+#[test]
+fn the_host_appends_behind_the_call() {
+    let graph = llama_1b();
+    let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+    let mut layers = Vec::new();
+    for (number, step) in plan.steps.iter().enumerate() {
+        let Step::Call(call) = step else { continue };
+        let behind = plan.appended_behind(number);
+        assert!(plan.appends(call).is_empty());
+        let slots = plan.programs[call.program].slots().iter();
+        for (slot, binding) in slots.zip(&call.bindings) {
+            if let Binding::Cache { layer, .. } = binding {
+                assert!(behind.contains(layer), "{layer}");
+                assert_eq!(slot.role, Role::Static);
+                assert_eq!(slot.shape, [8, rows(&graph, 2048), 128]);
+            }
+        }
+        for layer in &behind {
+            let of = |step: &Step| match step {
+                Step::Host(HostStep::AppendKv { layer: l, k, v }) if l == layer => Some([*k, *v]),
+                _ => None,
+            };
+            let values = plan.steps.iter().find_map(of).expect("appended");
+            for value in values {
+                let slot = call
+                    .bindings
+                    .iter()
+                    .position(|b| *b == Binding::Value(value));
+                let slots = plan.programs[call.program].slots();
+                assert_eq!(slots[slot.expect("given out")].role, Role::Output);
+            }
+        }
+        layers.extend(behind);
+    }
+    assert_eq!(layers, (0..16).collect::<Vec<_>>());
+}
+
+#[test]
+fn where_cores_cannot_the_host_or_another_program_attends() {
+    let llama = llama_1b();
+    let q4nx = Features::of(Mode::Q4nx);
+    let short = (1024, rows(&llama, 2048));
+    for needed in [
+        Feature::ResidentAttention,
+        Feature::Resident,
+        Feature::MergedBlocks,
+    ] {
+        let plan = plan(&llama, q4nx.without(needed), short);
+        assert_eq!(attends_on_host(&plan), 16, "{needed}");
+    }
+    // More keys than cores have room for: a program of its own.
+    let long = plan(&llama, q4nx, (32_768, rows(&llama, 32_768)));
+    assert_eq!(attends_on_host(&long), 0);
+    assert!(long.programs.iter().any(|p| p.name() == "cached_attn"));
+}
+
+/// Of a layer with a window a device has the rows that it reaches, and a token reads no others.
+#[test]
+fn a_window_is_a_ring() {
+    let gemma = graph("gemma-3-4b", Some(7));
+    for n_keys in [512, 4096] {
+        let plan = plan(
+            &gemma,
+            Features::of(Mode::Q4nx),
+            (n_keys, rows(&gemma, 8192)),
+        );
+        let call = plan.calls().next().expect("a call");
+        let planned = &plan.programs[call.program];
+        let caches = planned.slots().iter().zip(&call.bindings);
+        let mut n_rows: Vec<u64> = caches
+            .filter(|(_, binding)| matches!(binding, Binding::Cache { .. }))
+            .map(|(slot, _)| slot.shape[1])
+            .collect();
+        n_rows.dedup();
+        assert_eq!(n_rows, [1040, rows(&gemma, 8192), 1040]);
+        let attends = planned.launches.iter();
+        let attends = attends.filter(|launch| launch.kernel == "token-attention");
+        let mut read: Vec<[u64; 2]> = attends
+            .map(|launch| [launch.shape["n_keys"], launch.shape["window"]])
+            .collect();
+        read.dedup();
+        match n_keys {
+            512 => assert_eq!(read, [[520, 0]]),
+            _ => assert_eq!(read, [[1040, 1024], [4120, 0], [1040, 1024]]),
+        }
+    }
+}
+
+#[test]
+fn every_op_has_a_place_and_a_reason() {
+    let graph = llama_1b();
+    let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+    assert_eq!(plan.placement.len(), graph.nodes.len());
+    for placement in &plan.placement {
+        if let (Place::Device(device), Op::Attention(_)) =
+            (&placement.place, &graph.nodes[placement.node].op)
+        {
+            let planned = &plan.programs[device.program];
+            let launch = &planned.launches[device.launches.start];
+            assert_eq!(launch.kernel, "token-attention");
+            // Its cores, and the one that joins what they have.
+            assert_eq!(launch.physical.len(), 2);
+            assert!(
+                placement.reason.contains("neighbour"),
+                "{}",
+                placement.reason
+            );
+        }
+    }
+}
