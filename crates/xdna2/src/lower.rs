@@ -63,7 +63,9 @@ mod tiling;
 mod tower;
 
 pub(crate) use attention::resident_keys;
-pub use attention::{AttentionTimes, attention_times, cache_rows, key_bucket, prompt_bucket};
+pub use attention::{
+    AttentionTimes, attention_times, cache_rows, key_bucket, prompt_bucket, token_bucket,
+};
 pub use feature::{Feature, Features};
 pub use millrace_plan::{
     AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Chunk, Device, Edge, End, HeadRows,

@@ -15,5 +15,6 @@ mod passes;
 mod plan;
 mod sessions;
 mod support;
+mod token;
 mod tower;
 mod vocab;

@@ -125,6 +125,34 @@ pub fn parameters(launch: &Launch) -> Vec<i64> {
     found
 }
 
+/// The same, but only those that the launch reads: none within a loop that it never runs.
+pub fn read_parameters(launch: &Launch) -> Vec<Option<i64>> {
+    let mut found = Vec::new();
+    for herd in &launch.herds {
+        read(&mut herd.body.clone(), true, &mut found);
+    }
+    found
+}
+
+fn read(body: &mut [Op], runs: bool, found: &mut Vec<Option<i64>>) {
+    for op in body {
+        constants(op, &mut |c| found.push(runs.then_some(*c)));
+        match op {
+            Op::Loop { count, body } => {
+                let runs = runs && !(count.terms.is_empty() && count.constant == 0);
+                read(body, runs, found);
+            }
+            Op::If {
+                then, otherwise, ..
+            } => {
+                read(then, runs, found);
+                read(otherwise, runs, found);
+            }
+            _ => {}
+        }
+    }
+}
+
 fn constants(op: &mut Op, see: &mut impl FnMut(&mut i64)) {
     match op {
         Op::Loop { count, .. } => see(&mut count.constant),
@@ -189,6 +217,8 @@ mod tests {
         assert_eq!(representatives(&launches), [0, 1, 0]);
         assert_eq!(union(&launches).herds.len(), 2);
         assert_eq!(parameters(&launches[2]), [5, 5]);
+        assert_eq!(read_parameters(&launches[2]), [Some(5), Some(5)]);
+        assert_eq!(read_parameters(&launch("d", 0, 0)), [Some(0), None]);
         let mut apart = launches.to_vec();
         apart[1].resident = false;
         assert_eq!(groups(&apart), [0..1, 1..3]);

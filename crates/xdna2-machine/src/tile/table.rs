@@ -516,7 +516,7 @@ pub const TABLE: &[TileKernel] = &[
     ),
     row(
         "ta_scores_bf16",
-        "scores of a block of keys, those that are not seen -inf; [total, d, heads, kv_heads, spread, unit, keys]; block, v → S; scalars block, x, y, window, rows",
+        "scores of a block of keys, those that are not seen -inf; [total, d, heads, kv_heads, spread, unit, keys]; block, v → S; scalars block, first block, x, y, window, rows",
         (2, 1),
         token::check_scores,
         token::work_scores,
@@ -524,7 +524,7 @@ pub const TABLE: &[TileKernel] = &[
     ),
     row(
         "ta_soften_bf16",
-        "scores to probabilities, the new key's and value's share into the state; [total, d, heads, kv_heads, spread, unit, keys]; v → S (in and out), state; scalars blocks, x, y; constant scale",
+        "scores to probabilities, the new key's and value's share into the state; [total, d, heads, kv_heads, spread, unit, keys]; v → S (in and out), state; scalars blocks, first block, x, y; constant scale",
         (1, 2),
         token::check_soften,
         token::work_soften,

@@ -1,8 +1,8 @@
 //! The parts of a token's attention where the cores of its projections attend: keys and values come row by row in
 //! the bytes of a block of weights, query, new key, new value and position in the vector of a projection.
 //!
-//! A core has some of the keys of one key-value head. It keeps the scores of all of them, so the probabilities need
-//! no running maximum; cores' states are joined by [`join`], a *part* at a time.
+//! A core has some of the keys of one key-value head. It keeps the scores of all of them, or of as many as it has room for at
+//! a time, so the probabilities need no running maximum; states are joined by [`join`], a *part* at a time.
 //!
 //! | operand | meaning | order of dimensions |
 //! |---|---|---|
@@ -12,10 +12,10 @@
 //! | state | O, then maximum and sum of the scores of each head, f32 | `[group][d]`, `[group]`, `[group]` |
 //! | part | of each head O / sum in pieces of 32, rounded, then what rounding left; a piece with maximum and sum, each as three bf16 that add up to it; pieces of the cores of a column side by side | `[group][d/16 + 1][unit][32]` |
 //!
-//! The array has `kv_heads · spread` columns of `unit` cores; block `i` of a core holds keys from
+//! The array has `kv_heads · spread` columns of `unit` cores; block `i` of a core, counted from a first one, holds rows from
 //! `((i · spread + x mod spread) · unit + y) · r` on, of head `x / spread`. Row s of a
 //! cache of R rows is the latest key before the position whose number is s modulo R. Keys are seen that there are: not before
-//! the first that counts, within the window. The new key is the first core's of its head.
+//! the first that counts, within the window. The new key is the first core's of its head, with the first block.
 //! Scores, sums and O are f32, probabilities bf16.
 
 use super::attention::halves;
@@ -157,7 +157,7 @@ fn index(scalar: i64, n: usize) -> usize {
 
 pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
     let s = Sizes::check(shape)?;
-    shape.extras(5, 0)?;
+    shape.extras(6, 0)?;
     shape.operands(&[
         ("block", U8, BYTES),
         ("v", Bf16, with_sums(s.total as u64)),
@@ -167,7 +167,7 @@ pub(super) fn check_scores(shape: &Shape<'_>) -> Result<(), String> {
 
 pub(super) fn check_soften(shape: &Shape<'_>) -> Result<(), String> {
     let s = Sizes::check(shape)?;
-    shape.extras(3, 1)?;
+    shape.extras(4, 1)?;
     shape.operands(&[
         ("v", Bf16, with_sums(s.total as u64)),
         ("S", F32, s.scores()),
@@ -272,16 +272,20 @@ fn query<'v>(s: &Sizes, v: &'v [bf16], kv_head: usize, head: usize) -> &'v [bf16
     &v[at..at + s.head_dim]
 }
 
-/// Scalars: which of the core's blocks it is, x, y, the window (0 for none), the cache's rows.
+/// Scalars: which of the core's blocks it is, from which first one, x, y, the window (0 for none), the cache's rows.
 pub(super) fn scores(call: &mut Call<'_>) {
     let s = Sizes::of_call(call);
-    let [_, x, y, window, n_rows] = [0, 1, 2, 3, 4].map(|i| call.scalars[i]);
+    let [_, first, x, y, window, n_rows] = std::array::from_fn(|i| call.scalars[i]);
     let block = index(call.scalars[0], s.keys / s.rows());
     let (rows, v) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     let (kv_head, column) = s.place(x);
     let mut at = v[s.at()..s.at() + AT].chunks_exact(DIGITS).map(position);
     let [new, oldest] = std::array::from_fn(|_| at.next().unwrap_or(0));
-    let part = (block * s.spread + column) * s.unit + usize::try_from(y).unwrap_or(0);
+    let [first, y] = [first, y].map(|n| usize::try_from(n).unwrap_or(0));
+    let part = first
+        .saturating_add(block)
+        .saturating_mul(s.spread * s.unit);
+    let part = part.saturating_add(column * s.unit + y);
     let out = f32s_mut(call.outputs[0]);
     for (head, scores) in out.chunks_exact_mut(s.keys).enumerate() {
         let q = query(&s, v, kv_head, head);
@@ -290,7 +294,7 @@ pub(super) fn scores(call: &mut Call<'_>) {
             .zip(rows.chunks_exact(s.head_dim))
             .enumerate()
         {
-            let row = (part * s.rows() + i) as i64;
+            let row = part.saturating_mul(s.rows()).saturating_add(i) as i64;
             let last = new.saturating_sub(1);
             let key = last.saturating_sub(last.saturating_sub(row).rem_euclid(n_rows.max(1)));
             let seen = key >= oldest.max(0);
@@ -305,14 +309,14 @@ fn exponent_scale(constants: &[u32]) -> f32 {
     (f64::from(f32::from_bits(constants[0])) * std::f64::consts::LOG2_E) as f32
 }
 
-/// Scalars: blocks that scores came of, x, y.
+/// Scalars: blocks that scores came of, the first of them, x, y.
 pub(super) fn soften(call: &mut Call<'_>) {
     let s = Sizes::of_call(call);
     let scale = exponent_scale(call.constants);
     let blocks = usize::try_from(call.scalars[0]).unwrap_or(0);
     let n = blocks.saturating_mul(s.rows()).min(s.keys);
-    let (kv_head, column) = s.place(call.scalars[1]);
-    let has_new = column == 0 && call.scalars[2] == 0;
+    let (kv_head, column) = s.place(call.scalars[2]);
+    let has_new = column == 0 && call.scalars[3] == 0 && call.scalars[1] == 0;
     let v = bf16s(call.inputs[0]);
     let own = kv_head * s.head_dim;
     let (k, value) = (&v[s.key() + own..], &v[s.value() + own..]);

@@ -29,25 +29,40 @@ pub fn loads_ns(launches: &[Launch], profile: &Profile) -> Vec<f64> {
             _ => resident::union(group),
         };
         loads.push(dispatch.load_ns(n_cores(&all), n_objects(&all), n_herds));
-        let same = resident::representatives(group);
+        let n_new = n_written(group);
         for (at, launch) in group.iter().enumerate().skip(1) {
-            // Who used these cores last, in this dispatch or at the end of the one before.
-            let before = (0..at).rev().chain((at..group.len()).rev());
-            let last = before.into_iter().find(|&other| same[other] == same[at]);
-            let new = resident::parameters(launch);
-            let old = last.map_or_else(Vec::new, |last| resident::parameters(&group[last]));
-            let n_new = new.iter().zip(&old).filter(|(new, old)| new != old).count();
             let tasks = |t: &Transfer| -> u64 { t.dims.iter().map(|&d| u64::from(d)).product() };
             let n_tasks: u64 = match launch.order {
                 // Counted with the launch's points.
                 Order::Sequential => 0,
                 Order::Streamed => launch.transfers.iter().map(tasks).sum(),
             };
-            let words = (n_new * n_cores(launch)) as f64;
+            let words = (n_new[at] * n_cores(launch)) as f64;
             loads.push(words * dispatch.parameter_ns + n_tasks as f64 * dispatch.issue_ns);
         }
     }
     loads
+}
+
+/// Constants that each launch of a group has to write to a core: those that it reads and that are not there from a launch
+/// before, of this dispatch or of one like it.
+fn n_written(group: &[Launch]) -> Vec<usize> {
+    let same = resident::representatives(group);
+    let mut there: Vec<Vec<Option<i64>>> = vec![Vec::new(); group.len()];
+    let mut n_written = vec![0; group.len()];
+    // The second time they are as a dispatch finds them that is not the first.
+    for at in (0..group.len()).chain(0..group.len()) {
+        let read = resident::read_parameters(&group[at]);
+        let there = &mut there[same[at]];
+        there.resize(read.len(), None);
+        let mut n_new = 0;
+        for (new, old) in read.iter().zip(there.iter_mut()) {
+            n_new += usize::from(new.is_some() && new != old);
+            *old = new.or(*old);
+        }
+        n_written[at] = n_new;
+    }
+    n_written
 }
 
 /// What a dispatch of [resident](crate::program::resident) launches costs more after one of another program: its

@@ -38,6 +38,16 @@ pub fn key_bucket(n_keys: u64) -> u64 {
     }
 }
 
+/// The least number that is at least `n_keys`, of quarters of powers of two from 512 on: what a token has a plan for
+/// whose attention is among its projections: it reads at most a fourth more than there is. Beyond 2^62, `n_keys` itself.
+pub fn token_bucket(n_keys: u64) -> u64 {
+    if n_keys > 1 << 62 {
+        return n_keys;
+    }
+    let n_keys = n_keys.max(LEAST_KEYS);
+    n_keys.next_multiple_of(n_keys.next_power_of_two() / 8)
+}
+
 /// Steps of an octave that prompts' buckets have.
 const PROMPT_STEPS: u64 = 8;
 
@@ -511,7 +521,14 @@ mod tests {
             assert!(bucket >= n_keys);
             let bounded = (512..=1 << 62).contains(&n_keys);
             assert!(!bounded || bucket <= n_keys + n_keys / 2);
+            let bucket = token_bucket(n_keys);
+            assert!(bucket >= n_keys);
+            assert!(!bounded || bucket <= n_keys + n_keys / 4);
         }
+        assert_eq!(
+            [1, 600, 1025, 4096].map(token_bucket),
+            [512, 640, 1280, 4096]
+        );
         assert_eq!([1, 600, 900, 1025].map(key_bucket), [512, 768, 1024, 1536]);
         for n_keys in [1, 512, 513, 1025, 20_000, 100_001, u64::MAX] {
             let bucket = prompt_bucket(n_keys);

@@ -19,7 +19,7 @@ const TILE_MAX: u64 = 2048;
 /// The group with kernels that can share a configuration, projections on so many columns; `None` where one
 /// cannot.
 pub(super) fn rebuilt(group: &Group, kernels: &Kernels<'_>, cols: u64) -> Option<Group> {
-    let cores = Cores::of(group, cols)?;
+    let cores = Cores::of(group, cols, kernels.machine)?;
     let one = |kernel: &Kernel| -> Option<Kernel> {
         let shape = &kernel.built.shape;
         let tiling = match kernel.built.mapping {
@@ -55,7 +55,7 @@ struct Cores<'g> {
 }
 
 impl<'g> Cores<'g> {
-    fn of(group: &'g Group, cols: u64) -> Option<Cores<'g>> {
+    fn of(group: &'g Group, cols: u64, machine: &Machine) -> Option<Cores<'g>> {
         let of = |name: &'static str| {
             let all = group.members.iter().flat_map(|(_, kernels)| kernels);
             let shapes = all.filter(move |k| k.built.mapping == name);
@@ -74,9 +74,11 @@ impl<'g> Cores<'g> {
             attends: None,
         };
         for shape in of(q4nx::token::NAME) {
-            let keys = q4nx::token::keys_of_core(shape, cols)?;
             let vector = q4nx::dqp::padded(q4nx::token::vector(shape, piece));
             cores.total = cores.total.max(vector);
+        }
+        for shape in of(q4nx::token::NAME) {
+            let keys = q4nx::token::keys_of_core(shape, (cols, cores.total, piece), machine)?;
             let most = cores.attends.map_or(0, |(_, keys)| keys);
             cores.attends = Some((shape, most.max(keys)));
         }

@@ -152,7 +152,7 @@ impl<'a> Timer<'a> {
     pub fn program(&self, planned: &PlannedProgram) -> Result<ProgramCost, TimingError> {
         let program = program_of(planned);
         let program = program.ok_or_else(|| TimingError::Foreign(planned.name().to_owned()))?;
-        let loads_ns = timing::loads_ns(&program.launches, self.profile);
+        let loads_ns = self.loads_ns(program)?;
         let mut launches = Vec::new();
         for logical in &planned.launches {
             launches.push(self.logical(program, logical, &loads_ns)?);
@@ -175,14 +175,20 @@ impl<'a> Timer<'a> {
         })
     }
 
+    /// What comes before each launch of a program and is not hidden by the work of others.
+    fn loads_ns(&self, program: &Program) -> Result<Vec<f64>, TimingError> {
+        let works_ns = program.launches.iter().map(|l| Ok(self.launch(l)?.ns));
+        let works_ns: Vec<f64> = works_ns.collect::<Result<_, TimingError>>()?;
+        let on = (self.machine, self.profile);
+        Ok(timing::exposed_loads_ns(&program.launches, &works_ns, on)?)
+    }
+
     /// All launches of a program by itself, at work and loading their cores, without a dispatch.
     ///
     /// # Errors
     /// See [`TimingError`].
     pub(crate) fn launches_ns(&self, program: &Program) -> Result<f64, TimingError> {
-        let loads_ns: f64 = timing::loads_ns(&program.launches, self.profile)
-            .iter()
-            .sum();
+        let loads_ns: f64 = self.loads_ns(program)?.iter().sum();
         let mut ns = loads_ns + timing::switch_ns(&program.launches, self.profile);
         for launch in &program.launches {
             ns += self.launch(launch)?.ns;

@@ -3,7 +3,7 @@
 use super::packed;
 use crate::lower::{
     self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, layout_unit,
-    program_of, prompt_bucket, resident_keys,
+    program_of, prompt_bucket, resident_keys, token_bucket,
 };
 use crate::mapping::{self, q4nx};
 use crate::predict::{HostKind, Prices, facts};
@@ -89,11 +89,13 @@ impl Xdna2 {
             _ => prompt_bucket(chunk.first + chunk.n_tokens),
         };
         let n_keys = n_keys.max(chunk.n_padded).min(max_tokens);
-        let lengths = (n_keys, max_tokens);
-        if chunk.n_padded == 1
-            && resident_keys(graph, &self.machine, self.features, lengths).is_some()
-        {
-            return Some(AttentionOn::Cached { n_keys, max_tokens });
+        if chunk.n_padded == 1 {
+            let n_keys = token_bucket(chunk.first + chunk.n_tokens).min(max_tokens);
+            let lengths = (n_keys, max_tokens);
+            let resident = resident_keys(graph, &self.machine, self.features, lengths);
+            if resident.is_some() {
+                return Some(AttentionOn::Cached { n_keys, max_tokens });
+            }
         }
         // Lowering ranks by this profile too: what a plan is does not depend on the times it is given.
         let profile = Profile::builtin(Profile::DEFAULT)?;
@@ -178,7 +180,10 @@ impl Planner for Xdna2 {
     }
 
     fn decode_until(&self, first: u64) -> u64 {
-        key_bucket(first.saturating_add(1))
+        match self.features.has(Feature::ResidentAttention) {
+            true => token_bucket(first.saturating_add(1)),
+            false => key_bucket(first.saturating_add(1)),
+        }
     }
 
     fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
@@ -355,7 +360,9 @@ fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
         // Each core's keys at once, then core after core.
         "token-attention" => {
             let cores = 2 * size("cols") / launch.shape.get("n_kv_heads")?.max(1);
-            (1 + cores, Some(launch.shape.get("max_tokens")?))
+            let n_keys = launch.shape.get("n_keys")?;
+            let chunks = n_keys.div_ceil((cores * size("keys")).max(1));
+            (1 + cores * chunks, Some(launch.shape.get("max_tokens")?))
         }
         "prompt-attention" if launch.shape.get("own") == Some(1) => (tiles, None),
         "prompt-attention" => (tiles, Some(launch.shape.get("max_tokens")?)),

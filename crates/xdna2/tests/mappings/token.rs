@@ -28,6 +28,10 @@ fn heads_and_lengths() {
     ] {
         check(NAME, shape, tiling);
     }
+    // In several launches, the last one shorter.
+    check(NAME, "1x1280 8q/2kv d64", "keys=40");
+    check(NAME, "1x1120 4q/2kv d64 of 1200", "keys=80");
+    check(NAME, "1x12000 32q/8kv d64", "");
     // Room for more keys than the launch reads.
     check(NAME, "1x160 8q/2kv d128 of 200", "keys=80");
 }
@@ -80,11 +84,12 @@ fn what_cores_cannot_do_is_refused() {
         ("1x641 4q/2kv d64", "", Rule::Divides),
         ("1x640 4q/2kv d48", "", Rule::Divides),
         ("1x640 4q/2kv d96", "", Rule::Divides),
-        ("1x640 4q/2kv d64", "cols=8,keys=40", Rule::L1),
+        ("1x640 4q/2kv d64", "cols=2,keys=40", Rule::Range),
+        ("1x640 4q/2kv d64", "keys=0", Rule::Divides),
+        ("1x640 4q/2kv d64", "keys=8000", Rule::L1),
         ("1x640 4q/2kv d64 of 600", "", Rule::Range),
         ("1x640 4q/2kv d64", "total=512", Rule::Range),
         ("1x640 4q/2kv d64", "piece=96", Rule::Divides),
-        ("1x65600 32q/8kv d64", "", Rule::L1),
     ] {
         assert_eq!(refused(NAME, shape, tiling), rule, "{shape} {tiling}");
     }

@@ -78,14 +78,14 @@ impl Problem {
         for i in 0..2 {
             let mut operands = [self.block(0, [x, y, i]), self.vector(), scores];
             let [window, rows] = [self.window, N_KEYS].map(|n| n as i64);
-            let scalars = [i as i64, place[0], place[1], window, rows];
+            let scalars = [i as i64, 0, place[0], place[1], window, rows];
             call_bytes("ta_scores_bf16", &DIMS, &mut operands, &scalars, &[]).expect("legal");
             let [_, _, after] = operands;
             scores = after;
         }
         let state = (F32, vec![0xff; 4 * GROUP * (D + 2)]);
         let mut operands = [self.vector(), scores, state];
-        let scalars = [2, place[0], place[1]];
+        let scalars = [2, 0, place[0], place[1]];
         call_bytes("ta_soften_bf16", &DIMS, &mut operands, &scalars, &[SCALE]).expect("legal");
         let [_, scores, mut state] = operands;
         for i in 0..2 {

@@ -135,16 +135,17 @@ impl Tiled {
         checks.divides(("piece", self.piece), ("a group of one scale", GROUP))?;
         checks.divides(("k", self.k), ("piece", self.piece))?;
         checks.divides(("total", self.total), ("a block's columns", COLS))?;
-        let attending = match &self.heads {
-            Some(heads) => {
-                heads.check(checks, self.cols)?;
-                heads.l1_bytes()
-            }
-            None => 0,
-        };
+        if let Some(heads) = &self.heads {
+            heads.check(checks, self.cols)?;
+        }
+        checks.l1(self.l1_bytes(), machine)
+    }
+
+    pub(super) fn l1_bytes(&self) -> u64 {
+        let attending = self.heads.as_ref().map_or(0, Heads::l1_bytes);
         let vector = 2 * (self.total + self.total / GROUP);
         let channels = 2 * BYTES + 2 * 2 * self.piece + 2 * 2 * ROWS;
-        checks.l1(vector + 4 * ROWS + channels + attending, machine)
+        vector + 4 * ROWS + channels + attending
     }
 
     fn check(&self, machine: &Machine) -> Result<(), BuildError> {

@@ -7,8 +7,8 @@
 //! loop are constants that they read.
 //!
 //! A key-value head has `spread = cols / n_kv_heads` columns. Runs of `unit · r` keys go to its columns in turn, and
-//! the memory tile deals a block of them to each core. A core keeps the scores of all its keys,
-//! then takes the values. What it has then, O and the scores' maximum and sum, goes out in pieces of 32 elements like a
+//! the memory tile deals a block of them to each core. A core keeps the scores of its keys, as many as it has room for,
+//! then takes the values; of more keys there are more launches. What it has then, O and the scores' maximum and sum, goes out in pieces of 32 elements like a
 //! projection's rows, to DDR; a second launch, of a core of its own, joins the cores' parts head by head.
 //!
 //! The cache holds the keys before the token: its own is in the vector, so it need not be in DDR before the call.
@@ -42,6 +42,11 @@ const UNIT: u64 = 2;
 /// Columns that the slot for their parts has room for.
 const MOST_COLS: u64 = 8;
 
+/// Launches whose parts the slot for them has room for: cores have 512 keys at a time, or more.
+fn most_chunks(shape: &Shape) -> u64 {
+    shape["n_keys"].div_ceil(1024).max(4)
+}
+
 /// Elements of the slot with the position.
 const AT: u64 = cached_attention::AT_DIGITS as u64;
 
@@ -65,8 +70,9 @@ pub(super) struct Heads {
 /// What a launch that attends has of its own; nothing in a projection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attend {
-    /// Blocks of keys of a core, and of values.
+    /// Blocks of keys of a core, and of values; the first of them.
     rounds: u64,
+    first: u64,
     window: u64,
     /// Rows of the cache.
     n_rows: u64,
@@ -142,6 +148,7 @@ impl Heads {
     pub(super) fn ops(&self, attend: Attend) -> Vec<Op> {
         let Attend {
             rounds,
+            first,
             window,
             n_rows,
         } = attend;
@@ -156,20 +163,27 @@ impl Heads {
             self.keys,
         ];
         let here = || vec![x(), y()];
-        let number = || Affine::of(Var::Loop(0), 1);
+        let number = || Affine::of(Var::Loop(1), 1);
         let of = |kernel: &str, operands: &[Operand], scalars: Vec<Affine>, scale: Vec<f32>| {
             call_with(kernel, &dims, operands, scalars, scale)
         };
         let scores = of(
             "ta_scores_bf16",
             &[block(0), VECTOR, SCORES],
-            vec![number(), x(), y(), constant(window), constant(n_rows)],
+            vec![
+                number(),
+                constant(first),
+                x(),
+                y(),
+                constant(window),
+                constant(n_rows),
+            ],
             Vec::new(),
         );
         let soften = of(
             "ta_soften_bf16",
             &[VECTOR, SCORES, STATE],
-            vec![constant(rounds), x(), y()],
+            vec![constant(rounds), constant(first), x(), y()],
             vec![self.scale()],
         );
         let values = of(
@@ -184,13 +198,15 @@ impl Heads {
             vec![number()],
             Vec::new(),
         );
-        let pieces = attends * self.group() * self.pieces();
-        vec![
+        let pieces = self.group() * self.pieces();
+        // One constant turns all of it off, so that those within need not be written for a projection.
+        let all = vec![
             repeat(rounds, vec![get(W, here(), 0), scores, free(0)]),
-            repeat(attends, vec![soften]),
+            soften,
             repeat(rounds, vec![get(W, here(), 0), values, free(0)]),
             repeat(pieces, vec![new(Y, here(), 1), give, put(1)]),
-        ]
+        ];
+        vec![repeat(attends, all)]
     }
 }
 
@@ -238,6 +254,14 @@ impl Attention {
         self.n_keys / self.run().max(1)
     }
 
+    /// Blocks of each launch that attends: the first, and how many.
+    fn chunks(&self) -> Vec<(u64, u64)> {
+        let room = (self.heads.keys / self.heads.rows()).max(1);
+        let firsts = (0..self.rounds()).step_by(usize::try_from(room).unwrap_or(usize::MAX));
+        let chunk = |first: u64| (first, room.min(self.rounds() - first));
+        firsts.map(chunk).collect()
+    }
+
     /// Elements of query, key or value.
     fn elements(&self) -> [u64; 2] {
         [self.heads.n_heads, self.heads.n_kv_heads].map(|n| n * self.heads.head_dim)
@@ -251,18 +275,18 @@ impl Attention {
         })?;
         self.cores.check_cores(checks, machine)?;
         checks.divides(("keys", self.n_keys), ("a run of all cores", self.run()))?;
-        let (rounds, rows) = (self.rounds(), self.heads.rows());
         checks.ensure(
-            (1..=self.heads.keys / rows).contains(&rounds),
-            Rule::L1,
-            || {
-                format!(
-                    "{} keys a core; it has room for {}",
-                    rounds * rows,
-                    self.heads.keys
-                )
-            },
+            self.rounds() > 0 && self.heads.keys > 0,
+            Rule::Range,
+            || "cores have a block of keys at least".to_owned(),
         )?;
+        let (n_chunks, most) = (self.chunks().len() as u64, most_chunks(shape));
+        checks.ensure(n_chunks <= most, Rule::Range, || {
+            format!(
+                "keys = {} make {n_chunks} launches; at most {most} are joined",
+                self.heads.keys
+            )
+        })?;
         let n_keys = ("keys", self.n_keys);
         checks.ensure(self.n_keys <= self.max_tokens, Rule::Range, || {
             format!("{} keys of a cache of {}", n_keys.1, self.max_tokens)
@@ -275,8 +299,8 @@ impl Attention {
         })
     }
 
-    /// Query, new key, new value and position to all cores; then keys, then values; the parts.
-    fn transfers(&self) -> Vec<Transfer> {
+    /// Query, new key, new value and position to all cores; then a chunk's keys, then its values; the parts.
+    fn transfers(&self, chunk: u64, (first_round, rounds): (u64, u64)) -> Vec<Transfer> {
         let task = |dims: &[u64], arg: usize, channel: usize, index, pattern| Transfer {
             dims: dims.iter().map(|&d| small(d)).collect(),
             loops: Vec::new(),
@@ -298,28 +322,37 @@ impl Attention {
         let run = UNIT * BYTES;
         for arg in [4, 5] {
             let first = i(0, self.max_tokens * 2 * h.head_dim).plus(Var::Index(1), int(run));
-            let walk = pattern(first, &[(self.rounds(), h.spread * run), (run, 1)]);
+            let first = first + int(first_round * h.spread * run);
+            let walk = pattern(first, &[(rounds, h.spread * run), (run, 1)]);
             let col = vec![i(0, h.spread) + i(1, 1)];
             transfers.push(task(&[h.n_kv_heads, h.spread], arg, W_IN, col, walk));
         }
-        let part = pattern(i(0, h.part()), &[(h.part(), 1)]);
+        let at = i(0, h.part()) + int(chunk * MOST_COLS * h.part());
+        let part = pattern(at, &[(h.part(), 1)]);
         transfers.push(task(&[self.cols()], 6, Y_OUT, vec![i(0, 1)], part));
         transfers
     }
 
-    fn attend(&self) -> Launch {
+    fn attend(&self, number: usize, (first, rounds): (u64, u64)) -> Launch {
         let body = self.cores.body(Attend {
-            rounds: self.rounds(),
+            rounds,
+            first,
             window: self.window,
             n_rows: self.max_tokens,
         });
         let cores = herd("cores", self.cols(), UNIT, self.cores.locals(), body);
+        let name = match number {
+            0 => "attend".to_owned(),
+            n => format!("attend_{}", n + 1),
+        };
         Launch {
             channels: self.cores.channels(),
             stages: self.cores.stages(),
-            transfers: self.transfers(),
+            transfers: self.transfers(number as u64, (first, rounds)),
             herds: vec![cores],
-            ..launch("attend", &[0, 1, 2, 3, 4, 5, 6], &[], Order::Streamed)
+            // The cores of the one before.
+            resident: number > 0,
+            ..launch(&name, &[0, 1, 2, 3, 4, 5, 6], &[], Order::Streamed)
         }
     }
 
@@ -332,7 +365,8 @@ impl Attention {
         let bf16 = Element::Bf16;
         let dims = [d, group, UNIT];
         let (state, none) = (Operand::Local(0), Vec::new);
-        let part = Affine::of(Var::Loop(1), 1);
+        let n_chunks = self.chunks().len() as u64;
+        let part = Affine::of(Var::Loop(1), int(h.spread)).plus(Var::Loop(2), 1);
         let joined = call_with(
             "ta_join_bf16",
             &dims,
@@ -348,19 +382,29 @@ impl Attention {
             Vec::new(),
         );
         let head = vec![
-            repeat(h.spread, vec![get(0, none(), 0), joined, free(0)]),
+            repeat(
+                n_chunks,
+                vec![repeat(h.spread, vec![get(0, none(), 0), joined, free(0)])],
+            ),
             new(1, none(), 1),
             finished,
             put(1),
         ];
-        let task = |arg: usize, n: u64| Transfer {
+        let task = |arg: usize, walk: &[(u64, u64)]| Transfer {
             dims: Vec::new(),
             loops: Vec::new(),
             arg,
             channel: arg,
             index: Vec::new(),
-            pattern: pattern(constant(0), &[(n, 1)]),
+            pattern: pattern(constant(0), walk),
         };
+        // Head by head, of each the chunks, of each the columns.
+        let of_head = h.spread * h.part();
+        let parts = [
+            (h.n_kv_heads, of_head),
+            (n_chunks, MOST_COLS * h.part()),
+            (of_head, 1),
+        ];
         let locals = vec![local("state", Element::F32, &[group * (d + 2)])];
         let body = vec![repeat(h.n_kv_heads, head)];
         Launch {
@@ -368,7 +412,7 @@ impl Attention {
                 stream("parts", &[], bf16, &[h.part()], shim(), here()),
                 stream("y", &[], bf16, &[group * d], here(), shim()),
             ],
-            transfers: vec![task(0, self.cols() * h.part()), task(1, h.n_heads * d)],
+            transfers: vec![task(0, &parts), task(1, &[(h.n_heads * d, 1)])],
             herds: vec![herd("join", 1, 1, locals, body)],
             ..launch("join", &[6, 7], &[], Order::Sequential)
         }
@@ -393,11 +437,30 @@ pub(crate) fn vector(shape: &Shape, piece: u64) -> u64 {
     (shape["n_heads"] + 2 * shape["n_kv_heads"]) * shape["head_dim"] + piece
 }
 
-/// Keys that a core has of the shape's, on so many columns; `None` where they do not divide so.
-pub(crate) fn keys_of_core(shape: &Shape, cols: u64) -> Option<u64> {
+/// Keys that a core takes at once, of the shape's on so many columns: all of them or, of more than there is room for beside
+/// a vector of so many elements, an even part. `None` where they do not divide so or there is none.
+pub(crate) fn keys_of_core(
+    shape: &Shape,
+    (cols, total, piece): (u64, u64, u64),
+    machine: &Machine,
+) -> Option<u64> {
     let spread = cols.checked_div(shape["n_kv_heads"]).filter(|&n| n > 0)?;
-    let n_cores = spread * UNIT;
-    (shape["n_keys"].is_multiple_of(n_cores)).then(|| shape["n_keys"] / n_cores)
+    let rows = (BYTES / 2).checked_div(shape["head_dim"])?;
+    let run = spread * UNIT * rows;
+    let rounds = shape["n_keys"].checked_div(run)?;
+    let heads = Heads {
+        head_dim: shape["head_dim"],
+        n_heads: shape["n_heads"],
+        n_kv_heads: shape["n_kv_heads"],
+        spread,
+        keys: 0,
+        total,
+    };
+    let cores = Tiled::attending(heads, (cols, piece), UNIT);
+    let left = machine.core.data_bytes.checked_sub(cores.l1_bytes())?;
+    let room = left / (4 * heads.group().max(1)) / rows;
+    let n_chunks = rounds.div_ceil(room.max(1)).max(1);
+    (room > 0 && rounds * run == shape["n_keys"]).then(|| rounds.div_ceil(n_chunks) * rows)
 }
 
 /// What the number of keys must be a multiple of on so many columns; `None` for heads that it does not take.
@@ -409,12 +472,13 @@ pub(crate) fn n_keys_unit(shape: &Shape, cols: u64) -> Option<u64> {
 }
 
 /// The tiling of a launch by itself.
-fn own_tiling(shape: &Shape, cols: u64) -> Tiling {
+fn own_tiling(shape: &Shape, cols: u64, machine: &Machine) -> Tiling {
     let d = shape["head_dim"];
     let piece = dqp::piece(&[shape["n_heads"] * d, shape["n_kv_heads"] * d]);
     let total = vector(shape, piece).next_multiple_of(COLS);
-    let keys = keys_of_core(shape, cols).unwrap_or(0);
-    tiling(cols, total, piece.max(GROUP), keys)
+    let piece = piece.max(GROUP);
+    let keys = keys_of_core(shape, (cols, total, piece), machine).unwrap_or(0);
+    tiling(cols, total, piece, keys)
 }
 
 impl Mapping for TokenAttention {
@@ -433,12 +497,12 @@ impl Mapping for TokenAttention {
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
         let all = self.tilings(shape, machine);
         let first = all.into_iter().next();
-        first.unwrap_or_else(|| own_tiling(shape, u64::from(machine.cols)))
+        first.unwrap_or_else(|| own_tiling(shape, u64::from(machine.cols), machine))
     }
 
     fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
         let cols = divisors(u64::from(machine.cols)).into_iter().rev();
-        let all = cols.map(|cols| own_tiling(shape, cols));
+        let all = cols.map(|cols| own_tiling(shape, cols, machine));
         all.filter(|tiling| Attention::new(shape, tiling).check(shape, machine).is_ok())
             .collect()
     }
@@ -457,6 +521,11 @@ impl Mapping for TokenAttention {
         let cache = [h.n_kv_heads, p.max_tokens, 2 * h.head_dim];
         let q = [h.n_heads, h.head_dim];
         let kv = [h.n_kv_heads, h.head_dim];
+        let chunks = p.chunks();
+        let parts = [most_chunks(shape), MOST_COLS, h.part()];
+        let numbered = chunks.into_iter().enumerate();
+        let mut launches: Vec<Launch> = numbered.map(|(n, chunk)| p.attend(n, chunk)).collect();
+        launches.push(p.join());
         Ok(Program {
             name: "token_attention".to_owned(),
             slots: vec![
@@ -466,10 +535,10 @@ impl Mapping for TokenAttention {
                 slot("at", bf16, &[AT], Role::Input),
                 slot("keys", u8, &cache, Role::Input),
                 slot("values", u8, &cache, Role::Input),
-                slot("parts", bf16, &[MOST_COLS, h.part()], Role::Intermediate),
+                slot("parts", bf16, &parts, Role::Intermediate),
                 slot("y", bf16, &q, Role::Output),
             ],
-            launches: vec![p.attend(), p.join()],
+            launches,
         })
     }
 
@@ -484,7 +553,7 @@ impl Mapping for TokenAttention {
             [q, kv, kv, cached, cached].map(|n| random.bf16_bytes(n, 2.0));
         let position = (p.n_keys as f32 * (3.0 + random.uniform()) / 4.0) as u32;
         let at = cached_attention::at_bytes(AT, position, 0, 0..0);
-        let parts = vec![0; (2 * MOST_COLS * p.heads.part()) as usize];
+        let parts = vec![0; (2 * most_chunks(shape) * MOST_COLS * p.heads.part()) as usize];
         vec![
             query,
             k,
@@ -584,15 +653,16 @@ impl Attention {
             };
             let own = |x: &[f32]| -> Vec<f32> { x[kv_head * d..][..d].to_vec() };
             let n_cores = h.spread * UNIT;
-            let of_core = |core: u64| -> State {
-                let blocks = (0..self.rounds()).map(|block| (block * n_cores + core) * h.rows());
+            let of_core = |(first, rounds): (u64, u64), core: u64| -> State {
+                let blocks = first..first + rounds;
+                let blocks = blocks.map(|block| (block * n_cores + core) * h.rows());
                 let mine: Vec<u64> = blocks.flat_map(|first| first..first + h.rows()).collect();
                 let score = |&key: &u64| match sees(key) {
                     Some(()) => dot(q, &row(&keys, key)),
                     None => f32::NEG_INFINITY,
                 };
                 let scores: Vec<f32> = mine.iter().map(score).collect();
-                let new = (core == 0).then(|| dot(q, &own(&k)));
+                let new = (core + first == 0).then(|| dot(q, &own(&k)));
                 let max = scores.iter().chain(&new).fold(LOWEST, |max, &s| max.max(s));
                 let weight = |score: f32| exp2(scale * (score - max));
                 let p_new = new.map_or(0.0, weight);
@@ -615,7 +685,11 @@ impl Attention {
                 sum: 0.0,
                 o: vec![0.0; d],
             };
-            for part in (0..n_cores).map(of_core) {
+            let chunks = self.chunks();
+            let parts = chunks
+                .iter()
+                .flat_map(|&chunk| (0..n_cores).map(move |c| (chunk, c)));
+            for part in parts.map(|(chunk, core)| of_core(chunk, core)) {
                 let max = all.max.max(part.max);
                 let older = exp2(scale * (all.max - max));
                 let newer = exp2(scale * (part.max - max)) * part.sum;

@@ -1,0 +1,120 @@
+//! A token's attention on the cores of its projections: beside the host's, over rings, with sequences that go back or take
+//! turns, and wrong slots.
+
+use crate::support::{apart, demo, noise, random};
+use millrace_npu::{Corruption, Inject, Injection};
+use millrace_runtime::LoadedModel;
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, OpCheck};
+use millrace_xdna2::lower::{Feature, Features, Mode};
+use std::sync::Arc;
+
+fn options() -> NpuOptions {
+    NpuOptions {
+        n_ctx: Some(600),
+        prefill_tokens: Some(64),
+        ..NpuOptions::default()
+    }
+}
+
+fn load(model: &Arc<LoadedModel>, features: Features) -> Arc<NpuModel> {
+    crate::support::load(model, features, options())
+}
+
+fn q4nx() -> Features {
+    Features::of(Mode::Q4nx)
+}
+
+fn prompt(model: &LoadedModel, n: u32) -> Vec<u32> {
+    let vocab = model.model().config.vocab_size as u32;
+    noise(n, 7).into_iter().map(|t| t % vocab).collect()
+}
+
+/// Logits of some tokens after a prompt.
+fn decoded(session: &mut NpuSession, tokens: std::ops::Range<u32>) -> Vec<Vec<f32>> {
+    let logits = tokens.map(|token| session.decode(token).unwrap().to_vec());
+    logits.collect()
+}
+
+#[test]
+fn a_token_is_two_dispatches_and_what_the_host_computes() {
+    for model in [
+        demo(),
+        random("gemma-tiny", None),
+        random("qwen-tiny", None),
+    ] {
+        let [array, host] = [q4nx(), q4nx().without(Feature::ResidentAttention)].map(|features| {
+            let mut session = NpuSession::new(&load(&model, features)).unwrap();
+            session.prefill(&prompt(&model, 40)).unwrap();
+            let logits = decoded(&mut session, 5..9);
+            (logits, session.counters().decode.n_dispatches)
+        });
+        assert_eq!(array.1, 4 * 2, "{}", model.name());
+        assert!(host.1 > array.1);
+        for (array, host) in array.0.iter().zip(&host.0) {
+            let apart = apart(array, host);
+            assert!(apart < 0.05 && array != host, "{}: {apart}", model.name());
+        }
+    }
+}
+
+/// Gemma's local layers see 32 positions; the device has 160 rows of them. Every op within its tolerance while the ring goes
+/// round, when the sequence goes back, and with another sequence in between.
+#[test]
+fn a_ring_goes_round_and_back() {
+    let model = random("gemma-tiny", None);
+    let npu = load(&model, q4nx());
+    let tokens = prompt(&model, 150);
+    let mut session = NpuSession::new(&npu).unwrap();
+    let (check, observer) = OpCheck::new(&npu);
+    session.observe(Some(observer));
+    session.prefill(&tokens).unwrap();
+    let first = decoded(&mut session, 3..33);
+    session.truncate(165).unwrap();
+    assert!(decoded(&mut session, 18..33) == first[15..]);
+    let mut other = NpuSession::new(&npu).unwrap();
+    other.prefill(&tokens[..20]).unwrap();
+    decoded(&mut other, 3..5);
+    let after = decoded(&mut session, 40..42);
+    let summary = check.summary().unwrap();
+    assert!(summary.finding.is_none(), "{:?}", summary.finding);
+    assert!(summary.n_ops > 100);
+    // Undisturbed.
+    let mut alone = NpuSession::new(&npu).unwrap();
+    alone.prefill(&tokens).unwrap();
+    assert!(decoded(&mut alone, 3..33) == first);
+    assert!(decoded(&mut alone, 40..42) == after);
+    // The host attends to the same keys.
+    let host = load(&model, q4nx().without(Feature::ResidentAttention));
+    let mut session = NpuSession::new(&host).unwrap();
+    session.prefill(&tokens).unwrap();
+    for (array, host) in first.iter().zip(decoded(&mut session, 3..33)) {
+        let apart = apart(array, &host);
+        assert!(apart < 0.05, "{apart}");
+    }
+}
+
+/// Wrong content of any slot of attention: the check of ops names the layer's attention or what feeds it.
+#[test]
+fn wrong_slots_are_found() {
+    let model = random("gemma-tiny", None);
+    for slot in ["k_cache", "v_cache", "attn_parts", "attn", "position"] {
+        let device = crate::support::device();
+        let npu = crate::support::on(&model, &device, q4nx(), options()).unwrap();
+        let finding = || {
+            let mut session = NpuSession::new(&npu).unwrap();
+            let (check, observer) = OpCheck::new(&npu);
+            session.observe(Some(observer));
+            session.prefill(&prompt(&model, 40)).unwrap();
+            session.decode(7).unwrap();
+            check.summary().unwrap().finding
+        };
+        assert_eq!(finding(), None, "{slot}");
+        device.inject(Injection::Corrupt {
+            program: "token_layers".to_owned(),
+            slot: slot.to_owned(),
+            how: Corruption::Row,
+        });
+        let found = finding().unwrap_or_else(|| panic!("{slot}: not found"));
+        assert_eq!(found.program, "token_layers", "{slot}: {found:?}");
+    }
+}
