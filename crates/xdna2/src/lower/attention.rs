@@ -71,7 +71,8 @@ fn rows(a: &Attention, machine: &Machine, features: Features, max_tokens: u64) -
     let unit = token::n_keys_unit(&shape(a, 1, (1, 1)), cols);
     match (a.window, unit) {
         (Some(window), Some(unit)) if features.has(Feature::ResidentAttention) => {
-            max_tokens.min((window as u64).next_multiple_of(unit))
+            // More than the window: of a ring that has as many, one row is no longer seen.
+            max_tokens.min((window as u64 + 1).next_multiple_of(unit))
         }
         _ => max_tokens,
     }
@@ -513,6 +514,29 @@ impl Kernels<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lower::Mode;
+
+    /// A token sees itself and one key less than the window has: a ring must have its row masked, whatever the numbers.
+    #[test]
+    fn a_ring_has_more_rows_than_its_window() {
+        let features = Features::of(Mode::Q4nx);
+        for (head_dim, n_kv_heads) in [(64, 8), (160, 8), (256, 1), (320, 4)] {
+            for window in [1, 16, 40, 512, 1024, 4000] {
+                let a = Attention {
+                    layer: 0,
+                    n_heads: n_kv_heads,
+                    n_kv_heads,
+                    head_dim,
+                    scale: 1.0,
+                    window: Some(window),
+                };
+                let n_rows = rows(&a, &Machine::npu2(), features, 1 << 20);
+                assert!(n_rows > window as u64);
+                let shape = shape(&a, 1, (n_rows, n_rows));
+                assert_eq!(shape["window"], window as u64);
+            }
+        }
+    }
 
     #[test]
     fn buckets_hold_what_they_are_for() {
