@@ -7,8 +7,8 @@
 //!    builds and the [verifier](millrace_xdna2_machine::verify()) accepts. A node without one is the host's, and its
 //!    [`Placement`] says which rule sent it there.
 //! 2. **Groups.** Neighbouring device nodes become one program. A group ends at a host op, around
-//!    attention ([`ATTENTION_ALONE`]), around the head, and at the end of a block
-//!    ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
+//!    attention ([`ATTENTION_ALONE`], unless it is on the cores of its projections, [`Feature::ResidentAttention`]),
+//!    around the head, and at the end of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
 //! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
 //!    `intermediate`; one that leaves it is `output`. Groups that are equal but for their weights
 //!    share a program, and each call has a buffer set of its own (seed 000 B7: `bo_key`).

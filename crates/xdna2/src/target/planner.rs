@@ -163,7 +163,8 @@ impl Planner for Xdna2 {
     }
 
     /// Flash attention sees the keys of its own chunk, so it is the first one's; later ones have a plan for each
-    /// [`prompt_bucket`]. In decode there is one plan as long as the host attends, then one for each [`key_bucket`].
+    /// [`prompt_bucket`]. In decode there is one plan as long as the host attends, then one for each [`key_bucket`]; where
+    /// attention is among the projections, one for each [`token_bucket`].
     fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         let over_cache = || self.over_cache(graph, chunk, cache_rows);
         let attention = match (phase, chunk.first) {
