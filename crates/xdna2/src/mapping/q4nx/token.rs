@@ -15,20 +15,23 @@
 //! Keys that the position does not reach count for nothing, so one program serves all positions up to the keys it reads. With a
 //! window the cache may have no more rows than that, in a ring: key p is in row p modulo their number.
 
+mod cores;
+mod reference;
+
 use super::super::cached_attention;
-use super::super::data::{Random, bf16_bytes, floats, in_parallel, round};
+use super::super::data::Random;
 use super::super::parts::{
     Checks, at, block, call_with, constant, core, divisors, free, get, herd, i, int, launch, local,
-    new, pattern, put, repeat, slot, small, stream, x, y,
+    new, pattern, put, repeat, slot, small, stream,
 };
 use super::super::{BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
-use super::dqp::{self, Tiled, VECTOR, W, W_IN, X, Y, Y_OUT};
+use super::dqp::{self, Tiled, W_IN, X, Y_OUT};
 use super::{BYTES, COLS, GROUP, ROWS};
 use millrace_npu::{Element, Role};
-use millrace_xdna2_machine::program::{
-    Affine, Launch, Local, Op, Operand, Order, Place, Transfer, Var,
-};
+use millrace_xdna2_machine::program::{Affine, Launch, Operand, Order, Place, Transfer, Var};
 use millrace_xdna2_machine::{Machine, Numerics, Program};
+
+pub(super) use cores::{Attend, Heads};
 
 /// The mapping.
 pub(crate) struct TokenAttention;
@@ -42,172 +45,12 @@ const UNIT: u64 = 2;
 /// Columns that the slot for their parts has room for.
 const MOST_COLS: u64 = 8;
 
-/// Launches whose parts the slot for them has room for: cores have 512 keys at a time, or more.
-fn most_chunks(shape: &Shape) -> u64 {
-    shape["n_keys"].div_ceil(1024).max(4)
-}
-
 /// Elements of the slot with the position.
 const AT: u64 = cached_attention::AT_DIGITS as u64;
 
-const SCORES: Operand = Operand::Local(2);
-const STATE: Operand = Operand::Local(3);
-
-/// What cores of projections have in addition where they attend, too.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heads {
-    pub(super) head_dim: u64,
-    pub(super) n_heads: u64,
-    pub(super) n_kv_heads: u64,
-    /// Columns of a key-value head.
-    pub(super) spread: u64,
-    /// Keys that a core has room for.
-    pub(super) keys: u64,
-    /// Elements of the vector.
-    pub(super) total: u64,
-}
-
-/// What a launch that attends has of its own; nothing in a projection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Attend {
-    /// Blocks of keys of a core, and of values; the first of them.
-    rounds: u64,
-    first: u64,
-    window: u64,
-    /// Rows of the cache.
-    n_rows: u64,
-}
-
-impl Heads {
-    /// Of the tiling of a projection that shares its cores with attention.
-    pub(super) fn of_projection(tiling: &Tiling) -> Option<Heads> {
-        let n_kv_heads = tiling.get("n_kv_heads")?;
-        Some(Heads {
-            head_dim: tiling.get("head_dim")?,
-            n_heads: tiling.get("n_heads")?,
-            n_kv_heads,
-            spread: tiling["cols"] / n_kv_heads.max(1),
-            keys: tiling.get("keys")?,
-            total: tiling["total"],
-        })
-    }
-
-    fn group(&self) -> u64 {
-        self.n_heads / self.n_kv_heads.max(1)
-    }
-
-    /// Keys of a block.
-    fn rows(&self) -> u64 {
-        BYTES / 2 / self.head_dim.max(1)
-    }
-
-    /// Pieces of a head in a core's part.
-    fn pieces(&self) -> u64 {
-        2 * (self.head_dim / ROWS) + 1
-    }
-
-    /// Elements of a column's part.
-    fn part(&self) -> u64 {
-        self.group() * self.pieces() * UNIT * ROWS
-    }
-
-    fn scale(&self) -> f32 {
-        1.0 / (self.head_dim as f32).sqrt()
-    }
-
-    pub(super) fn l1_bytes(&self) -> u64 {
-        4 * self.group() * (self.keys + self.head_dim + 2)
-    }
-
-    pub(super) fn check(&self, checks: Checks, cols: u64) -> Result<(), BuildError> {
-        let kv_heads = ("key-value heads", self.n_kv_heads);
-        checks.divides(("heads", self.n_heads), kv_heads)?;
-        checks.divides(("cols", cols), kv_heads)?;
-        checks.divides(("head_dim", self.head_dim), ("elements of a piece", ROWS))?;
-        let (bytes, row) = (("a block's bytes", BYTES), 2 * self.head_dim);
-        checks.divides(bytes, ("bytes of a key", row))?;
-        checks.divides(("keys", self.keys), ("keys of a block", self.rows()))?;
-        let needed = (self.n_heads + 2 * self.n_kv_heads) * self.head_dim + AT;
-        checks.ensure(self.total >= needed, Rule::Range, || {
-            format!(
-                "total = {}; query, key, value and position have {needed}",
-                self.total
-            )
-        })
-    }
-
-    pub(super) fn locals(&self) -> Vec<Local> {
-        let state = self.group() * (self.head_dim + 2);
-        vec![
-            local("scores", Element::F32, &[self.group(), self.keys]),
-            local("state", Element::F32, &[state]),
-        ]
-    }
-
-    /// The second half of a core's program.
-    pub(super) fn ops(&self, attend: Attend) -> Vec<Op> {
-        let Attend {
-            rounds,
-            first,
-            window,
-            n_rows,
-        } = attend;
-        let attends = u64::from(rounds > 0);
-        let dims = [
-            self.total,
-            self.head_dim,
-            self.n_heads,
-            self.n_kv_heads,
-            self.spread,
-            UNIT,
-            self.keys,
-        ];
-        let here = || vec![x(), y()];
-        let number = || Affine::of(Var::Loop(1), 1);
-        let of = |kernel: &str, operands: &[Operand], scalars: Vec<Affine>, scale: Vec<f32>| {
-            call_with(kernel, &dims, operands, scalars, scale)
-        };
-        let scores = of(
-            "ta_scores_bf16",
-            &[block(0), VECTOR, SCORES],
-            vec![
-                number(),
-                constant(first),
-                x(),
-                y(),
-                constant(window),
-                constant(n_rows),
-            ],
-            Vec::new(),
-        );
-        let soften = of(
-            "ta_soften_bf16",
-            &[VECTOR, SCORES, STATE],
-            vec![constant(rounds), constant(first), x(), y()],
-            vec![self.scale()],
-        );
-        let values = of(
-            "ta_values_bf16",
-            &[block(0), SCORES, STATE],
-            vec![number()],
-            Vec::new(),
-        );
-        let give = of(
-            "ta_give_bf16",
-            &[STATE, block(1)],
-            vec![number()],
-            Vec::new(),
-        );
-        let pieces = self.group() * self.pieces();
-        // One constant turns all of it off, so that those within need not be written for a projection.
-        let all = vec![
-            repeat(rounds, vec![get(W, here(), 0), scores, free(0)]),
-            soften,
-            repeat(rounds, vec![get(W, here(), 0), values, free(0)]),
-            repeat(pieces, vec![new(Y, here(), 1), give, put(1)]),
-        ];
-        vec![repeat(attends, all)]
-    }
+/// Launches whose parts the slot for them has room for: cores have 512 keys at a time, or more.
+fn most_chunks(shape: &Shape) -> u64 {
+    shape["n_keys"].div_ceil(1024).max(4)
 }
 
 /// Shape and tiling as plain numbers.
@@ -591,120 +434,5 @@ impl Mapping for TokenAttention {
             flops: 4 * heads * (keys + 1) * d,
             ddr_bytes: 4 * d * (heads + kv_heads * (keys + 1)),
         }
-    }
-}
-
-/// A head's state on a core, or of several.
-struct State {
-    max: f32,
-    sum: f32,
-    o: Vec<f32>,
-}
-
-/// Where maxima begin.
-const LOWEST: f32 = f32::from_bits(0xff7f_0000);
-
-fn exp2(x: f32) -> f32 {
-    round(f64::from(x).exp2() as f32)
-}
-
-/// What a number is as one of bf16 and what that leaves, rounded as well.
-fn two_terms(x: f32) -> f32 {
-    let first = round(x);
-    first + round(x - first)
-}
-
-/// Eight lanes, then the lanes in halves.
-fn in_lanes(values: impl Iterator<Item = f32>) -> f32 {
-    let mut lanes = [0.0_f32; 8];
-    for (i, value) in values.enumerate() {
-        lanes[i % 8] += value;
-    }
-    let four: [f32; 4] = std::array::from_fn(|i| lanes[i] + lanes[i + 4]);
-    (four[0] + four[2]) + (four[1] + four[3])
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    in_lanes(a.iter().zip(b).map(|(a, b)| a * b))
-}
-
-impl Attention {
-    /// The output: of each head a softmax over each core's keys, joined core after core.
-    fn reference(&self, slots: &[Vec<u8>]) -> Vec<u8> {
-        let [q, k, v, at, keys, values] = std::array::from_fn(|slot| floats(&slots[slot]));
-        let number = |at: &[f32]| at.iter().rev().fold(0, |n, digit| 256 * n + *digit as u64);
-        let (position, oldest) = (number(&at[..4]), number(&at[4..8]));
-        let h = &self.heads;
-        let (d, group) = (h.head_dim as usize, h.group() as usize);
-        let sees = |row: u64| {
-            // The latest key of that row.
-            let laps = position.checked_sub(row + 1)? / self.max_tokens;
-            let key = row + laps * self.max_tokens;
-            let recent = self.window == 0 || key + self.window > position;
-            (key >= oldest && recent).then_some(())
-        };
-        let scale = (f64::from(h.scale()) * std::f64::consts::LOG2_E) as f32;
-        let of_head = |head: usize| -> Vec<f32> {
-            let q = &q[head * d..][..d];
-            let kv_head = head / group;
-            let row = |x: &[f32], key: u64| -> Vec<f32> {
-                let at = (kv_head * self.max_tokens as usize + key as usize) * d;
-                x[at..at + d].to_vec()
-            };
-            let own = |x: &[f32]| -> Vec<f32> { x[kv_head * d..][..d].to_vec() };
-            let n_cores = h.spread * UNIT;
-            let of_core = |(first, rounds): (u64, u64), core: u64| -> State {
-                let blocks = first..first + rounds;
-                let blocks = blocks.map(|block| (block * n_cores + core) * h.rows());
-                let mine: Vec<u64> = blocks.flat_map(|first| first..first + h.rows()).collect();
-                let score = |&key: &u64| match sees(key) {
-                    Some(()) => dot(q, &row(&keys, key)),
-                    None => f32::NEG_INFINITY,
-                };
-                let scores: Vec<f32> = mine.iter().map(score).collect();
-                let new = (core + first == 0).then(|| dot(q, &own(&k)));
-                let max = scores.iter().chain(&new).fold(LOWEST, |max, &s| max.max(s));
-                let weight = |score: f32| exp2(scale * (score - max));
-                let p_new = new.map_or(0.0, weight);
-                let p: Vec<f32> = scores.into_iter().map(weight).collect();
-                let mut o: Vec<f32> = own(&v).iter().map(|v| p_new * v).collect();
-                for (key, p) in mine.iter().zip(&p).filter(|(_, p)| **p > 0.0) {
-                    let row = row(&values, *key);
-                    o.iter_mut().zip(row).for_each(|(o, v)| *o += p * v);
-                }
-                let sum = in_lanes(p.into_iter()) + p_new;
-                let inverse = if sum > 0.0 { 1.0 / sum } else { 0.0 };
-                State {
-                    max,
-                    sum,
-                    o: o.into_iter().map(|o| two_terms(o * inverse)).collect(),
-                }
-            };
-            let mut all = State {
-                max: LOWEST,
-                sum: 0.0,
-                o: vec![0.0; d],
-            };
-            let chunks = self.chunks();
-            let parts = chunks
-                .iter()
-                .flat_map(|&chunk| (0..n_cores).map(move |c| (chunk, c)));
-            for part in parts.map(|(chunk, core)| of_core(chunk, core)) {
-                let max = all.max.max(part.max);
-                let older = exp2(scale * (all.max - max));
-                let newer = exp2(scale * (part.max - max)) * part.sum;
-                all.sum = all.sum * older + newer;
-                let joined = all
-                    .o
-                    .iter()
-                    .zip(&part.o)
-                    .map(|(o, p)| o * older + newer * p);
-                all.o = joined.collect();
-                all.max = max;
-            }
-            let inverse = 1.0 / all.sum;
-            all.o.iter().map(|o| round(o * inverse)).collect()
-        };
-        bf16_bytes(&in_parallel(h.n_heads as usize, of_head).concat())
     }
 }
