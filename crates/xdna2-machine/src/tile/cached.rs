@@ -54,6 +54,18 @@ pub(super) fn check_take(shape: &Shape<'_>) -> Result<(), String> {
     ])
 }
 
+pub(super) fn check_take_apart(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, tk, d] = shape.dims(["tq", "tk", "d"])?;
+    multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
+    shape.extras(1, 0)?;
+    shape.operands(&[
+        ("K", Bf16, tk * d),
+        ("V", Bf16, tk * d),
+        ("Q", Bf16, tq * d),
+        ("at", Bf16, AT as u64),
+    ])
+}
+
 pub(super) fn check_init(shape: &Shape<'_>) -> Result<(), String> {
     let [tq, d] = shape.dims(["tq", "d"])?;
     multiple_of_8(&["tq", "d"], &[tq, d])?;
@@ -68,6 +80,20 @@ pub(super) fn check_attend(shape: &Shape<'_>) -> Result<(), String> {
     shape.operands(&[
         ("Q", Bf16, tq * d),
         ("block", Bf16, 2 * tk * d),
+        ("at", Bf16, AT as u64),
+        ("P", Bf16, tq * tk),
+        ("state", F32, state_elements(tq, d)),
+    ])
+}
+
+pub(super) fn check_attend_apart(shape: &Shape<'_>) -> Result<(), String> {
+    let [tq, tk, d, _, _] = shape.dims(["tq", "tk", "d", "group", "span"])?;
+    multiple_of_8(&["tq", "tk", "d"], &[tq, tk, d])?;
+    shape.extras(4, 1)?;
+    shape.operands(&[
+        ("Q", Bf16, tq * d),
+        ("K", Bf16, tk * d),
+        ("V", Bf16, tk * d),
         ("at", Bf16, AT as u64),
         ("P", Bf16, tq * tk),
         ("state", F32, state_elements(tq, d)),
@@ -167,8 +193,19 @@ fn query_of(i: usize) -> usize {
 /// A block of the stream's size that holds queries in the place of keys and the position in the
 /// place of values. The scalar, drawn into range, is the first query that it gives.
 pub(super) fn take(call: &mut Call<'_>) {
+    let n_keys = (call.dims[1] * call.dims[2]) as usize;
+    let (queries, at) = bf16s(call.inputs[0]).split_at(n_keys);
+    take_from(call, queries, at);
+}
+
+/// The same with a block of keys and one of values.
+pub(super) fn take_apart(call: &mut Call<'_>) {
+    let (queries, at) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
+    take_from(call, queries, at);
+}
+
+fn take_from(call: &mut Call<'_>, queries: &[bf16], values: &[bf16]) {
     let [tq, tk, d] = [0, 1, 2].map(|i| call.dims[i] as usize);
-    let block = bf16s(call.inputs[0]);
     let [q, at] = &mut call.outputs[..] else {
         return;
     };
@@ -180,11 +217,10 @@ pub(super) fn take(call: &mut Call<'_>) {
         for d_block in 0..d / 8 {
             let from = (d_block * (tk / SLICE) + slice) * 64;
             let to = ((first + slice) * (d / 8) + d_block) * 64;
-            q[to..to + 64].copy_from_slice(&block[from..from + 64]);
+            q[to..to + 64].copy_from_slice(&queries[from..from + 64]);
         }
     }
     // The first elements of the first row: eight a block.
-    let values = &block[tk * d..];
     for (i, at) in bf16s_mut(at).chunks_exact_mut(8).enumerate() {
         match values.get(i * tk * 8..).filter(|_| i < d / 8) {
             Some(from) => at.copy_from_slice(&from[..at.len()]),
@@ -230,10 +266,11 @@ struct Mask {
 }
 
 impl Mask {
-    fn of(call: &Call<'_>) -> Mask {
+    /// With the position as that input.
+    fn of(call: &Call<'_>, at: usize) -> Mask {
         let [k0, part, q0, window] = [0, 1, 2, 3].map(|i| call.scalars[i]);
         let span = i64::from(call.dims[4]);
-        let mut at = bf16s(call.inputs[2]).chunks_exact(DIGITS).map(position);
+        let mut at = bf16s(call.inputs[at]).chunks_exact(DIGITS).map(position);
         let [first, oldest, start, end] = std::array::from_fn(|_| at.next().unwrap_or(0));
         Mask {
             key: k0.saturating_add(part.rem_euclid(span)),
@@ -256,11 +293,21 @@ impl Mask {
 }
 
 pub(super) fn attend(call: &mut Call<'_>) {
+    let n_keys = (call.dims[1] * call.dims[2]) as usize;
+    let (keys, values) = bf16s(call.inputs[1]).split_at(n_keys);
+    attend_to(call, keys, values, &Mask::of(call, 2));
+}
+
+/// The same with keys and values in blocks of their own.
+pub(super) fn attend_apart(call: &mut Call<'_>) {
+    let (keys, values) = (bf16s(call.inputs[1]), bf16s(call.inputs[2]));
+    attend_to(call, keys, values, &Mask::of(call, 3));
+}
+
+fn attend_to(call: &mut Call<'_>, keys: &[bf16], values: &[bf16], mask: &Mask) {
     let [tk, d] = [1, 2].map(|i| call.dims[i]);
     let (exp2, scale) = (Exp2::new(), exponent_scale(call.constants));
-    let mask = Mask::of(call);
     let q = bf16s(call.inputs[0]);
-    let (keys, values) = bf16s(call.inputs[1]).split_at((tk * d) as usize);
     let by_key = keys_as_b(keys, tk as usize, d as usize);
     let [p, state] = &mut call.outputs[..] else {
         return;

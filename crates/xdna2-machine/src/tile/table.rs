@@ -491,6 +491,22 @@ pub const TABLE: &[TileKernel] = &[
         cached::attend,
     ),
     row(
+        "fq_take_bf16",
+        "as ca_take_bf16, queries and position in blocks of their own; [tq, tk, d]; K, V → Q (in and out), at [16]; scalar first",
+        (2, 2),
+        cached::check_take_apart,
+        cached::work_take,
+        cached::take_apart,
+    ),
+    row(
+        "fq_attend_bf16",
+        "as ca_attend_bf16.chunk, keys and values in blocks of their own; [tq, tk, d, group, span]; Q, K, V, at [16] → P (scratch), state (in and out); scalars k0, k1 (modulo span), q0, window; constant scale",
+        (4, 2),
+        cached::check_attend_apart,
+        cached::work_attend_chunk,
+        cached::attend_apart,
+    ),
+    row(
         "ca_send_f32",
         "one slice of a state; [tq, d]; state → slice; scalar slice",
         (1, 1),

@@ -39,21 +39,27 @@
 //! a pass reaches begin at a whole tile of the sequence, a result depends on `tile_kv` and nothing else: not on
 //! `n_keys`, `n_queries`, where the pass begins, nor on who computes it.
 
+mod core_tile;
 mod cores;
+mod problem;
 mod shape;
 
-use super::cached_attention::{self, at_bytes};
+use super::cached_attention;
 use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, small, stage, stream,
 };
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
+pub(crate) use core_tile::tile_kv;
+pub(in crate::mapping) use core_tile::{AT, CoreTile, P, Q, STATE};
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
     Affine, Channel, Launch, Order, Pattern, Place, Span, Stage, Transfer, Var,
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
+pub(in crate::mapping) use problem::{Problem, parse, reference, work};
+pub(crate) use problem::{before, over_own_keys, with_image, without_mask};
 use shape::Tiled;
-pub(crate) use shape::{before, fits, over_own_keys, tile_kv, with_image, without_mask};
+pub(crate) use shape::fits;
 
 /// The mapping.
 pub(super) struct PromptAttention;
@@ -77,7 +83,7 @@ impl Tiled {
 
     fn channels(&self, head: u64) -> [Channel; BUNDLES] {
         let bf16 = Element::Bf16;
-        let (tk, d) = (self.tile_kv, self.head_dim);
+        let (tk, d) = (self.core.tile_kv, self.of.head_dim);
         let name = |part: &str| format!("{part}{head}");
         let first = self.col0(head);
         let (shim, memory) = (
@@ -96,7 +102,7 @@ impl Tiled {
             &name("y"),
             &[self.spread, self.rows],
             bf16,
-            &[self.y_rows, d],
+            &[self.core.y_rows, d],
             core(at(own()), at(i(1, 1))),
             Place::Memory(own()),
         );
@@ -104,14 +110,14 @@ impl Tiled {
             &name("y_out"),
             &[self.spread],
             bf16,
-            &[self.rows * self.y_rows, d],
+            &[self.rows * self.core.y_rows, d],
             Place::Memory(own()),
             Place::Shim(own()),
         );
         [
             stream(&name("k_in"), &[], bf16, &[tk, d], shim(), memory()),
             stream(&name("v_in"), &[], bf16, &[tk, d], shim(), memory()),
-            deep(kv, self.l1_depth),
+            deep(kv, self.core.l1_depth),
             deep(y, 1),
             y_out,
         ]
@@ -120,20 +126,20 @@ impl Tiled {
     /// A tile of keys beside one of values, sent in 8 × 8 blocks; results of a column's cores, one after the other.
     fn stages(&self, head: u64) -> [Stage; 2] {
         let base = head as usize * BUNDLES;
-        let (bf16, tile) = (Element::Bf16, self.tile_kv * self.head_dim);
+        let (bf16, tile) = (Element::Bf16, self.core.tile_kv * self.of.head_dim);
         let half = |first: u64| pattern(constant(first), &[(tile, 1)]);
-        let d = self.head_dim;
-        let blocked = [(2, tile), (d / 8, 8), (self.tile_kv, d), (8, 1)];
+        let d = self.of.head_dim;
+        let blocked = [(2, tile), (d / 8, 8), (self.core.tile_kv, d), (8, 1)];
         let ends = [
             end(base + K_IN, Vec::new(), half(0)),
             end(base + KV, Vec::new(), pattern(constant(0), &blocked)),
         ];
         let col0 = constant(self.col0(head));
         let name = |part: &str| format!("{part}{head}_l2");
-        let mut kv = stage(&name("kv"), 1, col0, bf16, &[2, self.tile_kv, d], ends);
+        let mut kv = stage(&name("kv"), 1, col0, bf16, &[2, self.core.tile_kv, d], ends);
         kv.dims = Vec::new();
         kv.fills.push(end(base + V_IN, Vec::new(), half(tile)));
-        let part = self.y_rows * d;
+        let part = self.core.y_rows * d;
         let of_row = pattern(Affine::of(Var::Each, int(part)), &[(part, 1)]);
         let index = vec![i(0, 1), Affine::of(Var::Each, 1)];
         let whole = pattern(constant(0), &[(self.rows * part, 1)]);
@@ -142,7 +148,7 @@ impl Tiled {
             end(base + Y_OUT, vec![i(0, 1)], whole),
         ];
         let col = i(0, 1) + int(self.col0(head));
-        let block = [self.rows * self.y_rows, d];
+        let block = [self.rows * self.core.y_rows, d];
         let mut y = stage(&name("y"), self.spread, col, bf16, &block, ends);
         y.fills[0].each = small(self.rows);
         kv.copies = 2;
@@ -152,8 +158,8 @@ impl Tiled {
 
     fn transfers(&self, head: u64) -> [Transfer; 5] {
         let base = head as usize * BUNDLES;
-        let (d, group) = (self.head_dim, self.group());
-        let token = self.n_heads * d;
+        let (d, group) = (self.of.head_dim, self.of.group());
+        let token = self.of.token();
         // Of the iteration's head with that number, `rows` rows a head.
         let of_head = |rows: u64| {
             let own = Affine::new(int(head * rows * d));
@@ -168,22 +174,22 @@ impl Tiled {
             pattern,
         };
         let tokens = self.iteration_tokens();
-        let first = of_head(group).plus(self.token_tile(), int(tokens * token));
+        let first = of_head(group).plus(self.of.token_tile(), int(tokens * token));
         let queries = [(tokens, token), (group * d, 1)];
-        let positions = [(self.query_blocks(), 0), (self.at_elements(), 1)];
-        let reached = match (self.own, self.window) {
-            (true, _) | (_, 0) => 0,
-            _ => tokens * d,
-        };
-        let row = of_head(self.head_rows()).plus(Var::Grid(0), int(reached));
+        let positions = [(self.query_blocks(), 0), (self.core.at_elements(), 1)];
+        let advance = self.of.advance(tokens) * d;
+        let row = of_head(self.of.head_rows()).plus(Var::Grid(0), int(advance));
         let keys = || self.keys(row.clone());
         // Parts of a core's result, a whole number of tokens each.
-        let part = self.y_rows / group;
+        let part = self.core.y_rows / group;
         let result = (first.clone())
-            .plus(Var::Index(0), int(self.rows * self.tile_tokens * token))
+            .plus(
+                Var::Index(0),
+                int(self.rows * self.core.tile_tokens * token),
+            )
             .plus(Var::Loop(0), int(part * token));
         let results = [
-            (self.rows, self.tile_tokens * token),
+            (self.rows, self.core.tile_tokens * token),
             (part, token),
             (group * d, 1),
         ];
@@ -194,7 +200,7 @@ impl Tiled {
             transfer(2, V_IN, keys()),
             Transfer {
                 dims: vec![small(self.spread)],
-                loops: vec![constant(self.y_parts())],
+                loops: vec![constant(self.core.y_parts())],
                 index: vec![i(0, 1)],
                 ..transfer(4, Y_OUT, pattern(result, &results))
             },
@@ -204,14 +210,14 @@ impl Tiled {
     /// The walk over a head's keys of an iteration.
     fn keys(&self, first: Affine) -> Pattern {
         let (tk, d, row) = (
-            int(self.tile_kv),
-            int(self.head_dim),
-            int(self.key_stride()),
+            int(self.core.tile_kv),
+            int(self.of.head_dim),
+            int(self.of.key_stride()),
         );
         let dims = match row == d {
             true => vec![(self.band(1) * d, 1)],
             false => vec![
-                (self.band(self.tile_kv), tk * row),
+                (self.band(self.core.tile_kv), tk * row),
                 (tk.into(), row),
                 (d.into(), 1),
             ],
@@ -224,23 +230,15 @@ impl Tiled {
 
     fn launch(&self) -> Launch {
         let heads = || 0..self.heads;
+        let grid = self.of.grid(self.iteration_tokens(), self.heads);
         Launch {
             channels: heads().flat_map(|head| self.channels(head)).collect(),
             stages: heads().flat_map(|head| self.stages(head)).collect(),
             transfers: heads().flat_map(|head| self.transfers(head)).collect(),
             herds: vec![self.herd()],
-            ..launch("attention", &[0, 1, 2, 3, 4], &self.grid(), Order::Streamed)
+            ..launch("attention", &[0, 1, 2, 3, 4], &grid, Order::Streamed)
         }
     }
-}
-
-/// Rows `[rows, heads]` as `[heads, rows]`.
-fn by_head(bytes: &[u8], heads: usize, row_bytes: usize) -> Vec<u8> {
-    let of_head = |head: usize| {
-        let rows = bytes.chunks_exact(row_bytes).skip(head);
-        rows.step_by(heads.max(1)).flatten().copied()
-    };
-    (0..heads).flat_map(of_head).collect()
 }
 
 impl Mapping for PromptAttention {
@@ -253,7 +251,7 @@ impl Mapping for PromptAttention {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        shape::parse(text)
+        problem::parse(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
@@ -274,10 +272,10 @@ impl Mapping for PromptAttention {
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
-        let q = [p.n_queries, p.n_heads, p.head_dim];
+        let q = [p.of.n_queries, p.of.n_heads, p.of.head_dim];
         Ok(Program {
             name: "prompt_attention".to_owned(),
-            slots: cached_attention::slots(q, p.kv_shape(), p.at_elements()),
+            slots: cached_attention::slots(q, p.of.kv_shape(), p.core.at_elements()),
             launches: vec![p.launch()],
         })
     }
@@ -285,23 +283,8 @@ impl Mapping for PromptAttention {
     /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
-        cached_attention::random_inputs(shape, seed, |random| {
-            let mut part = |of: u64| (of as f32 * (1.0 + random.uniform()) / 2.0) as u32;
-            let (position, oldest) = match p.window {
-                _ if p.full => (p.n_keys as u32, 0),
-                _ if p.own => (0, 0),
-                0 => (part(p.n_keys.saturating_sub(p.n_queries)), 0),
-                window => (
-                    window as u32 - 1 + part(p.tile_kv - 1),
-                    window as u32 / 2 * (seed % 2) as u32,
-                ),
-            };
-            let image = match p.image {
-                true => part(p.n_keys / 2)..(p.n_keys / 2) as u32 + part(p.n_keys / 2),
-                false => 0..0,
-            };
-            at_bytes(p.at_elements(), position, oldest, image)
-        })
+        let at = (p.core.tile_kv, p.core.at_elements());
+        p.of.inputs(shape, at, seed)
     }
 
     fn reference_in(
@@ -311,16 +294,7 @@ impl Mapping for PromptAttention {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        let mut slots = slots.to_vec();
-        let p = Tiled::new(shape, tiling);
-        if p.own {
-            let row_bytes = 2 * p.head_dim as usize;
-            for slot in &mut slots[1..3] {
-                *slot = by_head(slot, p.n_kv_heads as usize, row_bytes);
-            }
-        }
-        let y = cached_attention::reference_in_one_part(shape, tiling["tile_kv"], &slots);
-        vec![(4, y)]
+        vec![(4, problem::reference(shape, tiling["tile_kv"], slots))]
     }
 
     fn keys_and_values(&self) -> &'static [usize] {
@@ -331,24 +305,7 @@ impl Mapping for PromptAttention {
         Tolerance::Exact
     }
 
-    /// Without a window every key of a cache counts for every query, as the array reads and computes it; of a pass's own
-    /// keys those that a query sees.
     fn work(&self, shape: &Shape) -> Work {
-        let d = shape["head_dim"];
-        let (heads, kv_heads) = (shape["n_heads"], shape["n_kv_heads"]);
-        let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
-        let seen = match shape["window"] {
-            0 => keys,
-            window => window.min(keys),
-        };
-        let pairs = match (shape.get("own"), shape.get("full").or(shape.get("image"))) {
-            // The first queries see fewer: one, two, … up to that many.
-            (Some(1), None) => queries * seen - seen * seen.saturating_sub(1) / 2,
-            _ => queries * seen,
-        };
-        Work {
-            flops: 4 * heads * pairs * d,
-            ddr_bytes: 4 * d * (heads * queries + kv_heads * keys),
-        }
+        problem::work(shape)
     }
 }
