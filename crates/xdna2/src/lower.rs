@@ -57,6 +57,7 @@ mod group;
 mod joined;
 mod kernel;
 mod name;
+mod over;
 mod packed;
 mod resident;
 mod tiling;

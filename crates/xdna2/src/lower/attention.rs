@@ -1,17 +1,15 @@
 //! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
 use super::kernel::{Arg, Kernel, Kernels};
-use super::{AttentionOn, CachePart, Feature, Features, Phase, Reach};
-use crate::mapping::prompt_attention::{self, tile_kv};
+use super::over::{Over, fitted};
+use super::{AttentionOn, CachePart, Feature, Features, Phase};
+use crate::mapping::prompt_attention;
 use crate::mapping::q4nx::token;
 use crate::mapping::{self, Named, Shape};
 use millrace_model::graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
 use std::fmt;
-
-/// The mapping for a token, or where that for many takes no such heads.
-const CACHED: &str = "cached-attention";
 
 /// Widest heads that flash attention has all values of at once; of wider ones it computes scores anew for every 64, beyond
 /// 128 in smaller tiles.
@@ -119,12 +117,13 @@ pub fn cache_rows(graph: &Graph, machine: &Machine, features: Features, n_ctx: u
     let mut unit = 1_u64;
     for node in &graph.nodes {
         if let Op::Attention(a) = &node.op {
-            let of_prompts = tile_kv(&shape(a, 64, (1, 1)), machine);
+            let prompts = features.prompts().iter();
+            let of_prompts = prompts.filter_map(|p| p.unit(&shape(a, 64, (1, 1)), machine));
             let of_tokens = [1, 64].map(|n| mapping::n_keys_unit(&shape(a, n, (1, 1)), machine));
             let cols = u64::from(machine.cols);
             let resident = token::n_keys_unit(&shape(a, 1, (1, 1)), cols)
                 .filter(|_| features.has(Feature::ResidentAttention));
-            let others = of_prompts.into_iter().chain(of_tokens);
+            let others = of_prompts.chain(of_tokens);
             for own in others.chain(resident) {
                 unit = common_multiple(unit, own);
             }
@@ -141,7 +140,7 @@ fn common_multiple(a: u64, b: u64) -> u64 {
     (a / x.max(1)).saturating_mul(b)
 }
 
-fn shape(a: &Attention, n_tokens: u64, (n_keys, max_tokens): (u64, u64)) -> Shape {
+pub(super) fn shape(a: &Attention, n_tokens: u64, (n_keys, max_tokens): (u64, u64)) -> Shape {
     let window = a.window.map(|window| window as u64);
     Named::new(&[
         ("n_queries", n_tokens),
@@ -223,102 +222,17 @@ pub fn attention_times(
     a: &Attention,
     n_tokens: u64,
     (n_keys, max_tokens): (u64, u64),
-    machine: &Machine,
+    (machine, features): (&Machine, Features),
     profile: &Profile,
 ) -> Result<AttentionTimes, String> {
-    let over = fitted(a, n_tokens, (n_keys, max_tokens), (max_tokens, machine))?;
+    let on = (max_tokens, machine, features);
+    let over = fitted(a, n_tokens, (n_keys, max_tokens), on)?;
     let name = over.mapping;
     let mapping = mapping::find(name).ok_or_else(|| format!("no mapping `{name}`"))?;
     let tiling = mapping.default_tiling(&over.shape, machine);
     let program = mapping.build(&over.shape, &tiling, machine);
     let program = program.map_err(|e| e.to_string())?;
     AttentionTimes::of((&program, &over), a, n_tokens, machine, profile).map_err(|e| e.to_string())
-}
-
-/// Which kernel attends over a cache, and what it reads.
-struct Over {
-    mapping: &'static str,
-    shape: Shape,
-    /// Keys that are read, of the cache or of what a window reaches.
-    n_keys: u64,
-    /// Rows that the host writes before it.
-    n_written: u64,
-    /// The rows, where they are not the cache's from its first on.
-    reach: Option<Reach>,
-}
-
-/// The kernel for as many keys as a mapping reads, of `n_rows` that the device has of the layer.
-fn fitted(
-    a: &Attention,
-    n_tokens: u64,
-    (n_keys, max_tokens): (u64, u64),
-    (n_rows, machine): (u64, &Machine),
-) -> Result<Over, String> {
-    if a.n_kv_heads == 0 || a.head_dim == 0 {
-        return Err("attention without heads".to_owned());
-    }
-    let n_keys = n_keys.max(n_tokens).max(1);
-    let whole = |unit: u64, of: u64| {
-        let wanted = n_keys.div_ceil(unit).saturating_mul(unit);
-        match wanted > of {
-            true => Err(format!(
-                "the array would read {wanted} rows of a cache of {of}"
-            )),
-            false => Ok(wanted),
-        }
-    };
-    if let Some(over) = for_a_prompt(a, n_tokens, (n_keys, n_rows), machine) {
-        whole(1, max_tokens)?;
-        return Ok(over);
-    }
-    let wanted = whole(
-        mapping::n_keys_unit(&shape(a, n_tokens, (1, 1)), machine),
-        n_rows,
-    )?;
-    Ok(Over {
-        mapping: CACHED,
-        shape: shape(a, n_tokens, (wanted, n_rows)),
-        n_keys: wanted,
-        n_written: n_tokens,
-        reach: None,
-    })
-}
-
-/// The kernel of many tokens, where it takes such heads and that number.
-fn for_a_prompt(
-    a: &Attention,
-    n_tokens: u64,
-    (n_keys, n_rows): (u64, u64),
-    machine: &Machine,
-) -> Option<Over> {
-    if n_tokens == 1 {
-        return None;
-    }
-    let unit = tile_kv(&shape(a, n_tokens, (1, 1)), machine)?;
-    let window = a.window.map(|window| window as u64);
-    let over = match window.filter(|&window| window < n_keys) {
-        Some(window) => {
-            let reached = n_tokens + prompt_attention::before(window, unit);
-            Over {
-                mapping: prompt_attention::NAME,
-                shape: shape(a, n_tokens, (reached, reached)),
-                n_keys: reached,
-                n_written: reached,
-                reach: Some(Reach { window, unit }),
-            }
-        }
-        None => {
-            let wanted = n_keys.next_multiple_of(unit);
-            Over {
-                mapping: prompt_attention::NAME,
-                shape: shape(a, n_tokens, (wanted, n_rows)),
-                n_keys: wanted,
-                n_written: n_tokens,
-                reach: None,
-            }
-        }
-    };
-    prompt_attention::fits(&over.shape, machine).then_some(over)
 }
 
 impl Features {
@@ -392,10 +306,12 @@ impl Kernels<'_> {
         self.kernel(node, "flash-attention", shape, None, args)
     }
 
-    /// Attention of a first pass with heads so wide that flash attention computes scores anew for every part of the values.
+    /// Attention of a first pass on cores that have tokens of their own: as the Gemma 3 paper has it, or of heads so wide that flash attention
+    /// computes scores anew for every part of the values.
     fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<Kernel> {
-        let is_wide = a.head_dim > WIDEST_OF_FLASH;
-        if !is_wide || !self.options.features.has(Feature::BalancedAttention) {
+        let features = self.options.features;
+        let is_wide = a.head_dim > WIDEST_OF_FLASH && features.has(Feature::BalancedAttention);
+        if !is_wide && !features.has(Feature::FlowQkv) {
             return None;
         }
         let graph = self.graph;
@@ -406,18 +322,25 @@ impl Kernels<'_> {
             AttentionOn::Image => prompt_attention::with_image(&shape),
             _ => prompt_attention::over_own_keys(&shape),
         };
-        if !prompt_attention::fits(&shape, self.machine) {
-            return None;
-        }
+        let mut prompts = features.prompts().iter();
+        let prompt = prompts.find(|prompt| (prompt.fits)(&shape, self.machine))?;
         let &[q, k, v] = &node.inputs[..] else {
             return None;
         };
         let [q, k, v, y] = [q, k, v, node.output].map(Arg::Value);
         let args = vec![q, k, v, Arg::Position, y];
-        let kernel = self.kernel(node, prompt_attention::NAME, shape, None, args);
+        let kernel = self.kernel(node, prompt.mapping, shape, None, args);
         let kernel = kernel.ok()?;
-        let reason = "a program of its own, so that its cores stay loaded: each has tokens of its own and \
-                      takes broadcast keys, since flash attention computes scores twice for such wide heads";
+        let reason = match features.has(Feature::FlowQkv) {
+            true => {
+                "a program of its own, so that its cores stay loaded: chunks of queries side by side, each with keys of its own, as the \
+                     paper lays it out"
+            }
+            false => {
+                "a program of its own, so that its cores stay loaded: each has tokens of its own and \
+                      takes broadcast keys, since flash attention computes scores twice for such wide heads"
+            }
+        };
         self.reasons.insert(number, reason.to_owned());
         Some(kernel)
     }
@@ -464,7 +387,8 @@ impl Kernels<'_> {
         let node: &Node = &graph.nodes[number];
         let n_tokens = self.n_tokens();
         let n_rows = rows(a, self.machine, self.options.features, cached.1);
-        let over = fitted(a, n_tokens, cached, (n_rows, self.machine))?;
+        let on = (n_rows, self.machine, self.options.features);
+        let over = fitted(a, n_tokens, cached, on)?;
         let &[q, _, _] = &node.inputs[..] else {
             return Err("attention without queries, keys and values".to_owned());
         };

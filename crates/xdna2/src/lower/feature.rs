@@ -53,6 +53,9 @@ pub enum Feature {
     /// faster, with two cores for each key-value head, as many as the Gemma 3 paper gives it (§3.2.2). In
     /// [`Mode::Paper`] alone.
     PairedCores,
+    /// A prompt's attention as the Gemma 3 paper lays it out (§3.1.3): chunks of queries side by side, each with keys of its own. In
+    /// [`Mode::Paper`] alone.
+    FlowQkv,
     /// A token's attention on the cores of its projections, which stay as they are ([`Feature::Resident`]): several
     /// blocks of the model are one dispatch. Its numbers are not the host's, so it belongs to [`Mode::Q4nx`] alone.
     ResidentAttention,
@@ -60,7 +63,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 17] = [
+    pub const ALL: [Feature; 18] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -77,6 +80,7 @@ impl Feature {
         Feature::ExpandedWeights,
         Feature::FasterExpansion,
         Feature::PairedCores,
+        Feature::FlowQkv,
         Feature::ResidentAttention,
     ];
 
@@ -99,6 +103,7 @@ impl Feature {
             Feature::ExpandedWeights => "expanded-weights",
             Feature::FasterExpansion => "faster-expansion",
             Feature::PairedCores => "paired-cores",
+            Feature::FlowQkv => "flow-qkv",
             Feature::ResidentAttention => "resident-attention",
         }
     }
@@ -135,6 +140,9 @@ impl Feature {
             }
             Feature::PairedCores => {
                 "a token's attention over 1,024 keys on the array, two cores for each key-value head"
+            }
+            Feature::FlowQkv => {
+                "a prompt's attention in chunks of queries that have keys of their own, as the paper lays it out"
             }
             Feature::ResidentAttention => {
                 "a token's attention on the cores of its projections, several blocks a dispatch"
@@ -192,6 +200,7 @@ impl Features {
                 .without(Feature::ExpandedWeights)
                 .without(Feature::FasterExpansion)
                 .without(Feature::PairedCores)
+                .without(Feature::FlowQkv)
                 .without(Feature::ResidentAttention)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident)
@@ -199,9 +208,11 @@ impl Features {
             Mode::Q4nx => all
                 .fold(Features::NONE, Features::with)
                 .without(Feature::PairedCores)
+                .without(Feature::FlowQkv)
                 .without(Feature::ExpandedWeights),
             Mode::Paper => all
                 .fold(Features::NONE, Features::with)
+                .without(Feature::AllCores)
                 .without(Feature::ResidentAttention),
         }
     }
@@ -260,14 +271,18 @@ mod tests {
     fn names_are_read_back_and_sets_hold_what_was_put_in() {
         for feature in Feature::ALL {
             assert_eq!(feature.name().parse(), Ok(feature));
-            let all = Features::of(Mode::Paper).with(Feature::ResidentAttention);
+            let all = Features::of(Mode::Paper)
+                .with(Feature::AllCores)
+                .with(Feature::ResidentAttention);
             assert!(all.has(feature));
             let others = all.without(feature);
             assert!(!others.has(feature) && others.iter().count() == Feature::ALL.len() - 1);
             assert_eq!(others.with(feature), all);
         }
         let fused = Features::of(Mode::Paper)
+            .with(Feature::AllCores)
             .without(Feature::PairedCores)
+            .without(Feature::FlowQkv)
             .without(Feature::ExpandedWeights)
             .with(Feature::ResidentAttention);
         assert_eq!(fused, Features::of(Mode::Q4nx));

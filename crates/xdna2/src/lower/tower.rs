@@ -82,6 +82,11 @@ pub fn tower(
         ("window", 0),
     ]);
     let attention = prompt_attention::without_mask(&attention);
+    let mut prompts = features.prompts().iter();
+    let prompt = prompts.find(|prompt| (prompt.fits)(&attention, machine));
+    let prompt = prompt.ok_or_else(|| {
+        format!("{n_heads} heads of {head_dim} over {n_patches} patches fit no cores")
+    })?;
     let matrix = |of, n, k, bias| TowerSlot::Matrix { of, n, k, bias };
     let own = |of| matrix(of, d_model, width, true);
     let rows = ("rows", TowerSlot::Rows { width, bias: true });
@@ -95,7 +100,7 @@ pub fn tower(
         ),
         Launched {
             label: "attn",
-            mapping: prompt_attention::NAME,
+            mapping: prompt.mapping,
             shape: attention,
             slots: &["q", "k", "v", "at", "y"],
         },

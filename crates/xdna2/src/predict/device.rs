@@ -269,12 +269,17 @@ fn flops(logical: &PlannedLaunch) -> u64 {
     mapping::find(&logical.kernel).map_or(0, |m| m.work(&logical.shape).flops)
 }
 
+/// Whether a mapping of that name is one of attention.
+fn attends(kernel: &str) -> bool {
+    kernel.contains("attention") || kernel.starts_with("flow-")
+}
+
 fn part(name: &str, kernel: &str) -> ModelPart {
     let is_product = ["gemm", "gemv", "fused-dqp"]
         .iter()
         .any(|k| kernel.starts_with(k));
     match is_product {
-        _ if kernel.contains("attention") => ModelPart::Attention,
+        _ if attends(kernel) => ModelPart::Attention,
         true => ModelPart::of_product(name),
         false => ModelPart::Elementwise,
     }
@@ -283,7 +288,7 @@ fn part(name: &str, kernel: &str) -> ModelPart {
 /// The shape as the command line spells it; names with their numbers where that is not plain.
 fn shape_text(logical: &PlannedLaunch) -> String {
     let shape = &logical.shape;
-    if logical.kernel.contains("attention") {
+    if attends(&logical.kernel) {
         return format!(
             "{} {}q/{}kv d{}{}",
             shape["n_queries"],
@@ -328,6 +333,7 @@ mod tests {
             ("ffn_down", "fused-dqp", ModelPart::FeedForward),
             ("attn", "flash-attention", ModelPart::Attention),
             ("attn", "cached-attention", ModelPart::Attention),
+            ("attn", "flow-qkv", ModelPart::Attention),
             ("ffn_gate_ffn_up", "gemv-stream", ModelPart::FeedForward),
             ("ffn_glu", "silu-mul", ModelPart::Elementwise),
             ("attn_q_rope", "rope", ModelPart::Elementwise),

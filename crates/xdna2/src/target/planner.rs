@@ -122,8 +122,14 @@ impl Xdna2 {
         if let Some(&known) = lock().get(&key) {
             return known;
         }
-        let wins = attention_times(a, n_tokens, lengths, &self.machine, profile)
-            .is_ok_and(|times| times.array_wins());
+        let wins = attention_times(
+            a,
+            n_tokens,
+            lengths,
+            (&self.machine, self.features),
+            profile,
+        )
+        .is_ok_and(|times| times.array_wins());
         lock().insert(key, wins);
         wins
     }
@@ -321,9 +327,12 @@ pub(super) fn placed(plan: Result<Plan, LowerError>, node: usize) -> Result<(), 
 /// `best`, `reference`, `best without alias`.
 fn mode(features: Features) -> String {
     let packed = features.has(Feature::PackedWeights);
-    let is_papers = [Feature::ExpandedWeights, Feature::PairedCores]
-        .into_iter()
-        .any(|feature| features.has(feature));
+    let papers = [
+        Feature::ExpandedWeights,
+        Feature::PairedCores,
+        Feature::FlowQkv,
+    ];
+    let is_papers = papers.into_iter().any(|feature| features.has(feature));
     let (base, all) = match is_papers {
         true if packed => ("paper", Features::of(Mode::Paper)),
         _ if packed => ("q4nx", Features::of(Mode::Q4nx)),
@@ -365,8 +374,8 @@ fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
             let chunks = n_keys.div_ceil((cores * size("keys")).max(1));
             (1 + cores * chunks, Some(launch.shape.get("max_tokens")?))
         }
-        "prompt-attention" if launch.shape.get("own") == Some(1) => (tiles, None),
-        "prompt-attention" => (tiles, Some(launch.shape.get("max_tokens")?)),
+        "prompt-attention" | "flow-qkv" if launch.shape.get("own") == Some(1) => (tiles, None),
+        "prompt-attention" | "flow-qkv" => (tiles, Some(launch.shape.get("max_tokens")?)),
         _ => return None,
     };
     let part = launch.tiling.get("tile_dk").filter(|&part| part > 0);
@@ -395,7 +404,10 @@ mod tests {
         assert_eq!(mode(paper), "paper");
         let fused = paper.without(Feature::ExpandedWeights);
         assert_eq!(mode(fused), "paper without expanded-weights");
-        let plain = fused.without(Feature::PairedCores);
+        let plain = fused
+            .without(Feature::PairedCores)
+            .without(Feature::FlowQkv);
+        let plain = plain.with(Feature::AllCores);
         assert_eq!(mode(plain), "q4nx without resident-attention");
         assert_eq!(mode(plain.with(Feature::ResidentAttention)), "q4nx");
         assert_eq!(mode(paper.without(Feature::Alias)), "paper without alias");

@@ -141,7 +141,8 @@ fn every_geometry_has_times_and_programs() {
             let Op::Attention(a) = &node.op else { continue };
             let n_keys = key_bucket(4000);
             let times = |n_tokens| {
-                let times = attention_times(a, n_tokens, (n_keys, max_tokens), &machine, &profile);
+                let on = (&machine, Features::of(Mode::Best));
+                let times = attention_times(a, n_tokens, (n_keys, max_tokens), on, &profile);
                 times.unwrap_or_else(|e| panic!("{}: {e}", geometry.name()))
             };
             // The array reads all keys, the host those of the window.

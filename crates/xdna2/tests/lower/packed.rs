@@ -4,7 +4,7 @@ use crate::{decode, graph, on_host, prefill};
 use millrace_model::graph::Graph;
 use millrace_npu::Role;
 use millrace_xdna2::lower::{
-    self, Binding, Feature, Features, Mode, Options, Plan, WeightLayout, program_of,
+    self, AttentionOn, Binding, Feature, Features, Mode, Options, Plan, WeightLayout, program_of,
 };
 use millrace_xdna2_machine::program::{Affine, Place, Span, resident};
 use millrace_xdna2_machine::verify::verify;
@@ -79,7 +79,7 @@ fn prompt_and_token_share_weights() {
     assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
 }
 
-/// Mode paper expands a layer's weights to DDR before every product of a prompt, and nothing else changes: blocks, and so
+/// Mode paper expands a layer's weights to DDR before every product of a prompt and attends as the paper does, and nothing else changes: blocks, and so
 /// their buffers, are those of mode q4nx; a token's plan and the head are the same.
 #[test]
 fn the_papers_prompts_expand_weights_first() {
@@ -93,8 +93,11 @@ fn the_papers_prompts_expand_weights_first() {
             let launches = plan.programs.iter().flat_map(|p| &p.launches);
             launches.map(|launch| launch.kernel.clone()).collect()
         };
+        // Groups of 7 heads have tiles of 56 keys, which go into no length of a pass.
+        let fits = name != "qwen2.5-0.5b";
         let expand = |kernel: &String| match kernel.as_str() {
             "gemm-q4nx" => "gemm-q4nx-ddr".to_owned(),
+            "prompt-attention" | "flash-attention" if fits => "flow-qkv".to_owned(),
             _ => kernel.clone(),
         };
         let expected: Vec<String> = kernels(&fused).iter().map(expand).collect();
@@ -210,6 +213,60 @@ fn first_passes_of_wide_heads_have_cores_with_tokens() {
     assert_eq!(of_128[0].launches[0].kernel, "prompt-attention");
     let narrow = kernels("llama-3.2-1b", 1, 2048);
     assert_eq!(narrow[0].launches[0].kernel, "flash-attention");
+}
+
+/// Mode paper attends as the Gemma 3 paper does in every pass: heads of all widths, with a window and without, one configuration of the array for
+/// both; mode q4nx in none.
+#[test]
+fn the_papers_prompts_have_keys_of_their_own() {
+    let kernels = |plan: &Plan| -> BTreeSet<String> {
+        let launches = plan.programs.iter().flat_map(|p| &p.launches);
+        let attend = launches.filter(|launch| {
+            launch.name.contains("attn") && launch.shape.get("head_dim").is_some()
+        });
+        let attend = attend.filter(|launch| launch.shape.get("n_queries").is_some());
+        attend.map(|launch| launch.kernel.clone()).collect()
+    };
+    for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b", "llama-3.1-8b"] {
+        let graph = graph(name, Some(6));
+        let lowered = |mode, attention, n_tokens| {
+            let options = Options {
+                attention,
+                ..Options::new(mode, n_tokens)
+            };
+            prefill(&graph, options)
+        };
+        let cached = AttentionOn::Cached {
+            n_keys: 4096,
+            max_tokens: 8192,
+        };
+        for n_tokens in [64, 192, 2048] {
+            for attention in [AttentionOn::Device, AttentionOn::Image, cached] {
+                let plan = lowered(Mode::Paper, attention, n_tokens);
+                let found = kernels(&plan);
+                assert!(
+                    found.iter().eq(["flow-qkv"]),
+                    "{name} {n_tokens}: {found:?}"
+                );
+                assert!(on_host(&graph, &plan).iter().all(|h| h.0 != "attn"));
+                let launches = plan
+                    .programs
+                    .iter()
+                    .filter(|p| p.launches[0].kernel == "flow-qkv");
+                let launches: Vec<_> = launches
+                    .map(|p| program_of(p).unwrap().launches[0].clone())
+                    .collect();
+                let same = resident::representatives(&launches);
+                // Over a cache what is read is another walk with a window and without.
+                assert!(
+                    attention == cached || same.iter().all(|&first| first == 0),
+                    "{name}"
+                );
+            }
+        }
+        let ours = lowered(Mode::Q4nx, AttentionOn::Device, 2048);
+        assert!(!kernels(&ours).contains("flow-qkv"), "{name}");
+    }
 }
 
 /// A configuration of the array for all launches of a program, and what it saves.

@@ -6,6 +6,7 @@ mod blocked;
 mod cached;
 mod exact;
 mod fits;
+mod flow;
 mod products;
 mod prompt;
 mod q4nx;

@@ -69,6 +69,21 @@ fn a_wrong_stride_is_caught() {
             "64x64 4q/2kv d16 image",
             "tile_tokens=8,tile_kv=8,y_rows=8,heads=1,spread=2,rows=2",
         ),
+        (
+            "flow-qkv",
+            "64x128 8q/4kv d16",
+            "tile_tokens=4,tile_kv=8,y_rows=8,chunks=4,heads=2,col_heads=2,keys_l2=16",
+        ),
+        (
+            "flow-qkv",
+            "64x64 8q/4kv d16 own",
+            "tile_tokens=4,tile_kv=8,y_rows=8,chunks=2,heads=4,col_heads=2,keys_l2=16",
+        ),
+        (
+            "flow-qkv",
+            "64x64 4q/2kv d16 full",
+            "tile_tokens=4,tile_kv=8,y_rows=8,chunks=2,heads=1,col_heads=1,keys_l2=16",
+        ),
     ] {
         let (mapping, shape, tiling) = case(name, shape, overrides);
         let program = build(mapping, &shape, &tiling, &machine);

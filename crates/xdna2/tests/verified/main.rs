@@ -146,6 +146,16 @@ const SHAPES: &[(&str, &[&str])] = &[
             "4096x4096 16q/16kv d72 full",
         ],
     ),
+    (
+        "flow-qkv",
+        &[
+            "128x256 4q/2kv d64 window 40",
+            "2048x4096 8q/4kv d256 of 32768",
+            "2048x2048 4q/1kv d256 window 512 own",
+            "512x512 8q/4kv d256 image",
+            "4096x4096 16q/16kv d72 full",
+        ],
+    ),
 ];
 
 fn programs(shapes: impl Fn(&[&'static str]) -> Vec<&'static str>) -> Vec<(String, Program)> {
@@ -207,6 +217,10 @@ fn offered_tilings_are_accepted() {
         (
             "prompt-attention",
             ["64x160 4q/2kv d64 window 40", "128x1024 8q/4kv d256"],
+        ),
+        (
+            "flow-qkv",
+            ["128x256 4q/2kv d64 window 40", "128x128 8q/4kv d256 own"],
         ),
     ] {
         let mapping = mapping::find(name).unwrap();

@@ -234,10 +234,11 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let best = plans(shape, machine).first().copied();
     let least = || {
         let core = CoreTile::least(shape, machine)?;
-        let keys_l2 = core.tile_kv;
+        let keys_l2 = reach_unit(core.tile_kv);
         Some(Tiled {
             core,
             keys_l2,
+            rows: LEAST_TILES,
             ..Tiled::untiled(shape)
         })
     };

@@ -161,7 +161,7 @@ fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
     let measured = fidelity::measurements();
     let constants = fitted_constants(&measured);
     let keys: Vec<&str> = constants.iter().map(|c| c.key.as_str()).collect();
-    assert_eq!(keys.len(), 5, "{keys:?}");
+    assert_eq!(keys.len(), 4, "{keys:?}");
     let stack = keys.iter().filter(|key| key.starts_with("stack."));
     assert_eq!(stack.count(), 3);
     let mut rows: Vec<&str> = constants
@@ -170,7 +170,7 @@ fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
         .collect();
     rows.sort_unstable();
     rows.dedup();
-    assert_eq!(rows.len(), 5, "{rows:?}");
+    assert_eq!(rows.len(), 4, "{rows:?}");
     let marked = fitted(PROFILE);
     assert!(rows.iter().all(|row| marked.iter().any(|m| m == row)));
     let own = OWN.iter().flat_map(|s| s.rows(&measured, u64::MAX));

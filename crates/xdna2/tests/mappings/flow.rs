@@ -1,0 +1,222 @@
+//! The Gemma 3 paper's FlowQKV: every grouping and mask, the bits of the other mapping of a prompt's attention, one configuration for its
+//! three variants, and what bounds it.
+
+use crate::{build, case, check, find, fits, refused};
+use millrace_kernels::{Cpu, CpuOptions};
+use millrace_xdna2::mapping::{Rule, moved_bytes};
+use millrace_xdna2_machine::functional::{self, Options};
+use millrace_xdna2_machine::program::resident;
+use millrace_xdna2_machine::verify::verify;
+use millrace_xdna2_machine::{Machine, Profile, timing};
+
+const NAME: &str = "flow-qkv";
+
+#[test]
+fn every_grouping() {
+    for (shape, tiling) in [
+        ("64x64 8q/4kv d256 own", ""),
+        ("128x128 8q/4kv d256 own", "chunks=2"),
+        ("128x128 4q/1kv d256 own", ""),
+        ("64x64 4q/2kv d256 window 24 own", ""),
+        ("128x128 8q/4kv d16 window 40 own", ""),
+        ("128x128 4q/2kv d64 own", "heads=1,col_heads=1,chunks=2"),
+        ("128x128 6q/3kv d16 own", ""),
+        ("256x256 4q/4kv d72 full", ""),
+        ("64x64 16q/16kv d72 full", ""),
+        ("64x64 2q/2kv d256 full", ""),
+        ("64x64 8q/4kv d256 image", ""),
+        ("128x128 4q/1kv d256 image", ""),
+        ("128x128 8q/4kv d16 window 40 image", ""),
+        ("64x512 8q/4kv d64", ""),
+        ("64x128 8q/8kv d64 of 200", ""),
+        ("128x256 4q/1kv d64", ""),
+        ("128x128 8q/4kv d256 of 200", ""),
+        (
+            "128x256 16q/4kv d64",
+            "chunks=2,tile_tokens=8,y_rows=32,keys_l2=64",
+        ),
+        ("128x256 8q/4kv d64 window 40", ""),
+        ("64x192 8q/4kv d256 window 90", ""),
+    ] {
+        check(NAME, shape, tiling);
+    }
+    // Gemma 3, Llama 3.2, Qwen 3.
+    for heads in [
+        "4q/1kv d256",
+        "8q/4kv d256",
+        "16q/8kv d256",
+        "32q/16kv d128",
+        "32q/8kv d128",
+        "32q/8kv d64",
+        "16q/8kv d128",
+    ] {
+        for new in [64, 192, 320, 512, 2048] {
+            let mut kinds = vec![
+                format!("{new}x8192 {heads} of 32768"),
+                format!("{new}x{} {heads} window 512", reached(new, heads, 512)),
+            ];
+            for window in ["", " window 512"] {
+                kinds.push(format!("{new}x{new} {heads}{window} own"));
+                kinds.push(format!("{new}x{new} {heads}{window} image"));
+            }
+            for shape in kinds {
+                fits(NAME, &shape, "");
+            }
+        }
+    }
+    // SigLIP's so400m of 896 and 384 pixels; ViT-L.
+    for shape in ["4096x4096 16q/16kv d72", "576x576 16q/16kv d64"] {
+        fits(NAME, &format!("{shape} full"), "");
+    }
+}
+
+/// Rows that so many tokens reach: in whole pairs of tiles.
+fn reached(new: u64, heads: &str, window: u64) -> u64 {
+    let (_, _, tiling) = case(NAME, &format!("{new}x8192 {heads}"), "");
+    let unit = 2 * tiling["tile_kv"];
+    new + (window + unit - 2).next_multiple_of(unit)
+}
+
+/// Four chunks of Gemma3-4B on two columns each, two adjacent cores a head of keys, whose keys and values come on a DMA channel each.
+#[test]
+fn it_lies_as_the_paper_says() {
+    let (mapping, shape, tiling) = case(NAME, "2048x2048 8q/4kv d256 own", "");
+    let named = [
+        ("chunks", 4),
+        ("heads", 4),
+        ("col_heads", 2),
+        ("rows", 4),
+        ("tile_tokens", 8),
+    ];
+    for (name, value) in named {
+        assert_eq!(tiling[name], value, "{name}");
+    }
+    let program = build(mapping, &shape, &tiling, &Machine::npu2());
+    let launch = &program.launches[0];
+    let names: Vec<&str> = launch.channels.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["k_in", "v_in", "y", "y_out", "k0", "v0", "k1", "v1"]
+    );
+    let report = verify(&program, &Machine::npu2()).unwrap();
+    assert!(report.program_bytes < 16 * 1024, "{}", report.program_bytes);
+}
+
+/// Whoever computes it, a query takes the same tiles of keys in the same order.
+#[test]
+fn its_bits_are_those_of_broadcast_keys() {
+    let machine = Machine::npu2();
+    let cpu = Cpu::new(CpuOptions::default()).unwrap();
+    for shape in [
+        "128x128 8q/4kv d64 own",
+        "128x128 8q/4kv d64 window 40 own",
+        "128x128 4q/4kv d72 full",
+        "128x256 4q/1kv d64",
+    ] {
+        let run = |name: &str| {
+            let (mapping, shape, tiling) = case(name, shape, "");
+            let program = build(mapping, &shape, &tiling, &machine);
+            let mut slots = find(NAME).inputs(&shape, 3);
+            functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+            slots.swap_remove(4)
+        };
+        assert!(run(NAME) == run("prompt-attention"), "{shape}");
+    }
+}
+
+/// FlowQKV, FlowQKV-SWA and FlowQKV-NCA: the same channels, stages and cores, of which two constants differ for each of a head's programs.
+#[test]
+fn three_variants_are_one_configuration() {
+    let machine = Machine::npu2();
+    for (heads, n_bodies) in [("8q/4kv d256", 8), ("4q/1kv d256", 1), ("16q/16kv d72", 8)] {
+        let launch = |mask: &str| {
+            let (mapping, shape, tiling) = case(NAME, &format!("2048x2048 {heads} {mask}"), "");
+            build(mapping, &shape, &tiling, &machine).launches.remove(0)
+        };
+        let all = ["own", "window 512 own", "full"].map(launch);
+        assert_eq!(resident::representatives(&all), [0, 0, 0], "{heads}");
+        let [own, window, full] = [0, 1, 2].map(|at: usize| resident::parameters(&all[at]));
+        for other in [window, full] {
+            let differ = own.iter().zip(&other).filter(|(a, b)| a != b).count();
+            assert_eq!(differ, 2 * n_bodies, "{heads}");
+        }
+        // With other heads it is another one.
+        let (mapping, shape, tiling) = case(NAME, "2048x2048 8q/8kv d128 own", "");
+        let other = build(mapping, &shape, &tiling, &machine).launches.remove(0);
+        assert_eq!(resident::representatives(&[all[0].clone(), other]), [0, 1]);
+    }
+}
+
+/// The Gemma 3 paper's equation 13 with a chunk's tokens for Lc: a sweep for every super-chunk reads the keys up to its last token, once for each
+/// chunk in it.
+#[test]
+fn each_chunk_sweeps_for_itself() {
+    let (l, d) = (2048, 256);
+    for (heads, n_kv_heads) in [("4q/1kv", 1), ("8q/4kv", 4)] {
+        let (mapping, shape, tiling) = case(NAME, &format!("{l}x{l} {heads} d{d} own"), "");
+        let program = build(mapping, &shape, &tiling, &Machine::npu2());
+        let tokens = tiling["rows"] / tiling["col_heads"] * tiling["tile_tokens"];
+        let super_chunk = tokens * tiling["chunks"];
+        let swept = moved_bytes(&program, &[1, 2]);
+        let once = 2 * (1 + l / super_chunk) * l * n_kv_heads * d;
+        assert_eq!(swept, once * tiling["chunks"], "{heads}");
+        // Of the keys that a chunk sees, no more than those of its super-chunk are read in vain.
+        let seen = 2 * (1 + l / tokens) * l * n_kv_heads * d;
+        assert!(swept < seen + seen / 16, "{heads}: {swept} {seen}");
+    }
+}
+
+/// "These kernels operate in the memory-bound regime" (§5), with more than 60 GB/s of keys and values; with narrow heads and a chunk of 128 queries the cores
+/// bound it.
+#[test]
+fn wide_heads_are_bound_by_ddr() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin("paper-kraken").unwrap();
+    let rate = |shape: &str| {
+        let (mapping, shape, tiling) = case(NAME, shape, "");
+        let program = build(mapping, &shape, &tiling, &machine);
+        let timing = timing::predict(&program, &machine, &profile).unwrap();
+        let launch = &timing.launches[0];
+        let swept = moved_bytes(&program, mapping.keys_and_values());
+        (swept as f64 / launch.ns, launch.bottleneck.to_string())
+    };
+    for shape in ["2048x2048 8q/4kv d256 own", "2048x16384 8q/4kv d256"] {
+        let (gb_per_s, bound) = rate(shape);
+        assert!(
+            gb_per_s > 60.0 && bound.contains("DDR"),
+            "{shape}: {gb_per_s} {bound}"
+        );
+    }
+    let (gb_per_s, bound) = rate("4096x4096 16q/16kv d72 full");
+    assert!(
+        gb_per_s < 40.0 && bound.contains("core"),
+        "{gb_per_s} {bound}"
+    );
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_by_name() {
+    for (shape, tiling, rule) in [
+        ("64x100 8q/8kv d64", "", Rule::Divides),
+        ("64x128 8q/8kv d64 of 100", "", Rule::Range),
+        ("64x128 9q/2kv d64", "", Rule::Divides),
+        ("64x128 8q/8kv d64", "chunks=5", Rule::Herd),
+        ("64x128 8q/8kv d64", "heads=3", Rule::Divides),
+        ("64x128 8q/8kv d64", "col_heads=3", Rule::Divides),
+        ("64x128 8q/8kv d64", "tile_kv=12", Rule::Divides),
+        ("64x128 8q/8kv d64", "keys_l2=48", Rule::Divides),
+        ("64x128 8q/4kv d256", "tile_tokens=16", Rule::L1),
+        ("64x128 8q/8kv d64 own", "", Rule::Range),
+        ("64x64 8q/8kv d64 window 40 full", "", Rule::Range),
+        // More blocks of keys than an iteration of a shim's descriptor counts to.
+        ("2048x2048 8q/4kv d256 own", "keys_l2=16", Rule::Repeat),
+        // Rows that a window reaches come in whole pairs of tiles.
+        (
+            "64x1152 8q/4kv d256 window 1024",
+            "chunks=4,heads=4,col_heads=2,rows=4",
+            Rule::Range,
+        ),
+    ] {
+        assert_eq!(refused(NAME, shape, tiling), rule, "{shape} {tiling}");
+    }
+}
