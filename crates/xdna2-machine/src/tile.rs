@@ -28,6 +28,7 @@ mod attention;
 mod bfp16;
 mod cached;
 mod elementwise;
+mod flow;
 mod integer;
 mod math;
 mod matmul;

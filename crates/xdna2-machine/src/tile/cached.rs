@@ -186,7 +186,7 @@ fn split_mut(slice: &mut [f32]) -> (&mut [f32], &mut [f32], &mut [f32]) {
 }
 
 /// Query, within its slice, of element `i` of O or P.
-fn query_of(i: usize) -> usize {
+pub(super) fn query_of(i: usize) -> usize {
     i / 8 % SLICE
 }
 
@@ -209,20 +209,33 @@ fn take_from(call: &mut Call<'_>, queries: &[bf16], values: &[bf16]) {
     let [q, at] = &mut call.outputs[..] else {
         return;
     };
-    let q = bf16s_mut(q);
     let n = tk.min(tq);
     let first = usize::try_from(call.scalars[0]).unwrap_or(0);
-    let first = first.min(tq - n) / SLICE;
+    take_rows(queries, bf16s_mut(q), [tk, d], first.min(tq - n), n);
+    take_at(values, bf16s_mut(at), [tk, d]);
+}
+
+/// `n` rows of a block `[d/8][tk/8][8][8]` as queries from `first` on, in whole slices.
+pub(super) fn take_rows(
+    block: &[bf16],
+    q: &mut [bf16],
+    [tk, d]: [usize; 2],
+    first: usize,
+    n: usize,
+) {
     for slice in 0..n / SLICE {
         for d_block in 0..d / 8 {
             let from = (d_block * (tk / SLICE) + slice) * 64;
-            let to = ((first + slice) * (d / 8) + d_block) * 64;
-            q[to..to + 64].copy_from_slice(&queries[from..from + 64]);
+            let to = ((first / SLICE + slice) * (d / 8) + d_block) * 64;
+            q[to..to + 64].copy_from_slice(&block[from..from + 64]);
         }
     }
-    // The first elements of the first row: eight a block.
-    for (i, at) in bf16s_mut(at).chunks_exact_mut(8).enumerate() {
-        match values.get(i * tk * 8..).filter(|_| i < d / 8) {
+}
+
+/// The first elements of such a block's first row: eight an 8 × 8 block.
+pub(super) fn take_at(block: &[bf16], at: &mut [bf16], [tk, d]: [usize; 2]) {
+    for (i, at) in at.chunks_exact_mut(8).enumerate() {
+        match block.get(i * tk * 8..).filter(|_| i < d / 8) {
             Some(from) => at.copy_from_slice(&from[..at.len()]),
             None => at.fill(bf16::ZERO),
         }
@@ -338,7 +351,7 @@ fn attend_to(call: &mut Call<'_>, keys: &[bf16], values: &[bf16], mask: &Mask) {
 }
 
 /// Scores to probabilities, maxima and sums brought up to date; what older values are multiplied by.
-fn softmax(
+pub(super) fn softmax(
     p: &mut [bf16],
     max: &mut [f32],
     sum: &mut [f32],

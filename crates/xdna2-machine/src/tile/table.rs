@@ -1,8 +1,8 @@
 //! The rows: every kernel object, a line each.
 
 use super::{
-    Call, Shape, TileKernel, Work, attention, bfp16, cached, elementwise, integer, matmul, norm,
-    part, q4nx, rope, token,
+    Call, Shape, TileKernel, Work, attention, bfp16, cached, elementwise, flow, integer, matmul,
+    norm, part, q4nx, rope, token,
 };
 
 const fn row(
@@ -529,6 +529,54 @@ pub const TABLE: &[TileKernel] = &[
         cached::check_finish,
         cached::work_finish,
         cached::finish,
+    ),
+    row(
+        "fkv_take_bf16",
+        "the first queries of a chunk that holds them in the places of keys; [tq, lc, d]; K → Q",
+        (1, 1),
+        flow::check_take,
+        flow::work_take,
+        flow::take,
+    ),
+    row(
+        "fkv_at_bf16",
+        "the position, out of a chunk that begins with it; [lc, d]; K → at [16]",
+        (1, 1),
+        flow::check_at,
+        flow::work_at,
+        flow::at,
+    ),
+    row(
+        "fkv_init_f32",
+        "no key seen yet; [tq]; → state",
+        (0, 1),
+        flow::check_init,
+        flow::work_init,
+        flow::init,
+    ),
+    row(
+        "fkv_scores_bf16",
+        "scores, maxima, exponentials, correction and denominators of a chunk of keys; [tq, lc, d]; Q, K, at [16] → F, C, state (in and out); scalars first row, window, rows; constant scale",
+        (3, 3),
+        flow::check_scores,
+        flow::work_scores,
+        flow::scores,
+    ),
+    row(
+        "fkv_values_bf16",
+        "numerators of a chunk of values; [tq, lc, d]; F, C, V → Y (in and out), l",
+        (3, 2),
+        flow::check_values,
+        flow::work_values,
+        flow::values,
+    ),
+    row(
+        "fkv_finish_bf16",
+        "y = Y / l, row-major; [rows, tq, d]; Y, l → y [rows, d]",
+        (2, 1),
+        flow::check_finish,
+        flow::work_finish,
+        flow::finish,
     ),
     row(
         "ta_scores_bf16",

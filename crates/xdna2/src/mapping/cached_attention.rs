@@ -70,8 +70,13 @@ pub(crate) fn position_digits(position: u32) -> [u8; POSITION_DIGITS] {
     position.to_le_bytes()
 }
 
-/// The output slot where one core after the other takes tiles of so many keys, however many queries it has.
-pub(super) fn reference_in_one_part(shape: &Shape, tile_kv: u64, slots: &[Vec<u8>]) -> Vec<u8> {
+/// The output slot where one core after the other takes tiles of so many keys, however many queries it has. The cache may be a ring.
+pub(super) fn reference_in_one_part(
+    shape: &Shape,
+    tile_kv: u64,
+    ring: Option<u64>,
+    slots: &[Vec<u8>],
+) -> Vec<u8> {
     let one = [
         "tile_tokens",
         "tile_kv",
@@ -81,7 +86,7 @@ pub(super) fn reference_in_one_part(shape: &Shape, tile_kv: u64, slots: &[Vec<u8
         "l1_depth",
     ];
     let tiling = Named::new(&one.map(|name| (name, 1))).with("tile_kv", tile_kv);
-    reference::run(&Tiled::new(shape, &tiling), slots)
+    reference::run(&Tiled::new(shape, &tiling), ring, slots)
 }
 
 /// Contents of the slot `at`: a position, the first key that counts, an image's positions.
@@ -333,7 +338,7 @@ impl Mapping for CachedAttention {
         tiling: &Tiling,
         slots: &[Vec<u8>],
     ) -> Vec<(usize, Vec<u8>)> {
-        vec![(4, reference::run(&Tiled::new(shape, tiling), slots))]
+        vec![(4, reference::run(&Tiled::new(shape, tiling), None, slots))]
     }
 
     fn keys_and_values(&self) -> &'static [usize] {

@@ -15,15 +15,38 @@ struct State {
     o: Vec<f32>,
 }
 
-/// What a query at a position sees of the keys: those up to its own from `oldest` on, and those of its image.
+/// What a query at a position sees of the keys: those up to its own from `oldest` on, and those of its image. With a ring a row has the latest key up
+/// to its own whose position is the row's number modulo so many.
 struct Seen {
     position: u64,
     oldest: u64,
     image: Range<u64>,
+    ring: Option<u64>,
 }
 
-/// The output slot for the contents of the others.
-pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
+impl Seen {
+    /// Whether it sees the key of a row, with a window of so many or all (0).
+    fn sees(&self, row: u64, window: u64) -> bool {
+        let latest = match self.ring {
+            Some(n_rows) => {
+                let key = self.position / n_rows * n_rows + row;
+                match key > self.position {
+                    true => key.checked_sub(n_rows),
+                    false => Some(key),
+                }
+            }
+            None => Some(row),
+        };
+        let Some(key) = latest else {
+            return false;
+        };
+        let there = key <= self.position || self.image.contains(&key);
+        there && key >= self.oldest && (window == 0 || key + window > self.position)
+    }
+}
+
+/// The output slot for the contents of the others; of a cache that is a `ring` of so many rows, or has them in their order.
+pub(super) fn run(p: &Tiled, ring: Option<u64>, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v, at] = [0, 1, 2, 3].map(|slot| floats(&slots[slot]));
     let number = |digits: &[f32]| {
         let digits = digits.iter().rev();
@@ -49,6 +72,7 @@ pub(super) fn run(p: &Tiled, slots: &[Vec<u8>]) -> Vec<u8> {
                     position,
                     oldest,
                     image: image.clone(),
+                    ring,
                 },
                 &k[rows.clone()],
                 &v[rows],
@@ -93,11 +117,7 @@ fn part_state(p: &Tiled, q: &[f32], seen: &Seen, part: u64, k: &[f32], v: &[f32]
     let n_parts = (p.rows * p.spread) as usize;
     for first in (part as usize..p.n_keys as usize / tile).step_by(n_parts) {
         let first = first * tile;
-        let sees = |key: usize| {
-            let key = key as u64;
-            let there = key <= seen.position || seen.image.contains(&key);
-            there && key >= seen.oldest && (p.window == 0 || key + p.window > seen.position)
-        };
+        let sees = |key: usize| seen.sees(key as u64, p.window);
         let score = |key: usize| match sees(key) {
             true => {
                 let pairs = q.chunks_exact(2).zip(k[key * d..][..d].chunks_exact(2));

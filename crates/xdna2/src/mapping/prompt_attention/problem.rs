@@ -223,7 +223,7 @@ pub(in crate::mapping) fn reference(shape: &Shape, tile_kv: u64, slots: &[Vec<u8
             *slot = by_head(slot, of.n_kv_heads as usize, row_bytes);
         }
     }
-    cached_attention::reference_in_one_part(shape, tile_kv, &slots)
+    cached_attention::reference_in_one_part(shape, tile_kv, None, &slots)
 }
 
 /// Without a window every key of a cache counts for every query, as the array reads and computes it; of a pass's own
