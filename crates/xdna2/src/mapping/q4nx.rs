@@ -35,7 +35,7 @@ pub(crate) fn across(k: u64) -> u64 {
     k.div_ceil(COLS)
 }
 
-/// Groups of row blocks of a product that columns take in one stretch each.
+/// Groups of row blocks of a product that neighbouring columns take, each its own in one stretch.
 struct Share {
     /// The product.
     part: usize,
@@ -47,36 +47,40 @@ struct Share {
     each: u64,
 }
 
-/// Who takes what of products with so many groups: of every product as many groups for each column as there
-/// are for all, then what is left over, dealt on from column to column.
+/// Who takes what of products with so many groups: of every product a column has one stretch, as many groups as there
+/// are for all, and what is left over is dealt on from column to column. So tasks are few, and no column has two groups
+/// more than another.
 fn shares(groups: &[u64], n_cols: u64) -> Vec<Share> {
-    let mut shares = Vec::new();
-    for (part, &n) in groups.iter().enumerate() {
-        shares.push(Share {
-            part,
-            first: 0,
-            cols: (0, n_cols),
-            each: n / n_cols,
-        });
-    }
+    let mut shares: Vec<Share> = Vec::new();
+    // The column that the next group left over goes to.
     let mut next = 0;
     for (part, &n) in groups.iter().enumerate() {
-        let (mut first, mut left) = (n / n_cols * n_cols, n % n_cols);
-        while left > 0 {
-            let taken = left.min(n_cols - next);
-            shares.push(Share {
-                part,
-                first,
-                cols: (next, taken),
-                each: 1,
-            });
-            next = (next + taken) % n_cols;
-            first += taken;
-            left -= taken;
+        let (left, mut first) = (n % n_cols, 0);
+        for col in 0..n_cols {
+            let has_more = (col + n_cols - next) % n_cols < left;
+            let each = n / n_cols + u64::from(has_more);
+            match shares.last_mut() {
+                _ if each == 0 => {}
+                Some(last) if last.part == part && last.goes_on(col, each) => last.cols.1 += 1,
+                _ => shares.push(Share {
+                    part,
+                    first,
+                    cols: (col, 1),
+                    each,
+                }),
+            }
+            first += each;
         }
+        next = (next + left) % n_cols;
     }
-    shares.retain(|share| share.each > 0);
     shares
+}
+
+impl Share {
+    /// Whether a column with so many groups is one more of it.
+    fn goes_on(&self, col: u64, each: u64) -> bool {
+        self.cols.0 + self.cols.1 == col && self.each == each
+    }
 }
 
 /// The slot of a matrix `[n, k]`.
