@@ -47,10 +47,41 @@ struct Share {
     each: u64,
 }
 
-/// Who takes what of products with so many groups: of every product a column has one stretch, as many groups as there
-/// are for all, and what is left over is dealt on from column to column. So tasks are few, and no column has two groups
-/// more than another.
+/// Who takes what of products with so many groups: of every product as many groups for each column as there
+/// are for all, then what is left over, dealt on from column to column.
 fn shares(groups: &[u64], n_cols: u64) -> Vec<Share> {
+    let mut shares = Vec::new();
+    for (part, &n) in groups.iter().enumerate() {
+        shares.push(Share {
+            part,
+            first: 0,
+            cols: (0, n_cols),
+            each: n / n_cols,
+        });
+    }
+    let mut next = 0;
+    for (part, &n) in groups.iter().enumerate() {
+        let (mut first, mut left) = (n / n_cols * n_cols, n % n_cols);
+        while left > 0 {
+            let taken = left.min(n_cols - next);
+            shares.push(Share {
+                part,
+                first,
+                cols: (next, taken),
+                each: 1,
+            });
+            next = (next + taken) % n_cols;
+            first += taken;
+            left -= taken;
+        }
+    }
+    shares.retain(|share| share.each > 0);
+    shares
+}
+
+/// The same number of groups for each column, those left over in one stretch with the column's others of the product:
+/// fewer tasks to write.
+fn stretches(groups: &[u64], n_cols: u64) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     // The column that the next group left over goes to.
     let mut next = 0;
@@ -176,5 +207,48 @@ impl<'a> Matrix<'a> {
             }
         }
         w
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every group goes to one column, and a column has as many as its cores count on: of all groups dealt in turn.
+    #[test]
+    fn columns_have_every_group_once() {
+        for groups in [
+            &[108, 108][..],
+            &[18],
+            &[16, 4, 4],
+            &[3, 1, 9],
+            &[4096],
+            &[7],
+        ] {
+            for n_cols in 1..=8 {
+                for deal in [shares, stretches] {
+                    let mut of_cols = vec![0; n_cols as usize];
+                    let mut taken: Vec<Vec<u64>> = groups.iter().map(|_| Vec::new()).collect();
+                    for share in deal(groups, n_cols) {
+                        for i in 0..share.cols.1 {
+                            let first = share.first + i * share.each;
+                            taken[share.part].extend(first..first + share.each);
+                            of_cols[(share.cols.0 + i) as usize] += share.each;
+                        }
+                    }
+                    for (taken, &n) in taken.iter_mut().zip(groups) {
+                        taken.sort_unstable();
+                        assert_eq!(*taken, (0..n).collect::<Vec<_>>(), "{groups:?} {n_cols}");
+                    }
+                    let all: u64 = groups.iter().sum();
+                    let dealt = (0..n_cols).map(|col| (all + n_cols - 1 - col) / n_cols);
+                    assert_eq!(of_cols, dealt.collect::<Vec<_>>(), "{groups:?} {n_cols}");
+                }
+                let n_tasks = |shares: Vec<Share>| shares.iter().map(|s| s.cols.1).sum::<u64>();
+                let least = groups.iter().map(|&n| n.min(n_cols)).sum::<u64>();
+                assert_eq!(n_tasks(stretches(groups, n_cols)), least);
+                assert!(n_tasks(shares(groups, n_cols)) >= least);
+            }
+        }
     }
 }
