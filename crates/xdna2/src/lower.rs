@@ -8,7 +8,8 @@
 //!    [`Placement`] says which rule sent it there.
 //! 2. **Groups.** Neighbouring device nodes become one program. A group ends at a host op, around
 //!    attention ([`ATTENTION_ALONE`], unless it is on the cores of its projections, [`Feature::ResidentAttention`]),
-//!    around the head, and at the end of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
+//!    around the head ([`HEAD_ALONE`], with the same exception: it then ends the last layers' program), and at the end
+//!    of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
 //! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
 //!    `intermediate`; one that leaves it is `output`. Groups that are equal but for their weights
 //!    share a program, and each call has a buffer set of its own (seed 000 B7: `bo_key`).
@@ -99,7 +100,7 @@ pub const WITHIN_BLOCK: &str = "a program ends with its transformer block: every
 pub const HEAD_ALONE: &str = "the head's parts of the vocabulary are one program, the same for prompt \
     and token; its input is a single row from the host";
 
-/// Why it does so where a token's layers are one program: the rule's text, before what the verifier says.
+/// Why it does so where a token's layers are one program: the rule's text, before what refused it.
 pub const HEAD_BESIDE_LAYERS: &str = "the head does not fit into the program of the token's layers";
 
 /// The same where every row of a prompt goes through it.
