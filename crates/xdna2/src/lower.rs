@@ -8,7 +8,8 @@
 //!    [`Placement`] says which rule sent it there.
 //! 2. **Groups.** Neighbouring device nodes become one program. A group ends at a host op, around
 //!    attention ([`ATTENTION_ALONE`], unless it is on the cores of its projections, [`Feature::ResidentAttention`]),
-//!    around the head, and at the end of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
+//!    around the head ([`HEAD_ALONE`], with the same exception: it then ends the last layers' program), and at the end
+//!    of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
 //! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
 //!    `intermediate`; one that leaves it is `output`. Groups that are equal but for their weights
 //!    share a program, and each call has a buffer set of its own (seed 000 B7: `bo_key`).
@@ -60,6 +61,7 @@ mod name;
 mod over;
 mod packed;
 mod resident;
+mod steps;
 mod tiling;
 mod tower;
 
@@ -75,15 +77,12 @@ pub use millrace_plan::{
     WeightLayout, position_slot, rope_table,
 };
 
-use assemble::Wired;
-use group::{Group, Item};
 use kernel::Kernels;
 use millrace_model::graph::Graph;
-use millrace_plan::{Annex, MAX_TOKENS, graph as check};
-use millrace_xdna2_machine::{Machine, Program, verify};
+use millrace_plan::{MAX_TOKENS, graph as check};
+use millrace_xdna2_machine::{Machine, Program};
 pub(crate) use packed::layout_unit;
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use steps::Assembly;
 pub(crate) use tiling::seed as reference_tilings;
 pub use tower::tower;
 
@@ -101,6 +100,9 @@ pub const WITHIN_BLOCK: &str = "a program ends with its transformer block: every
 /// Why the head shares a program with nothing: the rule's text. Seed 000 B5.
 pub const HEAD_ALONE: &str = "the head's parts of the vocabulary are one program, the same for prompt \
     and token; its input is a single row from the host";
+
+/// Why it does so where a token's layers are one program: the rule's text, before what refused it.
+pub const HEAD_BESIDE_LAYERS: &str = "the head does not fit into the program of the token's layers";
 
 /// The same where every row of a prompt goes through it.
 pub const HEAD_OF_ALL_ROWS: &str = "the head's parts of the vocabulary are one program, here over all \
@@ -216,220 +218,75 @@ fn lower(
         }
         _ => None,
     };
-    if resident_keys.is_some()
-        && let Some(plan) = lowered(graph, machine, options, (phase, resident_keys))?
-    {
-        return Ok(plan);
+    let mut among = resident_keys.map(Among::all);
+    loop {
+        match lowered(graph, machine, options, (phase, among.clone()))? {
+            Ok(plan) => return Ok(plan),
+            Err(misfit) => among = among.and_then(|among| among.without(misfit)),
+        }
     }
-    let plan = lowered(graph, machine, options, (phase, None))?;
-    plan.ok_or_else(|| LowerError::Program {
-        program: "a plan without resident attention".to_owned(),
-        problem: "attention that does not fit".to_owned(),
-    })
 }
 
-/// The plan; `None` where attention should share the cores of projections and they do not fit together.
+/// What of a token stands on the cores of its projections beside them.
+#[derive(Clone, Debug)]
+struct Among {
+    /// Attention of all layers, over so many keys.
+    keys: u64,
+    /// Why not the last norm and the head, where they do not.
+    head_apart: Option<String>,
+}
+
+/// What of it does not fit.
+enum Misfit {
+    Attention,
+    /// Behind layers that do, and why.
+    Head(String),
+}
+
+impl Among {
+    fn all(keys: u64) -> Among {
+        Among {
+            keys,
+            head_apart: None,
+        }
+    }
+
+    /// What is left without it, if that is less.
+    fn without(self, misfit: Misfit) -> Option<Among> {
+        match misfit {
+            Misfit::Head(problem) if self.head_apart.is_none() => Some(Among {
+                head_apart: Some(format!("{HEAD_BESIDE_LAYERS}: {problem}")),
+                ..self
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The plan, or what should share the cores of projections and does not fit beside them.
 fn lowered(
     graph: &Graph,
     machine: &Machine,
     options: &Options,
-    (phase, resident_keys): (Phase, Option<u64>),
-) -> Result<Option<Plan>, LowerError> {
+    (phase, among): (Phase, Option<Among>),
+) -> Result<Result<Plan, Misfit>, LowerError> {
     let mut kernels = Kernels::new(graph, machine, options, phase)?;
-    kernels.resident_keys = resident_keys;
+    if let Some(among) = among {
+        kernels.resident_keys = Some(among.keys);
+        kernels.head_apart = among.head_apart;
+    }
     if phase == Phase::Prefill && !options.is_single_row() {
         kernels.all_rows = kernels.head_of_all_rows();
     }
     let items = group::items(&mut kernels, options);
     if kernels.resident_fails {
-        return Ok(None);
+        return Ok(Err(Misfit::Attention));
     }
-    let mut assembly = Assembly {
-        plan: Plan {
-            phase,
-            n_tokens: kernels.n_tokens(),
-            alias: options.features.has(Feature::Alias),
-            head: options.head,
-            programs: Vec::new(),
-            steps: Vec::new(),
-            placement: Vec::new(),
-            single_row: match kernels.is_single_row() {
-                true => check::single_row(graph),
-                false => Vec::new(),
-            },
-        },
-        kernels: &kernels,
-        machine,
-        known: HashMap::new(),
-        sets: HashSet::new(),
-        columns: HashMap::new(),
-    };
+    let mut assembly = Assembly::new(&kernels);
     for item in items {
-        let fits = assembly.add(item)?;
-        if !fits {
-            return Ok(None);
+        if let Err(misfit) = assembly.add(item)? {
+            return Ok(Err(misfit));
         }
     }
-    assembly.plan.placement.sort_by_key(|p| p.node);
-    Ok(Some(assembly.plan))
-}
-
-/// Puts a plan together.
-struct Assembly<'a> {
-    plan: Plan,
-    kernels: &'a Kernels<'a>,
-    machine: &'a Machine,
-    /// Programs by signature.
-    known: HashMap<String, usize>,
-    /// Keys of buffer sets in use.
-    sets: HashSet<String>,
-    /// Columns of a group's projections where it is one configuration, by the signature of the plain group.
-    columns: HashMap<String, Option<u64>>,
-}
-
-impl Assembly<'_> {
-    /// Whether it fits.
-    fn add(&mut self, item: Item) -> Result<bool, LowerError> {
-        match item {
-            Item::Also(step) => self.plan.steps.push(Step::Host(step)),
-            Item::Host {
-                node,
-                steps,
-                reason,
-            } => {
-                self.plan.steps.extend(steps.into_iter().map(Step::Host));
-                let place = Place::Host;
-                self.plan.placement.push(Placement {
-                    node,
-                    place,
-                    reason,
-                });
-            }
-            Item::Group(group) => return self.add_group(&group),
-        }
-        Ok(true)
-    }
-
-    /// The group as one configuration of the array, if it may be and fits.
-    fn resident(&mut self, group: &Group) -> Option<Group> {
-        let kernels = self.kernels;
-        let wanted = kernels.options.features.has(Feature::Resident);
-        if !wanted || kernels.phase != Phase::Decode || group.members.len() < 2 {
-            return None;
-        }
-        let plain = Wired::new(group, kernels).signature;
-        let fits = |cols: &u64| {
-            let group = resident::rebuilt(group, kernels, *cols)?;
-            let (program, _) = Wired::new(&group, kernels).stitch("p", kernels).ok()?;
-            let placed = resident::place(&program, self.machine)?;
-            verify(&placed, self.machine).ok().map(|_| ())
-        };
-        let all = (1..=u64::from(self.machine.cols)).rev();
-        let cols = *(self.columns.entry(plain))
-            .or_insert_with(|| all.into_iter().find(|cols| fits(cols).is_some()));
-        resident::rebuilt(group, kernels, cols?)
-    }
-
-    fn add_group(&mut self, group: &Group) -> Result<bool, LowerError> {
-        let resident = self.resident(group);
-        if resident.is_none() && group.attends() {
-            return Ok(false);
-        }
-        let group = resident.as_ref().unwrap_or(group);
-        let wired = Wired::new(group, self.kernels);
-        let program = match self.known.get(&wired.signature) {
-            Some(&known) => known,
-            None => self.add_program(&wired, resident.is_some())?,
-        };
-        let step = self.plan.steps.len();
-        let mut first = 0_usize;
-        for (i, (node, kernels)) in group.members.iter().enumerate() {
-            // One without a kernel is computed by the kernel before it.
-            let launches = match kernels.len() {
-                0 => first.saturating_sub(1)..first,
-                n => first..first + n,
-            };
-            first = launches.end;
-            let reason = match i.checked_sub(1).map(|before| group.members[before].0) {
-                None => group.reason.clone(),
-                Some(before) => format!(
-                    "shares the dispatch of its neighbour {}",
-                    self.kernels.graph.nodes[before].label
-                ),
-            };
-            let device = Device {
-                step,
-                program,
-                launches,
-            };
-            self.plan.placement.push(Placement {
-                node: *node,
-                place: Place::Device(device),
-                reason,
-            });
-        }
-        let name = self.plan.programs[program].name().to_owned();
-        let set = self.set(&name, group.block);
-        self.plan.steps.push(Step::Call(Call {
-            program,
-            set,
-            bindings: wired.bindings(),
-            nodes: group.members.iter().map(|&(node, _)| node).collect(),
-        }));
-        Ok(true)
-    }
-
-    fn add_program(&mut self, wired: &Wired<'_>, resident: bool) -> Result<usize, LowerError> {
-        let taken = |name: &str| {
-            let mut programs = self.plan.programs.iter();
-            programs.any(|p| p.name() == name)
-        };
-        let name = distinct(&wired.base, taken);
-        let (mut program, launches) = wired.stitch(&name, self.kernels)?;
-        if let (true, Some(placed)) = (resident, resident::place(&program, self.machine)) {
-            program = placed;
-        }
-        if let Err(refusals) = verify(&program, self.machine) {
-            return Err(LowerError::Refused {
-                program: name,
-                refusals: refusals.iter().map(ToString::to_string).collect(),
-            });
-        }
-        let container = program.to_container();
-        let container = container.map_err(|error| LowerError::Program {
-            program: name,
-            problem: error.to_string(),
-        })?;
-        let planned = PlannedProgram {
-            container: Arc::new(container),
-            launches,
-            annex: Annex::new(program),
-        };
-        self.known
-            .insert(wired.signature.clone(), self.plan.programs.len());
-        self.plan.programs.push(planned);
-        Ok(self.plan.programs.len() - 1)
-    }
-
-    /// A key of its own for a call's buffers: seed 000 B7.
-    fn set(&mut self, program: &str, block: Option<usize>) -> String {
-        let base = match block {
-            Some(block) => format!("{program}_L{block}"),
-            None => program.to_owned(),
-        };
-        let set = distinct(&base, |name| self.sets.contains(name));
-        self.sets.insert(set.clone());
-        set
-    }
-}
-
-/// The name, or the first of `name_2`, `name_3`, … that is free.
-fn distinct(name: &str, taken: impl Fn(&str) -> bool) -> String {
-    let mut found = name.to_owned();
-    let mut number = 2_usize;
-    while taken(&found) {
-        found = format!("{name}_{number}");
-        number += 1;
-    }
-    found
+    Ok(Ok(assembly.done()))
 }

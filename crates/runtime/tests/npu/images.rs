@@ -5,7 +5,7 @@ use crate::support::{apart, load, random};
 use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, Error, Image, LogitsFor};
 use millrace_testkit::rng::Rng;
-use millrace_xdna2::lower::{Feature, Features, Mode};
+use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
 
 /// Rows an image has: more than the model's window, and more logits than a pass gives of text.
@@ -55,8 +55,7 @@ fn setup() -> Setup {
         n_ctx: Some(512),
         ..NpuOptions::default()
     };
-    // With windows all layers may be the array's.
-    let features = Features::of(Mode::Best).with(Feature::Windows);
+    let features = Features::of(Mode::Best);
     Setup {
         cpu: CpuEngine::new(Arc::clone(&model), options).unwrap(),
         npu: load(&model, features, on_npu),

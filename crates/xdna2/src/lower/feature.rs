@@ -36,7 +36,7 @@ pub enum Feature {
     /// published stack's first head was a product of all rows (seed 000 A7: 150 ms saved). In both
     /// modes.
     SingleRowHead,
-    /// Attention of layers with a window on the array, in a prompt's first pass. Only with packed weights.
+    /// Attention of layers with a window on the array, in a prompt's first pass.
     Windows,
     /// In decode with packed weights, all launches of a program are one configuration of the array, which stays.
     Resident,
@@ -56,8 +56,9 @@ pub enum Feature {
     /// A prompt's attention as the Gemma 3 paper lays it out (§3.1.3): chunks of queries side by side, each with keys of its own. In
     /// [`Mode::Paper`] alone.
     FlowQkv,
-    /// A token's attention on the cores of its projections, which stay as they are ([`Feature::Resident`]): several
-    /// blocks of the model are one dispatch. Its numbers are not the host's, so it belongs to [`Mode::Q4nx`] alone.
+    /// A token's attention on the cores of its projections, which stay as they are ([`Feature::Resident`]): all
+    /// blocks of the model, the last norm and the head are one dispatch. Its numbers are not the host's, so it belongs
+    /// to [`Mode::Q4nx`] alone.
     ResidentAttention,
 }
 
@@ -145,7 +146,7 @@ impl Feature {
                 "a prompt's attention in chunks of queries that have keys of their own, as the paper lays it out"
             }
             Feature::ResidentAttention => {
-                "a token's attention on the cores of its projections, several blocks a dispatch"
+                "a token's attention on the cores of its projections, a token one dispatch"
             }
         }
     }
@@ -203,8 +204,7 @@ impl Features {
                 .without(Feature::FlowQkv)
                 .without(Feature::ResidentAttention)
                 .without(Feature::PackedWeights)
-                .without(Feature::Resident)
-                .without(Feature::Windows),
+                .without(Feature::Resident),
             Mode::Q4nx => all
                 .fold(Features::NONE, Features::with)
                 .without(Feature::PairedCores)
@@ -290,7 +290,6 @@ mod tests {
             .with(Feature::PackedWeights)
             .with(Feature::FasterExpansion)
             .with(Feature::Resident)
-            .with(Feature::Windows)
             .with(Feature::ResidentAttention);
         assert_eq!(packed, Features::of(Mode::Q4nx));
         assert!("nonsense".parse::<Feature>().is_err());

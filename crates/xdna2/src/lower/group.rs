@@ -83,8 +83,19 @@ impl Cutter {
         let Some(open) = self.open.as_ref().filter(|open| open.attends()) else {
             return false;
         };
-        let begins = node.layer != open.last_block;
+        let begins = node.layer.is_some() && node.layer != open.last_block;
         begins && open.n_blocks() >= BLOCKS_OF_A_TOKEN
+    }
+
+    /// Whether the node is the head and the open group has a token's layers, the last norm among them.
+    fn takes_head(&self, kernels: &Kernels<'_>, node: &Node) -> bool {
+        let open = self.open.as_ref().filter(|open| open.attends());
+        let norm = open.and_then(|open| open.members.last());
+        let feeds = |&(number, _): &(usize, _)| {
+            let before: &Node = &kernels.graph.nodes[number];
+            node.inputs.contains(&before.output)
+        };
+        kernels.has_head_among_layers() && kernels.is_head(node) && norm.is_some_and(feeds)
     }
 
     fn close(&mut self) {
@@ -106,7 +117,8 @@ impl Cutter {
     fn device(&mut self, kernels: &Kernels<'_>, number: usize, members: Vec<Kernel>) {
         let node = &kernels.graph.nodes[number];
         let attends = members.iter().any(|k| k.built.mapping == token::NAME);
-        let alone = alone(kernels, node).filter(|_| !attends);
+        let is_among = attends || self.takes_head(kernels, node);
+        let alone = alone(kernels, node).filter(|_| !is_among);
         if self.is_full(node) {
             self.close();
             self.cause = FULL.to_owned();
@@ -125,7 +137,9 @@ impl Cutter {
                 .reasons
                 .get(&number)
                 .map_or(ATTENTION_ALONE, String::as_str),
-            Some(Alone::Head) if kernels.is_single_row() => HEAD_ALONE,
+            Some(Alone::Head) if kernels.is_single_row() => {
+                kernels.head_apart.as_deref().unwrap_or(HEAD_ALONE)
+            }
             Some(Alone::Head) => HEAD_OF_ALL_ROWS,
             None => &self.cause,
         };
@@ -135,7 +149,7 @@ impl Cutter {
             last_block: node.layer,
             reason: reason.to_owned(),
         });
-        group.last_block = node.layer;
+        group.last_block = node.layer.or(group.last_block);
         group.members.push((number, members));
         if alone.is_some() {
             self.close();
@@ -165,6 +179,22 @@ impl Group {
     pub(super) fn attends(&self) -> bool {
         let mut all = self.members.iter().flat_map(|(_, kernels)| kernels);
         all.any(|kernel| kernel.built.mapping == token::NAME)
+    }
+
+    /// Whether the head is in it, behind layers of a token.
+    pub(super) fn has_head(&self, kernels: &Kernels<'_>) -> bool {
+        let is_head = |&(node, _): &(usize, _)| kernels.is_head(&kernels.graph.nodes[node]);
+        self.members.iter().any(is_head)
+    }
+
+    /// The blocks' nodes alone, as a group.
+    pub(super) fn of_blocks(&self, kernels: &Kernels<'_>) -> Group {
+        let of_block = |(node, _): &&(usize, _)| kernels.graph.nodes[*node].layer.is_some();
+        Group {
+            members: self.members.iter().filter(of_block).cloned().collect(),
+            reason: self.reason.clone(),
+            ..*self
+        }
     }
 
     fn n_blocks(&self) -> usize {

@@ -83,6 +83,8 @@ pub(super) struct Kernels<'a> {
     pub(super) resident_keys: Option<u64>,
     /// Whether no cores were found for one of them.
     pub(super) resident_fails: bool,
+    /// Where they are there, why the last norm and the head are not, too.
+    pub(super) head_apart: Option<String>,
     built: HashMap<String, Result<Rc<Built>, String>>,
 }
 
@@ -120,6 +122,7 @@ impl<'a> Kernels<'a> {
             all_rows: None,
             resident_keys: None,
             resident_fails: false,
+            head_apart: None,
             built: HashMap::new(),
         })
     }
@@ -140,6 +143,11 @@ impl<'a> Kernels<'a> {
         self.graph.values[value.0].width
     }
 
+    /// Whether the last norm and the head are among a token's layers.
+    pub(super) fn has_head_among_layers(&self) -> bool {
+        self.resident_keys.is_some() && self.head_apart.is_none()
+    }
+
     /// Whether the node computes the logits.
     pub(super) fn is_head(&self, node: &Node) -> bool {
         self.graph.logits == Some(node.output)
@@ -156,7 +164,7 @@ impl<'a> Kernels<'a> {
                 return Err("the host looks up rows of the table: nothing is computed".to_owned());
             }
             // Seed 000 A7, B2.1.
-            Op::RmsNorm { .. } if self.is_single_row() && graph.head_input == Some(output) => {
+            Op::RmsNorm { .. } if self.is_last_norm_of_host(output) => {
                 return Err(
                     "a single row, which the host normalises in less time than a dispatch takes"
                         .to_owned(),
@@ -198,6 +206,12 @@ impl<'a> Kernels<'a> {
             Op::Add => self.add(node)?,
         };
         Ok(vec![kernel])
+    }
+
+    /// Whether it is the norm of a single row, before a head with a program of its own.
+    fn is_last_norm_of_host(&self, output: ValueId) -> bool {
+        let is_last = self.graph.head_input == Some(output);
+        is_last && self.is_single_row() && !self.has_head_among_layers()
     }
 
     fn norm(

@@ -5,16 +5,61 @@
 //! [`rebuilt`] builds the group's kernels anew so that they can be shared and stand beside each other;
 //! [`place`] gives each its core and shim channels. Whether all of it fits, the verifier says.
 
+use super::assemble::Wired;
 use super::group::Group;
 use super::kernel::{Kernel, Kernels};
 use crate::mapping::{Named, Shape, Tiling, q4nx};
-use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
     Affine, Flat, FlatError, Launch, Place, Port, Program, Span, resident,
 };
+use millrace_xdna2_machine::verify::Refusal;
+use millrace_xdna2_machine::{Machine, verify};
 
 /// Largest block of an element-wise kernel: a few of them and the program fit a core.
 const TILE_MAX: u64 = 2048;
+
+/// Columns on which the group's projections are one configuration with everything else, as many as can be, or why there
+/// are none. A head takes none away from the layers before it.
+pub(super) fn columns(
+    group: &Group,
+    kernels: &Kernels<'_>,
+    machine: &Machine,
+) -> Result<u64, String> {
+    let all = u64::from(machine.cols);
+    let mut problem = match fits(group, kernels, (all, machine)) {
+        Ok(()) => return Ok(all),
+        Err(problem) => problem,
+    };
+    if group.attends() && group.has_head(kernels) {
+        let of_layers = columns(&group.of_blocks(kernels), kernels, machine)?;
+        return fits(group, kernels, (of_layers, machine)).map(|()| of_layers);
+    }
+    for cols in (1..all).rev() {
+        match fits(group, kernels, (cols, machine)) {
+            Ok(()) => return Ok(cols),
+            Err(other) => problem = other,
+        }
+    }
+    Err(problem)
+}
+
+/// Whether it does on so many.
+fn fits(
+    group: &Group,
+    kernels: &Kernels<'_>,
+    (cols, machine): (u64, &Machine),
+) -> Result<(), String> {
+    let group = rebuilt(group, kernels, cols)
+        .ok_or("one of its kernels cannot share a configuration of the array")?;
+    let stitched = Wired::new(&group, kernels).stitch("p", kernels);
+    let (program, _) = stitched.map_err(|e| e.to_string())?;
+    let placed = place(&program, machine).ok_or("no core or shim channel is left for a kernel")?;
+    let refused = |refusals: Vec<Refusal>| match refusals.first() {
+        Some(refusal) => refusal.to_string(),
+        None => "the verifier refuses it".to_owned(),
+    };
+    verify(&placed, machine).map(|_| ()).map_err(refused)
+}
 
 /// The group with kernels that can share a configuration, projections on so many columns; `None` where one
 /// cannot.

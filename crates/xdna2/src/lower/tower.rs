@@ -10,7 +10,7 @@
 //! published in it. d_ff is padded to [`FF_UNIT`], where what is added is `gelu(0)` = 0; rows to [`ROW_UNIT`].
 
 use super::kernel::{Built, DIM_MAX, Kernels};
-use super::{Features, Options, PassKind, Phase, PlannedProgram, verify};
+use super::{Features, Options, PassKind, Phase, PlannedProgram};
 use crate::mapping::joined::{GEMM_PARTS, shape as joined};
 use crate::mapping::{Named, Shape, prompt_attention};
 use millrace_model::graph::Graph;
@@ -19,7 +19,7 @@ use millrace_plan::{
     Annex, MAX_TOKENS, PlannedLaunch, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot,
 };
 use millrace_xdna2_machine::program::{Part, stitch};
-use millrace_xdna2_machine::{Machine, Program};
+use millrace_xdna2_machine::{Machine, Program, verify};
 use std::rc::Rc;
 use std::sync::Arc;
 

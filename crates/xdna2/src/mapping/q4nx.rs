@@ -35,7 +35,7 @@ pub(crate) fn across(k: u64) -> u64 {
     k.div_ceil(COLS)
 }
 
-/// Groups of row blocks of a product that columns take in one stretch each.
+/// Groups of row blocks of a product that neighbouring columns take, each its own in one stretch.
 struct Share {
     /// The product.
     part: usize,
@@ -77,6 +77,41 @@ fn shares(groups: &[u64], n_cols: u64) -> Vec<Share> {
     }
     shares.retain(|share| share.each > 0);
     shares
+}
+
+/// The same number of groups for each column, those left over in one stretch with the column's others of the product:
+/// fewer tasks to write.
+fn stretches(groups: &[u64], n_cols: u64) -> Vec<Share> {
+    let mut shares: Vec<Share> = Vec::new();
+    // The column that the next group left over goes to.
+    let mut next = 0;
+    for (part, &n) in groups.iter().enumerate() {
+        let (left, mut first) = (n % n_cols, 0);
+        for col in 0..n_cols {
+            let has_more = (col + n_cols - next) % n_cols < left;
+            let each = n / n_cols + u64::from(has_more);
+            match shares.last_mut() {
+                _ if each == 0 => {}
+                Some(last) if last.part == part && last.goes_on(col, each) => last.cols.1 += 1,
+                _ => shares.push(Share {
+                    part,
+                    first,
+                    cols: (col, 1),
+                    each,
+                }),
+            }
+            first += each;
+        }
+        next = (next + left) % n_cols;
+    }
+    shares
+}
+
+impl Share {
+    /// Whether a column with so many groups is one more of it.
+    fn goes_on(&self, col: u64, each: u64) -> bool {
+        self.cols.0 + self.cols.1 == col && self.each == each
+    }
 }
 
 /// The slot of a matrix `[n, k]`.
@@ -172,5 +207,48 @@ impl<'a> Matrix<'a> {
             }
         }
         w
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every group goes to one column, and a column has as many as its cores count on: of all groups dealt in turn.
+    #[test]
+    fn columns_have_every_group_once() {
+        for groups in [
+            &[108, 108][..],
+            &[18],
+            &[16, 4, 4],
+            &[3, 1, 9],
+            &[4096],
+            &[7],
+        ] {
+            for n_cols in 1..=8 {
+                for deal in [shares, stretches] {
+                    let mut of_cols = vec![0; n_cols as usize];
+                    let mut taken: Vec<Vec<u64>> = groups.iter().map(|_| Vec::new()).collect();
+                    for share in deal(groups, n_cols) {
+                        for i in 0..share.cols.1 {
+                            let first = share.first + i * share.each;
+                            taken[share.part].extend(first..first + share.each);
+                            of_cols[(share.cols.0 + i) as usize] += share.each;
+                        }
+                    }
+                    for (taken, &n) in taken.iter_mut().zip(groups) {
+                        taken.sort_unstable();
+                        assert_eq!(*taken, (0..n).collect::<Vec<_>>(), "{groups:?} {n_cols}");
+                    }
+                    let all: u64 = groups.iter().sum();
+                    let dealt = (0..n_cols).map(|col| (all + n_cols - 1 - col) / n_cols);
+                    assert_eq!(of_cols, dealt.collect::<Vec<_>>(), "{groups:?} {n_cols}");
+                }
+                let n_tasks = |shares: Vec<Share>| shares.iter().map(|s| s.cols.1).sum::<u64>();
+                let least = groups.iter().map(|&n| n.min(n_cols)).sum::<u64>();
+                assert_eq!(n_tasks(stretches(groups, n_cols)), least);
+                assert!(n_tasks(shares(groups, n_cols)) >= least);
+            }
+        }
     }
 }

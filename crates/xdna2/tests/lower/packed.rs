@@ -75,8 +75,10 @@ fn prompt_and_token_share_weights() {
     assert_eq!(layouts(&prompt), layouts(&token));
     assert_eq!(layouts(&token).len(), 2 * 7 + 1);
     // A window of 512 keys is no reason for the host.
-    let long = prefill(&graph, Options::new(Mode::Q4nx, 1024));
-    assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
+    for mode in [Mode::Q4nx, Mode::Best] {
+        let long = prefill(&graph, Options::new(mode, 1024));
+        assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
+    }
 }
 
 /// Mode paper expands a layer's weights to DDR before every product of a prompt and attends as the paper does, and nothing else changes: blocks, and so

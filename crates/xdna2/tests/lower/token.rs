@@ -4,8 +4,8 @@ use crate::{graph, llama_1b};
 use millrace_model::graph::{Graph, Op};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{
-    self, AttentionOn, Binding, Feature, Features, HostStep, Mode, Options, Place, Plan, Step,
-    cache_rows,
+    self, AttentionOn, Binding, Feature, Features, HEAD_BESIDE_LAYERS, HostStep, Mode, Options,
+    Place, Placement, Plan, PlannedProgram, Step, cache_rows,
 };
 use millrace_xdna2_machine::{Machine, program::resident, verify};
 
@@ -27,26 +27,91 @@ fn attends_on_host(plan: &Plan) -> usize {
     plan.steps.iter().filter(attends).count()
 }
 
+/// Where the head is, and why.
+fn head<'p>(graph: &Graph, plan: &'p Plan) -> (&'p Placement, &'p PlannedProgram) {
+    let is_head = |p: &&Placement| graph.logits == Some(graph.nodes[p.node].output);
+    let placement = plan.placement.iter().find(is_head).expect("a head");
+    let Place::Device(device) = &placement.place else {
+        panic!("{}", placement.reason)
+    };
+    (placement, &plan.programs[device.program])
+}
+
 #[test]
-fn a_token_is_one_program_and_the_head() {
-    for (name, n_layers, n_calls, n_programs) in [
-        ("llama-3.2-1b", None, 2, 2),
-        ("gemma-3-1b", Some(7), 2, 2),
-        ("gemma-3-4b", Some(17), 2, 2),
-        ("qwen3-0.6b", Some(3), 2, 2),
-        ("llama-tiny", Some(66), 3, 3),
+fn a_token_is_one_program() {
+    for (name, n_layers, n_calls) in [
+        ("llama-3.2-1b", None, 1),
+        ("gemma-3-1b", Some(7), 1),
+        ("gemma-3-4b", Some(17), 1),
+        ("qwen3-0.6b", Some(3), 1),
+        ("llama-tiny", Some(64), 1),
+        ("llama-tiny", Some(66), 2),
     ] {
         let graph = graph(name, n_layers);
         let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
         assert_eq!(attends_on_host(&plan), 0, "{name}");
         assert_eq!(plan.calls().count(), n_calls, "{name}");
-        assert_eq!(plan.programs.len(), n_programs, "{name}");
-        let last = plan.programs.len() - 1;
-        for planned in &plan.programs[..last] {
+        assert_eq!(plan.programs.len(), n_calls, "{name}");
+        for step in &plan.steps {
+            let Step::Host(step) = step else { continue };
+            let known = matches!(step, HostStep::Embed { .. } | HostStep::AppendKv { .. });
+            assert!(known, "{name}: {step:?}");
+        }
+        let (placement, planned) = head(&graph, &plan);
+        assert_eq!(planned.name(), plan.programs[n_calls - 1].name());
+        assert!(placement.reason.contains("its neighbour output_norm"));
+        let [norm, head] = &planned.launches[planned.launches.len() - 2..] else {
+            panic!("{name}: two launches")
+        };
+        assert_eq!([&*norm.name, &*head.name], ["output_norm", "lm_head"]);
+        // Of the norm nobody outside knows; logits are the host's.
+        let role = |slot: usize| planned.slots()[slot].role;
+        assert_eq!(
+            norm.results().iter().map(|&s| role(s)).collect::<Vec<_>>(),
+            [Role::Intermediate]
+        );
+        assert_eq!(
+            head.results().iter().map(|&s| role(s)).collect::<Vec<_>>(),
+            [Role::Output]
+        );
+        for planned in &plan.programs {
             let program = lower::program_of(planned).expect("a program");
             assert!(verify(program, &Machine::npu2()).is_ok());
             // One configuration.
             assert_eq!(resident::groups(&program.launches).len(), 1);
+        }
+    }
+}
+
+/// A last norm unlike those of the layers wants a core and a channel to itself. Gemma's layers leave none: the head then
+/// is a program of its own, the layers keep all columns, and the placement says why.
+#[test]
+fn a_head_that_does_not_fit_is_a_program_of_its_own() {
+    for (name, fits) in [("gemma-3-1b", false), ("llama-3.2-1b", true)] {
+        let mut graph = graph(name, Some(3));
+        let last = graph.head_input;
+        for node in &mut graph.nodes {
+            if let (Op::RmsNorm { eps, .. }, true) = (&mut node.op, last == Some(node.output)) {
+                *eps *= 2.0;
+            }
+        }
+        let plan = plan(&graph, Features::of(Mode::Q4nx), (1024, rows(&graph, 2048)));
+        let (placement, planned) = head(&graph, &plan);
+        let layers = plan.calls().next().expect("a call");
+        let layers = lower::program_of(&plan.programs[layers.program]).expect("a program");
+        let most = layers.launches.iter().map(|launch| launch.herds[0].cols);
+        assert_eq!(most.max(), Some(8), "{name}");
+        match fits {
+            true => assert_eq!(planned.name(), "token_layers", "{}", placement.reason),
+            false => {
+                let reason = &placement.reason;
+                assert_eq!(planned.name(), "lm_head_gemv", "{reason}");
+                assert!(reason.starts_with(HEAD_BESIDE_LAYERS), "{reason}");
+                assert!(reason.len() > HEAD_BESIDE_LAYERS.len() + 10, "{reason}");
+                assert_eq!(plan.calls().count(), 2);
+                let norm = |step: &Step| matches!(step, Step::Host(HostStep::FinalNorm { .. }));
+                assert!(plan.steps.iter().any(norm));
+            }
         }
     }
 }

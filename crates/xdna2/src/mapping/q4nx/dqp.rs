@@ -20,7 +20,9 @@ use super::super::{
     BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
 };
 use super::token::{Attend, Heads};
-use super::{BYTES, COLS, GROUP, Matrix, ROWS, across, random_blocks, shares, unit, weight_slot};
+use super::{
+    BYTES, COLS, GROUP, Matrix, ROWS, across, random_blocks, shares, stretches, unit, weight_slot,
+};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::program::{
     Affine, Channel, Condition, Launch, Local, Op, Operand, Order, Place, Stage, StageEnd,
@@ -51,6 +53,8 @@ pub(super) struct Tiled {
     piece: u64,
     /// Where the cores attend, too, in other launches.
     heads: Option<Heads>,
+    /// Whether a column has its groups of a product in one stretch.
+    stretches: bool,
 }
 
 // Channels of the launch, in this order; the last two where a column has several cores.
@@ -94,6 +98,7 @@ impl Tiled {
             total: tiling["total"],
             piece: tiling["piece"],
             heads: Heads::of_projection(tiling),
+            stretches: tiling.get("stretches") == Some(1),
         }
     }
 
@@ -108,6 +113,7 @@ impl Tiled {
             total: heads.total,
             piece,
             heads: Some(heads),
+            stretches: false,
         }
     }
 
@@ -239,7 +245,8 @@ impl Tiled {
         let n = self.rows.len();
         let (blocks, results) = (self.across() * self.unit * BYTES, self.unit * ROWS);
         let groups: Vec<u64> = self.rows.iter().map(|&rows| self.groups(rows)).collect();
-        for share in shares(&groups, self.cols) {
+        let deal = if self.stretches { stretches } else { shares };
+        for share in deal(&groups, self.cols) {
             let (first_col, n_cols) = share.cols;
             for (unit, arg, channels) in [
                 (blocks, 1 + share.part, [W, W_IN]),

@@ -272,7 +272,9 @@ pub(crate) fn tiling(cols: u64, total: u64, piece: u64, keys: u64) -> Tiling {
 pub(crate) fn shared(cols: u64, total: u64, piece: u64, (shape, keys): (&Shape, u64)) -> Tiling {
     let sizes = ["head_dim", "n_heads", "n_kv_heads"].map(|name| (name, shape[name]));
     let cores = [("cols", cols), ("total", total), ("piece", piece)];
-    Named::new(&[&cores[..], &sizes, &[("keys", keys)]].concat())
+    // Tasks are written while attention works, which is short.
+    let own = [("keys", keys), ("stretches", 1)];
+    Named::new(&[&cores[..], &sizes, &own].concat())
 }
 
 /// Elements of the vector: query, key, value and position, in pieces of so many.
