@@ -52,7 +52,7 @@ pub(crate) mod q4nx;
 mod rowwise;
 mod streaming;
 
-pub(crate) use cached_attention::{n_keys_unit, paired};
+pub(crate) use cached_attention::n_keys_unit;
 pub use compare::{Comparison, Difference, compare};
 pub use millrace_plan::{Named, Shape, ShapeError, Tiling};
 

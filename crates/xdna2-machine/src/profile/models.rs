@@ -67,19 +67,12 @@ pub struct Stack {
     pub prompt_layer_ns: f64,
     /// Of a prompt, a token in every layer.
     pub prompt_row_ns: f64,
-    /// Of a token, a layer.
-    pub token_layer_ns: f64,
 }
 
 impl Stack {
     /// Of a prompt of so many tokens.
     pub fn prompt_ns(&self, n_layers: usize, n_tokens: u64) -> f64 {
         n_layers as f64 * (self.prompt_layer_ns + n_tokens as f64 * self.prompt_row_ns)
-    }
-
-    /// Of a token.
-    pub fn token_ns(&self, n_layers: usize) -> f64 {
-        n_layers as f64 * self.token_layer_ns
     }
 }
 
@@ -135,11 +128,6 @@ pub(super) const OPTIONAL: &[(&str, Field, (f64, f64))] = &[
         TIME,
     ),
     ("stack.prompt_row_ns", |p| &mut p.stack.prompt_row_ns, TIME),
-    (
-        "stack.token_layer_ns",
-        |p| &mut p.stack.token_layer_ns,
-        TIME,
-    ),
     ("power.npu_w", |p| &mut p.power.npu_w, WATTS),
     ("power.package_w", |p| &mut p.power.package_w, WATTS),
 ];

@@ -5,7 +5,7 @@ use super::over::{Over, fitted};
 use super::{AttentionOn, CachePart, Feature, Features, Phase};
 use crate::mapping::prompt_attention;
 use crate::mapping::q4nx::token;
-use crate::mapping::{self, Named, Shape};
+use crate::mapping::{self, Named, Shape, flow_kv};
 use millrace_model::graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
@@ -14,9 +14,6 @@ use std::fmt;
 /// Widest heads that flash attention has all values of at once; of wider ones it computes scores anew for every 64, beyond
 /// 128 in smaller tiles.
 const WIDEST_OF_FLASH: usize = 64;
-
-/// Least number of keys that are the array's without a comparison: the shortest context that the Gemma 3 paper measured.
-const LEAST_PAIRED_KEYS: u64 = 1024;
 
 /// Least number of keys that a plan is made for.
 const LEAST_KEYS: u64 = 512;
@@ -62,16 +59,20 @@ pub fn prompt_bucket(n_keys: u64) -> u64 {
         .next_multiple_of(power / (2 * PROMPT_STEPS))
 }
 
-/// Rows that a device has of a layer's cache. With a window, where a token's attention is resident, no more than that:
+/// Rows that a device has of a layer's cache. With a window, where a token's attention takes rings, no more than that:
 /// a key's row is its position modulo their number.
 fn rows(a: &Attention, machine: &Machine, features: Features, max_tokens: u64) -> u64 {
-    let cols = u64::from(machine.cols);
-    let unit = token::n_keys_unit(&shape(a, 1, (1, 1)), cols);
-    match (a.window, unit) {
-        (Some(window), Some(unit)) if features.has(Feature::ResidentAttention) => {
-            // More than the window: of a ring that has as many, one row is no longer seen.
-            max_tokens.min((window as u64 + 1).next_multiple_of(unit))
+    let of_token = shape(a, 1, (1, 1));
+    let unit = match () {
+        () if features.has(Feature::ResidentAttention) => {
+            token::n_keys_unit(&of_token, u64::from(machine.cols))
         }
+        () if features.has(Feature::FlowKv) => flow_kv::tile_kv(&of_token, machine),
+        () => None,
+    };
+    match (a.window, unit) {
+        // More than the window: of a ring that has as many, one row is no longer seen.
+        (Some(window), Some(unit)) => max_tokens.min((window as u64 + 1).next_multiple_of(unit)),
         _ => max_tokens,
     }
 }
@@ -123,7 +124,9 @@ pub fn cache_rows(graph: &Graph, machine: &Machine, features: Features, n_ctx: u
             let cols = u64::from(machine.cols);
             let resident = token::n_keys_unit(&shape(a, 1, (1, 1)), cols)
                 .filter(|_| features.has(Feature::ResidentAttention));
-            let others = of_prompts.chain(of_tokens);
+            let of_pairs = flow_kv::tile_kv(&shape(a, 1, (1, 1)), machine)
+                .filter(|_| features.has(Feature::FlowKv));
+            let others = of_prompts.chain(of_tokens).chain(of_pairs);
             for own in others.chain(resident) {
                 unit = common_multiple(unit, own);
             }
@@ -236,10 +239,9 @@ pub fn attention_times(
 }
 
 impl Features {
-    /// Whether a token's attention over the cache is the array's without a comparison ([`Feature::PairedCores`]).
-    pub(crate) fn always_attends(self, a: &Attention, n_tokens: u64, n_keys: u64) -> bool {
-        let is_long = n_tokens == 1 && a.window.is_none() && n_keys >= LEAST_PAIRED_KEYS;
-        is_long && self.has(Feature::PairedCores)
+    /// Whether a token's attention over the cache is the array's without a comparison ([`Feature::FlowKv`]).
+    pub(crate) fn always_attends(self, n_tokens: u64) -> bool {
+        n_tokens == 1 && self.has(Feature::FlowKv)
     }
 }
 
@@ -404,13 +406,10 @@ impl Kernels<'_> {
             Arg::Value(node.output),
         ];
         let kernel = self.kernel(node, over.mapping, over.shape.clone(), None, args)?;
-        if self.options.features.always_attends(a, n_tokens, cached.0) {
-            let tiling = mapping::paired(&over.shape, self.machine);
-            if let Some(paired) = self.with_tiling(&kernel, tiling) {
-                let reason = "a program of its own on two cores for each key-value head, as the paper lays it out";
-                self.reasons.insert(number, reason.to_owned());
-                return Ok(paired);
-            }
+        if over.mapping == flow_kv::NAME {
+            let reason = "a program of its own on pairs of cores, one with the keys, one with the values, as the paper lays it out";
+            self.reasons.insert(number, reason.to_owned());
+            return Ok(kernel);
         }
         let profile = self.profile.as_ref().ok_or("no profile to compare by")?;
         let key = &kernel.built.key;

@@ -49,10 +49,10 @@ pub enum Feature {
     /// With packed weights, the one of these two ways for each projection that the timing model finds faster. Numbers
     /// are the same. [`Feature::ExpandedWeights`] goes before it.
     FasterExpansion,
-    /// A token's attention over 1,024 keys and more in layers without a window is the array's whether or not that is
-    /// faster, with two cores for each key-value head, as many as the Gemma 3 paper gives it (§3.2.2). In
+    /// A token's attention as the Gemma 3 paper lays it out (§3.2.2), on the array whether or not that is faster: a pair of cores for each
+    /// key-value head, one with the keys, one with the values; of a layer with a window a ring of little more rows than that. In
     /// [`Mode::Paper`] alone.
-    PairedCores,
+    FlowKv,
     /// A prompt's attention as the Gemma 3 paper lays it out (§3.1.3): chunks of queries side by side, each with keys of its own. In
     /// [`Mode::Paper`] alone.
     FlowQkv,
@@ -80,7 +80,7 @@ impl Feature {
         Feature::PackedWeights,
         Feature::ExpandedWeights,
         Feature::FasterExpansion,
-        Feature::PairedCores,
+        Feature::FlowKv,
         Feature::FlowQkv,
         Feature::ResidentAttention,
     ];
@@ -103,7 +103,7 @@ impl Feature {
             Feature::PackedWeights => "packed-weights",
             Feature::ExpandedWeights => "expanded-weights",
             Feature::FasterExpansion => "faster-expansion",
-            Feature::PairedCores => "paired-cores",
+            Feature::FlowKv => "flow-kv",
             Feature::FlowQkv => "flow-qkv",
             Feature::ResidentAttention => "resident-attention",
         }
@@ -139,8 +139,8 @@ impl Feature {
             Feature::FasterExpansion => {
                 "a prompt's weights are expanded in DDR or within the product, whichever is faster"
             }
-            Feature::PairedCores => {
-                "a token's attention over 1,024 keys on the array, two cores for each key-value head"
+            Feature::FlowKv => {
+                "a token's attention on pairs of cores, one with the keys, one with the values, as the paper lays it out"
             }
             Feature::FlowQkv => {
                 "a prompt's attention in chunks of queries that have keys of their own, as the paper lays it out"
@@ -200,14 +200,14 @@ impl Features {
                 .fold(Features::NONE, Features::with)
                 .without(Feature::ExpandedWeights)
                 .without(Feature::FasterExpansion)
-                .without(Feature::PairedCores)
+                .without(Feature::FlowKv)
                 .without(Feature::FlowQkv)
                 .without(Feature::ResidentAttention)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident),
             Mode::Q4nx => all
                 .fold(Features::NONE, Features::with)
-                .without(Feature::PairedCores)
+                .without(Feature::FlowKv)
                 .without(Feature::FlowQkv)
                 .without(Feature::ExpandedWeights),
             Mode::Paper => all
@@ -281,7 +281,7 @@ mod tests {
         }
         let fused = Features::of(Mode::Paper)
             .with(Feature::AllCores)
-            .without(Feature::PairedCores)
+            .without(Feature::FlowKv)
             .without(Feature::FlowQkv)
             .without(Feature::ExpandedWeights)
             .with(Feature::ResidentAttention);

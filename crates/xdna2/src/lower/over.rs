@@ -3,7 +3,7 @@
 use super::attention::shape;
 use super::{Feature, Features, Reach};
 use crate::mapping::prompt_attention::{self, tile_kv};
-use crate::mapping::{self, Shape, flow_qkv};
+use crate::mapping::{self, Shape, flow_kv, flow_qkv};
 use millrace_model::graph::Attention;
 use millrace_xdna2_machine::Machine;
 
@@ -45,6 +45,9 @@ pub(super) fn fitted(
     let prompt = (n_rows, machine, features);
     if let Some(over) = for_a_prompt(a, n_tokens, n_keys, prompt) {
         whole(1, max_tokens)?;
+        return Ok(over);
+    }
+    if let Some(over) = for_a_token(a, n_tokens, n_keys, prompt) {
         return Ok(over);
     }
     let wanted = whole(
@@ -98,6 +101,28 @@ fn for_a_prompt(
         (prompt.fits)(&over.shape, machine).then_some(over)
     };
     features.prompts().iter().find_map(of)
+}
+
+/// The kernel of a token as the Gemma 3 paper lays it out, where it is wanted and takes such heads. Of a ring it reads all rows at most.
+fn for_a_token(
+    a: &Attention,
+    n_tokens: u64,
+    n_keys: u64,
+    (n_rows, machine, features): (u64, &Machine, Features),
+) -> Option<Over> {
+    if !features.always_attends(n_tokens) {
+        return None;
+    }
+    let unit = flow_kv::tile_kv(&shape(a, 1, (1, 1)), machine)?;
+    let n_keys = n_keys.next_multiple_of(unit).min(n_rows);
+    let over = Over {
+        mapping: flow_kv::NAME,
+        shape: shape(a, 1, (n_keys, n_rows)),
+        n_keys,
+        n_written: 1,
+        reach: None,
+    };
+    flow_kv::fits(&over.shape, machine).then_some(over)
 }
 
 /// A mapping of a prompt's attention.

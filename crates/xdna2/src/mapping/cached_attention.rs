@@ -41,8 +41,8 @@ use millrace_xdna2_machine::program::{
 };
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 use shape::Tiled;
+pub(crate) use shape::n_keys_unit;
 pub(super) use shape::{lowest_common_rows, parse};
-pub(crate) use shape::{n_keys_unit, paired};
 use std::ops::Range;
 
 /// The mapping.

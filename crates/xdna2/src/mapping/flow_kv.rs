@@ -229,13 +229,14 @@ impl Mapping for FlowKv {
         })
     }
 
-    /// With a position from the seed; where a window's rows are all there are, one that went round them.
+    /// With a position from the seed that sees more than half of the rows; where a window's are all there are, one that went round them.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
         let is_ring = p.window > 0 && p.n_keys == p.max_tokens;
         let reach = if is_ring { 3 * p.n_keys } else { p.n_keys };
         cached_attention::random_inputs(shape, seed, |random| {
-            let position = (reach as f32 * (1.0 + random.uniform()) / 2.0) as u32;
+            let short = (reach as f32 / 2.0 * (1.0 + random.uniform()) / 2.0) as u64;
+            let position = reach.saturating_sub(1 + short) as u32;
             at_bytes(p.at_elements(), position, 0, 0..0)
         })
     }

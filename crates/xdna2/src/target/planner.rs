@@ -85,7 +85,7 @@ impl Xdna2 {
             return None;
         }
         let n_keys = match chunk.n_padded {
-            1 => key_bucket(chunk.first + chunk.n_tokens),
+            1 if !self.features.has(Feature::FlowKv) => key_bucket(chunk.first + chunk.n_tokens),
             _ => prompt_bucket(chunk.first + chunk.n_tokens),
         };
         let n_keys = n_keys.max(chunk.n_padded).min(max_tokens);
@@ -101,7 +101,7 @@ impl Xdna2 {
         let profile = Profile::builtin(Profile::DEFAULT)?;
         let wins = graph.nodes.iter().any(|node| match &node.op {
             Op::Attention(a) => {
-                self.features.always_attends(a, chunk.n_padded, n_keys)
+                self.features.always_attends(chunk.n_padded)
                     || self.array_wins(a, chunk.n_padded, (n_keys, max_tokens), &profile)
             }
             _ => false,
@@ -327,11 +327,7 @@ pub(super) fn placed(plan: Result<Plan, LowerError>, node: usize) -> Result<(), 
 /// `best`, `reference`, `best without alias`.
 fn mode(features: Features) -> String {
     let packed = features.has(Feature::PackedWeights);
-    let papers = [
-        Feature::ExpandedWeights,
-        Feature::PairedCores,
-        Feature::FlowQkv,
-    ];
+    let papers = [Feature::ExpandedWeights, Feature::FlowKv, Feature::FlowQkv];
     let is_papers = papers.into_iter().any(|feature| features.has(feature));
     let (base, all) = match is_papers {
         true if packed => ("paper", Features::of(Mode::Paper)),
@@ -375,7 +371,9 @@ fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
             (1 + cores * chunks, Some(launch.shape.get("max_tokens")?))
         }
         "prompt-attention" | "flow-qkv" if launch.shape.get("own") == Some(1) => (tiles, None),
-        "prompt-attention" | "flow-qkv" => (tiles, Some(launch.shape.get("max_tokens")?)),
+        "prompt-attention" | "flow-qkv" | "flow-kv" => {
+            (tiles, Some(launch.shape.get("max_tokens")?))
+        }
         _ => return None,
     };
     let part = launch.tiling.get("tile_dk").filter(|&part| part > 0);
@@ -404,9 +402,7 @@ mod tests {
         assert_eq!(mode(paper), "paper");
         let fused = paper.without(Feature::ExpandedWeights);
         assert_eq!(mode(fused), "paper without expanded-weights");
-        let plain = fused
-            .without(Feature::PairedCores)
-            .without(Feature::FlowQkv);
+        let plain = fused.without(Feature::FlowKv).without(Feature::FlowQkv);
         let plain = plain.with(Feature::AllCores);
         assert_eq!(mode(plain), "q4nx without resident-attention");
         assert_eq!(mode(plain.with(Feature::ResidentAttention)), "q4nx");

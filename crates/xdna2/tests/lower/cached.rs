@@ -158,10 +158,10 @@ fn every_geometry_has_times_and_programs() {
     }
 }
 
-/// As the Gemma 3 paper has it: two cores for each key-value head, and from 1,024 keys on, the least that it measured,
-/// the array attends in every layer without a window.
+/// As the Gemma 3 paper has it: in every layer a pair of cores for each key-value head, four on two columns; of a layer with a window the rows that
+/// it reaches, in a ring of its own, however long the context.
 #[test]
-fn mode_paper_attends_with_two_cores_a_head() {
+fn mode_paper_attends_on_pairs_of_cores() {
     let machine = Machine::npu2();
     for (name, n_layers) in [
         ("gemma-3-1b", 7),
@@ -170,48 +170,61 @@ fn mode_paper_attends_with_two_cores_a_head() {
         ("qwen2.5-0.5b", 1),
     ] {
         let graph = graph(name, Some(n_layers));
-        for n_keys in [512, 1024, 4096] {
-            let cached = AttentionOn::Cached {
-                n_keys,
-                max_tokens: cache_rows(&graph, &machine, Features::of(Mode::Paper), 4096),
-            };
+        let max_tokens = cache_rows(&graph, &machine, Features::of(Mode::Paper), 8192);
+        for n_keys in [512, 1024, 8192] {
             let lower = |features| {
                 let options = Options {
                     features,
-                    attention: cached,
+                    attention: AttentionOn::Cached { n_keys, max_tokens },
                     ..Options::new(Mode::Paper, 1)
                 };
                 lower::decode(&graph, &machine, &options).unwrap()
             };
             let all = Features::of(Mode::Paper);
-            let (plan, others) = (lower(all), lower(all.without(Feature::PairedCores)));
-            let layers = graph.nodes.iter().filter_map(|node| match &node.op {
-                Op::Attention(a) => Some(a),
-                _ => None,
-            });
+            let (plan, others) = (lower(all), lower(all.without(Feature::FlowKv)));
             let placed = attention(&graph, &plan).into_iter();
-            let compared = attention(&graph, &others);
-            for ((a, (on_array, reason)), other) in layers.zip(placed).zip(compared) {
-                assert_eq!(
-                    reason.contains("two cores"),
-                    a.window.is_none() && n_keys >= 1024,
+            for ((on_array, reason), other) in placed.zip(attention(&graph, &others)) {
+                assert!(
+                    on_array && reason.contains("pairs of cores"),
                     "{name}: {reason}"
                 );
-                assert!(on_array || a.window.is_some() || n_keys < 1024);
                 assert!(other.1.contains("on the array") && other.1.contains("on the host"));
             }
-            let is_global = |node: &usize| match &graph.nodes[*node].op {
-                Op::Attention(a) => a.window.is_none(),
-                _ => false,
+            let window = |node: &usize| match &graph.nodes[*node].op {
+                Op::Attention(a) => Some(a.window),
+                _ => None,
             };
-            let paired = |call: &&Call| n_keys >= 1024 && call.nodes.iter().any(is_global);
-            for call in plan.calls().filter(paired) {
-                let program = lower::program_of(&plan.programs[call.program]).unwrap();
-                let herd = &program.launches[0].herds[0];
+            let mut n_calls = 0;
+            for call in plan.calls() {
+                let Some(window) = call.nodes.iter().find_map(window) else {
+                    continue;
+                };
+                n_calls += 1;
+                let planned = &plan.programs[call.program];
+                let program = lower::program_of(planned).unwrap();
                 assert!(verify(program, &machine).is_ok());
-                let kv_heads = program.slots[1].shape[0];
-                assert_eq!((u64::from(herd.cols), herd.rows), (kv_heads, 2), "{name}");
+                let [kv_heads, rows, _] = program.slots[1].shape[..] else {
+                    panic!("a cache of three dimensions");
+                };
+                let herd = &program.launches[0].herds[0];
+                assert_eq!(u64::from(herd.cols * herd.rows), 2 * kv_heads, "{name}");
+                let shape = &planned.launches[0].shape;
+                match window.filter(|&window| (window as u64) < n_keys) {
+                    Some(window) => {
+                        let window = window as u64;
+                        assert!(rows > window && rows <= window + 64, "{name}: {rows}");
+                        assert_eq!(
+                            (shape["n_keys"], shape["window"]),
+                            (rows.min(n_keys), window)
+                        );
+                    }
+                    None => {
+                        let read = shape["n_keys"];
+                        assert!(read >= n_keys && read < n_keys + 64 && shape["window"] == 0);
+                    }
+                }
             }
+            assert_eq!(n_calls, n_layers, "{name}");
         }
     }
 }

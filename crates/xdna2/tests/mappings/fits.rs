@@ -157,7 +157,7 @@ fn programs_read_back_from_text() {
         let parses = |text: &&&str| mapping.parse_shape(text).is_ok();
         let shape = match mapping.name() {
             // One token's.
-            "token-attention" => shapes.last(),
+            "token-attention" | "flow-kv" => shapes.last(),
             _ => shapes.iter().find(parses),
         };
         let (mapping, shape, tiling) = case(mapping.name(), shape.unwrap(), "");

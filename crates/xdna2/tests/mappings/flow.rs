@@ -1,11 +1,11 @@
-//! The Gemma 3 paper's FlowQKV: every grouping and mask, the bits of the other mapping of a prompt's attention, one configuration for its
-//! three variants, and what bounds it.
+//! The Gemma 3 paper's FlowQKV and FlowKV: every grouping and mask, the bits of the other mapping of a prompt's attention, one configuration for all
+//! variants, rings, and what bounds them.
 
 use crate::{build, case, check, find, fits, refused};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::{Rule, moved_bytes};
 use millrace_xdna2_machine::functional::{self, Options};
-use millrace_xdna2_machine::program::resident;
+use millrace_xdna2_machine::program::{Link, resident};
 use millrace_xdna2_machine::verify::verify;
 use millrace_xdna2_machine::{Machine, Profile, timing};
 
@@ -218,5 +218,141 @@ fn what_cannot_be_built_is_refused_by_name() {
         ),
     ] {
         assert_eq!(refused(NAME, shape, tiling), rule, "{shape} {tiling}");
+    }
+}
+
+/// A pair's core of keys and core of values, side by side.
+mod pairs {
+    use super::*;
+    use half::bf16;
+
+    const NAME: &str = "flow-kv";
+
+    #[test]
+    fn every_grouping() {
+        for (shape, tiling) in [
+            ("1x512 4q/1kv d256 of 700", ""),
+            ("1x256 8q/4kv d256", ""),
+            ("1x256 8q/4kv d256", "tile_kv=16"),
+            ("1x256 8q/4kv d256 of 300", "heads=2,col_heads=1"),
+            ("1x512 32q/8kv d64", ""),
+            ("1x128 32q/8kv d64", "heads=4"),
+            ("1x224 14q/2kv d64", ""),
+            ("1x96 24q/8kv d128", ""),
+            ("1x128 16q/16kv d16", ""),
+            ("1x96 6q/2kv d16 of 100", "tile_kv=24"),
+            ("1x256 16q/1kv d64", ""),
+            ("1x256 4q/2kv d64 window 200", ""),
+            ("1x64 8q/4kv d256 window 33", ""),
+            ("1x128 4q/1kv d256 of 500 window 100", ""),
+        ] {
+            check(NAME, shape, tiling);
+        }
+        for heads in [
+            "4q/1kv d256",
+            "8q/4kv d256",
+            "32q/8kv d64",
+            "32q/8kv d128",
+            "16q/8kv d128",
+        ] {
+            for keys in [512, 640, 8192, 131_072] {
+                fits(NAME, &format!("1x{keys} {heads}"), "");
+            }
+            fits(NAME, &format!("1x1088 {heads} window 1024"), "");
+        }
+    }
+
+    /// Four heads of keys are two columns of two pairs, neighbours that share L1.
+    #[test]
+    fn it_lies_as_the_paper_says() {
+        let (mapping, shape, tiling) = case(NAME, "1x4096 8q/4kv d256", "");
+        assert_eq!((tiling["heads"], tiling["col_heads"]), (4, 2));
+        let program = build(mapping, &shape, &tiling, &Machine::npu2());
+        let launch = &program.launches[0];
+        assert_eq!((launch.herds[0].cols, launch.herds[0].rows), (2, 4));
+        let shared = launch.channels.iter().filter(|c| c.link == Link::Neighbour);
+        let shared: Vec<&str> = shared.map(|c| c.name.as_str()).collect();
+        assert_eq!(shared, ["f0", "c0", "f1", "c1"]);
+        // With a window it is the same configuration, but for constants.
+        let (_, windowed, tiling) = case(NAME, "1x1088 8q/4kv d256 window 1024", "");
+        let windowed = build(mapping, &windowed, &tiling, &Machine::npu2());
+        let both = [launch.clone(), windowed.launches[0].clone()];
+        assert_eq!(resident::representatives(&both), [0, 0]);
+    }
+
+    /// A ring holds what a cache of all rows holds of the last keys: a token sees the same of both, wherever it went round. Sums are taken in the order of
+    /// rows, so results agree as far as that lets them.
+    #[test]
+    fn a_ring_is_the_end_of_a_cache() {
+        const ROW: usize = 2 * 64;
+        const RING: usize = 128;
+        const MAX: usize = 512;
+        let machine = Machine::npu2();
+        let cpu = Cpu::new(CpuOptions::default()).unwrap();
+        let run = |text: &str, slots: &[Vec<u8>]| {
+            let (mapping, shape, tiling) = case(NAME, text, "");
+            let program = build(mapping, &shape, &tiling, &machine);
+            let mut slots = slots.to_vec();
+            functional::run(&program, &mut slots, &Options::new(&cpu)).unwrap();
+            let y = slots.swap_remove(4);
+            let values = y
+                .chunks_exact(2)
+                .map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32());
+            values.collect::<Vec<f32>>()
+        };
+        let whole = format!("1x{MAX} 4q/2kv d64 window 100");
+        let (mapping, shape, _) = case(NAME, &whole, "");
+        let mut slots = mapping.inputs(&shape, 9);
+        for position in [5_usize, 99, 127, 128, 300, 511] {
+            let n_at = slots[3].len() / 2;
+            let at = millrace_plan::position_slot(position as u32, n_at);
+            slots[3] = at.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let ring = |cache: &[u8]| -> Vec<u8> {
+                let mut rows = vec![0; 2 * RING * ROW];
+                for head in 0..2 {
+                    for key in position.saturating_sub(RING - 1)..=position {
+                        let to = (head * RING + key % RING) * ROW;
+                        let from = (head * MAX + key) * ROW;
+                        rows[to..to + ROW].copy_from_slice(&cache[from..from + ROW]);
+                    }
+                }
+                rows
+            };
+            let expected = run(&whole, &slots);
+            let mut short = slots.clone();
+            (short[1], short[2]) = (ring(&slots[1]), ring(&slots[2]));
+            let text = format!("1x{RING} 4q/2kv d64 window 100");
+            let found = run(&text, &short);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(
+                    (found - expected).abs() < 0.03,
+                    "{position}: {found} {expected}"
+                );
+            }
+            // A key that is seen moves it, one that is not does not: the row after the last seen one.
+            let mut changed = short.clone();
+            changed[1][position % RING * ROW + 1] ^= 0x40;
+            assert!(run(&text, &changed) != found, "{position}");
+            let unseen = (position + RING - 100) % RING;
+            let mut changed = short.clone();
+            changed[1][unseen * ROW + 1] ^= 0x40;
+            assert!(run(&text, &changed) == found, "{position}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_refused_by_name() {
+        for (shape, tiling, rule) in [
+            ("2x128 8q/4kv d256", "", Rule::Range),
+            ("1x100 8q/4kv d256", "", Rule::Divides),
+            ("1x128 9q/2kv d64", "", Rule::Divides),
+            ("1x128 8q/4kv d64 of 100", "", Rule::Range),
+            ("1x128 8q/4kv d64", "heads=3", Rule::Divides),
+            ("1x128 8q/4kv d64", "col_heads=4", Rule::Herd),
+            ("1x128 8q/4kv d256", "tile_kv=64", Rule::L1),
+            ("1x128 16q/1kv d64", "tile_kv=8", Rule::Divides),
+        ] {
+            assert_eq!(refused(NAME, shape, tiling), rule, "{shape} {tiling}");
+        }
     }
 }

@@ -196,7 +196,7 @@ fn absurd_tilings_are_refused() {
             "64x64x64"
         };
         let over_cache = match mapping.name() {
-            "token-attention" => "1x640 4q/2kv d64",
+            "token-attention" | "flow-kv" => "1x640 4q/2kv d64",
             _ => "64x512 4q/2kv d16",
         };
         let shape = ["4096", "64x128", text, over_cache]

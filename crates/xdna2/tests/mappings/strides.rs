@@ -84,6 +84,11 @@ fn a_wrong_stride_is_caught() {
             "64x64 4q/2kv d16 full",
             "tile_tokens=4,tile_kv=8,y_rows=8,chunks=2,heads=1,col_heads=1,keys_l2=16",
         ),
+        (
+            "flow-kv",
+            "1x64 8q/4kv d16 of 100",
+            "tile_kv=16,heads=2,col_heads=2",
+        ),
     ] {
         let (mapping, shape, tiling) = case(name, shape, overrides);
         let program = build(mapping, &shape, &tiling, &machine);

@@ -147,6 +147,14 @@ const SHAPES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "flow-kv",
+        &[
+            "1x512 2q/1kv d64",
+            "1x2048 32q/8kv d64 of 131072",
+            "1x1056 8q/4kv d256 window 1024",
+        ],
+    ),
+    (
         "flow-qkv",
         &[
             "128x256 4q/2kv d64 window 40",
@@ -217,6 +225,10 @@ fn offered_tilings_are_accepted() {
         (
             "prompt-attention",
             ["64x160 4q/2kv d64 window 40", "128x1024 8q/4kv d256"],
+        ),
+        (
+            "flow-kv",
+            ["1x512 4q/2kv d64", "1x1056 8q/4kv d256 window 1024"],
         ),
         (
             "flow-qkv",

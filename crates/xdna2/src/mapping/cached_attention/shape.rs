@@ -323,16 +323,6 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     tilings
 }
 
-/// Two cores for each key-value head, in a column of its own: as many heads at once as there are columns for.
-pub(crate) fn paired(shape: &Shape, machine: &Machine) -> Tiling {
-    let fit = divisors(shape["n_kv_heads"]).into_iter();
-    let heads = fit.filter(|&heads| heads <= u64::from(machine.cols)).max();
-    default(shape, machine)
-        .with("heads", heads.unwrap_or(1))
-        .with("spread", 1)
-        .with("rows", 2)
-}
-
 /// What the number of keys that a tiled reads must be a multiple of.
 pub(crate) fn n_keys_unit(shape: &Shape, machine: &Machine) -> u64 {
     let tiling = default(shape, machine);

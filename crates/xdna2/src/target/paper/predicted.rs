@@ -108,10 +108,7 @@ impl Predictor {
         };
         let prediction = self.predict(key, &work)?;
         let (stack, n_layers) = self.stack(key)?;
-        let token = Cost {
-            stack_ns: stack.token_ns(n_layers),
-            ..Cost::of(std::slice::from_ref(&prediction.token))
-        };
+        let token = Cost::of(std::slice::from_ref(&prediction.token));
         self.known.insert((key, What::Token, tokens), token);
         if series.what == What::Token {
             return Ok(token);

@@ -67,7 +67,7 @@ impl Report {
              profile says that the paper's software takes beside launches. None of it was \
              measured on an NPU here. Errors are predicted / published − 1. Rows marked \\* are those that a constant of the \
              profile was fitted on. *Launches alone* is the error without what stands beside them. Mode paper expands a prompt's \
-             weights to bf16 in DDR before its products and attends with two cores a key-value head for a token, as the paper does; mode \
+             weights to bf16 in DDR before its products and attends by FlowQKV and FlowKV, as the paper does; mode \
              best has bf16 weights, is modelled({}), and is shown for comparison.",
             self.own_profile
         )?;
@@ -131,7 +131,7 @@ impl Report {
         writeln!(
             f,
             "\n### What was fitted\n\nConstants of `{}` that these predictions read and that were fitted on rows above. Those that begin \
-             with `stack` are times beside the launches, of a layer or of a token in a layer.\n\n\
+             with `stack` are times beside a prompt's launches, of a layer or of a token in a layer.\n\n\
              | constant | value | on rows | |\n|---|---:|---|---|",
             self.profile
         )?;

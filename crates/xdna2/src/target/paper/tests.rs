@@ -161,16 +161,16 @@ fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
     let measured = fidelity::measurements();
     let constants = fitted_constants(&measured);
     let keys: Vec<&str> = constants.iter().map(|c| c.key.as_str()).collect();
-    assert_eq!(keys.len(), 4, "{keys:?}");
+    assert_eq!(keys.len(), 3, "{keys:?}");
     let stack = keys.iter().filter(|key| key.starts_with("stack."));
-    assert_eq!(stack.count(), 3);
+    assert_eq!(stack.count(), 2);
     let mut rows: Vec<&str> = constants
         .iter()
         .flat_map(|c| c.rows.iter().map(String::as_str))
         .collect();
     rows.sort_unstable();
     rows.dedup();
-    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert_eq!(rows.len(), 3, "{rows:?}");
     let marked = fitted(PROFILE);
     assert!(rows.iter().all(|row| marked.iter().any(|m| m == row)));
     let own = OWN.iter().flat_map(|s| s.rows(&measured, u64::MAX));
@@ -178,19 +178,19 @@ fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
     assert!(fitted(OURS).iter().all(|row| !own.contains(&row.as_str())));
 }
 
-/// Constants that fit rows exactly: as many equations as unknowns. And without them the rows are off.
+/// Constants that fit rows exactly: as many equations as unknowns. And without what stands beside it a prompt is off; a token has nothing beside.
 #[test]
 fn the_stack_beside_launches_is_the_papers_alone() {
     let mut predictor = Predictor::default();
     let cost = |predictor: &mut Predictor, series: &Series, mode| {
         predictor.cost(series, mode, SHORT).expect("a prediction")
     };
-    let [_, prompt, small, token] = &OWN;
-    for (series, published) in [(prompt, 1.98e9), (small, 1e9 / 34.3), (token, 1e9 / 14.4)] {
+    let [_, prompt, _, token] = &OWN;
+    for (series, published) in [(prompt, 1.98e9), (token, 1e9 / 14.4)] {
         let paper = cost(&mut predictor, series, MODE);
         let error = paper.whole_ns() / published - 1.0;
         assert!(error.abs() < 0.005, "{error}");
-        assert!(paper.ns < 0.9 * published);
+        assert_eq!(paper.ns < 0.9 * published, series.what == What::Prompt);
         let packed = cost(&mut predictor, series, PACKED);
         assert_eq!(packed.stack_ns, 0.0);
     }
