@@ -29,7 +29,8 @@
 //!
 //! # One configuration
 //! With a window and without, and without a mask (FlowQKV-SWA, FlowQKV-NCA), channels, stages and cores are the same but for constants that
-//! cores read when they run; walks of shims differ. All chunks sweep to the end of their super-chunk, and a core leaves out tiles that none of its
+//! cores read when they run; walks of shims differ. With a window, super-chunks that have left a pass's first keys behind are a launch of their own, which sweeps the
+//! window. All chunks sweep to the end of their super-chunk, and a core leaves out tiles that none of its
 //! tokens sees.
 
 mod cores;
@@ -39,7 +40,7 @@ use super::cached_attention;
 use super::parts::{
     Checks, at, constant, core, deep, end, i, int, launch, pattern, small, stage, stream,
 };
-use super::prompt_attention::{parse, reference, work};
+use super::prompt_attention::{parse, reference, resident, work};
 use super::{BuildError, Mapping, Shape, ShapeError, Tiling, Tolerance, Work};
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{
@@ -159,6 +160,7 @@ impl Tiled {
         let first = of_heads(group)
             .plus(self.of.token_tile(), int(self.iteration_tokens() * token))
             .plus(Var::Index(0), int(self.chunk_tokens() * token));
+        let first = first + self.of.skipped();
         // As many queries as a block has keys, of one head after the other.
         let tokens = self.keys_l2 / group;
         let queries = [
@@ -169,8 +171,8 @@ impl Tiled {
         ];
         let positions = [(self.position_repeats(), 0), (self.core.at_elements(), 1)];
         let keys = |arg: usize, channel: usize| {
-            let advance = self.of.advance(self.iteration_tokens()) * d;
-            let row = of_heads(self.of.head_rows()).plus(Var::Grid(0), int(advance));
+            let row = self.of.first_row(self.iteration_tokens()) * int(self.of.key_stride());
+            let row = of_heads(self.of.head_rows()) + row;
             let (loops, pattern) = self.keys(row);
             Transfer {
                 loops,
@@ -228,6 +230,14 @@ impl Tiled {
         )
     }
 
+    /// A launch for each part of the pass, on one configuration.
+    fn launches(&self) -> Vec<Launch> {
+        let parts = self.of.parts(self.iteration_tokens(), self.keys_l2);
+        let parts = parts.into_iter().map(|of| Tiled { of, ..*self });
+        let launches = parts.map(|part| part.launch());
+        resident(launches.collect())
+    }
+
     fn launch(&self) -> Launch {
         let grid = self.of.grid(self.iteration_tokens(), self.heads);
         Launch {
@@ -279,7 +289,7 @@ impl Mapping for FlowQkv {
         Ok(Program {
             name: NAME.replace('-', "_"),
             slots: cached_attention::slots(q, p.of.kv_shape(), p.core.at_elements()),
-            launches: vec![p.launch()],
+            launches: p.launches(),
         })
     }
 

@@ -23,7 +23,8 @@
 //! # A prompt's first pass
 //! With `own` the keys are those of the pass, `[n_tokens, n_kv_heads, head_dim]` as projections leave them. As the pass
 //! begins at position 0, an iteration reads the keys up to its own last token and no more, and a core skips tiles that
-//! none of its tokens sees.
+//! none of its tokens sees. With a window, iterations that have left the pass's first keys behind are a launch of their own on the same
+//! configuration, and read what the window reaches.
 //!
 //! # Without a mask
 //! With `full` every token sees all keys of the pass, as those of a picture do in a vision tower (the Gemma 3 paper's FlowQKV-NCA).
@@ -175,10 +176,11 @@ impl Tiled {
         };
         let tokens = self.iteration_tokens();
         let first = of_head(group).plus(self.of.token_tile(), int(tokens * token));
+        let first = first + self.of.skipped();
         let queries = [(tokens, token), (group * d, 1)];
         let positions = [(self.query_blocks(), 0), (self.core.at_elements(), 1)];
-        let advance = self.of.advance(tokens) * d;
-        let row = of_head(self.of.head_rows()).plus(Var::Grid(0), int(advance));
+        let row = self.of.first_row(tokens) * int(self.of.key_stride());
+        let row = of_head(self.of.head_rows()) + row;
         let keys = || self.keys(row.clone());
         // Parts of a core's result, a whole number of tokens each.
         let part = self.core.y_rows / group;
@@ -228,6 +230,14 @@ impl Tiled {
         }
     }
 
+    /// A launch for each part of the pass, on one configuration.
+    fn launches(&self) -> Vec<Launch> {
+        let parts = self.of.parts(self.iteration_tokens(), self.core.tile_kv);
+        let parts = parts.into_iter().map(|of| Tiled { of, ..*self });
+        let launches = parts.map(|part| part.launch());
+        resident(launches.collect())
+    }
+
     fn launch(&self) -> Launch {
         let heads = || 0..self.heads;
         let grid = self.of.grid(self.iteration_tokens(), self.heads);
@@ -239,6 +249,15 @@ impl Tiled {
             ..launch("attention", &[0, 1, 2, 3, 4], &grid, Order::Streamed)
         }
     }
+}
+
+/// Launches of one configuration, one after the other.
+pub(in crate::mapping) fn resident(mut launches: Vec<Launch>) -> Vec<Launch> {
+    for (at, launch) in launches.iter_mut().enumerate().skip(1) {
+        launch.name = format!("{}{at}", launch.name);
+        launch.resident = true;
+    }
+    launches
 }
 
 impl Mapping for PromptAttention {
@@ -276,7 +295,7 @@ impl Mapping for PromptAttention {
         Ok(Program {
             name: "prompt_attention".to_owned(),
             slots: cached_attention::slots(q, p.of.kv_shape(), p.core.at_elements()),
-            launches: vec![p.launch()],
+            launches: p.launches(),
         })
     }
 

@@ -19,6 +19,15 @@ fn every_grouping() {
         ("128x128 4q/1kv d256 own", ""),
         ("64x64 4q/2kv d256 window 24 own", ""),
         ("128x128 8q/4kv d16 window 40 own", ""),
+        (
+            "256x256 8q/4kv d16 window 40 own",
+            "chunks=1,heads=4,keys_l2=64",
+        ),
+        ("128x128 8q/4kv d256 window 20 own", "chunks=2"),
+        (
+            "256x256 4q/1kv d64 window 33 own",
+            "chunks=2,tile_tokens=8,y_rows=32,keys_l2=64",
+        ),
         ("128x128 4q/2kv d64 own", "heads=1,col_heads=1,chunks=2"),
         ("128x128 6q/3kv d16 own", ""),
         ("256x256 4q/4kv d72 full", ""),
@@ -135,6 +144,9 @@ fn three_variants_are_one_configuration() {
         };
         let all = ["own", "window 512 own", "full"].map(launch);
         assert_eq!(resident::representatives(&all), [0, 0, 0], "{heads}");
+        let (mapping, shape, tiling) = case(NAME, &format!("2048x2048 {heads} window 512 own"), "");
+        let windowed = build(mapping, &shape, &tiling, &machine).launches;
+        assert_eq!(resident::representatives(&windowed), [0, 0], "{heads}");
         let [own, window, full] = [0, 1, 2].map(|at: usize| resident::parameters(&all[at]));
         for other in [window, full] {
             let differ = own.iter().zip(&other).filter(|(a, b)| a != b).count();

@@ -46,6 +46,15 @@ fn every_grouping() {
         ),
         ("64x64 4q/1kv d256 own", "spread=1,rows=4"),
         ("64x64 4q/2kv d256 window 24 own", "heads=1,spread=1,rows=2"),
+        ("256x256 4q/1kv d64 window 40 own", "spread=1,rows=4"),
+        (
+            "256x256 8q/4kv d16 window 33 own",
+            "heads=2,spread=1,rows=2",
+        ),
+        (
+            "128x128 8q/4kv d256 window 20 own",
+            "heads=2,spread=1,rows=2",
+        ),
         ("64x64 2q/2kv d72 full", ""),
         ("128x128 4q/2kv d64 full", "spread=1,rows=2"),
         ("256x256 4q/4kv d72 full", "heads=2,spread=2,rows=2"),
@@ -219,7 +228,15 @@ fn a_window_is_two_constants_of_the_same_cores() {
         let launch = |window: &str| {
             let shape = format!("2048x2048 {heads}{window} own");
             let (mapping, shape, tiling) = case(NAME, &shape, "");
-            build(mapping, &shape, &tiling, &machine).launches.remove(0)
+            let launches = build(mapping, &shape, &tiling, &machine).launches;
+            // What has left the first keys behind is a launch of the same configuration.
+            assert_eq!(launches.len(), if window.is_empty() { 1 } else { 2 });
+            assert!(
+                resident::representatives(&launches)
+                    .iter()
+                    .all(|&first| first == 0)
+            );
+            launches.into_iter().next().unwrap()
         };
         let all = ["", " window 512", " window 1024"].map(launch);
         assert_eq!(resident::representatives(&all), [0, 0, 0], "{heads}");

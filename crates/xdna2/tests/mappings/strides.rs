@@ -85,6 +85,16 @@ fn a_wrong_stride_is_caught() {
             "tile_tokens=4,tile_kv=8,y_rows=8,chunks=2,heads=1,col_heads=1,keys_l2=16",
         ),
         (
+            "flow-qkv",
+            "128x128 8q/4kv d16 window 9 own",
+            "tile_tokens=4,tile_kv=8,y_rows=8,chunks=2,heads=4,col_heads=2,keys_l2=16",
+        ),
+        (
+            "prompt-attention",
+            "128x128 4q/2kv d16 window 9 own",
+            "tile_tokens=8,tile_kv=8,y_rows=8,heads=1,spread=2,rows=2",
+        ),
+        (
             "flow-kv",
             "1x64 8q/4kv d16 of 100",
             "tile_kv=16,heads=2,col_heads=2",

@@ -52,30 +52,32 @@ fn attention_streams_keys_for_every_iteration() {
 }
 
 /// The Gemma 3 paper's equation 13: of L keys a sweep for every chunk of Lc queries reads those up to the chunk's last,
-/// 2 bytes · (1 + L / Lc) · L elements of keys and of values together for each of a head's. A window changes the
-/// computing, not the sweep, and a cache is read whole.
+/// 2 bytes · (1 + L / Lc) · L elements of keys and of values together for each of a head's. With a window a sweep reads what that
+/// reaches, and a cache is read whole.
 #[test]
 fn a_first_pass_sweeps_its_keys_as_equation_13_says() {
     let (l, h) = (2048, 256);
     for (heads, n_kv_heads) in [("4q/1kv", 1), ("8q/4kv", 4)] {
-        for window in ["", " window 512"] {
-            let shape = format!("{l}x{l} {heads} d{h}{window} own");
-            let (_, _, tiling) = case("prompt-attention", &shape, "");
+        let swept = |shape: &str| {
+            let (_, _, tiling) = case("prompt-attention", shape, "");
             let chunk = tiling["spread"] * tiling["rows"] * tiling["tile_tokens"];
-            let program = program("prompt-attention", &shape, "");
-            let swept = moved_bytes(&program, &[1, 2]);
-            assert_eq!(
-                swept,
-                2 * (1 + l / chunk) * l * n_kv_heads * h,
-                "{heads}{window}"
-            );
-        }
-        let shape = format!("{l}x{l} {heads} d{h}");
-        let (_, _, tiling) = case("prompt-attention", &shape, "");
-        let chunk = tiling["spread"] * tiling["rows"] * tiling["tile_tokens"];
-        let cached = program("prompt-attention", &shape, "");
-        let swept = moved_bytes(&cached, &[1, 2]);
-        assert_eq!(swept, 2 * 2 * (l / chunk) * l * n_kv_heads * h);
+            let program = program("prompt-attention", shape, "");
+            (moved_bytes(&program, &[1, 2]), chunk)
+        };
+        let of_keys = 4 * n_kv_heads * h;
+        let (all, chunk) = swept(&format!("{l}x{l} {heads} d{h} own"));
+        assert_eq!(all, (1 + l / chunk) * l / 2 * of_keys, "{heads}");
+        let window = 512;
+        let (in_window, chunk) = swept(&format!("{l}x{l} {heads} d{h} window {window} own"));
+        // Chunks that have left the first key behind read 512 keys in whole tiles of 16, wherever in a tile they begin, and their own.
+        let before: u64 = 528;
+        let first = before.next_multiple_of(chunk);
+        let rest = (l - first) / chunk;
+        let sweeps = (1 + first / chunk) * first / 2 + rest * (before + chunk);
+        assert_eq!(in_window, sweeps * of_keys, "{heads}");
+        assert!(10 * in_window < 7 * all);
+        let (cached, chunk) = swept(&format!("{l}x{l} {heads} d{h}"));
+        assert_eq!(cached, l / chunk * l * of_keys, "{heads}");
     }
 }
 

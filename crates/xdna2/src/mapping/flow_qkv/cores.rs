@@ -112,7 +112,7 @@ impl Tiled {
         let tokens = self.iteration_tokens();
         let own = self.number(head) * int(self.core.tile_tokens);
         let token = own + chunk.clone() * int(self.chunk_tokens());
-        let token = token.plus(Var::Grid(0), int(tokens));
+        let token = token + self.of.first_token(tokens);
         let lead = token.clone().plus(Var::Loop(0), -int(tk));
         let key = self.of.first_key(tokens, tk);
         let window = Affine::new(int(self.of.window));

@@ -82,7 +82,7 @@ impl Tiled {
         let tokens = self.iteration_tokens();
         let key = self.of.first_key(tokens, tk);
         let own = self.number(head, int(self.core.tile_tokens));
-        let token = own.plus(Var::Grid(0), int(tokens));
+        let token = own + self.of.first_token(tokens);
         // The core's first token less the tile's first key, where the pass is the prompt's first.
         let lead = token.clone().plus(Var::Loop(0), -int(tk));
         let window = Affine::new(int(self.of.window));

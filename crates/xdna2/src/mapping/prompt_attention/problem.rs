@@ -22,6 +22,17 @@ pub(in crate::mapping) struct Problem {
     pub(in crate::mapping) full: bool,
     /// Whether an image may be among the tokens: an iteration reads all keys of the pass, which are its own.
     pub(in crate::mapping) image: bool,
+    /// Where these are a pass's tokens but for its first.
+    pub(in crate::mapping) rest: Option<Rest>,
+}
+
+/// Tokens of a pass with a window that have left its first keys behind.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::mapping) struct Rest {
+    /// Tokens of the pass before them.
+    first: u64,
+    /// Keys before an iteration's own that it reads.
+    before: u64,
 }
 
 impl Problem {
@@ -37,7 +48,31 @@ impl Problem {
             own: shape.get("own") == Some(1),
             full: shape.get("full") == Some(1),
             image: shape.get("image") == Some(1),
+            rest: None,
         }
+    }
+
+    /// A first pass in launches, of iterations of so many tokens: those whose keys begin with the pass's, and with a window those behind, which
+    /// read no more than it reaches, in whole numbers of `unit`.
+    pub(in crate::mapping) fn parts(&self, tokens: u64, unit: u64) -> Vec<Problem> {
+        let before = match self.own && !self.image && self.window > 0 {
+            true => before(self.window, unit),
+            false => self.n_queries,
+        };
+        let first = before.next_multiple_of(tokens);
+        if first >= self.n_queries {
+            return vec![*self];
+        }
+        let growing = Problem {
+            n_queries: first,
+            ..*self
+        };
+        let rest = Problem {
+            n_queries: self.n_queries - first,
+            rest: Some(Rest { first, before }),
+            ..*self
+        };
+        vec![growing, rest]
     }
 
     /// Heads that share keys.
@@ -75,9 +110,13 @@ impl Problem {
     /// window reaches is in whole numbers of `reach`.
     pub(in crate::mapping) fn band(&self, tokens: u64, reach: u64, unit: u64) -> Affine {
         match (self.own, self.window) {
-            // Along the first dimension there is one iteration then: cores have one program with a mask and without.
+            // Along the first dimension there is one iteration then: cores have one program with a mask and without, in the window and before.
             (true, _) if self.full => {
                 Affine::of(Var::Grid(0), int(tokens / unit)) + int(self.n_keys / unit)
+            }
+            (true, _) if self.rest.is_some() => {
+                let read = tokens + self.keys_before();
+                Affine::of(Var::Grid(0), int(tokens / unit)) + int(read / unit)
             }
             (true, _) if self.image => constant(self.n_keys / unit),
             (true, _) => Affine::of(Var::Grid(0), int(tokens / unit)) + int(tokens / unit),
@@ -86,27 +125,56 @@ impl Problem {
         }
     }
 
-    /// Rows by which the keys of an iteration of so many tokens begin behind those of the one before.
-    pub(in crate::mapping) fn advance(&self, tokens: u64) -> u64 {
+    /// Keys before an iteration's own tokens, where it reads no others.
+    fn keys_before(&self) -> u64 {
+        self.rest.map_or(0, |rest| rest.before)
+    }
+
+    /// Rows by which the keys of an iteration of so many tokens begin behind those of the one before, over a cache.
+    fn advance(&self, tokens: u64) -> u64 {
         match (self.own, self.window) {
             (true, _) | (_, 0) => 0,
             _ => tokens,
         }
     }
 
-    /// Iterations of so many tokens and so many key-value heads: tiles of tokens, key-value heads; of tokens that see all keys, one,
+    /// The first row of keys that an iteration of so many tokens reads.
+    pub(in crate::mapping) fn first_row(&self, tokens: u64) -> Affine {
+        match self.rest {
+            Some(Rest { first, before }) => {
+                Affine::of(self.token_tile(), int(tokens)) + int(first - before)
+            }
+            None => Affine::of(Var::Grid(0), int(self.advance(tokens))),
+        }
+    }
+
+    /// Elements of queries before those of the first iteration.
+    pub(in crate::mapping) fn skipped(&self) -> i64 {
+        int(self.rest.map_or(0, |rest| rest.first) * self.token())
+    }
+
+    /// The number of an iteration's first token, as the numbers of its keys count ([`Problem::first_key`]).
+    pub(in crate::mapping) fn first_token(&self, tokens: u64) -> Affine {
+        Affine::of(Var::Grid(0), int(tokens)) + int(self.keys_before())
+    }
+
+    /// Iterations of so many tokens and so many key-value heads: tiles of tokens, key-value heads; where all read as many keys of the pass's own, one,
     /// key-value heads, and tiles of tokens.
     pub(in crate::mapping) fn grid(&self, tokens: u64, heads: u64) -> Vec<u64> {
         let (tiles, heads) = (self.n_queries / tokens, self.n_kv_heads / heads);
-        match self.full {
-            true => vec![1, heads, tiles],
-            false => vec![tiles, heads],
+        match self.token_tile() {
+            Var::Grid(0) => vec![tiles, heads],
+            _ => vec![1, heads, tiles],
         }
     }
 
     /// What counts the tiles of tokens.
     pub(in crate::mapping) fn token_tile(&self) -> Var {
-        Var::Grid(if self.full { 2 } else { 0 })
+        Var::Grid(if self.full || self.rest.is_some() {
+            2
+        } else {
+            0
+        })
     }
 
     /// The number of the first key of tile `l0`, of so many keys, in an iteration of so many tokens.
