@@ -288,6 +288,12 @@ pub(in crate::mapping) fn ranked(
     tilings
 }
 
+/// About the greatest of these times; more where another comes close, since neither is busy all the time then.
+fn norm(times_ns: &[f64]) -> f64 {
+    let eighth = times_ns.iter().map(|ns| ns.powi(8)).sum::<f64>();
+    eighth.powf(0.125)
+}
+
 /// Kernel objects of a core.
 const OBJECTS: u64 = 3;
 
@@ -295,6 +301,27 @@ const OBJECTS: u64 = 3;
 const SEVERAL: usize = 2;
 
 impl Part<'_> {
+    /// Time of all products, of blocks of k one after the other. A block of A has `e_x` of B, and cores begin the first
+    /// when both are there: channels share the DDR by the size of what they ask for, so both come together. Of B the
+    /// next comes while one is multiplied, over as few channels as there are rows.
+    fn products_ns(&self, [a_cost, b_cost]: [f64; 2], machine: &Machine, profile: &Profile) -> f64 {
+        let f = |value: u64| value as f64;
+        let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();
+        let p = self.tiled;
+        let macs = f(p.height() * p.tn * p.kl2);
+        // A step takes a block of A and one of B.
+        let takes = f(p.e_y * p.kl2 / p.tk) * 2.0 * profile.core.block_cycles;
+        let cycles = macs / rate(MATMUL).macs_per_cycle.max(1.0) + takes;
+        let core_ns = cycles * 1e9 / machine.clock_hz;
+        let (a, b) = (f(2 * p.height() * p.kl2), f(2 * p.tn * p.kl2));
+        let (ddr, port) = (profile.ddr.read_gb_per_s, profile.shim.port_gb_per_s);
+        let b_ddr = f(p.rows) * b * b_cost;
+        let both_ns = ((f(self.cols) * a * a_cost + b_ddr) / ddr).max(a.max(b) / port);
+        let next_ns = (b_ddr / ddr).max(b / port);
+        let step_ns = core_ns.max(both_ns) + f(p.e_x - 1) * core_ns.max(next_ns);
+        f(self.n_down * p.n_tiles() * (p.k / p.kl2)) * step_ns
+    }
+
     /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
     /// blocks, the last megatile of C, and the loading of cores. [`timing`](millrace_xdna2_machine::timing)
     /// simulates it.
@@ -306,12 +333,10 @@ impl Part<'_> {
             self.n_down * self.cols * p.height(),
             p.n.iter().sum::<u64>(),
         );
-        let macs_per_cycle = rate(MATMUL).macs_per_cycle.max(1.0);
         let per_element =
             rate("cast_f32_bf16").cycles_per_element + rate("zero_f32").cycles_per_element;
         let cycle_ns = 1e9 / machine.clock_hz;
         let c = f(m * n) / f(self.cols * p.rows);
-        let core_ns = c * (f(p.k) / macs_per_cycle + per_element) * cycle_ns;
         let cost = |burst: u64| 1.0 / profile.burst_efficiency(f(2 * burst));
         let a_bytes = f(2 * m * p.k * p.n_tiles());
         let b_bytes = f(2 * p.k * n * self.n_down);
@@ -320,14 +345,15 @@ impl Part<'_> {
             Layout::Rows => p.tn,
             Layout::Panels => PANEL * p.kl2,
         };
-        let read = a_bytes * cost(p.kl2) + b_bytes * cost(b_run);
+        let (a_cost, b_cost) = (cost(p.kl2), cost(b_run));
+        let read = a_bytes * a_cost + b_bytes * b_cost;
         let written = c_bytes * cost(p.width());
         let port = profile.shim.port_gb_per_s;
         // A column's shim may read both.
         let (a, b) = (a_bytes / f(self.cols), b_bytes / f(p.rows));
         let stream = machine.stream_bytes_per_s() / 1e9;
         let steady_ns = [
-            core_ns,
+            self.products_ns([a_cost, b_cost], machine, profile) + c * per_element * cycle_ns,
             read / profile.ddr.read_gb_per_s,
             (read + written) / profile.ddr.total_gb_per_s,
             a / port,
@@ -343,9 +369,6 @@ impl Part<'_> {
         let n_cores = self.cols * p.rows;
         let load_ns =
             (profile.dispatch).load_ns(n_cores as usize, (OBJECTS * n_cores) as usize, SEVERAL);
-        steady_ns.into_iter().fold(0.0, f64::max)
-            + blocks / profile.ddr.read_gb_per_s
-            + last_ns
-            + load_ns
+        norm(&steady_ns) + blocks / profile.ddr.read_gb_per_s + last_ns + load_ns
     }
 }
