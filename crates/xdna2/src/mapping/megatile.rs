@@ -183,3 +183,6 @@ impl Mapping for Megatile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
