@@ -8,7 +8,8 @@
 //!   That is the order and the rounding of MLIR-AIR's `q4_k.h`, which the Gemma paper's FusedDQP
 //!   (§3.2.1) describes in sub-blocks of 16 × 8. All products are exact in f32, so neither fused
 //!   multiply-adds nor their absence change a bit.
-//! - [`q4nx_expand`]: `bf16(scale·q + offset)`, the sum in f32, in 8 × 8 blocks of Bᵀ.
+//! - [`q4nx_expand`]: `bf16(scale·q + offset)`, the sum in f32, as B of a product A · Wᵀ: levels of 16 rows lie
+//!   side by side in a block, and so do the columns of B, so nothing is transposed.
 
 use super::{BLOCK, BLOCK_ELEMENTS};
 use crate::cpu::Cpu;
@@ -69,14 +70,15 @@ pub fn q4nx_matvec(cpu: &Cpu, w: &Q4nxBlock, x: &[bf16], sums: &[bf16], y: &mut 
     super::portable::canonical(y);
 }
 
-/// Columns of a block as bf16, in the layout of Bᵀ: `[columns/8][32/8][8 rows][8 columns]`.
+/// Columns of a block as bf16, as the matrix unit takes B `[k, n]` of A · Wᵀ, rows of W being columns of B:
+/// `[32/8 rows][columns/8][8 columns][8 rows]`, which is `[32/8 rows][columns][8 rows]`.
 ///
 /// # Panics
 /// If the columns are no multiples of 8 within the block, or `out` has not 32 elements for each.
 pub fn q4nx_expand(cpu: &Cpu, w: &Q4nxBlock, columns: Range<usize>, out: &mut [bf16]) {
     let in_blocks = columns.start.is_multiple_of(BLOCK) && columns.len().is_multiple_of(BLOCK);
     assert!(in_blocks && columns.end <= Q4NX_COLS, "columns {columns:?}");
-    assert_eq!(out.len(), columns.len() * Q4NX_ROWS, "elements of Bᵀ");
+    assert_eq!(out.len(), columns.len() * Q4NX_ROWS, "elements of B");
     match cpu.level() {
         // SAFETY: a `Cpu` proves its level.
         #[cfg(target_arch = "x86_64")]
@@ -176,23 +178,26 @@ fn matvec(w: &Q4nxBlock, x: &[bf16], sums: &[bf16], y: &mut [f32]) {
 
 #[inline(always)]
 fn expand(w: &Q4nxBlock, columns: Range<usize>, out: &mut [bf16]) {
-    const STRIP: usize = Q4NX_ROWS / BLOCK * BLOCK_ELEMENTS;
-    for (first, out) in columns.step_by(BLOCK).zip(out.chunks_exact_mut(STRIP)) {
-        let group = first / Q4NX_GROUP;
-        for (half, out) in out.chunks_exact_mut(HALF * BLOCK).enumerate() {
+    let panels = HALF * columns.len();
+    for (half, out) in out.chunks_exact_mut(panels).enumerate() {
+        let levels = &levels(w, half)[columns.clone()];
+        let (low, high) = out.split_at_mut(panels / 2);
+        let out = low
+            .chunks_exact_mut(BLOCK_ELEMENTS)
+            .zip(high.chunks_exact_mut(BLOCK_ELEMENTS));
+        let strips = columns.clone().step_by(BLOCK);
+        for ((first, levels), (low, high)) in strips.zip(levels.chunks_exact(BLOCK)).zip(out) {
+            let group = first / Q4NX_GROUP;
             let scales = sixteen(w, 0, group, half * HALF);
             let offsets = sixteen(w, OFFSETS, group, half * HALF);
-            let levels = &levels(w, half)[first..][..BLOCK];
             for (column, levels) in levels.iter().enumerate() {
-                let mut values = [0_u16; HALF];
+                let mut values = [bf16::ZERO; HALF];
                 for row in 0..HALF {
                     let level = levels[row / 2] >> (row % 2 * 4) & 15;
-                    let value = scales[row] * f32::from(level) + offsets[row];
-                    values[row] = round_bits(value.to_bits());
+                    values[row] = round(scales[row] * f32::from(level) + offsets[row]);
                 }
-                for (row, value) in values.into_iter().enumerate() {
-                    out[row * BLOCK + column] = bf16::from_bits(value);
-                }
+                low[column * BLOCK..][..BLOCK].copy_from_slice(&values[..BLOCK]);
+                high[column * BLOCK..][..BLOCK].copy_from_slice(&values[BLOCK..]);
             }
         }
     }

@@ -260,11 +260,11 @@ fn q4nx_blocks_expand_to_what_the_format_says() {
         .expect("a block");
     for cpu in cpus() {
         for columns in [0..256, 64..128, 8..16] {
-            let mut bt = vec![bf16::NAN; columns.len() * 32];
-            q4nx_expand(&cpu, &block, columns.clone(), &mut bt);
-            for (at, found) in bt.iter().enumerate() {
-                let (strip, row_block, row, column) = (at / 256, at / 64 % 4, at / 8 % 8, at % 8);
-                let expected = w[(8 * row_block + row) * 256 + columns.start + 8 * strip + column];
+            let mut b = vec![bf16::NAN; columns.len() * 32];
+            q4nx_expand(&cpu, &block, columns.clone(), &mut b);
+            for (at, found) in b.iter().enumerate() {
+                let (panel, column, row) = (at / 8 / columns.len(), at / 8 % columns.len(), at % 8);
+                let expected = w[(8 * panel + row) * 256 + columns.start + column];
                 assert_eq!(*found, bf16::from_f32(expected), "{:?} {at}", cpu.level());
             }
         }

@@ -119,7 +119,7 @@ pub(super) fn check_expand(shape: &Shape<'_>) -> Result<(), String> {
         ));
     }
     shape.extras(1, 0)?;
-    shape.operands(&[("W", U8, BYTES), ("Bt", Bf16, n * ROWS)])
+    shape.operands(&[("W", U8, BYTES), ("B", Bf16, n * ROWS)])
 }
 
 pub(super) fn work_expand(dims: &[u32], _: &[i64]) -> Work {

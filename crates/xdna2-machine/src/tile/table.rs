@@ -300,7 +300,7 @@ pub const TABLE: &[TileKernel] = &[
     ),
     row(
         "q4nx_expand_bf16",
-        "columns first .. of a block of 4-bit weights as bf16; [columns]; W u8 [5120] → Bᵀ [columns, 32], blocked; scalar first",
+        "columns first .. of a block of 4-bit weights as bf16; [columns]; W u8 [5120] → B [columns, 32], blocked; scalar first",
         (1, 1),
         q4nx::check_expand,
         q4nx::work_expand,

@@ -26,9 +26,7 @@ use super::gemm::{accumulate, transposed};
 use super::joined::{self, GEMM_PARTS};
 use super::operands::{self, Operands, integer_product};
 use super::parts::{Checks, slot};
-use super::{
-    BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
-};
+use super::{BuildError, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
 use millrace_npu::Role;
 use millrace_xdna2_machine::{Machine, Numerics, Program};
 
@@ -197,24 +195,7 @@ impl Mapping for GemmStream {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        let form = "MxKxN0+N1+...";
-        let parts: Vec<&str> = text.trim().split(['x', 'X', '×']).collect();
-        let size = |text: &str| text.trim().parse().ok();
-        let dims = match parts[..] {
-            [m, k, n] => size(m).zip(size(k)).map(|(m, k)| (m, k, n)),
-            _ => None,
-        };
-        match dims {
-            Some((m, k, n)) if [m, k].iter().all(|d| (1..=DIM_MAX).contains(d)) => {
-                let parts = joined::parse(text, n, GEMM_PARTS, form)?;
-                let dims = [("m", m), ("k", k)].into_iter().chain(parts);
-                Ok(Named::new(&dims.collect::<Vec<_>>()))
-            }
-            _ => {
-                let expected = format!("the shape is {form}, whole numbers from 1 to {DIM_MAX}");
-                Err(ShapeError::new(text, &expected))
-            }
-        }
+        joined::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {

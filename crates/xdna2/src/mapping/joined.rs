@@ -33,6 +33,28 @@ pub(super) fn parse(
     Ok(pairs)
 }
 
+/// The shape of products of one A, `MxKxN0+N1+...`.
+pub(super) fn parse_gemm(text: &str) -> Result<Shape, ShapeError> {
+    let form = "MxKxN0+N1+...";
+    let parts: Vec<&str> = text.trim().split(['x', 'X', '×']).collect();
+    let size = |text: &str| text.trim().parse().ok();
+    let dims = match parts[..] {
+        [m, k, n] => size(m).zip(size(k)).map(|(m, k)| (m, k, n)),
+        _ => None,
+    };
+    match dims {
+        Some((m, k, n)) if [m, k].iter().all(|d| (1..=DIM_MAX).contains(d)) => {
+            let parts = parse(text, n, GEMM_PARTS, form)?;
+            let dims = [("m", m), ("k", k)].into_iter().chain(parts);
+            Ok(Named::new(&dims.collect::<Vec<_>>()))
+        }
+        _ => {
+            let expected = format!("the shape is {form}, whole numbers from 1 to {DIM_MAX}");
+            Err(ShapeError::new(text, &expected))
+        }
+    }
+}
+
 /// The sizes of a shape's parts.
 pub(super) fn sizes(shape: &Shape, names: [&'static str; MAX_PARTS]) -> Vec<u64> {
     let all = names.into_iter().map_while(|name| shape.get(name));
@@ -47,4 +69,9 @@ pub(crate) fn shape(
 ) -> Shape {
     let parts = names.into_iter().zip(parts.iter().copied());
     Named::new(&dims.iter().copied().chain(parts).collect::<Vec<_>>())
+}
+
+/// The greatest common divisor; that of 0 and a number is the number.
+pub(super) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

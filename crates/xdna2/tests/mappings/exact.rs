@@ -70,6 +70,12 @@ fn megatile_gemm() {
             "64x96x48",
             "tile_m=8,tile_n=8,e_x=3,e_y=2,rows=2,tile_k_l2=48,tile_k_l1=16",
         ),
+        // Several products of one A, of which the second is half as wide.
+        (
+            "96x96x128+64+64",
+            "tile_m=8,tile_n=8,e_x=2,e_y=1,cols=3,rows=4,tile_k_l2=32,tile_k_l1=16",
+        ),
+        ("192x1152x256+128+128", ""),
         ("8x8x8", ""),
     ] {
         check("gemm-megatile", shape, tiling);

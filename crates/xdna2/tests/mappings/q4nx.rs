@@ -3,6 +3,7 @@
 use crate::{build, case, check, run};
 use millrace_xdna2::mapping::{self, Named};
 use millrace_xdna2_machine::Machine;
+use millrace_xdna2_machine::program::Transfer;
 
 #[test]
 fn fused_dqp() {
@@ -92,6 +93,60 @@ fn gemm_of_expanded_weights() {
     // An odd number of row blocks lies one by one; slices narrower than a scale's columns are whole all the same.
     check("gemm-q4nx-ddr", "8x288x352", "expand_cols=7");
     check("gemm-q4nx-ddr", "256x512x512", "");
+    // So wide that a slice is half a block.
+    check("gemm-q4nx-ddr", "8x16640x32", "");
+}
+
+/// Lengths of prompts, in the megatiles that are estimated to be fastest and in others.
+#[test]
+fn megatiles_of_expanded_weights() {
+    for m in [64, 192, 320] {
+        check("gemm-q4nx-ddr", &format!("{m}x1152x512+128+128"), "");
+        check("gemm-q4nx-ddr", &format!("{m}x384x1152"), "");
+    }
+    for (shape, tiling) in [
+        // Several tiles of a core down and across, several blocks of k.
+        (
+            "128x640x256+128",
+            "tile_m=16,tile_n=16,e_y=2,e_x=2,cols=4,rows=4,tile_k_l2=128,tile_k_l1=64",
+        ),
+        // Rows beyond whole megatiles, on fewer columns.
+        (
+            "112x384x192+96+96",
+            "tile_m=8,tile_n=8,e_y=2,e_x=3,cols=4,rows=4,tile_k_l2=192,tile_k_l1=48",
+        ),
+        // The least megatile: one column.
+        (
+            "16x256x128",
+            "tile_m=16,tile_n=32,e_y=1,e_x=1,cols=1,rows=4,tile_k_l2=256,tile_k_l1=32,l1_depth=1,l2_copies=1",
+        ),
+    ] {
+        check("gemm-q4nx-ddr", shape, tiling);
+    }
+}
+
+/// Panels `[n / 8][k][8]` lie between the launches, and DDR takes and gives them in long runs.
+#[test]
+fn expanded_weights_are_panels() {
+    let machine = Machine::npu2();
+    let (mapping, shape, tiling) = case("gemm-q4nx-ddr", "64x1152x256+128", "");
+    let program = build(mapping, &shape, &tiling, &machine);
+    let panels: Vec<&[u64]> = program.slots[3..5].iter().map(|s| &s.shape[..]).collect();
+    assert_eq!(panels, [[32, 1152, 8], [16, 1152, 8]]);
+    let mut runs = Vec::new();
+    for launch in &program.launches {
+        let of_panels = |t: &&Transfer| [3, 4].contains(&launch.args[t.arg]);
+        let transfers = launch.transfers.iter().filter(of_panels);
+        let run = |t: &Transfer| match t.pattern.dims.last() {
+            Some((n, 1)) => n.eval(|_| 0),
+            _ => 0,
+        };
+        runs.push(transfers.map(run).min().unwrap());
+    }
+    // Of a slice of 128 columns, and of a block of k.
+    let of_block = 8 * tiling["tile_k_l2"] as i64;
+    assert_eq!(runs, [8 * 128, of_block]);
+    assert!(of_block >= 8 * 128);
 }
 
 /// What the product reads is what the launch before it wrote, and that is what the blocks hold: a product of other

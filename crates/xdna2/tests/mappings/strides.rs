@@ -22,13 +22,13 @@ fn a_wrong_stride_is_caught() {
         ),
         (
             "gemm-megatile",
-            "64x64x64",
+            "64x64x64+64",
             "tile_m=8,tile_n=8,cols=2,rows=2,tile_k_l2=16,tile_k_l1=8,e_x=2,e_y=2",
         ),
         (
             "gemm-q4nx-ddr",
-            "16x320x256+256",
-            "tile_m=8,tile_n=32,cols=2,rows=2,tile_k_l2=64,n_over_cols=0,hold_a=0,expand_cols=2",
+            "48x320x256+256",
+            "tile_m=8,tile_n=16,e_y=1,e_x=2,cols=4,rows=4,tile_k_l2=64,tile_k_l1=32,expand_cols=2",
         ),
         ("gemv", "64x128", "cols=4,tile_m=4,m_input=2"),
         ("rope", "64x64", "cols=4"),

@@ -1,6 +1,7 @@
 //! Which tilings are legal, and which are fast.
 
 use super::{GEMM_PARTS, GemmStream, Tiled};
+use crate::mapping::joined;
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, Mapping, Named, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
@@ -140,7 +141,7 @@ fn tiles(gemm: &GemmStream, herd: &Tiled, machine: &Machine, found: &mut Vec<Til
         let fits = |&&s: &&u64| total.is_multiple_of(streams) && share.is_multiple_of(s);
         limits.iter().filter(fits).copied().collect()
     };
-    let n = herd.n.iter().copied().fold(0, gcd);
+    let n = herd.n.iter().copied().fold(0, joined::gcd);
     let tall = sizes(herd.of.tall, herd.m, herd.a_streams());
     let wide = sizes(
         &[256, 192, 128, 96, 80, 64, 56, 48, 40, 32, 24, 16, 8],
@@ -193,10 +194,6 @@ fn in_pieces(gemm: &GemmStream, tiled: Tiled, machine: &Machine) -> Option<Tiled
         };
         check(gemm, &tiled, machine).is_ok().then_some(tiled)
     })
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Legal tilings, the largest tiles on the widest herd first.

@@ -1,13 +1,15 @@
-//! Weights from Q4NX blocks to bf16 `[n, k]` in DDR: the dequantisation engine of the Gemma paper (§3.1.1) as
-//! a launch of its own.
+//! Weights from Q4NX blocks to bf16 in DDR: the dequantisation engine of the Gemma paper (§3.1.1) as a launch of
+//! its own. They lie in the order in which a product takes them, `[n / 8][k][8]`: panels of eight rows of the matrix,
+//! which are columns of B.
 //!
-//! A core of each column takes the row blocks that lie side by side, block by block in one stretch, expands them
-//! slice by slice of columns, and its memory tile puts a slice's tiles of 8 × 8 in rows, so that DDR gets
-//! them in runs of up to 512 bytes. Groups of row blocks go to the columns in turn, as in
+//! A core of each column takes the row blocks that lie side by side, block by block in one stretch, and expands them
+//! slice by slice of columns. A slice is a run of each of its panels, of up to 4,096 bytes; the memory tile only
+//! evens out what comes and goes. Groups of row blocks go to the columns in turn, as in
 //! [`fused-dqp`](super::dqp). One core a column is enough: it reads 5 bits for every 16 that it writes, and the
 //! column's shim takes no more than eight cores give.
 
 use super::{BYTES, COLS, ROWS, across, shares, unit};
+use crate::mapping::megatile::PANEL;
 use crate::mapping::parts::{
     Checks, at, block, call_with, constant, core, deep, end, free, get, herd, i, int, launch, new,
     pattern, put, repeat, stage, stream, transfer, x,
@@ -26,6 +28,9 @@ const E_OUT: usize = 2;
 
 /// Block names of a core beyond those of weights.
 const SLICE: u8 = 2;
+
+/// Iterations of a shim's task.
+const MAX_SLICES: u64 = 64;
 
 /// Matrices to expand, on so many columns.
 pub(super) struct Expand {
@@ -59,9 +64,14 @@ impl Expand {
         self.rows.iter().map(|rows| rows / group).collect()
     }
 
-    /// Columns that are expanded at once: as many as divide k and a block.
+    /// Columns that are expanded at once: as many as divide k and a block. A shim's descriptor counts 1,023 words,
+    /// fewer than such runs of a whole block have, so it takes slices by its iteration, which counts to 64.
     fn slice(&self) -> u64 {
-        1 << self.k.trailing_zeros().min(COLS.trailing_zeros())
+        let slice = 1 << self.k.trailing_zeros().min(COLS.trailing_zeros());
+        match slice {
+            COLS if self.k > MAX_SLICES * COLS => COLS / 2,
+            _ => slice,
+        }
     }
 
     /// Refuses what cannot be laid out.
@@ -77,7 +87,11 @@ impl Expand {
             format!("{n_groups} groups of row blocks for {cols} columns; take fewer expand_cols")
         })?;
         checks.l1(2 * self.unit * BYTES + 2 * 2 * self.slice() * ROWS, machine)?;
-        checks.stride("a row of the expanded weights", 2 * self.k, machine)
+        checks.stride(
+            "a panel of the expanded weights",
+            2 * PANEL * self.k,
+            machine,
+        )
     }
 
     /// The launch; `args` are the program's slots of blocks, then those of bf16 weights.
@@ -95,42 +109,37 @@ impl Expand {
         let (cols, own) = ([self.cols], || i(0, 1));
         let here = || core(at(own()), at(constant(0)));
         let (shim, memory) = (|| Place::Shim(own()), || Place::Memory(own()));
-        let slice = [self.slice() / 8, ROWS / 8, 8, 8];
-        let rows = [self.unit * ROWS, self.slice()];
+        let slice = [ROWS / PANEL, self.slice(), PANEL];
+        let panels = self.panels();
         let w = stream("w", &cols, Element::U8, &[BYTES], shim(), here());
         vec![
             deep(w, 2 * self.unit),
             stream("e", &cols, Element::Bf16, &slice, here(), memory()),
-            stream("e_out", &cols, Element::Bf16, &rows, memory(), shim()),
+            stream("e_out", &cols, Element::Bf16, &panels, memory(), shim()),
         ]
     }
 
-    /// A slice of all row blocks of a group: tiles of 8 × 8 come in, rows go out.
+    /// A slice of all row blocks of a group.
+    fn panels(&self) -> [u64; 3] {
+        [self.unit * ROWS / PANEL, self.slice(), PANEL]
+    }
+
     fn stage(&self) -> Stage {
-        let slice = self.slice();
-        let tiles = [
-            (self.unit, ROWS * slice),
-            (slice / 8, 8),
-            (ROWS, slice),
-            (8, 1),
-        ];
-        let whole = [(self.unit * ROWS * slice, 1)];
-        let ends = [
-            end(E, vec![i(0, 1)], pattern(constant(0), &tiles)),
-            end(E_OUT, vec![i(0, 1)], pattern(constant(0), &whole)),
-        ];
-        let rows = [self.unit * ROWS, slice];
+        let panels = self.panels();
+        let whole = || pattern(constant(0), &[(panels.iter().product(), 1)]);
+        let ends = [E, E_OUT].map(|channel| end(channel, vec![i(0, 1)], whole()));
         Stage {
             copies: 2,
-            ..stage("e_l2", self.cols, i(0, 1), Element::Bf16, &rows, ends)
+            ..stage("e_l2", self.cols, i(0, 1), Element::Bf16, &panels, ends)
         }
     }
 
-    /// A column's groups of a matrix come as one stretch; each goes to its rows by a task of its own.
+    /// A column's groups of a matrix come as one stretch; each goes to its panels by a task of its own.
     fn transfers(&self) -> Vec<Transfer> {
         let blocks = across(self.k) * self.unit * BYTES;
-        let (height, slice) = (self.unit * ROWS, self.slice());
-        let rows = [(self.k / slice, slice), (height, self.k), (slice, 1)];
+        let [n_panels, slice, _] = self.panels();
+        let run = slice * PANEL;
+        let panels = [(self.k / slice, run), (n_panels, self.k * PANEL), (run, 1)];
         let mut transfers = Vec::new();
         for share in shares(&self.groups(), self.cols) {
             let (first_col, n_cols) = share.cols;
@@ -141,11 +150,11 @@ impl Expand {
             };
             let stretch = pattern(from_first(blocks), &[(share.each * blocks, 1)]);
             transfers.push(task(share.part, W, stretch));
-            let group = height * self.k;
+            let group = n_panels * PANEL * self.k;
             let out = from_first(group).plus(Var::Loop(0), int(group));
             transfers.push(Transfer {
                 loops: vec![constant(share.each)],
-                ..task(self.rows.len() + share.part, E_OUT, pattern(out, &rows))
+                ..task(self.rows.len() + share.part, E_OUT, pattern(out, &panels))
             });
         }
         transfers

@@ -2,11 +2,11 @@
 //! paper has them (§3.1.1 and §3.1.2). Its twin [`gemm-q4nx`](super::gemm) expands within the product instead, again
 //! for every step over M, but no bf16 weight goes to DDR and back.
 //!
-//! The first launch is [`Expand`]'s, the second [`gemm-stream-bt`](super::super::gemm_stream)'s, with the expanded
-//! weights in intermediate slots between them. Numbers are `gemm-q4nx`'s bit for bit.
+//! The first launch is [`Expand`]'s, what follows [`gemm-megatile`](super::super::megatile)'s, with the expanded
+//! weights in intermediate slots between them, as panels `[n / 8][k][8]`. Numbers are `gemm-q4nx`'s bit for bit.
 
-use super::super::gemm_stream::{self, BT, TILING};
 use super::super::joined::{self, GEMM_PARTS};
+use super::super::megatile::{self, Layout, TILING};
 use super::super::parts::{Checks, slot};
 use super::super::{BuildError, Mapping, Named, Shape, ShapeError, Tiling, Tolerance, Work};
 use super::expand::Expand;
@@ -20,6 +20,9 @@ pub(crate) struct GemmExpanded;
 
 /// The mapping's name.
 pub(crate) const NAME: &str = "gemm-q4nx-ddr";
+
+/// How expanded weights lie.
+const PANELS: Layout = Layout::Panels;
 
 /// Columns of the array that expand, in a tiling.
 const EXPAND_COLS: &str = "expand_cols";
@@ -57,11 +60,11 @@ impl Mapping for GemmExpanded {
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
         let cols = Expand::most_cols(&n_of(shape), machine);
-        with_cols(&BT.default_tiling(shape, machine), cols)
+        with_cols(&megatile::default(PANELS, shape, machine), cols)
     }
 
     fn tilings(&self, shape: &Shape, machine: &Machine) -> Vec<Tiling> {
-        expanded(shape, BT.tilings(shape, machine), machine)
+        expanded(shape, megatile::all(PANELS, shape, machine), machine)
     }
 
     fn build(
@@ -75,23 +78,26 @@ impl Mapping for GemmExpanded {
         let (m, k, n) = (shape["m"], shape["k"], n_of(shape));
         let expand = Expand::new(&n, k, tiling[EXPAND_COLS]);
         expand.check(checks, machine)?;
-        let named = |error: BuildError| BuildError {
-            mapping: NAME,
-            ..error
-        };
-        let gemm = BT.build(shape, &product(tiling), machine).map_err(named)?;
+        let products = megatile::launches(checks, PANELS, (shape, &product(tiling)), machine)?;
         let (parts, side, bf16) = (n.len(), unit(&n), Element::Bf16);
         let columns = || n.iter().enumerate();
         let blocks = |(i, &n)| weight_slot(&format!("w{i}"), [n, k], side);
-        let weights = |(i, &n)| slot(&format!("b{i}"), bf16, &[n, k], Role::Intermediate);
+        let weights = |(i, &n)| {
+            slot(
+                &format!("b{i}"),
+                bf16,
+                &PANELS.shape(k, n),
+                Role::Intermediate,
+            )
+        };
         let results = |(i, &n)| slot(&format!("c{i}"), bf16, &[m, n], Role::Output);
         let mut slots = vec![slot("a", bf16, &[m, k], Role::Input)];
         slots.extend(columns().map(blocks));
         slots.extend(columns().map(weights));
         slots.extend(columns().map(results));
         let mut launches = vec![expand.launch(&(1..1 + 2 * parts).collect::<Vec<_>>())];
-        launches.extend(gemm.launches);
-        // The product's weights are those that the first launch has written.
+        launches.extend(products);
+        // Their weights are those that the first launch has written.
         for launch in &mut launches[1..] {
             let args = launch.args.iter_mut().filter(|arg| **arg > 0);
             args.for_each(|arg| *arg += parts);
@@ -144,6 +150,6 @@ fn n_of(shape: &Shape) -> Vec<u64> {
 
 /// Legal tilings, those first whose product is estimated to take least: expanding takes the same time in all.
 pub(crate) fn ranked(shape: &Shape, machine: &Machine, profile: &Profile) -> Vec<Tiling> {
-    let products = gemm_stream::ranked(BT.name(), shape, machine, profile);
+    let products = megatile::ranked(PANELS, shape, machine, profile);
     expanded(shape, products, machine)
 }

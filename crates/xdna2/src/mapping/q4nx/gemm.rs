@@ -16,9 +16,7 @@ use super::super::data::{Random, bf16_bytes, floats};
 use super::super::gemm::accumulate;
 use super::super::joined::{self, GEMM_PARTS};
 use super::super::parts::{Checks, slot};
-use super::super::{
-    BuildError, DIM_MAX, Mapping, Named, Rule, Shape, ShapeError, Tiling, Tolerance, Work,
-};
+use super::super::{BuildError, Mapping, Rule, Shape, ShapeError, Tiling, Tolerance, Work};
 use super::{BYTES, COLS, Matrix, ROWS, across, random_blocks, unit, weight_slot};
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::{Machine, Numerics, Program};
@@ -30,6 +28,9 @@ pub(crate) struct GemmQ4nx;
 
 /// The mapping's name.
 pub(crate) const NAME: &str = "gemm-q4nx";
+
+/// The product of the Gemma paper's prompts (§3.1.2). Blocks are expanded as it takes B.
+const MATMUL: &str = "matmul_bf16_f32.flm";
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Debug)]
@@ -148,24 +149,7 @@ impl Mapping for GemmQ4nx {
     }
 
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError> {
-        let form = "MxKxN0+N1+...";
-        let parts: Vec<&str> = text.trim().split(['x', 'X', '×']).collect();
-        let size = |text: &str| text.trim().parse().ok();
-        let dims = match parts[..] {
-            [m, k, n] => size(m).zip(size(k)).map(|(m, k)| (m, k, n)),
-            _ => None,
-        };
-        match dims {
-            Some((m, k, n)) if [m, k].iter().all(|d| (1..=DIM_MAX).contains(d)) => {
-                let parts = joined::parse(text, n, GEMM_PARTS, form)?;
-                let dims = [("m", m), ("k", k)].into_iter().chain(parts);
-                Ok(Named::new(&dims.collect::<Vec<_>>()))
-            }
-            _ => {
-                let expected = format!("the shape is {form}, whole numbers from 1 to {DIM_MAX}");
-                Err(ShapeError::new(text, &expected))
-            }
-        }
+        joined::parse_gemm(text)
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {

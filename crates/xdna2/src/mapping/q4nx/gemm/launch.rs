@@ -1,6 +1,6 @@
 //! The launch: channels, memory-tile buffers, shim tasks, cores.
 
-use super::{BYTES, COLS, ROWS, Tiled, across};
+use super::{BYTES, COLS, MATMUL, ROWS, Tiled, across};
 use crate::mapping::parts::{
     at, block, call, call_with, constant, core, deep, end, free, g, get, herd, i, int, launch,
     local, new, pattern, put, repeat, small, stage, stream, transfer, upto, x, y,
@@ -20,7 +20,8 @@ const C: usize = 3;
 const C_OUT: usize = 4;
 const W_IN: usize = 5;
 
-const BT: Operand = Operand::Local(0);
+/// Weights of a slice, expanded.
+const B: Operand = Operand::Local(0);
 
 /// Sums of one of a core's row blocks.
 fn sums(block: u64) -> Operand {
@@ -42,7 +43,7 @@ impl Tiled {
     }
 
     fn locals(&self) -> Vec<Local> {
-        let mut locals = vec![local("bt", Element::Bf16, &[self.tk, ROWS])];
+        let mut locals = vec![local("b", Element::Bf16, &[self.tk, ROWS])];
         let sums = |block| local(&format!("sums{block}"), Element::F32, &[self.tm, ROWS]);
         locals.extend((0..self.blocks()).map(sums));
         locals
@@ -229,7 +230,7 @@ impl Tiled {
         let first = || vec![Affine::of(Var::Loop(2), int(self.tk))];
         let dims = [self.tm, ROWS, self.tk];
         let multiply = |r: u64| {
-            let operands = [block(name(r)), BT];
+            let operands = [block(name(r)), B];
             [
                 call_with(
                     "q4nx_expand_bf16",
@@ -238,7 +239,7 @@ impl Tiled {
                     first(),
                     Vec::new(),
                 ),
-                call("matmul_bt_bf16_f32.peano", &dims, &[block(0), BT, sums(r)]),
+                call(MATMUL, &dims, &[block(0), B, sums(r)]),
             ]
         };
         let slice = (std::iter::once(get(A, vec![a], 0)))

@@ -1,6 +1,6 @@
 //! Which tilings are legal, and which are fast.
 
-use super::{BYTES, COLS, GEMM_PARTS, NAME, ROWS, Tiled, across};
+use super::{BYTES, COLS, GEMM_PARTS, MATMUL, NAME, ROWS, Tiled, across};
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
@@ -179,7 +179,7 @@ fn estimate_ns(p: &Tiled, machine: &Machine, profile: &Profile) -> f64 {
     let n: u64 = p.n.iter().sum();
     let n_cores = f(p.cols * p.rows);
     let cycle_ns = 1e9 / machine.clock_hz;
-    let macs_per_cycle = rate("matmul_bt_bf16_f32.peano").macs_per_cycle.max(1.0);
+    let macs_per_cycle = rate(MATMUL).macs_per_cycle.max(1.0);
     let c = f(p.m * n) / n_cores;
     let per_element =
         rate("cast_part_f32_bf16").cycles_per_element + rate("zero_f32").cycles_per_element;
