@@ -15,16 +15,16 @@ import pathlib
 import subprocess
 import sys
 
-# d_model, width of all query heads, of all key heads, d_ff, heads as the attention kernel writes them.
+# d_model, width of all query heads, of all key heads, d_ff, heads as the attention kernel writes them, ..., window of local layers.
 MODELS = {
-    "Llama-3.2-1B": (2048, 2048, 512, 8192, "32q/8kv d64", 32, 8, 64, "silu-mul"),
-    "Gemma-3-4B": (2560, 2048, 1024, 10240, "8q/4kv d256", 8, 4, 256, "gelu-mul"),
+    "Llama-3.2-1B": (2048, 2048, 512, 8192, "32q/8kv d64", 32, 8, 64, "silu-mul", None),
+    "Gemma-3-4B": (2560, 2048, 1024, 10240, "8q/4kv d256", 8, 4, 256, "gelu-mul", 1024),
 }
 TOKENS = 2048
 
 
 def cases(model):
-    d_model, d_q, d_kv, d_ff, heads, n_heads, n_kv_heads, head_dim, glu = MODELS[model]
+    d_model, d_q, d_kv, d_ff, heads, n_heads, n_kv_heads, head_dim, glu, window = MODELS[model]
     projections = [
         ("q", d_model, d_q), ("k", d_model, d_kv), ("v", d_model, d_kv), ("o", d_q, d_model),
         ("gate", d_model, d_ff), ("up", d_model, d_ff), ("down", d_ff, d_model),
@@ -42,6 +42,21 @@ def cases(model):
     yield "gate and up", glu, f"{TOKENS * d_ff}"
     yield "residual", "add-2d", f"{TOKENS}x{d_model}"
     yield "attention", "flash-attention", f"{TOKENS} {heads} causal"
+    qkv, gate_up = f"{d_q}+{d_kv}+{d_kv}", f"{d_ff}+{d_ff}"
+    for what, k, n in (("q, k and v", d_model, qkv), ("gate and up", d_model, gate_up), ("down", d_ff, d_model)):
+        for kernel in ("gemm-q4nx", "gemm-q4nx-ddr"):
+            yield f"{what}, 4 bits", kernel, f"{TOKENS}x{k}x{n}"
+        yield f"{what}, 4 bits, one token", "fused-dqp", f"{n}x{k}"
+    windows = [""] if window is None else ["", f" window {window}"]
+    for kernel in ("prompt-attention", "flow-qkv"):
+        for of in windows:
+            yield f"attention{of}", kernel, f"{TOKENS}x{TOKENS} {heads}{of} own"
+        yield "attention over the cache", kernel, f"{TOKENS}x{2 * TOKENS} {heads}"
+    for kernel in ("cached-attention", "flow-kv"):
+        yield "attention, one token", kernel, f"1x{TOKENS} {heads}"
+    if window is not None:
+        yield f"attention window {window}, one token", "flow-kv", f"1x{window + 32} {heads} window {window}"
+        yield "attention of an image's patches", "flow-qkv", "4096x4096 16q/16kv d72 full"
 
 
 def main():

@@ -105,6 +105,7 @@ fn a_first_pass_of_wide_heads_is_checked() {
         (None, Mode::Q4nx),
         (Some(4), Mode::Q4nx),
         (None, Mode::Paper),
+        (Some(4), Mode::Paper),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let shapes = OneLayer {
@@ -119,7 +120,11 @@ fn a_first_pass_of_wide_heads_is_checked() {
         let model = shapes.write(dir.path());
         let options = Options::new(mode, N_PADDED);
         let plan = lower::prefill(&model.model().graph, &Machine::npu2(), &options).unwrap();
-        let attends = |p: &&PlannedProgram| p.launches[0].kernel == "prompt-attention";
+        let kernel = match mode {
+            Mode::Paper => "flow-qkv",
+            _ => "prompt-attention",
+        };
+        let attends = |p: &&PlannedProgram| p.launches[0].kernel == kernel;
         let name = plan.programs.iter().find(attends).unwrap().name();
         let mut launches = plan.programs.iter().flat_map(|p| &p.launches);
         let expands = launches.any(|launch| launch.kernel == "gemm-q4nx-ddr");

@@ -82,11 +82,10 @@ pub fn tower(
         ("window", 0),
     ]);
     let attention = prompt_attention::without_mask(&attention);
-    let mut prompts = features.prompts().iter();
-    let prompt = prompts.find(|prompt| (prompt.fits)(&attention, machine));
-    let prompt = prompt.ok_or_else(|| {
-        format!("{n_heads} heads of {head_dim} over {n_patches} patches fit no cores")
-    })?;
+    // Where none fits, the last one says why.
+    let prompts = features.prompts();
+    let fits = prompts.iter().find(|p| (p.fits)(&attention, machine));
+    let prompt = fits.unwrap_or(&prompts[prompts.len() - 1]);
     let matrix = |of, n, k, bias| TowerSlot::Matrix { of, n, k, bias };
     let own = |of| matrix(of, d_model, width, true);
     let rows = ("rows", TowerSlot::Rows { width, bias: true });
