@@ -1,11 +1,11 @@
 //! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
 
 use super::kernel::{Arg, Kernel, Kernels};
-use super::over::{Over, fitted};
+use super::over::{Over, Prompt, fitted};
 use super::{AttentionOn, CachePart, Feature, Features, Phase};
 use crate::mapping::prompt_attention;
 use crate::mapping::q4nx::token;
-use crate::mapping::{self, Named, Shape, flow_kv};
+use crate::mapping::{self, Named, Shape, flow_kv, flow_qkv};
 use millrace_model::graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
@@ -63,12 +63,12 @@ pub fn prompt_bucket(n_keys: u64) -> u64 {
 /// a key's row is its position modulo their number.
 fn rows(a: &Attention, machine: &Machine, features: Features, max_tokens: u64) -> u64 {
     let of_token = shape(a, 1, (1, 1));
-    let unit = match () {
-        () if features.has(Feature::ResidentAttention) => {
-            token::n_keys_unit(&of_token, u64::from(machine.cols))
-        }
-        () if features.has(Feature::FlowKv) => flow_kv::tile_kv(&of_token, machine),
-        () => None,
+    let unit = if features.has(Feature::ResidentAttention) {
+        token::n_keys_unit(&of_token, u64::from(machine.cols))
+    } else if features.has(Feature::FlowKv) {
+        flow_kv::tile_kv(&of_token, machine)
+    } else {
+        None
     };
     match (a.window, unit) {
         // More than the window: of a ring that has as many, one row is no longer seen.
@@ -313,9 +313,6 @@ impl Kernels<'_> {
     fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<Kernel> {
         let features = self.options.features;
         let is_wide = a.head_dim > WIDEST_OF_FLASH && features.has(Feature::BalancedAttention);
-        if !is_wide && !features.has(Feature::FlowQkv) {
-            return None;
-        }
         let graph = self.graph;
         let node = &graph.nodes[number];
         let n = self.n_tokens();
@@ -324,8 +321,11 @@ impl Kernels<'_> {
             AttentionOn::Image => prompt_attention::with_image(&shape),
             _ => prompt_attention::over_own_keys(&shape),
         };
-        let mut prompts = features.prompts().iter();
-        let prompt = prompts.find(|prompt| (prompt.fits)(&shape, self.machine))?;
+        let fits = |prompt: &&Prompt| {
+            let papers = prompt.mapping == flow_qkv::NAME;
+            (papers || is_wide) && (prompt.fits)(&shape, self.machine)
+        };
+        let prompt = features.prompts().iter().find(fits)?;
         let &[q, k, v] = &node.inputs[..] else {
             return None;
         };
@@ -333,14 +333,14 @@ impl Kernels<'_> {
         let args = vec![q, k, v, Arg::Position, y];
         let kernel = self.kernel(node, prompt.mapping, shape, None, args);
         let kernel = kernel.ok()?;
-        let reason = match features.has(Feature::FlowQkv) {
-            true => {
-                "a program of its own, so that its cores stay loaded: chunks of queries side by side, each with keys of its own, as the \
-                     paper lays it out"
+        let reason = match prompt.mapping {
+            flow_qkv::NAME => {
+                "a program of its own, so that its cores stay loaded: chunks of queries side by side, each with keys \
+                 of its own, as the paper lays it out"
             }
-            false => {
+            _ => {
                 "a program of its own, so that its cores stay loaded: each has tokens of its own and \
-                      takes broadcast keys, since flash attention computes scores twice for such wide heads"
+                 takes broadcast keys, since flash attention computes scores twice for such wide heads"
             }
         };
         self.reasons.insert(number, reason.to_owned());

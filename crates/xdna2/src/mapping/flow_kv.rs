@@ -77,7 +77,7 @@ const fn bundle(head: u64, of: Of) -> usize {
 impl Tiled {
     fn channels(&self) -> Vec<Channel> {
         let (bf16, f32) = (Element::Bf16, Element::F32);
-        let (lc, d, tq) = (self.tile_kv, self.head_dim, self.tile_q());
+        let (lc, d, tq) = (self.tile_kv, self.of.head_dim, self.tile_q());
         let cols = [self.cols()];
         let (shim, memory) = (|| Place::Shim(i(0, 1)), || Place::Memory(i(0, 1)));
         let chunk = [lc, d];
@@ -106,7 +106,7 @@ impl Tiled {
                         &name("y"),
                         &cols,
                         bf16,
-                        &[self.group(), d],
+                        &[self.of.group(), d],
                         values(),
                         shim(),
                     ),
@@ -119,7 +119,7 @@ impl Tiled {
 
     /// A chunk of each of a column's heads.
     fn stage(&self, name: &str, from: usize, of: Of) -> Stage {
-        let (lc, d) = (self.tile_kv, self.head_dim);
+        let (lc, d) = (self.tile_kv, self.of.head_dim);
         let chunk = lc * d;
         let own = || vec![i(0, 1)];
         let whole = pattern(constant(0), &[(self.col_heads * chunk, 1)]);
@@ -137,7 +137,7 @@ impl Tiled {
     }
 
     fn transfers(&self) -> Vec<Transfer> {
-        let (lc, d, group) = (self.tile_kv, self.head_dim, self.group());
+        let (lc, d, group) = (self.tile_kv, self.of.head_dim, self.of.group());
         let col_heads = constant(self.col_heads);
         // A column's head with the number of loop `number`, `rows` rows a head.
         let of_head = |rows: u64, number: u8| {
@@ -156,8 +156,8 @@ impl Tiled {
         // As many copies of a head's queries as fill a chunk.
         let queries = pattern(of_head(group, 0), &[(lc / group, 0), (group * d, 1)]);
         let position = [(self.position_repeats(), 0), (self.at_elements(), 1)];
-        let chunks = || vec![constant(self.n_keys / lc), col_heads.clone()];
-        let rows = of_head(self.max_tokens, 1).plus(Var::Loop(0), int(lc * d));
+        let chunks = || vec![constant(self.of.n_keys / lc), col_heads.clone()];
+        let rows = of_head(self.of.max_tokens, 1).plus(Var::Loop(0), int(lc * d));
         let chunk = || pattern(rows.clone(), &[(lc * d, 1)]);
         let mut transfers = vec![
             transfer(0, K_IN, vec![col_heads.clone()], queries),
@@ -175,7 +175,7 @@ impl Tiled {
     }
 
     fn launch(&self) -> Launch {
-        let grid = [self.n_kv_heads / self.heads];
+        let grid = [self.of.n_kv_heads / self.heads];
         Launch {
             channels: self.channels(),
             stages: vec![
@@ -220,8 +220,8 @@ impl Mapping for FlowKv {
         let checks = Checks { mapping: NAME };
         checks.bounded(shape, tiling)?;
         p.check(machine)?;
-        let q = [1, p.n_heads, p.head_dim];
-        let cache = [p.n_kv_heads, p.max_tokens, p.head_dim];
+        let q = [1, p.of.n_heads, p.of.head_dim];
+        let cache = [p.of.n_kv_heads, p.of.max_tokens, p.of.head_dim];
         Ok(Program {
             name: NAME.replace('-', "_"),
             slots: cached_attention::slots(q, cache, p.at_elements()),
@@ -232,8 +232,12 @@ impl Mapping for FlowKv {
     /// With a position from the seed that sees more than half of the rows; where a window's are all there are, one that went round them.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = Tiled::new(shape, &shape::default(shape, &Machine::npu2()));
-        let is_ring = p.window > 0 && p.n_keys == p.max_tokens;
-        let reach = if is_ring { 3 * p.n_keys } else { p.n_keys };
+        let is_ring = p.of.window > 0 && p.of.n_keys == p.of.max_tokens;
+        let reach = if is_ring {
+            3 * p.of.n_keys
+        } else {
+            p.of.n_keys
+        };
         cached_attention::random_inputs(shape, seed, |random| {
             let short = (reach as f32 / 2.0 * (1.0 + random.uniform()) / 2.0) as u64;
             let position = reach.saturating_sub(1 + short) as u32;

@@ -44,7 +44,7 @@ impl Tiled {
 
     fn locals(&self) -> Vec<Local> {
         let (bf16, f32) = (Element::Bf16, Element::F32);
-        let (tq, d) = (self.tile_q(), self.head_dim);
+        let (tq, d) = (self.tile_q(), self.of.head_dim);
         vec![
             local("q", bf16, &[tq * d]),
             local("at", bf16, &[AT_DIGITS as u64]),
@@ -55,13 +55,13 @@ impl Tiled {
     }
 
     fn keys(&self, head: u64) -> Vec<Op> {
-        let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.head_dim);
+        let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.of.head_dim);
         let next = || get(bundle(head, Of::Keys), vec![x()], 0);
         let first_row = Affine::of(Var::Loop(0), int(lc));
         let scalars = vec![
             first_row,
-            Affine::new(int(self.window)),
-            Affine::new(int(self.max_tokens)),
+            Affine::new(int(self.of.window)),
+            Affine::new(int(self.of.max_tokens)),
         ];
         let operands = [Q, block(0), AT, block(1), block(2), STATE];
         let scores = call_with(
@@ -88,12 +88,12 @@ impl Tiled {
             call("fkv_at_bf16", &[lc, d], &[block(0), AT]),
             free(0),
             call("fkv_init_f32", &[tq], &[STATE]),
-            repeat(self.n_keys / lc, chunk),
+            repeat(self.of.n_keys / lc, chunk),
         ]
     }
 
     fn values(&self, head: u64) -> Vec<Op> {
-        let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.head_dim);
+        let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.of.head_dim);
         let next = |of: Of, name: u8| get(bundle(head, of), vec![x()], name);
         let operands = [block(0), block(1), block(2), NUMERATORS, L];
         let chunk = vec![
@@ -108,9 +108,9 @@ impl Tiled {
         let finish = [NUMERATORS, L, block(0)];
         vec![
             call("zero_f32", &[tq * d], &[NUMERATORS]),
-            repeat(self.n_keys / lc, chunk),
+            repeat(self.of.n_keys / lc, chunk),
             new(bundle(head, Of::Y), vec![x()], 0),
-            call("fkv_finish_bf16", &[self.group(), tq, d], &finish),
+            call("fkv_finish_bf16", &[self.of.group(), tq, d], &finish),
             put(0),
         ]
     }

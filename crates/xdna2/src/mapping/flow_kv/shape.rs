@@ -3,20 +3,14 @@
 use super::{NAME, SLICE};
 use crate::mapping::cached_attention::{AT_DIGITS, lowest_common_rows};
 use crate::mapping::parts::{Checks, divisors};
+use crate::mapping::prompt_attention::Problem;
 use crate::mapping::{BuildError, Named, Rule, Shape, Tiling};
 use millrace_xdna2_machine::Machine;
 
 /// Shape and tiling as plain numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiled {
-    pub(super) n_queries: u64,
-    pub(super) n_keys: u64,
-    pub(super) max_tokens: u64,
-    pub(super) n_heads: u64,
-    pub(super) n_kv_heads: u64,
-    pub(super) head_dim: u64,
-    /// Keys that the query sees at most; 0 for all.
-    pub(super) window: u64,
+    pub(super) of: Problem,
     /// Keys of a chunk.
     pub(super) tile_kv: u64,
     /// Key-value heads at once.
@@ -34,13 +28,7 @@ const MOST_KEYS: u64 = 64;
 impl Tiled {
     pub(super) fn new(shape: &Shape, tiling: &Tiling) -> Tiled {
         Tiled {
-            n_queries: shape["n_queries"],
-            n_keys: shape["n_keys"],
-            max_tokens: shape["max_tokens"],
-            n_heads: shape["n_heads"],
-            n_kv_heads: shape["n_kv_heads"],
-            head_dim: shape["head_dim"],
-            window: shape["window"],
+            of: Problem::new(shape),
             tile_kv: tiling["tile_kv"],
             heads: tiling["heads"],
             col_heads: tiling["col_heads"],
@@ -52,14 +40,9 @@ impl Tiled {
         Named::new(&TILING.into_iter().zip(values).collect::<Vec<_>>())
     }
 
-    /// Heads that share keys.
-    pub(super) fn group(&self) -> u64 {
-        self.n_heads / self.n_kv_heads.max(1)
-    }
-
     /// Queries of a core in whole slices.
     pub(super) fn tile_q(&self) -> u64 {
-        self.group().next_multiple_of(SLICE)
+        self.of.group().next_multiple_of(SLICE)
     }
 
     pub(super) fn cols(&self) -> u64 {
@@ -68,47 +51,47 @@ impl Tiled {
 
     /// Elements of the slot with the position.
     pub(super) fn at_elements(&self) -> u64 {
-        2 * self.head_dim
+        2 * self.of.head_dim
     }
 
     /// How often the position is sent, for it to fill a chunk of each of a column's heads.
     pub(super) fn position_repeats(&self) -> u64 {
-        self.col_heads * self.tile_kv * self.head_dim / self.at_elements()
+        self.col_heads * self.tile_kv * self.of.head_dim / self.at_elements()
     }
 
     /// 1/√d.
     pub(super) fn scale(&self) -> f32 {
-        1.0 / (self.head_dim as f32).sqrt()
+        1.0 / (self.of.head_dim as f32).sqrt()
     }
 
     /// Of the fuller core of a pair: both have the buffers of both, a chunk in ping-pong, and what they share.
     fn l1_bytes(&self) -> u64 {
-        let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.head_dim);
+        let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.of.head_dim);
         let chunks = 2 * 2 * lc * d;
         let shared = 2 * (2 * tq * lc + 4 * 2 * tq);
         let own = 2 * (tq * d + AT_DIGITS as u64) + 4 * (tq * d + 3 * tq);
-        chunks + shared + own + 2 * self.group() * d
+        chunks + shared + own + 2 * self.of.group() * d
     }
 
     fn l2_bytes(&self) -> u64 {
-        2 * 2 * 2 * self.col_heads * self.tile_kv * self.head_dim
+        2 * 2 * 2 * self.col_heads * self.tile_kv * self.of.head_dim
     }
 
     pub(super) fn check(&self, machine: &Machine) -> Result<(), BuildError> {
         let checks = Checks { mapping: NAME };
-        checks.ensure(self.n_queries == 1, Rule::Range, || {
-            format!("{} new tokens; it is one", self.n_queries)
+        checks.ensure(self.of.n_queries == 1, Rule::Range, || {
+            format!("{} new tokens; it is one", self.of.n_queries)
         })?;
-        let kv_heads = ("key-value heads", self.n_kv_heads);
-        checks.divides(("heads", self.n_heads), kv_heads)?;
+        let kv_heads = ("key-value heads", self.of.n_kv_heads);
+        checks.divides(("heads", self.of.n_heads), kv_heads)?;
         checks.divides(kv_heads, ("heads", self.heads))?;
         checks.divides(("heads", self.heads), ("col_heads", self.col_heads))?;
         checks.herd(self.cols(), 2 * self.col_heads, machine)?;
         let edge = ("the matrix unit's edge", 8);
         let lc = ("tile_kv", self.tile_kv);
         checks.divides(lc, edge)?;
-        checks.divides(("head_dim", self.head_dim), edge)?;
-        checks.divides(lc, ("heads of a group", self.group()))?;
+        checks.divides(("head_dim", self.of.head_dim), edge)?;
+        checks.divides(lc, ("heads of a group", self.of.group()))?;
         let queries = self.tile_q();
         checks.ensure(queries <= self.tile_kv, Rule::Range, || {
             format!(
@@ -116,13 +99,13 @@ impl Tiled {
                 self.tile_kv
             )
         })?;
-        checks.divides(("keys", self.n_keys), lc)?;
-        checks.ensure(self.n_keys <= self.max_tokens, Rule::Range, || {
-            let (keys, rows) = (self.n_keys, self.max_tokens);
+        checks.divides(("keys", self.of.n_keys), lc)?;
+        checks.ensure(self.of.n_keys <= self.of.max_tokens, Rule::Range, || {
+            let (keys, rows) = (self.of.n_keys, self.of.max_tokens);
             format!("{keys} keys of a cache of {rows} tokens")
         })?;
         let (repeats, limit) = (
-            self.position_repeats().max(self.tile_kv / self.group()),
+            self.position_repeats().max(self.tile_kv / self.of.group()),
             u64::from(machine.repeat_max),
         );
         checks.ensure(repeats <= limit, Rule::Repeat, || {
@@ -148,13 +131,15 @@ fn chunks(shape: &Shape) -> Vec<u64> {
 /// The chunk, which decides a result's bits: the same for any number of keys of such heads. `None` where none fits a core.
 pub(crate) fn tile_kv(shape: &Shape, machine: &Machine) -> Option<u64> {
     let fits = |&lc: &u64| {
-        let alone = Tiled {
+        let tiled = Tiled::new(shape, &least(lc));
+        let of = Problem {
             n_queries: 1,
             n_keys: lc,
             max_tokens: lc,
             window: 0,
-            ..Tiled::new(shape, &least(lc))
+            ..tiled.of
         };
+        let alone = Tiled { of, ..tiled };
         alone.check(machine).is_ok()
     };
     chunks(shape).into_iter().find(fits)
