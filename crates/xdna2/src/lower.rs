@@ -141,7 +141,8 @@ pub enum Mode {
     Best,
     /// The same with weights in blocks of 4 bits.
     Q4nx,
-    /// The same with a prompt's weights expanded to bf16 in DDR, as the Gemma 3 paper does it.
+    /// Weights in blocks of 4 bits and all else as the Gemma 3 paper lays it out: a prompt's weights expanded to bf16 in DDR, attention by
+    /// FlowQKV and FlowKV, element-wise kernels on the eight cores that shims feed straight.
     Paper,
 }
 

@@ -107,7 +107,7 @@ fn modes() -> Vec<Choice> {
         ),
         Choice::new(
             "paper",
-            "as q4nx, with a prompt's weights expanded to bf16 in DDR first, as the Gemma 3 paper does it",
+            "4-bit blocks as the Gemma 3 paper lays them out: weights expanded to bf16 in DDR first, FlowQKV, FlowKV",
         ),
         Choice::new(
             int8::MODE,
