@@ -79,18 +79,29 @@ impl Xdna2 {
         virtual_device(self.machine.clone(), self.profile.clone(), cpu)
     }
 
+    /// Keys that the plan of the token behind `first` others is made for, if the array attends.
+    fn keys_of_a_token(&self, first: u64) -> u64 {
+        let n_keys = first.saturating_add(1);
+        if self.features.has(Feature::ResidentAttention) {
+            token_bucket(n_keys)
+        } else if self.features.has(Feature::FlowKv) {
+            prompt_bucket(n_keys)
+        } else {
+            key_bucket(n_keys)
+        }
+    }
+
     /// Attention over the cache by the array, where any layer is faster for it.
     fn over_cache(&self, graph: &Graph, chunk: Chunk, max_tokens: u64) -> Option<AttentionOn> {
         if !self.features.has(Feature::CachedAttention) {
             return None;
         }
         let n_keys = match chunk.n_padded {
-            1 if !self.features.has(Feature::FlowKv) => key_bucket(chunk.first + chunk.n_tokens),
+            1 => self.keys_of_a_token(chunk.first),
             _ => prompt_bucket(chunk.first + chunk.n_tokens),
         };
         let n_keys = n_keys.max(chunk.n_padded).min(max_tokens);
         if chunk.n_padded == 1 {
-            let n_keys = token_bucket(chunk.first + chunk.n_tokens).min(max_tokens);
             let lengths = (n_keys, max_tokens);
             let resident = resident_keys(graph, &self.machine, self.features, lengths);
             if resident.is_some() {
@@ -170,7 +181,7 @@ impl Planner for Xdna2 {
 
     /// Flash attention sees the keys of its own chunk, so it is the first one's; later ones have a plan for each
     /// [`prompt_bucket`]. In decode there is one plan as long as the host attends, then one for each [`key_bucket`]; where
-    /// attention is among the projections, one for each [`token_bucket`].
+    /// attention is among the projections, one for each [`token_bucket`], on pairs of cores for each [`prompt_bucket`].
     fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         let over_cache = || self.over_cache(graph, chunk, cache_rows);
         let attention = match (phase, chunk.first) {
@@ -187,10 +198,7 @@ impl Planner for Xdna2 {
     }
 
     fn decode_until(&self, first: u64) -> u64 {
-        match self.features.has(Feature::ResidentAttention) {
-            true => token_bucket(first.saturating_add(1)),
-            false => key_bucket(first.saturating_add(1)),
-        }
+        self.keys_of_a_token(first)
     }
 
     fn supports(&self, graph: &Graph, kind: &PassKind, node: usize) -> Result<(), Reason> {
@@ -387,6 +395,53 @@ fn attention_steps(launch: &PlannedLaunch) -> Option<AttentionSteps> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is compiled ahead is what tokens will ask for: up to where a plan is said to serve, no token takes another.
+    #[test]
+    fn a_tokens_plan_serves_as_long_as_it_says() {
+        let attends = one_layer();
+        for mode in [Mode::Best, Mode::Q4nx, Mode::Paper] {
+            let profile = Profile::builtin(Profile::DEFAULT).expect("built in");
+            let planner = Xdna2::new(Machine::npu2(), profile, Features::of(mode));
+            let rows = planner.cache_rows(&attends, 16_384);
+            let kind = |first| planner.kind(&attends, Phase::Decode, Chunk::token(first), rows);
+            let mut first = 0;
+            let mut n_plans = 0;
+            while first < 9000 {
+                let until = planner.decode_until(first);
+                assert!(until > first);
+                for at in [first, (first + until) / 2, until - 1] {
+                    assert_eq!(kind(at), kind(first), "{mode:?}: {at} of {first}..{until}");
+                }
+                first = until;
+                n_plans += 1;
+            }
+            assert!(n_plans >= 5, "{mode:?}");
+        }
+    }
+
+    /// A graph that attends once, with two heads of 64 on one of keys.
+    fn one_layer() -> Graph {
+        use millrace_model::graph::{Node, Value, ValueId};
+        let mut graph = Graph::default();
+        let value = |width| Value { width };
+        graph.values = vec![value(128), value(64), value(64), value(128)];
+        graph.nodes = vec![Node {
+            label: "attn",
+            layer: Some(0),
+            op: Op::Attention(Attention {
+                layer: 0,
+                n_heads: 2,
+                n_kv_heads: 1,
+                head_dim: 64,
+                scale: 0.125,
+                window: None,
+            }),
+            inputs: vec![ValueId(0), ValueId(1), ValueId(2)],
+            output: ValueId(3),
+        }];
+        graph
+    }
 
     #[test]
     fn modes_have_names() {
