@@ -198,6 +198,10 @@ impl Engine for CpuEngine {
         self.cache.truncate(seq, len)
     }
 
+    fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
+        self.cache.set_scope(seq, scope)
+    }
+
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
         self.cache.reuse_prefix(seq, prompt)
     }

@@ -54,6 +54,14 @@ pub trait Engine: Send {
     /// shorter sequence would see.
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error>;
 
+    /// Puts a sequence into a scope: [`reuse_prefix`](Engine::reuse_prefix) finds what sequences of the same scope left
+    /// behind and nothing else, neither its length nor its time. A new sequence is in scope 0; one that changes its scope
+    /// gives up what it holds.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`].
+    fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error>;
+
     /// Makes a sequence hold the longest beginning of `prompt` that need not be computed: its own past
     /// as far as it agrees, or what sequences before it left behind. At least the last token is left
     /// to compute, since its logits are wanted. Returns the number of tokens held.

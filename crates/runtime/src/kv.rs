@@ -59,6 +59,8 @@ struct Sequence {
     tables: Vec<PageTable>,
     /// Where its full pages are in the prefix index, as far as they are.
     node: Option<NodeId>,
+    /// Whose kept pages it finds, and who finds its own.
+    scope: u64,
 }
 
 /// All pages of all layers, and all sequences.
@@ -240,6 +242,7 @@ impl KvCache {
                 })
                 .collect(),
             node: None,
+            scope: 0,
         };
         self.sequences.insert(sequence)
     }
@@ -273,6 +276,7 @@ impl KvCache {
             tokens: self.token_list(&parent.tokens)?,
             tables: parent.tables.clone(),
             node: parent.node,
+            scope: parent.scope,
         };
         for (group, table) in self.groups.iter_mut().zip(&mut copy.tables) {
             let most = self.sizes.table_pages(group);
@@ -285,6 +289,15 @@ impl KvCache {
             prefixes.enter(copy.node);
         }
         self.sequences.insert(copy)
+    }
+
+    /// Puts the sequence into a scope; what it holds is given up if it was in another.
+    pub(crate) fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
+        if self.sequences.get(seq)?.scope != scope {
+            self.cut(seq, 0)?;
+            self.sequences.get_mut(seq)?.scope = scope;
+        }
+        Ok(())
     }
 
     /// Forgets the sequence; pages that only it referred to become free, or idle if they are kept.
@@ -361,10 +374,11 @@ impl KvCache {
             Err(Error::WindowGone { .. }) => 0,
             Err(error) => return Err(error),
         };
+        let scope = self.sequences.get(seq)?.scope;
         let found = self
             .prefixes
             .as_ref()
-            .map(|prefixes| prefixes.longest(prompt, most, &self.groups));
+            .map(|prefixes| prefixes.longest(scope, prompt, most, &self.groups));
         let len = match found {
             Some(found) if found.len > own => {
                 self.adopt(seq, &prompt[..found.len], &found.nodes)?;

@@ -53,6 +53,8 @@ pub struct Turn {
     n_prompt: usize,
     /// Those that tokens of the prompt are rows of.
     images: Vec<Arc<Image>>,
+    /// Of the sequences that it runs on.
+    scope: u64,
     /// How many of `tokens` the engine holds.
     n_fed: usize,
     text: String,
@@ -107,6 +109,7 @@ impl Turn {
             tokens: prompt.to_vec(),
             n_prompt: prompt.len(),
             images: Vec::new(),
+            scope: 0,
             n_fed: 0,
             text: String::new(),
             n_given: 0,
@@ -122,6 +125,18 @@ impl Turn {
     #[must_use]
     pub fn with_images(self, images: Vec<Arc<Image>>) -> Turn {
         Turn { images, ..self }
+    }
+
+    /// The turn in a scope other than 0: it finds what turns of the same scope left in caches, and nothing else
+    /// ([`Engine::set_scope`](crate::Engine::set_scope), which is for whoever makes its sequence to call).
+    #[must_use]
+    pub fn with_scope(self, scope: u64) -> Turn {
+        Turn { scope, ..self }
+    }
+
+    /// Its scope.
+    pub fn scope(&self) -> u64 {
+        self.scope
     }
 
     /// The turn with a text that is already known: these tokens are taken in place of the first that are

@@ -55,6 +55,11 @@ pub(crate) struct Asker {
     pub(crate) request: Arc<str>,
 }
 
+/// How a client is called that shows the key of this index.
+pub(crate) fn key_name(index: usize) -> Arc<str> {
+    Arc::from(format!("key {index}"))
+}
+
 /// A request that was read.
 pub(crate) struct Incoming {
     pub(crate) body: Value,
@@ -94,11 +99,23 @@ impl App {
         let client = asker.map_or_else(|| Arc::from(""), |asker| Arc::clone(&asker.client));
         let log = asker.filter(|_| self.options.log);
         let log = log.map(|asker| Arc::clone(&asker.request));
+        let scope = self.scope(&client);
         let caller = Caller::new(client, &parts.headers, self.options.request_timeout, log)?;
+        let caller = Caller { scope, ..caller };
         Ok(Incoming {
             body: parse(&bytes)?,
             caller,
         })
+    }
+
+    /// Whose cache a client finds: its key's own, unless all share one.
+    fn scope(&self, client: &Arc<str>) -> u64 {
+        let n_keys = match self.options.share_cache {
+            true => 0,
+            false => self.options.api_keys.len(),
+        };
+        let own = (0..n_keys).find(|index| key_name(*index) == *client);
+        own.map_or(0, |index| index as u64 + 1)
     }
 
     /// The model that a request names, ready to run.

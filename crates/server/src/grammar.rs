@@ -3,24 +3,37 @@
 //! `llguidance` says after each token which tokens may follow; the others are struck out of the logits
 //! before sampling. What is written is therefore of the form at every moment; an answer that runs into its
 //! limit of tokens is a beginning of it.
+//!
+//! A grammar comes from whoever sends a request, and may be made to do harm. What stands in its way, in this order: its
+//! length; how deep its references lead ([`MAX_REFERENCE_DEPTH`], [`MAX_RULE_DEPTH`]); a trial in a process of its own
+//! ([`try_grammars_with`]); llguidance's limits, on threads with large stacks; and, amid an answer, the time and the
+//! memory that following it takes. Each client has one grammar compiled at a time, and what was compiled is kept.
 
-use std::sync::{Arc, OnceLock};
+mod cache;
+mod compiler;
+mod constraint;
+mod depth;
+mod desk;
+mod factory;
+mod lark;
+mod trial;
 
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{Matcher, ParserFactory};
-use millrace_text::Tokenizer;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+pub use constraint::Constraint;
+pub(crate) use constraint::Follower;
+pub use depth::{MAX_REFERENCE_DEPTH, MAX_RULE_DEPTH};
+pub use factory::GrammarFactory;
+pub(crate) use factory::Wish;
+pub use trial::{GrammarTrial, TrialReply, TryElsewhere, try_grammars_with};
 
 /// The longest grammar or schema, as JSON or source.
 pub const MAX_GRAMMAR_BYTES: usize = 64 << 10;
 
-/// Struck out: finite, since a row with infinities is taken for a damaged one, and so low that no temperature
-/// or bias brings it back.
-const STRUCK_OUT: f32 = f32::MIN;
-
 /// What an answer must look like.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Grammar {
     /// Any JSON object.
     JsonObject,
@@ -35,7 +48,7 @@ pub enum Grammar {
 }
 
 /// A grammar that cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum GrammarError {
     /// Too long.
     #[error("the {what} has {found} bytes; at most {MAX_GRAMMAR_BYTES} are accepted")]
@@ -51,6 +64,22 @@ pub enum GrammarError {
         /// What.
         what: &'static str,
         /// Why, in llguidance's words.
+        reason: String,
+    },
+    /// It meets a bound on the work that it makes.
+    #[error("the {what} is too hard: {reason}")]
+    TooHard {
+        /// What.
+        what: &'static str,
+        /// Which bound.
+        reason: String,
+    },
+    /// It could not be tried, by no fault of its own.
+    #[error("the {what} could not be tried: {reason}; try again")]
+    Untried {
+        /// What.
+        what: &'static str,
+        /// Why.
         reason: String,
     },
     /// The vocabulary has no token that ends an answer.
@@ -86,6 +115,25 @@ impl Grammar {
         }
     }
 
+    fn check_length(&self) -> Result<(), GrammarError> {
+        let (what, found) = (self.what(), self.n_bytes());
+        if found > MAX_GRAMMAR_BYTES {
+            return Err(GrammarError::TooLong { what, found });
+        }
+        Ok(())
+    }
+
+    fn check_depth(&self) -> Result<(), GrammarError> {
+        let checked = match self {
+            // The engine of regular expressions has its own bound on nesting.
+            Grammar::JsonObject | Grammar::Regex(_) => Ok(()),
+            Grammar::JsonSchema(schema) => depth::check_schema(schema),
+            Grammar::Lark(source) | Grammar::Calls(source) => depth::check_lark(source),
+        };
+        let what = self.what();
+        checked.map_err(|reason| GrammarError::Bad { what, reason })
+    }
+
     fn n_bytes(&self) -> usize {
         match self {
             Grammar::JsonObject => 0,
@@ -104,127 +152,4 @@ pub(crate) fn compact(mut schema: Value) -> Value {
         );
     }
     schema
-}
-
-/// Compiles grammars for one vocabulary.
-pub struct GrammarFactory {
-    tokenizer: Arc<Tokenizer>,
-    vocab_size: usize,
-    /// Made at the first grammar: a tree of the whole vocabulary.
-    parsers: OnceLock<Result<ParserFactory, String>>,
-}
-
-impl GrammarFactory {
-    /// For a tokenizer, and a model of `vocab_size` logits.
-    pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> GrammarFactory {
-        GrammarFactory {
-            tokenizer,
-            vocab_size,
-            parsers: OnceLock::new(),
-        }
-    }
-
-    /// Compiles a grammar.
-    ///
-    /// # Errors
-    /// A grammar that is too long or cannot be used, with the reason.
-    pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, GrammarError> {
-        let what = grammar.what();
-        let found = grammar.n_bytes();
-        if found > MAX_GRAMMAR_BYTES {
-            return Err(GrammarError::TooLong { what, found });
-        }
-        if self.tokenizer.end_of_generation().is_empty() {
-            return Err(GrammarError::NoEnd);
-        }
-        let bad = |reason| GrammarError::Bad { what, reason };
-        let parsers = self.parsers.get_or_init(|| self.parsers());
-        let parsers = parsers.as_ref().map_err(|reason| bad(reason.clone()))?;
-        let mut matcher = Matcher::new(parsers.create_parser(grammar.source()));
-        // Some grammars fail only when they are first asked.
-        let first = matcher.compute_mask();
-        if let Some(error) = matcher.get_error().or(first.err().map(|e| e.to_string())) {
-            return Err(bad(first_lines(&error)));
-        }
-        Ok(Constraint { matcher })
-    }
-
-    fn parsers(&self) -> Result<ParserFactory, String> {
-        let tokenizer = &self.tokenizer;
-        let word = |id: usize| {
-            let id = u32::try_from(id).unwrap_or(u32::MAX);
-            if tokenizer.is_special(id) || tokenizer.is_end_of_generation(id) {
-                let mut word = vec![TokTrie::SPECIAL_TOKEN_MARKER];
-                word.extend_from_slice(tokenizer.token_text(id).as_bytes());
-                return word;
-            }
-            let bytes = tokenizer.token_bytes(id).into_owned();
-            // This byte is in no UTF-8 text, and marks control tokens in the tree.
-            match bytes.first() {
-                Some(&TokTrie::SPECIAL_TOKEN_MARKER) => Vec::new(),
-                _ => bytes,
-            }
-        };
-        let words: Vec<Vec<u8>> = (0..self.vocab_size).map(word).collect();
-        let ends = tokenizer.end_of_generation();
-        let vocab_size = u32::try_from(self.vocab_size).map_err(|error| error.to_string())?;
-        let trie = TokTrie::from(&TokRxInfo::new(vocab_size, ends[0]), &words);
-        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(ends)));
-        let mut parsers = ParserFactory::new_simple(&env).map_err(|error| error.to_string())?;
-        parsers.quiet();
-        parsers.limits_mut().verbose_errors = false;
-        Ok(parsers)
-    }
-}
-
-/// The part of an error that is about the grammar.
-fn first_lines(error: &str) -> String {
-    if error.starts_with("NoExtensionBias") {
-        return "no text is of this form: it refers to itself without end, or excludes itself"
-            .to_owned();
-    }
-    let lines: Vec<&str> = error
-        .lines()
-        .filter(|line| !line.is_empty() && *line != "<non-verbose/>")
-        .take(3)
-        .collect();
-    lines.join("; ")
-}
-
-/// A grammar at some place in an answer.
-#[derive(Clone)]
-pub struct Constraint {
-    matcher: Matcher,
-}
-
-impl Constraint {
-    /// Strikes out the logits of tokens that may not follow.
-    ///
-    /// # Errors
-    /// The grammar became too hard to follow.
-    pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), String> {
-        let mask = self.matcher.compute_mask_or_eos();
-        let mask = mask.map_err(|error| format!("grammar: {}", first_lines(&error.to_string())))?;
-        for (id, logit) in logits.iter_mut().enumerate() {
-            if id >= mask.len() || !mask.get(id) {
-                *logit = STRUCK_OUT;
-            }
-        }
-        Ok(())
-    }
-
-    /// A token was drawn.
-    ///
-    /// # Errors
-    /// It may not follow; or the grammar became too hard to follow.
-    pub fn accept(&mut self, token: u32) -> Result<(), String> {
-        self.matcher
-            .consume_token(token)
-            .map_err(|error| format!("grammar: {}", first_lines(&error.to_string())))
-    }
-
-    /// Whether nothing may follow but the end.
-    pub fn is_complete(&self) -> bool {
-        self.matcher.is_stopped()
-    }
 }

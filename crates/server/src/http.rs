@@ -33,6 +33,12 @@ pub struct HttpOptions {
     pub max_body_bytes: usize,
     /// Connections at a time at most.
     pub max_connections: usize,
+    /// Of those, connections of one address at most; half of them if this is `None`. Of IPv6, addresses of one network
+    /// of 64 bits count as one: whoever has one of them has all.
+    pub max_connections_per_address: Option<usize>,
+    /// Clients with different keys find each other's prompts in the cache, and may learn by the time of an answer what
+    /// others have asked. Otherwise each key has its own; without keys there is one for all.
+    pub share_cache: bool,
     /// How long a client may take to send its headers.
     pub header_timeout: Duration,
     /// How long a client may take nothing of what is written to it.
@@ -62,6 +68,8 @@ impl Default for HttpOptions {
             allowed_hosts: Vec::new(),
             max_body_bytes: 16 << 20,
             max_connections: 1024,
+            max_connections_per_address: None,
+            share_cache: false,
             header_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(60),
             request_timeout: None,

@@ -79,7 +79,7 @@ pub fn run(
     let runtime = runtime.worker_threads(2).max_blocking_threads(n_blocking);
     let runtime = runtime.thread_keep_alive(Duration::from_secs(3600));
     let runtime = runtime.enable_all().build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         // Before anybody hears of the address: who knows it may ask it to end at once.
         let mut terminated = terminated()?;
         let server = Server::start(options).await?;
@@ -100,8 +100,14 @@ pub fn run(
         }
         server.stop().await;
         Ok(())
-    })
+    });
+    // What is not done by then (a template at its bound) is nobody's any more.
+    runtime.shutdown_timeout(LAST_WORK);
+    served
 }
+
+/// How long the end waits for work whose requests are over.
+const LAST_WORK: Duration = Duration::from_secs(1);
 
 /// Ends when the system asks the process to.
 #[cfg(unix)]

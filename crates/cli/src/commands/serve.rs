@@ -136,6 +136,13 @@ struct NetworkArgs {
     /// Connections at a time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one())]
     max_connections: usize,
+    /// Of those, connections of one address; behind a proxy, whose address all have, as many as it opens [default: half]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    max_connections_per_address: Option<usize>,
+    /// Let clients with different API keys find each other's prompts in the cache: faster where they begin alike, but
+    /// the time of an answer then tells what others have asked
+    #[arg(long)]
+    share_cache: bool,
     /// Give a request up after so many seconds [default: never]
     #[arg(long, value_name = "SECONDS")]
     request_timeout: Option<u64>,
@@ -227,6 +234,8 @@ impl NetworkArgs {
             allowed_hosts: self.allow_host.clone(),
             max_body_bytes: self.max_body.saturating_mul(1 << 20),
             max_connections: self.max_connections,
+            max_connections_per_address: self.max_connections_per_address,
+            share_cache: self.share_cache,
             request_timeout: self.request_timeout.map(Duration::from_secs),
             linger: Duration::from_secs(self.linger),
             grace: Duration::from_secs(self.grace),

@@ -182,7 +182,8 @@ fn keep_full_pages(
         let Some(tokens) = sequence.tokens.get(start..start + PAGE_TOKENS) else {
             return;
         };
-        let Some(node) = prefixes.child_or_new(sequence.node, tokens, groups) else {
+        let (scope, parent) = (sequence.scope, sequence.node);
+        let Some(node) = prefixes.child_or_new(scope, parent, tokens, groups) else {
             return;
         };
         prefixes.enter(Some(node));

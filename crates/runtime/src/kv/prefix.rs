@@ -6,7 +6,7 @@
 //! only those its window reaches, so there a node may have lost its page and still lie on the way.
 //!
 //! Tokens are compared, not only their hashes: a collision costs a node that is not kept, never a
-//! wrong page.
+//! wrong page. So are scopes: every way lies in one, and no sequence of another finds it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -38,7 +38,14 @@ struct Node {
     /// Children, and sequences that stand here.
     uses: u32,
     hash: u64,
+    scope: u64,
     tokens: [u32; PAGE_TOKENS],
+}
+
+impl Node {
+    fn is(&self, scope: u64, tokens: &[u32]) -> bool {
+        self.scope == scope && self.tokens[..] == *tokens
+    }
 }
 
 /// What the prefix index did so far.
@@ -70,7 +77,7 @@ pub(super) struct Found {
 pub(super) struct PrefixIndex {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
-    /// By parent and hash of the tokens.
+    /// By parent and hash of scope and tokens.
     children: HashMap<(Option<NodeId>, u64), NodeId>,
     hasher: RandomState,
     n_groups: usize,
@@ -119,24 +126,30 @@ impl PrefixIndex {
         self.pages[node.index() * self.n_groups + group] = page;
     }
 
-    /// The node behind `parent` that stands for exactly these tokens.
-    pub(super) fn child(&self, parent: Option<NodeId>, tokens: &[u32]) -> Option<NodeId> {
-        let key = (parent, self.hasher.hash_one(tokens));
+    /// The node of `scope` behind `parent` that stands for exactly these tokens.
+    pub(super) fn child(
+        &self,
+        scope: u64,
+        parent: Option<NodeId>,
+        tokens: &[u32],
+    ) -> Option<NodeId> {
+        let key = (parent, self.hasher.hash_one((scope, tokens)));
         let node = *self.children.get(&key)?;
-        (self.node(node).tokens[..] == *tokens).then_some(node)
+        self.node(node).is(scope, tokens).then_some(node)
     }
 
     /// As [`PrefixIndex::child`], making the node if there is none; gives up kept pages where nodes run
     /// out. `None` if there is no room, or if other tokens have the same hash.
     pub(super) fn child_or_new(
         &mut self,
+        scope: u64,
         parent: Option<NodeId>,
         tokens: &[u32],
         groups: &mut [Group],
     ) -> Option<NodeId> {
-        let hash = self.hasher.hash_one(tokens);
+        let hash = self.hasher.hash_one((scope, tokens));
         if let Some(&node) = self.children.get(&(parent, hash)) {
-            return (self.node(node).tokens[..] == *tokens).then_some(node);
+            return self.node(node).is(scope, tokens).then_some(node);
         }
         let tokens = tokens.try_into().ok()?;
         while self.free.is_empty() {
@@ -149,6 +162,7 @@ impl PrefixIndex {
             n_pages: self.depth(parent) + 1,
             uses: 0,
             hash,
+            scope,
             tokens,
         });
         self.children.insert((parent, hash), id);
@@ -228,8 +242,14 @@ impl PrefixIndex {
         self.counters.n_evicted_pages += 1;
     }
 
-    /// The longest beginning of `prompt`, of at most `most` tokens, whose every visible page is there.
-    pub(super) fn longest(&self, prompt: &[u32], most: usize, groups: &[Group]) -> Found {
+    /// The longest beginning of `prompt` in `scope`, of at most `most` tokens, whose every visible page is there.
+    pub(super) fn longest(
+        &self,
+        scope: u64,
+        prompt: &[u32],
+        most: usize,
+        groups: &[Group],
+    ) -> Found {
         let mut nodes = Vec::new();
         let mut len = 0;
         // By group, how many nodes up to this one have a page without a gap.
@@ -238,7 +258,7 @@ impl PrefixIndex {
             if nodes.len() * PAGE_TOKENS >= most {
                 break;
             }
-            let Some(node) = self.child(nodes.last().copied(), tokens) else {
+            let Some(node) = self.child(scope, nodes.last().copied(), tokens) else {
                 break;
             };
             nodes.push(node);

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod prefixes;
+mod scopes;
 
 const HEAD_DIM: usize = 8;
 const MAX_CHUNK: usize = 100;

@@ -77,6 +77,7 @@ impl DraftModel {
             Some(own) => *own,
             None => {
                 let own = self.engine.create()?;
+                self.engine.set_scope(own, turn.scope())?;
                 self.sequences.insert(seq, own);
                 own
             }

@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::grammar::GrammarError;
 use crate::scheduler::{Failure, Refusal};
 
 /// Why a request is not fulfilled.
@@ -113,6 +114,11 @@ impl From<Refusal> for ApiError {
                 retry_after: Some(5),
                 ..with(StatusCode::SERVICE_UNAVAILABLE).code("unavailable")
             },
+            Refusal::Deadline => with(StatusCode::GATEWAY_TIMEOUT).code("deadline"),
+            Refusal::Grammar(GrammarError::Untried { .. }) => ApiError {
+                retry_after: Some(5),
+                ..with(StatusCode::SERVICE_UNAVAILABLE).code("unavailable")
+            },
             Refusal::NotRunning(_) => {
                 with(StatusCode::SERVICE_UNAVAILABLE).code("model_not_running")
             }
@@ -152,6 +158,8 @@ impl From<Failure> for ApiError {
             Failure::ShuttingDown => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("unavailable")
             }
+            // It came with the request.
+            Failure::Grammar(_) => ApiError::bad(message).code("grammar"),
             Failure::Engine(_) => {
                 ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("engine")
             }

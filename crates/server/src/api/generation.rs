@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::http::StatusCode;
 use millrace_runtime::Finish;
 use millrace_runtime::npu::HostShare;
 use serde_json::{Value, json};
@@ -102,21 +101,6 @@ impl Drop for Generation {
     }
 }
 
-/// Gives the scheduler a job. The first grammar of a model takes a tree of its vocabulary, and any may take its time:
-/// not on a thread that serves others.
-async fn submit(served: &Served, job: Job) -> Result<UnboundedReceiver<Event>, ApiError> {
-    if job.grammar.is_none() {
-        return Ok(served.scheduler.submit(job)?);
-    }
-    let scheduler = served.scheduler.clone();
-    let submitted = tokio::task::spawn_blocking(move || scheduler.submit(job)).await;
-    let submitted = submitted.map_err(|error| {
-        let message = format!("compiling the grammar failed: {error}");
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-    })?;
-    Ok(submitted?)
-}
-
 impl Generation {
     /// Submits a job.
     pub(crate) async fn start(
@@ -130,7 +114,7 @@ impl Generation {
             None => Vec::new(),
         };
         Ok(Generation {
-            events: submit(served, job).await?,
+            events: served.scheduler.submit_in_turn(job).await?,
             parsers,
             ready: VecDeque::new(),
             has_ended: false,

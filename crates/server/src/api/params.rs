@@ -23,6 +23,8 @@ pub(crate) const MAX_ANSWERS: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) client: Arc<str>,
+    /// Whose cache it finds.
+    pub(crate) scope: u64,
     pub(crate) deadline: Option<Instant>,
     /// The request's name, if what becomes of it is written to the log.
     pub(crate) log: Option<Arc<str>>,
@@ -52,6 +54,7 @@ impl Caller {
         };
         Ok(Caller {
             client,
+            scope: 0,
             log,
             // Beyond what a clock can hold is no limit.
             deadline: wait.and_then(|wait| Instant::now().checked_add(wait)),
@@ -62,6 +65,7 @@ impl Caller {
     pub(crate) fn job(&self, prompt: Vec<u32>, params: GenerateParams) -> Job {
         Job {
             client: Arc::clone(&self.client),
+            scope: self.scope,
             deadline: self.deadline,
             ..Job::new(prompt, params)
         }

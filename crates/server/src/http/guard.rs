@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::unique;
-use crate::app::{App, Asker, Dialect, log};
+use crate::app::{App, Asker, Dialect, key_name, log};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -104,7 +104,7 @@ fn admit(app: &App, request: &Request, peer: IpAddr) -> Result<Arc<str>, ApiErro
     let given = given_key(headers);
     let found = given.and_then(|given| find_key(&app.options.api_keys, given));
     match found {
-        Some(index) => Ok(Arc::from(format!("key {index}"))),
+        Some(index) => Ok(key_name(index)),
         None if OPEN.contains(&request.uri().path()) => Ok(Arc::from(peer.to_string())),
         None => Err(ApiError::new(
             StatusCode::UNAUTHORIZED,

@@ -1,11 +1,12 @@
 //! The listening socket, its connections, and their end.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
+use crate::http::HttpOptions;
 
 /// Bytes of a request's headers at most.
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -33,6 +35,7 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(app.options.max_connections));
+    let shares = Arc::new(Shares::new(&app.options));
     let (alive, mut all_closed) = tokio::sync::mpsc::channel::<Infallible>(1);
     loop {
         let accepted = tokio::select! {
@@ -47,7 +50,9 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let place = Arc::clone(&places).try_acquire_owned();
+        let share = Shares::take(&shares, peer.ip());
+        let (Ok(place), Some(share)) = (place, share) else {
             app.http.n_rejected_connections.fetch_add(1, Relaxed);
             continue;
         };
@@ -73,12 +78,80 @@ pub(crate) async fn serve(
         tokio::spawn(async move {
             work.await;
             app.http.n_connections.fetch_sub(1, Relaxed);
-            drop((place, alive));
+            drop((place, share, alive));
         });
     }
     drop((listener, alive));
     // No connection is alive when nobody can send.
     while all_closed.recv().await.is_some() {}
+}
+
+/// How many connections each address has, none more than its share: whoever opens all that he can leaves places for
+/// others.
+struct Shares {
+    most: usize,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A connection of an address, until it is dropped.
+struct Share {
+    shares: Arc<Shares>,
+    address: IpAddr,
+}
+
+impl Shares {
+    fn new(options: &HttpOptions) -> Shares {
+        let half = options.max_connections.div_ceil(2);
+        Shares {
+            most: options.max_connections_per_address.unwrap_or(half),
+            by_address: Mutex::default(),
+        }
+    }
+
+    fn by_address(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.by_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more connection of this address; `None` if that would be too many.
+    fn take(shares: &Arc<Shares>, address: IpAddr) -> Option<Share> {
+        let address = network(address);
+        let mut by_address = shares.by_address();
+        let n = by_address.entry(address).or_default();
+        if *n >= shares.most {
+            return None;
+        }
+        *n += 1;
+        drop(by_address);
+        Some(Share {
+            shares: Arc::clone(shares),
+            address,
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut by_address = self.shares.by_address();
+        if let Some(n) = by_address.get_mut(&self.address) {
+            *n -= 1;
+            if *n == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// What counts as one address: of IPv6 the network of 64 bits, which one computer may have all of.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            IpAddr::V6(network.into())
+        }
+        address => address,
+    }
 }
 
 async fn connection(
@@ -187,5 +260,45 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.socket.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(most: usize) -> Arc<Shares> {
+        Arc::new(Shares::new(&HttpOptions {
+            max_connections: 8,
+            max_connections_per_address: Some(most),
+            ..HttpOptions::default()
+        }))
+    }
+
+    #[test]
+    fn each_address_has_its_share() {
+        let address = |text: &str| text.parse::<IpAddr>().expect(text);
+        for (first, second, are_one) in [
+            ("10.0.0.1", "10.0.0.1", true),
+            ("10.0.0.1", "::ffff:10.0.0.1", true),
+            ("10.0.0.1", "10.0.0.2", false),
+            ("::ffff:10.0.0.1", "::ffff:10.0.0.2", false),
+            ("2001:db8::1", "2001:db8::ffff:1", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+        ] {
+            let shares = shares(1);
+            let held = Shares::take(&shares, address(first));
+            assert!(held.is_some());
+            let other = Shares::take(&shares, address(second));
+            assert_eq!(other.is_none(), are_one, "{first} and {second}");
+            drop((held, other));
+            assert!(Shares::take(&shares, address(second)).is_some());
+            assert!(shares.by_address().is_empty(), "nothing is left behind");
+        }
+        let half = Shares::new(&HttpOptions {
+            max_connections: 5,
+            ..HttpOptions::default()
+        });
+        assert_eq!(half.most, 3);
     }
 }

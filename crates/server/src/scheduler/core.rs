@@ -21,7 +21,7 @@ use super::metrics::ModelMetrics;
 use super::pace::Pace;
 use super::pooled::{PassOutput, Pooled};
 use super::queue::Queue;
-use super::task::{Accepted, Task};
+use super::task::{Accepted, Scratch, Task};
 use crate::grammar::Constraint;
 
 /// How a scheduler works.
@@ -69,8 +69,7 @@ pub struct Core {
     output: PassOutput,
     /// By part of the pass under way: the answer's token and what was drafted behind it; empty without drafts.
     drafted: Vec<Vec<u32>>,
-    /// A row of logits under a grammar.
-    scratch: Vec<f32>,
+    scratch: Scratch,
     n_arrivals: u64,
     n_admissions: u64,
 }
@@ -97,7 +96,7 @@ impl Core {
             shares,
             output: PassOutput::new(n_layers),
             drafted: Vec::new(),
-            scratch: Vec::new(),
+            scratch: Scratch::default(),
             n_arrivals: 0,
             n_admissions: 0,
         }
@@ -132,6 +131,7 @@ impl Core {
         let accepted = Rc::new(Accepted {
             sender,
             client: job.client,
+            scope: job.scope,
             priority: job.priority,
             deadline: job.deadline,
             progress: job.progress,
@@ -151,6 +151,7 @@ impl Core {
             job: Rc::clone(&accepted),
             choice,
             turn: turn.0,
+            is_constrained: turn.1.is_some(),
             constraint: turn.1,
             pooled: pooled.take(),
             seq: None,

@@ -14,7 +14,7 @@ use super::job::{Event, Failure, Job};
 use super::loaded::{EngineFactory, Loaded};
 use super::metrics::ModelMetrics;
 use super::pooled::Pooled;
-use crate::grammar::GrammarError;
+use crate::grammar::{Constraint, GrammarError, Wish};
 
 /// How far a model is.
 #[derive(Clone)]
@@ -49,6 +49,9 @@ pub enum Refusal {
     /// The model is not ready.
     #[error("the model is still loading")]
     Loading,
+    /// The deadline passed before the job was accepted.
+    #[error("the request's deadline passed before it was complete")]
+    Deadline,
     /// The model cannot run.
     #[error("the model is not running: {0}")]
     NotRunning(String),
@@ -168,17 +171,57 @@ impl Scheduler {
     }
 
     /// Gives the thread a job. What comes of it is received; dropping the receiver cancels the job
-    /// before the next pass.
+    /// before the next pass. If it has a grammar, that is compiled first, and this waits for it.
     ///
     /// # Errors
     /// A full queue, a request that cannot be fulfilled, a model that does not run.
     pub fn submit(&self, job: Job) -> Result<UnboundedReceiver<Event>, Refusal> {
-        let submitted = Instant::now();
+        let loaded = self.accepting()?;
+        check_length(&loaded, &job)?;
+        let constraint = match &job.grammar {
+            Some(grammar) => Some(loaded.grammars.compile(grammar)?),
+            None => None,
+        };
+        self.submit_with(job, constraint)
+    }
+
+    /// As [`Scheduler::submit`], with the grammar compiled in its client's turn. Whoever stops waiting ends that.
+    pub(crate) async fn submit_in_turn(
+        &self,
+        job: Job,
+    ) -> Result<UnboundedReceiver<Event>, Refusal> {
+        let loaded = self.accepting()?;
+        check_length(&loaded, &job)?;
+        let constraint = match &job.grammar {
+            Some(grammar) => {
+                let wish = Wish {
+                    client: Arc::clone(&job.client),
+                    scope: job.scope,
+                    deadline: job.deadline,
+                };
+                Some(loaded.grammars.prepare(grammar, &wish).await?)
+            }
+            None => None,
+        };
+        self.submit_with(job, constraint)
+    }
+
+    /// The model, if new jobs are accepted.
+    fn accepting(&self) -> Result<Arc<Loaded>, Refusal> {
         if self.is_draining() {
             return Err(Refusal::Unloading);
         }
-        let loaded = self.loaded()?;
-        let turns = turns(&loaded, &job)?;
+        self.loaded()
+    }
+
+    fn submit_with(
+        &self,
+        job: Job,
+        constraint: Option<Constraint>,
+    ) -> Result<UnboundedReceiver<Event>, Refusal> {
+        let submitted = Instant::now();
+        let loaded = self.accepting()?;
+        let turns = turns(&loaded, &job, constraint.as_ref())?;
         let pooled = match (job.embed, &loaded.embedder) {
             (None, _) => None,
             (Some(pooling), Ok((embedder, _))) => Some(Pooled::new(Arc::clone(embedder), pooling)),
@@ -227,6 +270,9 @@ impl Scheduler {
     /// Accepts no more jobs, completes what was accepted within `grace`, fails the rest, and ends the thread.
     pub fn drain(&self, grace: Duration) {
         self.is_draining.store(true, SeqCst);
+        if let LoadState::Ready(loaded) = self.state() {
+            loaded.grammars.close();
+        }
         // If the thread has ended already, all is done.
         let _ = self.commands.send(Command::Drain(grace));
     }
@@ -248,30 +294,32 @@ impl Scheduler {
     }
 }
 
-/// A turn and a constraint for each answer: what can be wrong with a job is found here, where it is
-/// submitted, and not on the thread that others wait for.
-fn turns(
-    loaded: &Loaded,
-    job: &Job,
-) -> Result<Vec<(Turn, Option<crate::grammar::Constraint>)>, Refusal> {
+/// Refuses a prompt that can never be computed, before its grammar is compiled.
+fn check_length(loaded: &Loaded, job: &Job) -> Result<(), Refusal> {
     let n_prompt = job.prompt.len();
-    let capacity = loaded.capacity_tokens;
-    let n_ctx = loaded.limits.n_ctx;
+    let (capacity, n_ctx) = (loaded.capacity_tokens, loaded.limits.n_ctx);
     let n_least = job.params.least_tokens();
     // A context that is too long is told in the context's words.
     if n_prompt + n_least > capacity && n_prompt + n_least <= n_ctx {
         return Err(Refusal::TooLong { n_prompt, capacity });
     }
-    let constraint = match &job.grammar {
-        Some(grammar) => Some(loaded.grammars.compile(grammar)?),
-        None => None,
-    };
+    Ok(())
+}
+
+/// A turn and a constraint for each answer: what can be wrong with a job is found here, where it is
+/// submitted, and not on the thread that others wait for.
+fn turns(
+    loaded: &Loaded,
+    job: &Job,
+    constraint: Option<&Constraint>,
+) -> Result<Vec<(Turn, Option<Constraint>)>, Refusal> {
+    let most = loaded.limits.n_ctx.min(loaded.capacity_tokens);
     let turn = |choice: usize| -> Result<_, Refusal> {
         let mut params = job.params.clone();
         params.sampling.seed = params.sampling.seed.wrapping_add(choice as u64);
-        let turn = Turn::new(&loaded.model, &job.prompt, &params, n_ctx.min(capacity))?;
-        let turn = turn.with_images(job.images.clone());
-        Ok((turn, constraint.clone()))
+        let turn = Turn::new(&loaded.model, &job.prompt, &params, most)?;
+        let turn = turn.with_images(job.images.clone()).with_scope(job.scope);
+        Ok((turn, constraint.cloned()))
     };
     (0..job.n.max(1)).map(turn).collect()
 }

@@ -28,6 +28,8 @@ pub struct Job {
     pub grammar: Option<Grammar>,
     /// Who asks: jobs are shared out fairly between clients.
     pub client: Arc<str>,
+    /// Jobs of one number find each other's prompts in the cache, and each other's compiled grammars.
+    pub scope: u64,
     /// Lower is served earlier; 0 is usual.
     pub priority: i32,
     /// When to give up.
@@ -50,6 +52,7 @@ impl Job {
             embed: None,
             grammar: None,
             client: Arc::from(""),
+            scope: 0,
             priority: 0,
             deadline: None,
             progress: false,
@@ -182,7 +185,10 @@ pub enum Failure {
     /// The server is going down and its patience ended.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// The engine failed, or the answer's grammar did.
+    /// The engine failed.
     #[error("{0}")]
     Engine(String),
+    /// The grammar that came with it cannot be followed any further.
+    #[error("{0}")]
+    Grammar(String),
 }

@@ -10,14 +10,15 @@ use millrace_runtime::{Finish, SeqId, Turn};
 use millrace_text::{DecodeOptions, Detokenizer, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::job::{Delta, Event, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
+use super::job::{Delta, Event, Failure, MAX_PASSES, PassRecord, Receipt, TokenLogprob};
 use super::pooled::Pooled;
-use crate::grammar::Constraint;
+use crate::grammar::{Constraint, Follower};
 
 /// A job that was accepted, shared by its answers.
 pub(super) struct Accepted {
     pub(super) sender: UnboundedSender<Event>,
     pub(super) client: Arc<str>,
+    pub(super) scope: u64,
     pub(super) priority: i32,
     pub(super) deadline: Option<Instant>,
     pub(super) progress: bool,
@@ -47,11 +48,22 @@ impl Accepted {
     }
 }
 
+/// What drawing tokens needs, for all answers in turn.
+#[derive(Default)]
+pub(super) struct Scratch {
+    /// A row of logits under a grammar.
+    row: Vec<f32>,
+    pub(super) follower: Follower,
+}
+
 /// One answer: waiting in the queue, or running on a sequence.
 pub(super) struct Task {
     pub(super) job: Rc<Accepted>,
     pub(super) choice: usize,
     pub(super) turn: Turn,
+    /// Whether it has a grammar.
+    pub(super) is_constrained: bool,
+    /// Where it is in its grammar; nothing if a step there did not end.
     pub(super) constraint: Option<Constraint>,
     /// It makes an embedding, and no answer.
     pub(super) pooled: Option<Pooled>,
@@ -81,34 +93,35 @@ impl Task {
     pub(super) fn take_logits(
         &mut self,
         row: &[f32],
-        scratch: &mut Vec<f32>,
-    ) -> Result<Option<u32>, String> {
+        scratch: &mut Scratch,
+    ) -> Result<Option<u32>, Failure> {
         if self.turn.finish().is_some() {
             return Ok(None);
         }
-        let row = match &mut self.constraint {
-            Some(constraint) => {
-                scratch.clear();
-                scratch.extend_from_slice(row);
-                constraint.mask(scratch)?;
-                (&scratch[..], row)
+        let masked = match self.is_constrained {
+            true => {
+                scratch.row.clear();
+                scratch.row.extend_from_slice(row);
+                let masked = scratch
+                    .follower
+                    .mask(&mut self.constraint, &mut scratch.row);
+                masked.map_err(Failure::Grammar)?;
+                &scratch.row[..]
             }
-            None => (row, row),
+            false => row,
         };
         let n_before = self.turn.drawn().len();
-        let token = match self.turn.push_logits(row.0) {
+        let token = match self.turn.push_logits(masked) {
             Ok(Some(token)) => token,
             Ok(None) => return Ok(None),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(Failure::Engine(error.to_string())),
         };
         let was_kept = self.turn.drawn().len() > n_before;
         let logprob = self.job.top_logprobs.filter(|_| was_kept);
-        let tokens = logprob.map(|n| token_logprob(row.1, token, n));
-        if let Some(constraint) = &mut self.constraint
-            && was_kept
-        {
-            constraint.accept(token)?;
-            if constraint.is_complete() {
+        let tokens = logprob.map(|n| token_logprob(row, token, n));
+        if self.is_constrained && was_kept {
+            let accepted = scratch.follower.accept(&mut self.constraint, token);
+            if accepted.map_err(Failure::Grammar)? {
                 self.turn.end(Finish::Stop);
             }
         }

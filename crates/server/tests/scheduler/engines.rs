@@ -225,6 +225,10 @@ impl Engine for WatchedEngine {
         self.inner.truncate(seq, len)
     }
 
+    fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
+        self.inner.set_scope(seq, scope)
+    }
+
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
         self.inner.reuse_prefix(seq, prompt)
     }

@@ -52,7 +52,9 @@ impl Core {
             let of_other = &other.job.prompt;
             // The first page that it has not read tells in most cases that nothing is shared there.
             let end = held.unwrap_or(0) / PAGE_TOKENS * PAGE_TOKENS + PAGE_TOKENS;
-            other.job.priority <= task.job.priority
+            // Who may not find it need not wait for it, and would learn of it by waiting.
+            other.job.scope == task.job.scope
+                && other.job.priority <= task.job.priority
                 && end <= most.min(of_other.len())
                 && prompt[..end] == of_other[..end]
         })
@@ -85,6 +87,9 @@ impl Core {
         let Ok(seq) = self.engine.create() else {
             return false;
         };
+        if self.engine.set_scope(seq, task.job.scope).is_err() {
+            return false;
+        }
         // An embedding needs the hidden states of all tokens, which no cache has.
         let n_cached = match task.pooled {
             Some(_) => 0,

@@ -9,7 +9,7 @@ use millrace_runtime::{Error, SeqId};
 use super::Core;
 use super::pass::settle;
 use crate::scheduler::batch::Part;
-use crate::scheduler::job::DraftCounts;
+use crate::scheduler::job::{DraftCounts, Failure};
 
 /// Drafts that a pass checks at most, for all its answers together: every one takes a row of logits, and a pass that
 /// wide is bound by its work and not by the reading of weights.
@@ -111,7 +111,7 @@ impl Core {
         };
         let cut = speculator.settle(&mut *self.engine, seq, &mut task.turn, walk);
         if let Err(error) = cut {
-            let _ = settle(&self.metrics, task, Err(error.to_string()));
+            let _ = settle(&self.metrics, task, Err(Failure::Engine(error.to_string())));
         }
         let counted = DraftCounts {
             n_drafted: part.n_drafts,

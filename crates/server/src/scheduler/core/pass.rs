@@ -129,6 +129,7 @@ impl Core {
                         task.job.tell(Event::Embedding(vector));
                         task.turn.end(Finish::Stop);
                     });
+                    let taken = taken.map_err(Failure::Engine);
                     usable(&self.metrics, task, taken);
                 }
                 continue;
@@ -192,14 +193,14 @@ impl Core {
 }
 
 /// Ends the job of a task whose row could not be used; what was taken if it could.
-fn usable<T>(metrics: &ModelMetrics, task: &Task, taken: Result<T, String>) -> Option<T> {
-    let error = match taken {
+fn usable<T>(metrics: &ModelMetrics, task: &Task, taken: Result<T, Failure>) -> Option<T> {
+    let failure = match taken {
         Ok(taken) => return Some(taken),
-        Err(error) => error,
+        Err(failure) => failure,
     };
     if !task.job.is_dead.replace(true) {
         metrics.failed.fetch_add(1, Relaxed);
-        task.job.tell(Event::Failed(Failure::Engine(error)));
+        task.job.tell(Event::Failed(failure));
     }
     None
 }
@@ -208,7 +209,7 @@ fn usable<T>(metrics: &ModelMetrics, task: &Task, taken: Result<T, String>) -> O
 pub(super) fn settle(
     metrics: &ModelMetrics,
     task: &mut Task,
-    taken: Result<Option<u32>, String>,
+    taken: Result<Option<u32>, Failure>,
 ) -> Option<Option<u32>> {
     let now = Instant::now();
     let drawn = usable(metrics, task, taken)?;

@@ -1,0 +1,177 @@
+//! Grammars to constraints, for one vocabulary.
+
+use std::sync::{Arc, OnceLock};
+
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use millrace_text::Tokenizer;
+
+use super::cache::{Cache, Key};
+use super::constraint::Constraint;
+use super::trial::{TrialReply, try_elsewhere};
+use super::{Grammar, GrammarError};
+
+/// Stack of the threads that compile and follow grammars. The deepest that is accepted needs less than a quarter.
+pub(super) const STACK_BYTES: usize = 64 << 20;
+
+/// States that a grammar's lexer may have, each about 1 KiB. Real ones have some hundreds.
+const MAX_LEXER_STATES: usize = 40_000;
+
+/// Sets llguidance's own limits: those of its defaults but for the number of states, which would be a quarter of a
+/// gigabyte.
+pub(super) fn limits(parsers: &mut ParserFactory) {
+    let limits = parsers.limits_mut();
+    limits.verbose_errors = false;
+    limits.max_lexer_states = MAX_LEXER_STATES;
+}
+
+/// Compiles for one vocabulary, and keeps what it compiled lately.
+pub(super) struct Compiler {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    /// Made at the first grammar: a tree of the whole vocabulary.
+    parsers: OnceLock<Result<ParserFactory, String>>,
+    pub(super) cache: Cache,
+}
+
+/// What a thread that compiles tells.
+pub(super) enum Message {
+    /// The grammar was tried, and is compiled for the vocabulary from now on: in this process, where nothing can end it.
+    Compiling,
+    /// What came of it; nothing if nobody waits any more.
+    Done(Option<Result<Arc<Constraint>, GrammarError>>),
+}
+
+impl Compiler {
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Compiler {
+        Compiler {
+            tokenizer,
+            vocab_size,
+            parsers: OnceLock::new(),
+            cache: Cache::default(),
+        }
+    }
+
+    /// Checks, tries and compiles a grammar on a thread of its own, whose stack is large, and keeps what came of it.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        key: Key,
+        grammar: Grammar,
+        is_given_up: impl Fn() -> bool + Send + 'static,
+        tell: impl Fn(Message) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let compiler = Arc::clone(self);
+        let work = move || {
+            let result = compiler.checked(&grammar, &is_given_up, &|| tell(Message::Compiling));
+            if let Some((kept, n_bytes)) = &result {
+                // What may be the machine's fault is tried again.
+                if !matches!(kept, Err(GrammarError::Untried { .. })) {
+                    compiler.cache.put(key, kept.clone(), *n_bytes);
+                }
+            }
+            tell(Message::Done(result.map(|(kept, _)| kept)));
+        };
+        std::thread::Builder::new()
+            .name("grammar".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(work)?;
+        Ok(())
+    }
+
+    /// The result, and its bytes, about. `None` if nobody waits any more.
+    fn checked(
+        &self,
+        grammar: &Grammar,
+        is_given_up: &dyn Fn() -> bool,
+        compiling: &dyn Fn(),
+    ) -> Option<(Result<Arc<Constraint>, GrammarError>, usize)> {
+        let what = grammar.what();
+        let refused = |error| Some((Err(error), 1024));
+        if let Err(error) = self.check(grammar) {
+            return refused(error);
+        }
+        match try_elsewhere(grammar, is_given_up) {
+            TrialReply::Passed => {}
+            TrialReply::GivenUp => return None,
+            TrialReply::Bad(reason) => return refused(GrammarError::Bad { what, reason }),
+            TrialReply::TooHard(reason) => return refused(GrammarError::TooHard { what, reason }),
+            TrialReply::Untried(reason) => return refused(GrammarError::Untried { what, reason }),
+        }
+        let parsers = self.parsers.get_or_init(|| self.parsers());
+        compiling();
+        let compiled = parsers.as_ref().map_err(String::clone);
+        match compiled.and_then(|parsers| compile(parsers, grammar)) {
+            Ok((constraint, n_bytes)) => Some((Ok(Arc::new(constraint)), n_bytes)),
+            Err(reason) => refused(GrammarError::Bad { what, reason }),
+        }
+    }
+
+    /// What can be told of a grammar without compiling it.
+    fn check(&self, grammar: &Grammar) -> Result<(), GrammarError> {
+        grammar.check_length()?;
+        if self.tokenizer.end_of_generation().is_empty() {
+            return Err(GrammarError::NoEnd);
+        }
+        grammar.check_depth()
+    }
+
+    fn parsers(&self) -> Result<ParserFactory, String> {
+        let tokenizer = &self.tokenizer;
+        let word = |id: usize| {
+            let id = u32::try_from(id).unwrap_or(u32::MAX);
+            if tokenizer.is_special(id) || tokenizer.is_end_of_generation(id) {
+                let mut word = vec![TokTrie::SPECIAL_TOKEN_MARKER];
+                word.extend_from_slice(tokenizer.token_text(id).as_bytes());
+                return word;
+            }
+            let bytes = tokenizer.token_bytes(id).into_owned();
+            // This byte is in no UTF-8 text, and marks control tokens in the tree.
+            match bytes.first() {
+                Some(&TokTrie::SPECIAL_TOKEN_MARKER) => Vec::new(),
+                _ => bytes,
+            }
+        };
+        let words: Vec<Vec<u8>> = (0..self.vocab_size).map(word).collect();
+        let ends = tokenizer.end_of_generation();
+        let vocab_size = u32::try_from(self.vocab_size).map_err(|error| error.to_string())?;
+        let trie = TokTrie::from(&TokRxInfo::new(vocab_size, ends[0]), &words);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(ends)));
+        let mut parsers = ParserFactory::new_simple(&env).map_err(|error| error.to_string())?;
+        parsers.quiet();
+        limits(&mut parsers);
+        Ok(parsers)
+    }
+}
+
+/// A constraint, and its bytes, about.
+fn compile(parsers: &ParserFactory, grammar: &Grammar) -> Result<(Constraint, usize), String> {
+    let words = |error: &dyn ToString| first_lines(&error.to_string());
+    let mut parser = parsers
+        .create_parser(grammar.source())
+        .map_err(|error| words(&error))?;
+    parser.start_without_prompt();
+    // Some grammars fail only when they are first asked; and what the first mask takes is found once for all answers.
+    parser.compute_mask().map_err(|error| words(&error))?;
+    let n_bytes = parser.parser.lexer_stats().num_bytes + 8 * grammar.n_bytes() + (64 << 10);
+    let mut matcher = Matcher::new(Ok(parser)).into_cancellable();
+    // The step's statistics are those from which an answer's are counted.
+    matcher.compute_mask().map_err(|error| words(&error))?;
+    Ok((Constraint::new(matcher), n_bytes))
+}
+
+/// The part of an error that is about the grammar.
+pub(super) fn first_lines(error: &str) -> String {
+    if error.starts_with("NoExtensionBias") {
+        return "no text is of this form: it refers to itself without end, or excludes itself"
+            .to_owned();
+    }
+    let lines: Vec<&str> = error
+        .lines()
+        .filter(|line| !line.is_empty() && *line != "<non-verbose/>")
+        .take(3)
+        .collect();
+    lines.join("; ")
+}

@@ -1,0 +1,226 @@
+//! A grammar at some place in an answer, and the thread that works at it.
+
+use std::fmt;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use llguidance::{CancellationHandle, Matcher};
+
+use super::compiler::{STACK_BYTES, first_lines};
+
+/// Struck out: finite, since a row with infinities is taken for a damaged one, and so low that no temperature
+/// or bias brings it back.
+const STRUCK_OUT: f32 = f32::MIN;
+
+/// The longest that everyone's next pass waits for one grammar's step. llguidance's own bounds end most after some
+/// tens of milliseconds; what they do not see ends here.
+const STEP_TIME: Duration = Duration::from_secs(2);
+
+/// Time after which a step was told to end, and after which its thread is given up.
+const STOP_TIME: Duration = Duration::from_millis(250);
+
+/// Time of a step that every grammar may take.
+const USUAL_TIME: Duration = Duration::from_millis(50);
+
+/// Time beyond the usual that all steps of an answer together may take.
+const UNUSUAL_TIME: Duration = Duration::from_secs(4);
+
+/// Expressions that the lexer of an answer may derive beside those of the compiled grammar, in llguidance's units of
+/// fuel, each some tens of bytes.
+const MAX_LEXER_COST: u64 = 8_000_000;
+
+/// A grammar at some place in an answer. A clone goes on from there by itself, and shares what the lexer has found out.
+#[derive(Clone)]
+pub struct Constraint {
+    matcher: Matcher,
+    /// What the lexer had cost when the answer began.
+    first_cost: u64,
+    /// Beyond the usual, in all steps so far.
+    unusual_time: Duration,
+}
+
+impl fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Constraint").finish_non_exhaustive()
+    }
+}
+
+impl Constraint {
+    pub(super) fn new(matcher: Matcher) -> Constraint {
+        Constraint {
+            first_cost: cost(&matcher),
+            matcher,
+            unusual_time: Duration::ZERO,
+        }
+    }
+
+    /// The same from its beginning, which shares nothing with this one. It must not have been used.
+    pub(super) fn fresh(&self) -> Constraint {
+        Constraint::new(self.matcher.deep_clone().into_cancellable())
+    }
+
+    /// Strikes out the logits of tokens that may not follow.
+    ///
+    /// # Errors
+    /// The grammar became too hard to follow.
+    pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), String> {
+        let mask = self.matcher.compute_mask_or_eos().map_err(too_hard)?;
+        if cost(&self.matcher).saturating_sub(self.first_cost) > MAX_LEXER_COST {
+            return Err(too_hard("its lexer has too many states"));
+        }
+        for (id, logit) in logits.iter_mut().enumerate() {
+            if id >= mask.len() || !mask.get(id) {
+                *logit = STRUCK_OUT;
+            }
+        }
+        Ok(())
+    }
+
+    /// A token was drawn.
+    ///
+    /// # Errors
+    /// It may not follow; or the grammar became too hard to follow.
+    pub fn accept(&mut self, token: u32) -> Result<(), String> {
+        self.matcher.consume_token(token).map_err(too_hard)
+    }
+
+    /// Whether nothing may follow but the end.
+    pub fn is_complete(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+
+    /// Counts a step's time, and tells whether it was too much.
+    fn charge(&mut self, took: Duration) -> Result<(), String> {
+        self.unusual_time += took.saturating_sub(USUAL_TIME);
+        if self.unusual_time > UNUSUAL_TIME {
+            return Err(too_hard("its steps take too long"));
+        }
+        Ok(())
+    }
+}
+
+fn cost(matcher: &Matcher) -> u64 {
+    matcher
+        .last_step_stats()
+        .map_or(0, |stats| stats.lexer_cost)
+}
+
+fn too_hard(error: impl ToString) -> String {
+    format!(
+        "the grammar became too hard to follow: {}",
+        first_lines(&error.to_string())
+    )
+}
+
+type Step = Box<dyn FnOnce() + Send>;
+
+/// The thread that works at grammars for a scheduler: its stack is large, and if a step does not end, it is another's
+/// turn: the thread is left behind, and with it that one answer.
+#[derive(Default)]
+pub(crate) struct Follower {
+    steps: Option<mpsc::Sender<Step>>,
+    /// Threads that were left behind.
+    pub(crate) n_lost: usize,
+}
+
+impl Follower {
+    /// Strikes out the logits of tokens that may not follow. The row comes back; after an error neither it nor the
+    /// constraint may.
+    ///
+    /// # Errors
+    /// As [`Constraint::mask`]; or it took too long.
+    pub(crate) fn mask(
+        &mut self,
+        constraint: &mut Option<Constraint>,
+        row: &mut Vec<f32>,
+    ) -> Result<(), String> {
+        let mut taken = std::mem::take(row);
+        *row = self.step(constraint, move |constraint| {
+            constraint.mask(&mut taken)?;
+            Ok(taken)
+        })?;
+        Ok(())
+    }
+
+    /// A token was drawn. Whether nothing may follow but the end.
+    ///
+    /// # Errors
+    /// As [`Constraint::accept`]; or it took too long.
+    pub(crate) fn accept(
+        &mut self,
+        constraint: &mut Option<Constraint>,
+        token: u32,
+    ) -> Result<bool, String> {
+        self.step(constraint, move |constraint| {
+            constraint.accept(token)?;
+            Ok(constraint.is_complete())
+        })
+    }
+
+    fn step<R: Send + 'static>(
+        &mut self,
+        constraint: &mut Option<Constraint>,
+        step: impl FnOnce(&mut Constraint) -> Result<R, String> + Send + 'static,
+    ) -> Result<R, String> {
+        let Some(mut taken) = constraint.take() else {
+            return Err(too_hard("a step before did not end"));
+        };
+        let stop = taken.matcher.cancellation_handle();
+        let (sender, results) = mpsc::sync_channel(1);
+        let work = move || {
+            let start = Instant::now();
+            let result = step(&mut taken);
+            let result = result.and_then(|result| taken.charge(start.elapsed()).map(|()| result));
+            let _ = sender.send((result, taken));
+        };
+        self.send(Box::new(work))?;
+        let (result, taken) = self.result(&results, stop.as_ref())?;
+        *constraint = Some(taken);
+        result
+    }
+
+    /// What a step came to, if it comes to anything.
+    fn result<T>(
+        &mut self,
+        results: &mpsc::Receiver<T>,
+        stop: Option<&CancellationHandle>,
+    ) -> Result<T, String> {
+        let late = match results.recv_timeout(STEP_TIME) {
+            Ok(result) => return Ok(result),
+            Err(error) => error,
+        };
+        self.n_lost += usize::from(late == RecvTimeoutError::Timeout);
+        if let Some(stop) = stop
+            && late == RecvTimeoutError::Timeout
+        {
+            stop.cancel();
+            if results.recv_timeout(STOP_TIME).is_ok() {
+                self.n_lost -= 1;
+                return Err(too_hard(format!("a step took {} s", STEP_TIME.as_secs())));
+            }
+        }
+        // The thread may never come back.
+        self.steps = None;
+        Err(too_hard("a step does not end"))
+    }
+
+    fn send(&mut self, step: Step) -> Result<(), String> {
+        let mut step = step;
+        if let Some(steps) = &self.steps {
+            match steps.send(step) {
+                Ok(()) => return Ok(()),
+                // The thread is gone: a fault in a step ends it.
+                Err(unsent) => step = unsent.0,
+            }
+        }
+        let (sender, inbox) = mpsc::channel::<Step>();
+        std::thread::Builder::new()
+            .name("grammar follower".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || inbox.into_iter().for_each(|step| step()))
+            .map_err(|error| format!("no thread to follow the grammar: {error}"))?;
+        let sent = sender.send(step);
+        self.steps = Some(sender);
+        sent.map_err(|error| format!("no thread to follow the grammar: {error}"))
+    }
+}

@@ -1,0 +1,99 @@
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+
+fn client(name: &str) -> Arc<str> {
+    Arc::from(name)
+}
+
+/// What a future says when it is asked once.
+fn once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+fn place(desk: &Arc<Desk>, name: &str) -> Option<Place> {
+    once(pin!(desk.place(&client(name)))).map(|place| place.ok().expect("a place"))
+}
+
+#[test]
+fn a_client_has_one_place_and_leaves_the_others() {
+    let desk = Arc::new(Desk::new(2));
+    let first = place(&desk, "a").expect("all are free");
+    assert!(place(&desk, "a").is_none(), "one is enough");
+    let second = place(&desk, "b").expect("the other is free");
+    assert!(place(&desk, "c").is_none(), "none is left");
+    // Those who gave up waiting hold nothing.
+    drop((first, second));
+    assert_eq!(desk.n_working(), 0);
+    assert!(place(&desk, "a").is_some());
+}
+
+#[test]
+fn clients_are_served_in_turn() {
+    let desk = Arc::new(Desk::new(1));
+    let names = ["a", "a", "a", "b", "c"].map(client);
+    let held = place(&desk, "a");
+    let mut waits: Vec<_> = names
+        .iter()
+        .map(|name| Box::pin(desk.place(name)))
+        .collect();
+    waits
+        .iter_mut()
+        .for_each(|wait| assert!(once(wait.as_mut()).is_none()));
+    drop(held);
+    let mut order = Vec::new();
+    let mut names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    while !waits.is_empty() {
+        let called = (0..waits.len()).find_map(|i| Some((i, once(waits[i].as_mut())?)));
+        let (i, place) = called.expect("someone is called");
+        order.push(names.remove(i));
+        drop(waits.remove(i));
+        drop(place);
+    }
+    assert_eq!(order, ["b", "c", "a", "a", "a"]);
+}
+
+#[test]
+fn who_is_called_and_has_left_gives_the_place_to_the_next() {
+    let desk = Arc::new(Desk::new(1));
+    let held = place(&desk, "a");
+    let (b, c) = (client("b"), client("c"));
+    let mut left = Box::pin(desk.place(&b));
+    let mut next = Box::pin(desk.place(&c));
+    assert!(once(left.as_mut()).is_none() && once(next.as_mut()).is_none());
+    // Called, but not asked again.
+    drop(held);
+    assert!(once(next.as_mut()).is_none());
+    drop(left);
+    assert!(once(next.as_mut()).is_some());
+}
+
+#[test]
+fn too_many_of_one_client_are_refused_and_a_closed_desk_serves_nobody() {
+    let desk = Arc::new(Desk::new(1));
+    let held = place(&desk, "a");
+    let (a, b) = (client("a"), client("b"));
+    let mut waits: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(desk.place(&a))).collect();
+    waits
+        .iter_mut()
+        .for_each(|wait| assert!(once(wait.as_mut()).is_none()));
+    let refused = once(pin!(desk.place(&a))).expect("at once");
+    assert!(matches!(refused, Err(Refusal::QueueFull { .. })));
+    let mut other = Box::pin(desk.place(&b));
+    assert!(once(other.as_mut()).is_none(), "others may wait");
+    desk.close();
+    assert!(matches!(
+        once(other.as_mut()),
+        Some(Err(Refusal::Unloading))
+    ));
+    assert!(matches!(
+        once(pin!(desk.place(&b))),
+        Some(Err(Refusal::Unloading))
+    ));
+    assert!(once(pin!(desk.closed())).is_some());
+    drop(held);
+}

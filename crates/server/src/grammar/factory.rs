@@ -1,0 +1,208 @@
+//! Grammars of requests: tried, compiled, kept, each client in its turn.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use millrace_text::Tokenizer;
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
+
+use super::cache::{Key, key};
+use super::compiler::{Compiler, Message};
+use super::constraint::Constraint;
+use super::desk::{Desk, Place};
+use super::{Grammar, GrammarError};
+use crate::scheduler::Refusal;
+
+/// Grammars compiled at a time, for each model; no more than there are processors, within these bounds.
+const PLACES: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// The longest that a grammar which passed its trial may take here. Nothing ends what takes longer, but nobody waits
+/// for it.
+const COMPILE_TIME: Duration = Duration::from_secs(10);
+
+/// Who wants a grammar, and until when.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// Grammars are compiled in turn for each client.
+    pub(crate) client: Arc<str>,
+    /// What was compiled for others of this number is found.
+    pub(crate) scope: u64,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// Compiles grammars for one vocabulary.
+pub struct GrammarFactory {
+    compiler: Arc<Compiler>,
+    desk: Arc<Desk>,
+}
+
+impl GrammarFactory {
+    /// For a tokenizer, and a model of `vocab_size` logits.
+    pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> GrammarFactory {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        GrammarFactory {
+            compiler: Arc::new(Compiler::new(tokenizer, vocab_size)),
+            desk: Arc::new(Desk::new(processors.clamp(*PLACES.start(), *PLACES.end()))),
+        }
+    }
+
+    /// Compiles a grammar, and waits for it.
+    ///
+    /// # Errors
+    /// A grammar that is too long, too deep or too hard, or cannot be used, with the reason.
+    pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, GrammarError> {
+        grammar.check_length()?;
+        let key = key(0, grammar);
+        if let Some(kept) = self.compiler.cache.get(&key) {
+            return kept.map(|constraint| constraint.fresh());
+        }
+        let what = grammar.what();
+        let (sender, messages) = mpsc::channel();
+        let tell = move |message| {
+            let _ = sender.send(message);
+        };
+        let started = self.compiler.start(key, grammar.clone(), || false, tell);
+        started.map_err(|error| no_thread(what, &error))?;
+        let mut limit = Duration::MAX;
+        loop {
+            match messages.recv_timeout(limit) {
+                Ok(Message::Compiling) => limit = COMPILE_TIME,
+                Ok(Message::Done(Some(kept))) => return kept.map(|constraint| constraint.fresh()),
+                Err(mpsc::RecvTimeoutError::Timeout) => return Err(endless(what)),
+                // The thread ended without a word.
+                Ok(Message::Done(None)) | Err(_) => return Err(gave_up(what)),
+            }
+        }
+    }
+
+    /// Compiles a grammar when it is the client's turn. Whoever stops waiting ends the trial.
+    ///
+    /// # Errors
+    /// As [`GrammarFactory::compile`]; the deadline passed; the client has too many waiting; the model goes.
+    pub(crate) async fn prepare(
+        &self,
+        grammar: &Grammar,
+        wish: &Wish,
+    ) -> Result<Constraint, Refusal> {
+        let work = async {
+            tokio::select! {
+                constraint = self.in_turn(grammar, wish) => constraint,
+                () = self.desk.closed() => Err(Refusal::Unloading),
+            }
+        };
+        match wish.deadline {
+            None => work.await,
+            Some(deadline) => {
+                let work = tokio::time::timeout_at(deadline.into(), work);
+                work.await.unwrap_or(Err(Refusal::Deadline))
+            }
+        }
+    }
+
+    async fn in_turn(&self, grammar: &Grammar, wish: &Wish) -> Result<Constraint, Refusal> {
+        grammar.check_length()?;
+        let key = key(wish.scope, grammar);
+        if let Some(kept) = self.compiler.cache.get(&key) {
+            return Ok(kept?.fresh());
+        }
+        let place = self.desk.place(&wish.client).await?;
+        // The same client may have sent it just before.
+        if let Some(kept) = self.compiler.cache.get(&key) {
+            return Ok(kept?.fresh());
+        }
+        let what = grammar.what();
+        let given_up = GiveUp::default();
+        let (sender, messages) = unbounded_channel();
+        let flag = Arc::clone(&given_up.0);
+        let is_given_up = move || flag.load(Relaxed);
+        let tell = move |message| {
+            let _ = sender.send(message);
+        };
+        let started = self.compiler.start(key, grammar.clone(), is_given_up, tell);
+        started.map_err(|error| no_thread(what, &error))?;
+        let (answer, answered) = oneshot::channel();
+        let watch = Watch {
+            compiler: Arc::clone(&self.compiler),
+            key,
+            what,
+            _place: place,
+        };
+        tokio::spawn(watch.over(messages, answer));
+        let kept = answered.await.unwrap_or_else(|_| Err(gave_up(what)));
+        Ok(kept?.fresh())
+    }
+
+    /// Nothing is compiled any more: those who wait are refused.
+    pub(crate) fn close(&self) {
+        self.desk.close();
+    }
+}
+
+/// Ends a trial when nobody waits for it.
+#[derive(Default)]
+struct GiveUp(Arc<AtomicBool>);
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Looks after a thread that compiles, whoever waits for it.
+struct Watch {
+    compiler: Arc<Compiler>,
+    key: Key,
+    what: &'static str,
+    /// Until the thread ends, or is known not to.
+    _place: Place,
+}
+
+impl Watch {
+    async fn over(
+        self,
+        mut messages: UnboundedReceiver<Message>,
+        answer: oneshot::Sender<Result<Arc<Constraint>, GrammarError>>,
+    ) {
+        let mut limit = None;
+        let kept = loop {
+            let message = match limit {
+                None => Ok(messages.recv().await),
+                Some(limit) => tokio::time::timeout(limit, messages.recv()).await,
+            };
+            match message {
+                Ok(Some(Message::Compiling)) => limit = Some(COMPILE_TIME),
+                Ok(Some(Message::Done(Some(kept)))) => break kept,
+                Ok(Some(Message::Done(None)) | None) => break Err(gave_up(self.what)),
+                Err(_) => {
+                    let error = endless(self.what);
+                    // Once is enough.
+                    self.compiler.cache.put(self.key, Err(error.clone()), 1024);
+                    crate::app::log(&json!({"warning": format!(
+                        "{error}; its thread goes on and may take ever more memory: start the server anew soon"
+                    )}));
+                    break Err(error);
+                }
+            }
+        };
+        // Whoever waited may be gone.
+        let _ = answer.send(kept);
+    }
+}
+
+fn no_thread(what: &'static str, error: &std::io::Error) -> GrammarError {
+    let reason = format!("no thread to compile it: {error}");
+    GrammarError::Untried { what, reason }
+}
+
+fn endless(what: &'static str) -> GrammarError {
+    let reason = format!("compiling it took more than {} s", COMPILE_TIME.as_secs());
+    GrammarError::TooHard { what, reason }
+}
+
+fn gave_up(what: &'static str) -> GrammarError {
+    let reason = "the compiler of grammars gave up on it".to_owned();
+    GrammarError::Bad { what, reason }
+}

@@ -1,0 +1,192 @@
+//! A first look at a grammar, where it can do no harm.
+//!
+//! The compiler of grammars counts its work, but not inside a step, and one step can take longer than anybody waits:
+//! the intersection of twenty expressions has a million parts. A program that serves strangers therefore has each
+//! grammar tried first in another process, whose memory and time the system limits ([`try_grammars_with`]). There it is
+//! compiled for a vocabulary of single bytes, its lexer is walked in all directions as far as a bound, and some texts
+//! of it are written.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use llguidance::TokenParser;
+use llguidance::earley::lexerspec::LexemeIdx;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
+use llguidance::{Matcher, ParserFactory};
+use serde::{Deserialize, Serialize};
+
+use super::Grammar;
+use super::compiler::{STACK_BYTES, first_lines, limits};
+
+/// Stack of a trial: half of what the same grammar gets afterwards.
+const TRIAL_STACK_BYTES: usize = STACK_BYTES / 2;
+
+/// States of the lexer that are looked at, in all of its lexemes together.
+const MAX_STATES: usize = 6_000;
+
+/// Time for looking at states, and for texts. Whoever needs more has been tried enough.
+const WALK_TIME: Duration = Duration::from_millis(400);
+
+/// Texts that are written, and bytes of each.
+const N_TEXTS: u64 = 4;
+const TEXT_BYTES: usize = 256;
+
+/// A grammar that is to be tried.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct GrammarTrial {
+    pub(super) grammar: Grammar,
+}
+
+/// What came of a [`GrammarTrial`].
+#[derive(Debug, Serialize, Deserialize)]
+pub enum TrialReply {
+    /// Nothing is wrong with it that was found.
+    Passed,
+    /// It does not compile.
+    Bad(String),
+    /// It met a bound, and would meet it again.
+    TooHard(String),
+    /// It could not be tried, or not in time, which may be the machine's fault.
+    Untried(String),
+    /// Nobody waits for it any more.
+    GivenUp,
+}
+
+impl GrammarTrial {
+    /// Tries the grammar in this process, on a thread of its own. Time and memory are not bounded.
+    pub fn run(&self) -> TrialReply {
+        let grammar = self.grammar.clone();
+        let thread = std::thread::Builder::new()
+            .name("grammar trial".to_owned())
+            .stack_size(TRIAL_STACK_BYTES)
+            .spawn(move || attempt(&grammar));
+        match thread.map(std::thread::JoinHandle::join) {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => TrialReply::Bad("the compiler of grammars gave up on it".to_owned()),
+            Err(error) => TrialReply::Untried(format!("no thread for it: {error}")),
+        }
+    }
+}
+
+fn attempt(grammar: &Grammar) -> TrialReply {
+    let bad = |error: &dyn ToString| TrialReply::Bad(first_lines(&error.to_string()));
+    let env: TokEnv = ApproximateTokEnv::single_byte_env();
+    let mut parsers = match ParserFactory::new_simple(&env) {
+        Ok(parsers) => parsers,
+        Err(error) => return TrialReply::Untried(error.to_string()),
+    };
+    parsers.quiet();
+    limits(&mut parsers);
+    let parser = match parsers.create_parser(grammar.source()) {
+        Ok(parser) => parser,
+        Err(error) => return bad(&error),
+    };
+    let walked = walk_lexer(&parsers, &parser);
+    let mut matcher = Matcher::new(Ok(parser));
+    if let Err(error) = matcher.compute_mask() {
+        return bad(&error);
+    }
+    let written = walked.and_then(|()| {
+        let end = Instant::now() + WALK_TIME;
+        (0..N_TEXTS).try_for_each(|seed| write_text(matcher.clone(), seed, end))
+    });
+    match written {
+        Ok(()) => TrialReply::Passed,
+        Err(reason) => TrialReply::TooHard(reason),
+    }
+}
+
+/// Goes through the states of each lexeme, nearest first. What hides from the compiler's first look behind a
+/// beginning is met here.
+fn walk_lexer(parsers: &ParserFactory, parser: &TokenParser) -> Result<(), String> {
+    let end = Instant::now() + WALK_TIME;
+    let mut left = MAX_STATES;
+    let spec = parser.parser.grammar().lexer_spec();
+    let mut lexer_limits = parsers.limits().clone();
+    let Ok(mut lexer) = spec.to_regex_vec(&mut lexer_limits) else {
+        // The parser has one; that the bound is met at a second time is no fault.
+        return Ok(());
+    };
+    for lexeme in 0..spec.lexemes.len() {
+        let mut only = spec.alloc_lexeme_set();
+        only.add(LexemeIdx::new(lexeme));
+        let mut states = vec![lexer.initial_state(&only)];
+        let mut seen: std::collections::HashSet<_> = states.iter().copied().collect();
+        let mut next = 0;
+        // A share for each, so that a large one hides no other.
+        let share = left.div_ceil(spec.lexemes.len().min(16)).min(left);
+        while next < states.len().min(share) {
+            let state = states[next];
+            next += 1;
+            for byte in 0..=u8::MAX {
+                lexer.set_fuel(parsers.limits().step_lexer_fuel);
+                let target = lexer.transition(state, byte);
+                if let Some(error) = lexer.get_error() {
+                    return Err(error);
+                }
+                if !target.is_dead() && seen.insert(target) {
+                    states.push(target);
+                }
+            }
+            if Instant::now() > end {
+                return Ok(());
+            }
+        }
+        left -= next.min(left);
+        if left == 0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Writes a text of the grammar, choosing bytes by `seed`.
+fn write_text(mut matcher: Matcher, seed: u64, end: Instant) -> Result<(), String> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for _ in 0..TEXT_BYTES {
+        if matcher.is_stopped() || Instant::now() > end {
+            return Ok(());
+        }
+        let mask = matcher.compute_mask();
+        let mask = mask.map_err(|error| first_lines(&error.to_string()))?;
+        let allowed: Vec<u32> = (0..256).filter(|id| mask.is_allowed(*id)).collect();
+        if allowed.is_empty() {
+            return Ok(());
+        }
+        // xorshift: which text it is does not matter, only that they differ.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let choice = match seed {
+            // One that goes on as it began, for what repeats.
+            0 => 0,
+            _ => (state % allowed.len() as u64) as usize,
+        };
+        let taken = matcher.consume_token(allowed[choice]);
+        taken.map_err(|error| first_lines(&error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Has a trial done elsewhere. It should end the process as soon as the function says that nobody waits.
+pub type TryElsewhere = fn(&GrammarTrial, &dyn Fn() -> bool) -> TrialReply;
+
+static ELSEWHERE: OnceLock<TryElsewhere> = OnceLock::new();
+
+/// Has every grammar tried by `attempt` before it is compiled, from now on; the first call counts. It should let
+/// [`GrammarTrial::run`] happen in a process whose memory and time are limited. Without, grammars are compiled untried:
+/// their depth and llguidance's own limits bound them, and what does not end holds a thread.
+pub fn try_grammars_with(attempt: TryElsewhere) {
+    let _ = ELSEWHERE.set(attempt);
+}
+
+/// Tries a grammar where the program wants it tried.
+pub(super) fn try_elsewhere(grammar: &Grammar, is_given_up: &dyn Fn() -> bool) -> TrialReply {
+    match ELSEWHERE.get() {
+        Some(elsewhere) => {
+            let grammar = grammar.clone();
+            elsewhere(&GrammarTrial { grammar }, is_given_up)
+        }
+        None => TrialReply::Passed,
+    }
+}
