@@ -38,7 +38,7 @@ const GRAMMAR: Work = Work {
     limits: Limits {
         memory_bytes: 768 << 20,
         cpu_seconds: 4,
-        time: Duration::from_secs(10),
+        time: Duration::from_secs(20),
     },
     what: "a grammar",
     deep: "it nests too deeply",

@@ -2,7 +2,7 @@
 //! message that names them, a bounded time and bounded memory.
 
 use crate::models;
-use crate::run::{BAD_INPUT, OK, finished, millrace};
+use crate::run::{BAD_INPUT, OK, finish, finished, millrace, shell};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -133,4 +133,21 @@ fn the_error_names_the_place_of_the_template() {
     let (code, stderr, _) = chat(folder.path(), "x.gguf");
     let named = stderr.contains("x.gguf") && stderr.contains("tokenizer.chat_template");
     assert!(code == BAD_INPUT && named, "{stderr}");
+}
+
+/// Whoever limits the program (`ulimit`) limits the processes that it starts, also where they would allow themselves
+/// more; and where the system has no /proc the program finds itself by its own name.
+#[test]
+fn the_callers_limits_hold() {
+    let home = with_template(
+        "chat_template.jinja",
+        "{{ bos_token }}{{ messages[0].content }}",
+    );
+    for limit in ["-v 700000", "-t 3", "-S -t 4", "-c 0"] {
+        let script = format!("ulimit {limit} && $MILLRACE run . --chat Hello -n 1 --greedy -t 1");
+        finish(&mut shell(home.path(), &script)).expect(OK);
+    }
+    let memory = with_template("chat_template.jinja", &doubling("'ab'", "ns.s ~ ns.s"));
+    let script = "ulimit -v 600000 && $MILLRACE run . --chat Hello -n 1 --greedy -t 1";
+    finish(&mut shell(memory.path(), script)).expect_error(BAD_INPUT, &["the 585 MiB of memory"]);
 }

@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod basics;
+#[cfg(target_os = "linux")]
+mod hostile_requests;
 #[cfg(unix)]
 mod hostile_templates;
 mod hub;

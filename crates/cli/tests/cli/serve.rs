@@ -45,8 +45,17 @@ impl Server {
         answer
     }
 
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to end; what it wrote to standard error.
-    fn end(mut self, signal: &str) -> String {
+    pub(crate) fn end(mut self, signal: &str) -> String {
         let status = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
             .status();

@@ -109,6 +109,11 @@ impl Compiler {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
     /// What can be told of a grammar without compiling it.
     fn check(&self, grammar: &Grammar) -> Result<(), GrammarError> {
         grammar.check_length()?;
@@ -170,8 +175,30 @@ pub(super) fn first_lines(error: &str) -> String {
     }
     let lines: Vec<&str> = error
         .lines()
+        // What follows is about the compiler's code.
+        .take_while(|line| !line.contains("<backtrace>"))
         .filter(|line| !line.is_empty() && *line != "<non-verbose/>")
         .take(3)
         .collect();
     lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_about_the_grammar() {
+        for (error, expected) in [
+            ("bad\n\nhere\n<non-verbose/>", "bad; here"),
+            (
+                "panic: overflow\n<backtrace>\n   0: llguidance::panic_utils",
+                "panic: overflow",
+            ),
+            ("a\nb\nc\nd", "a; b; c"),
+        ] {
+            assert_eq!(first_lines(error), expected);
+        }
+        assert!(first_lines("NoExtensionBias").contains("refers to itself"));
+    }
 }

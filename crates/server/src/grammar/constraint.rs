@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use llguidance::{CancellationHandle, Matcher};
+use serde_json::json;
 
 use super::compiler::{STACK_BYTES, first_lines};
 
@@ -116,11 +117,18 @@ type Step = Box<dyn FnOnce() + Send>;
 
 /// The thread that works at grammars for a scheduler: its stack is large, and if a step does not end, it is another's
 /// turn: the thread is left behind, and with it that one answer.
-#[derive(Default)]
 pub(crate) struct Follower {
     steps: Option<mpsc::Sender<Step>>,
-    /// Threads that were left behind.
-    pub(crate) n_lost: usize,
+    step_time: Duration,
+}
+
+impl Default for Follower {
+    fn default() -> Self {
+        Follower {
+            steps: None,
+            step_time: STEP_TIME,
+        }
+    }
 }
 
 impl Follower {
@@ -185,23 +193,32 @@ impl Follower {
         results: &mpsc::Receiver<T>,
         stop: Option<&CancellationHandle>,
     ) -> Result<T, String> {
-        let late = match results.recv_timeout(STEP_TIME) {
-            Ok(result) => return Ok(result),
-            Err(error) => error,
-        };
-        self.n_lost += usize::from(late == RecvTimeoutError::Timeout);
-        if let Some(stop) = stop
-            && late == RecvTimeoutError::Timeout
-        {
+        let mut late = results.recv_timeout(self.step_time);
+        if late.is_ok() {
+            return late.map_err(too_hard);
+        }
+        if let Some(stop) = stop {
             stop.cancel();
-            if results.recv_timeout(STOP_TIME).is_ok() {
-                self.n_lost -= 1;
-                return Err(too_hard(format!("a step took {} s", STEP_TIME.as_secs())));
+        }
+        if late.as_ref().err() == Some(&RecvTimeoutError::Timeout) {
+            late = results.recv_timeout(STOP_TIME);
+        }
+        match late {
+            Ok(_) => return Err(too_hard(format!("a step took {:?}", self.step_time))),
+            // A fault in the step ended the thread.
+            Err(RecvTimeoutError::Disconnected) => {
+                self.steps = None;
+                return Err(too_hard("a step failed"));
             }
+            Err(RecvTimeoutError::Timeout) => {}
         }
         // The thread may never come back.
         self.steps = None;
-        Err(too_hard("a step does not end"))
+        let error = too_hard("a step does not end");
+        crate::app::log(&json!({"warning": format!(
+            "{error}; its thread goes on and may take ever more memory: start the server anew soon"
+        )}));
+        Err(error)
     }
 
     fn send(&mut self, step: Step) -> Result<(), String> {
@@ -222,5 +239,75 @@ impl Follower {
         let sent = sender.send(step);
         self.steps = Some(sender);
         sent.map_err(|error| format!("no thread to follow the grammar: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llguidance::ParserFactory;
+    use llguidance::api::TopLevelGrammar;
+    use llguidance::toktrie::ApproximateTokEnv;
+
+    fn constraint(regex: &str) -> Option<Constraint> {
+        let env = ApproximateTokEnv::single_byte_env();
+        let parsers = ParserFactory::new_simple(&env).unwrap();
+        let parser = parsers.create_parser(TopLevelGrammar::from_regex(regex));
+        Some(Constraint::new(Matcher::new(parser).into_cancellable()))
+    }
+
+    fn follower() -> Follower {
+        Follower {
+            step_time: Duration::from_millis(100),
+            ..Follower::default()
+        }
+    }
+
+    #[test]
+    fn a_step_that_does_not_end_costs_its_answer_and_no_other() {
+        let mut follower = follower();
+        let (mut stuck, mut other) = (constraint("[ab]{9}"), constraint("[ab]{9}"));
+        let start = Instant::now();
+        let endless = follower.step(&mut stuck, |_| -> Result<(), String> {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        assert!(endless.unwrap_err().contains("does not end"));
+        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(stuck.is_none());
+        let mut row = vec![1.0; 257];
+        let again = follower.mask(&mut stuck, &mut row);
+        assert!(again.unwrap_err().contains("too hard to follow"));
+        let mut row = vec![1.0; 257];
+        follower.mask(&mut other, &mut row).unwrap();
+        let allowed: Vec<usize> = (0..257).filter(|id| row[*id] == 1.0).collect();
+        assert_eq!(allowed, [97, 98]);
+        assert_eq!(follower.accept(&mut other, 97), Ok(false));
+    }
+
+    #[test]
+    fn a_step_that_panics_costs_its_answer_and_no_other() {
+        let mut follower = Follower::default();
+        let (mut broken, mut other) = (constraint("a"), constraint("a"));
+        let failed = follower.step(&mut broken, |_| -> Result<(), String> { panic!("a fault") });
+        assert!(failed.unwrap_err().contains("failed"));
+        assert_eq!(follower.accept(&mut other, 97), Ok(true));
+    }
+
+    #[test]
+    fn slow_steps_are_counted_together() {
+        let mut follower = follower();
+        let mut slow = constraint("a{99}");
+        slow.as_mut().unwrap().unusual_time = UNUSUAL_TIME - Duration::from_millis(10);
+        let step = |time| {
+            move |_: &mut Constraint| {
+                std::thread::sleep(time);
+                Ok(())
+            }
+        };
+        follower.step(&mut slow, step(Duration::ZERO)).unwrap();
+        let error = follower.step(&mut slow, step(USUAL_TIME + Duration::from_millis(20)));
+        assert!(error.unwrap_err().contains("take too long"));
     }
 }

@@ -128,6 +128,7 @@ impl GrammarFactory {
             compiler: Arc::clone(&self.compiler),
             key,
             what,
+            compile_time: COMPILE_TIME,
             _place: place,
         };
         tokio::spawn(watch.over(messages, answer));
@@ -156,6 +157,7 @@ struct Watch {
     compiler: Arc<Compiler>,
     key: Key,
     what: &'static str,
+    compile_time: Duration,
     /// Until the thread ends, or is known not to.
     _place: Place,
 }
@@ -173,7 +175,7 @@ impl Watch {
                 Some(limit) => tokio::time::timeout(limit, messages.recv()).await,
             };
             match message {
-                Ok(Some(Message::Compiling)) => limit = Some(COMPILE_TIME),
+                Ok(Some(Message::Compiling)) => limit = Some(self.compile_time),
                 Ok(Some(Message::Done(Some(kept)))) => break kept,
                 Ok(Some(Message::Done(None)) | None) => break Err(gave_up(self.what)),
                 Err(_) => {
@@ -206,3 +208,6 @@ fn gave_up(what: &'static str) -> GrammarError {
     let reason = "the compiler of grammars gave up on it".to_owned();
     GrammarError::Bad { what, reason }
 }
+
+#[cfg(test)]
+mod tests;

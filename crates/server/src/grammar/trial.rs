@@ -21,15 +21,18 @@ use super::compiler::{STACK_BYTES, first_lines, limits};
 /// Stack of a trial: half of what the same grammar gets afterwards.
 const TRIAL_STACK_BYTES: usize = STACK_BYTES / 2;
 
-/// States of the lexer that are looked at, in all of its lexemes together.
-const MAX_STATES: usize = 6_000;
-
-/// Time for looking at states, and for texts. Whoever needs more has been tried enough.
-const WALK_TIME: Duration = Duration::from_millis(400);
+/// States of the lexer that are looked at, in all of its lexemes together, and what deriving them may cost, in
+/// llguidance's units of fuel: about a tenth of a second.
+const MAX_STATES: usize = 4_000;
+const MAX_COST: u64 = 600_000;
 
 /// Texts that are written, and bytes of each.
-const N_TEXTS: u64 = 4;
-const TEXT_BYTES: usize = 256;
+const N_TEXTS: u64 = 3;
+const TEXT_BYTES: usize = 160;
+
+/// Time after which no further state is looked at, and none written. What is slow here is not fast afterwards, so it
+/// only ends what would end the process.
+const WALK_TIME: Duration = Duration::from_secs(1);
 
 /// A grammar that is to be tried.
 #[derive(Debug, Serialize, Deserialize)]
@@ -107,6 +110,7 @@ fn walk_lexer(parsers: &ParserFactory, parser: &TokenParser) -> Result<(), Strin
         // The parser has one; that the bound is met at a second time is no fault.
         return Ok(());
     };
+    let first_cost = lexer.total_fuel_spent();
     for lexeme in 0..spec.lexemes.len() {
         let mut only = spec.alloc_lexeme_set();
         only.add(LexemeIdx::new(lexeme));
@@ -128,7 +132,7 @@ fn walk_lexer(parsers: &ParserFactory, parser: &TokenParser) -> Result<(), Strin
                     states.push(target);
                 }
             }
-            if Instant::now() > end {
+            if lexer.total_fuel_spent() - first_cost > MAX_COST || Instant::now() > end {
                 return Ok(());
             }
         }

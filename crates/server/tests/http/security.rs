@@ -222,7 +222,10 @@ fn who_never_ends_its_headers_is_let_go() {
 
 #[test]
 fn connections_have_a_limit() {
-    let server = running(|http| http.max_connections = 3);
+    let server = running(|http| {
+        http.max_connections = 3;
+        http.max_connections_per_address = Some(3);
+    });
     let idle: Vec<_> = (0..3).map(|_| server.connect()).collect();
     std::thread::sleep(Duration::from_millis(100));
     let mut fourth = server.connect();
@@ -279,4 +282,96 @@ fn answers_carry_a_name_and_no_sniffing() {
             .unwrap()
             .contains("default-src 'none'")
     );
+}
+
+/// A connection from another address of this computer.
+fn connect_from(server: &Running, address: &str) -> std::net::TcpStream {
+    let stream = server.runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket
+            .bind(format!("{address}:0").parse().unwrap())
+            .unwrap();
+        socket.connect(server.address).await.unwrap()
+    });
+    let stream = stream.into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    stream
+}
+
+/// Whether a server answers on this connection.
+fn is_served(mut stream: std::net::TcpStream) -> bool {
+    let asked =
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let mut answer = String::new();
+    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains("200 OK")
+}
+
+/// Every address of 127.0.0.0/8 is this computer's on Linux alone.
+#[cfg(target_os = "linux")]
+#[test]
+fn one_address_leaves_connections_for_others() {
+    for (share, n_held) in [(None, 4), (Some(2), 2)] {
+        let server = running(|http| {
+            http.max_connections = 8;
+            http.max_connections_per_address = share;
+        });
+        // As many as it can, and more.
+        let greedy: Vec<_> = (0..20)
+            .map(|_| connect_from(&server, "127.0.0.2"))
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!is_served(connect_from(&server, "127.0.0.2")), "{share:?}");
+        assert!(is_served(connect_from(&server, "127.0.0.3")), "{share:?}");
+        let metrics = server.get("/metrics").body;
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with("millrace:http_connections "));
+        let line = line.expect("a line on connections");
+        // With the one that asks.
+        assert_eq!(line, format!("millrace:http_connections {}", n_held + 1));
+        drop(greedy);
+        let start = Instant::now();
+        while !is_served(connect_from(&server, "127.0.0.2")) {
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "its share is not given back"
+            );
+        }
+    }
+}
+
+/// Tokens of a prompt that a key finds in the cache.
+fn n_cached(server: &Running, key: &str) -> u64 {
+    let question = json!({"model": "demo", "max_tokens": 1, "messages": [
+        {"role": "user", "content": "Tell me a story of a squirrel and a stone. ".repeat(12)},
+    ]});
+    let headers = [("authorization", &*format!("Bearer {key}"))];
+    let body = question.to_string();
+    let reply = server.request("POST", "/v1/chat/completions", &headers, body.as_bytes());
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let cached = &reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"];
+    cached.as_u64().expect("a number")
+}
+
+#[test]
+fn a_key_finds_its_own_prompts_in_the_cache_and_no_others() {
+    let keys = || vec!["first".to_owned(), "second".to_owned()];
+    let apart = running(|http| http.api_keys = keys());
+    assert_eq!(n_cached(&apart, "first"), 0);
+    let own = n_cached(&apart, "first");
+    assert!(own >= 64, "{own}");
+    assert_eq!(n_cached(&apart, "second"), 0);
+    assert_eq!(n_cached(&apart, "second"), own);
+    let shared = running(|http| {
+        http.api_keys = keys();
+        http.share_cache = true;
+    });
+    assert_eq!(n_cached(&shared, "first"), 0);
+    assert_eq!(n_cached(&shared, "second"), own, "as was chosen");
+    let open = running(|_| {});
+    assert_eq!(n_cached(&open, "any"), 0);
+    assert_eq!(n_cached(&open, "other"), own, "without keys all share");
 }

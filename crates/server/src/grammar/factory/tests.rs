@@ -1,0 +1,250 @@
+use std::path::Path;
+use std::sync::{Mutex, OnceLock};
+
+use super::super::trial::{GrammarTrial, TrialReply, try_grammars_with};
+use super::*;
+
+/// Grammars that were tried, by any test of this process.
+static TRIED: Mutex<Vec<Grammar>> = Mutex::new(Vec::new());
+/// Trials that wait for somebody to give them up.
+static ENDLESS: Mutex<usize> = Mutex::new(0);
+
+/// A trial as the program has it done elsewhere: `endless` in a grammar has it last until nobody waits.
+fn attempt(trial: &GrammarTrial, is_given_up: &dyn Fn() -> bool) -> TrialReply {
+    TRIED.lock().unwrap().push(trial.grammar.clone());
+    if !format!("{:?}", trial.grammar).contains("endless") {
+        return trial.run();
+    }
+    *ENDLESS.lock().unwrap() += 1;
+    while !is_given_up() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    *ENDLESS.lock().unwrap() -= 1;
+    TrialReply::GivenUp
+}
+
+fn n_tried(grammar: &Grammar) -> usize {
+    let tried = TRIED.lock().unwrap();
+    tried.iter().filter(|one| *one == grammar).count()
+}
+
+fn factory() -> GrammarFactory {
+    try_grammars_with(attempt);
+    static MODEL: OnceLock<(Arc<Tokenizer>, usize)> = OnceLock::new();
+    let (tokenizer, vocab_size) = MODEL.get_or_init(|| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+        let model = millrace_runtime::LoadedModel::open(&path).unwrap();
+        (model.tokenizer().unwrap(), model.model().config.vocab_size)
+    });
+    GrammarFactory::new(Arc::clone(tokenizer), *vocab_size)
+}
+
+fn wish(client: &str, time: Option<Duration>) -> Wish {
+    Wish {
+        client: Arc::from(client),
+        scope: 0,
+        deadline: time.map(|time| Instant::now() + time),
+    }
+}
+
+fn regex(text: &str) -> Grammar {
+    Grammar::Regex(text.to_owned())
+}
+
+fn on_runtime<T>(work: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(work)
+}
+
+#[test]
+fn what_was_compiled_is_not_tried_again_in_its_scope() {
+    let factory = factory();
+    let grammar = regex("once [0-9]+");
+    on_runtime(async {
+        for client in ["a", "a", "b"] {
+            factory
+                .prepare(&grammar, &wish(client, None))
+                .await
+                .unwrap();
+        }
+        assert_eq!(n_tried(&grammar), 1);
+        let other = Wish {
+            scope: 7,
+            ..wish("a", None)
+        };
+        factory.prepare(&grammar, &other).await.unwrap();
+        assert_eq!(n_tried(&grammar), 2, "another scope's is not found");
+        // What is refused is kept as well.
+        let bad = regex("once(");
+        for _ in 0..2 {
+            let refused = factory.prepare(&bad, &wish("a", None)).await;
+            assert!(matches!(
+                refused,
+                Err(Refusal::Grammar(GrammarError::Bad { .. }))
+            ));
+        }
+        assert_eq!(n_tried(&bad), 1);
+    });
+}
+
+#[test]
+fn many_with_one_grammar_at_once_have_it_tried_once() {
+    let factory = factory();
+    let grammar = regex("together [0-9]+");
+    on_runtime(async {
+        let wish = wish("a", None);
+        let (a, b, c) = tokio::join!(
+            factory.prepare(&grammar, &wish),
+            factory.prepare(&grammar, &wish),
+            factory.prepare(&grammar, &wish),
+        );
+        assert!(a.is_ok() && b.is_ok() && c.is_ok());
+    });
+    assert_eq!(n_tried(&grammar), 1);
+}
+
+#[test]
+fn each_answer_begins_at_the_beginning() {
+    let factory = factory();
+    let grammar = regex("ab");
+    let mut first = factory.compile(&grammar).unwrap();
+    let allowed = |constraint: &mut Constraint| {
+        let mut row = vec![1.0; factory_vocabulary()];
+        constraint.mask(&mut row).unwrap();
+        row.iter().position(|logit| *logit == 1.0).unwrap() as u32
+    };
+    let a = allowed(&mut first);
+    first.accept(a).unwrap();
+    let mut second = factory.compile(&grammar).unwrap();
+    assert_eq!(allowed(&mut second), a);
+}
+
+fn factory_vocabulary() -> usize {
+    factory().compiler.vocab_size()
+}
+
+#[test]
+fn who_sends_what_does_not_end_holds_nobody_but_himself() {
+    let factory = Arc::new(factory());
+    on_runtime(async {
+        let mut hostile = Vec::new();
+        for i in 0..6 {
+            let factory = Arc::clone(&factory);
+            hostile.push(tokio::spawn(async move {
+                let grammar = regex(&format!("endless {i} of one"));
+                factory
+                    .prepare(&grammar, &wish("hostile", None))
+                    .await
+                    .is_ok()
+            }));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let grammar = regex("of another");
+        let other = wish("other", None);
+        let prepared = factory.prepare(&grammar, &other);
+        let prepared = tokio::time::timeout(Duration::from_secs(10), prepared).await;
+        assert!(prepared.expect("its own place").is_ok());
+        // The model goes: all hear of it, also the one that has a place.
+        factory.close();
+        for one in hostile {
+            assert!(!one.await.unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_deadline_and_leaving_end_the_trial() {
+    let factory = Arc::new(factory());
+    on_runtime(async {
+        let late = wish("late", Some(Duration::from_millis(100)));
+        let start = Instant::now();
+        let refused = factory.prepare(&regex("endless late"), &late).await;
+        assert!(matches!(refused, Err(Refusal::Deadline)));
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let leaving = wish("leaving", None);
+        let grammar = regex("endless leaving");
+        let work = factory.prepare(&grammar, &leaving);
+        assert!(
+            tokio::time::timeout(Duration::from_millis(100), work)
+                .await
+                .is_err()
+        );
+        // Both have their places back.
+        for client in ["late", "leaving"] {
+            let next = regex(&format!("after {client}"));
+            let next_wish = wish(client, Some(Duration::from_secs(10)));
+            assert!(factory.prepare(&next, &next_wish).await.is_ok(), "{client}");
+        }
+    });
+}
+
+#[test]
+fn a_compilation_that_does_not_end_gives_its_place_back() {
+    let factory = factory();
+    on_runtime(async {
+        let grammar = regex("stuck");
+        let key = key(0, &grammar);
+        let (sender, messages) = unbounded_channel();
+        sender.send(Message::Compiling).ok().unwrap();
+        let (answer, answered) = oneshot::channel();
+        let watch = Watch {
+            compiler: Arc::clone(&factory.compiler),
+            key,
+            what: grammar.what(),
+            compile_time: Duration::from_millis(50),
+            _place: factory.desk.place(&Arc::from("a")).await.ok().unwrap(),
+        };
+        assert_eq!(factory.desk.n_working(), 1);
+        // The sender lives: its thread has not ended.
+        watch.over(messages, answer).await;
+        assert_eq!(factory.desk.n_working(), 0);
+        let told = answered.await.unwrap();
+        assert!(matches!(told, Err(GrammarError::TooHard { .. })));
+        let again = factory.prepare(&grammar, &wish("a", None)).await;
+        assert!(matches!(
+            again,
+            Err(Refusal::Grammar(GrammarError::TooHard { .. }))
+        ));
+        assert_eq!(n_tried(&grammar), 0, "once was enough");
+        drop(sender);
+    });
+}
+
+/// Grammars that are hard in themselves: each is refused, or accepted, within a bounded time, in a process that limits
+/// it; here those that end by llguidance's own bounds or by what the trial finds.
+#[test]
+fn what_is_too_hard_is_refused_in_words() {
+    let factory = factory();
+    for (grammar, words) in [
+        (
+            Grammar::JsonSchema(
+                json!({"type": "string", "minLength": 1000, "maxLength": 60_000, "pattern": "^(ab|cd|.)*$"}),
+            ),
+            "the JSON schema is too hard: ",
+        ),
+        (
+            Grammar::Lark(format!(
+                "start: ({})*\n{}",
+                (0..1200)
+                    .map(|i| format!("T{i}"))
+                    .collect::<Vec<_>>()
+                    .join("|"),
+                (0..1200)
+                    .map(|i| format!("T{i}: /[a-z]*{i}x[a-z]*/\n"))
+                    .collect::<String>(),
+            )),
+            "grammar",
+        ),
+    ] {
+        let start = Instant::now();
+        let error = factory
+            .compile(&grammar)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(!error.contains("backtrace"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{error}");
+    }
+}
