@@ -3,15 +3,15 @@
 //! The compiler of grammars counts its work, but not inside a step, and one step can take longer than anybody waits:
 //! the intersection of twenty expressions has a million parts. A program that serves strangers therefore has each
 //! grammar tried first in another process, whose memory and time the system limits ([`try_grammars_with`]). There it is
-//! compiled for a vocabulary of single bytes, its lexer is walked in all directions as far as a bound, and some texts
+//! compiled for a small vocabulary, its lexer is walked in all directions as far as a bound, and some texts
 //! of it are written.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use llguidance::TokenParser;
 use llguidance::earley::lexerspec::LexemeIdx;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde::{Deserialize, Serialize};
 
@@ -73,8 +73,7 @@ impl GrammarTrial {
 
 fn attempt(grammar: &Grammar) -> TrialReply {
     let bad = |error: &dyn ToString| TrialReply::Bad(first_lines(&error.to_string()));
-    let env: TokEnv = ApproximateTokEnv::single_byte_env();
-    let mut parsers = match ParserFactory::new_simple(&env) {
+    let mut parsers = match ParserFactory::new_simple(&vocabulary()) {
         Ok(parsers) => parsers,
         Err(error) => return TrialReply::Untried(error.to_string()),
     };
@@ -97,6 +96,18 @@ fn attempt(grammar: &Grammar) -> TrialReply {
         Ok(()) => TrialReply::Passed,
         Err(reason) => TrialReply::TooHard(reason),
     }
+}
+
+/// Bytes, the end of an answer, and runs of one letter: they lead as far into repetitions as a real vocabulary's tokens.
+fn vocabulary() -> TokEnv {
+    let mut words: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte]).collect();
+    let end = words.len() as u32;
+    words.push(Vec::new());
+    for letter in b' '..=b'~' {
+        words.extend([2, 4, 8, 16].map(|n| vec![letter; n]));
+    }
+    let info = TokRxInfo::new(words.len() as u32, end);
+    Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words)))
 }
 
 /// Goes through the states of each lexeme, nearest first. What hides from the compiler's first look behind a
