@@ -30,18 +30,21 @@ const TEMPLATE: Work = Work {
     },
     what: "a template",
     deep: "the values it makes nest too deeply",
+    niceness: 0,
 };
 
 /// The schemas of an agent's tools take some tens of milliseconds.
 const GRAMMAR: Work = Work {
     argument: "__try-grammar",
     limits: Limits {
-        memory_bytes: 768 << 20,
+        memory_bytes: 512 << 20,
         cpu_seconds: 4,
         time: Duration::from_secs(20),
     },
     what: "a grammar",
     deep: "it nests too deeply",
+    // A few at once, of strangers, take no more than a quarter of what answers get.
+    niceness: 5,
 };
 
 /// Has templates rendered and grammars tried in processes of their own from now on.
@@ -74,6 +77,7 @@ pub(crate) fn main() -> Option<ExitCode> {
 /// Does the job on standard input.
 fn serve<J: DeserializeOwned, R: Serialize>(work: &Work, run: impl Fn(&J) -> R) -> io::Result<()> {
     limits::end_with_parent();
+    limits::step_back(work.niceness);
     work.limits.impose()?;
     let mut input = Vec::new();
     io::stdin().read_to_end(&mut input)?;

@@ -63,6 +63,16 @@ impl Limits {
     }
 }
 
+/// Leaves the processors to others where they want them.
+#[cfg(unix)]
+pub(super) fn step_back(niceness: i32) {
+    // Without it others wait a little.
+    let _ = rustix::process::nice(niceness);
+}
+
+#[cfg(not(unix))]
+pub(super) fn step_back(_: i32) {}
+
 /// Has this process end when the one that started it does, however that ends.
 #[cfg(target_os = "linux")]
 pub(super) fn end_with_parent() {

@@ -26,6 +26,8 @@ pub(super) struct Work {
     pub(super) what: &'static str,
     /// What nests too deeply where the stack does not suffice.
     pub(super) deep: &'static str,
+    /// How far it steps back behind other processes, from 0 to 19.
+    pub(super) niceness: i32,
 }
 
 /// Why there is no reply.

@@ -110,7 +110,7 @@ fn deep_schemas_and_grammars_are_refused_on_every_route() {
     );
     for (path, body) in by_every_route(&chain(600)) {
         let (status, answer) = ask(&server, path, "", &body);
-        let what = body.as_object().and_then(|body| body.keys().last());
+        let what = body.as_object().and_then(|body| body.keys().next_back());
         assert_eq!(status, 400, "{path} {what:?}: {answer}");
         assert!(
             answer.contains("levels deep; at most"),
@@ -202,9 +202,12 @@ fn hostile() -> Value {
 #[test]
 fn what_does_not_end_holds_nobody_else_and_goes_with_its_client() {
     let home = tempdir().expect("a temporary folder");
-    let keys = ["--api-key", "bad", "--api-key", "good"];
+    let keys = [
+        "bad", "good", "other0", "other1", "other2", "other3", "other4", "other5",
+    ];
     let mut arguments = vec!["demo", "-c", "512", "--quiet"];
-    arguments.extend(keys);
+    keys.iter()
+        .for_each(|key| arguments.extend(["--api-key", *key]));
     let server = Server::start(home.path(), &arguments);
     let (bad, good) = ("x-api-key: bad\r\n", "x-api-key: good\r\n");
     // Its deadline.
@@ -222,6 +225,14 @@ fn what_does_not_end_holds_nobody_else_and_goes_with_its_client() {
     let small = json!({"model": "demo", "messages": messages(), "max_tokens": 4, "structured_outputs": {"regex": "[a-z]+"}});
     assert_eq!(ask(&server, "/v1/chat/completions", good, &small).0, 200);
     assert_eq!(children(server.id()).len(), 1, "one at a time");
+    // Many clients with such grammars slow it down at most.
+    let many: Vec<TcpStream> = (0..6)
+        .map(|i| send(&server, &format!("x-api-key: other{i}\r\n"), &hostile()))
+        .collect();
+    wait_until("all are tried", || children(server.id()).len() == 7);
+    let other = json!({"model": "demo", "messages": messages(), "max_tokens": 4, "structured_outputs": {"regex": "[0-9]+"}});
+    assert_eq!(ask(&server, "/v1/chat/completions", good, &other).0, 200);
+    drop(many);
     // They leave.
     drop(held);
     wait_until("nothing is left of them", || {

@@ -16,6 +16,10 @@ pub const MAX_REFERENCE_DEPTH: usize = 512;
 /// Rules and terminals that may lead from one to the next.
 pub const MAX_RULE_DEPTH: usize = 1024;
 
+/// Arrays and objects of a schema that may stand in each other. JSON that nests 128 levels is not read at all, so the
+/// schema has room to be passed on inside of something.
+const MAX_NESTING: usize = 100;
+
 /// Values that may be looked at to find a schema's references: those of a part that many refer to count each time.
 const MAX_LOOKS: usize = 4_000_000;
 
@@ -24,6 +28,11 @@ const MAX_LOOKS: usize = 4_000_000;
 /// # Errors
 /// In words.
 pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
+    if nesting(schema) > MAX_NESTING {
+        return Err(format!(
+            "its arrays and objects nest more than {MAX_NESTING} levels deep"
+        ));
+    }
     let places = places(schema)?;
     let mut index_of: HashMap<*const Value, usize> =
         HashMap::from([(std::ptr::from_ref(schema), 0)]);
@@ -74,6 +83,20 @@ pub(super) fn check_lark(source: &str) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// How deep arrays and objects stand in each other.
+fn nesting(root: &Value) -> usize {
+    let (mut left, mut deepest) = (vec![(root, 0)], 0);
+    while let Some((value, depth)) = left.pop() {
+        deepest = deepest.max(depth);
+        match value {
+            Value::Array(list) => left.extend(list.iter().map(|value| (value, depth + 1))),
+            Value::Object(object) => left.extend(object.values().map(|value| (value, depth + 1))),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// A value and all in it.

@@ -1,10 +1,11 @@
 //! Whose grammar is compiled next.
 //!
-//! A few are compiled at a time, of each client one: whoever sends many waits for himself.
+//! A few are compiled at a time, of each client one: whoever sends many waits for himself. Where all places are taken,
+//! the next is the client whose grammars have taken the least time lately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
@@ -12,6 +13,26 @@ use crate::scheduler::Refusal;
 
 /// Grammars of one client that may wait; more are refused.
 const MAX_WAITING: usize = 64;
+
+/// Clients of which it is known what they have spent.
+const MAX_KNOWN: usize = 4096;
+
+/// Time after which half of what a client spent is forgotten.
+const HALF_LIFE: Duration = Duration::from_secs(60);
+
+/// What a client's grammars have taken, as it was at some time.
+#[derive(Clone, Copy)]
+struct Spent {
+    seconds: f64,
+    at: Instant,
+}
+
+impl Spent {
+    fn now(self) -> f64 {
+        let half_lives = self.at.elapsed().div_duration_f64(HALF_LIFE);
+        self.seconds * (-half_lives).exp2()
+    }
+}
 
 struct Waiting {
     client: Arc<str>,
@@ -24,9 +45,8 @@ struct State {
     waiting: Vec<Waiting>,
     /// Clients at work.
     working: Vec<Arc<str>>,
-    /// By client, when it was last served. Only those at work or with something waiting are kept.
-    last_served: HashMap<Arc<str>, u64>,
-    n_served: u64,
+    /// By client, what its grammars have taken.
+    spent: HashMap<Arc<str>, Spent>,
 }
 
 /// Where grammars wait for their turn.
@@ -40,6 +60,7 @@ pub(super) struct Desk {
 pub(super) struct Place {
     desk: Arc<Desk>,
     client: Arc<str>,
+    start: Instant,
 }
 
 impl Drop for Place {
@@ -48,6 +69,7 @@ impl Drop for Place {
         if let Some(at) = state.working.iter().position(|one| *one == self.client) {
             state.working.swap_remove(at);
         }
+        state.charge(&self.client, self.start.elapsed());
         state.call(self.desk.n_places);
     }
 }
@@ -106,6 +128,7 @@ impl Desk {
         Ok(Place {
             desk: Arc::clone(self),
             client: Arc::clone(client),
+            start: Instant::now(),
         })
     }
 
@@ -144,6 +167,7 @@ impl Drop for Wait<'_> {
                 drop(Place {
                     desk: Arc::clone(self.desk),
                     client: Arc::clone(self.client),
+                    start: Instant::now(),
                 });
             }
         }
@@ -151,31 +175,39 @@ impl Drop for Wait<'_> {
 }
 
 impl State {
-    /// Calls those whose turn it is: of the clients not at work the one served longest ago, of its grammars the oldest.
+    fn charge(&mut self, client: &Arc<str>, took: Duration) {
+        if self.spent.len() >= MAX_KNOWN {
+            // Those who spent little lose least by it.
+            self.spent.retain(|_, spent| spent.now() > 1.0);
+        }
+        if self.spent.len() >= MAX_KNOWN {
+            self.spent.clear();
+        }
+        let before = self.spent.get(client).map_or(0.0, |spent| spent.now());
+        let spent = Spent {
+            seconds: before + took.as_secs_f64(),
+            at: Instant::now(),
+        };
+        self.spent.insert(Arc::clone(client), spent);
+    }
+
+    /// Calls those whose turn it is: of the clients not at work the one that has spent the least, of its grammars the
+    /// oldest.
     fn call(&mut self, n_places: usize) {
         while self.working.len() < n_places {
-            let last_served =
-                |one: &Waiting| self.last_served.get(&one.client).copied().unwrap_or(0);
+            let spent =
+                |one: &Waiting| self.spent.get(&one.client).map_or(0.0, |spent| spent.now());
             let may_go = |one: &Waiting| !self.working.contains(&one.client);
             let next = (0..self.waiting.len())
                 .filter(|i| may_go(&self.waiting[*i]))
-                .min_by_key(|i| (last_served(&self.waiting[*i]), *i));
+                .min_by(|a, b| spent(&self.waiting[*a]).total_cmp(&spent(&self.waiting[*b])));
             let Some(next) = next else {
-                break;
+                return;
             };
             let Waiting { client, go } = self.waiting.remove(next);
-            if go.send(()).is_err() {
-                continue;
+            if go.send(()).is_ok() {
+                self.working.push(client);
             }
-            self.n_served += 1;
-            self.last_served.insert(Arc::clone(&client), self.n_served);
-            self.working.push(client);
-        }
-        if self.last_served.len() > 2 * self.waiting.len() + 64 {
-            let (waiting, working) = (&self.waiting, &self.working);
-            self.last_served.retain(|client, _| {
-                waiting.iter().any(|one| one.client == *client) || working.contains(client)
-            });
         }
     }
 }

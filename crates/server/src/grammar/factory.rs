@@ -16,8 +16,9 @@ use super::desk::{Desk, Place};
 use super::{Grammar, GrammarError};
 use crate::scheduler::Refusal;
 
-/// Grammars compiled at a time, for each model; no more than there are processors, within these bounds.
-const PLACES: std::ops::RangeInclusive<usize> = 2..=4;
+/// Grammars compiled at a time, for each model. More than there are processors: hard ones slow down whoever comes
+/// beside them, but do not stop him.
+const N_PLACES: usize = 8;
 
 /// The longest that a grammar which passed its trial may take here. Nothing ends what takes longer, but nobody waits
 /// for it.
@@ -42,10 +43,9 @@ pub struct GrammarFactory {
 impl GrammarFactory {
     /// For a tokenizer, and a model of `vocab_size` logits.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> GrammarFactory {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         GrammarFactory {
             compiler: Arc::new(Compiler::new(tokenizer, vocab_size)),
-            desk: Arc::new(Desk::new(processors.clamp(*PLACES.start(), *PLACES.end()))),
+            desk: Arc::new(Desk::new(N_PLACES)),
         }
     }
 

@@ -184,3 +184,16 @@ fn what_is_no_lark_is_passed_over() {
         assert_eq!(check_lark(source), Ok(()), "{source}");
     }
 }
+
+#[test]
+fn what_stands_in_each_other_is_counted() {
+    let nested = |n: usize| {
+        (0..n).fold(
+            json!({"type": "null"}),
+            |schema, _| json!({"items": schema}),
+        )
+    };
+    assert_eq!(check_schema(&nested(MAX_NESTING - 1)), Ok(()));
+    let error = check_schema(&nested(MAX_NESTING)).expect_err("too deep");
+    assert!(error.contains("nest more than 100 levels"), "{error}");
+}

@@ -16,7 +16,7 @@ fn once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
 }
 
 fn place(desk: &Arc<Desk>, name: &str) -> Option<Place> {
-    once(pin!(desk.place(&client(name)))).map(|place| place.ok().expect("a place"))
+    once(pin!(desk.place(&client(name)))).map(|place| place.expect("a place"))
 }
 
 #[test]
@@ -55,6 +55,39 @@ fn clients_are_served_in_turn() {
         drop(place);
     }
     assert_eq!(order, ["b", "c", "a", "a", "a"]);
+}
+
+#[test]
+fn who_has_spent_the_least_is_next() {
+    let desk = Arc::new(Desk::new(1));
+    for (name, seconds) in [("costly", 8), ("cheap", 1), ("dear", 60)] {
+        desk.state()
+            .charge(&client(name), Duration::from_secs(seconds));
+    }
+    let held = place(&desk, "first").expect("it is free");
+    let names = ["dear", "costly", "cheap", "new"].map(client);
+    let mut waits: Vec<_> = names
+        .iter()
+        .map(|name| Box::pin(desk.place(name)))
+        .collect();
+    waits
+        .iter_mut()
+        .for_each(|wait| assert!(once(wait.as_mut()).is_none()));
+    drop(held);
+    for i in [3, 2, 1, 0] {
+        assert!(once(waits[i].as_mut()).is_some(), "{}", names[i]);
+    }
+    // What is long ago counts no more.
+    let hour = Duration::from_secs(3600);
+    let old = Spent {
+        seconds: 1e6,
+        at: Instant::now().checked_sub(hour).expect("a clock"),
+    };
+    assert!(old.now() < 1e-6);
+    // Names do not add up without end.
+    let mut state = desk.state();
+    (0..3 * MAX_KNOWN).for_each(|i| state.charge(&client(&i.to_string()), Duration::from_secs(9)));
+    assert!(state.spent.len() <= MAX_KNOWN);
 }
 
 #[test]
