@@ -13,9 +13,9 @@ mod cache;
 mod compiler;
 mod constraint;
 mod depth;
-mod desk;
 mod factory;
 mod lark;
+mod semaphore;
 mod trial;
 
 use llguidance::api::TopLevelGrammar;
@@ -26,7 +26,7 @@ pub use constraint::Constraint;
 pub(crate) use constraint::Follower;
 pub use depth::{MAX_REFERENCE_DEPTH, MAX_RULE_DEPTH};
 pub use factory::GrammarFactory;
-pub(crate) use factory::Wish;
+pub(crate) use factory::Requester;
 pub use trial::{GrammarTrial, TrialReply, TryElsewhere, try_grammars_with};
 
 /// The longest grammar or schema, as JSON or source.

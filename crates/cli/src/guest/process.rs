@@ -53,7 +53,7 @@ pub(super) fn ask<R: DeserializeOwned>(
     };
     let request = serde_json::to_vec(job).map_err(|error| failed(error.into()))?;
     let (child, replies) = start(work, request).map_err(failed)?;
-    let mut child = Owned(child);
+    let mut child = ChildGuard(child);
     let end = Instant::now() + work.limits.time;
     let reply = loop {
         match replies.recv_timeout(TICK) {
@@ -73,9 +73,9 @@ pub(super) fn ask<R: DeserializeOwned>(
 }
 
 /// A process that does not outlive its use.
-struct Owned(Child);
+struct ChildGuard(Child);
 
-impl Drop for Owned {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // One that has ended needs no killing.
         let _ = self.0.kill();
@@ -109,7 +109,7 @@ fn start(work: &Work, request: Vec<u8>) -> io::Result<(Child, mpsc::Receiver<Vec
     };
     let talking = std::thread::Builder::new().spawn(talk);
     if let Err(error) = talking {
-        drop(Owned(child));
+        drop(ChildGuard(child));
         return Err(error);
     }
     Ok((child, replies))

@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 128 << 20;
 pub(super) type Key = [u8; 32];
 
 /// What came of a grammar that is kept.
-pub(super) type Kept = Result<Arc<Constraint>, GrammarError>;
+pub(super) type Compilation = Result<Arc<Constraint>, GrammarError>;
 
 /// A grammar's key, among those of one scope.
 pub(super) fn key(scope: u64, grammar: &Grammar) -> Key {
@@ -31,7 +31,7 @@ pub(super) fn key(scope: u64, grammar: &Grammar) -> Key {
 
 struct Entry {
     key: Key,
-    kept: Kept,
+    kept: Compilation,
     n_bytes: usize,
 }
 
@@ -53,7 +53,7 @@ impl Cache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Kept> {
+    pub(super) fn get(&self, key: &Key) -> Option<Compilation> {
         let mut entries = self.entries();
         let at = entries.list.iter().position(|entry| entry.key == *key)?;
         let entry = entries.list.remove(at)?;
@@ -63,7 +63,7 @@ impl Cache {
     }
 
     /// Keeps what came of a grammar, if it is not too large by itself.
-    pub(super) fn put(&self, key: Key, kept: Kept, n_bytes: usize) {
+    pub(super) fn put(&self, key: Key, kept: Compilation, n_bytes: usize) {
         if n_bytes > MAX_BYTES {
             return;
         }
@@ -88,7 +88,7 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn refused() -> Kept {
+    fn refused() -> Compilation {
         Err(GrammarError::NoEnd)
     }
 

@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 use super::cache::{Key, key};
 use super::compiler::{Compiler, Message};
 use super::constraint::Constraint;
-use super::desk::{Desk, Place};
+use super::semaphore::{FairSemaphore, Permit};
 use super::{Grammar, GrammarError};
 use crate::scheduler::Refusal;
 
 /// Grammars compiled at a time, for each model. More than there are processors: hard ones slow down whoever comes
 /// beside them, but do not stop him.
-const N_PLACES: usize = 8;
+const N_PERMITS: usize = 8;
 
 /// The longest that a grammar which passed its trial may take here. Nothing ends what takes longer, but nobody waits
 /// for it.
@@ -26,7 +26,7 @@ const COMPILE_TIME: Duration = Duration::from_secs(10);
 
 /// Who wants a grammar, and until when.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct Requester {
     /// Grammars are compiled in turn for each client.
     pub(crate) client: Arc<str>,
     /// What was compiled for others of this number is found.
@@ -37,7 +37,7 @@ pub(crate) struct Wish {
 /// Compiles grammars for one vocabulary.
 pub struct GrammarFactory {
     compiler: Arc<Compiler>,
-    desk: Arc<Desk>,
+    semaphore: Arc<FairSemaphore>,
 }
 
 impl GrammarFactory {
@@ -45,7 +45,7 @@ impl GrammarFactory {
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> GrammarFactory {
         GrammarFactory {
             compiler: Arc::new(Compiler::new(tokenizer, vocab_size)),
-            desk: Arc::new(Desk::new(N_PLACES)),
+            semaphore: Arc::new(FairSemaphore::new(N_PERMITS)),
         }
     }
 
@@ -85,12 +85,12 @@ impl GrammarFactory {
     pub(crate) async fn prepare(
         &self,
         grammar: &Grammar,
-        wish: &Wish,
+        wish: &Requester,
     ) -> Result<Constraint, Refusal> {
         let work = async {
             tokio::select! {
                 constraint = self.in_turn(grammar, wish) => constraint,
-                () = self.desk.closed() => Err(Refusal::Unloading),
+                () = self.semaphore.closed() => Err(Refusal::Unloading),
             }
         };
         match wish.deadline {
@@ -102,13 +102,13 @@ impl GrammarFactory {
         }
     }
 
-    async fn in_turn(&self, grammar: &Grammar, wish: &Wish) -> Result<Constraint, Refusal> {
+    async fn in_turn(&self, grammar: &Grammar, wish: &Requester) -> Result<Constraint, Refusal> {
         grammar.check_length()?;
         let key = key(wish.scope, grammar);
         if let Some(kept) = self.compiler.cache.get(&key) {
             return Ok(kept?.fresh());
         }
-        let place = self.desk.place(&wish.client).await?;
+        let place = self.semaphore.place(&wish.client).await?;
         // The same client may have sent it just before.
         if let Some(kept) = self.compiler.cache.get(&key) {
             return Ok(kept?.fresh());
@@ -138,7 +138,7 @@ impl GrammarFactory {
 
     /// Nothing is compiled any more: those who wait are refused.
     pub(crate) fn close(&self) {
-        self.desk.close();
+        self.semaphore.close();
     }
 }
 
@@ -159,7 +159,7 @@ struct Watch {
     what: &'static str,
     compile_time: Duration,
     /// Until the thread ends, or is known not to.
-    _place: Place,
+    _place: Permit,
 }
 
 impl Watch {

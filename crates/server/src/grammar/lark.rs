@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// What a grammar is made of, as far as depth goes.
 #[derive(Default)]
-pub(super) struct Scanned {
+pub(super) struct References {
     /// By rule or terminal, in the order of their first mention: those it names.
     pub(super) edges: Vec<Vec<usize>>,
     /// Schemas in it.
@@ -16,8 +16,8 @@ pub(super) struct Scanned {
 }
 
 /// Reads a grammar. What is no Lark is passed over: the compiler will tell.
-pub(super) fn scan(source: &str) -> Scanned {
-    let mut scanned = Scanned::default();
+pub(super) fn scan(source: &str) -> References {
+    let mut scanned = References::default();
     let mut index_of: HashMap<&str, usize> = HashMap::new();
     let mut defined = None;
     let mut at = 0;

@@ -62,7 +62,7 @@ impl GrammarTrial {
         let thread = std::thread::Builder::new()
             .name("grammar trial".to_owned())
             .stack_size(TRIAL_STACK_BYTES)
-            .spawn(move || attempt(&grammar));
+            .spawn(move || attempt(&grammar, WALK_TIME));
         match thread.map(std::thread::JoinHandle::join) {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => TrialReply::Bad("the compiler of grammars gave up on it".to_owned()),
@@ -71,7 +71,8 @@ impl GrammarTrial {
     }
 }
 
-fn attempt(grammar: &Grammar) -> TrialReply {
+/// Tries a grammar on this thread; its states and its texts are looked at for `walk_time` each.
+pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     let bad = |error: &dyn ToString| TrialReply::Bad(first_lines(&error.to_string()));
     let mut parsers = match ParserFactory::new_simple(&vocabulary()) {
         Ok(parsers) => parsers,
@@ -83,13 +84,13 @@ fn attempt(grammar: &Grammar) -> TrialReply {
         Ok(parser) => parser,
         Err(error) => return bad(&error),
     };
-    let walked = walk_lexer(&parsers, &parser);
+    let walked = walk_lexer(&parsers, &parser, walk_time);
     let mut matcher = Matcher::new(Ok(parser));
     if let Err(error) = matcher.compute_mask() {
         return bad(&error);
     }
     let written = walked.and_then(|()| {
-        let end = Instant::now() + WALK_TIME;
+        let end = Instant::now() + walk_time;
         (0..N_TEXTS).try_for_each(|seed| write_text(matcher.clone(), seed, end))
     });
     match written {
@@ -112,8 +113,12 @@ fn vocabulary() -> TokEnv {
 
 /// Goes through the states of each lexeme, nearest first. What hides from the compiler's first look behind a
 /// beginning is met here.
-fn walk_lexer(parsers: &ParserFactory, parser: &TokenParser) -> Result<(), String> {
-    let end = Instant::now() + WALK_TIME;
+fn walk_lexer(
+    parsers: &ParserFactory,
+    parser: &TokenParser,
+    walk_time: Duration,
+) -> Result<(), String> {
+    let end = Instant::now() + walk_time;
     let mut left = MAX_STATES;
     let spec = parser.parser.grammar().lexer_spec();
     let mut lexer_limits = parsers.limits().clone();

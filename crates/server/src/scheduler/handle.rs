@@ -14,7 +14,7 @@ use super::job::{Event, Failure, Job};
 use super::loaded::{EngineFactory, Loaded};
 use super::metrics::ModelMetrics;
 use super::pooled::Pooled;
-use crate::grammar::{Constraint, GrammarError, Wish};
+use crate::grammar::{Constraint, GrammarError, Requester};
 
 /// How far a model is.
 #[derive(Clone)]
@@ -194,12 +194,12 @@ impl Scheduler {
         check_length(&loaded, &job)?;
         let constraint = match &job.grammar {
             Some(grammar) => {
-                let wish = Wish {
+                let requester = Requester {
                     client: Arc::clone(&job.client),
                     scope: job.scope,
                     deadline: job.deadline,
                 };
-                Some(loaded.grammars.prepare(grammar, &wish).await?)
+                Some(loaded.grammars.prepare(grammar, &requester).await?)
             }
             None => None,
         };

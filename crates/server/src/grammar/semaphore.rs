@@ -22,12 +22,12 @@ const HALF_LIFE: Duration = Duration::from_secs(60);
 
 /// What a client's grammars have taken, as it was at some time.
 #[derive(Clone, Copy)]
-struct Spent {
+struct Account {
     seconds: f64,
     at: Instant,
 }
 
-impl Spent {
+impl Account {
     fn now(self) -> f64 {
         let half_lives = self.at.elapsed().div_duration_f64(HALF_LIFE);
         self.seconds * (-half_lives).exp2()
@@ -46,37 +46,37 @@ struct State {
     /// Clients at work.
     working: Vec<Arc<str>>,
     /// By client, what its grammars have taken.
-    spent: HashMap<Arc<str>, Spent>,
+    spent: HashMap<Arc<str>, Account>,
 }
 
 /// Where grammars wait for their turn.
-pub(super) struct Desk {
+pub(super) struct FairSemaphore {
     state: Mutex<State>,
     n_places: usize,
     is_closed: watch::Sender<bool>,
 }
 
 /// The right to have a grammar compiled, until it is dropped.
-pub(super) struct Place {
-    desk: Arc<Desk>,
+pub(super) struct Permit {
+    semaphore: Arc<FairSemaphore>,
     client: Arc<str>,
     start: Instant,
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.desk.state();
+        let mut state = self.semaphore.state();
         if let Some(at) = state.working.iter().position(|one| *one == self.client) {
             state.working.swap_remove(at);
         }
         state.charge(&self.client, self.start.elapsed());
-        state.call(self.desk.n_places);
+        state.call(self.semaphore.n_places);
     }
 }
 
-impl Desk {
-    pub(super) fn new(n_places: usize) -> Desk {
-        Desk {
+impl FairSemaphore {
+    pub(super) fn new(n_places: usize) -> FairSemaphore {
+        FairSemaphore {
             state: Mutex::default(),
             n_places,
             is_closed: watch::Sender::new(false),
@@ -90,8 +90,8 @@ impl Desk {
     /// Waits for a place. Whoever stops waiting has left.
     ///
     /// # Errors
-    /// The client has too many waiting; or the desk was closed.
-    pub(super) async fn place(self: &Arc<Self>, client: &Arc<str>) -> Result<Place, Refusal> {
+    /// The client has too many waiting; or the semaphore was closed.
+    pub(super) async fn place(self: &Arc<Self>, client: &Arc<str>) -> Result<Permit, Refusal> {
         let (go, called) = oneshot::channel();
         {
             let mut state = self.state();
@@ -115,7 +115,7 @@ impl Desk {
             state.call(self.n_places);
         }
         let mut wait = Wait {
-            desk: self,
+            semaphore: self,
             client,
             called: Some(called),
         };
@@ -125,8 +125,8 @@ impl Desk {
         };
         wait.called = None;
         called.map_err(|_| Refusal::Unloading)?;
-        Ok(Place {
-            desk: Arc::clone(self),
+        Ok(Permit {
+            semaphore: Arc::clone(self),
             client: Arc::clone(client),
             start: Instant::now(),
         })
@@ -139,10 +139,10 @@ impl Desk {
         state.waiting.clear();
     }
 
-    /// Waits until the desk is closed.
+    /// Waits until the semaphore is closed.
     pub(super) async fn closed(&self) {
         let mut is_closed = self.is_closed.subscribe();
-        // Its sender is this desk's.
+        // Its sender is this semaphore's.
         let _ = is_closed.wait_for(|is_closed| *is_closed).await;
     }
 
@@ -154,7 +154,7 @@ impl Desk {
 
 /// A wait that may be given up at the moment in which it is called: then the place goes to the next.
 struct Wait<'a> {
-    desk: &'a Arc<Desk>,
+    semaphore: &'a Arc<FairSemaphore>,
     client: &'a Arc<str>,
     called: Option<oneshot::Receiver<()>>,
 }
@@ -164,8 +164,8 @@ impl Drop for Wait<'_> {
         if let Some(called) = &mut self.called {
             called.close();
             if called.try_recv().is_ok() {
-                drop(Place {
-                    desk: Arc::clone(self.desk),
+                drop(Permit {
+                    semaphore: Arc::clone(self.semaphore),
                     client: Arc::clone(self.client),
                     start: Instant::now(),
                 });
@@ -184,7 +184,7 @@ impl State {
             self.spent.clear();
         }
         let before = self.spent.get(client).map_or(0.0, |spent| spent.now());
-        let spent = Spent {
+        let spent = Account {
             seconds: before + took.as_secs_f64(),
             at: Instant::now(),
         };

@@ -15,31 +15,31 @@ fn once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
     }
 }
 
-fn place(desk: &Arc<Desk>, name: &str) -> Option<Place> {
-    once(pin!(desk.place(&client(name)))).map(|place| place.expect("a place"))
+fn place(semaphore: &Arc<FairSemaphore>, name: &str) -> Option<Permit> {
+    once(pin!(semaphore.place(&client(name)))).map(|place| place.expect("a place"))
 }
 
 #[test]
 fn a_client_has_one_place_and_leaves_the_others() {
-    let desk = Arc::new(Desk::new(2));
-    let first = place(&desk, "a").expect("all are free");
-    assert!(place(&desk, "a").is_none(), "one is enough");
-    let second = place(&desk, "b").expect("the other is free");
-    assert!(place(&desk, "c").is_none(), "none is left");
+    let semaphore = Arc::new(FairSemaphore::new(2));
+    let first = place(&semaphore, "a").expect("all are free");
+    assert!(place(&semaphore, "a").is_none(), "one is enough");
+    let second = place(&semaphore, "b").expect("the other is free");
+    assert!(place(&semaphore, "c").is_none(), "none is left");
     // Those who gave up waiting hold nothing.
     drop((first, second));
-    assert_eq!(desk.n_working(), 0);
-    assert!(place(&desk, "a").is_some());
+    assert_eq!(semaphore.n_working(), 0);
+    assert!(place(&semaphore, "a").is_some());
 }
 
 #[test]
 fn clients_are_served_in_turn() {
-    let desk = Arc::new(Desk::new(1));
+    let semaphore = Arc::new(FairSemaphore::new(1));
     let names = ["a", "a", "a", "b", "c"].map(client);
-    let held = place(&desk, "a");
+    let held = place(&semaphore, "a");
     let mut waits: Vec<_> = names
         .iter()
-        .map(|name| Box::pin(desk.place(name)))
+        .map(|name| Box::pin(semaphore.place(name)))
         .collect();
     waits
         .iter_mut()
@@ -59,16 +59,17 @@ fn clients_are_served_in_turn() {
 
 #[test]
 fn who_has_spent_the_least_is_next() {
-    let desk = Arc::new(Desk::new(1));
+    let semaphore = Arc::new(FairSemaphore::new(1));
     for (name, seconds) in [("costly", 8), ("cheap", 1), ("dear", 60)] {
-        desk.state()
+        semaphore
+            .state()
             .charge(&client(name), Duration::from_secs(seconds));
     }
-    let held = place(&desk, "first").expect("it is free");
+    let held = place(&semaphore, "first").expect("it is free");
     let names = ["dear", "costly", "cheap", "new"].map(client);
     let mut waits: Vec<_> = names
         .iter()
-        .map(|name| Box::pin(desk.place(name)))
+        .map(|name| Box::pin(semaphore.place(name)))
         .collect();
     waits
         .iter_mut()
@@ -79,24 +80,24 @@ fn who_has_spent_the_least_is_next() {
     }
     // What is long ago counts no more.
     let hour = Duration::from_secs(3600);
-    let old = Spent {
+    let old = Account {
         seconds: 1e6,
         at: Instant::now().checked_sub(hour).expect("a clock"),
     };
     assert!(old.now() < 1e-6);
     // Names do not add up without end.
-    let mut state = desk.state();
+    let mut state = semaphore.state();
     (0..3 * MAX_KNOWN).for_each(|i| state.charge(&client(&i.to_string()), Duration::from_secs(9)));
     assert!(state.spent.len() <= MAX_KNOWN);
 }
 
 #[test]
 fn who_is_called_and_has_left_gives_the_place_to_the_next() {
-    let desk = Arc::new(Desk::new(1));
-    let held = place(&desk, "a");
+    let semaphore = Arc::new(FairSemaphore::new(1));
+    let held = place(&semaphore, "a");
     let (b, c) = (client("b"), client("c"));
-    let mut left = Box::pin(desk.place(&b));
-    let mut next = Box::pin(desk.place(&c));
+    let mut left = Box::pin(semaphore.place(&b));
+    let mut next = Box::pin(semaphore.place(&c));
     assert!(once(left.as_mut()).is_none() && once(next.as_mut()).is_none());
     // Called, but not asked again.
     drop(held);
@@ -107,26 +108,28 @@ fn who_is_called_and_has_left_gives_the_place_to_the_next() {
 
 #[test]
 fn too_many_of_one_client_are_refused_and_a_closed_desk_serves_nobody() {
-    let desk = Arc::new(Desk::new(1));
-    let held = place(&desk, "a");
+    let semaphore = Arc::new(FairSemaphore::new(1));
+    let held = place(&semaphore, "a");
     let (a, b) = (client("a"), client("b"));
-    let mut waits: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(desk.place(&a))).collect();
+    let mut waits: Vec<_> = (0..MAX_WAITING)
+        .map(|_| Box::pin(semaphore.place(&a)))
+        .collect();
     waits
         .iter_mut()
         .for_each(|wait| assert!(once(wait.as_mut()).is_none()));
-    let refused = once(pin!(desk.place(&a))).expect("at once");
+    let refused = once(pin!(semaphore.place(&a))).expect("at once");
     assert!(matches!(refused, Err(Refusal::QueueFull { .. })));
-    let mut other = Box::pin(desk.place(&b));
+    let mut other = Box::pin(semaphore.place(&b));
     assert!(once(other.as_mut()).is_none(), "others may wait");
-    desk.close();
+    semaphore.close();
     assert!(matches!(
         once(other.as_mut()),
         Some(Err(Refusal::Unloading))
     ));
     assert!(matches!(
-        once(pin!(desk.place(&b))),
+        once(pin!(semaphore.place(&b))),
         Some(Err(Refusal::Unloading))
     ));
-    assert!(once(pin!(desk.closed())).is_some());
+    assert!(once(pin!(semaphore.closed())).is_some());
     drop(held);
 }
