@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 /// The longest grammar or schema, as JSON or source.
 pub const MAX_GRAMMAR_BYTES: usize = 64 << 10;
 
+/// The longest grammar of calls: of a hundred functions, of which each has a schema of some kilobytes.
+pub const MAX_CALLS_BYTES: usize = 512 << 10;
+
 /// Struck out: finite, since a row with infinities is taken for a damaged one, and so low that no temperature
 /// or bias brings it back.
 const STRUCK_OUT: f32 = f32::MIN;
@@ -38,12 +41,14 @@ pub enum Grammar {
 #[derive(Debug, thiserror::Error)]
 pub enum GrammarError {
     /// Too long.
-    #[error("the {what} has {found} bytes; at most {MAX_GRAMMAR_BYTES} are accepted")]
+    #[error("the {what} has {found} bytes; at most {most} are accepted")]
     TooLong {
         /// What.
         what: &'static str,
         /// Its length.
         found: usize,
+        /// The longest that is accepted.
+        most: usize,
     },
     /// It does not compile.
     #[error("the {what} cannot be used: {reason}")]
@@ -83,6 +88,13 @@ impl Grammar {
             Grammar::Lark(source) | Grammar::Calls(source) => {
                 TopLevelGrammar::from_lark(source.clone())
             }
+        }
+    }
+
+    fn most_bytes(&self) -> usize {
+        match self {
+            Grammar::Calls(_) => MAX_CALLS_BYTES,
+            _ => MAX_GRAMMAR_BYTES,
         }
     }
 
@@ -130,9 +142,9 @@ impl GrammarFactory {
     /// A grammar that is too long or cannot be used, with the reason.
     pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, GrammarError> {
         let what = grammar.what();
-        let found = grammar.n_bytes();
-        if found > MAX_GRAMMAR_BYTES {
-            return Err(GrammarError::TooLong { what, found });
+        let (found, most) = (grammar.n_bytes(), grammar.most_bytes());
+        if found > most {
+            return Err(GrammarError::TooLong { what, found, most });
         }
         if self.tokenizer.end_of_generation().is_empty() {
             return Err(GrammarError::NoEnd);
