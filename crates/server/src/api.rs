@@ -10,12 +10,15 @@ pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod params;
 pub(crate) mod prompt;
+pub(crate) mod shape;
+mod submit;
+pub(crate) mod time;
 pub(crate) mod tokens;
 pub(crate) mod tools;
+pub(crate) mod turns;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A name that is given out once: of requests, answers and calls. Not a secret.
 pub(crate) fn unique(prefix: &str) -> String {
@@ -33,10 +36,4 @@ pub(crate) fn random() -> u64 {
 fn random_from(number: u64) -> u64 {
     static KEYS: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
     KEYS.get_or_init(RandomState::new).hash_one(number)
-}
-
-/// Seconds since 1970.
-pub(crate) fn unix_s() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
@@ -198,6 +198,41 @@ impl Dialect {
     pub(crate) fn answer(self, result: Result<Response, ApiError>) -> Response {
         result.unwrap_or_else(|error| self.response(&error))
     }
+}
+
+/// What of a request the server went without, a piece each, parted by `; `.
+pub(crate) static LEFT_OUT: HeaderName = HeaderName::from_static("x-millrace-left-out");
+
+/// Bytes of that header at most: proxies have limits.
+const MAX_LEFT_OUT_BYTES: usize = 2048;
+
+/// An answer that tells what the server went without.
+pub(crate) fn with_left_out(mut response: Response, left_out: &[String]) -> Response {
+    if left_out.is_empty() {
+        return response;
+    }
+    let mut text = String::new();
+    for (i, piece) in left_out.iter().enumerate() {
+        if text.len() + piece.len() > MAX_LEFT_OUT_BYTES {
+            text += &format!("; and {} more", left_out.len() - i);
+            break;
+        }
+        if i > 0 {
+            text += "; ";
+        }
+        let plain = |c: char| {
+            if c == ' ' || c.is_ascii_graphic() {
+                c
+            } else {
+                '?'
+            }
+        };
+        text.extend(piece.chars().map(plain));
+    }
+    if let Ok(value) = HeaderValue::from_str(text.trim_start_matches("; ")) {
+        response.headers_mut().insert(&LEFT_OUT, value);
+    }
+    response
 }
 
 /// Writes a line of the log. Whoever read standard error may have gone (`millrace serve … 2>&1 | head`): no reason to

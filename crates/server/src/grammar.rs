@@ -32,6 +32,9 @@ pub use trial::{GrammarTrial, TrialReply, TryElsewhere, try_grammars_with};
 /// The longest grammar or schema, as JSON or source.
 pub const MAX_GRAMMAR_BYTES: usize = 64 << 10;
 
+/// The longest grammar of calls: of a hundred functions, of which each has a schema of some kilobytes.
+pub const MAX_CALLS_BYTES: usize = 512 << 10;
+
 /// What an answer must look like.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Grammar {
@@ -51,12 +54,14 @@ pub enum Grammar {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum GrammarError {
     /// Too long.
-    #[error("the {what} has {found} bytes; at most {MAX_GRAMMAR_BYTES} are accepted")]
+    #[error("the {what} has {found} bytes; at most {most} are accepted")]
     TooLong {
         /// What.
         what: &'static str,
         /// Its length.
         found: usize,
+        /// The longest that is accepted.
+        most: usize,
     },
     /// It does not compile.
     #[error("the {what} cannot be used: {reason}")]
@@ -89,6 +94,16 @@ pub enum GrammarError {
     NoEnd,
 }
 
+impl GrammarError {
+    /// Whether another grammar would do: this one is at fault, and not the vocabulary or the machine.
+    pub(crate) fn is_of_the_grammar(&self) -> bool {
+        matches!(
+            self,
+            GrammarError::Bad { .. } | GrammarError::TooLong { .. } | GrammarError::TooHard { .. }
+        )
+    }
+}
+
 impl Grammar {
     fn what(&self) -> &'static str {
         match self {
@@ -116,9 +131,9 @@ impl Grammar {
     }
 
     fn check_length(&self) -> Result<(), GrammarError> {
-        let (what, found) = (self.what(), self.n_bytes());
-        if found > MAX_GRAMMAR_BYTES {
-            return Err(GrammarError::TooLong { what, found });
+        let (what, found, most) = (self.what(), self.n_bytes(), self.most_bytes());
+        if found > most {
+            return Err(GrammarError::TooLong { what, found, most });
         }
         Ok(())
     }
@@ -132,6 +147,13 @@ impl Grammar {
         };
         let what = self.what();
         checked.map_err(|reason| GrammarError::Bad { what, reason })
+    }
+
+    fn most_bytes(&self) -> usize {
+        match self {
+            Grammar::Calls(_) => MAX_CALLS_BYTES,
+            _ => MAX_GRAMMAR_BYTES,
+        }
     }
 
     fn n_bytes(&self) -> usize {

@@ -312,6 +312,10 @@ impl ChatTemplate {
         let options = RenderOptions {
             tools: options.tools.as_ref().map(mark),
             documents: options.documents.as_ref().map(mark),
+            variables: match mark(&Value::Object(options.variables.clone())) {
+                Value::Object(variables) => variables,
+                _ => Map::new(),
+            },
             ..options.clone()
         };
         let text = self.render_json(&mark(&to_json(messages)), &options)?;

@@ -1,5 +1,6 @@
 //! The API of Anthropic: messages, and the counting of their tokens.
 
+mod content;
 mod request;
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::generation::{Answer, Generation, Piece, Reason, placement};
 use super::unique;
-use crate::app::{App, Dialect, Incoming, json as json_response};
+use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::http::stream::{Gone, Writer, events};
 use crate::scheduler::{Job, Receipt};
 
@@ -44,21 +45,22 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     };
     let job = Job {
         images,
-        grammar: prompted.grammar,
         ..caller.job(prompted.tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let generation = Generation::start(&served, job, prompted.syntax, caller.log).await?;
+    let generation = Generation::start(&served, job, prompted.shape, caller.log).await?;
+    let left_out = generation.left_out();
     if is_stream {
         let work = move |writer| stream(writer, generation, told);
-        return Ok(events(app.options.keep_alive, work));
+        return Ok(with_left_out(
+            events(app.options.keep_alive, work),
+            &left_out,
+        ));
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
-    Ok(json_response(
-        StatusCode::OK,
-        &told.message(&answer, &receipt),
-    ))
+    let response = json_response(StatusCode::OK, &told.message(&answer, &receipt));
+    Ok(with_left_out(response, &left_out))
 }
 
 /// `POST /v1/messages/count_tokens`.

@@ -8,6 +8,7 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::generation::Generation;
 use super::params::Caller;
+use super::shape::Shape;
 use crate::models::Served;
 use crate::scheduler::{Job, Receipt};
 
@@ -64,7 +65,7 @@ pub(crate) async fn embed(
             embed: Some(pooling),
             ..caller.job(input, params.clone())
         };
-        Generation::start(served, job, None, caller.log.clone())
+        Generation::start(served, job, Shape::default(), caller.log.clone())
     };
     let mut done = Vec::with_capacity(inputs.len());
     let mut inputs = inputs.into_iter();

@@ -17,6 +17,8 @@ pub(crate) struct ApiError {
     pub(crate) code: Option<&'static str>,
     /// Seconds after which it may be worth trying again.
     pub(crate) retry_after: Option<u64>,
+    /// Tokens of a prompt that is too long, and how many it may have.
+    pub(crate) too_long: Option<(usize, usize)>,
 }
 
 impl ApiError {
@@ -27,6 +29,7 @@ impl ApiError {
             param: None,
             code: None,
             retry_after: None,
+            too_long: None,
         }
     }
 
@@ -41,6 +44,25 @@ impl ApiError {
             param: Some(param.to_owned()),
             ..ApiError::bad(format!("{param}: {message}"))
         }
+    }
+
+    /// A prompt, and `n_new` tokens to write, that a context of `n_ctx` does not hold. Clients shorten a conversation when
+    /// they read "maximum context length", of Anthropic's API "prompt is too long".
+    pub(crate) fn overflow(n_prompt: usize, n_new: usize, n_ctx: usize) -> ApiError {
+        let message = format!(
+            "this model's maximum context length is {n_ctx} tokens, and the prompt of {n_prompt} tokens and {n_new} to \
+             write do not fit; shorten the messages, or start the server with a larger --ctx"
+        );
+        ApiError {
+            too_long: Some((n_prompt, n_ctx.saturating_sub(n_new))),
+            ..ApiError::bad(message).code("context_length_exceeded")
+        }
+    }
+
+    /// The message, and what else to do.
+    pub(super) fn advice(mut self, advice: &str) -> ApiError {
+        self.message = format!("{}; {advice}", self.message);
+        self
     }
 
     pub(crate) fn unknown_model(name: &str, known: &[String]) -> ApiError {
@@ -92,7 +114,16 @@ impl ApiError {
             400..500 => "invalid_request_error",
             _ => "api_error",
         };
-        json!({"type": "error", "error": {"type": kind, "message": self.message}})
+        let message = match self.too_long {
+            Some((found, most)) => {
+                format!(
+                    "prompt is too long: {found} tokens > {most} maximum; {}",
+                    self.message
+                )
+            }
+            None => self.message.clone(),
+        };
+        json!({"type": "error", "error": {"type": kind, "message": message}})
     }
 
     /// As the API of Ollama has it.
@@ -122,19 +153,16 @@ impl From<Refusal> for ApiError {
             Refusal::NotRunning(_) => {
                 with(StatusCode::SERVICE_UNAVAILABLE).code("model_not_running")
             }
-            Refusal::TooLong { .. } => {
-                with(StatusCode::BAD_REQUEST).code("context_length_exceeded")
+            Refusal::TooLong { n_prompt, capacity } => {
+                let error = ApiError::overflow(n_prompt, 1, capacity);
+                error.advice("that is what the cache holds")
             }
             Refusal::Bad(millrace_runtime::Error::ContextOverflow {
                 n_prompt,
                 n_new,
                 n_ctx,
                 ..
-            }) => ApiError::bad(format!(
-                "the prompt of {n_prompt} tokens and {n_new} to write do not fit this model's context of \
-                 {n_ctx} tokens; shorten the messages, or start the server with a larger --ctx"
-            ))
-            .code("context_length_exceeded"),
+            }) => ApiError::overflow(n_prompt, n_new, n_ctx),
             Refusal::Bad(millrace_runtime::Error::BadOption {
                 option,
                 found,
@@ -143,7 +171,9 @@ impl From<Refusal> for ApiError {
                 &option.replace('-', "_"),
                 format!("found {found}; it must be {expected}"),
             ),
-            Refusal::Bad(_) | Refusal::Grammar(_) | Refusal::NoEmbeddings(_) => with(StatusCode::BAD_REQUEST),
+            Refusal::Bad(_) | Refusal::Grammar(_) | Refusal::NoEmbeddings(_) => {
+                with(StatusCode::BAD_REQUEST)
+            }
         }
     }
 }

@@ -95,21 +95,31 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn usize(&self, name: &str) -> Result<Option<usize>> {
         self.read(name, "a whole number, not negative", |value| {
-            usize::try_from(value.as_u64()?).ok()
+            usize::try_from(natural(value)?).ok()
         })
+    }
+
+    /// A limit: -1 and -2, like no field, are none.
+    pub(crate) fn limit(&self, name: &str) -> Result<Option<usize>> {
+        let expected = "a whole number, or -1 for no limit";
+        let limit = self.read(name, expected, |value| match whole(value) {
+            Some(-1 | -2) => Some(None),
+            _ => Some(Some(usize::try_from(natural(value)?).ok()?)),
+        })?;
+        Ok(limit.flatten())
     }
 
     /// A whole number within bounds.
     pub(crate) fn usize_in(&self, name: &str, least: usize, most: usize) -> Result<Option<usize>> {
         let expected = format!("a whole number from {least} to {most}");
         self.read(name, &expected, |value| {
-            let number = usize::try_from(value.as_u64()?).ok()?;
+            let number = usize::try_from(natural(value)?).ok()?;
             (least..=most).contains(&number).then_some(number)
         })
     }
 
     pub(crate) fn i64(&self, name: &str) -> Result<Option<i64>> {
-        self.read(name, "a whole number", Value::as_i64)
+        self.read(name, "a whole number", whole)
     }
 
     pub(crate) fn list(&self, name: &str) -> Result<Option<&'a [Value]>> {
@@ -146,6 +156,18 @@ impl<'a> Fields<'a> {
         }
         Ok(())
     }
+}
+
+/// A whole number, which clients without integers write as `3.0`.
+fn whole(value: &Value) -> Option<i64> {
+    // Beyond that not every whole number is one of theirs.
+    let is_exact = |n: &f64| n.fract() == 0.0 && n.abs() <= (1_u64 << 53) as f64;
+    let float = || value.as_f64().filter(is_exact).map(|n| n as i64);
+    value.as_i64().or_else(float)
+}
+
+fn natural(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| u64::try_from(whole(value)?).ok())
 }
 
 /// A value that is not what was expected.
@@ -197,6 +219,33 @@ mod tests {
         assert_eq!(inner.bool("flag").unwrap_err().param.unwrap(), "inner.flag");
         assert_eq!(fields.usize("max").unwrap(), None);
         assert!(fields.need("model", fields.text("model").unwrap()).is_err());
+    }
+
+    #[test]
+    fn limits_and_whole_numbers_are_read_as_clients_write_them() {
+        for (value, limit) in [
+            (json!(-1), Some(None)),
+            (json!(-2), Some(None)),
+            (json!(-1.0), Some(None)),
+            (json!(null), Some(None)),
+            (json!(5), Some(Some(5))),
+            (json!(5.0), Some(Some(5))),
+            (json!(0), Some(Some(0))),
+            (json!(-3), None),
+            (json!(1.5), None),
+            (json!("5"), None),
+            (json!(1e300), None),
+        ] {
+            let body = json!({"max_tokens": value});
+            let found = Fields::of(&body).unwrap().limit("max_tokens");
+            assert_eq!(found.ok(), limit, "{value}");
+        }
+        let body = json!({"n": 3.0, "k": -1.0, "x": u64::MAX});
+        let fields = Fields::of(&body).unwrap();
+        assert_eq!(fields.usize_in("n", 1, 8).unwrap(), Some(3));
+        assert_eq!(fields.i64("k").unwrap(), Some(-1));
+        assert_eq!(fields.usize("x").unwrap(), Some(usize::MAX));
+        assert!(fields.usize("k").is_err());
     }
 
     #[test]

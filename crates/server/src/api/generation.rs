@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::error::ApiError;
-use super::tools::{CallParser, Parsed, Syntax};
+use super::shape::Shape;
+use super::submit::submit_shaped;
+use super::tools::{CallKind, CallParser, Parsed};
 use super::unique;
 use crate::models::Served;
 use crate::scheduler::{Event, Job, PassRecord, Receipt, TokenLogprob};
@@ -32,8 +34,18 @@ pub(crate) enum Reason {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
     pub(crate) id: String,
+    /// As the model writes it.
     pub(crate) name: String,
     pub(crate) arguments: Value,
+    /// How it is told.
+    pub(crate) kind: CallKind,
+}
+
+impl Call {
+    /// The text that a custom tool is called with.
+    pub(crate) fn input(&self) -> &str {
+        self.arguments["input"].as_str().unwrap_or_default()
+    }
 }
 
 /// Part of what a job gives.
@@ -67,6 +79,10 @@ pub(crate) struct Generation {
     events: UnboundedReceiver<Event>,
     /// By answer, if functions are offered.
     parsers: Vec<CallParser>,
+    /// How calls of each function are told.
+    kinds: Vec<(String, CallKind)>,
+    /// What of the request this server goes without, in words.
+    left_out: Vec<String>,
     ready: VecDeque<Piece>,
     has_ended: bool,
     /// Of a job that makes one.
@@ -78,6 +94,7 @@ pub(crate) struct Generation {
 struct Log {
     request: Arc<str>,
     model: String,
+    left_out: Vec<String>,
 }
 
 impl Log {
@@ -88,6 +105,9 @@ impl Log {
             line["cached_tokens"] = receipt.n_cached.into();
             line["completion_tokens"] = receipt.n_generated.into();
             line["placement"] = placement(receipt);
+        }
+        if !self.left_out.is_empty() {
+            line["left_out"] = self.left_out.into();
         }
         crate::app::log(&line);
     }
@@ -102,28 +122,34 @@ impl Drop for Generation {
 }
 
 impl Generation {
-    /// Submits a job.
+    /// Submits a job whose answers have some shape.
     pub(crate) async fn start(
         served: &Served,
         job: Job,
-        syntax: Option<Syntax>,
+        shape: Shape,
         log: Option<Arc<str>>,
     ) -> Result<Generation, ApiError> {
-        let parsers = match syntax {
-            Some(syntax) => vec![CallParser::new(syntax); job.n],
-            None => Vec::new(),
-        };
+        let n = job.n;
+        let (events, shape) = submit_shaped(served, job, shape).await?;
         Ok(Generation {
-            events: served.scheduler.submit_in_turn(job).await?,
-            parsers,
+            events,
+            parsers: shape.parsers(n),
+            kinds: shape.kinds(),
             ready: VecDeque::new(),
             has_ended: false,
             embedding: None,
             log: log.map(|request| Log {
                 request,
                 model: served.entry.spec.id.clone(),
+                left_out: shape.left_out.clone(),
             }),
+            left_out: shape.left_out,
         })
+    }
+
+    /// What of the request this server goes without, in words.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        self.left_out.clone()
     }
 
     /// The next piece; `None` after [`Piece::End`].
@@ -239,6 +265,8 @@ impl Generation {
                 },
                 Parsed::Call { name, arguments } => {
                     index += 1;
+                    let kind = self.kinds.iter().find(|(known, _)| *known == name);
+                    let kind = kind.map(|(_, kind)| kind.clone()).unwrap_or_default();
                     Piece::Call {
                         choice,
                         index: index - 1,
@@ -246,6 +274,7 @@ impl Generation {
                             id: unique("call_"),
                             name,
                             arguments,
+                            kind,
                         },
                     }
                 }

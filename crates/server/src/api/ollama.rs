@@ -17,7 +17,8 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::generation::{Answer, Call, Generation, Piece, Reason, placement};
 use super::prompt;
-use crate::app::{App, Dialect, Incoming, json as json_response};
+use super::shape::Shape;
+use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::http::stream::{Gone, Writer, lines};
 use crate::models::Served;
 use crate::scheduler::{Job, Receipt};
@@ -61,21 +62,25 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
     }
     let served = app.served(&fields).await?;
     let params = request::params(&fields, &served.loaded)?;
-    let (tokens, images, grammar, syntax) = prompted(&fields, &served, kind).await?;
+    let (tokens, images, shape) = prompted(&fields, &served, kind).await?;
     let job = Job {
         images,
-        grammar,
         ..caller.job(tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(true);
-    let generation = Generation::start(&served, job, syntax, caller.log).await?;
+    let generation = Generation::start(&served, job, shape, caller.log).await?;
+    let left_out = generation.left_out();
     if is_stream {
-        return Ok(lines(move |writer| stream(writer, generation, told)));
+        let response = lines(move |writer| stream(writer, generation, told));
+        return Ok(with_left_out(response, &left_out));
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
     let body = told.last(&answer.text, &answer.calls, answer.reason, &receipt);
-    Ok(json_response(StatusCode::OK, &body))
+    Ok(with_left_out(
+        json_response(StatusCode::OK, &body),
+        &left_out,
+    ))
 }
 
 /// How Ollama's clients have a model loaded: by asking it nothing; and unloaded: by keeping it for no time after that.
@@ -102,19 +107,12 @@ async fn prompted(
     fields: &Fields<'_>,
     served: &Served,
     kind: Kind,
-) -> Result<
-    (
-        Vec<u32>,
-        Vec<Arc<millrace_runtime::Image>>,
-        Option<crate::grammar::Grammar>,
-        Option<super::tools::Syntax>,
-    ),
-    ApiError,
-> {
+) -> Result<(Vec<u32>, Vec<Arc<millrace_runtime::Image>>, Shape), ApiError> {
     if kind == Kind::Generate && fields.bool("raw")?.unwrap_or(false) {
         let text = fields.need("prompt", fields.text("prompt")?)?.to_owned();
         let tokens = prompt::encode(&served.loaded, text).await?;
-        return Ok((tokens, Vec::new(), request::form(fields)?, None));
+        let shape = Shape::of_form(request::form(fields)?);
+        return Ok((tokens, Vec::new(), shape));
     }
     let conversation = match kind {
         Kind::Chat => request::chat(fields)?,
@@ -122,7 +120,7 @@ async fn prompted(
     };
     let mut prompted = conversation.prompt(served).await?;
     let images = prompted.see(served).await?;
-    Ok((prompted.tokens, images, prompted.grammar, prompted.syntax))
+    Ok((prompted.tokens, images, prompted.shape))
 }
 
 /// Ollama has no word for calls, nor for stop texts.
@@ -135,7 +133,7 @@ fn done_reason(reason: Option<Reason>) -> &'static str {
 
 impl Told {
     fn part(&self, text: &str, calls: &[Call]) -> Value {
-        let mut part = json!({"model": self.model, "created_at": about::now()});
+        let mut part = json!({"model": self.model, "created_at": super::time::now()});
         match self.kind {
             Kind::Chat => {
                 let mut message = json!({"role": "assistant", "content": text});

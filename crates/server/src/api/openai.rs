@@ -6,12 +6,15 @@ pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod responses;
+mod responses_items;
 mod responses_stream;
+pub(crate) mod tools;
 
 use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::generation::{Call, Reason, placement};
+use super::tools::CallKind;
 use crate::scheduler::{Receipt, TokenLogprob};
 
 /// The reason in OpenAI's words.
@@ -60,9 +63,18 @@ fn total(receipts: &[Receipt]) -> Option<Receipt> {
 
 /// A call as part of a message.
 fn tool_call(call: &Call) -> Value {
-    json!({"id": call.id, "type": "function", "function": {
-        "name": call.name, "arguments": call.arguments.to_string(),
-    }})
+    match &call.kind {
+        CallKind::Function => json!({"id": call.id, "type": "function", "function": {
+            "name": call.name, "arguments": call.arguments.to_string(),
+        }}),
+        CallKind::Custom => json!({"id": call.id, "type": "custom", "custom": {
+            "name": call.name, "input": call.input(),
+        }}),
+        CallKind::InNamespace { namespace, name } => json!({
+            "id": call.id, "type": "function", "namespace": namespace,
+            "function": {"name": name, "arguments": call.arguments.to_string()},
+        }),
+    }
 }
 
 /// Tokens with their log-probabilities, as chat completions have them.

@@ -9,12 +9,16 @@ use millrace_runtime::{GenerateParams, SamplingParams};
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::random;
+use super::shape::Form;
 use crate::grammar::Grammar;
 use crate::scheduler::{Job, Loaded};
 
 /// Stop texts of a request at most, and bytes of each.
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
+
+/// Tokens that end an answer at most.
+const MAX_STOP_TOKENS: usize = 128;
 
 /// Answers to one prompt at most.
 pub(crate) const MAX_ANSWERS: usize = 32;
@@ -117,7 +121,7 @@ pub(crate) fn sampling(fields: &Fields<'_>, loaded: &Loaded) -> Result<SamplingP
 }
 
 /// -1 and 0 keep all.
-fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+pub(crate) fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     Ok(fields
         .i64("top_k")?
         .map(|k| usize::try_from(k).unwrap_or(0)))
@@ -129,15 +133,54 @@ pub(crate) fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-/// The seed of a request, or one that nobody chose. Negative seeds are seeds.
+/// The seed of a request, or, for none and for -1, one that nobody chose. Other negative seeds are seeds.
 pub(crate) fn seed(fields: &Fields<'_>) -> Result<u64, ApiError> {
-    match fields.get("seed") {
-        None => Ok(random() >> 32),
-        Some(value) => value
-            .as_u64()
-            .or_else(|| value.as_i64().map(i64::cast_unsigned))
-            .ok_or_else(|| wrong(&fields.path("seed"), "a whole number", value)),
+    // Those that no i64 holds.
+    if let Some(large) = fields.get("seed").and_then(serde_json::Value::as_u64) {
+        return Ok(large);
     }
+    match fields.i64("seed")? {
+        None | Some(-1) => Ok(random() >> 32),
+        Some(seed) => Ok(seed.cast_unsigned()),
+    }
+}
+
+/// Ids of tokens, each of which the model's vocabulary must have.
+pub(crate) fn token_ids(
+    value: &serde_json::Value,
+    path: &str,
+    expected: &str,
+    loaded: &Loaded,
+) -> Result<Vec<u32>, ApiError> {
+    let list = value
+        .as_array()
+        .ok_or_else(|| wrong(path, expected, value))?;
+    let vocab_size = loaded.model.model().config.vocab_size;
+    let id = |one: &serde_json::Value| {
+        let number = one.as_u64().ok_or_else(|| wrong(path, expected, value))?;
+        let id = u32::try_from(number).ok();
+        let id = id.filter(|id| (*id as usize) < vocab_size);
+        id.ok_or_else(|| {
+            let message =
+                format!("token {number} is not in the vocabulary, which has {vocab_size} tokens");
+            ApiError::field(path, message)
+        })
+    };
+    list.iter().map(id).collect()
+}
+
+/// Tokens that end an answer, by vLLM's name.
+pub(crate) fn stop_tokens(fields: &Fields<'_>, loaded: &Loaded) -> Result<Vec<u32>, ApiError> {
+    const NAME: &str = "stop_token_ids";
+    let Some(value) = fields.get(NAME) else {
+        return Ok(Vec::new());
+    };
+    let tokens = token_ids(value, &fields.path(NAME), "a list of token ids", loaded)?;
+    if tokens.len() > MAX_STOP_TOKENS {
+        let message = format!("at most {MAX_STOP_TOKENS} tokens are accepted");
+        return Err(ApiError::field(&fields.path(NAME), message));
+    }
+    Ok(tokens)
 }
 
 fn logit_bias(fields: &Fields<'_>, loaded: &Loaded) -> Result<Vec<(u32, f32)>, ApiError> {
@@ -192,13 +235,16 @@ pub(crate) fn stop_texts(fields: &Fields<'_>, name: &str) -> Result<Vec<String>,
 }
 
 /// `response_format` of OpenAI's chat completions, or the `format` inside `text` of its responses.
-pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Grammar>, ApiError> {
+pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Form>, ApiError> {
     let Some(format) = format else {
         return Ok(None);
     };
     match format.need("type", format.text("type")?)? {
         "text" => Ok(None),
-        "json_object" => Ok(Some(Grammar::JsonObject)),
+        "json_object" => Ok(Some(Form {
+            grammar: Grammar::JsonObject,
+            path: format.path("type"),
+        })),
         "json_schema" => {
             let inner = format
                 .object("json_schema")?
@@ -207,7 +253,10 @@ pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Gramm
             if !schema.is_object() && !schema.is_boolean() {
                 return Err(wrong(&inner.path("schema"), "a JSON schema", schema));
             }
-            Ok(Some(Grammar::JsonSchema(schema.clone())))
+            Ok(Some(Form {
+                grammar: Grammar::JsonSchema(schema.clone()),
+                path: inner.path("schema"),
+            }))
         }
         other => {
             let message = format!("expected text, json_object or json_schema, found \"{other}\"");
@@ -218,15 +267,19 @@ pub(crate) fn response_format(format: Option<Fields<'_>>) -> Result<Option<Gramm
 
 /// Forms beyond JSON, by vLLM's name: `structured_outputs` with one of `json`, `regex`, `choice`, `grammar` (here
 /// llguidance's Lark).
-pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<Grammar>, ApiError> {
+pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<Form>, ApiError> {
     let Some(outputs) = fields.object("structured_outputs")? else {
         return Ok(None);
     };
+    let form = |name: &str, grammar| {
+        let path = outputs.path(name);
+        Ok(Some(Form { grammar, path }))
+    };
     if let Some(schema) = outputs.get("json") {
-        return Ok(Some(Grammar::JsonSchema(schema.clone())));
+        return form("json", Grammar::JsonSchema(schema.clone()));
     }
     if let Some(regex) = outputs.text("regex")? {
-        return Ok(Some(Grammar::Regex(regex.to_owned())));
+        return form("regex", Grammar::Regex(regex.to_owned()));
     }
     if let Some(choices) = outputs.list("choice")? {
         // JSON's strings are Lark's.
@@ -235,10 +288,11 @@ pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<Grammar>,
             let path = outputs.path("choice");
             return Err(ApiError::field(&path, "expected a list of strings"));
         }
-        return Ok(Some(Grammar::Lark(format!("start: {}", texts.join(" | ")))));
+        let source = format!("start: {}", texts.join(" | "));
+        return form("choice", Grammar::Lark(source));
     }
     if let Some(source) = outputs.text("grammar")? {
-        return Ok(Some(Grammar::Lark(source.to_owned())));
+        return form("grammar", Grammar::Lark(source.to_owned()));
     }
     let message = "expected one of json, regex, choice, grammar";
     Err(ApiError::field("structured_outputs", message))

@@ -10,8 +10,10 @@ use millrace_text::{EncodeOptions, Message, Prompt, RenderOptions};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
+use super::fields::Fields;
+use super::shape::{Form, Shape};
 use super::tools::{Syntax, Tools, as_plain_messages};
-use crate::grammar::Grammar;
+use super::turns::{ARRANGEMENTS, images_after_results, later_systems};
 use crate::models::Served;
 use crate::scheduler::Loaded;
 use crate::vision::{MAX_IMAGES, Pending, Unseen, Vision};
@@ -22,9 +24,11 @@ pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
     pub(crate) tools: Tools,
     /// What the answer must look like.
-    pub(crate) form: Option<Grammar>,
+    pub(crate) form: Option<Form>,
     /// Further variables of the template.
     pub(crate) variables: Map<String, Value>,
+    /// What of the messages this server goes without, in words.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// A conversation as the model reads it.
@@ -34,9 +38,8 @@ pub(crate) struct Prompted {
     pub(crate) tokens: Vec<u32>,
     /// The images, in order.
     pending: Vec<Pending>,
-    /// How calls are written in the answer, if functions are offered.
-    pub(crate) syntax: Option<Syntax>,
-    pub(crate) grammar: Option<Grammar>,
+    /// What answers look like.
+    pub(crate) shape: Shape,
 }
 
 impl Conversation {
@@ -54,21 +57,17 @@ impl Conversation {
         }
     }
 
-    fn prompt_now(self, served: &Served) -> Result<Prompted, ApiError> {
+    fn prompt_now(mut self, served: &Served) -> Result<Prompted, ApiError> {
         if self.messages.is_empty() {
             return Err(ApiError::field(
                 "messages",
                 "at least one message is needed",
             ));
         }
-        self.tools.check()?;
+        self.tools.prepare()?;
         let is_offered = self.tools.are_offered();
-        if is_offered && self.form.is_some() {
-            let message = "a form of the answer and functions cannot be enforced together; set tool_choice to \
-                           \"none\" or leave one of them out";
-            return Err(ApiError::field("response_format", message));
-        }
-        let has_calls = self.messages.iter().any(is_about_calls);
+        let messages = images_after_results(self.messages);
+        let has_calls = messages.iter().any(is_about_calls);
         let native = match is_offered || has_calls {
             true => native_calls(served)?,
             false => None,
@@ -83,28 +82,58 @@ impl Conversation {
             Some(syntax) => {
                 let list = self.tools.list.iter().map(|tool| tool.for_template());
                 options.tools = is_offered.then(|| Value::Array(list.collect()));
-                (self.messages, syntax)
+                (messages, syntax)
             }
-            None if is_offered || has_calls => (
-                as_plain_messages(&self.messages, &self.tools),
-                Syntax::Hermes,
-            ),
-            None => (self.messages, Syntax::Hermes),
+            None if is_offered || has_calls => {
+                (as_plain_messages(&messages, &self.tools), Syntax::Hermes)
+            }
+            None => (messages, Syntax::Hermes),
         };
-        let prompt = render(loaded, &messages, &options)?;
-        let form = self.form;
+        let mut left_out = self.left_out;
+        left_out.append(&mut self.tools.left_out);
+        let shape = Shape {
+            form: self.form,
+            calls: is_offered.then_some((syntax, self.tools)),
+            left_out,
+        };
+        shape.check()?;
+        let (messages, prompt) = arranged(loaded, messages, &options)?;
         let (tokens, pending) = with_images(loaded, &messages, &prompt)?;
         Ok(Prompted {
             tokens,
             pending,
             text: prompt.text().to_owned(),
-            syntax: is_offered.then_some(syntax),
-            grammar: match is_offered {
-                true => Some(syntax.grammar(&self.tools)),
-                false => form,
-            },
+            shape,
         })
     }
+}
+
+/// The conversation as it came, if the template takes it, and else in the first arrangement that it takes. A system message that
+/// the template leaves out is not taken.
+fn arranged(
+    loaded: &Loaded,
+    messages: Vec<Message>,
+    options: &RenderOptions,
+) -> Result<(Vec<Message>, Prompt), ApiError> {
+    let systems = later_systems(&messages);
+    let shows = |prompt: &Prompt| systems.iter().all(|text| prompt.text().contains(text));
+    let first = render(loaded, &messages, options);
+    if !first.as_ref().is_ok_and(shows) {
+        let mut tried = messages.clone();
+        for arrange in ARRANGEMENTS {
+            let next = arrange(tried.clone());
+            if next == tried {
+                continue;
+            }
+            if let Ok(prompt) = render(loaded, &next, options)
+                && shows(&prompt)
+            {
+                return Ok((next, prompt));
+            }
+            tried = next;
+        }
+    }
+    Ok((messages, first?))
 }
 
 impl Prompted {
@@ -127,11 +156,9 @@ impl Prompted {
         // Before the work: a prompt that is too long would be refused after it.
         let (n_prompt, n_ctx) = (self.tokens.len(), served.loaded.limits.n_ctx);
         if n_prompt >= n_ctx.min(served.loaded.capacity_tokens) {
-            let message = format!(
-                "the prompt of {n_prompt} tokens, images included, does not fit this model's context of \
-                 {n_ctx} tokens; send fewer images, or start the server with a larger --ctx"
-            );
-            return Err(ApiError::bad(message).code("context_length_exceeded"));
+            let most = n_ctx.min(served.loaded.capacity_tokens);
+            let error = ApiError::overflow(n_prompt, 1, most);
+            return Err(error.advice("or send fewer images"));
         }
         let gone = Gone(Arc::default());
         let vision = served.loaded.vision();
@@ -243,6 +270,33 @@ fn render(
     template
         .render_prompt(&loaded.tokenizer, messages, options)
         .map_err(|error| ApiError::field("messages", error))
+}
+
+/// Variables of a template that are not the caller's: with them a text of the request could become a turn, or a control token.
+const RESERVED: [&str; 7] = [
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "pad_token",
+];
+
+/// `chat_template_kwargs`.
+pub(crate) fn variables(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiError> {
+    let Some(given) = fields.object("chat_template_kwargs")? else {
+        return Ok(Map::new());
+    };
+    let mut variables = Map::new();
+    for (name, value) in given.entries() {
+        if RESERVED.contains(&name.as_str()) {
+            let message = "the server sets this variable of the template itself; leave it out";
+            return Err(ApiError::field(&given.path(name), message));
+        }
+        variables.insert(name.clone(), value.clone());
+    }
+    Ok(variables)
 }
 
 /// The tokens of a plain prompt: control tokens in it are text, and what the model expects around a text is

@@ -9,10 +9,10 @@ use millrace_text::EncodeOptions;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::fields::{Fields, wrong};
+use super::fields::Fields;
 use super::openai::chat::conversation;
-use super::openai::completions::token_ids;
-use crate::app::{App, Dialect, json as json_response};
+use super::params::token_ids;
+use crate::app::{App, Dialect, json as json_response, with_left_out};
 use crate::models::Served;
 
 /// The model named, or the only one.
@@ -69,7 +69,7 @@ pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) ->
         let fields = Fields::of(&body)?;
         let served = served(&app, &fields).await?;
         let given = fields.need("tokens", fields.get("tokens"))?;
-        let ids = token_ids(given).ok_or_else(|| wrong("tokens", "a list of token ids", given))?;
+        let ids = token_ids(given, "tokens", "a list of token ids", &served.loaded)?;
         let text = served.loaded.tokenizer.decode(&ids, false);
         Ok(json_response(
             StatusCode::OK,
@@ -87,7 +87,8 @@ pub(crate) async fn apply_template(State(app): State<Arc<App>>, request: Request
         let served = served(&app, &fields).await?;
         let prompted = conversation(&fields)?.prompt(&served).await?;
         let body = json!({"prompt": prompted.text, "tokens": prompted.shown_tokens(&served)});
-        Ok(json_response(StatusCode::OK, &body))
+        let response = json_response(StatusCode::OK, &body);
+        Ok(with_left_out(response, &prompted.shape.left_out))
     };
     Dialect::OpenAi.answer(work.await)
 }

@@ -6,47 +6,84 @@
 //! system message, in the second way. Either way a grammar holds the model to the names and schemas.
 
 mod parser;
+mod plain;
+mod schema;
 
 pub(crate) use parser::{CallParser, Parsed};
+pub(crate) use plain::as_plain_messages;
+use schema::Patterns;
 
 use std::fmt::Write;
 
-use millrace_text::{Message, Tokenizer};
+use millrace_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use crate::grammar::{Grammar, compact};
+use super::fields::{Fields, wrong};
+use crate::grammar::{Grammar, GrammarError, MAX_GRAMMAR_BYTES, compact};
 
 /// Calls in one answer at most.
 const MAX_CALLS: usize = 8;
 
+/// Bytes of a name at most, as in Anthropic's API; OpenAI's has 64.
+const MAX_NAME_BYTES: usize = 128;
+
+/// Bytes of a function's schema at most, with its prose.
+const MAX_SCHEMA_BYTES: usize = 1 << 20;
+
+/// How calls of a function are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// With arguments.
+    #[default]
+    Function,
+    /// OpenAI's custom tools: with one text.
+    Custom,
+    /// As the function of that name in a namespace.
+    InNamespace {
+        /// The namespace.
+        namespace: String,
+        /// The function's name in it.
+        name: String,
+    },
+}
+
 /// A function the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tool {
+    /// As the model writes it.
     pub(crate) name: String,
     pub(crate) description: String,
-    /// A JSON schema of the arguments, an object's.
+    /// A JSON schema of the arguments, an object's, as it came.
     pub(crate) parameters: Value,
+    pub(crate) kind: CallKind,
+    /// Whether the schema must be held whole.
+    pub(crate) is_strict: bool,
+    /// Where the schema stands in the request.
+    pub(crate) path: String,
+    /// What the grammar holds arguments to, after [`Tools::prepare`].
+    pub(crate) held: Value,
 }
 
 impl Tool {
-    /// Checks the name, which becomes part of a grammar.
-    pub(crate) fn new(
-        path: &str,
-        name: &str,
-        description: Option<&str>,
-        parameters: Option<&Value>,
-    ) -> Result<Tool, ApiError> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
-            let message = "a name has 1 to 64 letters, digits, `_`, `-` or `.`";
-            return Err(ApiError::field(path, message));
-        }
-        let empty = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    /// Reads `name`, `description`, `strict`, and the schema in the field `schema`. Checks the name, which becomes part of a
+    /// grammar.
+    pub(crate) fn new(fields: &Fields<'_>, schema: &str) -> Result<Tool, ApiError> {
+        let name = name_of(fields)?;
+        let path = fields.path(schema);
+        let parameters = match fields.get(schema) {
+            None => json!({"type": "object", "properties": {}, "additionalProperties": false}),
+            Some(given @ (Value::Object(_) | Value::Bool(_))) => given.clone(),
+            Some(other) => return Err(wrong(&path, "a JSON schema", other)),
+        };
         Ok(Tool {
             name: name.to_owned(),
-            description: description.unwrap_or_default().to_owned(),
-            parameters: parameters.cloned().unwrap_or(empty),
+            description: fields.text("description")?.unwrap_or_default().to_owned(),
+            held: parameters.clone(),
+            parameters,
+            kind: CallKind::Function,
+            is_strict: fields.bool("strict")?.unwrap_or(false),
+            path,
         })
     }
 
@@ -56,6 +93,65 @@ impl Tool {
             "name": self.name, "description": self.description, "parameters": self.parameters,
         }})
     }
+
+    /// Makes of the schema what a grammar can hold. Returns what it goes without.
+    fn relax(&mut self, patterns: &mut Patterns) -> Result<Vec<String>, ApiError> {
+        let (name, path) = (&self.name, &self.path);
+        if self.parameters.to_string().len() > MAX_SCHEMA_BYTES {
+            let message = format!(
+                "the schema of `{name}` is longer than the {MAX_SCHEMA_BYTES} bytes that are accepted"
+            );
+            return Err(ApiError::field(path, message));
+        }
+        let relaxed = schema::relaxed(&self.parameters, patterns);
+        if let Some(first) = relaxed.left_out.first().filter(|_| self.is_strict) {
+            let message = format!(
+                "`{name}` is strict, and the grammar cannot hold {first}; leave that out, or set strict to false"
+            );
+            return Err(ApiError::field(path, message));
+        }
+        let found = relaxed.schema.to_string().len();
+        if found > MAX_GRAMMAR_BYTES {
+            let message = format!(
+                "the schema of `{name}` has {found} bytes without its descriptions; at most {MAX_GRAMMAR_BYTES} are \
+                 accepted"
+            );
+            return Err(ApiError::field(path, message));
+        }
+        self.held = relaxed.schema;
+        let told = relaxed.left_out.iter();
+        Ok(told.map(|one| format!("{path} ({name}): {one}")).collect())
+    }
+}
+
+impl Tool {
+    /// Holds the arguments to any object, since their schema has no grammar. Returns what is told of it.
+    ///
+    /// # Errors
+    /// It is strict; or it is not the schema that is wrong, but the work that it makes.
+    pub(crate) fn give_up(&mut self, error: &GrammarError) -> Result<String, ApiError> {
+        let (name, path) = (&self.name, &self.path);
+        if self.is_strict {
+            let message = format!("`{name}` is strict, and {error}");
+            return Err(ApiError::field(path, message));
+        }
+        if !matches!(error, GrammarError::Bad { .. }) {
+            return Err(ApiError::field(path, format!("of `{name}`, {error}")));
+        }
+        self.held = json!({"type": "object"});
+        Ok(format!("{path} ({name}): all of it, since {error}"))
+    }
+}
+
+/// The field `name`, if it is one of a function.
+pub(crate) fn name_of<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
+    let name = fields.need("name", fields.text("name")?)?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
+        let message = format!("a name has 1 to {MAX_NAME_BYTES} letters, digits, `_`, `-` or `.`");
+        return Err(ApiError::field(&fields.path("name"), message));
+    }
+    Ok(name)
 }
 
 /// Whether functions are called.
@@ -77,8 +173,12 @@ pub(crate) enum ToolChoice {
 pub(crate) struct Tools {
     pub(crate) list: Vec<Tool>,
     pub(crate) choice: ToolChoice,
+    /// Names of those that may be called, if not all: the model hears of the others too.
+    pub(crate) allowed: Option<Vec<String>>,
     /// Several calls in one answer.
     pub(crate) parallel: bool,
+    /// What of the request this server goes without, in words.
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Tools {
@@ -87,19 +187,51 @@ impl Tools {
         !self.list.is_empty() && self.choice != ToolChoice::None
     }
 
-    /// Refuses a choice of a function that is not there.
-    pub(crate) fn check(&self) -> Result<(), ApiError> {
+    /// Whether a call must be made.
+    pub(crate) fn must_call(&self) -> bool {
+        matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_))
+    }
+
+    fn may_call(&self, name: &str) -> bool {
+        let is_allowed = |names: &Vec<String>| names.iter().any(|one| one == name);
+        match &self.choice {
+            ToolChoice::Named(chosen) => chosen == name,
+            _ => self.allowed.as_ref().is_none_or(is_allowed),
+        }
+    }
+
+    /// Those that may be called.
+    pub(crate) fn callable_mut(&mut self) -> impl Iterator<Item = &mut Tool> {
+        let may: Vec<bool> = self
+            .list
+            .iter()
+            .map(|tool| self.may_call(&tool.name))
+            .collect();
+        let tools = self.list.iter_mut().zip(may);
+        tools.filter_map(|(tool, may)| may.then_some(tool))
+    }
+
+    /// Refuses a choice of a function that is not there, and makes of the schemas what a grammar can hold.
+    pub(crate) fn prepare(&mut self) -> Result<(), ApiError> {
         match &self.choice {
             ToolChoice::Named(name) if !self.list.iter().any(|tool| tool.name == *name) => {
                 let message = format!("there is no function `{name}` in tools");
-                Err(ApiError::field("tool_choice", message))
+                return Err(ApiError::field("tool_choice", message));
             }
-            ToolChoice::Required if self.list.is_empty() => Err(ApiError::field(
-                "tool_choice",
-                "a call is required, but tools is empty",
-            )),
-            _ => Ok(()),
+            ToolChoice::Required if !self.list.iter().any(|tool| self.may_call(&tool.name)) => {
+                let message = "a call is required, but tools is empty, or none of them is allowed";
+                return Err(ApiError::field("tool_choice", message));
+            }
+            _ => {}
         }
+        if self.are_offered() {
+            let (mut left_out, mut patterns) = (Vec::new(), Patterns::default());
+            for tool in self.callable_mut() {
+                left_out.extend(tool.relax(&mut patterns)?);
+            }
+            self.left_out.extend(left_out);
+        }
+        Ok(())
     }
 }
 
@@ -125,108 +257,79 @@ impl Syntax {
         }
     }
 
-    /// What answers with these tools may look like.
-    pub(crate) fn grammar(self, tools: &Tools) -> Grammar {
-        let named = |tool: &&Tool| match &tools.choice {
-            ToolChoice::Named(name) => tool.name == *name,
-            _ => true,
-        };
-        let offered: Vec<&Tool> = tools.list.iter().filter(named).collect();
-        let must = matches!(tools.choice, ToolChoice::Required | ToolChoice::Named(_));
-        let mut source = String::new();
-        let most = if tools.parallel { MAX_CALLS } else { 1 };
+    /// What answers with these tools may look like: calls, or else text, or JSON of the form.
+    pub(crate) fn grammar(self, tools: &Tools, form: Option<&Value>) -> Grammar {
+        let form = form.filter(|_| !tools.must_call());
+        let callable = tools.list.iter().filter(|tool| tools.may_call(&tool.name));
+        let callable: Vec<&Tool> = callable.collect();
+        let mut source = self.start(tools, form.is_some());
+        let names: Vec<String> = (0..callable.len()).map(|i| format!("call_{i}")).collect();
         // Writing to a string does not fail.
-        let _ = match (self, must) {
-            (Syntax::Llama, true) => writeln!(source, "start: call"),
-            (Syntax::Llama, false) => {
-                writeln!(source, "start: call | TEXT\nTEXT: /[^{{](.|\\n)*/")
-            }
-            (Syntax::Hermes, true) => {
-                let one = r#""<tool_call>\n" call "\n</tool_call>""#;
-                let others = match tools.parallel {
-                    true => format!(r#"("\n" {one}){{0,{}}}"#, MAX_CALLS - 1),
-                    false => String::new(),
-                };
-                writeln!(source, "start: {one} {others}")
-            }
-            (Syntax::Hermes, false) => writeln!(
-                source,
-                "start: (head call \"\\n</tool_call>\"){{0,{}}} tail\n\
-                 head[lazy]: /(.|\\n)*<tool_call>\\n/\ntail: /(.|\\n)*/",
-                most
-            ),
-        };
-        let names: Vec<String> = (0..offered.len()).map(|i| format!("call_{i}")).collect();
         let _ = writeln!(source, "call: {}", names.join(" | "));
-        let key = match self {
-            Syntax::Llama => "parameters",
-            Syntax::Hermes => "arguments",
-        };
-        for (name, tool) in names.iter().zip(offered) {
-            let parameters = compact(tool.parameters.clone());
-            let function = &tool.name;
-            let _ = writeln!(
-                source,
-                r#"{name}: "{{\"name\": \"{function}\", \"{key}\": " %json {parameters} "}}""#
-            );
+        for (name, tool) in names.iter().zip(callable) {
+            let call = match form.is_some() && self == Syntax::Llama {
+                true => format!("%json {}", compact(self.call_schema(tool))),
+                false => {
+                    let (function, key) = (&tool.name, self.key());
+                    let held = compact(tool.held.clone());
+                    format!(r#""{{\"name\": \"{function}\", \"{key}\": " %json {held} "}}""#)
+                }
+            };
+            let _ = writeln!(source, "{name}: {call}");
+        }
+        if let Some(form) = form {
+            let _ = writeln!(source, "form: %json {}", compact(form.clone()));
         }
         Grammar::Calls(source)
     }
-}
 
-/// What a model without functions in its template is told of them.
-pub(crate) fn explanation(tools: &Tools) -> String {
-    let mut text = String::from("You may call these functions:\n<tools>\n");
-    for tool in &tools.list {
-        let _ = writeln!(text, "{}", tool.for_template());
-    }
-    text += "</tools>\nTo call one, answer with a JSON object between tags, as here:\n<tool_call>\n\
-             {\"name\": \"a function's name\", \"arguments\": {\"an argument\": \"its value\"}}\n</tool_call>";
-    text
-}
-
-/// Messages for a template that knows no functions: the explanation goes to the system message, calls and
-/// results become text.
-pub(crate) fn as_plain_messages(messages: &[Message], tools: &Tools) -> Vec<Message> {
-    let mut plain: Vec<Message> = Vec::new();
-    if tools.are_offered() {
-        plain.push(Message::system(explanation(tools)));
-    }
-    for message in messages {
-        let is_first = plain.len() == 1 && tools.are_offered();
-        match (message.role.as_str(), plain.last_mut()) {
-            ("system", Some(system)) if is_first => {
-                system.content = format!("{}\n\n{}", message.content, system.content);
-            }
-            ("tool", last) => {
-                let result = format!("<tool_response>\n{}\n</tool_response>", message.content);
-                match last {
-                    Some(user)
-                        if user.role == "user" && user.content.ends_with("</tool_response>") =>
-                    {
-                        user.content = format!("{}\n{result}", user.content);
-                    }
-                    _ => plain.push(Message::user(result)),
-                }
-            }
-            ("assistant", _) => {
-                let mut text = message.content.clone();
-                let calls = message.fields.get("tool_calls").and_then(Value::as_array);
-                for call in calls.into_iter().flatten() {
-                    let function = &call["function"];
-                    let call =
-                        json!({"name": function["name"], "arguments": function["arguments"]});
-                    if !text.is_empty() {
-                        text.push('\n');
-                    }
-                    let _ = write!(text, "<tool_call>\n{call}\n</tool_call>");
-                }
-                plain.push(Message::assistant(text));
-            }
-            _ => plain.push(message.clone()),
+    /// What the arguments are called.
+    fn key(self) -> &'static str {
+        match self {
+            Syntax::Llama => "parameters",
+            Syntax::Hermes => "arguments",
         }
     }
-    plain
+
+    /// A call as JSON. Beside JSON of a form, it must be made of the same words: what begins as one of its texts and is longer
+    /// would hide that from the grammar's reader.
+    fn call_schema(self, tool: &Tool) -> Value {
+        let mut held = tool.held.clone();
+        let definitions = held.as_object_mut().and_then(|held| held.remove("$defs"));
+        let mut schema = json!({
+            "type": "object", "properties": {"name": {"const": tool.name}, self.key(): held},
+            "required": ["name", self.key()], "additionalProperties": false,
+        });
+        if let Some(definitions) = definitions {
+            schema["$defs"] = definitions;
+        }
+        schema
+    }
+
+    /// The rules above those of the calls.
+    fn start(self, tools: &Tools, has_form: bool) -> String {
+        let most = if tools.parallel { MAX_CALLS } else { 1 };
+        let one = r#""<tool_call>\n" call "\n</tool_call>""#;
+        let others = match tools.parallel {
+            true => format!(r#"("\n" {one}){{0,{}}}"#, MAX_CALLS - 1),
+            false => String::new(),
+        };
+        match (self, tools.must_call(), has_form) {
+            (Syntax::Llama, true, _) => "start: call\n".to_owned(),
+            (Syntax::Llama, false, true) => "start: call | form\n".to_owned(),
+            (Syntax::Llama, false, false) => {
+                "start: call | TEXT\nTEXT: /[^{](.|\\n)*/\n".to_owned()
+            }
+            (Syntax::Hermes, true, _) => format!("start: {one} {others}\n"),
+            (Syntax::Hermes, false, true) => {
+                format!("start: calls | form\ncalls: {one} {others}\n")
+            }
+            (Syntax::Hermes, false, false) => format!(
+                "start: (head call \"\\n</tool_call>\"){{0,{most}}} tail\n\
+                 head[lazy]: /(.|\\n)*<tool_call>\\n/\ntail: /(.|\\n)*/\n"
+            ),
+        }
+    }
 }
 
 #[cfg(test)]

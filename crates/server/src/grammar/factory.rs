@@ -14,7 +14,7 @@ use super::compiler::{Compiler, Message};
 use super::constraint::Constraint;
 use super::semaphore::{FairSemaphore, Permit};
 use super::{Grammar, GrammarError};
-use crate::scheduler::Refusal;
+use crate::scheduler::{Job, Refusal};
 
 /// Grammars compiled at a time, for each model. More than there are processors: hard ones slow down whoever comes
 /// beside them, but do not stop him.
@@ -32,6 +32,17 @@ pub(crate) struct Requester {
     /// What was compiled for others of this number is found.
     pub(crate) scope: u64,
     pub(crate) deadline: Option<Instant>,
+}
+
+impl Requester {
+    /// Who sent a job.
+    pub(crate) fn of(job: &Job) -> Requester {
+        Requester {
+            client: Arc::clone(&job.client),
+            scope: job.scope,
+            deadline: job.deadline,
+        }
+    }
 }
 
 /// Compiles grammars for one vocabulary.
@@ -85,15 +96,15 @@ impl GrammarFactory {
     pub(crate) async fn prepare(
         &self,
         grammar: &Grammar,
-        wish: &Requester,
+        requester: &Requester,
     ) -> Result<Constraint, Refusal> {
         let work = async {
             tokio::select! {
-                constraint = self.in_turn(grammar, wish) => constraint,
+                constraint = self.in_turn(grammar, requester) => constraint,
                 () = self.semaphore.closed() => Err(Refusal::Unloading),
             }
         };
-        match wish.deadline {
+        match requester.deadline {
             None => work.await,
             Some(deadline) => {
                 let work = tokio::time::timeout_at(deadline.into(), work);
@@ -102,13 +113,17 @@ impl GrammarFactory {
         }
     }
 
-    async fn in_turn(&self, grammar: &Grammar, wish: &Requester) -> Result<Constraint, Refusal> {
+    async fn in_turn(
+        &self,
+        grammar: &Grammar,
+        requester: &Requester,
+    ) -> Result<Constraint, Refusal> {
         grammar.check_length()?;
-        let key = key(wish.scope, grammar);
+        let key = key(requester.scope, grammar);
         if let Some(kept) = self.compiler.cache.get(&key) {
             return Ok(kept?.fresh());
         }
-        let place = self.semaphore.place(&wish.client).await?;
+        let place = self.semaphore.place(&requester.client).await?;
         // The same client may have sent it just before.
         if let Some(kept) = self.compiler.cache.get(&key) {
             return Ok(kept?.fresh());

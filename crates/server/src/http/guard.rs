@@ -1,12 +1,12 @@
 //! Who may ask: names of this server, origins, keys; and what every answer carries.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -14,12 +14,18 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
 use crate::api::unique;
-use crate::app::{App, Asker, Dialect, key_name, log};
+use crate::app::{App, Asker, Dialect, LEFT_OUT, key_name, log};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Paths that anyone may see: whether the server lives, and the page, which asks for the key itself.
 const OPEN: [&str; 4] = ["/", "/health", "/ready", "/favicon.ico"];
+
+/// Paths that are asked for by programs which only look whether the server lives.
+const PROBES: [&str; 2] = ["/health", "/ready"];
+
+/// Names by which a container calls the computer it runs on. They are in nobody's domain.
+const HOSTS_OF_CONTAINERS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
 
 /// Lets a request through or refuses it; gives it a name, counts it and, if wanted, writes a line.
 pub(crate) async fn guard(
@@ -32,6 +38,7 @@ pub(crate) async fn guard(
     let id = request_id(request.headers());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let origin = request.headers().get(header::ORIGIN).cloned();
+    let asked = Preflight::of(&request);
     let mut response = match admit(&app, &request, peer.ip()) {
         Err(error) => Dialect::of_path(&path).response(&error),
         Ok(_) if method == Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
@@ -53,7 +60,7 @@ pub(crate) async fn guard(
         HeaderValue::from_static("nosniff"),
     );
     if let Some(origin) = origin.filter(|origin| is_allowed_origin(&app, origin)) {
-        allow_origin(headers, origin);
+        allow_origin(headers, origin, asked);
     }
     app.http.count(response.status());
     if app.options.log {
@@ -147,17 +154,25 @@ fn check_host(app: &App, request: &Request) -> Result<(), ApiError> {
     let hosts: Vec<&HeaderValue> = request.headers().get_all(header::HOST).iter().collect();
     let in_target = request.uri().authority().map(|host| host.as_str());
     let named = match (&hosts[..], in_target) {
+        // Probes of old proxies. No browser speaks HTTP/1.0, and nothing there depends on a name.
+        ([], None)
+            if request.version() <= Version::HTTP_10 && PROBES.contains(&request.uri().path()) =>
+        {
+            return Ok(());
+        }
         ([], None) => return Err(ApiError::bad("the request has no Host header")),
         ([], Some(_)) => None,
         ([host], _) => Some(host.to_str().unwrap_or_default()),
         _ => return Err(ApiError::bad("the request has several Host headers")),
     };
-    let is_known = |host: &str| {
-        let name = host_name(host);
-        let mut allowed = app.options.allowed_hosts.iter();
-        name.parse::<IpAddr>().is_ok()
-            || name.eq_ignore_ascii_case("localhost")
-            || allowed.any(|known| known.eq_ignore_ascii_case(name))
+    let is_known = |host: &str| match HostName::of(host) {
+        None => false,
+        Some(HostName::Address) => true,
+        Some(HostName::Name(name)) => {
+            let mut allowed = app.options.allowed_hosts.iter();
+            is_of_this_computer(name)
+                || allowed.any(|known| known.trim_end_matches('.').eq_ignore_ascii_case(name))
+        }
     };
     if named.into_iter().chain(in_target).all(is_known) {
         return Ok(());
@@ -168,12 +183,46 @@ fn check_host(app: &App, request: &Request) -> Result<(), ApiError> {
     ))
 }
 
-/// A host without its port, and an IPv6 address without its brackets.
-fn host_name(host: &str) -> &str {
-    if let Some(rest) = host.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
+/// What a `Host` names.
+#[derive(Debug, PartialEq, Eq)]
+enum HostName<'a> {
+    Address,
+    /// Without the dot that ends it where it is written in full.
+    Name(&'a str),
+}
+
+impl HostName<'_> {
+    /// Reads an address or a name, and a port: nothing else may stand there (RFC 9110, section 7.2).
+    fn of(host: &str) -> Option<HostName<'_>> {
+        let is_port = |rest: &str| match rest.strip_prefix(':') {
+            Some(port) => port.bytes().all(|b| b.is_ascii_digit()) && port.len() <= 5,
+            None => rest.is_empty(),
+        };
+        if let Some(rest) = host.strip_prefix('[') {
+            let (address, rest) = rest.split_once(']')?;
+            let is_address = address.parse::<Ipv6Addr>().is_ok();
+            return (is_address && is_port(rest)).then_some(HostName::Address);
+        }
+        let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+        if name.is_empty() || !is_port(port) {
+            return None;
+        }
+        if name.parse::<Ipv4Addr>().is_ok() {
+            return Some(HostName::Address);
+        }
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        let name = name.strip_suffix('.').unwrap_or(name);
+        (!name.is_empty() && name.bytes().all(is_plain)).then_some(HostName::Name(name))
     }
-    host.split(':').next().unwrap_or_default()
+}
+
+/// Names that lead to this computer wherever they are asked for: `localhost` and what ends in it (RFC 6761, section 6.3),
+/// and those that containers have for it.
+fn is_of_this_computer(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let labels = name.strip_suffix("localhost");
+    labels.is_some_and(|labels| labels.is_empty() || labels.ends_with('.'))
+        || HOSTS_OF_CONTAINERS.contains(&name.as_str())
 }
 
 fn is_allowed_origin(app: &App, origin: &HeaderValue) -> bool {
@@ -193,20 +242,58 @@ fn is_own_origin(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     after_scheme.is_some_and(|of_page| of_page.eq_ignore_ascii_case(&host))
 }
 
-fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
+/// What a browser asks before it lets a page send a request.
+struct Preflight {
+    /// Names of headers the page wants to send.
+    headers: Option<HeaderValue>,
+    /// Whether the page comes from a wider network than this server's.
+    is_from_outside: bool,
+}
+
+impl Preflight {
+    fn of(request: &Request) -> Preflight {
+        let headers = request.headers();
+        let is_true = |value: &HeaderValue| value == "true";
+        Preflight {
+            headers: headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned(),
+            is_from_outside: headers.get(&PRIVATE_NETWORK_ASKED).is_some_and(is_true),
+        }
+    }
+}
+
+static PRIVATE_NETWORK_ASKED: HeaderName =
+    HeaderName::from_static("access-control-request-private-network");
+static PRIVATE_NETWORK_ALLOWED: HeaderName =
+    HeaderName::from_static("access-control-allow-private-network");
+
+/// Headers that pages send, where the browser does not say which.
+const SENT_HEADERS: &str = "authorization, content-type, x-api-key, x-request-id, x-request-timeout-ms, \
+                            anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access";
+
+/// Lets a page of an allowed origin send what it wants to, and read what answers carry: every official client has headers
+/// of its own, and none of them decides who may ask.
+fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue, asked: Preflight) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    headers.insert(
+        header::VARY,
+        HeaderValue::from_static("origin, access-control-request-headers"),
+    );
     headers.insert(
         header::ACCESS_CONTROL_ALLOW_METHODS,
         HeaderValue::from_static("GET, POST, OPTIONS"),
     );
+    let sent = asked.headers.filter(|names| !names.is_empty());
     headers.insert(
         header::ACCESS_CONTROL_ALLOW_HEADERS,
-        HeaderValue::from_static(
-            "authorization, content-type, x-api-key, x-request-id, x-request-timeout-ms, anthropic-version, \
-             anthropic-beta, anthropic-dangerous-direct-browser-access",
-        ),
+        sent.unwrap_or_else(|| HeaderValue::from_static(SENT_HEADERS)),
     );
+    let read = format!("{REQUEST_ID}, retry-after, {LEFT_OUT}");
+    if let Ok(read) = HeaderValue::from_str(&read) {
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, read);
+    }
+    if asked.is_from_outside {
+        headers.insert(&PRIVATE_NETWORK_ALLOWED, HeaderValue::from_static("true"));
+    }
     headers.insert(
         header::ACCESS_CONTROL_MAX_AGE,
         HeaderValue::from_static("600"),
@@ -226,14 +313,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_lose_ports_and_brackets() {
-        for (host, name) in [
-            ("localhost:8080", "localhost"),
-            ("127.0.0.1", "127.0.0.1"),
-            ("[::1]:8080", "::1"),
-            ("evil.example", "evil.example"),
+    fn hosts_are_an_address_or_a_name_and_a_port() {
+        let name = |name| Some(HostName::Name(name));
+        for (host, read) in [
+            ("localhost:8080", name("localhost")),
+            ("localhost.", name("localhost")),
+            ("a.localhost.:80", name("a.localhost")),
+            ("evil.example", name("evil.example")),
+            ("localhost:", name("localhost")),
+            ("127.0.0.1", Some(HostName::Address)),
+            ("127.0.0.1:80", Some(HostName::Address)),
+            ("[::1]:8080", Some(HostName::Address)),
+            ("[::1]", Some(HostName::Address)),
+            ("[::1].evil.example", None),
+            ("[::1]evil", None),
+            ("[::1]:80@evil.example", None),
+            ("[evil.example]", None),
+            ("[127.0.0.1]", None),
+            ("[::1", None),
+            ("::1", None),
+            ("localhost:80@evil.example", None),
+            ("localhost:80.evil.example", None),
+            ("user@localhost", None),
+            ("localhost/evil", None),
+            ("localhost:123456", None),
+            ("a b", None),
+            (":80", None),
+            (".", None),
+            ("", None),
         ] {
-            assert_eq!(host_name(host), name);
+            assert_eq!(HostName::of(host), read, "{host}");
+        }
+        for (name, is_own) in [
+            ("localhost", true),
+            ("LocalHost", true),
+            ("app.localhost", true),
+            ("host.docker.internal", true),
+            ("notlocalhost", false),
+            ("localhost.evil.example", false),
+            ("evil.docker.internal", false),
+        ] {
+            assert_eq!(is_of_this_computer(name), is_own, "{name}");
         }
     }
 

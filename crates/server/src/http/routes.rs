@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
+use tower_service::Service;
 
 use super::guard::{guard, refuse_while_draining};
 use crate::api::error::ApiError;
@@ -15,8 +16,46 @@ use crate::api::{anthropic, ollama, openai, tokens};
 use crate::app::{App, Dialect};
 use crate::{ops, page};
 
-/// Every path with its methods, as `docs/server.md` and `openapi.json` have them.
+/// All that the server answers to, with slashes as clients write them: a base address that ends with one gives paths with
+/// two, or with one at the end.
 pub(crate) fn router(app: &Arc<App>) -> Router {
+    let routes = routes(app);
+    Router::new().fallback(move |mut request: Request| {
+        let mut routes = routes.clone();
+        if let Some(plain) = plain_path(request.uri()) {
+            *request.uri_mut() = plain;
+        }
+        async move {
+            match Service::call(&mut routes, request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        }
+    })
+}
+
+/// The address with one slash where there are several, and none at its end. `None` if it is so.
+fn plain_path(uri: &Uri) -> Option<Uri> {
+    let path = uri.path();
+    let is_plain = !path.contains("//") && (path.len() <= 1 || !path.ends_with('/'));
+    if is_plain {
+        return None;
+    }
+    let names = path.split('/').filter(|name| !name.is_empty());
+    let mut plain: String = names.flat_map(|name| ["/", name]).collect();
+    if plain.is_empty() {
+        plain.push('/');
+    }
+    if let Some(query) = uri.query() {
+        plain = format!("{plain}?{query}");
+    }
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(plain.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// Every path with its methods, as `docs/server.md` and `openapi.json` have them.
+fn routes(app: &Arc<App>) -> Router {
     let work = Router::new()
         .route("/v1/chat/completions", post(openai::chat::handle))
         .route("/v1/completions", post(openai::completions::handle))
@@ -71,4 +110,32 @@ async fn wrong_method(request: Request) -> Response {
     let path = request.uri().path();
     let message = format!("{path} does not take {}", request.method());
     Dialect::of_path(path).response(&ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slashes_are_as_clients_write_them() {
+        for (given, plain) in [
+            ("//v1/models", Some("/v1/models")),
+            ("/v1//models", Some("/v1/models")),
+            ("/v1/models/", Some("/v1/models")),
+            ("///v1///models///?a=//", Some("/v1/models?a=//")),
+            (
+                "http://localhost/v1//models",
+                Some("http://localhost/v1/models"),
+            ),
+            ("//", Some("/")),
+            ("/", None),
+            ("/v1/models", None),
+            ("/v1/models?a=/", None),
+            ("/v1/models/a%2F%2Fb", None),
+        ] {
+            let uri: Uri = given.parse().unwrap();
+            let found = plain_path(&uri).map(|uri| uri.to_string());
+            assert_eq!(found.as_deref(), plain, "{given}");
+        }
+    }
 }

@@ -193,14 +193,12 @@ impl Scheduler {
         let loaded = self.accepting()?;
         check_length(&loaded, &job)?;
         let constraint = match &job.grammar {
-            Some(grammar) => {
-                let requester = Requester {
-                    client: Arc::clone(&job.client),
-                    scope: job.scope,
-                    deadline: job.deadline,
-                };
-                Some(loaded.grammars.prepare(grammar, &requester).await?)
-            }
+            Some(grammar) => Some(
+                loaded
+                    .grammars
+                    .prepare(grammar, &Requester::of(&job))
+                    .await?,
+            ),
             None => None,
         };
         self.submit_with(job, constraint)

@@ -96,8 +96,8 @@ fn errors_have_this_shape() {
     assert_eq!(reply.json()["error"]["type"], "not_found_error");
     for (fields, words) in [
         (
-            json!({"messages": [{"role": "system", "content": "x"}]}),
-            "user or assistant",
+            json!({"messages": [{"role": "wizard", "content": "x"}]}),
+            "user, assistant or system",
         ),
         (
             json!({"messages": [{"role": "user", "content": [{"type": "audio", "source": {}}]}]}),

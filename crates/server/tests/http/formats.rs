@@ -142,11 +142,11 @@ fn forms_that_cannot_be_are_told_in_words() {
         ),
         (
             functions(json!(5)),
-            "functions' names and schemas cannot be used",
+            "tools[0].function.parameters: expected a JSON schema",
         ),
         (
-            functions(json!({"description": long})),
-            "functions' names and schemas has",
+            functions(json!({"type": "object", "properties": {long.as_str(): {}}})),
+            "tools[0].function.parameters: the schema of `f` has",
         ),
         (
             json!({"structured_outputs": {"regex": "("}}),
@@ -189,14 +189,125 @@ fn without_a_choice_the_model_may_just_answer() {
         let answer = shared().ask(CHAT, &ask);
         assert!(!content(&answer).is_empty(), "{answer}");
     }
-    let both = with(
-        question("x"),
-        json!({"tools": tools(), "response_format": {"type": "json_object"}}),
+}
+
+/// An answer is of the form or calls a function, whichever API asks.
+#[test]
+fn functions_and_a_form_go_together() {
+    let schema = json!({"type": "object", "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 99}},
+                        "required": ["sum"], "additionalProperties": false});
+    let chat = with(
+        question("What is 7 plus 5?"),
+        json!({"tools": tools(), "max_tokens": 200, "response_format": {
+            "type": "json_schema", "json_schema": {"name": "o", "strict": true, "schema": schema}}}),
     );
-    let reply = shared().post(CHAT, &both);
-    assert_eq!(reply.status, 400);
-    assert!(
-        reply.body.contains("cannot be enforced together"),
+    let token =
+        |text: &str| shared().ask("/tokenize", &json!({"content": text}))["tokens"][0].to_string();
+    // The first token decides which.
+    for (first, is_call) in [("{", false), ("<", true)] {
+        let biased = with(
+            chat.clone(),
+            json!({"logit_bias": {token(first): 60}, "parallel_tool_calls": false}),
+        );
+        let choice = shared().ask(CHAT, &biased)["choices"][0].clone();
+        match is_call {
+            true => {
+                assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+                let call = &choice["message"]["tool_calls"][0]["function"];
+                assert!(["weather", "time"].contains(&call["name"].as_str().unwrap()));
+            }
+            false => {
+                let text = choice["message"]["content"].as_str().unwrap();
+                let value: Value = serde_json::from_str(text).unwrap();
+                assert!(
+                    (0..100).contains(&value["sum"].as_i64().unwrap()),
+                    "{value}"
+                );
+            }
+        }
+    }
+    let required = with(
+        chat,
+        json!({"tool_choice": "required", "parallel_tool_calls": false}),
+    );
+    let choice = shared().ask(CHAT, &required)["choices"][0].clone();
+    assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+
+    let named = json!({"type": "json_schema", "name": "o", "schema": schema});
+    let own = json!([{"name": "f", "input_schema": {"type": "object", "properties": {}}}]);
+    let flat = json!([{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}]);
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for (path, body) in [
+        (
+            "/v1/responses",
+            json!({"input": "hi", "tools": flat, "text": {"format": named}, "max_output_tokens": 60}),
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "tools": own, "output_config": {"format": named}, "max_tokens": 60}),
+        ),
+        (
+            "/api/chat",
+            json!({"messages": messages, "tools": tools(), "format": schema, "stream": false}),
+        ),
+        (
+            "/api/chat",
+            json!({"messages": messages, "tools": tools(), "format": "json", "stream": false,
+                             "options": {"num_predict": 30}}),
+        ),
+    ] {
+        let reply = shared().post(path, &with(body, json!({"model": "demo"})));
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+    }
+}
+
+/// An error names the field that the request has.
+#[test]
+fn forms_that_are_wrong_are_named_as_they_came() {
+    let bad = json!({"type": "object", "propertyNames": {}});
+    let named = json!({"type": "json_schema", "name": "o", "schema": bad});
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let flat = json!([{"type": "function", "name": "f"}]);
+    let own = json!([{"name": "f", "input_schema": {"type": "object", "properties": {}}}]);
+    for tools in [false, true] {
+        let offered = |list: &Value| if tools { list.clone() } else { Value::Null };
+        for (path, body, field) in [
+            (
+                "/v1/responses",
+                json!({"input": "hi", "text": {"format": named}, "tools": offered(&flat)}),
+                "text.format.schema",
+            ),
+            (
+                "/v1/messages",
+                json!({"messages": messages, "output_config": {"format": named}, "max_tokens": 2, "tools": offered(&own)}),
+                "output_config.format.schema",
+            ),
+            (
+                "/api/chat",
+                json!({"messages": messages, "format": bad, "tools": offered(&flat)}),
+                "format: ",
+            ),
+            (
+                "/v1/chat/completions",
+                json!({"messages": messages, "structured_outputs": {"json": bad}, "tools": offered(&flat)}),
+                "structured_outputs.json",
+            ),
+        ] {
+            let reply = shared().post(path, &with(body, json!({"model": "demo"})));
+            assert_eq!(reply.status, 400, "{path}: {}", reply.body);
+            assert!(
+                reply.body.contains(field) && reply.body.contains("propertyNames"),
+                "{path}: {}",
+                reply.body
+            );
+        }
+    }
+    // Other forms than JSON cannot stand beside calls.
+    let body = json!({"tools": tools(), "structured_outputs": {"regex": "[0-9]+"}});
+    let reply = shared().post(CHAT, &with(question("x"), body));
+    assert_eq!(
+        reply.json()["error"]["param"],
+        "structured_outputs.regex",
         "{}",
         reply.body
     );

@@ -219,3 +219,65 @@ fn images_that_cannot_be_read_are_refused() {
     assert_eq!(reply.status, 400);
     assert!(reply.json().to_string().contains("no vision tower"));
 }
+
+/// Images in results of calls are the user's, whichever API has them.
+#[test]
+fn results_of_calls_have_images() {
+    let (server, _folder) = server();
+    let data = picture("wide.png");
+    let url = format!("data:image/png;base64,{data}");
+    let source = json!({"type": "base64", "media_type": "image/png", "data": data});
+    let call =
+        json!({"id": "c", "type": "function", "function": {"name": "Read", "arguments": "{}"}});
+    let chat = |parts: Value| {
+        json!({"model": "seeing", "temperature": 0, "max_tokens": 6, "messages": [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": parts},
+        ]})
+    };
+    let path = "/v1/chat/completions";
+    let seen = server.ask(path, &chat(json!([{"type": "text", "text": "here"}, {"type": "image_url", "image_url": {"url": url}}])));
+    let blind = server.ask(path, &chat(json!([{"type": "text", "text": "here"}])));
+    let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert!(n_prompt(&seen) >= n_prompt(&blind) + 16, "{seen} {blind}");
+    let text = seen["choices"][0]["message"]["content"].clone();
+    // As a text, too.
+    let same = server.ask(
+        path,
+        &chat(json!([{"type": "text", "text": "here"}, {"type": "image_url", "image_url": url}])),
+    );
+    assert_eq!(same["choices"], seen["choices"]);
+
+    let result = json!({"type": "tool_result", "tool_use_id": "c",
+                        "content": [{"type": "text", "text": "here"}, {"type": "image", "source": source}]});
+    let body = json!({"model": "seeing", "temperature": 0, "max_tokens": 6, "messages": [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "Read", "input": {}}]},
+        {"role": "user", "content": [result]},
+    ]});
+    assert_eq!(
+        server.ask("/v1/messages", &body)["content"][0]["text"],
+        text
+    );
+    let counted = server.ask("/v1/messages/count_tokens", &body);
+    assert_eq!(counted["input_tokens"].as_u64().unwrap(), n_prompt(&seen));
+
+    let output =
+        json!([{"type": "input_text", "text": "here"}, {"type": "input_image", "image_url": url}]);
+    let items = json!([{"role": "user", "content": "look"},
+                       {"type": "function_call", "call_id": "c", "name": "Read", "arguments": "{}"},
+                       {"type": "function_call_output", "call_id": "c", "output": output}]);
+    let body = json!({"model": "seeing", "temperature": 0, "max_output_tokens": 6, "input": items});
+    assert_eq!(
+        server.ask("/v1/responses", &body)["output"][0]["content"][0]["text"],
+        text
+    );
+
+    let call = json!({"function": {"name": "Read", "arguments": {}}});
+    let body = json!({"model": "seeing", "stream": false, "options": {"temperature": 0, "num_predict": 6}, "messages": [
+        {"role": "user", "content": "look"}, {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "here", "images": [data]},
+    ]});
+    assert_eq!(server.ask("/api/chat", &body)["message"]["content"], text);
+}

@@ -1,8 +1,10 @@
 //! The server over real sockets, on the demo model.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+mod agents;
 mod anthropic;
 mod client;
+mod codex;
 mod completions;
 mod embeddings;
 #[path = "../scheduler/engines.rs"]
@@ -13,10 +15,12 @@ mod formats;
 mod images;
 mod native;
 mod npu;
+mod numbers;
 mod ollama;
 mod openai;
 mod operations;
 mod responses;
+mod schemas;
 mod security;
 mod tls;
 

@@ -25,7 +25,8 @@ fn patch(bytes: &mut [u8], old: &[u8], new: &[u8]) {
     bytes[at..at + new.len()].copy_from_slice(new);
 }
 
-fn server() -> Running {
+/// The demo with another template, which may be as long as its own.
+pub(crate) fn server(template: &str) -> Running {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
     let mut bytes = std::fs::read(path).unwrap();
     patch(&mut bytes, b"<|reserved_0|>", b"<|python_tag|>");
@@ -40,8 +41,8 @@ fn server() -> Running {
         .position(|window| window == end)
         .unwrap()
         + end.len();
-    let comment = to - from - TEMPLATE.len() - "{##}".len();
-    let template = format!("{TEMPLATE}{{#{}#}}", " ".repeat(comment));
+    let comment = to - from - template.len() - "{##}".len();
+    let template = format!("{template}{{#{}#}}", " ".repeat(comment));
     bytes[from..to].copy_from_slice(template.as_bytes());
     let checkpoint = Checkpoint::from_static("native", aligned(&bytes)).unwrap();
     let model = Arc::new(LoadedModel::from_checkpoint(checkpoint).unwrap());
@@ -70,7 +71,7 @@ fn tools() -> Value {
 
 #[test]
 fn its_template_and_its_way_of_writing_are_used() {
-    let server = server();
+    let server = server(TEMPLATE);
     let body = json!({"messages": [{"role": "user", "content": "Light!"}], "tools": tools()});
     let prompt = server.ask("/apply-template", &body)["prompt"].clone();
     let prompt = prompt.as_str().unwrap();

@@ -91,6 +91,32 @@ fn pages_of_strangers_may_not_ask() {
             .unwrap()
             .contains("authorization")
     );
+    assert_eq!(before.header("access-control-allow-private-network"), None);
+    // What a client wants to send is its own affair.
+    let wanted = "authorization,x-stainless-os,x-stainless-arch,openai-beta,x-anything";
+    let asked = [
+        good,
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", wanted),
+        ("access-control-request-private-network", "true"),
+    ];
+    let before = listed.request("OPTIONS", "/v1/chat/completions", &asked, b"");
+    assert_eq!(before.header("access-control-allow-headers"), Some(wanted));
+    assert_eq!(
+        before.header("access-control-allow-private-network"),
+        Some("true")
+    );
+    let exposed = reply.header("access-control-expose-headers").unwrap();
+    for name in ["x-request-id", "retry-after", "x-millrace-left-out"] {
+        assert!(exposed.contains(name), "{exposed}");
+    }
+    // A stranger gets none of it.
+    let mut asked = asked;
+    asked[0] = evil;
+    let before = listed.request("OPTIONS", "/v1/chat/completions", &asked, b"");
+    assert_eq!(before.status, 403);
+    assert_eq!(before.header("access-control-allow-headers"), None);
+    assert_eq!(before.header("access-control-allow-private-network"), None);
 }
 
 #[test]
@@ -108,6 +134,15 @@ fn names_that_are_not_the_servers_are_refused() {
         ("BOX.lan:80", 200),
         ("evil.example", 403),
         ("localhost.evil.example", 403),
+        ("localhost.", 200),
+        ("a.localhost:8080", 200),
+        ("box.lan.", 200),
+        ("host.docker.internal:8080", 200),
+        ("evil.docker.internal", 403),
+        ("[::1].evil.example", 403),
+        ("localhost:80@evil.example", 403),
+        ("user@localhost", 403),
+        ("", 403),
     ] {
         assert_eq!(health(&server, host), status, "{host}");
     }
@@ -117,10 +152,60 @@ fn names_that_are_not_the_servers_are_refused() {
     for (target, status) in [
         ("http://evil.example/health", 403),
         ("http://box.lan/health", 200),
+        ("http://user@box.lan/health", 403),
     ] {
         let headers = [("host", "localhost")];
         let reply = server.request("GET", target, &headers, b"");
         assert_eq!(reply.status, status, "{target}");
+    }
+}
+
+/// What old proxies send to see whether the server lives.
+#[test]
+fn probes_need_no_name() {
+    let ask = |head: &str| {
+        let mut stream = shared().connect();
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = [0; 64];
+        let n = stream.read(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..n]).into_owned();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    for (head, status) in [
+        ("GET /health HTTP/1.0\r\n\r\n", "200"),
+        ("GET /ready HTTP/1.0\r\n\r\n", "200"),
+        ("GET /v1/models HTTP/1.0\r\n\r\n", "400"),
+        ("GET /health HTTP/1.1\r\n\r\n", "400"),
+        ("GET /health HTTP/1.0\r\nhost: evil.example\r\n\r\n", "403"),
+    ] {
+        assert_eq!(ask(head), status, "{head}");
+    }
+}
+
+#[test]
+fn slashes_too_many_change_nothing() {
+    let body = question("What is 7 plus 5?").to_string();
+    let path = "/v1/chat/completions";
+    for path in [
+        "//v1/chat/completions",
+        "/v1//chat/completions",
+        "/v1/chat/completions/",
+        path,
+    ] {
+        let reply = shared().request("POST", path, &[], body.as_bytes());
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+    }
+    assert_eq!(shared().get("/v1/models/demo/?a=1").status, 200);
+    // Errors have the shape of the API that is meant, and keys are asked for.
+    let reply = shared().post("//v1/messages/", &json!({}));
+    assert_eq!(reply.json()["type"], "error");
+    let server = running(|http| http.api_keys = vec!["secret".into()]);
+    for (path, status) in [
+        ("//v1/models", 401),
+        ("/v1/models/", 401),
+        ("//health", 200),
+    ] {
+        assert_eq!(server.get(path).status, status, "{path}");
     }
 }
 

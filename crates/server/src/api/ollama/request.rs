@@ -6,9 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
-use crate::api::openai::messages::{MAX_MESSAGES, tools};
-use crate::api::params::{default_sampling, seed, set, stop_texts};
+use crate::api::openai::messages::MAX_MESSAGES;
+use crate::api::openai::tools::tools;
+use crate::api::params::{default_sampling, seed, set, stop_texts, top_k};
 use crate::api::prompt::Conversation;
+use crate::api::shape::Form;
+use crate::api::turns::arguments;
 use crate::grammar::Grammar;
 use crate::scheduler::Loaded;
 
@@ -28,7 +31,7 @@ pub(super) fn params(fields: &Fields<'_>, loaded: &Loaded) -> Result<GeneratePar
         &mut sampling.temperature,
         options.f32_in("temperature", 0.0, 100.0)?,
     );
-    set(&mut sampling.top_k, options.usize("top_k")?);
+    set(&mut sampling.top_k, top_k(&options)?);
     set(&mut sampling.top_p, options.f32_in("top_p", 0.0, 1.0)?);
     sampling.top_p = sampling.top_p.max(f32::MIN_POSITIVE);
     set(&mut sampling.min_p, options.f32_in("min_p", 0.0, 1.0)?);
@@ -52,42 +55,68 @@ pub(super) fn params(fields: &Fields<'_>, loaded: &Loaded) -> Result<GeneratePar
         sampling.penalty_last_n = usize::try_from(last_n).unwrap_or(usize::MAX);
     }
     sampling.seed = seed(&options)?;
-    // -1 and -2 are no limit.
-    let num_predict = options.i64("num_predict")?;
-    params.max_tokens = num_predict.and_then(|n| usize::try_from(n).ok());
+    params.max_tokens = options.limit("num_predict")?;
     params.stop = stop_texts(&options, "stop")?;
     Ok(params)
 }
 
 /// `"json"`, or a schema.
-pub(super) fn form(fields: &Fields<'_>) -> Result<Option<Grammar>, ApiError> {
-    match fields.get("format") {
-        None => Ok(None),
-        Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) if text == "json" => Ok(Some(Grammar::JsonObject)),
-        Some(schema @ Value::Object(_)) => Ok(Some(Grammar::JsonSchema(schema.clone()))),
-        Some(other) => Err(wrong("format", "\"json\" or a JSON schema", other)),
-    }
+pub(super) fn form(fields: &Fields<'_>) -> Result<Option<Form>, ApiError> {
+    let grammar = match fields.get("format") {
+        None => return Ok(None),
+        Some(Value::String(text)) if text.is_empty() => return Ok(None),
+        Some(Value::String(text)) if text == "json" => Grammar::JsonObject,
+        Some(schema @ Value::Object(_)) => Grammar::JsonSchema(schema.clone()),
+        Some(other) => return Err(wrong("format", "\"json\" or a JSON schema", other)),
+    };
+    let path = fields.path("format");
+    Ok(Some(Form { grammar, path }))
 }
 
-/// Whether `keep_alive` is no time: a number of seconds, or one with its unit.
+/// Whether `keep_alive` is no time: a number of seconds, or a text as Go has durations. Negative ones are for ever.
 pub(super) fn keeps_nothing(fields: &Fields<'_>) -> Result<bool, ApiError> {
     let Some(value) = fields.get("keep_alive") else {
         return Ok(false);
     };
-    let number = match value {
-        Value::String(text) => text.trim_end_matches(char::is_alphabetic).parse().ok(),
+    let seconds = match value {
+        Value::String(text) => duration_s(text),
         _ => value.as_f64(),
     };
-    let number: Option<f64> = number;
-    let wrong = || {
-        wrong(
-            &fields.path("keep_alive"),
-            "seconds, or a text such as \"5m\"",
-            value,
-        )
-    };
-    Ok(number.ok_or_else(wrong)? == 0.0)
+    let expected = "seconds, or a text such as \"5m\" or \"1h30m\"";
+    match seconds {
+        Some(seconds) => Ok(seconds == 0.0),
+        None => Err(wrong(&fields.path("keep_alive"), expected, value)),
+    }
+}
+
+/// Seconds of a duration as Go's `time.ParseDuration` has it: numbers with units, one after the other. A number alone is
+/// seconds.
+fn duration_s(text: &str) -> Option<f64> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let sign = if text.starts_with('-') { -1.0 } else { 1.0 };
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    if !unsigned.is_empty() && unsigned.chars().all(is_digit) {
+        return unsigned.parse::<f64>().ok().map(|seconds| sign * seconds);
+    }
+    let (mut rest, mut total) = (unsigned, 0.0);
+    while !rest.is_empty() {
+        let number = rest.find(|c| !is_digit(c))?;
+        let (digits, after) = rest.split_at(number);
+        let unit = after.find(is_digit).unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit);
+        let unit_s = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        total += digits.parse::<f64>().ok()? * unit_s;
+        rest = after;
+    }
+    (!unsigned.is_empty()).then_some(sign * total)
 }
 
 /// Templates of models that think read this variable.
@@ -110,6 +139,7 @@ pub(super) fn chat(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
         tools: tools(fields)?,
         form: form(fields)?,
         variables: variables(fields)?,
+        ..Conversation::default()
     })
 }
 
@@ -133,7 +163,7 @@ fn message(value: &Value, path: String) -> Result<Message, ApiError> {
         let function = call.need("function", call.object("function")?)?;
         calls.push(json!({"type": "function", "function": {
             "name": function.need("name", function.text("name")?)?,
-            "arguments": function.get("arguments").cloned().unwrap_or_else(|| json!({})),
+            "arguments": arguments(function.get("arguments")),
         }}));
     }
     if !calls.is_empty() {
@@ -176,4 +206,39 @@ pub(super) fn generate(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
         variables: variables(fields)?,
         ..Conversation::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration_s;
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, seconds) in [
+            ("5m", Some(300.0)),
+            ("1h30m", Some(5400.0)),
+            ("1.5h", Some(5400.0)),
+            ("300ms", Some(0.3)),
+            ("-1", Some(-1.0)),
+            ("-1m", Some(-60.0)),
+            ("+2s", Some(2.0)),
+            ("0", Some(0.0)),
+            ("0s", Some(0.0)),
+            ("10", Some(10.0)),
+            ("", None),
+            ("-", None),
+            ("m", None),
+            ("5x", None),
+            ("5m3", None),
+            ("1..2s", None),
+            ("soon", None),
+        ] {
+            let found = duration_s(text);
+            assert_eq!(
+                found.map(|s| (s * 1e6).round()),
+                seconds.map(|s| s * 1e6),
+                "{text}"
+            );
+        }
+    }
 }

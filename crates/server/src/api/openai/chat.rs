@@ -6,17 +6,21 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use millrace_runtime::GenerateParams;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::messages::{messages, tools};
+use super::messages::messages;
+use super::tools::tools;
 use super::{chat_logprobs, finish_reason, tool_call, usage};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::generation::{Answer, Generation, Piece};
-use crate::api::params::{MAX_ANSWERS, response_format, sampling, stop_texts, structured_outputs};
-use crate::api::prompt::{Conversation, Prompted};
-use crate::api::{unique, unix_s};
-use crate::app::{App, Dialect, Incoming, json as json_response};
+use crate::api::params::{
+    MAX_ANSWERS, response_format, sampling, stop_texts, stop_tokens, structured_outputs,
+};
+use crate::api::prompt::{Conversation, variables};
+use crate::api::time::unix_s;
+use crate::api::unique;
+use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::http::stream::{Gone, Writer, events};
 use crate::models::Served;
 use crate::scheduler::Job;
@@ -57,10 +61,10 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         Some(options) => options.bool("include_usage")?.unwrap_or(false),
         None => false,
     };
-    let job = caller.job(prompted.tokens.clone(), params(&fields, &served)?);
+    let job = caller.job(prompted.tokens, params(&fields, &served)?);
     let job = Job {
         images,
-        ..complete_job(job, &fields, &prompted)?
+        ..complete_job(job, &fields)?
     };
     let told = Told {
         id: unique("chatcmpl-"),
@@ -73,10 +77,14 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     };
     let n = job.n;
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let generation = Generation::start(&told.served, job, prompted.syntax, caller.log).await?;
+    let generation = Generation::start(&told.served, job, prompted.shape, caller.log).await?;
+    let left_out = generation.left_out();
     if is_stream {
         let work = move |writer| stream(writer, generation, told, n);
-        return Ok(events(app.options.keep_alive, work));
+        return Ok(with_left_out(
+            events(app.options.keep_alive, work),
+            &left_out,
+        ));
     }
     let (answers, receipt) = generation.complete().await?;
     let choices = answers.iter().enumerate();
@@ -84,38 +92,37 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let mut body = told.head("chat.completion");
     body["choices"] = choices.into();
     body["usage"] = usage(&receipt, told.with_placement);
-    Ok(json_response(StatusCode::OK, &body))
+    Ok(with_left_out(
+        json_response(StatusCode::OK, &body),
+        &left_out,
+    ))
 }
 
 /// The conversation of a request.
 pub(crate) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     let form = response_format(fields.object("response_format")?)?;
-    let variables = fields.object("chat_template_kwargs")?;
-    let variables: Map<String, Value> = variables.map_or_else(Map::new, |variables| {
-        let entries = variables.entries();
-        entries.map(|(k, v)| (k.clone(), v.clone())).collect()
-    });
     Ok(Conversation {
         messages: messages(fields)?,
         tools: tools(fields)?,
         form: form.or(structured_outputs(fields)?),
-        variables,
+        variables: variables(fields)?,
+        ..Conversation::default()
     })
 }
 
 /// How an answer is generated.
 fn params(fields: &Fields<'_>, served: &Served) -> Result<GenerateParams, ApiError> {
-    let newer = fields.usize("max_completion_tokens")?;
+    let newer = fields.limit("max_completion_tokens")?;
     Ok(GenerateParams {
         sampling: sampling(fields, &served.loaded)?,
-        max_tokens: newer.or(fields.usize("max_tokens")?),
+        max_tokens: newer.or(fields.limit("max_tokens")?),
         stop: stop_texts(fields, "stop")?,
-        stop_tokens: Vec::new(),
+        stop_tokens: stop_tokens(fields, &served.loaded)?,
         ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
     })
 }
 
-fn complete_job(job: Job, fields: &Fields<'_>, prompted: &Prompted) -> Result<Job, ApiError> {
+fn complete_job(job: Job, fields: &Fields<'_>) -> Result<Job, ApiError> {
     let n_top = fields.usize_in("top_logprobs", 0, 20)?;
     let with_logprobs = fields.bool("logprobs")?.unwrap_or(false);
     if n_top.is_some_and(|n| n > 0) && !with_logprobs {
@@ -127,7 +134,6 @@ fn complete_job(job: Job, fields: &Fields<'_>, prompted: &Prompted) -> Result<Jo
     Ok(Job {
         n: fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1),
         top_logprobs: with_logprobs.then_some(n_top.unwrap_or(0)),
-        grammar: prompted.grammar.clone(),
         priority: priority(fields)?,
         progress: fields.bool("return_progress")?.unwrap_or(false),
         timeline: fields.bool("timeline")?.unwrap_or(false),

@@ -12,12 +12,15 @@ use serde_json::{Value, json};
 use super::chat::priority;
 use super::{finish_reason, finite, total, usage};
 use crate::api::error::ApiError;
-use crate::api::fields::{Fields, wrong};
+use crate::api::fields::Fields;
 use crate::api::generation::{Answer, Generation, Piece};
 use crate::api::params::{
-    Caller, MAX_ANSWERS, response_format, sampling, stop_texts, structured_outputs,
+    Caller, MAX_ANSWERS, response_format, sampling, stop_texts, stop_tokens, structured_outputs,
+    token_ids,
 };
-use crate::api::{prompt, unique, unix_s};
+use crate::api::shape::Shape;
+use crate::api::time::unix_s;
+use crate::api::{prompt, unique};
 use crate::app::{App, Dialect, Incoming, json as json_response};
 use crate::http::stream::{Gone, Writer, events};
 use crate::models::Served;
@@ -56,6 +59,8 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let served = app.served(&fields).await?;
     let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS).await?;
     let jobs = jobs(&fields, &served, &caller, prompts)?;
+    let form = response_format(fields.object("response_format")?)?;
+    let shape = Shape::of_form(form.or(structured_outputs(&fields)?));
     let include_usage = match fields.object("stream_options")? {
         Some(options) => options.bool("include_usage")?.unwrap_or(false),
         None => false,
@@ -72,7 +77,8 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let is_stream = fields.bool("stream")?.unwrap_or(false);
     let mut generations = Vec::with_capacity(jobs.len());
     for job in jobs {
-        generations.push(Generation::start(&told.served, job, None, caller.log.clone()).await?);
+        let shape = shape.clone();
+        generations.push(Generation::start(&told.served, job, shape, caller.log.clone()).await?);
     }
     if is_stream {
         let work = move |writer| stream(writer, generations, told);
@@ -118,18 +124,14 @@ pub(super) async fn texts_or_tokens(
     for value in list {
         let tokens = match value {
             Value::String(text) => prompt::encode(&served.loaded, text.clone()).await?,
-            other => token_ids(other)
-                .ok_or_else(|| wrong(name, "a string, token ids, or a list of either", other))?,
+            other => {
+                let expected = "a string, token ids, or a list of either";
+                token_ids(other, name, expected, &served.loaded)?
+            }
         };
         inputs.push(tokens);
     }
     Ok(inputs)
-}
-
-/// A list of token ids.
-pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    value.as_array()?.iter().map(id).collect()
 }
 
 fn jobs(
@@ -145,19 +147,19 @@ fn jobs(
     }
     let params = GenerateParams {
         sampling: sampling(fields, &served.loaded)?,
-        max_tokens: Some(fields.usize("max_tokens")?.unwrap_or(DEFAULT_MAX_TOKENS)),
+        max_tokens: match fields.get("max_tokens") {
+            None => Some(DEFAULT_MAX_TOKENS),
+            Some(_) => fields.limit("max_tokens")?,
+        },
         stop: stop_texts(fields, "stop")?,
-        stop_tokens: Vec::new(),
+        stop_tokens: stop_tokens(fields, &served.loaded)?,
         ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
     };
-    let form = response_format(fields.object("response_format")?)?;
-    let form = form.or(structured_outputs(fields)?);
     let top_logprobs = fields.usize_in("logprobs", 0, 20)?;
     let priority = priority(fields)?;
     let job = |prompt| Job {
         n,
         top_logprobs,
-        grammar: form.clone(),
         priority,
         ..caller.job(prompt, params.clone())
     };

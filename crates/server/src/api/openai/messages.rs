@@ -1,17 +1,14 @@
-//! Messages and functions of OpenAI's chat completions.
+//! Messages of OpenAI's chat completions.
 
 use millrace_text::Message;
 use serde_json::{Value, json};
 
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
-use crate::api::tools::{Tool, ToolChoice, Tools};
+use crate::api::turns::{Texts, arguments};
 
 /// Messages of a request at most.
 pub(crate) const MAX_MESSAGES: usize = 4096;
-
-/// Functions of a request at most.
-pub(crate) const MAX_TOOLS: usize = 128;
 
 pub(crate) fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
     let list = fields.need("messages", fields.list("messages")?)?;
@@ -52,18 +49,22 @@ fn message(value: &Value, path: &str) -> Result<Message, ApiError> {
     Ok(message)
 }
 
-/// Templates want a call's arguments as an object; the API has them as text.
+/// A call, of a function or of a custom tool, which is a function of one text.
 fn call_of(value: &Value, path: String) -> Result<Value, ApiError> {
     let call = Fields::at(value, path)?;
-    let function = call.need("function", call.object("function")?)?;
-    let name = function.need("name", function.text("name")?)?;
-    let arguments = match function.get("arguments") {
-        Some(Value::String(text)) => serde_json::from_str(text).map_err(|error| {
-            let message = format!("expected the text of a JSON object: {error}");
-            ApiError::field(&function.path("arguments"), message)
-        })?,
-        Some(other) => other.clone(),
-        None => json!({}),
+    let (name, arguments) = match call.object("custom")? {
+        Some(custom) => {
+            let input = custom.text("input")?.unwrap_or_default();
+            (
+                custom.need("name", custom.text("name")?)?,
+                json!({"input": input}),
+            )
+        }
+        None => {
+            let function = call.need("function", call.object("function")?)?;
+            let name = function.need("name", function.text("name")?)?;
+            (name, arguments(function.get("arguments")))
+        }
     };
     Ok(json!({
         "id": call.text("id")?.unwrap_or_default(), "type": "function",
@@ -71,89 +72,50 @@ fn call_of(value: &Value, path: String) -> Result<Value, ApiError> {
     }))
 }
 
-/// A string, or parts that are text or images; images are their data URLs.
+/// A string, or parts that are text or images; images are their data URLs. What a model refused to say is what it said.
 fn content(fields: &Fields<'_>) -> Result<(String, Vec<String>), ApiError> {
-    let path = fields.path("content");
     match fields.get("content") {
-        None => Ok(Default::default()),
-        Some(Value::String(text)) => Ok((text.clone(), Vec::new())),
-        Some(Value::Array(parts)) => {
-            let (mut text, mut images) = (String::new(), Vec::new());
-            for (i, part) in parts.iter().enumerate() {
-                let part = Fields::at(part, format!("{path}[{i}]"))?;
-                match part.need("type", part.text("type")?)? {
-                    "text" | "input_text" | "output_text" => {
-                        text += part.need("text", part.text("text")?)?;
-                    }
-                    "image_url" => {
-                        let image = part.need("image_url", part.object("image_url")?)?;
-                        images.push(image.need("url", image.text("url")?)?.to_owned());
-                    }
-                    "input_image" => {
-                        images.push(part.need("image_url", part.text("image_url")?)?.to_owned());
-                    }
-                    other => {
-                        let message = format!("this model reads text and images, not \"{other}\"");
-                        return Err(ApiError::field(&part.path("type"), message));
-                    }
-                }
+        None => Ok((
+            fields.text("refusal")?.unwrap_or_default().to_owned(),
+            Vec::new(),
+        )),
+        Some(value) => parts(value, &fields.path("content")),
+    }
+}
+
+/// Content at some place: a string, or a list of parts.
+pub(crate) fn parts(value: &Value, path: &str) -> Result<(String, Vec<String>), ApiError> {
+    let list = match value {
+        Value::String(text) => return Ok((text.clone(), Vec::new())),
+        Value::Array(list) => list,
+        other => return Err(wrong(path, "a string or a list of parts", other)),
+    };
+    let (mut text, mut images) = (Texts::default(), Vec::new());
+    for (i, part) in list.iter().enumerate() {
+        let part = Fields::at(part, format!("{path}[{i}]"))?;
+        match part.need("type", part.text("type")?)? {
+            "text" | "input_text" | "output_text" | "summary_text" => {
+                text.add(part.need("text", part.text("text")?)?);
             }
-            Ok((text, images))
-        }
-        Some(other) => Err(wrong(&path, "a string or a list of parts", other)),
-    }
-}
-
-/// `tools`, `tool_choice`, `parallel_tool_calls`. In responses a function's fields stand beside its type.
-pub(crate) fn tools(fields: &Fields<'_>) -> Result<Tools, ApiError> {
-    let mut list = Vec::new();
-    let given = fields.list("tools")?.unwrap_or_default();
-    if given.len() > MAX_TOOLS {
-        let message = format!("at most {MAX_TOOLS} functions are accepted");
-        return Err(ApiError::field("tools", message));
-    }
-    for (i, value) in given.iter().enumerate() {
-        let tool = Fields::at(value, format!("tools[{i}]"))?;
-        let kind = tool.need("type", tool.text("type")?)?;
-        if kind != "function" {
-            let message = format!("this server has functions only, found \"{kind}\"");
-            return Err(ApiError::field(&tool.path("type"), message));
-        }
-        let function = tool.object("function")?.unwrap_or(tool);
-        let name = function.need("name", function.text("name")?)?;
-        list.push(Tool::new(
-            &function.path("name"),
-            name,
-            function.text("description")?,
-            function.get("parameters"),
-        )?);
-    }
-    Ok(Tools {
-        list,
-        choice: tool_choice(fields)?,
-        parallel: fields.bool("parallel_tool_calls")?.unwrap_or(true),
-    })
-}
-
-fn tool_choice(fields: &Fields<'_>) -> Result<ToolChoice, ApiError> {
-    let path = fields.path("tool_choice");
-    match fields.get("tool_choice") {
-        None => Ok(ToolChoice::Auto),
-        Some(Value::String(choice)) => match choice.as_str() {
-            "auto" => Ok(ToolChoice::Auto),
-            "none" => Ok(ToolChoice::None),
-            "required" => Ok(ToolChoice::Required),
+            "refusal" => text.add(part.need("refusal", part.text("refusal")?)?),
+            "image_url" | "input_image" => images.push(image(&part)?),
             other => {
-                let message =
-                    format!("expected auto, none, required or a function, found \"{other}\"");
-                Err(ApiError::field(&path, message))
+                let message = format!("this model reads text and images, not \"{other}\"");
+                return Err(ApiError::field(&part.path("type"), message));
             }
-        },
-        Some(value) => {
-            let choice = Fields::at(value, path)?;
-            let function = choice.object("function")?.unwrap_or(choice);
-            let name = function.need("name", function.text("name")?)?;
-            Ok(ToolChoice::Named(name.to_owned()))
         }
     }
+    Ok((text.joined(), images))
+}
+
+/// The URL of an image, which clients write as a text or within an object, whichever of the two APIs they speak.
+fn image(part: &Fields<'_>) -> Result<String, ApiError> {
+    let url = match part.get("image_url") {
+        Some(Value::Object(_)) => {
+            let image = part.need("image_url", part.object("image_url")?)?;
+            image.need("url", image.text("url")?)?
+        }
+        _ => part.need("image_url", part.text("image_url")?)?,
+    };
+    Ok(url.to_owned())
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
+use crate::api::time::rfc3339;
 use crate::app::{App, Dialect, json as json_response};
 use crate::models::Entry;
 use crate::scheduler::LoadState;
@@ -29,6 +30,8 @@ fn describe(entry: &Entry) -> Value {
     let mut value = json!({
         "id": entry.spec.id, "object": "model", "created": entry.created_unix_s, "owned_by": "millrace",
         "status": status,
+        // As Anthropic's API has them.
+        "type": "model", "display_name": entry.spec.id, "created_at": rfc3339(entry.created_unix_s, 0),
     });
     if let Some(reason) = reason {
         value["error"] = reason.into();
@@ -43,7 +46,13 @@ fn describe(entry: &Entry) -> Value {
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
     let entries = app.registry.entries().iter();
     let data: Vec<Value> = entries.map(|entry| describe(entry)).collect();
-    json_response(StatusCode::OK, &json!({"object": "list", "data": data}))
+    let id = |model: Option<&Value>| model.map_or(Value::Null, |model| model["id"].clone());
+    // The list is whole, which Anthropic's clients read from what follows it.
+    let body = json!({
+        "object": "list", "has_more": false, "first_id": id(data.first()), "last_id": id(data.last()),
+        "data": data,
+    });
+    json_response(StatusCode::OK, &body)
 }
 
 pub(crate) async fn one(

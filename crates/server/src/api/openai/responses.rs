@@ -9,15 +9,18 @@ use millrace_runtime::GenerateParams;
 use millrace_text::Message;
 use serde_json::{Value, json};
 
-use super::messages::{MAX_MESSAGES, tools};
+use super::messages::MAX_MESSAGES;
+use super::responses_items::{Items, call_item};
 use super::responses_stream::stream;
+use super::tools::tools;
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
-use crate::api::generation::{Answer, Call, Generation, Reason, placement};
+use crate::api::generation::{Answer, Generation, Reason, placement};
 use crate::api::params::{response_format, sampling};
-use crate::api::prompt::Conversation;
-use crate::api::{unique, unix_s};
-use crate::app::{App, Dialect, Incoming, json as json_response};
+use crate::api::prompt::{Conversation, variables};
+use crate::api::time::unix_s;
+use crate::api::unique;
+use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::http::stream::events;
 use crate::scheduler::{Job, Receipt};
 
@@ -54,9 +57,10 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let mut prompted = conversation(&fields)?.prompt(&served).await?;
     let params = GenerateParams {
         sampling: sampling(&fields, &served.loaded)?,
-        max_tokens: fields.usize("max_output_tokens")?,
+        max_tokens: fields.limit("max_output_tokens")?,
         ..GenerateParams::default()
     };
+    let said = |name: &str, otherwise: Value| fields.get(name).cloned().unwrap_or(otherwise);
     let told = Told {
         id: unique("resp_"),
         item: unique("msg_"),
@@ -65,49 +69,49 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         echo: json!({
             "instructions": body["instructions"], "max_output_tokens": body["max_output_tokens"],
             "temperature": params.sampling.temperature, "top_p": params.sampling.top_p,
-            "tools": body.get("tools").cloned().unwrap_or_else(|| json!([])),
-            "tool_choice": body.get("tool_choice").cloned().unwrap_or_else(|| "auto".into()),
-            "parallel_tool_calls": body.get("parallel_tool_calls").cloned().unwrap_or_else(|| true.into()),
-            "metadata": body.get("metadata").cloned().unwrap_or_else(|| json!({})),
-            "text": body.get("text").cloned().unwrap_or_else(|| json!({"format": {"type": "text"}})),
+            "tools": said("tools", json!([])), "tool_choice": said("tool_choice", "auto".into()),
+            "parallel_tool_calls": said("parallel_tool_calls", true.into()),
+            "metadata": said("metadata", json!({})),
+            "text": said("text", json!({"format": {"type": "text"}})),
         }),
         with_placement: fields.bool("placement")?.unwrap_or(false),
     };
     let images = prompted.see(&served).await?;
     let job = Job {
         images,
-        grammar: prompted.grammar,
         ..caller.job(prompted.tokens, params)
     };
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let generation = Generation::start(&served, job, prompted.syntax, caller.log).await?;
+    let generation = Generation::start(&served, job, prompted.shape, caller.log).await?;
+    let left_out = generation.left_out();
     if is_stream {
         let work = move |writer| stream(writer, generation, told);
-        return Ok(events(app.options.keep_alive, work));
+        return Ok(with_left_out(
+            events(app.options.keep_alive, work),
+            &left_out,
+        ));
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
-    Ok(json_response(
-        StatusCode::OK,
-        &told.complete(&answer, &receipt),
-    ))
+    let response = json_response(StatusCode::OK, &told.complete(&answer, &receipt));
+    Ok(with_left_out(response, &left_out))
 }
 
 fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
-    let mut messages = Vec::new();
+    let mut items = Items::default();
     if let Some(text) = fields.text("instructions")? {
-        messages.push(Message::system(text));
+        items.messages.push(Message::system(text));
     }
     match fields.need("input", fields.get("input"))? {
-        Value::String(text) => messages.push(Message::user(text.as_str())),
-        Value::Array(items) if items.len() <= MAX_MESSAGES => {
-            for (i, value) in items.iter().enumerate() {
-                item(value, &format!("input[{i}]"), &mut messages)?;
+        Value::String(text) => items.messages.push(Message::user(text.as_str())),
+        Value::Array(list) if list.len() <= MAX_MESSAGES => {
+            for (i, value) in list.iter().enumerate() {
+                items.add(value, &format!("input[{i}]"))?;
             }
         }
         other => return Err(wrong("input", "a string or a list of items", other)),
     }
-    if messages.is_empty() {
+    if items.messages.is_empty() {
         return Err(ApiError::field("input", "at least one item is needed"));
     }
     let form = match fields.object("text")? {
@@ -115,83 +119,12 @@ fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
         None => None,
     };
     Ok(Conversation {
-        messages,
+        messages: items.messages,
         tools: tools(fields)?,
         form,
-        ..Conversation::default()
+        variables: variables(fields)?,
+        left_out: items.left_out,
     })
-}
-
-fn item(value: &Value, path: &str, messages: &mut Vec<Message>) -> Result<(), ApiError> {
-    let item = Fields::at(value, path.to_owned())?;
-    match item.text("type")?.unwrap_or("message") {
-        "message" => {
-            // The same as a message of chat completions, whose reader names its place by itself.
-            let one = Value::Object(
-                [("messages".to_owned(), json!([value]))]
-                    .into_iter()
-                    .collect(),
-            );
-            let read = super::messages::messages(&Fields::of(&one)?);
-            let read = read.map_err(|error| ApiError {
-                param: error
-                    .param
-                    .map(|param| param.replacen("messages[0]", path, 1)),
-                message: error.message.replacen("messages[0]", path, 1),
-                ..error
-            })?;
-            messages.extend(read);
-        }
-        "function_call" => earlier_call(&item, messages)?,
-        "function_call_output" => {
-            let output = item.need("output", item.text("output")?)?;
-            let mut message = Message::new("tool", output);
-            if let Some(id) = item.text("call_id")? {
-                message.fields.insert("tool_call_id".to_owned(), id.into());
-            }
-            messages.push(message);
-        }
-        // What a model thought before is not told to it again.
-        "reasoning" => {}
-        other => {
-            let message = format!("this server does not know items of type \"{other}\"");
-            return Err(ApiError::field(&item.path("type"), message));
-        }
-    }
-    Ok(())
-}
-
-/// A call the model made before: part of its message, or one of its own.
-fn earlier_call(item: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
-    let text = item.need("arguments", item.text("arguments")?)?;
-    let arguments: Value = serde_json::from_str(text).map_err(|error| {
-        let message = format!("expected the text of a JSON object: {error}");
-        ApiError::field(&item.path("arguments"), message)
-    })?;
-    let call = json!({
-        "id": item.text("call_id")?.unwrap_or_default(), "type": "function",
-        "function": {"name": item.need("name", item.text("name")?)?, "arguments": arguments},
-    });
-    match messages.last_mut().filter(|last| last.role == "assistant") {
-        Some(last) => match last
-            .fields
-            .get_mut("tool_calls")
-            .and_then(Value::as_array_mut)
-        {
-            Some(calls) => calls.push(call),
-            None => {
-                last.fields.insert("tool_calls".to_owned(), json!([call]));
-            }
-        },
-        None => {
-            let mut message = Message::assistant("");
-            message
-                .fields
-                .insert("tool_calls".to_owned(), json!([call]));
-            messages.push(message);
-        }
-    }
-    Ok(())
 }
 
 impl Told {
@@ -213,12 +146,7 @@ impl Told {
         if !answer.text.is_empty() || answer.calls.is_empty() {
             output.push(self.message(&answer.text, status(answer)));
         }
-        output.extend(
-            answer
-                .calls
-                .iter()
-                .map(|call| function_call(call, "completed")),
-        );
+        output.extend(answer.calls.iter().map(|call| call_item(call, "completed")));
         let usage = self.usage(receipt);
         let mut response = self.response(status(answer), output, usage);
         if answer.reason == Some(Reason::Length) {
@@ -254,11 +182,4 @@ fn status(answer: &Answer) -> &'static str {
         Some(Reason::Length) => "incomplete",
         _ => "completed",
     }
-}
-
-pub(super) fn function_call(call: &Call, status: &str) -> Value {
-    json!({
-        "id": format!("fc_{}", call.id), "type": "function_call", "status": status, "call_id": call.id,
-        "name": call.name, "arguments": call.arguments.to_string(),
-    })
 }

@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::responses::{Told, function_call};
+use super::responses::Told;
+use super::responses_items::call_item;
 use crate::api::generation::{Answer, Call, Generation, Piece};
+use crate::api::tools::CallKind;
 use crate::http::stream::{Gone, Writer};
 
 /// Numbers the events, and remembers which item is open.
@@ -124,21 +126,22 @@ impl Items {
 
     async fn call(&mut self, told: &Told, call: Call) -> Result<(), Gone> {
         self.close(told).await?;
-        let mut item = function_call(&call, "in_progress");
-        item["arguments"] = "".into();
-        let id = item["id"].clone();
+        // What the call is about, and the events that tell it.
+        let (field, events) = match call.kind {
+            CallKind::Custom => ("input", "response.custom_tool_call_input"),
+            _ => ("arguments", "response.function_call_arguments"),
+        };
+        let mut item = call_item(&call, "in_progress");
+        let (id, name, text) = (item["id"].clone(), item["name"].clone(), item[field].take());
+        item[field] = "".into();
         let added = json!({"output_index": self.n_done, "item": item});
         self.event("response.output_item.added", added).await?;
-        let arguments = call.arguments.to_string();
-        let delta = json!({"item_id": id, "output_index": self.n_done, "delta": arguments});
-        self.event("response.function_call_arguments.delta", delta)
-            .await?;
-        let done = json!({
-            "item_id": id, "output_index": self.n_done, "name": call.name, "arguments": arguments,
-        });
-        self.event("response.function_call_arguments.done", done)
-            .await?;
-        let item = function_call(&call, "completed");
+        let delta = json!({"item_id": id, "output_index": self.n_done, "delta": text});
+        self.event(&format!("{events}.delta"), delta).await?;
+        let mut done = json!({"item_id": id, "output_index": self.n_done, "name": name});
+        done[field] = text;
+        self.event(&format!("{events}.done"), done).await?;
+        let item = call_item(&call, "completed");
         let done = json!({"output_index": self.n_done, "item": item});
         self.event("response.output_item.done", done).await?;
         self.n_done += 1;

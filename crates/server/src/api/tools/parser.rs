@@ -1,5 +1,7 @@
 //! Takes calls out of an answer while it is written.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::Syntax;
@@ -23,6 +25,8 @@ pub(crate) enum Parsed {
 #[derive(Clone, Debug)]
 pub(crate) struct CallParser {
     syntax: Syntax,
+    /// Of functions that may be called: what names another is an answer, such as JSON of some form.
+    names: Arc<[String]>,
     held: String,
     /// Within a call, or for Llama within what may be one.
     is_inside: bool,
@@ -32,9 +36,10 @@ pub(crate) struct CallParser {
 }
 
 impl CallParser {
-    pub(crate) fn new(syntax: Syntax) -> CallParser {
+    pub(crate) fn new(syntax: Syntax, names: Arc<[String]>) -> CallParser {
         CallParser {
             syntax,
+            names,
             held: String::new(),
             is_inside: false,
             has_begun: false,
@@ -106,6 +111,9 @@ impl CallParser {
     fn call(&mut self, json: &str) -> Option<Parsed> {
         let mut value: Value = serde_json::from_str(json.trim()).ok()?;
         let name = value.get("name")?.as_str()?.to_owned();
+        if !self.names.contains(&name) {
+            return None;
+        }
         let object = value.as_object_mut()?;
         let keys = ["arguments", "parameters"];
         let arguments = keys.iter().find_map(|key| object.remove(*key))?;

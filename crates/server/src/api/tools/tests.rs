@@ -1,11 +1,13 @@
 use super::*;
 use crate::grammar::GrammarFactory;
+use millrace_text::Message;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Feeds an answer character by character.
 fn parse(syntax: Syntax, answer: &str) -> (String, Vec<(String, Value)>) {
-    let mut parser = CallParser::new(syntax);
+    let names = ["f", "g"].map(str::to_owned);
+    let mut parser = CallParser::new(syntax, Arc::new(names));
     let mut parts = Vec::new();
     for c in answer.chars() {
         parts.extend(parser.push(&c.to_string()));
@@ -58,10 +60,18 @@ fn llama_calls_are_whole_answers() {
         "No {braces} first",
         "{\"name\": \"f\", \"param",
         "{\"x\": 1}",
+        "{\"name\": \"another\", \"parameters\": {}}",
         "",
     ] {
         assert_eq!(parse(Syntax::Llama, text), (text.into(), vec![]));
     }
+}
+
+fn tool(body: &Value) -> Result<Tool, ApiError> {
+    Tool::new(
+        &Fields::at(body, "tools[0]".to_owned()).unwrap(),
+        "parameters",
+    )
 }
 
 fn tools(choice: ToolChoice, parallel: bool) -> Tools {
@@ -72,21 +82,32 @@ fn tools(choice: ToolChoice, parallel: bool) -> Tools {
         "additionalProperties": false,
         "$defs": {"city": {"enum": ["Rome", "Paris"]}},
     });
-    let tool = |name| Tool::new("tools", name, Some("It does."), Some(&parameters)).unwrap();
-    Tools {
+    let tool = |name| {
+        let body = json!({"name": name, "description": "It does.", "parameters": parameters});
+        tool(&body).unwrap()
+    };
+    let mut tools = Tools {
         list: vec![tool("weather"), tool("time")],
         choice,
         parallel,
-    }
+        ..Tools::default()
+    };
+    tools.prepare().unwrap();
+    tools
 }
 
 /// Whether an answer of these bytes may be complete, by the demo's vocabulary.
-fn accepts(grammar: &Grammar, answer: &str) -> bool {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
-    let model = millrace_runtime::LoadedModel::open(&path).unwrap();
-    let tokenizer = model.tokenizer().unwrap();
-    let vocab_size = model.model().config.vocab_size;
-    let factory = GrammarFactory::new(Arc::clone(&tokenizer), vocab_size);
+pub(super) fn accepts(grammar: &Grammar, answer: &str) -> bool {
+    static MODEL: OnceLock<(Arc<Tokenizer>, usize, GrammarFactory)> = OnceLock::new();
+    let (tokenizer, vocab_size, factory) = MODEL.get_or_init(|| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+        let model = millrace_runtime::LoadedModel::open(&path).unwrap();
+        let tokenizer = model.tokenizer().unwrap();
+        let vocab_size = model.model().config.vocab_size;
+        let factory = GrammarFactory::new(Arc::clone(&tokenizer), vocab_size);
+        (tokenizer, vocab_size, factory)
+    });
+    let vocab_size = *vocab_size;
     let mut constraint = factory.compile(grammar).unwrap();
     for token in tokenizer.encode(answer, Default::default()) {
         let mut logits = vec![0.0; vocab_size];
@@ -223,7 +244,7 @@ fn grammars_hold_answers_to_the_tools() {
         ),
         (Syntax::Llama, named, false, llama("time", "Paris"), true),
     ] {
-        let grammar = syntax.grammar(&tools(choice.clone(), parallel));
+        let grammar = syntax.grammar(&tools(choice.clone(), parallel), None);
         let found = accepts(&grammar, &answer);
         assert_eq!(found, is_fine, "{syntax:?} {choice:?} {parallel}: {answer}");
     }
@@ -240,6 +261,8 @@ fn templates_without_tools_are_told_in_words() {
         assistant,
         Message::new("tool", "12:00"),
         Message::new("tool", "13:00"),
+        Message::user("").with_images(["x".to_owned()]),
+        Message::user("And now?"),
     ];
     let plain = as_plain_messages(&messages, &tools(ToolChoice::Auto, true));
     let roles: Vec<&str> = plain.iter().map(|message| message.role.as_str()).collect();
@@ -249,13 +272,85 @@ fn templates_without_tools_are_told_in_words() {
     assert!(plain[2].content.contains("<tool_call>\n{\"name\":\"time\""));
     assert_eq!(
         plain[3].content,
-        "<tool_response>\n12:00\n</tool_response>\n<tool_response>\n13:00\n</tool_response>"
+        "<tool_response>\n12:00\n</tool_response>\n<tool_response>\n13:00\n</tool_response>\nAnd now?"
     );
+    assert_eq!(plain[3].images.len(), 1);
 }
 
 #[test]
 fn names_that_could_break_a_grammar_are_refused() {
-    for name in ["", "a b", "x\"", "ü", &"x".repeat(65)] {
-        assert!(Tool::new("tools[0]", name, None, None).is_err(), "{name}");
+    for name in ["", "a b", "x\"", "ü", &"x".repeat(129)] {
+        assert!(tool(&json!({"name": name})).is_err(), "{name}");
     }
+    for name in ["mcp__srv.tool-1", &"x".repeat(128)] {
+        assert!(tool(&json!({"name": name})).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn an_answer_is_calls_or_of_the_form() {
+    let form = json!({"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"],
+                      "additionalProperties": false});
+    let hermes =
+        "<tool_call>\n{\"name\": \"time\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
+    let llama = "{\"name\": \"time\", \"parameters\": {\"city\": \"Rome\"}}";
+    let two = format!("{hermes}\n{hermes}");
+    let json = "{\"sum\": 12}";
+    for (syntax, choice, answer, is_fine) in [
+        (Syntax::Hermes, ToolChoice::Auto, hermes, true),
+        (Syntax::Hermes, ToolChoice::Auto, &two, true),
+        (Syntax::Hermes, ToolChoice::Auto, json, true),
+        (Syntax::Hermes, ToolChoice::Auto, "Hello", false),
+        (Syntax::Hermes, ToolChoice::Auto, "{\"sum\": \"x\"}", false),
+        (Syntax::Hermes, ToolChoice::Required, json, false),
+        (Syntax::Hermes, ToolChoice::Required, hermes, true),
+        (Syntax::Llama, ToolChoice::Auto, llama, true),
+        (Syntax::Llama, ToolChoice::Auto, json, true),
+        (
+            Syntax::Llama,
+            ToolChoice::Auto,
+            "{\"name\": \"Ben\"}",
+            false,
+        ),
+        (Syntax::Llama, ToolChoice::Auto, "Hello", false),
+        (Syntax::Llama, ToolChoice::Required, json, false),
+    ] {
+        let grammar = syntax.grammar(&tools(choice.clone(), true), Some(&form));
+        assert_eq!(
+            accepts(&grammar, answer),
+            is_fine,
+            "{syntax:?} {choice:?}: {answer}"
+        );
+    }
+}
+
+#[test]
+fn a_form_may_look_like_a_call() {
+    let form = json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"],
+                      "additionalProperties": false});
+    let llama = "{\"name\": \"time\", \"parameters\": {\"city\": \"Rome\"}}";
+    for (answer, is_fine) in [
+        ("{\"name\": \"Ben\"}", true),
+        ("{\"name\": \"time\"}", true),
+        ("{\"name\": \"timely\"}", true),
+        (llama, true),
+        ("{\"name\": \"Ben\", \"parameters\": {}}", false),
+    ] {
+        let grammar = Syntax::Llama.grammar(&tools(ToolChoice::Auto, true), Some(&form));
+        assert_eq!(accepts(&grammar, answer), is_fine, "{answer}");
+    }
+}
+
+#[test]
+fn only_what_is_allowed_can_be_called() {
+    let mut some = tools(ToolChoice::Auto, false);
+    some.allowed = Some(vec!["time".to_owned()]);
+    let call = |name: &str| {
+        format!(
+            "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"city\": \"Rome\"}}}}\n</tool_call>"
+        )
+    };
+    let grammar = Syntax::Hermes.grammar(&some, None);
+    assert!(accepts(&grammar, &call("time")));
+    assert!(!accepts(&grammar, &call("weather")));
 }

@@ -1,0 +1,48 @@
+//! Jobs on their way to the scheduler, with the grammar of their answers.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::error::ApiError;
+use super::shape::Shape;
+use crate::grammar::Requester;
+use crate::models::Served;
+use crate::scheduler::{Event, Job, Refusal};
+
+/// How long it may take to find out which of several schemas is at fault.
+const SEARCH_TIME: Duration = Duration::from_secs(2);
+
+/// Gives the scheduler a job of some shape, or, if that cannot be held, of what remains of it.
+pub(super) async fn submit_shaped(
+    served: &Served,
+    job: Job,
+    mut shape: Shape,
+) -> Result<(UnboundedReceiver<Event>, Shape), ApiError> {
+    let mut job = Job {
+        grammar: shape.grammar(),
+        ..job
+    };
+    let error = match served.scheduler.submit_in_turn(job.clone()).await {
+        Ok(events) => return Ok((events, shape)),
+        Err(Refusal::Grammar(error)) if error.is_of_the_grammar() => error,
+        Err(refusal) => return Err(refusal.into()),
+    };
+    // Which of the parts it was.
+    let requester = Requester::of(&job);
+    let start = Instant::now();
+    let mut failed = Vec::new();
+    for (i, grammar) in shape.parts().into_iter().enumerate() {
+        if start.elapsed() > SEARCH_TIME {
+            break;
+        }
+        match served.loaded.grammars.prepare(&grammar, &requester).await {
+            Ok(_) => {}
+            Err(Refusal::Grammar(error)) => failed.push((i, error)),
+            Err(refusal) => return Err(refusal.into()),
+        }
+    }
+    let shape = shape.without(&error, failed)?;
+    job.grammar = shape.grammar();
+    Ok((served.scheduler.submit_in_turn(job).await?, shape))
+}

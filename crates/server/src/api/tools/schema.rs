@@ -1,0 +1,193 @@
+//! Schemas of functions as a grammar can hold them.
+//!
+//! Whoever writes a function's schema is seldom the one who sends it, and a schema may say more than a grammar can. What
+//! only narrows the arguments is left out, and named: every value that the schema allows stays allowed. Prose goes without
+//! a word, since the template shows the schema as it came. What is built here has keywords of
+//! [`llguidance`] only, so that what comes from outside meets its compiler in one form.
+
+mod keywords;
+mod options;
+mod patterns;
+mod refs;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+pub(crate) use patterns::Patterns;
+
+use crate::grammar::MAX_GRAMMAR_BYTES;
+
+/// Schemas within one that are read at most: some five times what a grammar of the largest size has.
+const MAX_SCHEMAS: usize = 65_536;
+
+/// What is told at most.
+const MAX_LEFT_OUT: usize = 64;
+
+/// What the grammar goes without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    /// The keyword.
+    pub(crate) keyword: String,
+    /// The JSON pointer of the schema that has it.
+    pub(crate) at: String,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at.as_str() {
+            "" => write!(f, "`{}`", self.keyword),
+            at => write!(f, "`{}` at {at}", self.keyword),
+        }
+    }
+}
+
+/// A schema that a grammar can hold.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Relaxed {
+    /// It allows whatever the given one allows.
+    pub(crate) schema: Value,
+    /// In the order of the given one.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// The schema of a function's arguments without what a grammar cannot say. Arguments are an object, whether the schema says
+/// so or not.
+pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> Relaxed {
+    let mut walk = Walk::new(schema, patterns);
+    let root = match walk.schema(schema, "") {
+        Value::Object(root) => root,
+        Value::Bool(false) => {
+            walk.leave_out("false", "");
+            Map::new()
+        }
+        _ => Map::new(),
+    };
+    let mut root = with_type(root);
+    let definitions = walk.definitions();
+    if !definitions.is_empty() {
+        root.insert("$defs".to_owned(), definitions.into());
+    }
+    let mut schema = Value::Object(root);
+    // What is too large for a grammar is refused, whatever it says.
+    if schema.to_string().len() <= MAX_GRAMMAR_BYTES {
+        walk.break_loops(&mut schema);
+    }
+    Relaxed {
+        schema,
+        left_out: walk.left_out,
+    }
+}
+
+/// Says that the schema is an object's, unless a reference says what it is.
+fn with_type(mut root: Map<String, Value>) -> Map<String, Value> {
+    let of_objects = match root.get("type") {
+        None => !root.contains_key("$ref"),
+        Some(Value::String(_)) => false,
+        Some(_) => true,
+    };
+    if of_objects {
+        root.insert("type".to_owned(), "object".into());
+    }
+    root
+}
+
+/// A walk over a schema.
+struct Walk<'a, 'p> {
+    root: &'a Value,
+    left_out: Vec<LeftOut>,
+    /// What references lead to: each with its pointer, in the order of their numbers.
+    targets: Vec<(&'a Value, String)>,
+    numbers: HashMap<String, usize>,
+    /// Schemas read.
+    n_schemas: usize,
+    patterns: &'p mut Patterns,
+    /// What has an identifier or an anchor, once it was asked for.
+    names: Option<refs::Names<'a>>,
+}
+
+impl<'a, 'p> Walk<'a, 'p> {
+    fn new(root: &'a Value, patterns: &'p mut Patterns) -> Walk<'a, 'p> {
+        Walk {
+            root,
+            left_out: Vec::new(),
+            targets: Vec::new(),
+            numbers: HashMap::new(),
+            n_schemas: 0,
+            patterns,
+            names: None,
+        }
+    }
+
+    fn leave_out(&mut self, keyword: &str, at: &str) {
+        let one = LeftOut {
+            keyword: keyword.to_owned(),
+            at: at.to_owned(),
+        };
+        if self.left_out.len() < MAX_LEFT_OUT && !self.left_out.contains(&one) {
+            self.left_out.push(one);
+        }
+    }
+
+    /// A schema anywhere. Documents nest 128 deep at most, by `serde_json`; references are followed by
+    /// [`Walk::definitions`], not from here.
+    fn schema(&mut self, value: &'a Value, at: &str) -> Value {
+        self.n_schemas += 1;
+        let object = match value {
+            _ if self.n_schemas > MAX_SCHEMAS => {
+                self.leave_out("schema", at);
+                return Value::Bool(true);
+            }
+            Value::Bool(_) => return value.clone(),
+            Value::Object(object) => object,
+            _ => {
+                self.leave_out("schema", at);
+                return Value::Bool(true);
+            }
+        };
+        let mut out = Map::new();
+        for (key, value) in object {
+            self.keyword(key, value, object, at, &mut out);
+        }
+        // OpenAPI 3.0: null is allowed beside what the schema says.
+        let is_nullable = object.get("nullable") == Some(&Value::Bool(true));
+        match is_nullable && !out.is_empty() {
+            true => json!({"anyOf": [out, {"type": "null"}]}),
+            false => Value::Object(out),
+        }
+    }
+
+    /// A list of schemas.
+    fn list(&mut self, list: &'a [Value], at: &str) -> Value {
+        let schemas = list.iter().enumerate();
+        schemas
+            .map(|(i, value)| self.schema(value, &format!("{at}/{i}")))
+            .collect()
+    }
+
+    /// Schemas by name.
+    fn map(&mut self, map: &'a Map<String, Value>, at: &str) -> Value {
+        let mut out = Map::new();
+        for (name, value) in map {
+            let at = format!("{at}/{}", refs::escaped(name));
+            out.insert(name.clone(), self.schema(value, &at));
+        }
+        Value::Object(out)
+    }
+
+    /// The schemas that references lead to, and those to which these lead.
+    fn definitions(&mut self) -> Map<String, Value> {
+        let mut definitions = Map::new();
+        let mut number = 0;
+        while let Some((target, at)) = self.targets.get(number).cloned() {
+            let schema = self.schema(target, &at);
+            definitions.insert(number.to_string(), schema);
+            number += 1;
+        }
+        definitions
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,361 @@
+//! Keyword by keyword: what of it a grammar can hold.
+
+use serde_json::{Map, Value, json};
+
+use super::Walk;
+use super::options::are_disjoint;
+
+/// Formats that llguidance has expressions for.
+const FORMATS: [&str; 11] = [
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+    "uri",
+    "unknown",
+];
+
+const TYPES: [&str; 7] = [
+    "null", "boolean", "integer", "number", "string", "array", "object",
+];
+
+/// Keywords that narrow what a schema allows, and that no grammar holds. All others that are not known here are
+/// annotations, or somebody's own.
+const NARROWING: [&str; 17] = [
+    "not",
+    "if",
+    "propertyNames",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$recursiveRef",
+    "disallow",
+    "extends",
+    "divisibleBy",
+];
+
+impl<'a> Walk<'a, '_> {
+    /// What `key` becomes in `out`, of the schema `of` at `at`.
+    pub(super) fn keyword(
+        &mut self,
+        key: &str,
+        value: &'a Value,
+        of: &'a Map<String, Value>,
+        at: &str,
+        out: &mut Map<String, Value>,
+    ) {
+        let kept = match key {
+            "type" => types(value, of),
+            "enum" => listed(value),
+            "const" => Some(value.clone()),
+            "minLength" | "maxLength" | "minItems" | "maxItems" => count(value),
+            "minProperties" | "maxProperties" => {
+                count(value).filter(|_| holds_numbers_of_properties(of))
+            }
+            "minimum" | "maximum" => number(value),
+            "exclusiveMinimum" => return self.bound((key, "minimum"), value, of, at, out),
+            "exclusiveMaximum" => return self.bound((key, "maximum"), value, of, at, out),
+            "multipleOf" => number(value).filter(|n| n.as_f64().is_some_and(|n| n > 0.0)),
+            "pattern" => value
+                .as_str()
+                .filter(|text| self.patterns.is_regex(text))
+                .map(Into::into),
+            "format" => match value.as_str() {
+                // The formats of numbers, and of what is no string, bind nothing.
+                _ if !may_be_text(of) => return,
+                Some(name) if FORMATS.contains(&name) => Some(value.clone()),
+                _ => None,
+            },
+            "properties" => value
+                .as_object()
+                .map(|map| self.map(map, &format!("{at}/{key}"))),
+            "required" => return self.required(value, of, at, out),
+            "patternProperties" => {
+                let map = value.as_object().filter(|map| self.patterns.are_apart(map));
+                map.map(|map| self.map(map, &format!("{at}/{key}")))
+            }
+            // Beside patterns that are left out it would forbid what they allow.
+            "additionalProperties" if !self.holds_patterns(of) => match value {
+                Value::Bool(true) => return,
+                _ => None,
+            },
+            "additionalProperties" => Some(self.schema(value, &format!("{at}/{key}"))),
+            "items" | "prefixItems" | "additionalItems" => {
+                return self.items(key, value, of, at, out);
+            }
+            "allOf" | "anyOf" => self.options(key, value, at),
+            "oneOf" => return self.one_of(value, at, out),
+            "$ref" => return self.reference(value, at, out),
+            _ if NARROWING.contains(&key) && narrows(key, value, of) => None,
+            _ => return,
+        };
+        match kept {
+            Some(kept) => add(out, key, kept),
+            None => self.leave_out(key, at),
+        }
+    }
+
+    fn options(&mut self, key: &str, value: &'a Value, at: &str) -> Option<Value> {
+        let list = value.as_array().filter(|list| !list.is_empty())?;
+        Some(self.list(list, &format!("{at}/{key}")))
+    }
+
+    /// Exactly one is at least one. What differs in type, or in a constant that all require, is both.
+    fn one_of(&mut self, value: &'a Value, at: &str, out: &mut Map<String, Value>) {
+        let Some(options) = self.options("oneOf", value, at) else {
+            return self.leave_out("oneOf", at);
+        };
+        if !value.as_array().is_some_and(|list| are_disjoint(list)) {
+            self.leave_out("oneOf", at);
+        }
+        add(out, "anyOf", options);
+    }
+
+    /// Until draft 4 an exclusive bound was a word about the bound beside it.
+    fn bound(
+        &mut self,
+        (key, inclusive): (&str, &str),
+        value: &Value,
+        of: &Map<String, Value>,
+        at: &str,
+        out: &mut Map<String, Value>,
+    ) {
+        let kept = match value {
+            Value::Bool(false) => return,
+            Value::Bool(true) => match of.get(inclusive) {
+                None => return,
+                Some(bound) => number(bound),
+            },
+            other => number(other),
+        };
+        match kept {
+            Some(kept) => {
+                out.insert(key.to_owned(), kept);
+            }
+            None => self.leave_out(key, at),
+        }
+    }
+
+    /// Names of properties that must be there. One that nothing allows would leave no object at all.
+    fn required(
+        &mut self,
+        value: &Value,
+        of: &Map<String, Value>,
+        at: &str,
+        out: &mut Map<String, Value>,
+    ) {
+        let Some(list) = value.as_array() else {
+            // Draft 3 said it of a property, within it.
+            if *value != Value::Bool(false) {
+                self.leave_out("required", at);
+            }
+            return;
+        };
+        let is_closed = of.get("additionalProperties") == Some(&Value::Bool(false))
+            && !of.contains_key("patternProperties");
+        let properties = of.get("properties").and_then(Value::as_object);
+        let can_be = |name: &str| match properties.and_then(|map| map.get(name)) {
+            Some(schema) => *schema != Value::Bool(false),
+            None => !is_closed,
+        };
+        let names: Vec<Value> = list
+            .iter()
+            .filter(|name| name.as_str().is_some_and(can_be))
+            .cloned()
+            .collect();
+        if names.len() < list.len() {
+            self.leave_out("required", at);
+        }
+        out.insert("required".to_owned(), names.into());
+    }
+
+    fn holds_patterns(&mut self, of: &Map<String, Value>) -> bool {
+        match of.get("patternProperties") {
+            None => true,
+            Some(Value::Object(map)) => self.patterns.are_apart(map),
+            Some(_) => false,
+        }
+    }
+
+    /// Items by place, and the others: `prefixItems` and `items`, until draft 2019-09 `items` and `additionalItems`.
+    fn items(
+        &mut self,
+        key: &str,
+        value: &'a Value,
+        of: &'a Map<String, Value>,
+        at: &str,
+        out: &mut Map<String, Value>,
+    ) {
+        let place = format!("{at}/{key}");
+        let is_older = of.get("items").is_some_and(Value::is_array);
+        match (key, value) {
+            ("items", Value::Array(list)) if !list.is_empty() => {
+                out.insert("prefixItems".to_owned(), self.list(list, &place));
+            }
+            ("items", Value::Array(_)) => {}
+            ("prefixItems", Value::Array(list)) if !is_older => {
+                if !list.is_empty() {
+                    out.insert("prefixItems".to_owned(), self.list(list, &place));
+                }
+            }
+            ("additionalItems", schema) if is_older => {
+                out.insert("items".to_owned(), self.schema(schema, &place));
+            }
+            // Without a list beside it, it says nothing.
+            ("additionalItems", _) => {}
+            ("items", schema) => {
+                out.insert("items".to_owned(), self.schema(schema, &place));
+            }
+            _ => self.leave_out(key, at),
+        }
+    }
+}
+
+/// Adds a keyword. What must hold beside one of the same name, since `oneOf` becomes `anyOf`, goes into `allOf`.
+fn add(out: &mut Map<String, Value>, key: &str, value: Value) {
+    match (key, value) {
+        ("anyOf", value) if out.contains_key(key) => {
+            add(out, "allOf", json!([{"anyOf": value}]));
+        }
+        ("allOf", Value::Array(more)) => match out.get_mut(key) {
+            Some(Value::Array(list)) => list.extend(more),
+            _ => {
+                out.insert(key.to_owned(), more.into());
+            }
+        },
+        (_, value) => {
+            out.insert(key.to_owned(), value);
+        }
+    }
+}
+
+/// Values named one by one, if there are any.
+fn listed(value: &Value) -> Option<Value> {
+    let list = value.as_array()?;
+    (!list.is_empty()).then(|| value.clone())
+}
+
+/// The names of types, in lower case. `None` for one that JSON Schema does not have, such as `any`, and where no value of an
+/// `enum` beside it is of the type.
+fn types(value: &Value, of: &Map<String, Value>) -> Option<Value> {
+    let name = |value: &Value| {
+        let name = value.as_str()?.to_ascii_lowercase();
+        TYPES.contains(&name.as_str()).then_some(name)
+    };
+    let names: Vec<String> = match value {
+        Value::Array(list) if list.is_empty() => return None,
+        Value::Array(list) => list.iter().map(name).collect::<Option<_>>()?,
+        one => vec![name(one)?],
+    };
+    if let Some(Value::Array(values)) = of.get("enum").filter(|values| *values != &json!([])) {
+        let fits = |value: &Value| names.iter().any(|name| is_of_type(value, name));
+        if !values.iter().any(fits) {
+            return None;
+        }
+    }
+    match (value, &names[..]) {
+        (Value::Array(_), _) => Some(names.into()),
+        (_, [one]) => Some(one.as_str().into()),
+        _ => None,
+    }
+}
+
+fn is_of_type(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Null => name == "null",
+        Value::Bool(_) => name == "boolean",
+        Value::Number(_) => name == "number" || name == "integer",
+        Value::String(_) => name == "string",
+        Value::Array(_) => name == "array",
+        Value::Object(_) => name == "object",
+    }
+}
+
+fn may_be_text(of: &Map<String, Value>) -> bool {
+    let is_text = |value: &Value| {
+        value
+            .as_str()
+            .is_some_and(|name| name.eq_ignore_ascii_case("string"))
+    };
+    match of.get("type") {
+        None => true,
+        Some(Value::Array(list)) => list.iter().any(is_text),
+        Some(one) => is_text(one),
+    }
+}
+
+/// A count, which may be written as `3.0`.
+fn count(value: &Value) -> Option<Value> {
+    let whole = |n: &f64| *n >= 0.0 && n.fract() == 0.0 && *n <= 9e15;
+    match value.as_u64() {
+        Some(n) => Some(n.into()),
+        None => value.as_f64().filter(whole).map(|n| (n as u64).into()),
+    }
+}
+
+fn number(value: &Value) -> Option<Value> {
+    value
+        .as_f64()
+        .filter(|n| n.is_finite())
+        .map(|_| value.clone())
+}
+
+/// A grammar counts properties only where each must be there, or where one of them must.
+fn holds_numbers_of_properties(of: &Map<String, Value>) -> bool {
+    let empty = Map::new();
+    let properties = of
+        .get("properties")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
+    let required = of.get("required").and_then(Value::as_array);
+    let is_required =
+        |name: &String| required.is_some_and(|list| list.iter().any(|one| one == name.as_str()));
+    if properties.keys().all(is_required) {
+        return true;
+    }
+    let least = of.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+    let most = of.get("maxProperties").and_then(Value::as_u64);
+    let is_closed = of.get("additionalProperties") == Some(&Value::Bool(false));
+    let none_required = required.is_none_or(Vec::is_empty);
+    least <= 1
+        && most.unwrap_or(1) == 1
+        && is_closed
+        && none_required
+        && !of.contains_key("patternProperties")
+}
+
+/// Whether a keyword takes anything away here.
+fn narrows(key: &str, value: &Value, of: &Map<String, Value>) -> bool {
+    let is_empty = match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    match key {
+        "uniqueItems" => *value != Value::Bool(false),
+        "unevaluatedItems" | "unevaluatedProperties" | "propertyNames" => {
+            *value != Value::Bool(true) && !is_empty
+        }
+        "if" => of.contains_key("then") || of.contains_key("else"),
+        // Alone they say nothing.
+        "minContains" | "maxContains" => of.contains_key("contains"),
+        "dependentRequired" | "dependentSchemas" | "dependencies" => !is_empty,
+        "contains" => {
+            of.get("minContains").and_then(Value::as_u64) != Some(0)
+                || of.contains_key("maxContains")
+        }
+        _ => true,
+    }
+}

@@ -1,0 +1,275 @@
+//! The turns of a conversation, arranged so that a template takes them.
+//!
+//! Clients send what their own service takes: instructions amid a conversation, images in results of calls, calls that were cut.
+//! Templates are stricter, each in its own way. What none takes is put elsewhere at once; what only some refuse is
+//! put elsewhere where the template at hand does.
+
+use millrace_text::Message;
+use serde_json::{Value, json};
+
+/// Texts of several parts, joined with line breaks where no white space parts them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Texts(String);
+
+impl Texts {
+    /// Adds a part.
+    pub(crate) fn add(&mut self, text: &str) {
+        let runs_on =
+            !self.0.ends_with(char::is_whitespace) && !text.starts_with(char::is_whitespace);
+        if runs_on && !self.0.is_empty() && !text.is_empty() {
+            self.0.push('\n');
+        }
+        self.0 += text;
+    }
+
+    /// All of it.
+    pub(crate) fn joined(self) -> String {
+        self.0
+    }
+}
+
+/// The arguments of an earlier call, which templates want as an object. None, and an empty text, are those of a function
+/// without any; a text that is no object, since the answer was cut or the model wrote something else, stays a text.
+pub(crate) fn arguments(given: Option<&Value>) -> Value {
+    let text = match given {
+        None | Some(Value::Null) => return json!({}),
+        Some(object @ Value::Object(_)) => return object.clone(),
+        Some(Value::String(text)) if text.trim().is_empty() => return json!({}),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    match serde_json::from_str(&text) {
+        Ok(object @ Value::Object(_)) => object,
+        Ok(Value::Null) => json!({}),
+        // Written as JSON twice.
+        Ok(Value::String(inner)) => match serde_json::from_str(&inner) {
+            Ok(object @ Value::Object(_)) => object,
+            _ => text.into(),
+        },
+        _ => text.into(),
+    }
+}
+
+/// Images of results become the user's, after the last of the results: templates have no place for them in a result.
+pub(crate) fn images_after_results(messages: Vec<Message>) -> Vec<Message> {
+    let has_images = |message: &Message| message.role == "tool" && !message.images.is_empty();
+    if !messages.iter().any(has_images) {
+        return messages;
+    }
+    let mut out: Vec<Message> = Vec::with_capacity(messages.len() + 1);
+    let mut images = Vec::new();
+    for mut message in messages {
+        if message.role == "tool" {
+            images.append(&mut message.images);
+        } else if !images.is_empty() {
+            match message.role == "user" {
+                true => {
+                    images.append(&mut message.images);
+                    message.images = std::mem::take(&mut images);
+                }
+                false => out.push(Message::user("").with_images(std::mem::take(&mut images))),
+            }
+        }
+        out.push(message);
+    }
+    if !images.is_empty() {
+        out.push(Message::user("").with_images(images));
+    }
+    out
+}
+
+/// The texts of system messages that are not the first message: some templates leave them out without a word.
+pub(crate) fn later_systems(messages: &[Message]) -> Vec<&str> {
+    let later = messages.iter().skip(1);
+    let later = later.filter(|message| message.role == "system");
+    later.map(|message| message.content.trim()).collect()
+}
+
+/// Ways to arrange a conversation that a template does not take as it came, each upon what the one before it gave.
+pub(crate) const ARRANGEMENTS: [fn(Vec<Message>) -> Vec<Message>; 3] =
+    [arguments_as_objects, systems_first, systems_in_turns];
+
+/// Calls whose arguments are no object have none.
+fn arguments_as_objects(mut messages: Vec<Message>) -> Vec<Message> {
+    for message in &mut messages {
+        let calls = message.fields.get_mut("tool_calls");
+        for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
+            let arguments = &mut call["function"]["arguments"];
+            if !arguments.is_object() {
+                *arguments = json!({});
+            }
+        }
+    }
+    messages
+}
+
+/// One system message, the first, and turns after it.
+fn systems_first(messages: Vec<Message>) -> Vec<Message> {
+    let is_system = |message: &Message| message.role == "system";
+    let (systems, others): (Vec<Message>, Vec<Message>) = messages.into_iter().partition(is_system);
+    let system = paragraphs(&systems).map(Message::system);
+    system.into_iter().chain(in_turns(others)).collect()
+}
+
+/// No system message: its text is the beginning of the user's first.
+fn systems_in_turns(messages: Vec<Message>) -> Vec<Message> {
+    let is_system = |message: &Message| message.role == "system";
+    let (systems, mut others): (Vec<Message>, Vec<Message>) =
+        messages.into_iter().partition(is_system);
+    let Some(text) = paragraphs(&systems) else {
+        return others;
+    };
+    match others.iter_mut().find(|message| message.role == "user") {
+        Some(user) => user.content = format!("{text}\n\n{}", user.content),
+        None => others.insert(0, Message::user(text)),
+    }
+    others
+}
+
+fn paragraphs(messages: &[Message]) -> Option<String> {
+    let texts = messages.iter().map(|message| message.content.trim());
+    let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
+}
+
+/// Messages of one role that follow each other are one; calls and results stay as they are.
+fn in_turns(messages: Vec<Message>) -> Vec<Message> {
+    let mut out: Vec<Message> = Vec::with_capacity(messages.len());
+    for mut message in messages {
+        match out.last_mut() {
+            Some(last)
+                if last.role == message.role
+                    && ["user", "assistant"].contains(&last.role.as_str())
+                    && last.fields.is_empty()
+                    && message.fields.is_empty() =>
+            {
+                let texts = [last.content.as_str(), &message.content];
+                let texts: Vec<&str> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+                last.content = texts.join("\n\n");
+                last.images.append(&mut message.images);
+            }
+            _ => out.push(message),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_run_together() {
+        for (parts, text) in [
+            (&["one.", "two."][..], "one.\ntwo."),
+            (&["What is 7 ", "plus 5?"], "What is 7 plus 5?"),
+            (&["one\n", "two"], "one\ntwo"),
+            (&["one", "\ntwo"], "one\ntwo"),
+            (&["", "one", "", "two"], "one\ntwo"),
+            (&[], ""),
+        ] {
+            let mut texts = Texts::default();
+            parts.iter().for_each(|part| texts.add(part));
+            assert_eq!(texts.joined(), text);
+        }
+    }
+
+    #[test]
+    fn arguments_are_objects_or_texts() {
+        for (given, arguments_of) in [
+            (json!(null), json!({})),
+            (json!(""), json!({})),
+            (json!(" \n"), json!({})),
+            (json!("null"), json!({})),
+            (json!("{\"a\": 1}"), json!({"a": 1})),
+            (json!({"a": 1}), json!({"a": 1})),
+            (json!("\"{\\\"a\\\": 1}\""), json!({"a": 1})),
+            (json!("{\"value\": "), json!("{\"value\": ")),
+            (json!("not json"), json!("not json")),
+            (json!("42"), json!("42")),
+            (json!(42), json!("42")),
+            (json!([1, 2]), json!("[1,2]")),
+            (json!(true), json!("true")),
+        ] {
+            assert_eq!(arguments(Some(&given)), arguments_of, "{given}");
+        }
+        assert_eq!(arguments(None), json!({}));
+    }
+
+    fn roles<'m>(messages: &'m [Message]) -> Vec<(&'m str, &'m str, usize)> {
+        let role = |message: &'m Message| {
+            let (role, content) = (message.role.as_str(), message.content.as_str());
+            (role, content, message.images.len())
+        };
+        messages.iter().map(role).collect()
+    }
+
+    #[test]
+    fn images_of_results_are_the_users() {
+        let image = || ["x".to_owned()];
+        let result = |text: &str| Message::new("tool", text).with_images(image());
+        let messages = vec![
+            Message::user("look"),
+            Message::assistant(""),
+            result("a"),
+            result("b"),
+            Message::assistant("seen"),
+            result("c"),
+            Message::user("so?").with_images(image()),
+            result("d"),
+        ];
+        let found = images_after_results(messages);
+        assert_eq!(
+            roles(&found),
+            [
+                ("user", "look", 0),
+                ("assistant", "", 0),
+                ("tool", "a", 0),
+                ("tool", "b", 0),
+                ("user", "", 2),
+                ("assistant", "seen", 0),
+                ("tool", "c", 0),
+                ("user", "so?", 2),
+                ("tool", "d", 0),
+                ("user", "", 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn systems_come_first_or_into_the_users_turn() {
+        let messages = || {
+            vec![
+                Message::system("one"),
+                Message::user("hi"),
+                Message::system("two"),
+                Message::user("go on"),
+                Message::assistant("yes"),
+            ]
+        };
+        assert_eq!(later_systems(&messages()), ["two"]);
+        let first = systems_first(messages());
+        assert_eq!(
+            roles(&first),
+            [
+                ("system", "one\n\ntwo", 0),
+                ("user", "hi\n\ngo on", 0),
+                ("assistant", "yes", 0)
+            ]
+        );
+        assert_eq!(
+            roles(&systems_in_turns(first)),
+            [
+                ("user", "one\n\ntwo\n\nhi\n\ngo on", 0),
+                ("assistant", "yes", 0)
+            ]
+        );
+        assert_eq!(
+            roles(&systems_in_turns(vec![
+                Message::system("one"),
+                Message::assistant("yes")
+            ])),
+            [("user", "one", 0), ("assistant", "yes", 0)]
+        );
+    }
+}
