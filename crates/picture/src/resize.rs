@@ -156,8 +156,16 @@ struct Horizontal {
     n_in: usize,
     n_out: usize,
     filter: Filter,
-    /// Every column's first pixel and number of weights, and the weights of all, if they are few.
-    kept: Option<(Vec<(usize, usize)>, Vec<i32>)>,
+    /// The weights of all columns, if they are few.
+    all: Option<Weights>,
+}
+
+/// The weights of every column.
+struct Weights {
+    /// The first pixel and the number of weights.
+    places: Vec<(usize, usize)>,
+    /// Column after column.
+    weights: Vec<i32>,
 }
 
 impl Horizontal {
@@ -166,17 +174,19 @@ impl Horizontal {
         let taps = || (0..n_out).map(|column| Taps::new(n_in, n_out, column, filter));
         // Where it shrinks, a pixel counts in as many columns as the filter is wide.
         let n_weights = 2.0 * filter.support() * n_in.max(n_out) as f64;
-        let kept = (n_weights <= MOST_KEPT as f64).then(|| {
-            let places = taps().map(|taps| (taps.first, taps.end - taps.first));
-            let weights =
-                taps().flat_map(|taps| (taps.first..taps.end).map(move |x| taps.weight(x)));
-            (places.collect(), weights.collect())
+        let all = (n_weights <= MOST_KEPT as f64).then(|| Weights {
+            places: taps()
+                .map(|taps| (taps.first, taps.end - taps.first))
+                .collect(),
+            weights: taps()
+                .flat_map(|taps| (taps.first..taps.end).map(move |x| taps.weight(x)))
+                .collect(),
         });
         Horizontal {
             n_in,
             n_out,
             filter,
-            kept,
+            all,
         }
     }
 
@@ -187,8 +197,8 @@ impl Horizontal {
             out.extend_from_slice(rows);
             return;
         }
-        match &self.kept {
-            Some((places, weights)) => {
+        match &self.all {
+            Some(Weights { places, weights }) => {
                 for row in rows.chunks_exact(self.n_in * 3) {
                     let (row, _) = row.as_chunks::<3>();
                     let mut weights = &weights[..];
