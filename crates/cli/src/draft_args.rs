@@ -125,14 +125,14 @@ fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Ou
         }
         Place::Target(target) => target,
     };
-    let planner = device.plans.planner(target)?;
+    let graph = &model.model().graph;
+    let planner = device.plans.planner(target, graph)?;
     let n_ctx = options.n_ctx.unwrap_or(1) as u64;
     let longest = planner.lengths().all().last().copied().unwrap_or(1);
     let work = Work {
         prompt_tokens: longest.min(n_ctx).max(1),
         context: n_ctx.saturating_sub(1),
     };
-    let graph = &model.model().graph;
     let memory = predict::memory(graph, &*planner, &work)
         .map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Need {

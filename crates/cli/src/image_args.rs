@@ -211,10 +211,15 @@ impl Prepared {
         Ok(seen)
     }
 
+    /// The token that stands for an image in lists of tokens.
+    pub(crate) fn placeholder(&self) -> u32 {
+        self.vision.tower.placeholder()
+    }
+
     /// A list of tokens with a placeholder for each image in place of the model's own, one for each of
     /// its rows. One that already has as many as rows is taken as it is.
     pub(crate) fn expand(&self, tokens: &[u32]) -> Outcome<Vec<u32>> {
-        let placeholder = self.vision.tower.placeholder();
+        let placeholder = self.placeholder();
         let n_images: usize = self.pixels.iter().map(|pixels| pixels.all().len()).sum();
         let n_rows = self.vision.tower.config().n_tokens;
         let n_found = tokens.iter().filter(|token| **token == placeholder).count();

@@ -138,7 +138,7 @@ fn on_target(
     bytes_per_s: Option<f64>,
     ui: Ui,
 ) -> Outcome<Setting> {
-    let planner = device.plans.planner(target)?;
+    let planner = device.plans.planner(target, planned.graph())?;
     let Some(mut pricer) = planner.pricer() else {
         return Err(Failure::usage(format!(
             "nothing was ever measured of {}: it has no times",

@@ -7,6 +7,7 @@ use crate::output::{Ui, bytes};
 use crate::program_cache;
 use crate::progress::Progress;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use millrace_model::graph::Graph;
 use millrace_npu::Injection;
 use millrace_plan::{Choice, Facts, Planner, SettingError, Settings, Target};
 use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
@@ -124,7 +125,7 @@ pub(crate) struct DeviceArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct ModeArgs {
-    /// On an NPU: how plans are made [default: best]
+    /// On an NPU: how plans are made [default: what a file of 4-bit weights asks for, else best]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// Leave out an improvement of mode best; `millrace devices -v` lists them
@@ -233,19 +234,26 @@ fn facts(name: Option<&str>, what: &str, builtin: &[Choice]) -> Outcome<Option<F
 }
 
 impl ModeArgs {
-    /// What is asked of a target.
-    pub(crate) fn settings(&self, target: &dyn Target) -> Outcome<Settings> {
+    /// What is asked of a target for a model: a mode that is not said is the one that the model's weights decide.
+    pub(crate) fn settings(&self, target: &dyn Target, graph: &Graph) -> Outcome<Settings> {
+        let decided = || target.mode_of(graph).map(|choice| choice.mode.to_owned());
         Ok(Settings {
-            mode: self.mode.clone(),
+            mode: self.mode.clone().or_else(decided),
             without: self.without.clone(),
             numerics: self.numerics.clone(),
             ..self.machine.settings(target)?
         })
     }
 
+    /// Why that mode, where nobody said one and the weights decide.
+    pub(crate) fn reason(&self, target: &dyn Target, graph: &Graph) -> Option<String> {
+        let decided = target.mode_of(graph).filter(|_| self.mode.is_none());
+        decided.map(|choice| choice.reason)
+    }
+
     /// Who makes plans, set up so.
-    pub(crate) fn planner(&self, target: &dyn Target) -> Outcome<Arc<dyn Planner>> {
-        Ok(target.planner(&self.settings(target)?)?)
+    pub(crate) fn planner(&self, target: &dyn Target, graph: &Graph) -> Outcome<Arc<dyn Planner>> {
+        Ok(target.planner(&self.settings(target, graph)?)?)
     }
 
     /// Puts a model on a target's device.
@@ -257,7 +265,11 @@ impl ModeArgs {
         wanted: &Wanted,
         ui: Ui,
     ) -> Outcome<Arc<NpuModel>> {
-        let planner = self.planner(target)?;
+        let graph = &model.model().graph;
+        let planner = self.planner(target, graph)?;
+        if let Some(reason) = self.reason(target, graph) {
+            ui.detail(format_args!("mode {}: {reason}", planner.mode()));
+        }
         let progress = Arc::new(Progress::spinner(ui, "preparing programs"));
         let shown = Arc::clone(&progress);
         let options = NpuOptions {
@@ -318,13 +330,13 @@ impl Wanted {
 
 impl TargetArgs {
     /// Who makes plans, set up so.
-    pub(crate) fn planner(&self) -> Outcome<Arc<dyn Planner>> {
-        self.plans.planner(self.device)
+    pub(crate) fn planner(&self, graph: &Graph) -> Outcome<Arc<dyn Planner>> {
+        self.plans.planner(self.device, graph)
     }
 
     /// What is asked of the target.
-    pub(crate) fn settings(&self) -> Outcome<Settings> {
-        self.plans.settings(self.device)
+    pub(crate) fn settings(&self, graph: &Graph) -> Outcome<Settings> {
+        self.plans.settings(self.device, graph)
     }
 
     /// Puts a model on the device.

@@ -28,9 +28,11 @@ impl std::str::FromStr for TokenList {
 }
 
 impl TokenList {
-    /// Refuses an id that the vocabulary has not.
-    pub(crate) fn check(&self, vocab_size: usize) -> Outcome {
-        match self.0.iter().find(|id| **id as usize >= vocab_size) {
+    /// Refuses an id that the vocabulary has not, but for `placeholder`: where an image's rows stand, nothing is looked up, and
+    /// in some files its id is the first beyond the table of embeddings.
+    pub(crate) fn check(&self, vocab_size: usize, placeholder: Option<u32>) -> Outcome {
+        let is_beyond = |id: &u32| *id as usize >= vocab_size && Some(*id) != placeholder;
+        match self.0.iter().find(|id| is_beyond(id)) {
             Some(id) => {
                 let last = vocab_size - 1;
                 Err(Failure::usage(format!(
@@ -58,7 +60,9 @@ mod tests {
 
     #[test]
     fn ids_beyond_the_vocabulary_are_refused() {
-        assert!(TokenList(vec![0, 9]).check(10).is_ok());
-        assert!(TokenList(vec![10]).check(10).is_err());
+        assert!(TokenList(vec![0, 9]).check(10, None).is_ok());
+        assert!(TokenList(vec![10]).check(10, None).is_err());
+        assert!(TokenList(vec![9, 10]).check(10, Some(10)).is_ok());
+        assert!(TokenList(vec![11]).check(10, Some(10)).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The bytes of a file to an upright RGB picture.
 
 use crate::Error;
-use crate::formats::{Fault, Format, Samples};
+use crate::formats::{Fault, Format};
 use crate::orientation::Orientation;
 
 /// Bytes of a file that are read at most.
@@ -9,6 +9,32 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Pixels that are decoded at most: a picture of 10,000 × 10,000. A file of few bytes can claim any number.
 pub const MAX_PIXELS: u64 = 100_000_000;
+
+/// What a picture may take. Both are known from a file's head, and nothing is decoded that is beyond either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Pixels.
+    pub pixels: u64,
+    /// Bytes that are held at a time while the picture is decoded, turned upright and resized, beside the file itself.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::of_pixels(MAX_PIXELS)
+    }
+}
+
+impl Limits {
+    /// Limits within which every usual picture of so many pixels is: 16 bytes a pixel, and 16 MiB. Progressive JPEG in four colours needs
+    /// 11, WebP with transparency nearly 12, PNG in RGB of one row 15.
+    pub const fn of_pixels(pixels: u64) -> Limits {
+        Limits {
+            pixels,
+            bytes: pixels * 16 + (16 << 20),
+        }
+    }
+}
 
 /// A picture: rows from top to bottom, 8-bit red, green, blue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,15 +85,14 @@ impl Picture {
     /// # Errors
     /// [`Error`], which calls the file `name`.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Picture, Error> {
-        Picture::decode_within(name, bytes, MAX_PIXELS)
+        Picture::decode_within(name, bytes, Limits::default())
     }
 
-    /// As [`decode`](Picture::decode), of at most `max_pixels`, which is [`MAX_PIXELS`] or fewer: for who decodes
-    /// what strangers send.
+    /// As [`decode`](Picture::decode), within limits of its own and [`MAX_PIXELS`]: for who decodes what strangers send.
     ///
     /// # Errors
     /// [`Error`], which calls the file `name`.
-    pub fn decode_within(name: &str, bytes: &[u8], max_pixels: u64) -> Result<Picture, Error> {
+    pub fn decode_within(name: &str, bytes: &[u8], limits: Limits) -> Result<Picture, Error> {
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(Error::TooLong {
                 name: name.into(),
@@ -81,8 +106,11 @@ impl Picture {
                 found: bytes[..bytes.len().min(12)].escape_ascii().to_string(),
             });
         };
-        let limit = max_pixels.min(MAX_PIXELS);
-        let samples = format.read(bytes, limit).map_err(|fault| match fault {
+        let limits = Limits {
+            pixels: limits.pixels.min(MAX_PIXELS),
+            ..limits
+        };
+        let stored = format.read(bytes, limits).map_err(|fault| match fault {
             Fault::Broken(reason) => Error::Broken {
                 name: name.into(),
                 format: format.name(),
@@ -96,33 +124,24 @@ impl Picture {
                 name: name.into(),
                 width,
                 height,
-                limit,
+                limit: limits.pixels,
+            },
+            Fault::TooMuchMemory {
+                width,
+                height,
+                needed_bytes,
+            } => Error::TooMuchMemory {
+                name: name.into(),
+                format: format.name(),
+                width,
+                height,
+                needed_bytes,
+                limit_bytes: limits.bytes,
             },
         })?;
         // An orientation that cannot be read is none.
-        let orientation = samples.exif.as_deref().and_then(Orientation::in_exif);
-        let picture = Picture::new(samples.width, samples.height, on_white(&samples));
+        let orientation = stored.exif.as_deref().and_then(Orientation::in_exif);
+        let picture = Picture::new(stored.width, stored.height, stored.rgb);
         Ok(orientation.unwrap_or_default().applied_to(picture))
-    }
-}
-
-/// `[height, width, 3]` of a file's samples: a grey in all three colours, transparency laid on white with Pillow's arithmetic
-/// (`alpha_composite` in `AlphaComposite.c`).
-fn on_white(samples: &Samples) -> Vec<u8> {
-    let over_white = |c: u8, alpha: u8| {
-        let (over, under) = (u32::from(alpha) * 128, (255 - u32::from(alpha)) * 128);
-        let sum = u32::from(c) * over + 255 * under + (0x80 << 7);
-        ((((sum >> 8) + sum) >> 8) >> 7) as u8
-    };
-    let rgb = samples.data.chunks_exact(samples.channels);
-    match samples.channels {
-        1 => rgb.flat_map(|pixel| [pixel[0]; 3]).collect(),
-        2 => rgb
-            .flat_map(|pixel| [over_white(pixel[0], pixel[1]); 3])
-            .collect(),
-        3 => samples.data.clone(),
-        _ => rgb
-            .flat_map(|pixel| [0, 1, 2].map(|c| over_white(pixel[c], pixel[3])))
-            .collect(),
     }
 }

@@ -46,6 +46,27 @@ pub enum Error {
         /// Pixels that are read at most.
         limit: u64,
     },
+    /// Decoding it takes more memory than is given.
+    #[error(
+        "{name}: decoding {format} of {width} × {height} pixels takes {} MiB, and at most {} are taken; give it with fewer bits \
+         a pixel, shorter rows or scaled down",
+        needed_bytes.div_ceil(1 << 20),
+        limit_bytes >> 20
+    )]
+    TooMuchMemory {
+        /// The file.
+        name: String,
+        /// `PNG`, `JPEG` or `WebP`.
+        format: &'static str,
+        /// Pixels a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// Bytes that are held at a time at most.
+        needed_bytes: u64,
+        /// Bytes that may be.
+        limit_bytes: u64,
+    },
     /// More bytes than are read.
     #[error("{name} is {found_bytes} bytes long, and at most {limit_bytes} are read as a picture")]
     TooLong {

@@ -1,11 +1,14 @@
-//! PNG, JPEG and WebP files to samples of 8 bits.
+//! PNG, JPEG and WebP files to RGB of 8 bits.
+//!
+//! Each format says from a file's head what decoding it takes at most, before any of that is taken.
+
+mod jpeg;
+mod png;
+mod webp;
 
 use std::fmt::Display;
-use std::io::Cursor;
 
-use zune_jpeg::zune_core::bytestream::ZCursor;
-use zune_jpeg::zune_core::colorspace::ColorSpace;
-use zune_jpeg::zune_core::options::DecoderOptions;
+use crate::Limits;
 
 /// A format that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,27 +18,33 @@ pub(crate) enum Format {
     WebP,
 }
 
-/// What a file holds, as it is stored: neither turned nor laid on a colour.
+/// A file's picture as it is stored: transparency laid on white, not turned.
 #[derive(Debug)]
-pub(crate) struct Samples {
+pub(crate) struct Stored {
     /// Pixels a row, at least 1.
     pub(crate) width: usize,
     /// Rows, at least 1.
     pub(crate) height: usize,
-    /// Grey, grey and alpha, RGB, or RGB and alpha.
-    pub(crate) channels: usize,
-    /// `[height, width, channels]`.
-    pub(crate) data: Vec<u8>,
+    /// `[height, width, 3]`.
+    pub(crate) rgb: Vec<u8>,
     /// What the camera noted: a TIFF header and what follows.
     pub(crate) exif: Option<Vec<u8>>,
 }
 
-/// Why a file has no samples.
+/// Why a file has no picture.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Broken(String),
     Animated,
-    TooLarge { width: u32, height: u32 },
+    TooLarge {
+        width: u32,
+        height: u32,
+    },
+    TooMuchMemory {
+        width: u32,
+        height: u32,
+        needed_bytes: u64,
+    },
 }
 
 fn broken(reason: impl Display) -> Fault {
@@ -64,149 +73,48 @@ impl Format {
         }
     }
 
-    /// Decodes one picture of at most `max_pixels`. A file that claims more is refused before memory is taken for them.
-    pub(crate) fn read(self, bytes: &[u8], max_pixels: u64) -> Result<Samples, Fault> {
+    /// Decodes one picture within `limits`. A file that claims more is refused before memory is taken for it.
+    pub(crate) fn read(self, bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
         match self {
-            Format::Png => png(bytes, max_pixels),
-            Format::Jpeg => jpeg(bytes, max_pixels),
-            Format::WebP => webp(bytes, max_pixels),
+            Format::Png => png::read(bytes, limits),
+            Format::Jpeg => jpeg::read(bytes, limits),
+            Format::WebP => webp::read(bytes, limits),
         }
     }
 }
 
-/// Bytes that a decoder may keep: 16 bits of four channels a pixel, and as much again.
-fn most_bytes(max_pixels: u64) -> usize {
-    usize::try_from(max_pixels * 16).unwrap_or(usize::MAX)
+/// Bytes of a picture in RGB.
+fn rgb_bytes(width: u32, height: u32) -> u64 {
+    3 * u64::from(width) * u64::from(height)
 }
 
-fn check_size(width: u32, height: u32, max_pixels: u64) -> Result<(), Fault> {
+/// Refuses a picture of more pixels than the limit, or one whose decoding takes `decode_bytes` at most and may exceed the
+/// limit by that.
+fn check(width: u32, height: u32, decode_bytes: u64, limits: Limits) -> Result<(), Fault> {
     if width == 0 || height == 0 {
         return Err(broken("it has no pixels"));
     }
-    if u64::from(width) * u64::from(height) > max_pixels {
+    if u64::from(width) * u64::from(height) > limits.pixels {
         return Err(Fault::TooLarge { width, height });
     }
-    Ok(())
+    // Turning a picture upright takes a second copy, cutting it into crops half of one.
+    let needed_bytes = decode_bytes.max(2 * rgb_bytes(width, height));
+    match needed_bytes > limits.bytes {
+        true => Err(Fault::TooMuchMemory {
+            width,
+            height,
+            needed_bytes,
+        }),
+        false => Ok(()),
+    }
 }
 
-fn png(bytes: &[u8], max_pixels: u64) -> Result<Samples, Fault> {
-    let limits = png::Limits {
-        bytes: most_bytes(max_pixels),
-    };
-    let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), limits);
-    // Palettes become colours, and fewer than 8 bits become 8.
-    decoder.set_transformations(png::Transformations::EXPAND);
-    let mut reader = decoder.read_info().map_err(broken)?;
-    if reader.info().animation_control.is_some() {
-        return Err(Fault::Animated);
-    }
-    let (width, height) = reader.info().size();
-    check_size(width, height, max_pixels)?;
-    let (colours, depth) = reader.output_color_type();
-    let size = reader.output_buffer_size();
-    let mut data = vec![0; size.ok_or_else(|| broken("its size overflows"))?];
-    reader.next_frame(&mut data).map_err(broken)?;
-    if depth == png::BitDepth::Sixteen {
-        let (pairs, _) = data.as_chunks::<2>();
-        // The nearest of 256 levels.
-        let eight = |pair: &[u8; 2]| ((u32::from(u16::from_be_bytes(*pair)) + 128) / 257) as u8;
-        data = pairs.iter().map(eight).collect();
-    }
-    Ok(Samples {
-        width: width as usize,
-        height: height as usize,
-        channels: colours.samples(),
-        data,
-        exif: reader.info().exif_metadata.as_deref().map(<[u8]>::to_vec),
-    })
-}
-
-fn jpeg(bytes: &[u8], max_pixels: u64) -> Result<Samples, Fault> {
-    // Sizes are held to `max_pixels` below; files that break rules as cameras do are read.
-    let options = DecoderOptions::default()
-        .set_strict_mode(false)
-        .set_max_width(usize::MAX)
-        .set_max_height(usize::MAX);
-    let opened = |options| zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    let mut header = opened(options);
-    header.decode_headers().map_err(broken)?;
-    let size = header.dimensions().zip(header.input_colorspace());
-    let ((width, height), stored) = size.ok_or_else(|| broken("it has no frame"))?;
-    let side = |n: usize| u32::try_from(n).map_err(broken);
-    check_size(side(width)?, side(height)?, max_pixels)?;
-    let (colours, channels) = match stored {
-        ColorSpace::Luma => (ColorSpace::Luma, 1),
-        _ => (ColorSpace::RGB, 3),
-    };
-    let mut decoder = opened(options.jpeg_set_out_colorspace(colours));
-    let data = decoder.decode().map_err(broken)?;
-    if data.len() != width * height * channels {
-        return Err(broken("its samples do not fill it"));
-    }
-    Ok(Samples {
-        width,
-        height,
-        channels,
-        data,
-        exif: header.exif().cloned(),
-    })
-}
-
-fn webp(bytes: &[u8], max_pixels: u64) -> Result<Samples, Fault> {
-    let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(broken)?;
-    if decoder.is_animated() {
-        return Err(Fault::Animated);
-    }
-    let (width, height) = decoder.dimensions();
-    check_size(width, height, max_pixels)?;
-    decoder.set_memory_limit(most_bytes(max_pixels));
-    let size = decoder.output_buffer_size();
-    let mut data = vec![0; size.ok_or_else(|| broken("its size overflows"))?];
-    decoder.read_image(&mut data).map_err(broken)?;
-    Ok(Samples {
-        width: width as usize,
-        height: height as usize,
-        channels: if decoder.has_alpha() { 4 } else { 3 },
-        data,
-        // Metadata that cannot be read is none.
-        exif: decoder.exif_metadata().ok().flatten(),
-    })
+/// What is left of a colour where it is laid on white, with Pillow's arithmetic (`alpha_composite` in `AlphaComposite.c`).
+fn over_white(c: u8, alpha: u8) -> u8 {
+    let (over, under) = (u32::from(alpha) * 128, (255 - u32::from(alpha)) * 128);
+    let sum = u32::from(c) * over + 255 * under + (0x80 << 7);
+    ((((sum >> 8) + sum) >> 8) >> 7) as u8
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sixteen_bits_become_the_nearest_of_eight() {
-        let levels = [
-            (0u16, 0),
-            (128, 0),
-            (129, 1),
-            (0x8080, 0x80),
-            (0xff7e, 0xfe),
-            (0xffff, 0xff),
-        ];
-        let mut file = Vec::new();
-        let mut encoder = png::Encoder::new(&mut file, levels.len() as u32, 1);
-        encoder.set_color(png::ColorType::Grayscale);
-        encoder.set_depth(png::BitDepth::Sixteen);
-        let stored: Vec<u8> = levels.iter().flat_map(|(n, _)| n.to_be_bytes()).collect();
-        let mut writer = encoder.write_header().expect("a header");
-        writer.write_image_data(&stored).expect("a row");
-        drop(writer);
-        let samples = Format::Png.read(&file, 6).expect("a picture of six pixels");
-        assert_eq!(samples.channels, 1);
-        assert_eq!(samples.data, levels.map(|(_, level)| level));
-        let refused = Format::Png
-            .read(&file, 5)
-            .expect_err("one pixel more than five");
-        assert!(matches!(
-            refused,
-            Fault::TooLarge {
-                width: 6,
-                height: 1
-            }
-        ));
-    }
-}
+mod tests;

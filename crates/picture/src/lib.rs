@@ -5,7 +5,7 @@
 //! normalises it. [`PanAndScan`] cuts long pictures into crops that are looked at besides.
 //!
 //! No byte is trusted: what is broken, animated or absurdly large is an error that names the file,
-//! before memory for it is taken.
+//! before memory for it is taken. [`Limits`] bound pixels and bytes; resizing takes a few rows besides, whatever the shape.
 #![forbid(unsafe_code)]
 
 mod decode;
@@ -16,7 +16,7 @@ mod pan_and_scan;
 mod preprocess;
 mod resize;
 
-pub use decode::{MAX_FILE_BYTES, MAX_PIXELS, Picture};
+pub use decode::{Limits, MAX_FILE_BYTES, MAX_PIXELS, Picture};
 pub use error::Error;
 pub use pan_and_scan::PanAndScan;
 pub use preprocess::{Fit, PixelValues, Preprocess};

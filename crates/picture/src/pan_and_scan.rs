@@ -27,6 +27,12 @@ impl PanAndScan {
     /// The crops of a picture along its longer side; none where it is not long enough. The last may be
     /// smaller than the others.
     pub fn crops(&self, picture: &Picture) -> Vec<Picture> {
+        let places = self.places(picture);
+        places.into_iter().map(|crop| crop.of(picture)).collect()
+    }
+
+    /// Where they lie.
+    pub(crate) fn places(&self, picture: &Picture) -> Vec<Crop> {
         let (width, height) = (picture.width(), picture.height());
         let is_wide = width >= height;
         let (longer, shorter) = if is_wide {
@@ -49,9 +55,20 @@ impl PanAndScan {
             return Vec::new();
         }
         let crop = |i: usize| match is_wide {
-            true => picture.crop(i * length, 0, length, height),
-            false => picture.crop(0, i * length, width, length),
+            true => Crop([i * length, 0, length, height]),
+            false => Crop([0, i * length, width, length]),
         };
         (0..n).map(crop).collect()
+    }
+}
+
+/// A part of a picture: left, top, width, height.
+pub(crate) struct Crop([usize; 4]);
+
+impl Crop {
+    /// Its pixels.
+    pub(crate) fn of(&self, picture: &Picture) -> Picture {
+        let [x, y, width, height] = self.0;
+        picture.crop(x, y, width, height)
     }
 }

@@ -48,12 +48,13 @@ impl Preprocess {
 
     /// The pixel values of a picture, and of its crops behind it if it is to be cut up.
     pub fn apply(&self, picture: &Picture) -> Vec<PixelValues> {
-        let crops = match &self.pan_and_scan {
-            Some(pan_and_scan) => pan_and_scan.crops(picture),
-            None => Vec::new(),
-        };
-        let all = std::iter::once(picture).chain(&crops);
-        all.map(|picture| self.one(picture)).collect()
+        let mut all = vec![self.one(picture)];
+        if let Some(pan_and_scan) = &self.pan_and_scan {
+            // One crop at a time is a copy.
+            let crops = pan_and_scan.places(picture);
+            all.extend(crops.into_iter().map(|crop| self.one(&crop.of(picture))));
+        }
+        all
     }
 
     fn one(&self, picture: &Picture) -> PixelValues {

@@ -69,8 +69,8 @@ pub use predict::{MachineFacts, Pricer};
 pub use probe::{ProbeFigure, ProbeOf, ProbeReport, ProbeStatus, ProbeStep, Prober};
 pub use settings::{Facts, SettingError, Settings};
 pub use target::{
-    Choice, Hardware, KernelFacts, Occupied, OwnSlot, PackedWeight, Planner, Reason, Scales,
-    Shared, SharedCost, Standing, Target, TargetOptions, WeightSource,
+    Choice, Hardware, KernelFacts, ModeChoice, Occupied, OwnSlot, PackedWeight, Planner, Reason,
+    Scales, Shared, SharedCost, Standing, Target, TargetOptions, WeightSource,
 };
 pub use tower::{TowerCost, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot};
 pub use workbench::{

@@ -4,7 +4,7 @@ use crate::predict::{MachineFacts, PredictError, Work};
 use crate::{
     Annex, Arithmetic, BenchError, Chunk, Export, HeadRows, Lengths, LowerError, PassKind, Phase,
     Plan, PlannedLaunch, PlannedProgram, Pricer, Prober, Settings, SourceFile, TowerPlan,
-    TowerShape, Workbench,
+    TowerShape, WeightLayout, Workbench,
 };
 use crate::{AttentionOn, SettingError};
 use millrace_kernels::Cpu;
@@ -34,6 +34,12 @@ pub trait Target: Sync {
     /// # Errors
     /// A setting that it does not know, or values that cannot be.
     fn planner(&self, settings: &Settings) -> Result<Arc<dyn Planner>, SettingError>;
+
+    /// The mode that is taken for a model where none is said; `None` takes the first of its modes.
+    fn mode_of(&self, graph: &Graph) -> Option<ModeChoice> {
+        let _ = graph;
+        None
+    }
 
     /// Hardware of this kind that this computer has.
     fn hardware(&self) -> Vec<Hardware> {
@@ -169,6 +175,15 @@ impl Choice {
     }
 }
 
+/// A mode that a model's weights decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModeChoice {
+    /// Its name, one of [`TargetOptions::modes`].
+    pub mode: &'static str,
+    /// Why, in words for people.
+    pub reason: String,
+}
+
 /// A device that was found on this computer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hardware {
@@ -293,6 +308,12 @@ pub trait Planner: Send + Sync {
     fn decode_until(&self, first: u64) -> u64 {
         let _ = first;
         u64::MAX
+    }
+
+    /// What becomes of a weight's numbers in a slot, in words; `None` where nothing is said of it.
+    fn becomes(&self, dtype: millrace_quant::DType, layout: &WeightLayout) -> Option<&'static str> {
+        let _ = (dtype, layout);
+        None
     }
 
     /// Whether a node of the graph, by its number, is computed on the device in passes of that kind.

@@ -10,6 +10,7 @@
 //! model's device ([`TowerBlocks`]).
 
 mod encode;
+mod heads;
 mod on_device;
 mod open;
 mod prompt;
@@ -99,6 +100,20 @@ impl VisionTower {
     /// What to call it in messages: the file it is in.
     pub fn name(&self) -> &str {
         self.file.checkpoint().name()
+    }
+
+    /// Bytes of the file that the tower is in, if that is not the text model's.
+    pub fn own_bytes(&self) -> u64 {
+        match &self.file {
+            TowerFile::Model(_) => 0,
+            TowerFile::Own(checkpoint) => checkpoint.size_bytes(),
+        }
+    }
+
+    /// Bytes of the values that a pass over one picture takes, beside weights: pixels, patches, the residual stream, queries,
+    /// keys, values, what attention and the last norm give, and chunks of rows.
+    pub fn work_bytes(&self) -> u64 {
+        heads::work_bytes(self.config())
     }
 
     /// How pictures become pixel values, as the files say.

@@ -2,6 +2,9 @@
 //! from every spelling of files; in one pass, in chunks, in ragged batches and after a kept prefix.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+#[path = "vision/plain.rs"]
+mod plain;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -139,6 +142,36 @@ fn all_spellings_of_names_are_read() {
         error.to_string().contains("layers.1.layer_norm2.bias"),
         "{error}"
     );
+}
+
+/// The golden's tower with as many heads as divide its width, 144 or 48: those that kernels take and those that are padded for them
+/// agree with the formulas.
+#[test]
+fn heads_of_any_width_are_those_of_the_formulas() {
+    for golden in VisionGolden::all() {
+        let config = std::fs::read_to_string(golden.hf().join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        let d_model = config["vision_config"]["hidden_size"].as_u64().unwrap();
+        let mut n_padded = 0;
+        for n_heads in (1..=d_model).filter(|n| d_model.is_multiple_of(*n)) {
+            let folder = renamed(golden.hf(), str::to_owned);
+            let mut config = config.clone();
+            config["vision_config"]["num_attention_heads"] = n_heads.into();
+            std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+            let model = open(folder.path());
+            let tower = VisionTower::open(&model, None).unwrap();
+            let image = &golden.images()[0];
+            let expected = plain::encoder(&tower, model.checkpoint(), &image.pixel_values.data);
+            n_padded += usize::from(!(d_model / n_heads).is_multiple_of(8));
+            for level in Level::supported() {
+                let found = encode(&tower, &cpu(level), image);
+                let what = format!("{}: {n_heads} heads at {level}", golden.name);
+                let found = rows(tower.config().d_model, &found.encoder);
+                assert_logits_close(&found, &expected, &what);
+            }
+        }
+        assert!(n_padded >= 4, "{}", golden.name);
+    }
 }
 
 /// The prompt with the ids of the images, and the images.

@@ -29,3 +29,4 @@ pub use api::base64::encode as base64;
 pub use http::{HttpOptions, TlsError, TlsFiles};
 pub use models::{ModelOptions, ModelSpec};
 pub use server::{ServeError, Server, ServerOptions, run};
+pub use vision::image_memory_bytes;

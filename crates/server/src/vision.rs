@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_runtime::npu::NpuModel;
-use millrace_runtime::vision::picture::Picture;
+use millrace_runtime::vision::picture::{Limits, Picture};
 use millrace_runtime::vision::{ImageStyle, ImageText, TowerOn};
 use millrace_runtime::{Cpu, Image, LoadedModel, VisionTower, image};
 use millrace_text::{Prompt, Tokenizer};
@@ -26,8 +26,17 @@ const MAX_KEPT: usize = 64;
 /// Images of a request at most.
 pub(crate) const MAX_IMAGES: usize = 32;
 
-/// Pixels of an image at most: 24 megapixels are decoded in about 100 MB, whatever the file's size says.
-const MAX_PIXELS: u64 = 24_000_000;
+/// What decoding and resizing an image may take: 24 million pixels, 382 MiB. Who claims more is refused by the file's head.
+const LIMITS: Limits = Limits::of_pixels(24_000_000);
+
+/// Bytes that images of a served model take at most, beside the tower's weights and the requests: one that is decoded, the
+/// values of the tower's pass over it, and the rows of those that are kept.
+pub fn image_memory_bytes(tower: &VisionTower) -> u64 {
+    let config = tower.config();
+    let row_bytes = config.d_text as u64 * size_of::<f32>() as u64;
+    let kept_bytes = (MAX_KEPT + MAX_IMAGES) as u64 * config.n_tokens as u64 * row_bytes;
+    LIMITS.bytes + tower.work_bytes() + kept_bytes
+}
 
 /// What tells images apart.
 type Key = [u8; 32];
@@ -157,7 +166,7 @@ impl Vision {
     }
 
     fn read(&self, name: &str, bytes: &[u8], gone: &AtomicBool) -> Result<Arc<Image>, Unseen> {
-        let picture = Picture::decode_within(name, bytes, MAX_PIXELS);
+        let picture = Picture::decode_within(name, bytes, LIMITS);
         let picture = picture.map_err(|error| Unseen::Picture(error.to_string()))?;
         let pixels = self.tower.preprocess().apply(&picture).swap_remove(0);
         drop(picture);

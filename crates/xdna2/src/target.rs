@@ -2,6 +2,7 @@
 
 mod bench;
 mod int8;
+mod of_file;
 mod packed;
 mod page;
 mod paper;
@@ -14,7 +15,7 @@ use crate::predict::HostKind;
 use millrace_model::graph::Graph;
 use millrace_plan::predict::{PredictError, Work};
 use millrace_plan::{
-    Choice, Facts, Planner, SettingError, Settings, Target, TargetOptions, Workbench,
+    Choice, Facts, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions, Workbench,
 };
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use millrace_xdna2_machine::{Machine, Numerics, Profile};
@@ -60,6 +61,10 @@ impl Target for Row {
         })
     }
 
+    fn mode_of(&self, graph: &Graph) -> Option<ModeChoice> {
+        of_file::mode(graph)
+    }
+
     fn workbench(&self) -> Option<&dyn Workbench> {
         Some(&bench::Bench)
     }
@@ -103,7 +108,7 @@ fn modes() -> Vec<Choice> {
         ),
         Choice::new(
             "q4nx",
-            "as best, with weights in 4-bit blocks (Q4NX) that the cores dequantise",
+            "as best, with weights in 4-bit blocks (Q4NX) that the cores dequantise; taken for files of mostly 4-bit weights",
         ),
         Choice::new(
             "paper",

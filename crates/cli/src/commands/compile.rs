@@ -57,7 +57,7 @@ const MAX_PROMPT: u64 = 1 << 22;
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let planned = args.plan.read(ui)?;
-    let planner = args.plan.target.planner()?;
+    let planner = args.plan.target.planner(planned.graph())?;
     let sequences = planned.sequences(&*planner, &args.prompt_tokens);
     let kinds = plan_args::kinds(&sequences, &args.prompt_tokens);
     let one_thread = CpuOptions {

@@ -4,6 +4,7 @@ mod op;
 mod report;
 mod rows;
 mod summary;
+mod weights;
 
 use crate::exit::{Failure, Outcome};
 use crate::output::{Out, Paint, Ui};
@@ -11,6 +12,7 @@ use crate::plan_args::{PlanArgs, Planned};
 use millrace_plan::{PassKind, Plan, Planner};
 use serde_json::{Value, json};
 use summary::Summary;
+use weights::Weights;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +22,10 @@ Examples:
   millrace explain --geometry llama-3.2-1b --set core.data_bytes=16384
                                                              what does not fit a smaller core
   millrace explain model.gguf --prompt-tokens 5000 --json    every chunk of a long prompt, as JSON
+
+Without --mode a file's weights decide it, and the first lines say which and why: mode q4nx keeps a file
+of mostly 4-bit weights in 4 bits, where mode best expands them to bf16. Then comes what becomes of each
+quantised format.
 
 A summary comes first, then every op: layers that run alike are one row (`0–15`). Rows of the CPU say why the
 array does not take the op, rows of the array why a program begins there. The published stack is mlir-air's
@@ -52,7 +58,7 @@ struct Case<'a> {
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let planned = args.plan.read(ui)?;
-    let planner = args.plan.target.planner()?;
+    let planner = args.plan.target.planner(planned.graph())?;
     let machine = planner.machine();
     let mut cases = Vec::new();
     let sequences = planned.sequences(&*planner, &args.prompt_tokens);
@@ -74,6 +80,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         Some(_) => None,
         None => Summary::of(&cases, &args.prompt_tokens)?,
     };
+    let (target, graph) = (args.plan.target.device, planned.graph());
+    let reason = args.plan.target.plans.reason(target, graph);
+    let weights = Weights::of(&cases);
     let mut out = Out::new();
     if args.json {
         let each = cases.iter().map(|case| match &args.op {
@@ -86,6 +95,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             "cols": machine.cols,
             "rows": machine.rows,
             "mode": planner.mode(),
+            "mode_reason": reason,
+            "weights": weights.json(),
             "summary": summary.map(|summary| summary.json(&cases)),
             "plans": each.collect::<Vec<Value>>(),
         }));
@@ -98,6 +109,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         machine.rows,
         planner.mode()
     ))?;
+    if let Some(reason) = &reason {
+        out.line(format!("  mode {}: {reason}", planner.mode()))?;
+    }
+    weights.print(&mut out)?;
     if let Some(summary) = &summary {
         summary.print(&cases, &mut out)?;
     }

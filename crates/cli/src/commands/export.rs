@@ -40,13 +40,13 @@ const MOST: u64 = 1 << 22;
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let target = args.plan.target.device;
     let planned = args.plan.read(ui)?;
-    let planner = args.plan.target.planner()?;
+    let planner = args.plan.target.planner(planned.graph())?;
     let longest = args.context.max(args.prompt_tokens);
     let sequences = planned.sequences(&*planner, &[longest]);
     let mut kinds = sequences.prefills(&[args.prompt_tokens]);
     kinds.truncate(1);
     kinds.push(sequences.decode(args.context - 1));
-    let settings = args.plan.target.settings()?;
+    let settings = args.plan.target.settings(planned.graph())?;
     let request = Export {
         model: planned.name(),
         graph: planned.graph(),

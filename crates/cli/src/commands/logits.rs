@@ -128,7 +128,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 /// The tokens to feed.
 fn tokens(args: &Args, model: &LoadedModel, images: Option<&Prepared>) -> Outcome<Vec<u32>> {
     if let Some(tokens) = &args.tokens {
-        tokens.check(model.model().config.vocab_size)?;
+        let placeholder = images.map(Prepared::placeholder);
+        tokens.check(model.model().config.vocab_size, placeholder)?;
         return match images {
             Some(images) => images.expand(&tokens.0),
             None => Ok(tokens.0.clone()),

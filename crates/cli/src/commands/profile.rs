@@ -125,11 +125,11 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     let subject = Subject::open(args, ui)?;
     let target = args.target.device;
-    let settings = args.target.plans.settings(target)?;
+    let settings = args.target.plans.settings(target, subject.graph())?;
     if let Some(n_devices) = args.chips {
         return shared::run(args, &subject, &settings, n_devices);
     }
-    let planner = args.target.planner()?;
+    let planner = args.target.planner(subject.graph())?;
     let work = work(args, &subject, &*planner)?;
     warn_of_length(&subject, &work, ui);
     if args.markdown {

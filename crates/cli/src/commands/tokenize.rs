@@ -46,7 +46,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let tokenizer = args.model.tokenizer(ui)?;
     if let Some(ids) = &args.decode {
-        ids.check(tokenizer.n_vocab())?;
+        ids.check(tokenizer.n_vocab(), None)?;
         return decode(args, &tokenizer, &ids.0);
     }
     if args.text.is_interactive() {

@@ -68,6 +68,60 @@ fn every_device_sees_images() {
     }
 }
 
+/// Published files of Gemma 3 have an image token of which the id is the size of the vocabulary: no row of the table is its own, and
+/// none is looked up. Logits are the bits that a token of the vocabulary in its place gives.
+#[test]
+fn an_image_token_may_lie_behind_the_vocabulary() {
+    let home = home();
+    let logits = |token: u32, expected: i32| {
+        let out = home.path().join("out.safetensors");
+        let tokens = format!("2,260,{token},261,17,30");
+        finish(
+            millrace(home.path())
+                .args(["logits", "m", "--tokens", &tokens, "--all", "--image"])
+                .arg(picture("wide.png"))
+                .arg("--out")
+                .arg(&out),
+        )
+        .expect(expected);
+        numbers(&Checkpoint::open(&out).unwrap(), "logits")
+    };
+    let expected = logits(262, OK);
+    let edit = |name: &str, from: &str, to: &str| {
+        let path = home.path().join("m").join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{name} has no {from}");
+        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+    };
+    edit(
+        "config.json",
+        "\"image_token_index\": 262",
+        "\"image_token_index\": 512",
+    );
+    assert!(logits(512, OK) == expected);
+    // So may the tokenizer's.
+    let last = "\"added_tokens\": [";
+    let token = "\"added_tokens\": [{\"id\": 512, \"content\": \"<behind>\", \"special\": true}, ";
+    edit("tokenizer.json", last, token);
+    finish(
+        millrace(home.path())
+            .args(["run", "m", "-n", "1", "What is this?", "--image"])
+            .arg(picture("wide.png")),
+    )
+    .expect(OK);
+    // Any other id beyond it is refused, and it without an image.
+    let picture = picture("wide.png").display().to_string();
+    for arguments in [
+        &["--tokens", "2,260,513,261", "--image", &picture][..],
+        &["--tokens", "2,512"],
+    ] {
+        let mut run = millrace(home.path());
+        run.args(["logits", "m", "--out", "x"]).args(arguments);
+        let refused = finish(&mut run).expect(USAGE);
+        assert!(refused.stderr.contains("not in the vocabulary"));
+    }
+}
+
 #[test]
 fn logits_are_those_of_transformers() {
     let home = tempdir().unwrap();

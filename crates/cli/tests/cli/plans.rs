@@ -177,6 +177,132 @@ fn explain_begins_with_a_summary() {
     assert!(op["summary"].is_null());
 }
 
+/// What the summary says of an op and a layer in a plan is what that plan does with it, and nothing is said twice.
+#[test]
+fn the_summary_says_of_every_plan_what_it_does() {
+    let home = tempdir().expect("a folder");
+    for model in ["demo", "demo-draft"] {
+        for more in [
+            &[][..],
+            &["--mode", "reference"],
+            &["--mode", "q4nx"],
+            &["--prompt-tokens", "30,3000"],
+        ] {
+            let report = json(home.path(), &[&["explain", model][..], more].concat());
+            for plan in array(&report["plans"]) {
+                check_summary(&report, plan, &format!("{model} {more:?}"));
+            }
+        }
+    }
+}
+
+fn check_summary(report: &Value, plan: &Value, what: &str) {
+    let left = array(&report["summary"]["left_to_cpu"]).iter();
+    let of_plan: Vec<&Value> = left
+        .filter(|left| array(&left["plans"]).contains(&plan["name"]))
+        .collect();
+    let covers = |left: &Value, layer: &Value| {
+        let text = left["layers"].as_str().unwrap_or_default();
+        let number = |text: &str| text.parse::<u64>().expect("a layer");
+        let mut ranges = text.split(", ").filter(|text| !text.is_empty());
+        match layer.as_u64() {
+            None => text.is_empty(),
+            Some(layer) => ranges.any(|range| match range.split_once('–') {
+                Some((first, last)) => (number(first)..=number(last)).contains(&layer),
+                None => number(range) == layer,
+            }),
+        }
+    };
+    for op in array(&plan["ops"]) {
+        let said: Vec<&Value> = of_plan
+            .iter()
+            .filter(|left| left["op"] == op["op"] && covers(left, &op["layer"]))
+            .map(|left| &left["reason"])
+            .collect();
+        let expected: &[&Value] = match op["device"] == "CPU" {
+            true => &[&op["reason"]],
+            false => &[],
+        };
+        assert_eq!(said, expected, "{what}, {}: {}", plan["name"], op["op"]);
+    }
+    // An op with one reason has one line, however many layers.
+    let mut lines: Vec<String> = of_plan
+        .iter()
+        .map(|left| format!("{} {}", left["op"], left["reason"]))
+        .collect();
+    let n = lines.len();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), n, "{what}, {}", plan["name"]);
+}
+
+/// The file's weights decide the mode where none is said, in every command alike; what becomes of them is told.
+#[test]
+fn files_of_four_bit_weights_keep_them() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    for (name, recipe, mode) in [
+        ("k.gguf", "Q4_K_M", "q4nx"),
+        ("z.gguf", "Q4_0", "q4nx"),
+        ("e.gguf", "Q8_0", "best"),
+        ("b.gguf", "BF16", "best"),
+    ] {
+        let synth = [
+            "synth",
+            "llama-tiny",
+            name,
+            "--type",
+            recipe,
+            "--layers",
+            "2",
+        ];
+        run(home, &synth).expect(OK);
+        let explained = json(home, &["explain", name, "--prompt-tokens", "64"]);
+        assert_eq!(explained["mode"], mode, "{name}");
+        assert_eq!(explained["mode_reason"].is_null(), mode == "best", "{name}");
+        let compiled = json(home, &["compile", name, "--prompt-tokens", "64"]);
+        assert_eq!(compiled["mode"], mode, "{name}");
+        // So do those that run: what they say of it is the planner's.
+        let run_it = ["run", name, "a", "-n", "1", "--device", "xdna2", "-v"];
+        let told = run(home, &run_it).expect(OK).stderr;
+        assert_eq!(
+            told.contains("mode q4nx: "),
+            mode == "q4nx",
+            "{name}: {told}"
+        );
+        let asked = [&run_it[..], &["--mode", "best"]].concat();
+        let told = run(home, &asked).expect(OK).stderr;
+        assert!(!told.contains("mode q4nx"), "{name}: {told}");
+        // A mode that is said is taken.
+        let best = ["explain", name, "--prompt-tokens", "64", "--mode", "best"];
+        let best = json(home, &best);
+        assert_eq!(
+            (&best["mode"], &best["mode_reason"]),
+            (&"best".into(), &Value::Null)
+        );
+        let becomes = |report: &Value, format: &str| -> Vec<String> {
+            let of = array(&report["weights"]).iter();
+            of.filter(|w| w["format"] == format)
+                .filter_map(|w| w["becomes"].as_str().map(str::to_owned))
+                .collect()
+        };
+        if mode == "q4nx" {
+            run(home, &["verify", name]).expect(OK);
+        }
+        if recipe == "Q4_K_M" {
+            assert_eq!(
+                becomes(&explained, "q4_k"),
+                ["kept in 4 bits, scales rounded to bf16"]
+            );
+            assert_eq!(
+                becomes(&explained, "q6_k"),
+                ["quantised anew to 4 bits, which loses precision"]
+            );
+            assert_eq!(becomes(&best, "q4_k"), ["expanded to bf16"]);
+        }
+    }
+}
+
 #[test]
 fn explain_tells_of_one_op_and_of_other_machines() {
     let home = tempdir().expect("a folder");

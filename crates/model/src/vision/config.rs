@@ -31,6 +31,8 @@ pub struct VisionConfig {
 const MAX_LAYERS: usize = 1024;
 const MAX_WIDTH: usize = 1 << 20;
 const MAX_SIDE: usize = 1 << 14;
+/// As attention's kernels take them.
+const MAX_HEAD_DIM: usize = 1024;
 
 impl VisionConfig {
     /// Red, green, blue.
@@ -91,12 +93,20 @@ impl VisionConfig {
                 return bad(key, found.to_string(), format!("between 1 and {max}"));
             }
         }
-        if !self.d_model.is_multiple_of(self.n_heads) || !self.head_dim().is_multiple_of(8) {
-            let expected = format!("such that heads of {} have a multiple of 8", self.d_model);
+        if !self.d_model.is_multiple_of(self.n_heads) {
+            let expected = format!("a divisor of the tower's width, {}", self.d_model);
             return bad(
                 "number of the tower's heads",
                 self.n_heads.to_string(),
                 expected,
+            );
+        }
+        if self.head_dim() > MAX_HEAD_DIM {
+            let (found, width) = (self.head_dim(), self.d_model);
+            return bad(
+                "elements of a head in the tower",
+                format!("{found} ({} heads in a width of {width})", self.n_heads),
+                format!("{MAX_HEAD_DIM} at most"),
             );
         }
         if !self.image_size.is_multiple_of(self.patch_size) {

@@ -2,7 +2,8 @@
 //!
 //! All but attention is by row and goes over [`CHUNK_ROWS`] rows at a time, so the widest values of a
 //! picture never exist at once. Attention is the kernel of text models: all rows are one block of
-//! one sequence that see each other, in a cache of f32.
+//! one sequence that see each other, in a cache of f32. Its kernels take heads of a multiple of 8 elements: others stand in rows with zeros behind
+//! each head, which add nothing to any score or sum.
 
 use std::ops::ControlFlow;
 
@@ -16,12 +17,13 @@ use millrace_model::graph::Weight;
 use millrace_model::vision::VisionLayer;
 use millrace_picture::PixelValues;
 
+use super::heads::{copy_heads, padded};
 use super::{Encoded, LayerVectors, VisionTower};
 use crate::kv::PAGE_TOKENS;
 use crate::{Error, Image};
 
 /// Rows that go through matrices at a time.
-const CHUNK_ROWS: usize = 512;
+pub(super) const CHUNK_ROWS: usize = 512;
 
 /// Who computes what of a picture is products of matrices and attention.
 pub(super) trait Stages<E> {
@@ -71,6 +73,8 @@ pub(super) struct Pass<'a> {
     /// Queries, then the attention's output; `[n_patches, d_model]`.
     q: Vec<f32>,
     out: Vec<f32>,
+    /// Where heads are padded: `[n_patches, n_heads, padded]` of queries and of the output, chunks of keys and of values.
+    heads: Option<[Vec<f32>; 4]>,
     /// Chunks of rows: what a norm gives, and what matrices make of it.
     normed: Vec<f32>,
     wide: [Vec<f32>; 2],
@@ -154,10 +158,12 @@ impl<'a> Pass<'a> {
     fn new(tower: &'a VisionTower, cpu: &'a Cpu, attends: bool) -> Result<Pass<'a>, Error> {
         let config = tower.config();
         let (n, d_model) = (config.n_patches(), config.d_model);
+        let head_dim = padded(config.head_dim());
+        let width = config.n_heads * head_dim;
         let layout = KvLayout {
             dtype: KvType::F32,
             n_kv_heads: config.n_heads,
-            head_dim: config.head_dim(),
+            head_dim,
             page_tokens: PAGE_TOKENS,
         };
         layout.check()?;
@@ -167,12 +173,17 @@ impl<'a> Pass<'a> {
             || KvBuffer::zeroed(needed_bytes).map_err(|_| Error::CacheTooLarge { needed_bytes });
         let rows = |width: usize| vec![0.0; width * n.min(CHUNK_ROWS)];
         let widest = config.d_ff.max(d_model);
+        let heads = (attends && width != d_model).then(|| {
+            let all = vec![0.0; n * width];
+            [all.clone(), all, rows(width), rows(width)]
+        });
         Ok(Pass {
             tower,
             cpu,
             x: vec![0.0; n * d_model],
             q: vec![0.0; if attends { n * d_model } else { 0 }],
             out: vec![0.0; n * d_model],
+            heads,
             normed: rows(d_model),
             wide: [rows(widest), rows(d_model)],
             layout,
@@ -236,7 +247,7 @@ impl<'a> Pass<'a> {
             let [k, v] = &mut self.wide;
             let (k, v) = (&mut k[..range.len()], &mut v[..range.len()]);
             let first_pos = range.start / d_model;
-            let q = &mut self.q[range];
+            let q = &mut self.q[range.clone()];
             let [q_bias, k_bias, v_bias] = &vectors.qkv_bias;
             let [wq, wk, wv] = &layer.qkv;
             let mut products = [
@@ -252,6 +263,18 @@ impl<'a> Pass<'a> {
                 pages_first_pos: 0,
             };
             let (k_pages, v_pages) = (&mut self.k_pages, &mut self.v_pages);
+            let (k, v) = match &mut self.heads {
+                None => (&*k, &*v),
+                Some([wide_q, _, wide_k, wide_v]) => {
+                    let (own, wide) = (config.head_dim(), self.layout.head_dim);
+                    let start = range.start / own * wide;
+                    copy_heads((&self.q[range], own), (&mut wide_q[start..], wide));
+                    copy_heads((k, own), (wide_k, wide));
+                    copy_heads((v, own), (wide_v, wide));
+                    let n = m * config.n_heads * wide;
+                    (&wide_k[..n], &wide_v[..n])
+                }
+            };
             kv_append(cpu, &self.layout, k, v, k_pages, v_pages, &[run]);
         }
         self.attention();
@@ -273,7 +296,7 @@ impl<'a> Pass<'a> {
         let shape = AttentionShape {
             n_heads: config.n_heads,
             n_kv_heads: config.n_heads,
-            head_dim,
+            head_dim: self.layout.head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
             window: None,
         };
@@ -284,15 +307,22 @@ impl<'a> Pass<'a> {
             pages_first_pos: 0,
         };
         let block = 0..n;
+        let (q, found) = match &mut self.heads {
+            None => (&self.q, &mut self.out),
+            Some([q, found, ..]) => (&*q, found),
+        };
         let input = AttentionInput {
-            q: &self.q,
+            q,
             k_pages: &self.k_pages,
             v_pages: &self.v_pages,
             runs: &[run],
             blocks: &[block],
         };
-        let (scratch, out) = (&mut self.scratch, &mut self.out);
-        attention(self.cpu, &shape, &self.layout, &input, scratch, out);
+        let scratch = &mut self.scratch;
+        attention(self.cpu, &shape, &self.layout, &input, scratch, found);
+        if let Some([_, found, ..]) = &self.heads {
+            copy_heads((found, shape.head_dim), (&mut self.out, head_dim));
+        }
     }
 
     /// `x += down(gelu(up(norm2(x))))`.

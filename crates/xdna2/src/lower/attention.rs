@@ -251,11 +251,7 @@ impl Kernels<'_> {
         let node = &self.graph.nodes[number];
         let on = self.options.attention;
         if self.phase == Phase::Decode && !matches!(on, AttentionOn::Cached { .. }) {
-            return Err(
-                "a single query over a growing cache is the host's: flash attention takes \
-                        as many queries as keys"
-                    .to_owned(),
-            );
+            return Err(self.why_host(a));
         }
         if on == AttentionOn::Host {
             return Err(
@@ -306,6 +302,24 @@ impl Kernels<'_> {
         let values = node.inputs.iter().chain([&node.output]);
         let args = values.map(|&v| Arg::Value(v)).collect();
         self.kernel(node, "flash-attention", shape, None, args)
+    }
+
+    /// Why a token's attention is the host's in a plan of tokens without a cache on the array.
+    fn why_host(&self, a: &Attention) -> String {
+        let features = self.options.features;
+        if !features.has(Feature::CachedAttention) {
+            return format!(
+                "a token's attention over the cache is the host's without {}: flash attention takes as many queries as keys",
+                Feature::CachedAttention
+            );
+        }
+        let on = (LEAST_KEYS, self.machine, features);
+        match fitted(a, 1, (LEAST_KEYS, LEAST_KEYS), on) {
+            Err(reason) => format!("a token's attention over the cache is the host's: {reason}"),
+            Ok(_) => "a token's attention over the cache is the host's in this plan, which is for caches so short that the \
+                 array, with a dispatch for each layer, is modelled to take longer"
+                .to_owned(),
+        }
     }
 
     /// Attention of a first pass on cores that have tokens of their own: as the Gemma 3 paper has it, or of heads so wide that flash attention

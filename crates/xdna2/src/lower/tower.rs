@@ -29,6 +29,9 @@ const ROW_UNIT: u64 = 64;
 /// What the width between up and down is a multiple of.
 const FF_UNIT: u64 = 128;
 
+/// Heads are whole numbers of the matrix unit's edge.
+const HEAD_UNIT: u64 = 8;
+
 /// The plan of a tower's blocks.
 ///
 /// # Errors
@@ -56,6 +59,11 @@ pub fn tower(
     if n_heads.checked_mul(head_dim) != Some(d_model) || d_model == 0 || d_ff == 0 {
         let found = format!("{n_heads} heads of {head_dim} in rows of {d_model}, d_ff {d_ff}");
         return Err(format!("{found}: heads fill a row"));
+    }
+    if !head_dim.is_multiple_of(HEAD_UNIT) {
+        return Err(format!(
+            "heads of {head_dim}: a core's matrix unit takes {HEAD_UNIT} elements at a time, so heads are a multiple of that"
+        ));
     }
     let widest = [d_model, d_ff, patch_elems, n_tokens, d_text]
         .into_iter()

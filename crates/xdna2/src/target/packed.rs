@@ -29,6 +29,17 @@ const GROUP: usize = 32;
 const OFFSETS: usize = 512;
 const LEVELS: usize = 1024;
 
+/// What becomes of a format's numbers, in words.
+pub(super) fn becomes(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Q4nx => "kept in 4 bits, exactly",
+        DType::Q4nxSub | DType::Q4_0 | DType::Q4_1 | DType::Q4K => {
+            "kept in 4 bits, scales rounded to bf16"
+        }
+        _ => "quantised anew to 4 bits, which loses precision",
+    }
+}
+
 /// A row's group.
 struct Group {
     scale: bf16,

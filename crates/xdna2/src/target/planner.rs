@@ -15,8 +15,10 @@ use millrace_plan::units::bytes;
 use millrace_plan::{
     Annex, Arithmetic, AttentionOn, AttentionSteps, Chunk, HeadRows, KernelFacts, Lengths,
     LowerError, Occupied, OwnSlot, PackedWeight, PassKind, Phase, Place, Plan, PlannedLaunch,
-    PlannedProgram, Planner, Pricer, Reason, Scales, TowerPlan, TowerShape, WeightSource,
+    PlannedProgram, Planner, Pricer, Reason, Scales, TowerPlan, TowerShape, WeightLayout,
+    WeightSource,
 };
+use millrace_quant::DType;
 use millrace_xdna2_machine::device::{VirtualDevice, virtual_device};
 use millrace_xdna2_machine::program::Launch;
 use millrace_xdna2_machine::program::codec::TARGET;
@@ -230,6 +232,15 @@ impl Planner for Xdna2 {
             _ => return Err(format!("XDNA2 has no layout {} of weights", at.id)),
         }
         Ok(Scales::default())
+    }
+
+    fn becomes(&self, dtype: DType, layout: &WeightLayout) -> Option<&'static str> {
+        Some(match layout {
+            WeightLayout::Own { id, .. } if layout_unit(*id).is_some() => packed::becomes(dtype),
+            _ if dtype == DType::BF16 => "as they are",
+            _ if dtype.block_elems() > 1 => "expanded to bf16",
+            _ => "rounded to bf16",
+        })
     }
 
     fn read_weight(

@@ -16,6 +16,14 @@ pub(super) struct Row {
     pub(super) reason: String,
 }
 
+/// `0–15`, or `3` for a single layer.
+pub(super) fn range_text((first, last): (usize, usize)) -> String {
+    match first == last {
+        true => first.to_string(),
+        false => format!("{first}–{last}"),
+    }
+}
+
 impl Row {
     fn of(case: &Case<'_>, placement: &Placement) -> Row {
         let node = &case.planned.graph().nodes[placement.node];
@@ -48,8 +56,7 @@ impl Row {
     pub(super) fn layers_text(&self) -> String {
         match self.layers {
             None => "–".to_owned(),
-            Some((first, last)) if first == last => first.to_string(),
-            Some((first, last)) => format!("{first}–{last}"),
+            Some(range) => range_text(range),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a model becomes on the array, before the details.
 
 use super::Case;
-use super::rows::folded;
+use super::rows::{Row, folded, range_text};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Out, bytes, count};
 use millrace_plan::Place;
@@ -33,6 +33,42 @@ fn on_array(case: &Case<'_>) -> (usize, usize) {
     (all.count() - host, case.plan.placement.len())
 }
 
+/// What a plan leaves to the host: an entry for each op and reason, with all the layers.
+fn left_by(case: &Case<'_>) -> Vec<Left> {
+    let mut all: Vec<(Row, Vec<(usize, usize)>)> = Vec::new();
+    for row in folded(case).into_iter().filter(|row| row.program.is_none()) {
+        let same = |(known, _): &&mut (Row, Vec<_>)| {
+            (known.op, &known.reason) == (row.op, &row.reason)
+                && known.layers.is_some() == row.layers.is_some()
+        };
+        let layers = row.layers;
+        let ranges = match all.iter_mut().find(same) {
+            Some((_, ranges)) => ranges,
+            None => {
+                all.push((row, Vec::new()));
+                let last = all.len() - 1;
+                &mut all[last].1
+            }
+        };
+        match (ranges.last_mut(), layers) {
+            (Some((_, last)), Some((first, end))) if *last + 1 == first => *last = end,
+            (_, Some(range)) => ranges.push(range),
+            (_, None) => {}
+        }
+    }
+    let entry = |(row, ranges): (Row, Vec<(usize, usize)>)| Left {
+        op: row.op,
+        layers: ranges
+            .into_iter()
+            .map(range_text)
+            .collect::<Vec<_>>()
+            .join(", "),
+        reason: row.reason,
+        plans: vec![case.kind.name()],
+    };
+    all.into_iter().map(entry).collect()
+}
+
 impl Summary {
     /// Of plans for prompts of these lengths.
     pub(super) fn of(cases: &[Case<'_>], prompts: &[u64]) -> Outcome<Option<Summary>> {
@@ -41,19 +77,14 @@ impl Summary {
         };
         let mut left: Vec<Left> = Vec::new();
         for case in cases {
-            for row in folded(case).into_iter().filter(|row| row.program.is_none()) {
-                let layers = row.layers.map_or_else(String::new, |_| row.layers_text());
+            for found in left_by(case) {
                 let known = left.iter_mut().find(|known| {
-                    (known.op, &known.layers, &known.reason) == (row.op, &layers, &row.reason)
+                    (known.op, &known.layers, &known.reason)
+                        == (found.op, &found.layers, &found.reason)
                 });
                 match known {
-                    Some(known) => known.plans.push(case.kind.name()),
-                    None => left.push(Left {
-                        op: row.op,
-                        layers,
-                        reason: row.reason,
-                        plans: vec![case.kind.name()],
-                    }),
+                    Some(known) => known.plans.extend(found.plans),
+                    None => left.push(found),
                 }
             }
         }
@@ -81,7 +112,7 @@ impl Summary {
             };
             let plans = match left.plans.len() == cases.len() {
                 true => String::new(),
-                false => format!(", {}", left.plans.join(", ")),
+                false => format!(", in {}", left.plans.join(", ")),
             };
             out.line(format!(
                 "  left to the CPU: {}{layers}{plans}: {}",

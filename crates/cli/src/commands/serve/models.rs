@@ -10,8 +10,8 @@ use crate::target_args::DeviceArgs;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel, LogitsFor, VisionTower,
 };
-use millrace_server::ModelSpec;
 use millrace_server::scheduler::{EngineFactory, Opened};
+use millrace_server::{ModelSpec, image_memory_bytes};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,7 +27,7 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let towers = MMPROJ.assign(&args.mmproj, &models)?;
     let mut specs = Vec::new();
-    for ((Named { name, model }, draft), tower) in models.into_iter().zip(drafts).zip(towers) {
+    for ((Named { name, model }, draft), mmproj) in models.into_iter().zip(drafts).zip(towers) {
         let model = ModelArgs {
             model,
             offline: args.offline,
@@ -39,11 +39,15 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
             Some(draft) => Drafter::open(draft, args, &loaded, &args.device, ui)?,
             None => None,
         };
-        let mmproj = tower.map(PathBuf::from);
-        let weight_bytes =
-            loaded.checkpoint().size_bytes() + tower_bytes(&loaded, mmproj.as_deref())?;
+        let mmproj = mmproj.map(PathBuf::from);
+        let tower = tower(&loaded, mmproj.as_deref())?;
+        let tower_bytes = tower.as_ref().map_or(0, VisionTower::own_bytes);
+        let weight_bytes = loaded.checkpoint().size_bytes() + tower_bytes;
         let mut memory_bytes =
             weight_bytes.saturating_add(engine_bytes(&loaded, &engine_options(args))?);
+        if let Some(tower) = &tower {
+            memory_bytes = memory_bytes.saturating_add(image_memory_bytes(tower));
+        }
         if let Some(drafter) = &drafter {
             let bytes = drafter.memory_bytes(args, &loaded, ui)?;
             memory_bytes = memory_bytes.saturating_add(bytes);
@@ -95,16 +99,14 @@ fn named(text: &str) -> Named {
     }
 }
 
-/// Bytes of a vision tower that was named. It is opened once, so that a wrong one is told before anyone sends an image.
-fn tower_bytes(loaded: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Outcome<u64> {
-    let Some(path) = mmproj else {
-        return Ok(0);
-    };
-    VisionTower::open(loaded, Some(path))?;
-    let file = path.metadata();
-    Ok(file
-        .map_err(|error| Failure::reading_file(path, &error))?
-        .len())
+/// The model's vision tower, if it has one. One that was named is refused here, before anyone sends an image; why another cannot be
+/// opened is told to whoever sends one.
+fn tower(loaded: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Outcome<Option<VisionTower>> {
+    match (VisionTower::open(loaded, mmproj), mmproj) {
+        (Ok(tower), _) => Ok(Some(tower)),
+        (Err(error), Some(_)) => Err(error.into()),
+        (Err(_), None) => Ok(None),
+    }
 }
 
 /// What the engine takes beside the weights. A device's own copies of them are not known before it is set up.

@@ -1,0 +1,81 @@
+//! What becomes of a file's quantised weights on the device.
+
+use super::Case;
+use crate::exit::Outcome;
+use crate::output::{Out, count};
+use millrace_model::graph::WeightId;
+use millrace_plan::Binding;
+use millrace_quant::DType;
+use serde_json::{Value, json};
+
+/// Weights of a format of which the same becomes.
+struct Group {
+    dtype: DType,
+    becomes: &'static str,
+    weights: Vec<WeightId>,
+    n_elements: u64,
+}
+
+/// By format and by what becomes of it, in the order of the plans.
+pub(super) struct Weights(Vec<Group>);
+
+impl Weights {
+    /// Of what plans bind to slots: matrices in blocks of fewer bits than numbers have.
+    pub(super) fn of(cases: &[Case<'_>]) -> Weights {
+        let mut groups: Vec<Group> = Vec::new();
+        for case in cases {
+            let bindings = case.plan.calls().flat_map(|call| &call.bindings);
+            for binding in bindings {
+                let Binding::Weight { weight, layout } = binding else {
+                    continue;
+                };
+                let of = &case.planned.graph().weights[weight.0];
+                let becomes = case.planner.becomes(of.dtype, layout);
+                let Some(becomes) = becomes.filter(|_| of.dtype.block_elems() > 1) else {
+                    continue;
+                };
+                let same = |group: &Group| (group.dtype, group.becomes) == (of.dtype, becomes);
+                let at = groups.iter().position(same).unwrap_or(groups.len());
+                if at == groups.len() {
+                    groups.push(Group {
+                        dtype: of.dtype,
+                        becomes,
+                        weights: Vec::new(),
+                        n_elements: 0,
+                    });
+                }
+                let group = &mut groups[at];
+                if !group.weights.contains(weight) {
+                    group.weights.push(*weight);
+                    group.n_elements += (of.n * of.k) as u64;
+                }
+            }
+        }
+        Weights(groups)
+    }
+
+    pub(super) fn print(&self, out: &mut Out) -> Outcome {
+        for group in &self.0 {
+            out.line(format!(
+                "  weights: {} of {} ({} numbers): {}",
+                group.weights.len(),
+                group.dtype.name(),
+                count(group.n_elements),
+                group.becomes
+            ))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn json(&self) -> Vec<Value> {
+        let group = |group: &Group| {
+            json!({
+                "format": group.dtype.name(),
+                "n_weights": group.weights.len(),
+                "n_elements": group.n_elements,
+                "becomes": group.becomes,
+            })
+        };
+        self.0.iter().map(group).collect()
+    }
+}
