@@ -149,6 +149,7 @@ fn jobs(
         stop: stop_texts(fields, "stop")?,
         stop_tokens: Vec::new(),
         ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+        show_special: false,
     };
     let form = response_format(fields.object("response_format")?)?;
     let form = form.or(structured_outputs(fields)?);
