@@ -110,3 +110,42 @@ pub(crate) fn check_not_empty(text: &str) -> Outcome {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_order_marks_are_no_text() {
+        for (bytes, text) in [
+            (b"h\xc3\xa9".as_slice(), "h\u{e9}"),
+            (b"\xef\xbb\xbfhi", "hi"),
+            (b"\xef\xbb\xbf\xef\xbb\xbfhi", "\u{feff}hi"),
+            (b"\xff\xfeh\0\xe9\0\x3d\xd8\0\xde", "h\u{e9}\u{1f600}"),
+            (b"\xfe\xff\0h\0\xe9", "h\u{e9}"),
+            (b"\xff\xfe", ""),
+            (b"", ""),
+        ] {
+            assert_eq!(decode(bytes, "p.txt").expect(text), text);
+        }
+        for (bytes, said) in [
+            (
+                b"caf\xe9".as_slice(),
+                "p.txt is not UTF-8 text: the byte at offset 3",
+            ),
+            (
+                b"\xff\xfeh\0i",
+                "not UTF-16 text, as its byte order mark says: the bytes at offset 4",
+            ),
+            (b"\xff\xfeh\0\x3d\xd8h\0", "the bytes at offset 4"),
+            (b"\xff\xfe\0\0h\0\0\0", "UTF-32 text: save it as UTF-8"),
+            (
+                &[b"\xe9\0"; 40].concat(),
+                "looks like UTF-16 without a byte order mark",
+            ),
+        ] {
+            let failure = decode(bytes, "p.txt").expect_err(said);
+            assert!(failure.message.contains(said), "{}", failure.message);
+        }
+    }
+}

@@ -393,7 +393,13 @@ pub(crate) fn explain(failure: Error, path: &Path) -> Error {
 /// What a folder is that holds no weights under a name that is looked for.
 pub(crate) fn folder(dir: &Path, names: &[String]) -> Option<Error> {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if has("adapter_config.json") {
+    let adapter = [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "adapter_model.bin",
+        "adapters.safetensors",
+    ];
+    if adapter.iter().any(|name| has(name)) {
         return Some(adapter_folder(dir));
     }
     if has("model_index.json") {

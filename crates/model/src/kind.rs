@@ -88,3 +88,76 @@ fn mlx_bits(config: &Value) -> Option<&Value> {
         .find(|value| value.get("group_size").is_some() && value.get("quant_method").is_none())?
         .get("bits")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn files_that_are_no_models_are_named() {
+        for (key, value, said) in [
+            ("general.type", "adapter", "a LoRA adapter"),
+            ("general.type", "imatrix", "an importance matrix"),
+            ("general.type", "mmproj", "--mmproj"),
+            ("general.architecture", "clip", "--mmproj"),
+            ("general.architecture", "controlvector", "a control vector"),
+            ("adapter.type", "lora", "a LoRA adapter"),
+            ("general.type", "model", ""),
+            ("general.architecture", "llama", ""),
+        ] {
+            let mut metadata = gguf::Metadata::new();
+            metadata.insert(key, value);
+            let found = of_gguf(&metadata).map(|(what, advice)| format!("{what}: {advice}"));
+            assert_eq!(found.is_some(), !said.is_empty(), "{key} {value}");
+            assert!(found.unwrap_or_default().contains(said), "{key} {value}");
+        }
+    }
+
+    #[test]
+    fn folders_that_are_no_models_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |header: &str, config: Option<&Value>| {
+            let path = dir.path().join("model.safetensors");
+            let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+            std::fs::write(&path, bytes).unwrap();
+            let file: &Path = &dir.path().join("config.json");
+            match config {
+                Some(config) => std::fs::write(file, config.to_string()).unwrap(),
+                None => drop(std::fs::remove_file(file)),
+            }
+            let checked = check_kind(&Checkpoint::open(dir.path()).unwrap());
+            checked
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default()
+        };
+        for name in [
+            "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+            "model.layers.0.self_attn.q_proj.lora_a",
+            "lora_unet_x.lora_down.weight",
+        ] {
+            let header = json!({name: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}});
+            assert!(
+                said(&header.to_string(), None).contains("a LoRA adapter"),
+                "{name}"
+            );
+        }
+        let mlx = json!({"group_size": 64, "bits": 4});
+        for key in ["quantization", "quantization_config"] {
+            let found = said("{}", Some(&json!({key: mlx})));
+            assert!(
+                found.contains("an MLX model, quantised to 4 bits"),
+                "{key}: {found}"
+            );
+        }
+        let gptq =
+            json!({"quantization_config": {"quant_method": "gptq", "group_size": 64, "bits": 4}});
+        for config in [json!({}), gptq] {
+            assert_eq!(said("{}", Some(&config)), "", "{config}");
+        }
+    }
+}

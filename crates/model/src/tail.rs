@@ -107,3 +107,6 @@ fn nonzero_bytes(bytes: &[u8]) -> usize {
     }
     0
 }
+
+#[cfg(test)]
+mod tests;

@@ -203,11 +203,17 @@ fn folders_without_a_model() {
         "NoWeights",
         &["found pytorch_model.bin", "convert"],
     );
-    fs::write(dir.path().join("adapter_model.safetensors"), "x").unwrap();
+    fs::write(dir.path().join("other.safetensors"), "x").unwrap();
     refused(
         dir.path(),
         "NoWeights",
-        &["found adapter_model.safetensors", "name the file"],
+        &["found other.safetensors", "name the file"],
+    );
+    fs::write(dir.path().join("adapter_model.safetensors"), "x").unwrap();
+    refused(
+        dir.path(),
+        "NotAModel",
+        &["a LoRA adapter", "merge it into its base model ("],
     );
     let adapter = r#"{"peft_type": "LORA", "base_model_name_or_path": "me/base"}"#;
     fs::write(dir.path().join("adapter_config.json"), adapter).unwrap();
