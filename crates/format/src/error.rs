@@ -51,7 +51,8 @@ pub enum Error {
     Version { file: PathBuf, found: u32 },
     /// The file ends before something it announced.
     #[error(
-        "{}: truncated at offset {offset}: {what} needs {expected_bytes} bytes, found {found_bytes} left",
+        "{}: truncated at offset {offset}: {what} needs {expected_bytes} bytes, found {found_bytes} left \
+         (an unfinished download? fetch the file again)",
         file.display()
     )]
     Truncated {
