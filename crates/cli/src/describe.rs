@@ -31,7 +31,10 @@ pub(crate) struct TypeShare {
     pub(crate) name: &'static str,
     pub(crate) n_tensors: usize,
     pub(crate) n_elems: u64,
+    /// Where the format does not say it: the room that the file leaves.
     pub(crate) size_bytes: u64,
+    #[serde(skip)]
+    pub(crate) is_sized: bool,
 }
 
 /// `general.file_type` as llama.cpp numbers them (`llama_ftype` in llama.h).
@@ -62,7 +65,10 @@ const FILE_TYPES: [(u32, &str); 21] = [
 impl Summary {
     pub(crate) fn of(checkpoint: &Checkpoint) -> Summary {
         let types = type_shares(checkpoint);
-        let is_weight = |share: &&TypeShare| millrace_quant::DType::from_name(share.name).is_some();
+        let plain = [
+            "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f64", "bool",
+        ];
+        let is_weight = |share: &&TypeShare| !plain.contains(&share.name);
         Summary {
             name: checkpoint.name().to_owned(),
             title: gguf_text(checkpoint, "general.name"),
@@ -113,13 +119,18 @@ fn quantization(checkpoint: &Checkpoint, types: &[TypeShare]) -> String {
     }
 }
 
+/// Whether the format says how many bytes a tensor of this type takes.
+pub(crate) fn is_sized(tensor_type: TensorType) -> bool {
+    match tensor_type {
+        TensorType::Opaque(opaque) => opaque.is_sized(),
+        TensorType::Weights(_) | TensorType::Plain(_) => true,
+    }
+}
+
 fn type_shares(checkpoint: &Checkpoint) -> Vec<TypeShare> {
     let mut shares: Vec<TypeShare> = Vec::new();
     for tensor in checkpoint.tensors() {
-        let name = match tensor.tensor_type {
-            TensorType::Weights(dtype) => dtype.name(),
-            TensorType::Plain(plain) => plain.name(),
-        };
+        let name = tensor.tensor_type.name();
         let share = match shares.iter_mut().find(|share| share.name == name) {
             Some(share) => share,
             None => {
@@ -128,6 +139,7 @@ fn type_shares(checkpoint: &Checkpoint) -> Vec<TypeShare> {
                     n_tensors: 0,
                     n_elems: 0,
                     size_bytes: 0,
+                    is_sized: is_sized(tensor.tensor_type),
                 });
                 shares.last_mut().expect("just pushed")
             }

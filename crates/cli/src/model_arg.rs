@@ -3,9 +3,10 @@
 use crate::embedded::{self, Embedded};
 use crate::exit::{Failure, Outcome};
 use crate::hub::{Hub, Reference, Settings};
-use crate::output::Ui;
+use crate::output::{Ui, printable};
 use millrace_format::Checkpoint;
 use millrace_format::hf::Files;
+use millrace_model::Model;
 use millrace_runtime::{LoadedModel, tokenizer_of, tokenizer_of_files};
 use millrace_text::Tokenizer;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ impl ModelArgs {
         }
     }
 
-    /// Opens the model to run it.
+    /// Opens the model to run it, and says what of its files is left aside or overruled.
     pub(crate) fn load(&self, ui: Ui) -> Outcome<Arc<LoadedModel>> {
         let checkpoint = self.open(ui)?;
         if checkpoint.tensors().is_empty() {
@@ -53,7 +54,9 @@ impl ModelArgs {
                 "running takes the model's own file; `millrace tokenize` reads a vocabulary alone",
             ));
         }
-        Ok(Arc::new(LoadedModel::from_checkpoint(checkpoint)?))
+        let loaded = LoadedModel::from_checkpoint(checkpoint)?;
+        warn_of(loaded.checkpoint(), loaded.model(), ui);
+        Ok(Arc::new(loaded))
     }
 
     /// Only the tokenizer: no weights are needed, and the architecture may be any.
@@ -71,7 +74,15 @@ impl ModelArgs {
         {
             return Ok(tokenizer);
         }
-        Ok(tokenizer_of(&Checkpoint::open(&path)?)?)
+        let checkpoint = Checkpoint::open(&path)?;
+        match tokenizer_of(&checkpoint) {
+            Err(error @ millrace_runtime::Error::NoTokenizer { .. }) => {
+                // What is no model at all has something better to say.
+                millrace_model::check_kind(&checkpoint)?;
+                Err(error.into())
+            }
+            found => Ok(found?),
+        }
     }
 
     fn place(&self, ui: Ui) -> Outcome<Place> {
@@ -82,7 +93,8 @@ impl ModelArgs {
         if text.starts_with("hf:") || text.starts_with("http://") || text.starts_with("https://") {
             return self.fetch(&Reference::parse(text)?, ui).map(Place::Path);
         }
-        if Path::new(text).exists() {
+        // A link to nowhere is what was asked for, and opening it says where it leads.
+        if Path::new(text).exists() || Path::new(text).is_symlink() {
             return Ok(Place::Path(PathBuf::from(text)));
         }
         let hub = Settings::from_env(true).map(Hub::new).ok();
@@ -111,6 +123,13 @@ impl ModelArgs {
     }
 }
 
+/// Says what of a checkpoint the model leaves aside or overrules.
+pub(crate) fn warn_of(checkpoint: &Checkpoint, model: &Model, ui: Ui) {
+    for warning in millrace_model::warnings(checkpoint, model) {
+        ui.warn(printable(&warning));
+    }
+}
+
 /// The folder a file lies in.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
@@ -124,10 +143,7 @@ fn unknown(text: &str, reference: Option<&Reference>, cached: Vec<String>) -> Fa
     let failure = Failure::not_found(format!(
         "no model `{text}`: not built in, no such file or folder"
     ));
-    let mut candidates = candidates(text, cached);
-    // A link to nowhere is listed in its folder, and is what was asked for.
-    candidates.retain(|name| name != text);
-    let similar = similar(text, candidates);
+    let similar = similar(text, candidates(text, cached));
     if !similar.is_empty() {
         return failure.hint(format!("did you mean {}?", similar.join(" or ")));
     }

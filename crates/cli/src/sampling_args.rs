@@ -70,6 +70,9 @@ pub(crate) struct LengthArgs {
     /// Go on past the model's end-of-text tokens
     #[arg(long)]
     ignore_eos: bool,
+    /// Print control tokens that the model writes, the ending one too
+    #[arg(long)]
+    special: bool,
 }
 
 fn parse_bias(text: &str) -> Result<(u32, f32), String> {
@@ -163,7 +166,15 @@ fn number(value: f32) -> Value {
 
 impl LengthArgs {
     /// As fields of a request to a server; `n_ctx` where there is no limit of tokens.
-    pub(crate) fn fields(&self, n_ctx: Option<u64>) -> Map<String, Value> {
+    ///
+    /// # Errors
+    /// An option that servers do not know.
+    pub(crate) fn fields(&self, n_ctx: Option<u64>) -> Outcome<Map<String, Value>> {
+        if self.special {
+            return Err(Failure::usage(
+                "--special: a server's texts leave control tokens out",
+            ));
+        }
         let mut fields = Map::new();
         let asked = self.max_tokens.and_then(|n| u64::try_from(n).ok());
         let limit = asked.or(n_ctx).map(Value::from);
@@ -174,7 +185,7 @@ impl LengthArgs {
         if self.ignore_eos {
             fields.insert("ignore_eos".to_owned(), true.into());
         }
-        fields
+        Ok(fields)
     }
 }
 
@@ -216,6 +227,7 @@ pub(crate) fn generate_params(
         stop: length.stop.clone(),
         stop_tokens: Vec::new(),
         ignore_end: length.ignore_eos,
+        show_special: length.special,
     })
 }
 

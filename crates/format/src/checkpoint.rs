@@ -86,12 +86,6 @@ impl Parts {
         Ok(())
     }
 
-    /// The file that holds a tensor.
-    pub(crate) fn file_of(&self, tensor: &str) -> Option<&Path> {
-        let &i = self.index.get(tensor)?;
-        Some(&self.paths[self.tensors[i].file])
-    }
-
     pub(crate) fn into_gguf(self, name: String, metadata: gguf::Metadata) -> Checkpoint {
         self.finish(name, Source::Gguf, Some(metadata), None)
     }

@@ -27,6 +27,22 @@ pub enum Error {
         expected: &'static str,
         found: String,
     },
+    /// A file or folder of another kind than the reader takes it for.
+    #[error("{}: this is {what}: {advice}", file.display())]
+    NotAModel {
+        file: PathBuf,
+        /// Its kind, with its article.
+        what: String,
+        /// What the user can do.
+        advice: String,
+    },
+    /// A link whose target is not there.
+    #[error(
+        "{}: a link to {}, which does not exist: move the target back, or download the file again",
+        link.display(),
+        target.display()
+    )]
+    DanglingLink { link: PathBuf, target: PathBuf },
     /// A GGUF file written for big-endian machines.
     #[error("{}: big-endian GGUF (version {version}): convert it to little-endian first", file.display())]
     BigEndian { file: PathBuf, version: u32 },
@@ -35,7 +51,8 @@ pub enum Error {
     Version { file: PathBuf, found: u32 },
     /// The file ends before something it announced.
     #[error(
-        "{}: truncated at offset {offset}: {what} needs {expected_bytes} bytes, found {found_bytes} left",
+        "{}: truncated at offset {offset}: {what} needs {expected_bytes} bytes, found {found_bytes} left \
+         (an unfinished download? fetch the file again)",
         file.display()
     )]
     Truncated {
@@ -54,7 +71,7 @@ pub enum Error {
         found: u64,
         limit: u64,
     },
-    /// A string that is not UTF-8.
+    /// A text file that is not UTF-8.
     #[error("{}: {what} at offset {offset} is not UTF-8", file.display())]
     NotUtf8 {
         file: PathBuf,
@@ -240,19 +257,6 @@ pub enum Error {
         tensor: String,
         shard: String,
     },
-    /// An index promises a tensor in a shard that does not hold it.
-    #[error(
-        "{}: lists tensor `{tensor}` in {}, {}",
-        index.display(),
-        shard.display(),
-        found_in.as_ref().map_or("which does not hold it".to_owned(), |f| format!("but it is in {}", f.display()))
-    )]
-    TensorNotInShard {
-        index: PathBuf,
-        tensor: String,
-        shard: PathBuf,
-        found_in: Option<PathBuf>,
-    },
     /// A folder without weights.
     #[error("{}: no model weights: looked for {looked_for}{hint}", dir.display())]
     NoWeights {
@@ -314,6 +318,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Wraps the error of opening `path`, which may be a link to nowhere.
+    pub(crate) fn opening(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| match std::fs::read_link(&path) {
+            Ok(target) if source.kind() == std::io::ErrorKind::NotFound => {
+                Error::DanglingLink { link: path, target }
+            }
+            _ => Error::io(&path, "open")(source),
+        }
+    }
+
     /// Wraps an operating system error with the path and what was tried.
     pub(crate) fn io(
         path: &std::path::Path,

@@ -8,7 +8,16 @@ use millrace_quant::DType;
 
 use crate::{Error, TensorInfo, TensorType};
 
-/// The dimensions as sizes of this machine and the bytes they need.
+/// Whether the format says how many bytes a tensor of this type takes.
+pub(crate) fn is_sized(tensor_type: TensorType) -> bool {
+    match tensor_type {
+        TensorType::Opaque(opaque) => opaque.is_sized(),
+        TensorType::Weights(_) | TensorType::Plain(_) => true,
+    }
+}
+
+/// The dimensions as sizes of this machine and the bytes they need: 0 for a type of unknown size,
+/// whose place in the file says it.
 ///
 /// # Errors
 /// [`Error::BadShape`] if they overflow or do not divide into whole blocks.
@@ -26,6 +35,9 @@ pub(crate) fn check_shape(
         // The product without zeros too: `[0, huge, huge]` must not overflow anyone's strides.
         let nonzero = shape.iter().filter(|&&dim| dim != 0);
         nonzero.copied().try_fold(1usize, usize::checked_mul)?;
+        if !is_sized(tensor_type) {
+            return Some((shape, 0));
+        }
         let size_bytes = tensor_type.size_bytes(&shape)?;
         isize::try_from(size_bytes).ok()?;
         Some((shape, size_bytes))
@@ -35,6 +47,10 @@ pub(crate) fn check_shape(
         tensor: name.to_owned(),
         expected: match tensor_type {
             TensorType::Weights(dtype) if !dtype.is_float() => whole_blocks(dtype),
+            TensorType::Opaque(opaque) => {
+                let elems = opaque.block_elems();
+                format!("whole blocks of {elems} elements, fewer than 2^63 bytes")
+            }
             _ => "fewer than 2^63 bytes".to_owned(),
         },
         shape: dims,
@@ -64,6 +80,25 @@ pub(crate) fn check_unique<'a>(
             tensor: name.to_owned(),
             first: None,
         }),
+    }
+}
+
+/// Gives tensors of unknown size the room up to the next tensor or the file's end. Offsets are
+/// absolute.
+pub(crate) fn give_room(tensors: &mut [TensorInfo], file_bytes: u64) {
+    if tensors.iter().all(|tensor| is_sized(tensor.tensor_type)) {
+        return;
+    }
+    let mut starts: Vec<u64> = tensors.iter().map(|tensor| tensor.offset).collect();
+    starts.sort_unstable();
+    for tensor in tensors.iter_mut() {
+        if is_sized(tensor.tensor_type) || tensor.n_elems() == 0 {
+            continue;
+        }
+        let next = starts.partition_point(|&start| start <= tensor.offset);
+        let end = starts.get(next).copied().unwrap_or(file_bytes);
+        let room_bytes = end.min(file_bytes).saturating_sub(tensor.offset);
+        tensor.size_bytes = usize::try_from(room_bytes).unwrap_or(usize::MAX);
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Error, recognize};
 
 /// Far more than any configuration needs.
 const MAX_CONFIG_BYTES: u64 = 16 << 20;
@@ -102,7 +102,7 @@ fn read_if_present(path: &Path, limit_bytes: u64) -> Result<Option<Vec<u8>>, Err
 
 /// A whole file of at most `limit_bytes`.
 pub(crate) fn read_file(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
-    let kind = std::fs::metadata(path).map_err(Error::io(path, "open"))?;
+    let kind = std::fs::metadata(path).map_err(Error::opening(path))?;
     if !kind.is_file() {
         return Err(Error::NotAFile {
             path: path.to_owned(),
@@ -123,5 +123,6 @@ pub(crate) fn read_file(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error>
             limit: limit_bytes,
         });
     }
+    recognize::check(&bytes, path)?;
     Ok(bytes)
 }

@@ -36,13 +36,16 @@ pub mod gguf;
 pub mod hf;
 #[allow(unsafe_code)]
 mod mmap;
+mod opaque;
 mod open;
 pub mod output;
+mod recognize;
 pub mod safetensors;
 mod tensor;
 
 pub use checkpoint::{Checkpoint, Source};
 pub use error::Error;
 pub use mmap::Advice;
+pub use opaque::OpaqueType;
 pub use open::is_mmproj;
 pub use tensor::{PlainType, Tensor, TensorInfo, TensorSpec, TensorType};

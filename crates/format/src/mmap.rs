@@ -32,7 +32,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::Io`], [`Error::NotAFile`] (checked first: opening a pipe would wait for a writer).
     pub(crate) fn open(path: &Path) -> Result<Mapping, Error> {
-        let kind = fs::metadata(path).map_err(Error::io(path, "open"))?;
+        let kind = fs::metadata(path).map_err(Error::opening(path))?;
         if !kind.is_file() {
             return Err(Error::NotAFile {
                 path: path.to_owned(),

@@ -11,21 +11,23 @@ use crate::gguf::SplitName;
 use crate::mmap::Mapping;
 use crate::output::folder_of;
 use crate::safetensors::{Header, Index};
-use crate::{Checkpoint, Error, gguf, hf};
+use crate::{Checkpoint, Error, gguf, hf, recognize};
 
 /// An index lists every tensor in about a hundred bytes: this is room for half a million.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 pub(crate) fn open(path: &Path) -> Result<Checkpoint, Error> {
-    let kind = std::fs::metadata(path).map_err(Error::io(path, "open"))?;
+    let kind = std::fs::metadata(path).map_err(Error::opening(path))?;
     if kind.is_dir() {
         return folder::open(path);
     }
-    match Container::of(path)? {
-        Container::Gguf => open_gguf(path, path),
-        Container::Safetensors => open_safetensors(path, path),
-        Container::Index => open_index(path, path),
-    }
+    let opened = match Container::of(path) {
+        Ok(Container::Gguf) => open_gguf(path, path),
+        Ok(Container::Safetensors) => open_safetensors(path, path),
+        Ok(Container::Index) => open_index(path, path),
+        Err(error) => Err(error),
+    };
+    opened.map_err(|error| recognize::explain(error, path))
 }
 
 enum Container {
@@ -50,23 +52,18 @@ impl Container {
         if head.starts_with(&gguf::MAGIC) {
             return Ok(Container::Gguf);
         }
-        let found = if head.is_empty() {
-            "an empty file".to_owned()
-        } else if head.starts_with(b"version https://git-lfs") {
-            "a Git LFS pointer (the download did not fetch the file itself)".to_owned()
-        } else if name.ends_with(".gguf") {
+        recognize::check_weights(&mapping, path)?;
+        let is_safetensors = name.ends_with(".safetensors") || name.ends_with(".q4nx");
+        if name.ends_with(".gguf") {
             return Ok(Container::Gguf);
-        } else if name.ends_with(".safetensors")
-            || name.ends_with(".q4nx")
-            || head.get(8) == Some(&b'{')
-        {
+        }
+        if is_safetensors || head.get(8) == Some(&b'{') {
             return Ok(Container::Safetensors);
-        } else {
-            format!(
-                "a file that begins with `{}`",
-                head[..head.len().min(16)].escape_ascii()
-            )
-        };
+        }
+        let found = format!(
+            "a file that begins with `{}`",
+            head[..head.len().min(16)].escape_ascii()
+        );
         Err(Error::UnknownFormat {
             file: path.to_owned(),
             expected: "GGUF, safetensors, a safetensors index or a model folder",
@@ -117,35 +114,42 @@ fn open_safetensors(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
 
 fn push_safetensors(parts: &mut Parts, path: &Path) -> Result<(), Error> {
     let mapping = Mapping::open(path)?;
-    let header = Header::parse(&mapping, path)?;
+    recognize::check_weights(&mapping, path)?;
+    let header = match Header::parse(&mapping, path) {
+        Err(Error::Hole { offset, .. }) if is_safetensors_at(&mapping, offset) => {
+            return Err(Error::NotAModel {
+                file: path.to_owned(),
+                what: "several safetensors files, joined into one".to_owned(),
+                advice: "do not join shards: keep them beside their index and name the folder"
+                    .to_owned(),
+            });
+        }
+        parsed => parsed?,
+    };
     parts.push(path.to_owned(), Buffer::Mapped(mapping), header.tensors)
 }
 
+/// Whether a header's length and a header seem to stand at an offset.
+fn is_safetensors_at(bytes: &[u8], offset: u64) -> bool {
+    let rest = bytes.get(offset as usize..).unwrap_or_default();
+    rest.get(8..10) == Some(b"{\"") || rest.get(8..10) == Some(b"{}")
+}
+
+/// Opens the shards that an index names. Its entries say which files to open and nothing more: what
+/// a file holds is in its own header, and what the model lacks is named by whoever needs it.
 fn open_index(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
     let index = Index::parse(&hf::read_file(path, MAX_INDEX_BYTES)?, path)?;
     let folder = folder_of(path);
     let mut parts = Parts::default();
     for name in index.shards() {
         let shard = folder.join(name);
-        if !shard.exists() {
+        if !shard.exists() && shard.read_link().is_err() {
             return Err(Error::MissingShard {
                 shard,
                 listed_in: path.to_owned(),
             });
         }
         push_safetensors(&mut parts, &shard)?;
-    }
-    for (tensor, shard) in &index.weight_map {
-        let shard = folder.join(shard);
-        let found_in = parts.file_of(tensor);
-        if found_in != Some(&shard) {
-            return Err(Error::TensorNotInShard {
-                index: path.to_owned(),
-                tensor: tensor.clone(),
-                found_in: found_in.map(Path::to_owned),
-                shard,
-            });
-        }
     }
     Ok(parts.into_hugging_face(name_of(shown), hf::Files::read(folder)?))
 }

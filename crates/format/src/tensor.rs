@@ -6,6 +6,7 @@ use std::path::Path;
 use millrace_quant::DType;
 
 use crate::Error;
+use crate::opaque::OpaqueType;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +15,8 @@ pub enum TensorType {
     Weights(DType),
     /// Plain numbers that are no weights: position tables, token maps, flags.
     Plain(PlainType),
+    /// Elements that this program does not decode.
+    Opaque(OpaqueType),
 }
 
 /// Element types that checkpoints carry but that are no weights.
@@ -61,22 +64,24 @@ impl PlainType {
 }
 
 impl TensorType {
-    /// Lower-case name of the type.
+    /// Lower-case name of the type; `unknown` for a type that this program cannot name.
     pub fn name(self) -> &'static str {
         match self {
             TensorType::Weights(dtype) => dtype.name(),
             TensorType::Plain(plain) => plain.name(),
+            TensorType::Opaque(opaque) => opaque.name(),
         }
     }
 
     /// Bytes of a tensor of this shape (slowest dimension first), or `None` if it does not divide
-    /// into whole blocks or the size overflows.
+    /// into whole blocks, the size overflows, or the type's size is unknown.
     pub fn size_bytes(self, shape: &[usize]) -> Option<usize> {
         let (&k, rows) = shape.split_last().unwrap_or((&1, &[]));
         let n = rows.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim))?;
         match self {
             TensorType::Weights(dtype) => dtype.size_bytes(n, k),
             TensorType::Plain(plain) => n.checked_mul(k)?.checked_mul(plain.size_bytes()),
+            TensorType::Opaque(opaque) => opaque.size_bytes(n.checked_mul(k)?),
         }
     }
 }
@@ -89,14 +94,18 @@ impl From<DType> for TensorType {
 
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            TensorType::Opaque(opaque) => opaque.fmt(f),
+            known => f.write_str(known.name()),
+        }
     }
 }
 
 /// Name, type, shape and place of a tensor.
 ///
 /// Always holds: the shape divides into whole blocks of the type, `size_bytes` is what both need,
-/// and `offset..offset + size_bytes` lies inside the file.
+/// and `offset..offset + size_bytes` lies inside the file. For an [`OpaqueType`] of unknown size,
+/// `size_bytes` is the room that the file leaves for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Unique in the checkpoint.
@@ -198,9 +207,15 @@ impl<'a> Tensor<'a> {
     /// The weight format.
     ///
     /// # Errors
-    /// [`Error::NotWeights`] if the tensor holds plain integers or doubles.
+    /// [`Error::NotWeights`] if the tensor holds plain integers or doubles,
+    /// [`Error::UnsupportedType`] if it holds what this program does not decode.
     pub fn dtype(&self) -> Result<DType, Error> {
         match self.info.tensor_type {
+            TensorType::Opaque(opaque) => Err(Error::UnsupportedType {
+                file: self.file.to_owned(),
+                tensor: self.info.name.clone(),
+                found: opaque.to_string(),
+            }),
             TensorType::Weights(dtype) => Ok(dtype),
             TensorType::Plain(plain) => Err(Error::NotWeights {
                 file: self.file.to_owned(),

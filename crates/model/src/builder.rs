@@ -8,6 +8,7 @@ use crate::catalog::Catalog;
 use crate::config::ModelConfig;
 use crate::graph::{Graph, Node, Op, Rope, RopeId, Value, ValueId, Weight, WeightId};
 use crate::names::{HfNorms, Role, TensorName};
+use crate::warnings;
 
 /// A graph under construction.
 pub(crate) struct Builder<'a> {
@@ -131,8 +132,9 @@ impl<'a> Builder<'a> {
     pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
         let has = |role| self.catalog.has(&self.spell(self.name(role)));
         let prescaled = self.conventions.embed_prescaled;
-        // Without a table the head is it, and is not scaled.
-        let is_head = prescaled && has(Role::Output) && !has(Role::TokenEmbedding);
+        // Without a table the head is it; where tables are stored scaled, the head is not.
+        let alone = has(Role::Output) && !has(Role::TokenEmbedding);
+        let is_head = alone && (prescaled || self.config.tied_head);
         let table = match is_head {
             true => Role::Output,
             false => Role::TokenEmbedding,
@@ -218,10 +220,13 @@ impl<'a> Builder<'a> {
     /// The last norm and the logits.
     pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
         let normed = self.norm("output_norm", Role::OutputNorm, x)?;
-        let role = if self.config.tied_head {
-            Role::TokenEmbedding
-        } else {
-            Role::Output
+        let has_table = self
+            .catalog
+            .has(&self.spell(self.name(Role::TokenEmbedding)));
+        let has_head = self.catalog.has(&self.spell(self.name(Role::Output)));
+        let role = match self.config.tied_head && (has_table || !has_head) {
+            true => Role::TokenEmbedding,
+            false => Role::Output,
         };
         let logits = self.linear("lm_head", role, false, normed)?;
         self.graph.head_input = Some(normed);
@@ -256,20 +261,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere (a
-    /// vision tower, the copy of a tied head) do not take part in the text model.
+    /// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
+    /// take part in the text model; [`crate::warnings()`] names them.
     fn is_of_a_block(&self, name: &str) -> bool {
         let blocks = match self.catalog.layout() {
             Layout::Gguf => "blk.".to_owned(),
             Layout::HuggingFace | Layout::Q4nx => format!("{}layers.", self.catalog.hf_prefix()),
         };
-        // Old transformers saved the RoPE frequencies, which follow from the configuration, and
-        // llama.cpp repeats its frequency divisors in some files.
-        let derived = [
-            "rotary_emb.inv_freq",
-            "rope_freqs.weight",
-            "attn_rot_embd.weight",
-        ];
-        name.starts_with(&blocks) && !derived.iter().any(|suffix| name.ends_with(suffix))
+        name.starts_with(&blocks) && !warnings::is_derived(name)
     }
 }

@@ -39,15 +39,15 @@ impl<'a> Catalog<'a> {
             Source::HuggingFace if tensors.iter().any(is_q4nx) => Layout::Q4nx,
             Source::HuggingFace => Layout::HuggingFace,
         };
-        let has_table =
-            |prefix: &&&str| by_name.contains_key(format!("{prefix}embed_tokens.weight").as_str());
+        // A file may lack the table where the head serves as both: then its first norm tells.
+        let has =
+            |prefix: &str, name: &str| by_name.contains_key(format!("{prefix}{name}").as_str());
+        let find = |name: &str| HF_PREFIXES.iter().copied().find(|prefix| has(prefix, name));
         let hf_prefix = match layout {
             Layout::Gguf => "",
             // Without a table the usual prefix makes the error name the usual tensor.
-            _ => HF_PREFIXES
-                .iter()
-                .find(has_table)
-                .copied()
+            _ => find("embed_tokens.weight")
+                .or_else(|| find("layers.0.input_layernorm.weight"))
                 .unwrap_or(HF_PREFIXES[0]),
         };
         Catalog {
@@ -120,6 +120,11 @@ impl<'a> Catalog<'a> {
             TensorType::Weights(DType::Q8_1 | DType::Q8K) => wrong("a weight format"),
             TensorType::Weights(dtype) => Ok(dtype),
             TensorType::Plain(_) => wrong("a weight format"),
+            TensorType::Opaque(opaque) => Err(Error::OpaqueWeight {
+                file: file.into(),
+                tensor: tensor.into(),
+                found: opaque.to_string(),
+            }),
         }
     }
 }

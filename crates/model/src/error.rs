@@ -83,6 +83,32 @@ pub enum Error {
         /// What would do.
         expected: String,
     },
+    /// A weight is stored in a format that this program does not decode.
+    #[error(
+        "{file}: tensor `{tensor}` has type {found}, which this program does not compute with; take the \
+         model in another quantisation, or convert it"
+    )]
+    OpaqueWeight {
+        /// The checkpoint's name.
+        file: String,
+        /// The tensor's name.
+        tensor: String,
+        /// The type's name, with its number where the file has one.
+        found: String,
+    },
+    /// A file holds zeros from a place within its weights up to its end.
+    #[error(
+        "{file}: zeros from offset {offset}, in tensor `{tensor}`, up to the end: the file is damaged, \
+         perhaps by an unfinished download; fetch it again"
+    )]
+    ZeroTail {
+        /// The file's path.
+        file: String,
+        /// The first tensor that lacks its numbers.
+        tensor: String,
+        /// Where the zeros begin, from the start of the file.
+        offset: u64,
+    },
     /// The file holds a weight inside a block that the family has no use for: running without it
     /// would compute another function than the one that was trained.
     #[error(

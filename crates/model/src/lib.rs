@@ -13,12 +13,16 @@ pub mod config;
 pub mod convert;
 mod error;
 pub mod graph;
+mod head;
+mod kind;
 mod memory;
 pub mod names;
 pub mod recipe;
 mod shapes;
 pub mod synth;
+mod tail;
 pub mod vision;
+mod warnings;
 
 use millrace_format::{Checkpoint, Source, TensorType};
 use millrace_quant::DType;
@@ -28,9 +32,11 @@ use catalog::Catalog;
 pub use config::ModelConfig;
 pub use error::Error;
 use graph::Graph;
+pub use kind::check_kind;
 pub use memory::{MemoryPlan, WeightGroup};
 use names::{Role, TensorName};
 pub use vision::{VisionConfig, VisionModel};
+pub use warnings::warnings;
 
 /// A model: its hyperparameters and its forward pass.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +56,9 @@ impl Model {
     pub fn from_checkpoint(checkpoint: &Checkpoint) -> Result<Model, Error> {
         let catalog = Catalog::of(checkpoint);
         let config = read_config(checkpoint, &catalog)?;
-        Model::build(config, &catalog)
+        let model = Model::build(config, &catalog)?;
+        tail::check(checkpoint, &model.graph)?;
+        Ok(model)
     }
 
     /// The model of a geometry with nothing but its graph, for plans and predictions: named as a
@@ -88,6 +96,7 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
         file: checkpoint.name().into(),
         key: key.into(),
     };
+    check_kind(checkpoint)?;
     match checkpoint.source() {
         Source::Gguf => {
             let metadata = checkpoint
@@ -97,10 +106,12 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
         }
         Source::HuggingFace => {
             let config = checkpoint.hf().and_then(|files| files.config.as_ref());
-            config::hf::read(
+            let mut config = config::hf::read(
                 checkpoint.name(),
                 config.ok_or_else(|| missing("config.json"))?,
-            )
+            )?;
+            head::settle(&mut config, catalog, checkpoint);
+            Ok(config)
         }
     }
 }

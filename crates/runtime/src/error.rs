@@ -217,6 +217,15 @@ pub enum Error {
         /// Position of the token.
         position: usize,
     },
+    /// The model computed one logit for all tokens.
+    #[error(
+        "the model computed the same logit for every token at position {position}: its weights are \
+         damaged, perhaps by an unfinished download; fetch the files again"
+    )]
+    AllEqual {
+        /// Position of the token.
+        position: usize,
+    },
 }
 
 impl From<NpuError> for Error {

@@ -24,6 +24,8 @@ pub struct GenerateParams {
     pub stop_tokens: Vec<u32>,
     /// Go on past the model's end-of-generation tokens.
     pub ignore_end: bool,
+    /// Control tokens, the ending one too, print their texts.
+    pub show_special: bool,
 }
 
 impl GenerateParams {

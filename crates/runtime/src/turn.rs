@@ -46,6 +46,7 @@ pub struct Turn {
     scanner: StopScanner,
     stop_tokens: Vec<u32>,
     ignore_end: bool,
+    show_special: bool,
     max_tokens: Option<usize>,
     n_ctx: usize,
     /// The prompt, then the tokens drawn.
@@ -94,7 +95,7 @@ impl Turn {
         let tokenizer = model.tokenizer()?;
         // The text goes on where the prompt ended.
         let continuation = DecodeOptions {
-            skip_special: true,
+            skip_special: !params.show_special,
             text_start: false,
         };
         Ok(Turn {
@@ -104,6 +105,7 @@ impl Turn {
             scanner: StopScanner::new(&params.stop),
             stop_tokens: params.stop_tokens.clone(),
             ignore_end: params.ignore_end,
+            show_special: params.show_special,
             max_tokens: params.max_tokens,
             n_ctx,
             tokens: prompt.to_vec(),
@@ -239,7 +241,7 @@ impl Turn {
     /// ended before.
     ///
     /// # Errors
-    /// [`Error::NotFinite`]; the turn is as it was.
+    /// [`Error::NotFinite`], [`Error::AllEqual`]; the turn is as it was.
     pub fn push_logits(&mut self, row: &[f32]) -> Result<Option<u32>, Error> {
         if self.finish.is_some() {
             return Ok(None);
@@ -247,6 +249,10 @@ impl Turn {
         if !all_finite(row) {
             let position = self.tokens.len() - 1;
             return Err(Error::NotFinite { position });
+        }
+        if all_equal(row) {
+            let position = self.tokens.len() - 1;
+            return Err(Error::AllEqual { position });
         }
         let drawn = self.sampler.sample(row);
         let token = self.forced.pop().unwrap_or(drawn);
@@ -262,6 +268,10 @@ impl Turn {
         self.first_token.get_or_insert_with(Instant::now);
         self.timings.n_decode += 1;
         if self.ends_with(token) {
+            if self.show_special {
+                let piece = self.detokenizer.push(token);
+                self.show(&piece);
+            }
             return self.end(Finish::Stop);
         }
         self.sampler.accept(token);
@@ -345,6 +355,14 @@ impl Turn {
             timings: self.timings,
         }
     }
+}
+
+/// Whether a vocabulary of more than one token has one logit: no trained model computes that.
+fn all_equal(row: &[f32]) -> bool {
+    let (Some(first), true) = (row.first(), row.len() > 1) else {
+        return false;
+    };
+    row.iter().all(|logit| logit == first)
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ mod memory;
 mod metadata;
 mod vision;
 
-use crate::describe::Summary;
+use crate::describe::{Summary, is_sized};
 use crate::engine_args::kv_type_parser;
 use crate::exit::Outcome;
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, warn_of};
 use crate::output::{Align, Out, Paint, Table, Ui, bytes, count, printable};
 use memory::MemoryPlan;
 use millrace_format::Checkpoint;
@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let tensors = args.tensors.then(|| tensor_rows(&checkpoint));
     let vision = Vision::of(&checkpoint);
     let runnable = match Model::from_checkpoint(&checkpoint) {
-        Ok(_) => {
+        Ok(model) => {
+            warn_of(&checkpoint, &model, ui);
             let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);
             let plan = MemoryPlan::of(&model, args.ctx.map(|n| n as usize), args.kv_type)?;
             Ok(Runnable {
@@ -181,7 +182,10 @@ fn print_types(summary: &Summary, out: &mut Out) -> Outcome {
             share.name.to_owned(),
             share.n_tensors.to_string(),
             count(share.n_elems),
-            bytes(share.size_bytes),
+            match share.is_sized {
+                true => bytes(share.size_bytes),
+                false => "unknown".to_owned(),
+            },
             format!("{percent:.1} %"),
         ]);
     }
@@ -200,16 +204,16 @@ fn print_metadata(metadata: &[(String, Value)], out: &mut Out) -> Outcome {
     table.print(out)
 }
 
-/// Name, shape, type, bytes.
-type TensorRow = (String, Vec<usize>, &'static str, usize);
+/// Name, shape, type, bytes where the format says how many.
+type TensorRow = (String, Vec<usize>, String, Option<usize>);
 
 fn tensor_rows(checkpoint: &Checkpoint) -> Vec<TensorRow> {
     let row = |info: &millrace_format::TensorInfo| {
         (
             info.name.clone(),
             info.shape.clone(),
-            info.tensor_type.name(),
-            info.size_bytes,
+            info.tensor_type.to_string(),
+            is_sized(info.tensor_type).then_some(info.size_bytes),
         )
     };
     checkpoint.tensors().iter().map(row).collect()
@@ -225,8 +229,8 @@ fn print_tensors(tensors: &[TensorRow], out: &mut Out) -> Outcome {
     ]);
     for (name, shape, dtype, size_bytes) in tensors {
         let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let (shape, size) = (shape.join(" × "), bytes(*size_bytes as u64));
-        table.row(vec![name.clone(), shape, (*dtype).to_owned(), size]);
+        let size = size_bytes.map_or("unknown".to_owned(), |size| bytes(size as u64));
+        table.row(vec![name.clone(), shape.join(" × "), dtype.clone(), size]);
     }
     table.print(out)
 }

@@ -5,7 +5,10 @@ use millrace_npu::DeviceError;
 
 impl From<millrace_format::Error> for Failure {
     fn from(error: millrace_format::Error) -> Failure {
-        Failure::reading(&error)
+        match error {
+            millrace_format::Error::DanglingLink { .. } => Failure::not_found(error.to_string()),
+            error => Failure::reading(&error),
+        }
     }
 }
 

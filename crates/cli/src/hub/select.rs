@@ -58,7 +58,7 @@ pub(crate) fn select(listed: &[Listed], reference: &Reference) -> Result<Selecti
             });
         }
         let named = ggufs.iter().find(|model| model.name == *pick);
-        let model = named.or_else(|| ggufs.iter().find(|model| model.has_quant(pick)));
+        let model = named.or_else(|| by_quant(&ggufs, pick));
         return model.map(GgufModel::selection).ok_or_else(|| {
             let mut available = available(&ggufs);
             available.extend((!folder.is_empty()).then(|| "safetensors".to_owned()));
@@ -78,7 +78,7 @@ pub(crate) fn select(listed: &[Listed], reference: &Reference) -> Result<Selecti
         [only] => Ok(only.selection()),
         several => PREFERRED
             .iter()
-            .find_map(|quant| several.iter().find(|model| model.has_quant(quant)))
+            .find_map(|quant| by_quant(several, quant))
             .map(GgufModel::selection)
             .ok_or_else(|| Error::Ambiguous {
                 repo: repo(),
@@ -105,6 +105,8 @@ impl Selection {
         let has = |name: &str| listed.iter().any(|file| file.name == name);
         let Some(first) = &self.gguf else {
             return match read(INDEX) {
+                // The one whole file is what is opened, whatever an index says.
+                _ if has("model.safetensors") => true,
                 Some(index) if has(INDEX) => {
                     let shards = index_shards(&index);
                     !shards.is_empty() && shards.iter().all(|shard| has(shard))
@@ -158,36 +160,118 @@ impl GgufModel {
         }
     }
 
-    /// Whether the file or its folder is named for that quantisation.
-    fn has_quant(&self, quant: &str) -> bool {
+    /// Whether the file or its folder is named for that quantisation, as a whole word; a word that ends
+    /// the name counts more than one in its midst.
+    fn match_quant(&self, quant: &str) -> Option<Match> {
         let (folder, stem) = self.stem().rsplit_once('/').unwrap_or(("", self.stem()));
-        let split_at = stem.len().saturating_sub(quant.len());
-        let at_end = stem.is_char_boundary(split_at)
-            && stem[split_at..].eq_ignore_ascii_case(quant)
-            && !stem[..split_at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        at_end
-            || folder
-                .rsplit('/')
-                .next()
-                .is_some_and(|name| name.eq_ignore_ascii_case(quant))
+        if let Some(found) = find_word(stem, quant) {
+            return Some(found);
+        }
+        let folder = folder.rsplit('/').next().unwrap_or_default();
+        find_word(folder, quant).map(|_| Match::Within)
     }
 
-    /// The part of the name that tells it from its siblings, as a user would type it.
-    fn label(&self) -> String {
-        let stem = self.stem().rsplit('/').next().unwrap_or_default();
-        let tail = stem
-            .rsplit(['-', '.'])
-            .next()
-            .unwrap_or(stem)
-            .to_uppercase();
-        let known = ["Q", "IQ", "BF", "F", "FP", "MXFP", "TQ"]
-            .iter()
-            .any(|prefix| {
-                let digits = tail.strip_prefix(prefix).unwrap_or_default();
-                digits.starts_with(|c: char| c.is_ascii_digit())
-            });
-        if known { tail } else { self.name.clone() }
+    /// The quantisations that its name says, the last first.
+    fn quants(&self) -> Vec<&str> {
+        let (folder, stem) = self.stem().rsplit_once('/').unwrap_or(("", self.stem()));
+        let folder = folder.rsplit('/').next().unwrap_or_default();
+        let mut found: Vec<&str> = quant_words(stem).collect();
+        found.reverse();
+        found.extend(quant_words(folder));
+        found
     }
+}
+
+/// Where a quantisation stands in a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Match {
+    /// At its end.
+    End,
+    /// Before other words.
+    Within,
+}
+
+/// The model that a quantisation names.
+fn by_quant<'a>(models: &'a [GgufModel], quant: &str) -> Option<&'a GgufModel> {
+    let with = |wanted: Match| {
+        let mut models = models.iter();
+        models.find(|model| model.match_quant(quant) == Some(wanted))
+    };
+    with(Match::End).or_else(|| with(Match::Within))
+}
+
+/// `word` in `name` between dashes, dots and ends, in any case. An underscore ends it too, unless what
+/// follows belongs to the quantisation: `Q4_K` is not found in `Q4_K_M`, but `Q4_K_M` is in `Q4_K_M_imat`.
+fn find_word(name: &str, word: &str) -> Option<Match> {
+    if word.is_empty() {
+        return None;
+    }
+    let starts = name.char_indices().map(|(start, _)| start);
+    let is_at = |start: usize| {
+        let rest = name.get(start..start + word.len())?;
+        let before = name[..start].chars().next_back();
+        let after = &name[start + word.len()..];
+        let begins = match before {
+            // `model_Q8_0`, but not `K_M` in `Q4_K_M`.
+            Some('_') => quant_at(word).is_some_and(|quant| quant.len() == word.len()),
+            before => before.is_none_or(|c| matches!(c, '-' | '.' | ' ')),
+        };
+        (rest.eq_ignore_ascii_case(word) && begins && ends_word(after)).then_some(after.is_empty())
+    };
+    let found: Vec<bool> = starts.filter_map(is_at).collect();
+    match found.last()? {
+        true => Some(Match::End),
+        false => Some(Match::Within),
+    }
+}
+
+fn ends_word(after: &str) -> bool {
+    match after.strip_prefix('_') {
+        Some(rest) => !is_quant_part(rest.split(['-', '.', '_']).next().unwrap_or_default()),
+        None => after.is_empty() || after.starts_with(['-', '.', ' ']),
+    }
+}
+
+/// What follows the first underscore of a quantisation's name: `K`, `M`, `0`, `NL`, `XXS`.
+fn is_quant_part(part: &str) -> bool {
+    const LETTERS: [&str; 9] = ["K", "S", "M", "L", "XS", "XXS", "XL", "XXL", "NL"];
+    let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    // `P` and `R4` are those of ik_llama.cpp and of forks.
+    let packed = ["P", "R4", "R8"]
+        .iter()
+        .any(|p| part.eq_ignore_ascii_case(p));
+    digits || packed || LETTERS.iter().any(|known| part.eq_ignore_ascii_case(known))
+}
+
+/// The words of a name that are quantisations: `Q4_K_M`, `IQ4_XS`, `BF16`.
+fn quant_words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(['-', '.', ' ']).filter_map(|word| {
+        let after_underscores = word.match_indices('_').map(|(i, _)| i + 1);
+        let mut starts = std::iter::once(0).chain(after_underscores);
+        starts.find_map(|start| quant_at(&word[start..]))
+    })
+}
+
+/// The quantisation that a text begins with.
+fn quant_at(text: &str) -> Option<&str> {
+    const KINDS: [&str; 8] = ["IQ", "TQ", "Q", "BF", "FP", "F", "MXFP", "NVFP"];
+    let n_digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let begins = |kind: &&str| {
+        let start = text.get(..kind.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(kind))
+            && n_digits(&text[kind.len()..]) > 0
+    };
+    let kind = KINDS.iter().find(|kind| begins(kind))?;
+    let mut end = kind.len() + n_digits(&text[kind.len()..]);
+    while let Some(rest) = text[end..].strip_prefix('_') {
+        let part = rest.split(['_', '-', '.']).next().unwrap_or_default();
+        if !is_quant_part(part) {
+            break;
+        }
+        end += 1 + part.len();
+    }
+    // `Q8nextn` is none.
+    ends_word(&text[end..]).then_some(&text[..end])
 }
 
 /// The GGUF models of a listing, each by its files, the first of a split one first.
@@ -197,8 +281,15 @@ pub(super) fn models(listed: &[Listed]) -> Vec<Vec<&Listed>> {
     models.map(files).collect()
 }
 
+/// What to type for each model: a quantisation that picks it, else its name.
 fn available(models: &[GgufModel]) -> Vec<String> {
-    models.iter().map(GgufModel::label).collect()
+    let label = |model: &GgufModel| {
+        let picks =
+            |quant: &&str| by_quant(models, quant).is_some_and(|found| found.name == model.name);
+        let quant = model.quants().into_iter().find(picks);
+        quant.map_or_else(|| model.name.clone(), str::to_uppercase)
+    };
+    models.iter().map(label).collect()
 }
 
 /// The GGUF models of a listing. Vision projectors and importance matrices are not models.

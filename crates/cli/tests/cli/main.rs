@@ -17,6 +17,10 @@ mod messages;
 mod models;
 mod npu;
 mod numbers;
+#[cfg(unix)]
+mod odd_files;
+#[cfg(unix)]
+mod pasted;
 mod plans;
 mod profile;
 mod pull;

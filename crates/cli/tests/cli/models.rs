@@ -36,3 +36,17 @@ pub(crate) fn gemma() -> &'static Path {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| synth("gemma-tiny", "gemma.gguf", "F16"));
     &PATH
 }
+
+/// A GGUF file of the Qwen 3 family, whose head is its own, in F32.
+#[cfg(unix)]
+pub(crate) fn plain_gguf() -> &'static Path {
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| synth("qwen-tiny", "plain.gguf", "F32"));
+    &PATH
+}
+
+/// The same as a Hugging Face folder.
+#[cfg(unix)]
+pub(crate) fn plain_folder() -> &'static Path {
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| synth("qwen-tiny", "plain-folder", "F32"));
+    &PATH
+}

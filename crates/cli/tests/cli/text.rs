@@ -289,3 +289,67 @@ fn tokens_turn_into_text_and_back() {
         "{table}"
     );
 }
+
+/// Marks of byte order are no text, wherever it comes from.
+#[test]
+fn byte_order_marks_are_left_out() {
+    let home = home();
+    let plain = finish(millrace(home.path()).args(["tokenize", "demo", "hi", "--ids"])).expect(OK);
+    for (name, bytes) in [
+        ("utf8.txt", b"\xef\xbb\xbfhi\r\n".as_slice()),
+        ("utf16le.txt", b"\xff\xfeh\0i\0\n\0"),
+        ("utf16be.txt", b"\xfe\xff\0h\0i"),
+    ] {
+        std::fs::write(home.path().join(name), bytes).expect("written");
+        let line = ["tokenize", "demo", "-f", name, "--ids"];
+        let found = finish(millrace(home.path()).args(line)).expect(OK);
+        assert_eq!(found.stdout, plain.stdout, "{name}");
+    }
+    let mut tokenize = millrace(home.path());
+    let piped = with_input(tokenize.args(["tokenize", "demo", "--ids"]), "\u{feff}hi\n");
+    assert_eq!(piped.expect(OK).stdout, plain.stdout);
+    let chat = |input: &str| {
+        let mut chat = millrace(home.path());
+        let line = ["chat", "demo", "--greedy", "-n", "8", "-q"];
+        with_input(chat.args(line), input).expect(OK).stdout
+    };
+    assert_eq!(chat("\u{feff}Hello\nAnd now?\n"), chat("Hello\nAnd now?\n"));
+}
+
+#[test]
+fn control_tokens_are_printed_with_special() {
+    let home = home();
+    let ids = finish(millrace(home.path()).args(["tokenize", "demo", "", "--ids"])).expect(OK);
+    let bos = ids.stdout.trim().to_owned();
+    let text = finish(millrace(home.path()).args(["tokenize", "demo", "--decode", &bos]))
+        .expect(OK)
+        .stdout;
+    let text = text.trim_end();
+    let bias = format!("{bos}=1000");
+    let line = [
+        "run",
+        "demo",
+        "A cat",
+        "-n",
+        "2",
+        "--logit-bias",
+        &bias,
+        "--json",
+    ];
+    let shown = |more: &[&str]| {
+        let done = finish(millrace(home.path()).args(line).args(more)).expect(OK);
+        done.json()["text"].as_str().map(str::to_owned)
+    };
+    assert_eq!(shown(&[]), Some(String::new()));
+    assert_eq!(shown(&["--special"]), Some(text.repeat(2)));
+    // A server's texts have none: it is said, not passed over.
+    let line = [
+        "run",
+        "demo",
+        "x",
+        "--special",
+        "--server",
+        "http://127.0.0.1:1",
+    ];
+    assert_ne!(finish(millrace(home.path()).args(line)).code, OK);
+}

@@ -93,7 +93,7 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, Error> {
     Ok(version)
 }
 
-fn read_str<'a>(cursor: &mut Cursor<'a>, limit: u64, what: &str) -> Result<&'a str, Error> {
+fn read_bytes<'a>(cursor: &mut Cursor<'a>, limit: u64, what: &str) -> Result<&'a [u8], Error> {
     let offset = cursor.offset();
     let len = cursor.u64(what)?;
     if len > limit {
@@ -105,23 +105,47 @@ fn read_str<'a>(cursor: &mut Cursor<'a>, limit: u64, what: &str) -> Result<&'a s
             limit,
         });
     }
-    let bytes = cursor.take(len, what)?;
-    std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8 {
-        file: cursor.file().to_owned(),
-        what: what.to_owned(),
-        offset,
+    cursor.take(len, what)
+}
+
+/// The name of a key or tensor. The format asks for ASCII and UTF-8; what is neither is needed by
+/// no one, and is escaped so that it can be shown.
+fn read_name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, Error> {
+    let bytes = read_bytes(cursor, MAX_NAME_BYTES, what)?;
+    Ok(match std::str::from_utf8(bytes) {
+        Ok(name) => name.to_owned(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    })
+}
+
+/// A text, or its bytes where they are not UTF-8: only who needs the key complains.
+fn read_text(cursor: &mut Cursor<'_>, what: &str) -> Result<Value, Error> {
+    let bytes = read_bytes(cursor, u64::MAX, what)?;
+    Ok(match std::str::from_utf8(bytes) {
+        Ok(text) => Value::Str(text.to_owned()),
+        Err(_) => Value::Bytes(bytes.to_owned()),
+    })
+}
+
+/// `n` texts; all as bytes if one of them is not UTF-8.
+fn read_texts(cursor: &mut Cursor<'_>, n: usize, what: &str) -> Result<Array, Error> {
+    let items = repeat(n, || read_bytes(cursor, u64::MAX, what))?;
+    let texts: Result<Vec<&str>, _> = items.iter().map(|item| std::str::from_utf8(item)).collect();
+    Ok(match texts {
+        Ok(texts) => Array::Str(texts.into_iter().map(str::to_owned).collect()),
+        Err(_) => Array::Bytes(items.into_iter().map(<[u8]>::to_vec).collect()),
     })
 }
 
 fn read_entry(cursor: &mut Cursor<'_>, metadata: &mut Metadata) -> Result<(), Error> {
-    let key = read_str(cursor, MAX_NAME_BYTES, "a metadata key")?;
+    let key = read_name(cursor, "a metadata key")?;
     let what = format!("metadata key `{key}`");
     let type_id = cursor.u32(&what)?;
     let value = read_value(cursor, type_id, &what)?;
-    if metadata.insert(key, value).is_some() {
+    if metadata.insert(key.as_str(), value).is_some() {
         return Err(Error::DuplicateKey {
             file: cursor.file().to_owned(),
-            key: key.to_owned(),
+            key,
         });
     }
     Ok(())
@@ -140,7 +164,7 @@ fn read_value(cursor: &mut Cursor<'_>, type_id: u32, what: &str) -> Result<Value
         type_id::F32 => Value::F32(cursor.f32(what)?),
         type_id::F64 => Value::F64(cursor.f64(what)?),
         type_id::BOOL => Value::Bool(read_bool(cursor, what)?),
-        type_id::STR => Value::Str(read_str(cursor, u64::MAX, what)?.to_owned()),
+        type_id::STR => read_text(cursor, what)?,
         type_id::ARRAY => Value::Array(read_array(cursor, what, 0)?),
         _ => return Err(unknown_type(cursor, type_id, what)),
     })
@@ -204,7 +228,7 @@ fn read_array(cursor: &mut Cursor<'_>, what: &str, depth: u32) -> Result<Array, 
         type_id::F32 => Array::F32(repeat(n, || c.f32(what))?),
         type_id::F64 => Array::F64(repeat(n, || c.f64(what))?),
         type_id::BOOL => Array::Bool(repeat(n, || read_bool(c, what))?),
-        type_id::STR => Array::Str(repeat(n, || Ok(read_str(c, u64::MAX, what)?.to_owned()))?),
+        type_id::STR => read_texts(c, n, what)?,
         _ => Array::Array(repeat(n, || read_array(c, what, depth + 1))?),
     })
 }
@@ -238,7 +262,7 @@ pub(crate) fn alignment(metadata: &Metadata, file: &Path) -> Result<u64, Error> 
 /// One row of the tensor table; its offset is still relative to the data.
 fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<TensorInfo, Error> {
     let file = cursor.file();
-    let name = read_str(cursor, MAX_NAME_BYTES, "a tensor name")?.to_owned();
+    let name = read_name(cursor, "a tensor name")?;
     let what = format!("the entry of tensor `{name}`");
     let at = cursor.offset();
     let n_dims = cursor.u32(&what)?;
@@ -258,11 +282,7 @@ fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<TensorInfo, Er
     dims.reverse(); // The file has the fastest dimension first.
     let type_id = cursor.u32(&what)?;
     let offset = cursor.u64(&what)?;
-    let tensor_type = types::from_id(type_id).map_err(|found| Error::UnsupportedType {
-        file: file.to_owned(),
-        tensor: name.clone(),
-        found,
-    })?;
+    let tensor_type = types::from_id(type_id);
     if !offset.is_multiple_of(alignment) {
         return Err(Error::Misaligned {
             file: file.to_owned(),
@@ -295,5 +315,6 @@ fn place_tensors(
         tensor.offset = tensor.offset.saturating_add(data_offset);
     }
     extents::check_unique(tensors.iter().map(|tensor| tensor.name.as_str()), file)?;
+    extents::give_room(tensors, file_bytes);
     extents::check_places(tensors, file_bytes, file)
 }

@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Header, Metadata};
-use crate::Error;
+use super::{Header, MAGIC, Metadata};
 use crate::mmap::Mapping;
+use crate::{Error, recognize};
 
 /// The metadata keys of a split.
 pub mod keys {
@@ -77,13 +77,41 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn open(path: &Path) -> Result<Shard, Error> {
         let mapping = Mapping::open(path)?;
+        recognize::check_weights(&mapping, path)?;
         let header = Header::parse(&mapping, path)?;
+        check_not_joined(&mapping, &header, path)?;
         Ok(Shard {
             path: path.to_owned(),
             mapping,
             header,
         })
     }
+}
+
+/// Refuses shards that were joined with `cat`: a shard's data ends where another file begins.
+fn check_not_joined(bytes: &[u8], header: &Header, path: &Path) -> Result<(), Error> {
+    if header.metadata.get_u64(keys::COUNT)?.unwrap_or(1) < 2 {
+        return Ok(());
+    }
+    let ends = header
+        .tensors
+        .iter()
+        .map(|tensor| tensor.offset + tensor.size_bytes as u64);
+    let end = ends.max().unwrap_or(header.data_offset);
+    // A writer pads the last tensor to the alignment.
+    let rest = bytes.get(end as usize..).unwrap_or_default();
+    let rest = &rest[..rest.len().min(header.alignment as usize + MAGIC.len())];
+    if !rest.windows(MAGIC.len()).any(|window| window == MAGIC) {
+        return Ok(());
+    }
+    Err(Error::NotAModel {
+        file: path.to_owned(),
+        what: "several shards of a GGUF model, joined into one file".to_owned(),
+        advice:
+            "do not join them: name the first shard, NAME-00001-of-0000N.gguf, beside the others, \
+                 or merge them with `llama-gguf-split --merge`"
+                .to_owned(),
+    })
 }
 
 /// Opens a GGUF file and, if it is a shard, all its siblings, first shard first.
@@ -125,8 +153,8 @@ pub(crate) fn open_split(path: &Path) -> Result<Vec<Shard>, Error> {
 }
 
 fn open_sibling(shard: &Path, opened: &Path) -> Result<Shard, Error> {
-    // `symlink_metadata` would call a dangling link present; a link whose target is gone is missing.
-    if !shard.exists() {
+    // A link whose target is gone says so itself.
+    if !shard.exists() && shard.read_link().is_err() {
         return Err(Error::MissingShard {
             shard: shard.to_owned(),
             listed_in: opened.to_owned(),

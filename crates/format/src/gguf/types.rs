@@ -1,22 +1,33 @@
-//! ggml's numbers for tensor types: those this program reads, and the names of the others.
+//! ggml's numbers for tensor types: those this program decodes, and names and sizes of the others.
 
 use millrace_quant::DType;
 
-use crate::{PlainType, TensorType};
+use crate::{OpaqueType, PlainType, TensorType};
 
-/// Number, ggml's name, and what it is here (`None`: known, but not read).
-type Row = (u32, &'static str, Option<TensorType>);
+/// Number, ggml's name, and what it is here.
+type Row = (u32, &'static str, TensorType);
 
 const fn weights(id: u32, name: &'static str, dtype: DType) -> Row {
-    (id, name, Some(TensorType::Weights(dtype)))
+    (id, name, TensorType::Weights(dtype))
 }
 
 const fn plain(id: u32, name: &'static str, plain: PlainType) -> Row {
-    (id, name, Some(TensorType::Plain(plain)))
+    (id, name, TensorType::Plain(plain))
 }
 
-const fn unread(id: u32, name: &'static str) -> Row {
-    (id, name, None)
+/// Blocks of `elems` elements in `bytes` bytes, as `GGML_QUANT_SIZES` of gguf-py has them.
+const fn opaque(id: u32, name: &'static str, elems: usize, bytes: usize) -> Row {
+    let opaque = OpaqueType::ggml(name, id, Some((elems, bytes)));
+    (id, name, TensorType::Opaque(opaque))
+}
+
+/// A type that ggml withdrew before it wrote down its size in gguf-py.
+const fn withdrawn(id: u32, name: &'static str) -> Row {
+    (
+        id,
+        name,
+        TensorType::Opaque(OpaqueType::ggml(name, id, None)),
+    )
 }
 
 /// ggml's `enum ggml_type`. Numbers 4, 5, 31–33 and 36–38 were withdrawn by ggml itself.
@@ -25,8 +36,8 @@ const TABLE: &[Row] = &[
     weights(1, "F16", DType::F16),
     weights(2, "Q4_0", DType::Q4_0),
     weights(3, "Q4_1", DType::Q4_1),
-    unread(4, "Q4_2"),
-    unread(5, "Q4_3"),
+    withdrawn(4, "Q4_2"),
+    withdrawn(5, "Q4_3"),
     weights(6, "Q5_0", DType::Q5_0),
     weights(7, "Q5_1", DType::Q5_1),
     weights(8, "Q8_0", DType::Q8_0),
@@ -37,46 +48,48 @@ const TABLE: &[Row] = &[
     weights(13, "Q5_K", DType::Q5K),
     weights(14, "Q6_K", DType::Q6K),
     weights(15, "Q8_K", DType::Q8K),
-    unread(16, "IQ2_XXS"),
-    unread(17, "IQ2_XS"),
-    unread(18, "IQ3_XXS"),
-    unread(19, "IQ1_S"),
+    opaque(16, "IQ2_XXS", 256, 66),
+    opaque(17, "IQ2_XS", 256, 74),
+    opaque(18, "IQ3_XXS", 256, 98),
+    opaque(19, "IQ1_S", 256, 50),
     weights(20, "IQ4_NL", DType::Iq4Nl),
-    unread(21, "IQ3_S"),
-    unread(22, "IQ2_S"),
-    unread(23, "IQ4_XS"),
+    opaque(21, "IQ3_S", 256, 110),
+    opaque(22, "IQ2_S", 256, 82),
+    opaque(23, "IQ4_XS", 256, 136),
     plain(24, "I8", PlainType::I8),
     plain(25, "I16", PlainType::I16),
     plain(26, "I32", PlainType::I32),
     plain(27, "I64", PlainType::I64),
     plain(28, "F64", PlainType::F64),
-    unread(29, "IQ1_M"),
+    opaque(29, "IQ1_M", 256, 56),
     weights(30, "BF16", DType::BF16),
-    unread(31, "Q4_0_4_4"),
-    unread(32, "Q4_0_4_8"),
-    unread(33, "Q4_0_8_8"),
-    unread(34, "TQ1_0"),
-    unread(35, "TQ2_0"),
-    unread(36, "IQ4_NL_4_4"),
-    unread(37, "IQ4_NL_4_8"),
-    unread(38, "IQ4_NL_8_8"),
+    withdrawn(31, "Q4_0_4_4"),
+    withdrawn(32, "Q4_0_4_8"),
+    withdrawn(33, "Q4_0_8_8"),
+    opaque(34, "TQ1_0", 256, 54),
+    opaque(35, "TQ2_0", 256, 66),
+    withdrawn(36, "IQ4_NL_4_4"),
+    withdrawn(37, "IQ4_NL_4_8"),
+    withdrawn(38, "IQ4_NL_8_8"),
     weights(39, "MXFP4", DType::Mxfp4),
-    unread(40, "NVFP4"),
-    unread(41, "Q1_0"),
+    opaque(40, "NVFP4", 64, 36),
+    opaque(41, "Q1_0", 128, 18),
 ];
 
-/// The type with a number, or its description for an error message.
-pub(crate) fn from_id(id: u32) -> Result<TensorType, String> {
+/// The type with a number.
+pub(crate) fn from_id(id: u32) -> TensorType {
     match TABLE.iter().find(|row| row.0 == id) {
-        Some((_, _, Some(tensor_type))) => Ok(*tensor_type),
-        Some((_, name, None)) => Err(format!("{name} (ggml type {id})")),
-        None => Err(format!("number {id}, unknown to this program")),
+        Some((_, _, tensor_type)) => *tensor_type,
+        None => TensorType::Opaque(OpaqueType::unknown_ggml(id)),
     }
 }
 
 /// The number of a type; `None` if GGUF has none for it.
 pub(crate) fn to_id(tensor_type: TensorType) -> Option<u32> {
-    let row = TABLE.iter().find(|row| row.2 == Some(tensor_type))?;
+    if let TensorType::Opaque(opaque) = tensor_type {
+        return opaque.ggml_id();
+    }
+    let row = TABLE.iter().find(|row| row.2 == tensor_type)?;
     Some(row.0)
 }
 
@@ -88,16 +101,15 @@ mod tests {
     fn numbers_are_in_order_and_go_both_ways() {
         for (i, &(id, name, tensor_type)) in TABLE.iter().enumerate() {
             assert_eq!(id as usize, i);
-            match tensor_type {
-                Some(t) => {
-                    assert_eq!(from_id(id), Ok(t));
-                    assert_eq!(to_id(t), Some(id));
-                    assert!(t.name().eq_ignore_ascii_case(name));
-                }
-                None => assert!(from_id(id).unwrap_err().starts_with(name)),
-            }
+            assert_eq!(from_id(id), tensor_type);
+            assert_eq!(to_id(tensor_type), Some(id));
+            assert!(tensor_type.name().eq_ignore_ascii_case(name));
         }
-        assert!(from_id(9999).unwrap_err().contains("9999"));
+        let unknown = from_id(9999);
+        assert!(unknown.to_string().contains("9999"));
+        assert_eq!(to_id(unknown), Some(9999));
+        assert_eq!(unknown.size_bytes(&[4]), None);
+        assert_eq!(from_id(23).size_bytes(&[2, 512]), Some(4 * 136));
         assert_eq!(to_id(TensorType::Weights(DType::Q4nx)), None);
     }
 }

@@ -16,6 +16,8 @@ pub enum Value {
     F64(f64),
     Bool(bool),
     Str(String),
+    /// A string that is not UTF-8, as its bytes.
+    Bytes(Vec<u8>),
     Array(Array),
 }
 
@@ -35,6 +37,8 @@ pub enum Array {
     F64(Vec<f64>),
     Bool(Vec<bool>),
     Str(Vec<String>),
+    /// Strings some of which are not UTF-8, as their bytes.
+    Bytes(Vec<Vec<u8>>),
     Array(Vec<Array>),
 }
 
@@ -71,6 +75,7 @@ impl Value {
             Value::F64(_) => "f64",
             Value::Bool(_) => "bool",
             Value::Str(_) => "str",
+            Value::Bytes(_) => "str (not UTF-8)",
             Value::Array(array) => array.type_name(),
         }
     }
@@ -94,6 +99,12 @@ impl Value {
     pub(crate) fn describe(&self) -> String {
         match self {
             Value::Str(text) if text.len() <= 40 => format!("str {text:?}"),
+            Value::Bytes(bytes) => not_utf8(bytes),
+            Value::Array(Array::Bytes(items)) => {
+                let bad = items.iter().position(|item| str::from_utf8(item).is_err());
+                let i = bad.unwrap_or_default();
+                format!("item {i}, {}", not_utf8(&items[i]))
+            }
             Value::F32(v) => format!("f32 {v}"),
             Value::F64(v) => format!("f64 {v}"),
             Value::Bool(v) => format!("bool {v}"),
@@ -118,7 +129,7 @@ impl Value {
             Value::F32(_) => type_id::F32,
             Value::F64(_) => type_id::F64,
             Value::Bool(_) => type_id::BOOL,
-            Value::Str(_) => type_id::STR,
+            Value::Str(_) | Value::Bytes(_) => type_id::STR,
             Value::Array(_) => type_id::ARRAY,
         }
     }
@@ -140,6 +151,7 @@ impl Array {
             Array::F64(items) => items.len(),
             Array::Bool(items) => items.len(),
             Array::Str(items) => items.len(),
+            Array::Bytes(items) => items.len(),
             Array::Array(items) => items.len(),
         }
     }
@@ -164,6 +176,7 @@ impl Array {
             Array::F64(_) => "array of f64",
             Array::Bool(_) => "array of bool",
             Array::Str(_) => "array of str",
+            Array::Bytes(_) => "array of str (not UTF-8)",
             Array::Array(_) => "array of arrays",
         }
     }
@@ -183,6 +196,7 @@ impl Array {
             Array::F64(items) => Value::F64(*items.get(i)?),
             Array::Bool(items) => Value::Bool(*items.get(i)?),
             Array::Str(items) => Value::Str(items.get(i)?.clone()),
+            Array::Bytes(items) => Value::Bytes(items.get(i)?.clone()),
             Array::Array(items) => Value::Array(items.get(i)?.clone()),
         })
     }
@@ -200,10 +214,20 @@ impl Array {
             Array::F32(_) => type_id::F32,
             Array::F64(_) => type_id::F64,
             Array::Bool(_) => type_id::BOOL,
-            Array::Str(_) => type_id::STR,
+            Array::Str(_) | Array::Bytes(_) => type_id::STR,
             Array::Array(_) => type_id::ARRAY,
         }
     }
+}
+
+/// A string that is not UTF-8, for a message: where it fails, and what can be read of it.
+fn not_utf8(bytes: &[u8]) -> String {
+    let at = str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
+    let start = &bytes[..bytes.len().min(40)];
+    format!(
+        "a string that is not UTF-8 from its byte {at} on: \"{}\"",
+        start.escape_ascii()
+    )
 }
 
 macro_rules! from_number {

@@ -149,8 +149,12 @@ fn check_storable(tensor: &TensorSpec, file: &Path) -> Result<u32, Error> {
 }
 
 fn put_str(out: &mut Vec<u8>, text: &str) {
-    out.extend((text.len() as u64).to_le_bytes());
-    out.extend(text.as_bytes());
+    put_bytes(out, text.as_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend((bytes.len() as u64).to_le_bytes());
+    out.extend(bytes);
 }
 
 fn put_value(out: &mut Vec<u8>, value: &Value) {
@@ -167,6 +171,7 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
         Value::F64(v) => out.extend(v.to_le_bytes()),
         Value::Bool(v) => out.push(u8::from(*v)),
         Value::Str(v) => put_str(out, v),
+        Value::Bytes(v) => put_bytes(out, v),
         Value::Array(v) => put_array(out, v),
     }
 }
@@ -187,6 +192,7 @@ fn put_array(out: &mut Vec<u8>, array: &Array) {
         Array::F64(items) => items.iter().for_each(|v| out.extend(v.to_le_bytes())),
         Array::Bool(items) => out.extend(items.iter().map(|&v| u8::from(v))),
         Array::Str(items) => items.iter().for_each(|v| put_str(out, v)),
+        Array::Bytes(items) => items.iter().for_each(|v| put_bytes(out, v)),
         Array::Array(items) => items.iter().for_each(|v| put_array(out, v)),
     }
 }

@@ -6,19 +6,23 @@ use std::path::Path;
 use super::{open_gguf, open_index, open_safetensors};
 use crate::gguf::SplitName;
 use crate::safetensors::{INDEX_FILE, MODEL_FILE};
-use crate::{Checkpoint, Error};
+use crate::{Checkpoint, Error, recognize};
 
-const LOOKED_FOR: &str = "model.safetensors.index.json, model.safetensors, one .q4nx file, one .gguf file (or the shards of one)";
+const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, one .q4nx file, one .gguf file (or the shards of one)";
 
 /// Opens the model of a folder: Hugging Face weights first, then a Q4NX bundle, then a GGUF file.
 pub(super) fn open(dir: &Path) -> Result<Checkpoint, Error> {
-    let index = dir.join(INDEX_FILE);
+    // As transformers does: an index beside the one whole file is that of shards it replaced.
+    let (model, index) = (dir.join(MODEL_FILE), dir.join(INDEX_FILE));
+    if model.exists() {
+        return open_safetensors(&model, dir);
+    }
     if index.exists() {
         return open_index(&index, dir);
     }
-    let model = dir.join(MODEL_FILE);
-    if model.exists() {
-        return open_safetensors(&model, dir);
+    if let Some(link) = [model, index].iter().find(|path| path.read_link().is_ok()) {
+        // Opening it says where it leads.
+        return open_safetensors(link, dir);
     }
     let names = list(dir)?;
     let with = |extension: &str| -> Vec<&str> {
@@ -39,11 +43,13 @@ pub(super) fn open(dir: &Path) -> Result<Checkpoint, Error> {
     if let Some(shard) = with(".safetensors").into_iter().find(is_shard) {
         return open_safetensors(&dir.join(shard), dir);
     }
-    Err(Error::NoWeights {
-        dir: dir.to_owned(),
-        looked_for: LOOKED_FOR,
-        hint: hint(&with(".safetensors"), &with(".bin")),
-    })
+    Err(
+        recognize::folder(dir, &names).unwrap_or_else(|| Error::NoWeights {
+            dir: dir.to_owned(),
+            looked_for: LOOKED_FOR,
+            hint: hint(&names),
+        }),
+    )
 }
 
 /// Names of the folder's entries, sorted.
@@ -94,14 +100,26 @@ fn only<'a>(dir: &Path, names: &[&'a str]) -> Result<Option<&'a str>, Error> {
 }
 
 /// What to do about weights that are there but not under a name that was looked for.
-fn hint(safetensors: &[&str], pickles: &[&str]) -> String {
-    if let Some(name) = safetensors.first() {
+fn hint(names: &[String]) -> String {
+    let is_mmproj_only = names.iter().any(|name| is_mmproj(name));
+    let with = |extensions: &[&str]| {
+        let has = |name: &&String| extensions.iter().any(|ext| name.ends_with(ext));
+        names.iter().find(has)
+    };
+    if names.is_empty() {
+        return "; the folder is empty".to_owned();
+    }
+    if let Some(name) = with(&[".safetensors"]) {
         return format!("; found {name}: name the file itself to open it");
     }
-    if let Some(name) = pickles.first() {
+    if let Some(name) = with(&[".bin", ".pt", ".pth", ".ckpt"]) {
         return format!(
             "; found {name}: PyTorch pickles are not read, convert them to safetensors"
         );
+    }
+    if is_mmproj_only {
+        return "; found a vision tower (mmproj) alone: the text model's GGUF file belongs beside it"
+            .to_owned();
     }
     String::new()
 }

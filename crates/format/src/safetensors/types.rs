@@ -2,7 +2,7 @@
 
 use millrace_quant::DType;
 
-use crate::{PlainType, TensorType};
+use crate::{OpaqueType, PlainType, TensorType};
 
 const TABLE: &[(&str, TensorType)] = &[
     ("F32", TensorType::Weights(DType::F32)),
@@ -21,28 +21,30 @@ const TABLE: &[(&str, TensorType)] = &[
     ("BOOL", TensorType::Plain(PlainType::Bool)),
 ];
 
-/// Names that the format defines and this program does not read.
-const UNREAD: &[&str] = &[
-    "F8_E4M3",
-    "F8_E5M2",
-    "F8_E8M0",
-    "F8_E4M3FNUZ",
-    "F8_E5M2FNUZ",
-    "F6_E2M3",
-    "F6_E3M2",
-    "F4",
-    "C64",
+/// Names that the format defines and this program does not decode, with the elements and bytes that
+/// go together (`Dtype::bitsize` of the reference implementation).
+const OPAQUE: &[OpaqueType] = &[
+    OpaqueType::safetensors("F8_E4M3", (1, 1)),
+    OpaqueType::safetensors("F8_E5M2", (1, 1)),
+    OpaqueType::safetensors("F8_E8M0", (1, 1)),
+    OpaqueType::safetensors("F8_E4M3FNUZ", (1, 1)),
+    OpaqueType::safetensors("F8_E5M2FNUZ", (1, 1)),
+    OpaqueType::safetensors("F6_E2M3", (4, 3)),
+    OpaqueType::safetensors("F6_E3M2", (4, 3)),
+    OpaqueType::safetensors("F4", (2, 1)),
+    OpaqueType::safetensors("C64", (1, 8)),
 ];
 
-/// The type with a name, or its description for an error message.
-pub(crate) fn from_name(name: &str) -> Result<TensorType, String> {
+/// The type with a name.
+pub(crate) fn from_name(name: &str) -> TensorType {
     if let Some((_, tensor_type)) = TABLE.iter().find(|row| row.0 == name) {
-        return Ok(*tensor_type);
+        return *tensor_type;
     }
-    if UNREAD.contains(&name) {
-        return Err(name.to_owned());
-    }
-    Err(format!("{name:?}, unknown to this program"))
+    let defined = OPAQUE.iter().find(|opaque| opaque.name() == name);
+    TensorType::Opaque(match defined {
+        Some(opaque) => *opaque,
+        None => OpaqueType::unknown_safetensors(name),
+    })
 }
 
 /// The name of a type; `None` if safetensors has none for it. Additive Q4NX blocks are written as
@@ -50,6 +52,9 @@ pub(crate) fn from_name(name: &str) -> Result<TensorType, String> {
 pub(crate) fn to_name(tensor_type: TensorType) -> Option<&'static str> {
     if tensor_type == TensorType::Weights(DType::Q4nx) {
         return Some("I8");
+    }
+    if let TensorType::Opaque(opaque) = tensor_type {
+        return OPAQUE.contains(&opaque).then(|| opaque.name());
     }
     let row = TABLE.iter().find(|row| row.1 == tensor_type)?;
     Some(row.0)

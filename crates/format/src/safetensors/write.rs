@@ -118,6 +118,8 @@ fn elem_align(tensor_type: TensorType) -> usize {
         // Blocks come first: their size keeps all of them where vector loads and DMA want them.
         TensorType::Weights(_) => DATA_ALIGNMENT,
         TensorType::Plain(plain) => plain.size_bytes(),
+        // The widest element of such a type, C64, is a pair of floats.
+        TensorType::Opaque(_) => size_of::<[f32; 2]>(),
     }
 }
 

@@ -126,21 +126,35 @@ fn indices_and_shards_that_disagree() {
     let missing = format!("{SHARD_2}: shard is missing");
     refused(dir.path(), "MissingShard", &[&missing, INDEX]);
 
+    // Entries only say which files to open: what is wrong with them hinders no one.
     let swapped = format!(r#""t1": "{SHARD_2}", "t2": "{SHARD_1}""#);
-    let dir = sharded(|dir| write_index(dir, &swapped));
-    refused(
-        dir.path(),
-        "TensorNotInShard",
-        &[INDEX, "`t1` in", SHARD_2, "but it is in", SHARD_1],
-    );
-
     let one_more = format!(r#"{SHARDED_MAP}, "t3": "{SHARD_1}""#);
-    let dir = sharded(|dir| write_index(dir, &one_more));
-    refused(
-        dir.path(),
-        "TensorNotInShard",
-        &[INDEX, "`t3` in", SHARD_1, "does not hold it"],
+    let one_less = format!(r#""t1": "{SHARD_2}", "x": "{SHARD_1}""#);
+    for map in [swapped, one_more, one_less] {
+        let dir = sharded(|dir| write_index(dir, &map));
+        let model = Checkpoint::open(dir.path()).unwrap();
+        assert!(model.tensor("t1").is_some() && model.tensor("t2").is_some());
+        assert_eq!(model.tensors().len(), 2);
+    }
+    // The one whole file comes first; a link to nowhere is none.
+    let whole = safetensors(&format!("{{{}}}", f32_entry("whole", 2, 0)), &[0; 8]);
+    let dir = sharded(|dir| {
+        fs::write(dir.join("model.safetensors"), &whole).unwrap();
+        fs::remove_file(dir.join(SHARD_1)).unwrap();
+    });
+    assert!(
+        Checkpoint::open(dir.path())
+            .unwrap()
+            .tensor("whole")
+            .is_some()
     );
+    #[cfg(unix)]
+    {
+        let dir = sharded(|dir| {
+            std::os::unix::fs::symlink("gone", dir.join("model.safetensors")).unwrap();
+        });
+        assert_eq!(Checkpoint::open(dir.path()).unwrap().tensors().len(), 2);
+    }
 
     let twin = safetensors(&format!("{{{}}}", f32_entry("t1", 2, 0)), &[0; 8]);
     let dir = sharded(|dir| fs::write(dir.join(SHARD_2), twin).unwrap());
@@ -189,12 +203,36 @@ fn folders_without_a_model() {
         "NoWeights",
         &["found pytorch_model.bin", "convert"],
     );
-    fs::write(dir.path().join("adapter_model.safetensors"), "x").unwrap();
+    fs::write(dir.path().join("other.safetensors"), "x").unwrap();
     refused(
         dir.path(),
         "NoWeights",
-        &["found adapter_model.safetensors", "name the file"],
+        &["found other.safetensors", "name the file"],
     );
+    fs::write(dir.path().join("adapter_model.safetensors"), "x").unwrap();
+    refused(
+        dir.path(),
+        "NotAModel",
+        &["a LoRA adapter", "merge it into its base model ("],
+    );
+    let adapter = r#"{"peft_type": "LORA", "base_model_name_or_path": "me/base"}"#;
+    fs::write(dir.path().join("adapter_config.json"), adapter).unwrap();
+    refused(
+        dir.path(),
+        "NotAModel",
+        &["a LoRA adapter", "merge it into its base model me/base"],
+    );
+    for (name, what) in [
+        ("model.onnx", "its model.onnx is an ONNX model"),
+        ("m.gguf.part1of2", "one part of a file that was cut"),
+        ("m.safetensors.incomplete", "an unfinished download"),
+        ("flax_model.msgpack", "a Flax checkpoint"),
+        ("model_index.json", "a diffusers pipeline"),
+    ] {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join(name), "x").unwrap();
+        refused(dir.path(), "NotAModel", &[what]);
+    }
 
     let dir = TempDir::new().unwrap();
     for name in ["a.gguf", "b.gguf"] {
@@ -213,25 +251,121 @@ fn paths_that_are_no_model() {
     };
     let absent = dir.path().join("absent.gguf");
     refused(&absent, "Io", &["absent.gguf: cannot open", "No such file"]);
-    refused(
-        &file("empty.gguf", b""),
-        "UnknownFormat",
-        &["empty.gguf", "an empty file"],
-    );
-    refused(
-        &file("page.gguf", b"<!DOCTYPE html>"),
-        "UnknownFormat",
-        &["`GGUF`", "`<!DO`"],
-    );
-    let parts = [
-        "notes.txt",
-        "expected GGUF, safetensors",
-        "begins with `hello`",
-    ];
-    refused(&file("notes.txt", b"hello"), "UnknownFormat", &parts);
+    for (name, bytes, parts) in [
+        (
+            "empty.gguf",
+            b"".as_slice(),
+            ["empty.gguf: this is an empty file", "fetch"],
+        ),
+        (
+            "page.gguf",
+            b"<!DOCTYPE html>",
+            ["page.gguf: this is a web page", "download"],
+        ),
+        (
+            "notes.txt",
+            b"hello",
+            ["a text that begins with \"hello\"", "read it"],
+        ),
+        (
+            "refused.gguf",
+            b"Entry not found",
+            ["a text", "servers send"],
+        ),
+        (
+            "m.gguf.part2",
+            b"\x01\x02\xff",
+            ["one part of a file that was cut", "cat"],
+        ),
+        (
+            "m-split-b",
+            b"\x01\x02\xff",
+            ["one part of a file that was cut", "cat"],
+        ),
+        (
+            "m.gguf.part1",
+            b"GGUF\x03",
+            ["one part of a file that was cut", "cat"],
+        ),
+        (
+            "m.gguf.incomplete",
+            b"GGUF\x03",
+            ["an unfinished download", "fetch"],
+        ),
+    ] {
+        refused(&file(name, bytes), "NotAModel", &parts);
+    }
+    let parts = ["expected GGUF, safetensors", r"begins with `\x01\x02\xff`"];
+    refused(&file("m.dat", b"\x01\x02\xff"), "UnknownFormat", &parts);
+}
+
+/// One recogniser for every reader: a pointer is told wherever it stands.
+#[test]
+fn a_pointer_in_the_place_of_any_file() {
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
-    let parts = ["a Git LFS pointer", "did not fetch"];
-    refused(&file("model.safetensors", pointer), "UnknownFormat", &parts);
+    let said = |path: &Path, name: &str| {
+        refused(
+            path,
+            "NotAModel",
+            &[name, "a Git LFS pointer", "git lfs pull"],
+        );
+    };
+    let one = || {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("model.safetensors"), safetensors("{}", &[])).unwrap();
+        Checkpoint::open(dir.path()).unwrap();
+        dir
+    };
+    for name in [
+        "model.safetensors",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+    ] {
+        let dir = one();
+        fs::write(dir.path().join(name), pointer).unwrap();
+        said(dir.path(), name);
+        said(&dir.path().join("model.safetensors"), name);
+    }
+    for name in [SHARD_1, SHARD_2, INDEX] {
+        let dir = sharded(|dir| fs::write(dir.join(name), pointer).unwrap());
+        said(dir.path(), name);
+    }
+    third_refused(pointer, "NotAModel", &[THIRD, "a Git LFS pointer"]);
+    let dir = TempDir::new().unwrap();
+    for name in ["m.gguf", "m.q4nx", "m"] {
+        let path = dir.path().join(name);
+        fs::write(&path, pointer).unwrap();
+        said(&path, name);
+    }
+}
+
+#[test]
+fn shards_that_were_joined() {
+    let dir = split_of_three();
+    let mut joined = Vec::new();
+    for number in 1..=3 {
+        joined.extend(fs::read(split_path(dir.path(), number, 3)).unwrap());
+    }
+    let path = dir.path().join("cat.gguf");
+    fs::write(&path, &joined).unwrap();
+    refused(
+        &path,
+        "NotAModel",
+        &["several shards", "do not join them", "--merge"],
+    );
+    let dir = sharded(|dir| {
+        let mut both = fs::read(dir.join(SHARD_1)).unwrap();
+        both.extend(fs::read(dir.join(SHARD_2)).unwrap());
+        fs::write(dir.join("model.safetensors"), both).unwrap();
+    });
+    refused(
+        dir.path(),
+        "NotAModel",
+        &["several safetensors files", "do not join"],
+    );
 }
 
 #[test]
@@ -281,7 +415,21 @@ fn links_that_lead_nowhere_and_devices() {
     refused(&circle, "Io", &["circle.gguf: cannot open"]);
     let dangling = dir.path().join("dangling.gguf");
     symlink(dir.path().join("absent"), &dangling).unwrap();
-    refused(&dangling, "Io", &["dangling.gguf: cannot open"]);
+    let parts = ["dangling.gguf: a link to", "absent, which does not exist"];
+    refused(&dangling, "DanglingLink", &parts);
+    for name in ["model.safetensors", "config.json", "tokenizer.json", INDEX] {
+        let dir = TempDir::new().unwrap();
+        if name != INDEX {
+            fs::write(dir.path().join("model.safetensors"), safetensors("{}", &[])).unwrap();
+            let _ = fs::remove_file(dir.path().join(name));
+        }
+        symlink("../blobs/gone", dir.path().join(name)).unwrap();
+        refused(
+            dir.path(),
+            "DanglingLink",
+            &[name, "a link to ../blobs/gone"],
+        );
+    }
     refused(
         Path::new("/dev/zero"),
         "NotAFile",
@@ -292,5 +440,10 @@ fn links_that_lead_nowhere_and_devices() {
         fs::remove_file(dir.join(SHARD_2)).unwrap();
         symlink(dir.join(SHARD_2), dir.join(SHARD_2)).unwrap();
     });
-    refused(dir.path(), "MissingShard", &[SHARD_2]);
+    refused(dir.path(), "Io", &[SHARD_2]);
+    let dir = sharded(|dir| {
+        fs::remove_file(dir.join(SHARD_2)).unwrap();
+        symlink("gone", dir.join(SHARD_2)).unwrap();
+    });
+    refused(dir.path(), "DanglingLink", &[SHARD_2, "a link to gone"]);
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millrace_format::gguf::Header;
+use millrace_format::gguf::{Header, Value, Writer};
 
 use crate::raw::{
     ARRAY, F32, Gguf, STR, U32, array, entry, entry_u32, is_error, string, tensor, variant,
@@ -209,18 +209,6 @@ fn metadata() {
         "BadField",
         &["bool", "`k`", "expected 0 or 1", "found 2"],
     );
-    refused(
-        with_entry("k", STR, &string(&[0xFF])),
-        "NotUtf8",
-        &["`k`", "at offset", "UTF-8"],
-    );
-    let bad_key = [string(&[0xC0]), vec![0; 8]].concat();
-    let bad_key = Gguf {
-        entries: vec![bad_key],
-        ..Gguf::empty()
-    }
-    .bytes();
-    refused(bad_key, "NotUtf8", &["a metadata key at offset 24"]);
     for (alignment, found) in [(0u32, "found 0"), (24, "found 24")] {
         let file = with_entry("general.alignment", U32, &alignment.to_le_bytes());
         refused(
@@ -237,26 +225,97 @@ fn metadata() {
     );
 }
 
+/// Texts that are not UTF-8 hinder no one but who asks for them.
+#[test]
+fn metadata_that_is_not_utf8() {
+    let latin = b"Jos\xE9";
+    let texts = [string(b"ok"), string(latin)].concat();
+    let mut file = Gguf::valid();
+    file.entries.push(
+        [
+            string(b"k\xC0"),
+            U32.to_le_bytes().to_vec(),
+            vec![7, 0, 0, 0],
+        ]
+        .concat(),
+    );
+    file.entries
+        .push(entry("general.author", STR, &string(latin)));
+    file.entries
+        .push(entry("names", ARRAY, &array(STR, 2, &texts)));
+    let header = Header::parse(&file.bytes(), Path::new("latin.gguf")).unwrap();
+    let metadata = &header.metadata;
+    assert_eq!(
+        metadata.get("general.author"),
+        Some(&Value::Bytes(latin.to_vec()))
+    );
+    assert_eq!(metadata.get_u32(r"k\xc0").unwrap(), Some(7));
+    let error = metadata.get_str("general.author").unwrap_err();
+    is_error(
+        &error,
+        "KeyType",
+        &[
+            "latin.gguf",
+            "`general.author`",
+            "expected a string",
+            "not UTF-8 from its byte 3",
+            r"Jos\xe9",
+        ],
+    );
+    let error = metadata.get_str_array("names").unwrap_err();
+    is_error(
+        &error,
+        "KeyType",
+        &["`names`", "item 1", "not UTF-8 from its byte 3"],
+    );
+    // What is written has the bytes that were read.
+    let sink = std::io::Cursor::new(vec![]);
+    let writer = Writer::new(sink, Path::new("out.gguf"), metadata, &[]).unwrap();
+    let bytes = writer.finish().unwrap().into_inner();
+    let again = Header::parse(&bytes, Path::new("out.gguf")).unwrap();
+    assert_eq!(
+        again.metadata.get("general.author"),
+        metadata.get("general.author")
+    );
+    assert_eq!(again.metadata.get("names"), metadata.get("names"));
+}
+
+/// Tensors of types that are not computed with: listed with their sizes, not decoded.
 #[test]
 fn tensor_types() {
-    for (type_id, name) in [
-        (16, "IQ2_XXS"),
-        (34, "TQ1_0"),
-        (40, "NVFP4"),
-        (31, "Q4_0_4_4"),
-    ] {
-        let found = format!("{name} (ggml type {type_id})");
-        refused(
-            one(&[256], type_id, 0),
-            "UnsupportedType",
-            &["tensor `t`", &found, "requantise"],
-        );
+    // Number, name, bytes of 512 elements; `None`: the format does not say, 544 bytes are there.
+    let rows = [
+        (16, "IQ2_XXS (ggml type 16)", Some(132)),
+        (17, "IQ2_XS (ggml type 17)", Some(148)),
+        (18, "IQ3_XXS (ggml type 18)", Some(196)),
+        (19, "IQ1_S (ggml type 19)", Some(100)),
+        (21, "IQ3_S (ggml type 21)", Some(220)),
+        (22, "IQ2_S (ggml type 22)", Some(164)),
+        (23, "IQ4_XS (ggml type 23)", Some(272)),
+        (29, "IQ1_M (ggml type 29)", Some(112)),
+        (34, "TQ1_0 (ggml type 34)", Some(108)),
+        (35, "TQ2_0 (ggml type 35)", Some(132)),
+        (40, "NVFP4 (ggml type 40)", Some(288)),
+        (41, "Q1_0 (ggml type 41)", Some(72)),
+        (31, "Q4_0_4_4 (ggml type 31)", None),
+        (7777, "number 7777, unknown to this program", None),
+    ];
+    for (type_id, name, size_bytes) in rows {
+        let tensors = vec![
+            tensor("t", &[256, 2], type_id, 0),
+            tensor("after", &[4], F32, 544),
+        ];
+        let header = Header::parse(&with_tensors(tensors, 560), Path::new("odd.gguf")).unwrap();
+        let t = &header.tensors[0];
+        assert_eq!(t.tensor_type.to_string(), name);
+        assert_eq!(t.tensor_type.size_bytes(&t.shape), size_bytes, "{name}");
+        assert_eq!(t.size_bytes, size_bytes.unwrap_or(544), "{name}");
+        // Truncation is noticed all the same.
+        let cut = with_tensors(vec![tensor("t", &[256, 2], type_id, 512)], 511);
+        refused(cut, "BeyondFile", &["`t`", "truncated download"]);
     }
-    refused(
-        one(&[256], 7777, 0),
-        "UnsupportedType",
-        &["tensor `t`", "number 7777, unknown"],
-    );
+    // A fraction of a block.
+    refused(one(&[255], 23, 0), "BadShape", &["`t`", "blocks of 256"]);
 }
 
 #[test]
@@ -338,12 +397,12 @@ fn tensor_names() {
         "DuplicateTensor",
         &["`t`", "twice"],
     );
-    let not_utf8 = [string(&[0xFF]), vec![0; 24]].concat();
-    refused(
-        with_tensors(vec![not_utf8], 64),
-        "NotUtf8",
-        &["a tensor name at offset 24"],
-    );
+    // No one can need a tensor whose name is not UTF-8.
+    let mut not_utf8 = tensor("?", &[4], F32, 0);
+    not_utf8[8] = 0xFF;
+    let bytes = with_tensors(vec![not_utf8], 64);
+    let header = Header::parse(&bytes, Path::new("odd.gguf")).unwrap();
+    assert_eq!(header.tensors[0].name, r"\xff");
 }
 
 /// Odd but sound: what other writers produce must open.

@@ -133,19 +133,32 @@ fn json() {
 
 #[test]
 fn types_and_shapes() {
-    let f8 = one("F8_E4M3", "[4]", "0", "4");
+    // Listed, not decoded: type, bytes of four elements, whether the format says how many.
+    for (dtype, size_bytes, shown) in [
+        ("F8_E4M3", 4, "F8_E4M3"),
+        ("F8_E8M0", 4, "F8_E8M0"),
+        ("F6_E2M3", 3, "F6_E2M3"),
+        ("F4", 2, "F4"),
+        ("C64", 32, "C64"),
+        ("Q9", 5, "\"Q9\", unknown to this program"),
+    ] {
+        let header = one(dtype, "[4]", "0", &size_bytes.to_string());
+        let parsed = parse(&safetensors(&header, &vec![0; size_bytes])).unwrap();
+        assert_eq!(parsed.tensors[0].tensor_type.to_string(), shown);
+        assert_eq!(parsed.tensors[0].size_bytes, size_bytes, "{dtype}");
+    }
+    let short = one("F8_E4M3", "[4]", "0", "3");
     refused(
-        &f8,
-        4,
-        "UnsupportedType",
-        &["tensor `t`", "type F8_E4M3", "convert"],
+        &short,
+        3,
+        "SizeMismatch",
+        &["`t`", "need 4 bytes", "found 3"],
     );
-    let q9 = one("Q9", "[4]", "0", "4");
     refused(
-        &q9,
-        4,
-        "UnsupportedType",
-        &["tensor `t`", "type \"Q9\", unknown"],
+        &one("F4", "[3]", "0", "2"),
+        2,
+        "BadShape",
+        &["`t`", "blocks of 2"],
     );
     let nine = one("F32", "[1,1,1,1,1,1,1,1,1]", "0", "4");
     refused(

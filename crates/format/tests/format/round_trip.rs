@@ -79,6 +79,7 @@ fn gguf_of_every_type() {
     let specs = one_of_each(|t| match t {
         TensorType::Weights(dtype) => dtype.block_rows() == 1,
         TensorType::Plain(plain) => !unsigned.contains(&plain),
+        TensorType::Opaque(_) => false,
     });
     assert_eq!(specs.len(), 17 + 5);
     let bytes = gguf_bytes(&Metadata::new(), &specs);
@@ -102,6 +103,7 @@ fn safetensors_of_every_type() {
     let specs = one_of_each(|t| match t {
         TensorType::Weights(dtype) => dtype.is_float() || dtype.block_rows() > 1,
         TensorType::Plain(_) => true,
+        TensorType::Opaque(_) => false,
     });
     assert_eq!(specs.len(), 5 + 10);
     let bytes = safetensors_bytes(&specs);

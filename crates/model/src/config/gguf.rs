@@ -113,7 +113,10 @@ pub(crate) fn read(
         rope_local,
         window: windows.0,
         layer_windowed: windows.1,
-        tied_head: !catalog.has(&TensorName::global(Role::Output).gguf()),
+        // One matrix alone serves as both.
+        tied_head: [Role::TokenEmbedding, Role::Output]
+            .iter()
+            .any(|role| !catalog.has(&TensorName::global(*role).gguf())),
         // Set below: the default depends on the sizes above.
         attention_scale: 1.0,
         embed_scale: family.embed_scale(d_model),
@@ -219,7 +222,8 @@ fn head_dim(keys: &Keys<'_>, d_model: usize, n_heads: usize) -> Result<usize, Er
 
 fn vocab_size(catalog: &Catalog<'_>) -> Result<usize, Error> {
     let name = TensorName::global(Role::TokenEmbedding).gguf();
-    match catalog.shape(&name) {
+    let head = TensorName::global(Role::Output).gguf();
+    match catalog.shape(&name).or_else(|| catalog.shape(&head)) {
         Some(&[vocab_size, _]) => Ok(vocab_size),
         Some(shape) => Err(Error::BadValue {
             file: catalog.file().into(),

@@ -99,11 +99,7 @@ impl<'a> Conversion<'a> {
             false => mapper.translated()?,
         };
         let fallbacks = mapper.fallbacks;
-        let skipped = if keeps {
-            Vec::new()
-        } else {
-            unused(checkpoint, &tensors)
-        };
+        let skipped = unused(checkpoint, &tensors);
         let files = SideFiles {
             checkpoint,
             config: &config,
@@ -211,7 +207,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Every tensor of the source under its own name.
+    /// Every tensor of the source under its own name, but those of types whose size is unknown or
+    /// that have no place in the result's format.
     fn kept(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PlannedTensor>, Error> {
         let plan = |info: &TensorInfo| {
             let parsed = match self.layout {
@@ -219,7 +216,7 @@ impl<'a> Mapper<'a> {
                 Layout::HuggingFace | Layout::Q4nx => None,
             };
             let tensor_type = match (info.tensor_type, parsed) {
-                (TensorType::Plain(plain), _) => TensorType::Plain(plain),
+                (TensorType::Plain(_) | TensorType::Opaque(_), _) => info.tensor_type,
                 (TensorType::Weights(_), Some(name)) => {
                     TensorType::Weights(self.dtype(name, &info.name, &info.shape))
                 }
@@ -238,7 +235,12 @@ impl<'a> Mapper<'a> {
                 Transform::NONE,
             )
         };
-        checkpoint.tensors().iter().map(plan).collect()
+        let is_copyable = |info: &&TensorInfo| match info.tensor_type {
+            TensorType::Opaque(opaque) => opaque.is_sized(),
+            TensorType::Weights(_) | TensorType::Plain(_) => true,
+        };
+        let tensors = checkpoint.tensors().iter();
+        tensors.filter(is_copyable).map(plan).collect()
     }
 
     /// The model's tensors, as the target's layout has them.

@@ -207,12 +207,12 @@ impl Conversion<'_> {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
                 job(&planned.name, &bytes, DType::F32, to).run(n_threads, out)
             }
-            (Origin::Values(_), TensorType::Plain(_)) => Ok(()),
+            (Origin::Values(_), TensorType::Plain(_) | TensorType::Opaque(_)) => Ok(()),
             (Origin::Tensor(source), TensorType::Weights(to)) => {
                 let tensor = self.checkpoint.require(source)?;
                 job(source, tensor.bytes, tensor.dtype()?, to).run(n_threads, out)
             }
-            (Origin::Tensor(source), TensorType::Plain(_)) => {
+            (Origin::Tensor(source), TensorType::Plain(_) | TensorType::Opaque(_)) => {
                 out(self.checkpoint.require(source)?.bytes, n * k)
             }
         }

@@ -62,6 +62,12 @@ fn it_asks_for_the_prompt_in_pieces_and_then_for_what_was_drawn() {
     row[13] = f32::NAN;
     let error = turn.push_logits(&row).unwrap_err();
     assert!(matches!(error, Error::NotFinite { position: 6 }), "{error}");
+    // Weights of zeros give every token the same logit.
+    for same in [0.0, -3.5] {
+        let error = turn.push_logits(&vec![same; vocab_size]).unwrap_err();
+        assert!(matches!(error, Error::AllEqual { position: 6 }), "{error}");
+        assert!(error.to_string().contains("unfinished download"), "{error}");
+    }
     assert_eq!((turn.drawn(), turn.finish()), (&[11, 12][..], None));
     assert_eq!(turn.timings().n_cached, 2);
     // A driver that keeps nothing says so, and one that claims all still feeds the last.
@@ -133,6 +139,33 @@ fn each_limit_ends_it_with_its_name() {
         (Some(Finish::Stop), 1)
     );
     assert!(turn(&model, all).into_generation().finish == Finish::Cancelled);
+}
+
+#[test]
+fn control_tokens_are_shown_when_asked_for() {
+    let model = model();
+    let tokenizer = model.tokenizer().unwrap();
+    let word = encode(&model, "ball")[0];
+    let (bos, eos) = (tokenizer.bos().unwrap(), tokenizer.eos().unwrap());
+    let [bos_text, eos_text] = [bos, eos].map(|id| tokenizer.token_text(id).to_string());
+    let plain = write(&mut turn(&model, GenerateParams::default()), &[word]);
+    for (show_special, text) in [
+        (false, plain.clone()),
+        (true, format!("{bos_text}{plain}{eos_text}")),
+    ] {
+        let params = GenerateParams {
+            show_special,
+            ..GenerateParams::default()
+        };
+        let mut shown = turn(&model, params);
+        assert_eq!(write(&mut shown, &[bos, word, eos]), text);
+        assert_eq!(shown.finish(), Some(Finish::Stop));
+        assert_eq!(
+            shown.drawn(),
+            [bos, word],
+            "the ending one is no part of them"
+        );
+    }
 }
 
 #[test]

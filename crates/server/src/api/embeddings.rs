@@ -59,6 +59,7 @@ pub(crate) async fn embed(
         stop: Vec::new(),
         stop_tokens: Vec::new(),
         ignore_end: false,
+        show_special: false,
     };
     let start = |input| {
         let job = Job {

@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::output::{Ui, bytes};
 use crate::stats;
 use millrace_runtime::{
-    Engine, Event, GenerateParams, Generation, SeqId, SpeculationStats, Speculator, Turn,
+    Engine, Event, Finish, GenerateParams, Generation, SeqId, SpeculationStats, Speculator, Turn,
     speculate_turn,
 };
 use millrace_text::{ChatTemplate, Message, RenderOptions};
@@ -96,8 +96,8 @@ impl Conversation {
         match &result {
             Ok(generation) => {
                 self.shown.clear();
-                self.messages
-                    .push(Message::assistant(generation.text.clone()));
+                let text = self.message_of(generation)?;
+                self.messages.push(Message::assistant(text));
                 self.last = Some(stats::line(generation));
             }
             Err(_) => {
@@ -105,6 +105,21 @@ impl Conversation {
             }
         }
         result
+    }
+
+    /// What the model said, without the control tokens that were only shown.
+    fn message_of(&self, generation: &Generation) -> Outcome<String> {
+        if !self.params.show_special {
+            return Ok(generation.text.clone());
+        }
+        let tokenizer = self.engine.model().tokenizer()?;
+        let mut text = tokenizer.decode(&generation.tokens, true);
+        if generation.finish == Finish::StopText {
+            let stops = self.params.stop.iter();
+            let end = stops.filter_map(|stop| text.find(stop)).min();
+            text.truncate(end.unwrap_or(text.len()));
+        }
+        Ok(text)
     }
 
     fn generate(&mut self, ui: Ui, on_event: &mut dyn FnMut(Event<'_>)) -> Outcome<Generation> {

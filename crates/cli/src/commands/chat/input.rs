@@ -23,6 +23,8 @@ pub(super) enum Line {
 /// Where lines come from: an editor at a terminal, plain lines otherwise.
 pub(super) struct Input {
     editor: Option<DefaultEditor>,
+    /// Nothing was read yet: a file may begin with a byte order mark.
+    at_start: bool,
 }
 
 /// A line, or none at the end; `None` within `Some` is a line given up with Ctrl-C.
@@ -35,7 +37,10 @@ impl Input {
             .then(DefaultEditor::new)
             .transpose()
             .map_err(|error| failure(&error))?;
-        Ok(Input { editor })
+        Ok(Input {
+            editor,
+            at_start: true,
+        })
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -70,7 +75,10 @@ impl Input {
             let mut line = String::new();
             let n = std::io::stdin().lock().read_line(&mut line);
             let n = n.map_err(|error| Failure::io("cannot read standard input", &error))?;
-            return Ok((n > 0).then(|| Some(line.trim_end_matches(['\n', '\r']).to_owned())));
+            let mark = if self.at_start { "\u{feff}" } else { "" };
+            self.at_start = false;
+            let text = line.strip_prefix(mark).unwrap_or(&line);
+            return Ok((n > 0).then(|| Some(text.trim_end_matches(['\n', '\r']).to_owned())));
         };
         match editor.readline(prompt) {
             Ok(line) => Ok(Some(Some(line))),

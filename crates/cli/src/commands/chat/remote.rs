@@ -130,7 +130,7 @@ impl Remote<'_> {
         let mut body = json!({"model": self.args.model.model, "messages": messages});
         let fields = self.args.sampling.fields()?.into_iter();
         if let Some(body) = body.as_object_mut() {
-            body.extend(fields.chain(self.args.length.fields(None)));
+            body.extend(fields.chain(self.args.length.fields(None)?));
         }
         Ok(body)
     }

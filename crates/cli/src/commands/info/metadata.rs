@@ -53,6 +53,8 @@ fn gguf_value(value: &gguf::Value, full: bool) -> Value {
         gguf::Value::F64(number) => float(*number),
         gguf::Value::Bool(yes) => json!(yes),
         gguf::Value::Str(text) => json!(text),
+        // What can be read of it, with a mark for each byte that cannot.
+        gguf::Value::Bytes(bytes) => json!(String::from_utf8_lossy(bytes)),
         gguf::Value::Array(items) => {
             let n = if full {
                 items.len()

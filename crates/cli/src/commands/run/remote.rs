@@ -22,7 +22,7 @@ pub(super) fn run(args: &Args, server: &Server, text: &str, ui: Ui) -> Outcome {
     body["model"] = model.as_str().into();
     let fields = args.sampling.fields()?.into_iter();
     // An answer to a conversation ends by itself; a text goes on for 16 tokens in this API unless one says.
-    let length = args.length.fields(n_ctx.filter(|_| !is_chat));
+    let length = args.length.fields(n_ctx.filter(|_| !is_chat))?;
     if let Some(body) = body.as_object_mut() {
         body.extend(fields.chain(length));
     }

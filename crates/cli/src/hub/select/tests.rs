@@ -153,3 +153,107 @@ fn names_that_leave_the_snapshot_are_unsafe() {
         assert_eq!(is_safe_path(name), safe, "{name:?}");
     }
 }
+
+#[test]
+fn a_quantisation_is_a_whole_word_anywhere() {
+    for (name, labels, picked, refused) in [
+        (
+            "Tiny-IMAT-IQ4_XS-Q8nextn",
+            "IQ4_XS",
+            vec!["IQ4_XS", "iq4_xs"],
+            vec!["Q8", "Q4_XS", "Q8NEXTN_"],
+        ),
+        (
+            "Tiny-Q4_K_M-imat",
+            "Q4_K_M",
+            vec!["Q4_K_M", "imat"],
+            vec!["Q4_K", "K_M"],
+        ),
+        (
+            "Tiny-Q4_K_M_imat",
+            "Q4_K_M",
+            vec!["Q4_K_M"],
+            vec!["Q4_K", "Q4"],
+        ),
+        ("Tiny.q5_k_m", "Q5_K_M", vec!["Q5_K_M"], vec!["Q5_K", "Q5"]),
+        ("tiny_q5_0", "Q5_0", vec!["Q5_0"], vec!["0", "Q5"]),
+        ("Tiny-Q8_0-2.54bpw", "Q8_0", vec!["Q8_0"], vec!["Q8"]),
+        (
+            "Tiny-UD-Q4_K_XL",
+            "Q4_K_XL",
+            vec!["UD-Q4_K_XL", "Q4_K_XL"],
+            vec!["Q4_K", "XL"],
+        ),
+        ("Tiny.MXFP4", "MXFP4", vec!["mxfp4"], vec!["FP4"]),
+        (
+            "IQ2_XXS/Tiny-00001-of-00001",
+            "IQ2_XXS",
+            vec!["IQ2_XXS"],
+            vec!["IQ2"],
+        ),
+    ] {
+        let file = format!("{name}.gguf");
+        let listed = listing(&[file.as_str(), "Other-BF16.gguf"]);
+        assert!(
+            available(&gguf_models(&listed))
+                .iter()
+                .any(|label| label == labels),
+            "{name}"
+        );
+        for quant in picked {
+            let reference = format!("a/b:{quant}");
+            let found = pick(&[file.as_str(), "Other-BF16.gguf"], &reference);
+            assert_eq!(found.expect(&reference), [file.as_str()], "{name}");
+        }
+        for quant in refused {
+            let reference = format!("a/b:{quant}");
+            let error = pick(&[file.as_str(), "Other-BF16.gguf"], &reference);
+            assert!(
+                matches!(error, Err(Error::NoSuchPick { .. })),
+                "{reference} in {name}"
+            );
+        }
+    }
+}
+
+/// What is listed can be typed, and picks what it stands for.
+#[test]
+fn every_label_picks_its_own_file() {
+    let names = [
+        "M-Q4_K_M.gguf",
+        "M-Q4_K_M-imat.gguf",
+        "M-Q6_K-Q8_0out.gguf",
+        "M-IQ4_XS-Q8_0.gguf",
+        "M-Q8_0.gguf",
+        "M.gguf",
+    ];
+    let labels = available(&gguf_models(&listing(&names)));
+    assert!(labels.contains(&"Q6_K".to_owned()) && labels.contains(&"IQ4_XS".to_owned()));
+    let mut picked: Vec<String> = labels
+        .iter()
+        .flat_map(|label| pick(&names, &format!("a/b:{label}")).expect(label))
+        .collect();
+    picked.sort();
+    let mut all = names.to_vec();
+    all.sort_unstable();
+    assert_eq!(picked, all, "{labels:?}");
+    // A word at the end counts more than one in the midst.
+    assert_eq!(
+        pick(&names, "a/b:Q4_K_M").expect("found"),
+        ["M-Q4_K_M.gguf"]
+    );
+    assert_eq!(pick(&names, "a/b").expect("preferred"), ["M-Q4_K_M.gguf"]);
+}
+
+/// An index beside the one whole file is stale.
+#[test]
+fn the_whole_file_completes_a_folder() {
+    let listed = listing(&["config.json", "model.safetensors", INDEX]);
+    let selection = select(&listed, &Reference::parse("a/b").expect("a reference"));
+    let index = br#"{"weight_map":{"a":"model-00001-of-00002.safetensors"}}"#;
+    assert!(
+        selection
+            .expect("folder")
+            .is_complete(&listed, &|_| Some(index.to_vec()))
+    );
+}

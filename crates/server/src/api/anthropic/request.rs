@@ -31,6 +31,7 @@ pub(super) fn params(fields: &Fields<'_>, loaded: &Loaded) -> Result<GeneratePar
         stop: stop_texts(fields, "stop_sequences")?,
         stop_tokens: Vec::new(),
         ignore_end: false,
+        show_special: false,
     })
 }
 

@@ -119,6 +119,7 @@ fn params(fields: &Fields<'_>, served: &Served) -> Result<GenerateParams, ApiErr
         stop: stop_texts(fields, "stop")?,
         stop_tokens: stop_tokens(fields, &served.loaded)?,
         ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+        show_special: false,
     })
 }
 

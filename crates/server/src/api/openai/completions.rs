@@ -154,6 +154,7 @@ fn jobs(
         stop: stop_texts(fields, "stop")?,
         stop_tokens: stop_tokens(fields, &served.loaded)?,
         ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+        show_special: false,
     };
     let top_logprobs = fields.usize_in("logprobs", 0, 20)?;
     let priority = priority(fields)?;

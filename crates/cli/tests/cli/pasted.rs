@@ -1,0 +1,69 @@
+//! `chat` at a terminal: lines that arrive at once, without the marks of a paste.
+
+use crate::run::{finished, millrace};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A terminal's two ends.
+fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    let user = openpt(flags).expect("a terminal");
+    grantpt(&user).expect("granted");
+    unlockpt(&user).expect("unlocked");
+    let name = ptsname(&user, Vec::new()).expect("a name");
+    let path = name.into_string().expect("UTF-8");
+    let program = File::options().read(true).write(true).open(path);
+    (File::from(user), program.expect("the other end"))
+}
+
+#[test]
+fn each_line_becomes_a_message() {
+    let home = tempfile::tempdir().expect("a folder");
+    let (user, program) = terminal();
+    let end = |file: &File| Stdio::from(file.try_clone().expect("a copy"));
+    let child = millrace(home.path())
+        .args(["chat", "demo", "--greedy", "-t", "1", "-n", "24"])
+        .env("TERM", "xterm")
+        .stdin(end(&program))
+        .stdout(end(&program))
+        .stderr(end(&program))
+        .spawn()
+        .expect("the binary starts");
+    drop(program);
+    let seen = Arc::new(Mutex::new(String::new()));
+    let (copy, mut reader) = (Arc::clone(&seen), user.try_clone().expect("a copy"));
+    let reading = std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        // The terminal fails to read once the program has gone.
+        while let Ok(n @ 1..) = reader.read(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..n]).into_owned();
+            copy.lock().expect("whole").push_str(&text);
+        }
+    });
+    let wait_for = |text: &str| {
+        let start = Instant::now();
+        while !seen.lock().expect("whole").contains(text) {
+            let so_far = seen.lock().expect("whole").clone();
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "no `{text}` in {so_far:?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for(">>> ");
+    let mut user = user;
+    user.write_all(b"What is 7 plus 5?\rWhat is 2 plus 2?\rWhat is 3 plus 4?\r")
+        .expect("typed");
+    for answer in ["7 plus 5 is 12", "2 plus 2 is 4", "3 plus 4 is 7"] {
+        wait_for(answer);
+    }
+    user.write_all(b"\x04").expect("typed");
+    let done = finished(child.wait_with_output().expect("it ends"));
+    assert_eq!(done.code, crate::run::OK);
+    reading.join().expect("read");
+}

@@ -1,0 +1,42 @@
+//! Which matrix turns the last hidden state into logits: the head of its own, or the embeddings.
+//!
+//! The tensors decide where they contradict the configuration's flag, as in transformers
+//! (`PreTrainedModel.tie_weights`): two different matrices are two, whatever the flag says; one alone
+//! serves as both where the flag ties them.
+
+use millrace_format::Checkpoint;
+
+use crate::arch::{self, Layout};
+use crate::catalog::Catalog;
+use crate::config::ModelConfig;
+use crate::names::{Role, TensorName};
+
+/// The names of the embeddings and of the head, as the catalog's layout spells them.
+pub(crate) fn names(config: &ModelConfig, catalog: &Catalog<'_>) -> [String; 2] {
+    let norms = arch::by_name(config.family).hf_norms;
+    [Role::TokenEmbedding, Role::Output].map(|role| {
+        let name = TensorName::global(role);
+        match catalog.layout() {
+            Layout::Gguf => name.gguf(),
+            // Both roles have Hugging Face names in every family.
+            Layout::HuggingFace | Layout::Q4nx => {
+                name.hf(catalog.hf_prefix(), norms).unwrap_or_default()
+            }
+        }
+    })
+}
+
+/// Sets [`ModelConfig::tied_head`] by the tensors.
+pub(crate) fn settle(config: &mut ModelConfig, catalog: &Catalog<'_>, checkpoint: &Checkpoint) {
+    if !config.tied_head || catalog.layout() == Layout::Gguf {
+        return;
+    }
+    let [table, head] = names(config, catalog);
+    let (Some(table), Some(head)) = (checkpoint.tensor(&table), checkpoint.tensor(&head)) else {
+        return;
+    };
+    let is_copy = table.info.tensor_type == head.info.tensor_type
+        && table.info.shape == head.info.shape
+        && table.bytes == head.bytes;
+    config.tied_head = is_copy;
+}

@@ -1,0 +1,105 @@
+//! What of a checkpoint the model leaves aside or overrules, in sentences for the user.
+
+use std::collections::HashSet;
+
+use millrace_format::{Checkpoint, Source};
+
+use crate::arch::{self, Layout};
+use crate::catalog::Catalog;
+use crate::names::{Role, TensorName};
+use crate::vision::HfSpelling;
+use crate::{Model, config, head};
+
+/// Names that are written out; of more only the number.
+const MAX_NAMES: usize = 3;
+
+/// What the files hold or say that the model does not follow; empty for most.
+///
+/// Tensors of a vision tower, RoPE tables that follow from the configuration, and copies of a tied
+/// head are no loss and are not named.
+pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
+    let catalog = Catalog::of(checkpoint);
+    let mut warnings = Vec::new();
+    warnings.extend(overruled_flag(checkpoint, model, &catalog));
+    warnings.extend(unused(checkpoint, model, &catalog));
+    warnings
+}
+
+/// A head that the configuration denies.
+fn overruled_flag(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Option<String> {
+    // Bundles of scaled families keep a head of their own beside a tied configuration.
+    if checkpoint.source() != Source::HuggingFace || catalog.layout() == Layout::Q4nx {
+        return None;
+    }
+    let files = checkpoint.hf()?;
+    let said = config::hf::read(checkpoint.name(), files.config.as_ref()?).ok()?;
+    if !said.tied_head || model.config.tied_head {
+        return None;
+    }
+    let [table, head] = head::names(&model.config, catalog);
+    Some(format!(
+        "{}: config.json ties the head to the embeddings, but `{head}` is there and differs from \
+         `{table}`: the file's head is used (set tie_word_embeddings to false)",
+        checkpoint.name()
+    ))
+}
+
+fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Option<String> {
+    let used: HashSet<&str> = model
+        .graph
+        .weights
+        .iter()
+        .map(|weight| weight.name.as_str())
+        .collect();
+    let [_, head] = head::names(&model.config, catalog);
+    let is_needless = |name: &str| {
+        (model.config.tied_head && name == head) || is_derived(name) || is_of_a_tower(name, catalog)
+    };
+    let names: Vec<&str> = checkpoint
+        .tensors()
+        .iter()
+        .map(|info| info.name.as_str())
+        .filter(|name| !used.contains(name) && !is_needless(name))
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    let shown: Vec<String> = names
+        .iter()
+        .take(MAX_NAMES)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let rest = match names.len() - shown.len() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let family = arch::by_name(model.config.family).name;
+    Some(format!(
+        "{}: a {family} model has no use for {}{rest}: left aside",
+        checkpoint.name(),
+        shown.join(", ")
+    ))
+}
+
+/// RoPE tables, which the configuration says too.
+pub(crate) fn is_derived(name: &str) -> bool {
+    // Old transformers saved the RoPE frequencies, and llama.cpp repeats its frequency divisors in
+    // some files.
+    [
+        "rotary_emb.inv_freq",
+        "rope_freqs.weight",
+        "attn_rot_embd.weight",
+    ]
+    .iter()
+    .any(|suffix| name.ends_with(suffix))
+        || name == TensorName::global(Role::RopeFactors).gguf()
+}
+
+fn is_of_a_tower(name: &str, catalog: &Catalog<'_>) -> bool {
+    match catalog.layout() {
+        Layout::Gguf => name.starts_with("v.") || name.starts_with("mm."),
+        Layout::HuggingFace | Layout::Q4nx => HfSpelling::ALL.iter().any(|spelling| {
+            name.starts_with(spelling.tower()) || name.starts_with(spelling.projector())
+        }),
+    }
+}
