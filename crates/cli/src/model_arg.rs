@@ -3,11 +3,11 @@
 use crate::embedded::{self, Embedded};
 use crate::exit::{Failure, Outcome};
 use crate::hub::{Hub, Reference, Settings};
-use crate::output::Ui;
+use crate::output::{Ui, printable};
 use millrace_format::Checkpoint;
 use millrace_format::hf::Files;
 use millrace_runtime::{LoadedModel, tokenizer_of, tokenizer_of_files};
-use millrace_text::Tokenizer;
+use millrace_text::{Tokenizer, Warning};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,6 +108,13 @@ impl ModelArgs {
             return Ok(cached.path);
         }
         Ok(hub.pull(reference, ui)?.path)
+    }
+}
+
+/// Says what a user should know of a vocabulary or a prompt. Files wrote parts of it.
+pub(crate) fn warn(warnings: &[Warning], ui: Ui) {
+    for warning in warnings {
+        ui.warn(printable(&warning.to_string()));
     }
 }
 
