@@ -8,7 +8,7 @@ use millrace_format::Checkpoint;
 use millrace_format::hf::Files;
 use millrace_model::Model;
 use millrace_runtime::{LoadedModel, tokenizer_of, tokenizer_of_files};
-use millrace_text::Tokenizer;
+use millrace_text::{Tokenizer, Warning};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -127,6 +127,13 @@ impl ModelArgs {
 pub(crate) fn warn_of(checkpoint: &Checkpoint, model: &Model, ui: Ui) {
     for warning in millrace_model::warnings(checkpoint, model) {
         ui.warn(printable(&warning));
+    }
+}
+
+/// Says what a user should know of a vocabulary or a prompt. Files wrote parts of it.
+pub(crate) fn warn(warnings: &[Warning], ui: Ui) {
+    for warning in warnings {
+        ui.warn(printable(&warning.to_string()));
     }
 }
 

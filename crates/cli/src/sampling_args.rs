@@ -24,31 +24,22 @@ pub(crate) struct SamplingArgs {
     /// Leave out tokens less likely than P times the likeliest [default: the model's, else 0.05]
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
-    /// Choose among tokens of typical surprise up to probability P; 1 is off
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
-    typical_p: f32,
-    /// Make tokens that appeared lately less likely; 1 is off
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
-    repetition_penalty: f32,
-    /// Subtract from the logits of tokens that appeared lately; 0 is off
-    #[arg(
-        long,
-        value_name = "X",
-        default_value_t = 0.0,
-        allow_negative_numbers = true
-    )]
-    presence_penalty: f32,
+    /// Choose among tokens of typical surprise up to probability P; 1 is off [default: the model's, else 1]
+    #[arg(long, value_name = "P")]
+    typical_p: Option<f32>,
+    /// Make tokens that appeared lately less likely; 1 is off [default: the model's, else 1]
+    #[arg(long, value_name = "X")]
+    repetition_penalty: Option<f32>,
+    /// Subtract from the logits of tokens that appeared lately; 0 is off [default: the model's, else 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
     /// Subtract from the logits of tokens for each time they appeared lately; 0 is off
-    #[arg(
-        long,
-        value_name = "X",
-        default_value_t = 0.0,
-        allow_negative_numbers = true
-    )]
-    frequency_penalty: f32,
-    /// How many tokens back the penalties look
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    penalty_last_n: usize,
+    /// [default: the model's, else 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+    /// How many tokens back the penalties look [default: the model's, else 64]
+    #[arg(long, value_name = "N")]
+    penalty_last_n: Option<usize>,
     /// Add X to the logit of token ID; -inf bans it. May be repeated
     #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]
     logit_bias: Vec<(u32, f32)>,
@@ -95,9 +86,9 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
 impl SamplingArgs {
     /// What was said, as fields of a request to a server, which knows what its model recommends.
     pub(crate) fn fields(&self) -> Outcome<Map<String, Value>> {
-        if self.penalty_last_n != 64 {
+        if self.penalty_last_n.is_some() {
             return Err(Failure::usage(
-                "--penalty-last-n: a server's penalties look at the last 64 tokens",
+                "--penalty-last-n: the server decides how far its penalties look",
             ));
         }
         let mut fields = Map::new();
@@ -113,11 +104,10 @@ impl SamplingArgs {
         set("top_k", self.top_k.map(Value::from));
         set("top_p", self.top_p.map(number));
         set("min_p", self.min_p.map(number));
-        let unless = |value: f32, off: f32| (value != off).then(|| number(value));
-        set("typical_p", unless(self.typical_p, 1.0));
-        set("repetition_penalty", unless(self.repetition_penalty, 1.0));
-        set("presence_penalty", unless(self.presence_penalty, 0.0));
-        set("frequency_penalty", unless(self.frequency_penalty, 0.0));
+        set("typical_p", self.typical_p.map(number));
+        set("repetition_penalty", self.repetition_penalty.map(number));
+        set("presence_penalty", self.presence_penalty.map(number));
+        set("frequency_penalty", self.frequency_penalty.map(number));
         let bias = self.logit_bias.iter();
         // -100 bans a token in OpenAI's API, as -inf does here.
         let bias: Map<String, Value> = bias
@@ -147,11 +137,11 @@ impl SamplingArgs {
             top_k: self.top_k.unwrap_or(base.top_k),
             top_p: self.top_p.unwrap_or(base.top_p),
             min_p: self.min_p.unwrap_or(base.min_p),
-            typical_p: self.typical_p,
-            repetition_penalty: self.repetition_penalty,
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            penalty_last_n: self.penalty_last_n,
+            typical_p: self.typical_p.unwrap_or(base.typical_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(base.repetition_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
+            penalty_last_n: self.penalty_last_n.unwrap_or(base.penalty_last_n),
             logit_bias: self.logit_bias.clone(),
             seed: self.seed.unwrap_or_else(new_seed),
         }
@@ -251,8 +241,29 @@ mod tests {
         let recommended = SamplingParams {
             temperature: 0.6,
             top_k: 20,
+            typical_p: 0.5,
+            repetition_penalty: 1.1,
+            presence_penalty: 0.25,
+            frequency_penalty: 0.75,
+            penalty_last_n: 128,
             ..Default::default()
         };
+        let penalties = |line: &str| {
+            let p = args(line).resolve(Some(recommended.clone()));
+            let numbers = [
+                p.typical_p,
+                p.repetition_penalty,
+                p.presence_penalty,
+                p.frequency_penalty,
+            ];
+            (numbers, p.penalty_last_n)
+        };
+        assert_eq!(penalties(""), ([0.5, 1.1, 0.25, 0.75], 128));
+        let off = "--typical-p 1 --repetition-penalty 1 --presence-penalty 0 --frequency-penalty 0";
+        assert_eq!(
+            penalties(&format!("{off} --penalty-last-n 64")),
+            ([1.0, 1.0, 0.0, 0.0], 64)
+        );
         let resolved = args("--temp 0.3").resolve(Some(recommended.clone()));
         assert_eq!((resolved.temperature, resolved.top_k), (0.3, 20));
         assert_eq!(args("--greedy").resolve(Some(recommended)).temperature, 0.0);

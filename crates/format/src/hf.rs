@@ -1,5 +1,8 @@
 //! The JSON files that sit beside the weights in a Hugging Face model folder.
 
+mod python_json;
+mod special_tokens;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -25,7 +28,9 @@ pub struct Files {
     pub preprocessor_config: Option<Value>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
-    /// `tokenizer_config.json`.
+    /// `tokenizer_config.json`, with what `special_tokens_map.json` and `added_tokens.json` say
+    /// merged into it as transformers does. Where `tokenizer_config.json` has
+    /// `added_tokens_decoder`, the other two do not count.
     pub tokenizer_config: Option<Value>,
     /// The Jinja text of `chat_template.jinja`, else of `chat_template.json`, else of the
     /// `chat_template` field of `tokenizer_config.json` (its `default` where it lists several).
@@ -39,7 +44,11 @@ impl Files {
     /// [`Error::Io`], [`Error::NotAFile`], [`Error::Limit`] for a file of absurd size,
     /// [`Error::Json`], [`Error::NotUtf8`] for a template.
     pub fn read(dir: &Path) -> Result<Files, Error> {
-        let tokenizer_config = read_json(&dir.join("tokenizer_config.json"))?;
+        let tokenizer_config = special_tokens::merged(
+            read_json(&dir.join("tokenizer_config.json"))?,
+            read_json(&dir.join("special_tokens_map.json"))?,
+            read_json(&dir.join("added_tokens.json"))?,
+        );
         Ok(Files {
             config: read_json(&dir.join("config.json"))?,
             generation_config: read_json(&dir.join("generation_config.json"))?,
@@ -48,6 +57,31 @@ impl Files {
             chat_template: read_chat_template(dir, tokenizer_config.as_ref())?,
             tokenizer_config,
         })
+    }
+}
+
+impl Files {
+    /// The numbers of the tokens that end a text: those of `generation_config.json`, else those of
+    /// `config.json` and the configuration of its language model, as in transformers. Both write one
+    /// number or a list.
+    pub fn end_token_ids(&self) -> Vec<u32> {
+        let generation = self.generation_config.as_ref();
+        let config = self.config.as_ref();
+        let text = config.and_then(|config| config.get("text_config"));
+        [generation, config, text]
+            .into_iter()
+            .filter_map(|source| ids(source?.get("eos_token_id")?))
+            .next()
+            .unwrap_or_default()
+    }
+}
+
+/// One id or a list of them; `None` for anything else.
+fn ids(value: &Value) -> Option<Vec<u32>> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Value::Array(list) => Some(list.iter().filter_map(id).collect()),
+        one => Some(vec![id(one)?]),
     }
 }
 
@@ -84,7 +118,7 @@ fn read_json(path: &Path) -> Result<Option<Value>, Error> {
     let Some(bytes) = read_if_present(path, MAX_CONFIG_BYTES)? else {
         return Ok(None);
     };
-    let value = serde_json::from_slice(&bytes).map_err(|source| Error::Json {
+    let value = python_json::parse(&bytes).map_err(|source| Error::Json {
         file: path.to_owned(),
         what: "not valid JSON",
         source,

@@ -25,6 +25,7 @@ pub mod image;
 mod kv;
 mod load;
 pub mod npu;
+mod recommended;
 pub mod sampling;
 mod schedule;
 mod sequences;

@@ -9,8 +9,9 @@ use millrace_format::{Checkpoint, gguf};
 use millrace_model::Model;
 use millrace_model::graph::WeightId;
 use millrace_text::{ChatTemplate, GgufVocab, Tokenizer};
+use serde_json::{Value, json};
 
-use crate::{Error, SamplingParams};
+use crate::Error;
 
 /// A model with the text side its files carry. The weights stay mapped; nothing is copied.
 pub struct LoadedModel {
@@ -97,22 +98,22 @@ impl LoadedModel {
     /// none is usual; [`Error::NoTokenizer`].
     pub fn chat_template(&self) -> Result<ChatTemplate, Error> {
         let tokenizer = self.tokenizer()?;
-        let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id));
-        let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
         if let Some(metadata) = self.checkpoint.gguf() {
-            if let Some(source) = metadata.get_str("tokenizer.chat_template")? {
-                let origin = format!("of {}, tokenizer.chat_template", self.name());
-                return Ok(ChatTemplate::new(&origin, source, bos, eos)?);
+            let config = gguf_templates(metadata, &tokenizer)?;
+            let origin = format!("of {}, tokenizer.chat_template", self.name());
+            if let Some(template) = ChatTemplate::from_hf(&origin, Some(&config), None)? {
+                return Ok(template);
             }
         } else if let Some(files) = self.checkpoint.hf() {
             let (config, source) = (
                 files.tokenizer_config.as_ref(),
                 files.chat_template.as_deref(),
             );
-            let in_config = config.and_then(|config| config.get("chat_template")?.as_str());
+            // The configuration may have templates with names beside the usual one.
+            let source = source.filter(|source| Some(*source) != config.and_then(usual_template));
             let file = match source {
-                Some(source) if in_config != Some(source) => "chat_template.jinja",
-                _ => "tokenizer_config.json",
+                Some(_) => "chat_template.jinja",
+                None => "tokenizer_config.json",
             };
             let origin = format!("of {}, {file}", self.name());
             if let Some(template) = ChatTemplate::from_hf(&origin, config, source)? {
@@ -124,36 +125,6 @@ impl LoadedModel {
         usual.ok_or_else(|| Error::NoTemplate {
             model: self.name().to_owned(),
         })
-    }
-
-    /// The sampling the model's authors recommend, where the files say.
-    ///
-    /// # Errors
-    /// [`Error::Format`] if a value has the wrong type.
-    pub fn recommended_sampling(&self) -> Result<Option<SamplingParams>, Error> {
-        let mut found = Recommended::default();
-        if let Some(metadata) = self.checkpoint.gguf() {
-            found.temperature = metadata.get_f32("general.sampling.temp")?;
-            found.top_k = metadata
-                .get_u32("general.sampling.top_k")?
-                .map(|k| k as usize);
-            found.top_p = metadata.get_f32("general.sampling.top_p")?;
-            found.min_p = metadata.get_f32("general.sampling.min_p")?;
-        } else if let Some(config) = self
-            .checkpoint
-            .hf()
-            .and_then(|files| files.generation_config.as_ref())
-        {
-            if config["do_sample"] == serde_json::Value::Bool(false) {
-                return Ok(None);
-            }
-            let number = |key: &str| config[key].as_f64().map(|value| value as f32);
-            found.temperature = number("temperature");
-            found.top_k = config["top_k"].as_u64().map(|k| k as usize);
-            found.top_p = number("top_p");
-            found.min_p = number("min_p");
-        }
-        Ok(found.params())
     }
 }
 
@@ -182,20 +153,45 @@ pub fn tokenizer_of_files(files: &Files) -> Result<Option<Tokenizer>, Error> {
         return Ok(None);
     };
     let mut tokenizer = Tokenizer::from_hf(json, files.tokenizer_config.as_ref())?;
-    tokenizer.add_end_of_generation(&end_tokens(files.generation_config.as_ref()));
+    tokenizer.add_end_of_generation(&files.end_token_ids());
     Ok(Some(tokenizer))
 }
 
-/// The end tokens of a `generation_config.json`, which may list more than the tokenizer knows.
-fn end_tokens(config: Option<&serde_json::Value>) -> Vec<u32> {
-    let Some(ids) = config.map(|config| &config["eos_token_id"]) else {
-        return Vec::new();
-    };
-    let as_id = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match ids.as_array() {
-        Some(list) => list.iter().filter_map(as_id).collect(),
-        None => as_id(ids).into_iter().collect(),
+/// The template of a `tokenizer_config.json`: the only one, or the usual one of several.
+fn usual_template(config: &Value) -> Option<&str> {
+    match config.get("chat_template")? {
+        Value::Array(list) => {
+            let usual = list.iter().find(|entry| entry["name"] == "default")?;
+            usual["template"].as_str()
+        }
+        one => one.as_str(),
     }
+}
+
+/// The templates of GGUF metadata, and the tokens they write, as a `tokenizer_config.json` has them. A
+/// file may have templates with names beside the usual one (`tokenizer.chat_templates` lists them).
+fn gguf_templates(metadata: &gguf::Metadata, tokenizer: &Tokenizer) -> Result<Value, Error> {
+    const KEY: &str = "tokenizer.chat_template";
+    let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id));
+    let padding = metadata.get_u32("tokenizer.ggml.padding_token_id")?;
+    let mut templates = Vec::new();
+    if let Some(source) = metadata.get_str(KEY)? {
+        templates.push(json!({"name": "default", "template": source}));
+    }
+    let names = metadata.get_str_array("tokenizer.chat_templates")?;
+    for name in names.unwrap_or_default() {
+        if let Some(source) = metadata.get_str(&format!("{KEY}.{name}"))? {
+            templates.push(json!({"name": name, "template": source}));
+        }
+    }
+    let mut config = json!({
+        "bos_token": text(tokenizer.bos()), "eos_token": text(tokenizer.eos()),
+        "unk_token": text(tokenizer.unknown()), "pad_token": text(padding),
+    });
+    if !templates.is_empty() {
+        config["chat_template"] = Value::Array(templates);
+    }
+    Ok(config)
 }
 
 /// What GGUF metadata says of the vocabulary; `None` without one.
@@ -206,7 +202,7 @@ fn gguf_vocab(metadata: &gguf::Metadata) -> Result<Option<GgufVocab<'_>>, Error>
     };
     let id = |name: &str| metadata.get_u32(&key(name));
     let flag = |name: &str| metadata.get_bool(&key(name));
-    let merges = metadata.get_str_array(&key("merges"))?.unwrap_or_default();
+    let merges = metadata.get_str_array(&key("merges"))?;
     Ok(Some(GgufVocab {
         model: metadata.get_str(&key("model"))?.unwrap_or_default(),
         pre: metadata.get_str(&key("pre"))?,
@@ -215,43 +211,23 @@ fn gguf_vocab(metadata: &gguf::Metadata) -> Result<Option<GgufVocab<'_>>, Error>
         token_types: metadata
             .get_i32_array(&key("token_type"))?
             .unwrap_or_default(),
-        merges: merges.iter().map(String::as_str).collect(),
+        merges: merges.map(|merges| merges.iter().map(String::as_str).collect()),
         bos: id("bos_token_id")?,
         eos: id("eos_token_id")?,
         eot: id("eot_token_id")?,
         eom: id("eom_token_id")?,
+        fill: [
+            id("fim_pad_token_id")?,
+            id("fim_rep_token_id")?,
+            id("fim_sep_token_id")?,
+        ],
+        ends: metadata
+            .get_u32_array(&key("eog_token_ids"))?
+            .unwrap_or_default(),
         unk: id("unknown_token_id")?,
         add_bos: flag("add_bos_token")?,
         add_eos: flag("add_eos_token")?,
         add_space_prefix: flag("add_space_prefix")?,
+        metaspace_prepend_scheme: metadata.get_str(&key("metaspace_prepend_scheme"))?,
     }))
-}
-
-#[derive(Default)]
-struct Recommended {
-    temperature: Option<f32>,
-    top_k: Option<usize>,
-    top_p: Option<f32>,
-    min_p: Option<f32>,
-}
-
-impl Recommended {
-    /// `None` when nothing was said. A file may say anything: what makes no sense is left out.
-    fn params(self) -> Option<SamplingParams> {
-        let default = SamplingParams {
-            temperature: 1.0,
-            ..SamplingParams::default()
-        };
-        let params = SamplingParams {
-            temperature: self.temperature.unwrap_or(default.temperature),
-            top_k: self.top_k.unwrap_or(default.top_k),
-            top_p: self.top_p.unwrap_or(default.top_p),
-            min_p: self.min_p.unwrap_or(default.min_p),
-            ..default
-        };
-        let said = self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some();
-        (said || self.min_p.is_some())
-            .then_some(params)
-            .filter(|params| params.check().is_ok())
-    }
 }

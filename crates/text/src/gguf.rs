@@ -7,12 +7,14 @@ use crate::model::merge::{Merges, check_count, halves, resolve};
 use crate::model::spm::Spm;
 use crate::model::{Model, byte_of_text};
 use crate::normalize::{Normalizer, Rule};
-use crate::pretokenize::PreTokenizer;
 use crate::pretokenize::profile::Profile;
+use crate::pretokenize::{PreTokenizer, Prepend, SPACE_MARK, Stage};
 use crate::special::{SpecialToken, Splitter};
 use crate::tokenizer::{LeadingSpace, SpecialIds};
-use crate::vocab::{TokenKind, Vocab};
+use crate::vocab::{Reach, TokenKind, Vocab};
+use crate::warning::Warning;
 use crate::{Error, Tokenizer};
+use std::collections::HashSet;
 
 /// What a GGUF file says of its vocabulary, under `tokenizer.ggml.`; absent keys are `None` or
 /// empty.
@@ -28,8 +30,8 @@ pub struct GgufVocab<'a> {
     pub scores: Vec<f32>,
     /// `token_type`, one a token; without it all tokens are ordinary.
     pub token_types: Vec<i32>,
-    /// `merges`, as `left right`; required by `gpt2`.
-    pub merges: Vec<&'a str>,
+    /// `merges`, as `left right`; required by `gpt2`, but may be empty.
+    pub merges: Option<Vec<&'a str>>,
     /// `bos_token_id`
     pub bos: Option<u32>,
     /// `eos_token_id`
@@ -38,6 +40,12 @@ pub struct GgufVocab<'a> {
     pub eot: Option<u32>,
     /// `eom_token_id`: ends a message.
     pub eom: Option<u32>,
+    /// `fim_pad_token_id`, `fim_rep_token_id`, `fim_sep_token_id`: what a code model that fills
+    /// gaps writes behind the gap.
+    pub fill: [Option<u32>; 3],
+    /// `eog_token_ids`: every other token that ends generation. Written by this program's
+    /// conversion; llama.cpp has no key for more than two.
+    pub ends: Vec<u32>,
     /// `unknown_token_id`
     pub unk: Option<u32>,
     /// `add_bos_token`
@@ -46,6 +54,10 @@ pub struct GgufVocab<'a> {
     pub add_eos: Option<bool>,
     /// `add_space_prefix`
     pub add_space_prefix: Option<bool>,
+    /// `metaspace_prepend_scheme`, written by this program's conversion: where the space goes if not in
+    /// front of every part between special tokens. `always`: of those that begin with none; `first`: of
+    /// the part that begins the text.
+    pub metaspace_prepend_scheme: Option<&'a str>,
 }
 
 const KNOWN_MODELS: &str = "gpt2, llama";
@@ -86,10 +98,25 @@ impl Tokenizer {
 }
 
 impl GgufVocab<'_> {
-    fn kind(&self, id: usize, text: &str) -> TokenKind {
-        let number = self.token_types.get(id);
-        let kind = number.map_or(TokenKind::Normal, |number| TokenKind::from_gguf(*number));
-        end_of_generation::kind_of(text, kind)
+    /// Whether a text begins with the begin-of-sequence token where a file does not say
+    /// (`add_bos_token`), by `model` and `pre`; `false` for names that are not known.
+    pub fn begins_by_default(model: &str, pre: Option<&str>) -> bool {
+        match model {
+            "llama" => true,
+            "gpt2" => Profile::named(pre).is_ok_and(|profile| profile.add_bos),
+            _ => false,
+        }
+    }
+
+    /// The kinds of all tokens.
+    fn kinds(&self) -> Vec<TokenKind> {
+        let all: HashSet<&str> = self.tokens.iter().copied().collect();
+        let kind = |(id, text): (usize, &&str)| {
+            let number = self.token_types.get(id);
+            let kind = number.map_or(TokenKind::Normal, |number| TokenKind::from_gguf(*number));
+            end_of_generation::kind_of(text, kind, |other| all.contains(other))
+        };
+        self.tokens.iter().enumerate().map(kind).collect()
     }
 
     fn id(&self, id: Option<u32>) -> Option<u32> {
@@ -118,14 +145,22 @@ impl GgufVocab<'_> {
             (true, eos) => eos,
             (false, _) => None,
         };
-        let named = [eos, self.id(self.eot), self.id(self.eom)];
+        let named = [eos, self.eot, self.eom].into_iter().flatten();
+        let named = named.chain(self.ends.iter().copied());
+        let named = named.filter(|id| (*id as usize) < self.tokens.len());
+        let prefix: Vec<u32> = prefix.into_iter().collect();
         Ok(SpecialIds {
             bos,
             eos,
             unknown: or(self.unk, default.unknown),
-            prefix: prefix.into_iter().collect(),
+            chat_prefix: prefix.clone(),
+            prefix,
             suffix: suffix.into_iter().collect(),
-            end_of_generation: end_of_generation::find(vocab, named.into_iter().flatten()),
+            end_of_generation: end_of_generation::find(
+                vocab,
+                named,
+                self.fill.map(|id| self.id(id)),
+            ),
         })
     }
 }
@@ -140,14 +175,13 @@ struct Defaults {
 }
 
 fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
-    if gguf.merges.is_empty() {
+    let Some(written) = &gguf.merges else {
         return Err(Error::Missing("tokenizer.ggml.merges"));
-    }
+    };
     let profile = Profile::named(gguf.pre)?;
     let mut vocab = Vocab::with_capacity(gguf.tokens.len());
     let mut bytes = Vec::new();
-    for (id, text) in gguf.tokens.iter().enumerate() {
-        let kind = gguf.kind(id, text);
+    for (text, kind) in gguf.tokens.iter().zip(gguf.kinds()) {
         bytes.clear();
         let is_word = matches!(kind, TokenKind::Normal | TokenKind::Unused)
             && byte_alphabet::decode_into(text, &mut bytes);
@@ -156,9 +190,13 @@ fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
             Some(byte) if kind == TokenKind::Byte => bytes.push(byte),
             _ => bytes.extend_from_slice(text.as_bytes()),
         }
-        vocab.push(text, kind, &bytes, is_word)?;
+        let reach = match is_word {
+            true => Reach::ByBytes,
+            false => Reach::of_kind(kind),
+        };
+        vocab.push(text, kind, &bytes, reach)?;
     }
-    let merges = merges(&vocab, &gguf.merges)?;
+    let merges = merges(&vocab, written)?;
     let defaults = Defaults {
         add_bos: profile.add_bos,
         ..Defaults::default()
@@ -167,7 +205,7 @@ fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
     let options = Options {
         ignore_merges: profile.ignore_merges,
         unknown: Unknown {
-            id: ids.unknown,
+            id: plain(ids.unknown, &vocab),
             fuse: false,
         },
         byte_fallback: false,
@@ -182,8 +220,17 @@ fn byte_level(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         model: Model::ByteBpe(ByteBpe::new(&vocab, merges, options)),
         ids,
         leading_space: LeadingSpace::Keep,
+        warnings: match gguf.pre {
+            None | Some("") => vec![Warning::PreTokenizerMissing],
+            Some(_) => Vec::new(),
+        },
         vocab,
     })
+}
+
+/// What stands for a symbol without a token. A control token must not come out of a text for that.
+fn plain(unknown: Option<u32>, vocab: &Vocab) -> Option<u32> {
+    unknown.filter(|id| vocab.kind(*id) != TokenKind::Control)
 }
 
 /// The merges of a file. One whose tokens the vocabulary lacks can never apply and is left out.
@@ -193,7 +240,9 @@ fn merges(vocab: &Vocab, written: &[&str]) -> Result<Merges, Error> {
     let mut joined = String::new();
     for (rank, merge) in written.iter().enumerate() {
         let (left, right) = halves(rank, merge)?;
-        if let Some(ids) = resolve(vocab, left, right, &mut joined) {
+        if let Some(ids) = resolve(vocab, left, right, &mut joined)
+            && vocab.is_reached(ids.2)
+        {
             merges.insert(rank as u32, ids, false);
         }
     }
@@ -205,18 +254,28 @@ fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         return Err(Error::Missing("tokenizer.ggml.scores"));
     }
     let mut vocab = Vocab::with_capacity(gguf.tokens.len());
-    for (id, text) in gguf.tokens.iter().enumerate() {
-        let kind = gguf.kind(id, text);
+    for (text, kind) in gguf.tokens.iter().zip(gguf.kinds()) {
+        let reach = Reach::of_kind(kind);
         let is_text = matches!(kind, TokenKind::Normal | TokenKind::Unused);
         match byte_of_text(text) {
-            Some(byte) if kind == TokenKind::Byte => vocab.push(text, kind, &[byte], false)?,
+            Some(byte) if kind == TokenKind::Byte => vocab.push(text, kind, &[byte], reach)?,
             _ if is_text && text.contains('▁') => {
-                vocab.push(text, kind, text.replace('▁', " ").as_bytes(), false)?
+                vocab.push(text, kind, text.replace('▁', " ").as_bytes(), reach)?
             }
-            _ => vocab.push(text, kind, text.as_bytes(), false)?,
+            _ => vocab.push(text, kind, text.as_bytes(), reach)?,
         };
     }
     let space_prefix = gguf.add_space_prefix.unwrap_or(true);
+    let prepend = match gguf.metaspace_prepend_scheme {
+        Some("first") if space_prefix => Some(Prepend::First),
+        Some("always") if space_prefix => Some(Prepend::Always),
+        _ => None,
+    };
+    let metaspace = prepend.map(|prepend| Stage::Metaspace {
+        mark: SPACE_MARK,
+        prepend,
+        cut: false,
+    });
     let defaults = Defaults {
         bos: Some(1),
         eos: Some(2),
@@ -226,16 +285,19 @@ fn sentencepiece(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
     let ids = gguf.special_ids(&vocab, defaults)?;
     Ok(Tokenizer {
         special: splitter(&vocab)?,
-        normalizer: Normalizer::sentencepiece(space_prefix),
+        normalizer: Normalizer::sentencepiece(space_prefix && metaspace.is_none()),
         special_normalized: Splitter::default(),
-        pre_tokenizer: PreTokenizer::default(),
-        model: Model::Spm(Spm::new(&vocab, &gguf.scores, ids.unknown)),
+        pre_tokenizer: PreTokenizer {
+            steps: metaspace.into_iter().collect(),
+        },
+        model: Model::Spm(Spm::new(&vocab, &gguf.scores, plain(ids.unknown, &vocab))),
         ids,
         leading_space: if space_prefix {
             LeadingSpace::DropOne
         } else {
             LeadingSpace::Keep
         },
+        warnings: Vec::new(),
         vocab,
     })
 }

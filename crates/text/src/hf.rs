@@ -1,5 +1,6 @@
 //! Tokenizers from Hugging Face's `tokenizer.json`, with what `tokenizer_config.json` adds.
 
+mod added;
 mod decoder;
 mod json;
 mod parts;
@@ -12,23 +13,27 @@ use crate::model::{Model, byte_of_text};
 use crate::normalize::Normalizer;
 use crate::special::{SpecialToken, Splitter};
 use crate::tokenizer::SpecialIds;
-use crate::vocab::{TokenKind, Vocab};
+use crate::vocab::{Reach, TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 use decoder::PieceDecoder;
-use json::{AddedToken, Merge, TokenizerJson};
+use json::{Merge, TokenizerJson};
 use parts::FILE;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
+
+pub use added::added_tokens;
+pub use json::AddedToken;
 
 const KNOWN_MODELS: &str = "BPE";
 
 impl Tokenizer {
     /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.
     ///
-    /// The configuration names the begin- and end-of-sequence tokens. Which of them are added to a
-    /// text is the post-processor's business alone: the configuration's `add_bos_token` and
-    /// `add_eos_token` do not count beside a `tokenizer.json`, as in transformers 5.
+    /// The configuration names the begin- and end-of-sequence tokens, and may declare tokens that
+    /// `tokenizer.json` lacks ([`added_tokens`]). What is put around a text is the post-processor's
+    /// business alone: the configuration's `add_bos_token` and `add_eos_token` do not count beside a
+    /// `tokenizer.json`, as in transformers 5.
     ///
     /// # Errors
     /// JSON of another shape; a model, normalizer, pre-tokenizer, post-processor or decoder of an
@@ -38,12 +43,13 @@ impl Tokenizer {
         tokenizer_json: &[u8],
         tokenizer_config: Option<&Value>,
     ) -> Result<Tokenizer, Error> {
-        let json: TokenizerJson<'_> = serde_json::from_slice(tokenizer_json)
+        let mut json: TokenizerJson<'_> = serde_json::from_slice(tokenizer_json)
             .map_err(|source| Error::Json { file: FILE, source })?;
+        let n_declared = added::complete(&mut json, tokenizer_config)?;
         check_model(&json.model)?;
         let pre = parts::pre_tokenizer(&json.pre_tokenizer)?;
         let decoder = PieceDecoder::new(&json.decoder, pre.byte_level)?;
-        let entries = Entries::new(&json, tokenizer_json.len())?;
+        let entries = Entries::new(&json, tokenizer_json.len().saturating_add(n_declared))?;
         let normalizer = parts::normalizer(&json.normalizer)?;
         let printing = Printing {
             decoder,
@@ -88,6 +94,7 @@ impl Tokenizer {
             model,
             ids: special_ids(&json, tokenizer_config, &vocab, unknown)?,
             leading_space,
+            warnings: Vec::new(),
             vocab,
         })
     }
@@ -199,7 +206,7 @@ impl<'j> Entries<'j> {
     }
 
     fn vocab(&self, json: &TokenizerJson<'_>, printing: &Printing<'_>) -> Result<Vocab, Error> {
-        let added: HashMap<&str, &AddedToken> = json
+        let added: HashMap<&str, &json::AddedToken> = json
             .added_tokens
             .iter()
             .map(|token| (token.content.as_str(), token))
@@ -209,7 +216,7 @@ impl<'j> Entries<'j> {
         let mut piece = Vec::new();
         for (text, in_model) in self.texts.iter().zip(&self.in_model) {
             let Some(text) = text.as_deref() else {
-                vocab.push("", TokenKind::Unused, b"", false)?;
+                vocab.push("", TokenKind::Unused, b"", Reach::Nowhere)?;
                 continue;
             };
             let added = added.get(text).copied();
@@ -224,16 +231,17 @@ impl<'j> Entries<'j> {
             printing.piece(
                 text,
                 kind,
-                added.is_some_and(AddedToken::is_normalized),
+                added.is_some_and(json::AddedToken::is_normalized),
                 &mut piece,
             );
             let is_text = matches!(kind, TokenKind::Normal | TokenKind::UserDefined);
-            vocab.push(
-                text,
-                kind,
-                &piece,
-                printing.byte_level && *in_model && is_text,
-            )?;
+            let reach = match in_model {
+                true if printing.byte_level && is_text => Reach::ByBytes,
+                true => Reach::of_kind(kind),
+                // The model does not know it.
+                false => Reach::Nowhere,
+            };
+            vocab.push(text, kind, &piece, reach)?;
         }
         Ok(vocab)
     }
@@ -277,15 +285,18 @@ fn merges(vocab: &Vocab, written: &[Merge<'_>]) -> Result<Merges, Error> {
             text: format!("{left} {right}"),
             reason: "one of the two tokens, or the one they make, is not in the vocabulary",
         })?;
-        merges.insert(rank as u32, ids, true);
+        if vocab.is_reached(ids.2) {
+            merges.insert(rank as u32, ids, true);
+        }
     }
     Ok(merges)
 }
 
 fn special_tokens(json: &TokenizerJson<'_>, vocab: &Vocab) -> impl Iterator<Item = SpecialToken> {
     json.added_tokens.iter().filter_map(|token| {
+        let id = vocab.find(&token.content)?;
         Some(SpecialToken {
-            id: vocab.find(&token.content)?,
+            id,
             content: token.content.clone(),
             control: token.special,
             lstrip: token.lstrip,
@@ -296,10 +307,9 @@ fn special_tokens(json: &TokenizerJson<'_>, vocab: &Vocab) -> impl Iterator<Item
     })
 }
 
-/// A token that the configuration names: a string, or an object with a `content`.
+/// A token that the configuration names.
 fn configured(config: Option<&Value>, key: &str, vocab: &Vocab) -> Option<u32> {
-    let value = config?.get(key)?;
-    vocab.find(value.as_str().or_else(|| value.get("content")?.as_str())?)
+    vocab.find(added::text(config?.get(key)?)?)
 }
 
 fn special_ids(
@@ -316,8 +326,9 @@ fn special_ids(
         eos,
         unknown: unknown.or(configured(config, "unk_token", vocab)),
         prefix: around.prefix,
+        chat_prefix: Vec::new(),
         suffix: around.suffix,
-        end_of_generation: end_of_generation::find(vocab, eos),
+        end_of_generation: end_of_generation::find(vocab, eos, [None; 3]),
     })
 }
 

@@ -17,7 +17,7 @@
 //!     model: "gpt2",
 //!     pre: Some("gpt-2"),
 //!     tokens: vec!["a", "b", "Ġ", "ab", "Ġab"],
-//!     merges: vec!["a b", "Ġ ab"],
+//!     merges: Some(vec!["a b", "Ġ ab"]),
 //!     ..GgufVocab::default()
 //! })?;
 //! let ids = tokenizer.encode("ab ab a", EncodeOptions::default());
@@ -39,9 +39,11 @@ mod model;
 mod normalize;
 mod pretokenize;
 mod special;
+mod surroundings;
 mod tokenizer;
 mod unicode;
 mod vocab;
+mod warning;
 
 pub use chat::{
     ChatTemplate, DefaultTemplate, MAX_TEMPLATE_BYTES, Message, Prompt, RenderOptions, TemplateJob,
@@ -50,8 +52,10 @@ pub use chat::{
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;
 pub use gguf::GgufVocab;
+pub use hf::{AddedToken, added_tokens};
 pub use tokenizer::{EncodeOptions, Tokenizer};
 pub use vocab::TokenKind;
+pub use warning::Warning;
 
 /// Both are shared between threads.
 const _: () = {

@@ -85,10 +85,10 @@ impl WholeWords {
 pub(crate) struct ByteTokens(Box<[Option<u32>; 256]>);
 
 impl ByteTokens {
-    /// Looks the byte tokens up by their texts.
+    /// Looks the byte tokens up by their texts; a control token that is spelled like one is none.
     pub(crate) fn find(vocab: &Vocab) -> ByteTokens {
         let ids: Vec<_> = (0..=255u8)
-            .map(|byte| vocab.find(&format!("<0x{byte:02X}>")))
+            .map(|byte| vocab.find_in_text(&format!("<0x{byte:02X}>")))
             .collect();
         let ids: Box<[Option<u32>; 256]> = ids
             .into_boxed_slice()

@@ -1,6 +1,5 @@
 //! The tokenizer: text to token ids and back.
 
-use crate::chat::Prompt;
 use crate::detokenize::{DecodeOptions, Decoder};
 use crate::model::Model;
 use crate::model::merge::Scratch;
@@ -8,6 +7,7 @@ use crate::normalize::Normalizer;
 use crate::pretokenize::PreTokenizer;
 use crate::special::{Control, Segment, Splitter, touches};
 use crate::vocab::{TokenKind, Vocab};
+use crate::warning::Warning;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -27,6 +27,8 @@ pub struct Tokenizer {
     pub(crate) model: Model,
     pub(crate) ids: SpecialIds,
     pub(crate) leading_space: LeadingSpace,
+    /// Found while the files were read.
+    pub(crate) warnings: Vec<Warning>,
 }
 
 /// Ids with a role.
@@ -37,6 +39,8 @@ pub(crate) struct SpecialIds {
     pub(crate) unknown: Option<u32>,
     /// Put in front of a text.
     pub(crate) prefix: Vec<u32>,
+    /// Put in front of a conversation whose template does not write it.
+    pub(crate) chat_prefix: Vec<u32>,
     /// Put behind a text.
     pub(crate) suffix: Vec<u32>,
     /// Sorted.
@@ -91,19 +95,7 @@ impl Tokenizer {
         }
     }
 
-    /// The token ids of a prompt: its control tokens are recognised where the template wrote them,
-    /// and are ordinary text where the conversation contained them.
-    pub fn encode_prompt(&self, prompt: &Prompt) -> Vec<u32> {
-        let mut out = Vec::with_capacity(prompt.text().len() / 3 + 4);
-        self.encode_text(
-            prompt.text(),
-            Control::TokenExcept(prompt.literal()),
-            &mut out,
-        );
-        out
-    }
-
-    fn encode_text(&self, text: &str, control: Control<'_>, out: &mut Vec<u32>) {
+    pub(crate) fn encode_text(&self, text: &str, control: Control<'_>, out: &mut Vec<u32>) {
         let mut scratch = Scratch::default();
         let mut first = true;
         self.special.split(text, control, &mut |segment| {
@@ -205,6 +197,16 @@ impl Tokenizer {
     /// The token for what the vocabulary cannot express.
     pub fn unknown(&self) -> Option<u32> {
         self.ids.unknown
+    }
+
+    /// What `add_special` puts in front of a text.
+    pub fn prefix(&self) -> &[u32] {
+        &self.ids.prefix
+    }
+
+    /// What `add_special` puts behind a text.
+    pub fn suffix(&self) -> &[u32] {
+        &self.ids.suffix
     }
 
     /// Whether `add_special` puts the begin-of-sequence token in front of a text.

@@ -36,6 +36,31 @@ impl TokenKind {
     }
 }
 
+/// How a model may come to a token of ordinary text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Not at all: whoever writes its text gets other tokens, unless the token is searched for as a
+    /// whole before the model sees the text.
+    Nowhere,
+    /// By the text of the vocabulary: characters, merges, byte tokens.
+    ByText,
+    /// By the bytes it prints as well.
+    ByBytes,
+}
+
+impl Reach {
+    /// By its text, where the kind is one of ordinary text: a control token never comes out of a
+    /// text that spells it.
+    pub(crate) fn of_kind(kind: TokenKind) -> Reach {
+        match kind {
+            TokenKind::Control | TokenKind::Unknown => Reach::Nowhere,
+            TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused | TokenKind::Byte => {
+                Reach::ByText
+            }
+        }
+    }
+}
+
 /// Byte strings numbered from 0, and the number of a byte string.
 #[derive(Debug)]
 pub(crate) struct StringTable {
@@ -172,6 +197,7 @@ pub(crate) struct Vocab {
     /// What each prints. Findable only where a tokenizer looks words up by their bytes.
     pieces: StringTable,
     kinds: Vec<TokenKind>,
+    reach: Vec<Reach>,
 }
 
 impl Vocab {
@@ -181,26 +207,28 @@ impl Vocab {
             texts: StringTable::with_capacity(n),
             pieces: StringTable::with_capacity(n),
             kinds: Vec::with_capacity(n),
+            reach: Vec::with_capacity(n),
         }
     }
 
-    /// Appends a token that prints `piece`; `word` says whether [`Vocab::word`] finds it.
+    /// Appends a token that prints `piece`. [`Vocab::word`] finds it if it is reached by bytes.
     pub(crate) fn push(
         &mut self,
         text: &str,
         kind: TokenKind,
         piece: &[u8],
-        word: bool,
+        reach: Reach,
     ) -> Result<u32, Error> {
         let id = self.texts.push(text.as_bytes())?;
         if !text.is_empty() {
             self.texts.index(id);
         }
         self.pieces.push(piece)?;
-        if word && !piece.is_empty() {
+        if reach == Reach::ByBytes && !piece.is_empty() {
             self.pieces.index(id);
         }
         self.kinds.push(kind);
+        self.reach.push(reach);
         Ok(id)
     }
 
@@ -220,6 +248,20 @@ impl Vocab {
     #[inline]
     pub(crate) fn find(&self, text: &str) -> Option<u32> {
         self.texts.find(text.as_bytes())
+    }
+
+    /// The token with exactly this text, if ordinary text may become it.
+    #[inline]
+    pub(crate) fn find_in_text(&self, text: &str) -> Option<u32> {
+        self.find(text).filter(|id| self.is_reached(*id))
+    }
+
+    /// Whether ordinary text may become a token.
+    #[inline]
+    pub(crate) fn is_reached(&self, id: u32) -> bool {
+        self.reach
+            .get(id as usize)
+            .is_some_and(|reach| *reach != Reach::Nowhere)
     }
 
     /// The ordinary token that prints exactly these bytes.
@@ -265,10 +307,12 @@ mod tests {
         let mut vocab = Vocab::with_capacity(4);
         for _ in 0..2 {
             vocab
-                .push("same", TokenKind::Normal, b"same", true)
+                .push("same", TokenKind::Normal, b"same", Reach::ByBytes)
                 .unwrap();
         }
-        vocab.push("", TokenKind::Unused, b"", false).unwrap();
+        vocab
+            .push("", TokenKind::Unused, b"", Reach::Nowhere)
+            .unwrap();
         assert_eq!(vocab.find("same"), Some(0));
         assert_eq!(vocab.word(b"same"), Some(0));
         assert_eq!(vocab.find(""), None);

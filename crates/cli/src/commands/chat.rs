@@ -12,7 +12,7 @@ use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui};
 use crate::remote::ServerArgs;
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
@@ -77,6 +77,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
+    warn(&model.tokenizer()?.warnings(), ui);
     let options = args.cpu.with_context(&args.context);
     let draft = args
         .draft

@@ -14,7 +14,6 @@ use crate::target_args::{CorruptSlot, TargetArgs, Wanted, examples};
 pub(crate) use bisect::{headline, to_json as ops_json};
 use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::{LoadedModel, sampling::argmax};
-use millrace_text::EncodeOptions;
 use reference::States;
 use std::path::Path;
 use std::sync::Arc;
@@ -97,11 +96,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 }
 
 fn encode(model: &LoadedModel, text: &str) -> Outcome<Vec<u32>> {
-    let options = EncodeOptions {
-        add_special: true,
-        parse_special: true,
-    };
-    let tokens = model.tokenizer()?.encode(text, options);
+    let (tokens, _) = model.tokenizer()?.encode_continued(text, true);
     if tokens.is_empty() {
         return Err(Failure::usage(
             "the prompt is empty: give at least one token",

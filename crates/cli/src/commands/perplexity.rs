@@ -8,14 +8,13 @@
 use crate::engine_args::{CpuArgs, kv_type_parser, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui};
 use crate::progress::Progress;
 use crate::prompt::read_file;
 use crate::target_args::{DeviceArgs, examples};
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, LogitsFor, SeqId, StepOutput};
-use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -64,13 +63,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let text = read_file(&args.file)?;
     let model = args.model.load(ui)?;
     let tokenizer = model.tokenizer()?;
-    let tokens = tokenizer.encode(
-        &text,
-        EncodeOptions {
-            add_special: true,
-            parse_special: false,
-        },
-    );
+    warn(&tokenizer.warnings(), ui);
+    let (tokens, _) = tokenizer.encode_continued(&text, false);
     let n_ctx = args.ctx as usize;
     let available = tokens.len() / n_ctx;
     if available == 0 {

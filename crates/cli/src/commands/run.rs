@@ -9,7 +9,7 @@ use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
 use crate::image_args::{Prepared, Seen, VisionArgs, read_picture};
 use crate::interrupt;
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui, printable};
 use crate::progress::Progress;
 use crate::prompt::{TextArgs, check_not_empty};
@@ -21,7 +21,7 @@ use millrace_runtime::vision::{IMAGE_TOKEN, ImageText};
 use millrace_runtime::{
     Event, Finish, GenerateParams, Generation, LoadedModel, Turn, speculate_turn,
 };
-use millrace_text::{EncodeOptions, Message, RenderOptions};
+use millrace_text::{Message, RenderOptions};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let model = args.model.load(ui)?;
     let params = generate_params(&model, &args.sampling, &args.length)?;
     let images = Prepared::new(&model, &args.vision, &pictures)?;
-    let mut prompt = prompt_tokens(args, &model, &text, images.as_ref())?;
+    let mut prompt = prompt_tokens(args, &model, &text, images.as_ref(), ui)?;
     let options = args.cpu.with_context(&args.context);
     let draft = args
         .draft
@@ -208,19 +208,17 @@ fn prompt_tokens(
     model: &LoadedModel,
     text: &str,
     images: Option<&Prepared>,
+    ui: Ui,
 ) -> Outcome<Vec<u32>> {
     let tokenizer = model.tokenizer()?;
+    warn(&tokenizer.warnings(), ui);
     if !args.is_chat(text) {
-        if let Some(images) = images {
-            return images.tokens(&tokenizer, ImageText::Plain(text));
-        }
-        return Ok(tokenizer.encode(
-            text,
-            EncodeOptions {
-                add_special: true,
-                parse_special: true,
-            },
-        ));
+        let (tokens, warning) = tokenizer.encode_continued(text, true);
+        warn(warning.as_slice(), ui);
+        return match images {
+            Some(images) => images.tokens(&tokenizer, ImageText::Plain(text)),
+            None => Ok(tokens),
+        };
     }
     let mut messages = Vec::new();
     messages.extend(args.system.as_deref().map(Message::system));

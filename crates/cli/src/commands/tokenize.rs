@@ -1,11 +1,11 @@
 //! `millrace tokenize`: text to token ids and back.
 
 use crate::exit::{Failure, Outcome};
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Align, Out, Table, Ui};
 use crate::prompt::TextArgs;
 use crate::tokens::TokenList;
-use millrace_text::{EncodeOptions, Tokenizer};
+use millrace_text::{EncodeOptions, Tokenizer, Warning};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -45,6 +45,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let tokenizer = args.model.tokenizer(ui)?;
+    // What stands behind a text is shown here, not left out.
+    let mut warnings = tokenizer.warnings();
+    warnings.retain(|warning| !matches!(warning, Warning::SuffixLeftOut { .. }));
+    warn(&warnings, ui);
     if let Some(ids) = &args.decode {
         ids.check(tokenizer.n_vocab(), None)?;
         return decode(args, &tokenizer, &ids.0);

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use millrace_format::Checkpoint;
 use millrace_format::gguf::{Metadata, Value};
+use millrace_format::{Checkpoint, hf};
 use serde_json::{Map, json};
 
 use super::tokenizer::from_hf as tokenizer;
@@ -14,12 +14,17 @@ use crate::config::gguf;
 /// Version of ggml's block formats; unchanged since 2023.
 const QUANTIZATION_VERSION: u32 = 2;
 
-/// GGUF's keys for sampling settings and those of `generation_config.json`.
-const SAMPLING: [(&str, &str); 4] = [
-    ("general.sampling.temp", "temperature"),
+/// Temperature in GGUF and in `generation_config.json`, where 0 is `do_sample: false`.
+const TEMPERATURE: (&str, &str) = ("general.sampling.temp", "temperature");
+/// GGUF's keys for other sampling settings and those of `generation_config.json`. llama.cpp defines the
+/// first three keys, Ollama the rest.
+const SAMPLING: [(&str, &str); 6] = [
     ("general.sampling.top_p", "top_p"),
     ("general.sampling.min_p", "min_p"),
     ("general.sampling.penalty_repeat", "repetition_penalty"),
+    ("general.sampling.typ_p", "typical_p"),
+    ("general.sampling.penalty_present", "presence_penalty"),
+    ("general.sampling.penalty_freq", "frequency_penalty"),
 ];
 const SAMPLING_TOP_K: (&str, &str) = ("general.sampling.top_k", "top_k");
 
@@ -71,9 +76,11 @@ pub(super) fn from_hf(
                 json,
                 files,
             };
-            for (key, value) in source.to_gguf(config.vocab_size)? {
+            let (entries, lost) = source.to_gguf(config.vocab_size)?;
+            for (key, value) in entries {
                 out.insert(key, value);
             }
+            notes.extend(lost);
         }
         None => {
             out.insert("tokenizer.ggml.model", "no_vocab");
@@ -84,10 +91,32 @@ pub(super) fn from_hf(
             );
         }
     }
+    put_templates(&mut out, files);
+    Ok((out, notes))
+}
+
+/// The chat template, and those with names where `tokenizer_config.json` lists several. A file of its own
+/// takes the place of all.
+fn put_templates(out: &mut Metadata, files: &hf::Files) {
     if let Some(template) = &files.chat_template {
         out.insert("tokenizer.chat_template", template.as_str());
     }
-    Ok((out, notes))
+    let config = files.tokenizer_config.as_ref();
+    let list = config.and_then(|config| config.get("chat_template")?.as_array());
+    let named = list.into_iter().flatten();
+    let named =
+        named.filter_map(|entry| Some((entry["name"].as_str()?, entry["template"].as_str()?)));
+    let (usual, named): (Vec<_>, Vec<_>) = named.partition(|(name, _)| *name == "default");
+    if usual.first().map(|(_, source)| *source) != files.chat_template.as_deref()
+        || named.is_empty()
+    {
+        return;
+    }
+    let names: Vec<String> = named.iter().map(|(name, _)| (*name).to_owned()).collect();
+    out.insert("tokenizer.chat_templates", names);
+    for (name, source) in named {
+        out.insert(format!("tokenizer.chat_template.{name}"), source);
+    }
 }
 
 /// What to call the model: the name of its folder.
@@ -103,9 +132,13 @@ fn model_name(checkpoint: &Checkpoint) -> String {
 }
 
 fn put_sampling(out: &mut Metadata, generation: &serde_json::Value) {
-    // Without sampling the other settings have no effect.
-    if generation.get("do_sample") == Some(&json!(false)) {
-        return;
+    let number = |name: &str| generation.get(name).and_then(serde_json::Value::as_f64);
+    let temperature = match generation.get("do_sample") == Some(&json!(false)) {
+        true => Some(0.0),
+        false => number(TEMPERATURE.1),
+    };
+    if let Some(temperature) = temperature {
+        out.insert(TEMPERATURE.0, temperature as f32);
     }
     if let Some(top_k) = generation
         .get(SAMPLING_TOP_K.1)
@@ -115,7 +148,7 @@ fn put_sampling(out: &mut Metadata, generation: &serde_json::Value) {
         out.insert(SAMPLING_TOP_K.0, top_k);
     }
     for (key, name) in SAMPLING {
-        if let Some(value) = generation.get(name).and_then(serde_json::Value::as_f64) {
+        if let Some(value) = number(name) {
             out.insert(key, value as f32);
         }
     }
@@ -129,7 +162,10 @@ pub(super) fn generation_config(
     if let Some(top_k) = source.get_i32(SAMPLING_TOP_K.0)? {
         out.insert(SAMPLING_TOP_K.1.to_owned(), json!(top_k));
     }
-    for (key, name) in SAMPLING {
+    let temperature = source.get_f32(TEMPERATURE.0)?;
+    let is_greedy = temperature == Some(0.0);
+    let all = [TEMPERATURE].into_iter().chain(SAMPLING);
+    for (key, name) in all.filter(|(key, _)| !(is_greedy && *key == TEMPERATURE.0)) {
         if let Some(value) = source.get_f32(key)? {
             // The double that prints as the single-precision number does.
             let value = value.to_string().parse().unwrap_or(f64::from(value));
@@ -138,6 +174,9 @@ pub(super) fn generation_config(
     }
     if !out.is_empty() {
         out.insert("do_sample".to_owned(), json!(true));
+    }
+    if is_greedy {
+        out.insert("do_sample".to_owned(), json!(false));
     }
     Ok(out)
 }

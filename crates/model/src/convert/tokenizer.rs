@@ -7,6 +7,7 @@
 
 pub(super) mod from_hf;
 mod pre;
+mod special;
 pub(super) mod to_hf;
 
 /// `tokenizer.ggml.model` of byte-level BPE.

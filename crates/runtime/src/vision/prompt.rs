@@ -1,6 +1,6 @@
 //! Pictures in prompts: what stands around them, and a place for each of their rows.
 
-use millrace_text::{EncodeOptions, Prompt, Tokenizer};
+use millrace_text::{Prompt, Tokenizer};
 
 use super::VisionTower;
 use crate::Error;
@@ -59,11 +59,8 @@ impl VisionTower {
             }
             ImageText::Plain(text) => {
                 let (prompt, n_found) = Prompt::from(text).replaced(IMAGE_TOKEN, &with);
-                let options = EncodeOptions {
-                    add_special: true,
-                    parse_special: true,
-                };
-                (tokenizer.encode(prompt.text(), options), n_found)
+                let (tokens, _) = tokenizer.encode_continued(prompt.text(), true);
+                (tokens, n_found)
             }
         };
         if n_found != n_crops.len() {

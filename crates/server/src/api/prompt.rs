@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::StatusCode;
 use millrace_runtime::Image;
 use millrace_runtime::image::PLACEHOLDER;
-use millrace_text::{EncodeOptions, Message, Prompt, RenderOptions};
+use millrace_text::{EncodeOptions, Message, Prompt, RenderOptions, Tokenizer};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
@@ -299,17 +299,30 @@ pub(crate) fn variables(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiEr
     Ok(variables)
 }
 
-/// The tokens of a plain prompt: control tokens in it are text, and what the model expects around a text is
-/// added.
+/// The tokens of a plain prompt: control tokens in it are text, and what the model expects in front of a text is
+/// added. What it expects behind one is not, because the text is to go on.
 pub(crate) async fn encode(loaded: &Arc<Loaded>, text: String) -> Result<Vec<u32>, ApiError> {
-    let loaded = Arc::clone(loaded);
-    let work = move || {
-        let options = EncodeOptions {
-            add_special: true,
-            parse_special: false,
-        };
-        loaded.tokenizer.encode(&text, options)
+    encode_with(loaded, move |tokenizer| {
+        tokenizer.encode_continued(&text, false).0
+    })
+    .await
+}
+
+/// The tokens of a text that is whole, such as one to embed, with what the model expects around it.
+pub(crate) async fn encode_whole(loaded: &Arc<Loaded>, text: String) -> Result<Vec<u32>, ApiError> {
+    let options = EncodeOptions {
+        add_special: true,
+        parse_special: false,
     };
+    encode_with(loaded, move |tokenizer| tokenizer.encode(&text, options)).await
+}
+
+async fn encode_with(
+    loaded: &Arc<Loaded>,
+    encode: impl FnOnce(&Tokenizer) -> Vec<u32> + Send + 'static,
+) -> Result<Vec<u32>, ApiError> {
+    let tokenizer = Arc::clone(&loaded.tokenizer);
+    let work = move || encode(&tokenizer);
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         let message = format!("encoding the prompt failed: {error}");
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)

@@ -149,6 +149,7 @@ mod tests {
             tokens,
             scores,
             token_types,
+            add_bos: Some(false),
             add_space_prefix: Some(false),
             ..GgufVocab::default()
         };

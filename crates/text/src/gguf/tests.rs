@@ -28,7 +28,7 @@ fn bpe() -> GgufVocab<'static> {
             "Ċ",
         ],
         token_types: vec![1, 1, 1, 1, 3, 3, 4, 1],
-        merges: vec!["a b"],
+        merges: Some(vec!["a b"]),
         bos: Some(5),
         eos: Some(4),
         ..GgufVocab::default()
@@ -95,8 +95,8 @@ fn what_is_wrong_is_named() {
         (bpe(), |v| v.model = "bert", "\"bert\""),
         (bpe(), |v| v.tokens.clear(), "tokenizer.ggml.tokens"),
         (bpe(), |v| v.pre = Some("gpt-99"), "gpt-99"),
-        (bpe(), |v| v.merges.clear(), "merges"),
-        (bpe(), |v| v.merges = vec!["ab"], "merge 0 (\"ab\")"),
+        (bpe(), |v| v.merges = None, "merges"),
+        (bpe(), |v| v.merges = Some(vec!["ab"]), "merge 0 (\"ab\")"),
         (
             bpe(),
             |v| v.token_types.truncate(1),
@@ -148,7 +148,7 @@ fn odd_vocabularies_do_no_harm() {
 #[test]
 fn merges_of_missing_tokens_are_left_out() {
     let t = Tokenizer::from_gguf(GgufVocab {
-        merges: vec!["x y", "a b"],
+        merges: Some(vec!["x y", "a b"]),
         ..bpe()
     })
     .unwrap();
@@ -161,7 +161,7 @@ fn the_profile_decides_whether_merges_count_for_whole_words() {
         pre: Some(pre),
         tokens: vec!["a", "b", "c", "ab", "bc", "abc"],
         token_types: vec![],
-        merges: vec!["b c", "a b", "b c"],
+        merges: Some(vec!["b c", "a b", "b c"]),
         bos: None,
         eos: None,
         ..bpe()
@@ -182,7 +182,7 @@ fn qwen_composes_its_input() {
         pre: Some("qwen2"),
         tokens: vec!["Ã", "©", "e", "Ì", "ģ", "Ã©"],
         token_types: vec![],
-        merges: vec!["Ã ©"],
+        merges: Some(vec!["Ã ©"]),
         bos: None,
         eos: None,
         ..bpe()
@@ -219,7 +219,7 @@ fn no_vocabulary_makes_it_panic() {
             tokens: tokens.iter().map(|t| t.0.as_str()).collect(),
             scores: tokens.iter().map(|t| t.1).collect(),
             token_types: tokens.iter().map(|t| t.2).collect(),
-            merges: merges.iter().map(String::as_str).collect(),
+            merges: Some(merges.iter().map(String::as_str).collect()),
             bos: ids.0,
             eos: Some(ids.1),
             add_bos: ids.2,
@@ -233,4 +233,74 @@ fn no_vocabulary_makes_it_panic() {
             tokenizer.decode(&encoded, special);
         }
     });
+}
+
+/// Control tokens of one character, made by a merge, spelled as a byte, and standing for what is unknown.
+#[test]
+fn no_lookup_gives_a_control_token_of_plain_text() {
+    let tokens = || vec!["a", "b", "!", "ab", "<0x21>", "<0x63>", "<|x|>", "★"];
+    let bpe = GgufVocab {
+        pre: Some("llama-bpe"),
+        tokens: tokens(),
+        token_types: vec![1, 1, 3, 3, 6, 3, 3, 3],
+        merges: Some(vec!["a b"]),
+        bos: None,
+        eos: None,
+        unk: Some(6),
+        ..bpe()
+    };
+    let spm = GgufVocab {
+        model: "llama",
+        scores: vec![0.0; 8],
+        add_bos: Some(false),
+        add_space_prefix: Some(false),
+        ..bpe.clone()
+    };
+    let (bpe, spm) = (
+        Tokenizer::from_gguf(bpe).unwrap(),
+        Tokenizer::from_gguf(spm).unwrap(),
+    );
+    let parse = EncodeOptions {
+        add_special: false,
+        parse_special: true,
+    };
+    for (text, of_bpe, of_spm, parsed) in [
+        ("ab", &[0, 1][..], &[0, 1][..], &[3][..]),
+        ("a!", &[0], &[0, 4], &[0, 2]),
+        ("c★", &[], &[], &[7]),
+    ] {
+        assert_eq!(bpe.encode(text, PLAIN), of_bpe, "{text}");
+        assert_eq!(spm.encode(text, PLAIN), of_spm, "{text}");
+        for tokenizer in [&bpe, &spm] {
+            assert_eq!(tokenizer.encode(text, parse), parsed, "{text}");
+        }
+    }
+}
+
+#[test]
+fn every_way_to_name_an_end_token() {
+    type Edit = fn(&mut GgufVocab<'_>);
+    let cases: [(Edit, &[u32]); 7] = [
+        (|_| {}, &[3]),
+        (|v| v.eot = Some(0), &[0, 3]),
+        (|v| v.eom = Some(1), &[1, 3]),
+        (|v| v.fill = [Some(0), Some(1), Some(2)], &[0, 1, 2, 3]),
+        (|v| v.ends = vec![2, 1, 99], &[1, 2, 3]),
+        (|v| (v.eos, v.eot) = (None, Some(99)), &[]),
+        // By its text, whatever its type.
+        (|v| v.tokens[1] = "[EOT]", &[1, 3]),
+    ];
+    for (edit, want) in cases {
+        let mut vocab = GgufVocab {
+            tokens: vec!["a", "b", "c", "<|stop|>"],
+            token_types: vec![1, 1, 1, 3],
+            merges: Some(Vec::new()),
+            bos: None,
+            eos: Some(3),
+            ..bpe()
+        };
+        edit(&mut vocab);
+        let tokenizer = Tokenizer::from_gguf(vocab).unwrap();
+        assert_eq!(tokenizer.end_of_generation(), want);
+    }
 }

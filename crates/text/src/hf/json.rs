@@ -26,26 +26,33 @@ pub(crate) struct TokenizerJson<'a> {
     pub(crate) model: Model<'a>,
 }
 
-/// An entry of `added_tokens`.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct AddedToken {
-    pub(crate) id: u32,
-    pub(crate) content: String,
+/// A token that is searched for in a text before the model sees it, as `added_tokens` has them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct AddedToken {
+    /// Its number. In `added_tokens_decoder` the key says it.
     #[serde(default)]
-    pub(crate) single_word: bool,
+    pub id: u32,
+    /// Its text.
+    pub content: String,
+    /// Found only where no word character touches it.
     #[serde(default)]
-    pub(crate) lstrip: bool,
+    pub single_word: bool,
+    /// Takes white space in front of it.
     #[serde(default)]
-    pub(crate) rstrip: bool,
-    /// Absent in old files, where it is the opposite of `special`.
-    pub(crate) normalized: Option<bool>,
+    pub lstrip: bool,
+    /// Takes white space behind it.
     #[serde(default)]
-    pub(crate) special: bool,
+    pub rstrip: bool,
+    /// Looked for in normalized text. Absent in old files, where it is the opposite of `special`.
+    pub normalized: Option<bool>,
+    /// A control token, not text.
+    #[serde(default)]
+    pub special: bool,
 }
 
 impl AddedToken {
     /// Whether the token is looked for in normalized text.
-    pub(crate) fn is_normalized(&self) -> bool {
+    pub fn is_normalized(&self) -> bool {
         self.normalized.unwrap_or(!self.special)
     }
 }

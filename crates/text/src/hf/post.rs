@@ -108,14 +108,14 @@ fn template(template: &Template, vocab: &Vocab) -> Result<Around, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vocab::TokenKind;
+    use crate::vocab::{Reach, TokenKind};
     use serde_json::json;
 
     fn vocab() -> Vocab {
         let mut vocab = Vocab::with_capacity(3);
         for text in ["<s>", "</s>", "a"] {
             vocab
-                .push(text, TokenKind::Control, text.as_bytes(), false)
+                .push(text, TokenKind::Control, text.as_bytes(), Reach::Nowhere)
                 .unwrap();
         }
         vocab

@@ -77,9 +77,9 @@ fn the_configuration_names_tokens_and_the_post_processor_adds_them() {
             None,
         ),
         (
-            json!({"bos_token": null, "eos_token": "absent"}),
+            json!({"bos_token": null, "eos_token": "new"}),
             Some(4),
-            None,
+            Some(6),
         ),
     ] {
         let t = build(&byte_level(), Some(&config)).unwrap();
@@ -191,4 +191,60 @@ fn broken_files_never_panic() {
             t.decode(&ids, false);
         }
     });
+}
+
+/// A BPE over characters with byte tokens, as Llama 2's. `★` and `</s>` are special: one is added only,
+/// the other is in the model too. `☆` is an added word.
+fn over_characters() -> Value {
+    let added = |id: u32, content: &str, special: bool| json!({"id": id, "content": content, "single_word": !special, "normalized": false, "special": special});
+    let mut vocab = serde_json::Map::new();
+    for byte in 0..=255u32 {
+        vocab.insert(format!("<0x{byte:02X}>"), json!(byte + 1));
+    }
+    let more = [
+        "<unk>", "a", "b", "!", "</s>", "<", "/", "s", ">", "</", "</s", "▁",
+    ];
+    for (i, text) in more.iter().enumerate() {
+        let id = if i == 0 { 0 } else { 256 + i };
+        vocab.insert((*text).to_owned(), json!(id));
+    }
+    json!({
+        "added_tokens": [added(268, "★", true), added(269, "☆", false), added(259, "!", true),
+                         added(260, "</s>", true), added(66, "<0x41>", true)],
+        "model": {"type": "BPE", "unk_token": "<unk>", "byte_fallback": true, "vocab": vocab,
+                  "merges": ["< /", "</ s", "</s >"]}
+    })
+}
+
+#[test]
+fn control_tokens_do_not_come_out_of_plain_text() {
+    for ignore_merges in [false, true] {
+        let mut json = over_characters();
+        json["model"]["ignore_merges"] = json!(ignore_merges);
+        let t = build(&json, None).unwrap();
+        for (text, plain, parsed) in [
+            // Known to the search for added tokens alone.
+            ("a★", &[257, 227, 153, 134][..], &[257, 268][..]),
+            ("★", &[227, 153, 134], &[268]),
+            // A word within a word is no match, and the model does not know it.
+            (
+                "a☆b",
+                &[257, 227, 153, 135, 258],
+                &[257, 227, 153, 135, 258],
+            ),
+            // In the model as well: by its character, by its merges, by its byte.
+            ("a!", &[257, 34], &[257, 259]),
+            ("!", &[34], &[259]),
+            ("</s>", &[266, 264], &[260]),
+            ("A", &[0], &[0]),
+            ("<0x41>", &[261, 49, 121, 53, 50, 264], &[66]),
+        ] {
+            assert_eq!(t.encode(text, PLAIN), plain, "{text} {ignore_merges}");
+            let special = EncodeOptions {
+                add_special: false,
+                parse_special: true,
+            };
+            assert_eq!(t.encode(text, special), parsed, "{text} {ignore_merges}");
+        }
+    }
 }

@@ -103,11 +103,13 @@ impl CharBpe {
         let mut buffer = [0; 4];
         for (byte, symbol) in (0..128u8).zip(ascii.iter_mut()) {
             *symbol = vocab
-                .find(char::from(byte).encode_utf8(&mut buffer))
+                .find_in_text(char::from(byte).encode_utf8(&mut buffer))
                 .unwrap_or(NO_TOKEN);
         }
         // The mark must be a token, lest a run of unknown characters be fused across a border.
-        let mark_is_known = vocab.find(SPACE_MARK.encode_utf8(&mut buffer)).is_some();
+        let mark_is_known = vocab
+            .find_in_text(SPACE_MARK.encode_utf8(&mut buffer))
+            .is_some();
         let by_words = mark_is_known && merges.products().all(|id| !has_inner_mark(vocab.text(id)));
         CharBpe {
             merges,
@@ -137,7 +139,7 @@ impl CharBpe {
     fn encode_word(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
         let ordinary =
             |id: &u32| matches!(vocab.kind(*id), TokenKind::Normal | TokenKind::UserDefined);
-        let whole = vocab.find(word).filter(ordinary);
+        let whole = vocab.find_in_text(word).filter(ordinary);
         if let Some(id) = whole
             && (self.ignore_merges || self.whole.is_itself(id) == Some(true))
         {
@@ -160,7 +162,7 @@ impl CharBpe {
         for c in word.chars() {
             let known = match self.ascii.get(c as usize) {
                 Some(&id) => (id != NO_TOKEN).then_some(id),
-                None => vocab.find(c.encode_utf8(&mut buffer)),
+                None => vocab.find_in_text(c.encode_utf8(&mut buffer)),
             };
             if let Some(id) = known {
                 pending.known(id, symbols);

@@ -195,7 +195,8 @@ fn push(heap: &mut BinaryHeap<Reverse<(u32, u32)>>, pair: Merge, at: u32) {
     }
 }
 
-/// Resolves a merge written as two texts; `None` if one of them or their join is no token.
+/// Resolves a merge written as two texts to `(left, right, join)`; `None` if one of the three is no
+/// token. A join that [no text may become](Vocab::is_reached) must not be merged.
 pub(crate) fn resolve(
     vocab: &Vocab,
     left: &str,

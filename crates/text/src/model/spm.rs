@@ -205,19 +205,24 @@ impl Spm {
         }
     }
 
-    /// Appends the tokens of the symbols that are left, and bytes where a symbol is none.
+    /// Appends the tokens of the symbols that are left. A symbol that is none is written as bytes, or,
+    /// if one of them has no token, as the unknown token, one for a run of such symbols.
     fn emit(&self, vocab: &Vocab, word: &str, symbols: &[Symbol], out: &mut Vec<u32>) {
         let mut at = if symbols.is_empty() { END } else { 0 };
+        let mut follows_unknown = false;
         while at != END {
             let symbol = symbols[at as usize];
             let text = &word[symbol.start as usize..symbol.end as usize];
-            match self.find(vocab, text) {
-                Some((id, _)) => out.push(id),
-                None => out.extend(
-                    text.bytes()
-                        .filter_map(|b| self.bytes.get(b).or(self.unknown)),
-                ),
+            let found = self.find(vocab, text).map(|(id, _)| id);
+            let has_bytes = || text.bytes().all(|byte| self.bytes.get(byte).is_some());
+            let is_known = found.is_some() || has_bytes();
+            match found {
+                Some(id) => out.push(id),
+                None if is_known => out.extend(text.bytes().filter_map(|b| self.bytes.get(b))),
+                None if follows_unknown => {}
+                None => out.extend(self.unknown),
             }
+            follows_unknown = !is_known;
             at = symbol.next;
         }
     }

@@ -147,3 +147,123 @@ fn smollm_isolates_digits_before_words() {
         ["in", " ", "1", "9", "9", "9", " ", " now"]
     );
 }
+
+/// What `pre_tokenizers.Sequence` of `Split`s with the models' expressions gives, of the package
+/// `tokenizers` 0.23.3.
+#[test]
+fn profiles_of_many_expressions_cut_as_tokenizers_does() {
+    const TEXTS: [&str; 4] = [
+        "Hello,  World 1234! it's\r\n\n x=(a|b);  ",
+        "Größe Ω ЖУК наб 你好世界，再见。한국어 ひらがな ١٢٣ don't",
+        "\tif x:\n\t\treturn 3.14 // ok?\n",
+        "a…b । نص، 😀 e\u{301}  ",
+    ];
+    let cases: [(&str, [&[&str]; 4]); 3] = [
+        (
+            "deepseek-llm",
+            [
+                &[
+                    "Hello", ",", " ", " World", " ", "1234", "!", " it", "'", "s", "\r", "\n",
+                    "\n", " x", "=(", "a", "|", "b", ");", "  ",
+                ],
+                &[
+                    "Gr",
+                    "öß",
+                    "e",
+                    " Ω",
+                    " ЖУК",
+                    " наб",
+                    " ",
+                    "你好世界",
+                    "，",
+                    "再见",
+                    "。",
+                    "한국어",
+                    " ",
+                    "ひらがな",
+                    " ",
+                    "١٢٣",
+                    " don",
+                    "'",
+                    "t",
+                ],
+                &[
+                    "\tif", " x", ":", "\n", "\t", "\treturn", " ", "3", ".", "14", " //", " ok",
+                    "?", "\n",
+                ],
+                &["a", "…", "b", " ", "।", " نص، 😀", " e", "\u{301}", "  "],
+            ],
+        ),
+        (
+            "seed-coder",
+            [
+                &[
+                    "Hello", ",", " ", " World", " ", "1", "2", "3", "4", "!", " it", "'s",
+                    "\r\n\n", " x", "=(", "a", "|b", ");", "  ",
+                ],
+                &[
+                    "Größe",
+                    " Ω",
+                    " ЖУК",
+                    " наб",
+                    " 你好世界",
+                    "，再见",
+                    "。한국어",
+                    " ひらがな",
+                    " ",
+                    "١",
+                    "٢",
+                    "٣",
+                    " don",
+                    "'t",
+                ],
+                &[
+                    "\tif", " x", ":", "\n", "\t", "\treturn", " ", "3", ".", "1", "4", " //",
+                    " ok", "?", "\n",
+                ],
+                &["a", "…b", " ।", " نص", "،", " 😀", " e", "\u{301}", "  "],
+            ],
+        ),
+        (
+            "viking",
+            [
+                &[
+                    "Hello", ", ", " World", " ", "1", "2", "3", "4", "!", " it's", "\r\n\n",
+                    " x=", "(", "a", "|", "b", ")", ";", "  ",
+                ],
+                &[
+                    "Größe",
+                    " Ω",
+                    " ЖУК",
+                    " наб",
+                    " 你好世界",
+                    "，",
+                    "再见",
+                    "。",
+                    "한국어",
+                    " ひらがな",
+                    " ",
+                    "١",
+                    "٢",
+                    "٣",
+                    " don't",
+                ],
+                &[
+                    "\t", "if", " x:", "\n\t\t", "return", " ", "3", ".", "1", "4", " //", " ok",
+                    "?\n",
+                ],
+                &["a", "…", "b", " ।", " نص", "،", " 😀", " e\u{301}", "  "],
+            ],
+        ),
+    ];
+    for (name, wants) in cases {
+        for (text, want) in TEXTS.iter().zip(wants) {
+            let steps = Profile::named(Some(name))
+                .unwrap()
+                .pre_tokenizer()
+                .unwrap()
+                .steps;
+            assert_eq!(pieces(steps, text), want, "{name}");
+        }
+    }
+}

@@ -134,15 +134,18 @@ impl Metadata {
                 .iter()
                 .map(|kind| *kind as i32)
                 .collect(),
-            merges: self.texts("merges"),
+            merges: self.get("merges").map(|_| self.texts("merges")),
             bos: id("bos_token_id"),
             eos: id("eos_token_id"),
             eot: id("eot_token_id"),
             eom: id("eom_token_id"),
+            fill: [None; 3],
+            ends: Vec::new(),
             unk: id("unknown_token_id"),
             add_bos: flag("add_bos_token"),
             add_eos: flag("add_eos_token"),
             add_space_prefix: flag("add_space_prefix"),
+            metaspace_prepend_scheme: self.text("metaspace_prepend_scheme"),
         }
     }
 }

@@ -13,7 +13,6 @@ use millrace_runtime::{
     BatchItem, Engine, EngineOptions, Event, GenerateParams, LoadedModel, LogitsFor,
     SpeculationStats, Speculator, StepOutput, Turn, speculate_turn,
 };
-use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,11 +64,7 @@ impl Row {
 /// The texts, of `n_gen` tokens each.
 fn workloads(model: &LoadedModel, n_gen: usize, own: Option<&str>) -> Outcome<Vec<Workload>> {
     let tokenizer = model.tokenizer()?;
-    let options = EncodeOptions {
-        add_special: true,
-        parse_special: false,
-    };
-    let encode = |text: &str| tokenizer.encode(text, options);
+    let encode = |text: &str| tokenizer.encode_continued(text, false).0;
     let prose = encode(own.unwrap_or(PROSE));
     // A passage and the same again; a longer text's beginning and what follows it.
     let n_passage = n_gen.min(prose.len());

@@ -16,7 +16,6 @@ use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, GenerateParams, Generation, Level, LoadedModel,
     SeqId, generate,
 };
-use millrace_text::EncodeOptions;
 use std::sync::Arc;
 
 const PROMPT: &str = "Once upon a time";
@@ -51,11 +50,7 @@ pub(super) fn check(cpu: &CpuArgs, ui: Ui) -> Outcome<Finding> {
 /// Both answers, and whether the gate lets them pass.
 fn compare(cpu: &CpuArgs) -> Outcome<(Generation, Generation, bool)> {
     let model = Arc::new(LoadedModel::from_checkpoint(embedded::MODELS[0].open()?)?);
-    let special = EncodeOptions {
-        add_special: true,
-        parse_special: false,
-    };
-    let prompt = model.tokenizer()?.encode(PROMPT, special);
+    let (prompt, _) = model.tokenizer()?.encode_continued(PROMPT, false);
     let scalar = CpuArgs {
         cpu_level: Some(Level::Scalar),
         ..cpu.clone()

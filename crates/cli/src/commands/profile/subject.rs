@@ -11,7 +11,6 @@ use millrace_model::graph::Graph;
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_runtime::LoadedModel;
-use millrace_text::EncodeOptions;
 use std::sync::Arc;
 
 pub(super) fn geometry_parser() -> impl TypedValueParser<Value = Geometry> {
@@ -77,11 +76,7 @@ impl Subject {
             return Err(Failure::usage("a shape has no tokenizer for a prompt")
                 .hint("say how long it is: --prompt-tokens N"));
         };
-        let options = EncodeOptions {
-            add_special: true,
-            parse_special: true,
-        };
-        Ok(model.tokenizer()?.encode(text, options))
+        Ok(model.tokenizer()?.encode_continued(text, true).0)
     }
 
     /// Whether nothing is run.

@@ -4,7 +4,7 @@ use super::Args;
 use super::assign::{DRAFT, MMPROJ};
 use super::drafts::Drafter;
 use crate::exit::{Failure, Outcome};
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
 use crate::target_args::DeviceArgs;
 use millrace_runtime::{
@@ -34,7 +34,7 @@ pub(super) fn specs(args: &Args, ui: Ui) -> Outcome<Vec<ModelSpec>> {
         };
         let loaded = model.load(ui)?;
         // Clients speak in text.
-        loaded.tokenizer()?;
+        warn(&loaded.tokenizer()?.warnings(), ui);
         let drafter = match draft {
             Some(draft) => Drafter::open(draft, args, &loaded, &args.device, ui)?,
             None => None,

@@ -85,12 +85,16 @@ pub(super) fn long_prompt(
     Ok((n <= room).then(|| long(&tokenizer, n)))
 }
 
-fn encode(tokenizer: &Tokenizer, text: &str, add_special: bool) -> Vec<u32> {
+/// The tokens of a text, where it `begins` a prompt with what belongs in front of it.
+fn encode(tokenizer: &Tokenizer, text: &str, begins: bool) -> Vec<u32> {
     let options = EncodeOptions {
-        add_special,
+        add_special: false,
         parse_special: true,
     };
-    tokenizer.encode(text, options)
+    match begins {
+        true => tokenizer.encode_continued(text, true).0,
+        false => tokenizer.encode(text, options),
+    }
 }
 
 /// Through the model's own template; none where it has none.

@@ -3,8 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use millrace_format::hf;
+use millrace_text::{AddedToken, added_tokens};
 use serde_json::Value;
 
+use super::pre::SpacePrefix;
+use super::special::{flags_lost, marks_lost};
 use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, is_byte_token, kind, pre};
 use crate::convert::Error;
 use crate::convert::metadata::Entries;
@@ -20,21 +23,24 @@ pub(in crate::convert) struct Source<'a> {
 }
 
 /// Tokens by number.
-struct Tokens {
-    texts: Vec<String>,
+pub(super) struct Tokens {
+    pub(super) texts: Vec<String>,
     kinds: Vec<i32>,
     /// The number of a text, by which special tokens are named.
-    ids: HashMap<String, u32>,
+    pub(super) ids: HashMap<String, u32>,
 }
 
 impl Source<'_> {
-    /// Keys and values of the tokenizer. The list of tokens is filled up to `n_vocab`, the rows of
-    /// the embedding table, with unused ones.
+    /// Keys and values of the tokenizer, and what of it GGUF cannot hold. The list of tokens is filled
+    /// up to `n_vocab`, the rows of the embedding table, with unused ones.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] for a kind of tokenizer, a pre-tokenizer or a token that GGUF cannot
-    /// hold.
-    pub(in crate::convert) fn to_gguf(&self, n_vocab: usize) -> Result<Entries, Error> {
+    /// [`Error::Tokenizer`] for a kind of tokenizer, a normalizer, a pre-tokenizer or a token that GGUF
+    /// cannot hold.
+    pub(in crate::convert) fn to_gguf(
+        &self,
+        n_vocab: usize,
+    ) -> Result<(Entries, Vec<String>), Error> {
         let json: Value = serde_json::from_slice(self.json)
             .map_err(|error| self.error(format!("tokenizer.json is not valid JSON: {error}")))?;
         let model = &json["model"];
@@ -49,13 +55,17 @@ impl Source<'_> {
             }
         }
         let merges = self.merges(&model["merges"])?;
-        let mut tokens = self.tokens(&json, n_vocab)?;
+        let config = self.files.tokenizer_config.as_ref();
+        let added =
+            added_tokens(self.json, config).map_err(|error| self.error(error.to_string()))?;
+        let mut tokens = self.tokens(&json, &added, n_vocab)?;
         let mut out: Entries = Vec::new();
+        let mut notes = Vec::new();
         if is_byte_level(&json) {
             out.push(("tokenizer.ggml.model", BYTE_LEVEL.into()));
             let name = pre::name_of(&json).map_err(|reason| self.error(reason))?;
             out.push(("tokenizer.ggml.pre", name.into()));
-            self.put_special(&json, &tokens, &mut out)?;
+            self.put_special(&tokens, &mut out, &mut notes)?;
             out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
             out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
             let joined: Vec<String> = merges
@@ -64,26 +74,30 @@ impl Source<'_> {
                 .collect();
             out.push(("tokenizer.ggml.merges", joined.into()));
         } else if model["byte_fallback"] == true {
+            let prefix = pre::space_prefix(&json).map_err(|reason| self.error(reason))?;
             out.push(("tokenizer.ggml.model", SENTENCE_PIECE.into()));
             out.push(("tokenizer.ggml.pre", "default".into()));
-            self.put_special(&json, &tokens, &mut out)?;
+            self.put_special(&tokens, &mut out, &mut notes)?;
+            notes.extend(marks_lost(&added, &json, n_vocab));
             tokens.spell_as_sentence_piece(model["unk_token"].as_str());
             out.push(("tokenizer.ggml.scores", tokens.scores(&merges).into()));
             out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
             out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
-            out.push((
-                "tokenizer.ggml.add_space_prefix",
-                adds_space_prefix(&json).into(),
-            ));
+            let adds = prefix != SpacePrefix::None;
+            out.push(("tokenizer.ggml.add_space_prefix", adds.into()));
+            if let Some(scheme) = prefix.scheme() {
+                out.push(("tokenizer.ggml.metaspace_prepend_scheme", scheme.into()));
+            }
         } else {
             let reason = "a BPE that is neither byte-level nor SentencePiece's: GGUF has no such \
                           kind";
             return Err(self.error(reason.to_owned()));
         }
-        Ok(out)
+        notes.extend(flags_lost(&added, n_vocab));
+        Ok((out, notes))
     }
 
-    fn error(&self, reason: String) -> Error {
+    pub(super) fn error(&self, reason: String) -> Error {
         Error::Tokenizer {
             file: self.file.to_owned(),
             reason,
@@ -109,29 +123,19 @@ impl Source<'_> {
             .collect()
     }
 
-    fn tokens(&self, json: &Value, n_vocab: usize) -> Result<Tokens, Error> {
+    fn tokens(&self, json: &Value, added: &[AddedToken], n_vocab: usize) -> Result<Tokens, Error> {
         let mut slots: Vec<Option<(&str, i32)>> = vec![None; n_vocab];
-        let added = json["added_tokens"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
         for token in added {
-            let special = token["special"].as_bool().unwrap_or(false);
-            let token_kind = if special {
-                kind::CONTROL
-            } else {
-                kind::USER_DEFINED
+            let token_kind = match token.special {
+                true => kind::CONTROL,
+                false => kind::USER_DEFINED,
             };
-            let id = token["id"].as_u64().and_then(|id| usize::try_from(id).ok());
             // Tokenizers shared by several models add tokens that some have no embedding for.
-            if let Some(slot) = id.and_then(|id| slots.get_mut(id)) {
-                *slot = Some((token["content"].as_str().unwrap_or_default(), token_kind));
+            if let Some(slot) = slots.get_mut(token.id as usize) {
+                *slot = Some((&token.content, token_kind));
             }
         }
-        let added: HashSet<&str> = added
-            .iter()
-            .filter_map(|token| token["content"].as_str())
-            .collect();
+        let added: HashSet<&str> = added.iter().map(|token| &*token.content).collect();
         let vocab = json["model"]["vocab"].as_object();
         let vocab = vocab.ok_or_else(|| self.error("tokenizer.json has no vocabulary".into()))?;
         for (text, id) in vocab {
@@ -164,55 +168,6 @@ impl Source<'_> {
             .collect();
         Ok(Tokens { texts, kinds, ids })
     }
-
-    /// Numbers of special tokens, and which are put around every text.
-    fn put_special(&self, json: &Value, tokens: &Tokens, out: &mut Entries) -> Result<(), Error> {
-        let names = [
-            ("bos_token", "tokenizer.ggml.bos_token_id"),
-            ("eos_token", "tokenizer.ggml.eos_token_id"),
-            ("unk_token", "tokenizer.ggml.unknown_token_id"),
-            ("pad_token", "tokenizer.ggml.padding_token_id"),
-        ];
-        let mut ends = [None; 2];
-        for (i, (name, key)) in names.into_iter().enumerate() {
-            let id = self.special_id(name, tokens);
-            if let Some(id) = id {
-                out.push((key, id.into()));
-            }
-            if let Some(end) = ends.get_mut(i) {
-                *end = id;
-            }
-        }
-        let (begin, end) = added_around(json, tokens, ends);
-        // Where the configuration says, transformers rebuilds the template accordingly.
-        let config = |key: &str| self.files.tokenizer_config.as_ref()?.get(key)?.as_bool();
-        let begin = config("add_bos_token").unwrap_or(begin);
-        let end = config("add_eos_token").unwrap_or(end);
-        out.push(("tokenizer.ggml.add_bos_token", begin.into()));
-        out.push(("tokenizer.ggml.add_eos_token", end.into()));
-        Ok(())
-    }
-
-    /// The number of `bos_token` and the like: by text in `tokenizer_config.json`, else by number
-    /// in the configurations (the first one where several end a text).
-    fn special_id(&self, name: &str, tokens: &Tokens) -> Option<u32> {
-        let named = self
-            .files
-            .tokenizer_config
-            .as_ref()
-            .and_then(|config| config.get(name));
-        let text = named.and_then(|token| token.as_str().or_else(|| token["content"].as_str()));
-        if let Some(&id) = text.and_then(|text| tokens.ids.get(text)) {
-            return Some(id);
-        }
-        let key = format!("{name}_id");
-        [&self.files.config, &self.files.generation_config]
-            .into_iter()
-            .filter_map(|config| config.as_ref()?.get(&key))
-            .find_map(|id| id.as_u64().or_else(|| id.get(0)?.as_u64()))
-            .and_then(|id| u32::try_from(id).ok())
-            .filter(|&id| (id as usize) < tokens.texts.len())
-    }
 }
 
 fn is_byte_level(json: &Value) -> bool {
@@ -225,48 +180,6 @@ fn is_byte_level(json: &Value) -> bool {
                 .is_some_and(|all| all.iter().any(is))
     };
     any(&json["pre_tokenizer"], "pretokenizers") || any(&json["decoder"], "decoders")
-}
-
-/// Whether the post-processor puts the begin token before a text and the end token after it.
-fn added_around(json: &Value, tokens: &Tokens, [bos, eos]: [Option<u32>; 2]) -> (bool, bool) {
-    let post = &json["post_processor"];
-    let is_template = |value: &&Value| value["type"] == "TemplateProcessing";
-    let nested = || post["processors"].as_array()?.iter().find(is_template);
-    let template = Some(post).filter(is_template).or_else(nested);
-    let parts = template.and_then(|template| template["single"].as_array());
-    let parts = parts.map(Vec::as_slice).unwrap_or_default();
-    let id_of = |part: Option<&Value>| {
-        let text = part?["SpecialToken"]["id"].as_str()?;
-        tokens.ids.get(text).copied()
-    };
-    let begins = bos.is_some() && id_of(parts.first()) == bos;
-    let ends = eos.is_some() && parts.len() > 1 && id_of(parts.last()) == eos;
-    (begins, ends)
-}
-
-/// Whether SentencePiece's dummy space is put before a text.
-fn adds_space_prefix(json: &Value) -> bool {
-    let mark = SPACE_MARK.to_string();
-    let prepends = |step: &Value| match step["type"].as_str() {
-        Some("Prepend") => step["prepend"] == mark,
-        Some("Metaspace") => match step.get("prepend_scheme").and_then(Value::as_str) {
-            Some(scheme) => scheme != "never",
-            None => step["add_prefix_space"].as_bool().unwrap_or(true),
-        },
-        _ => false,
-    };
-    [
-        ("normalizer", "normalizers"),
-        ("pre_tokenizer", "pretokenizers"),
-    ]
-    .iter()
-    .any(|(key, list)| {
-        let step = &json[*key];
-        prepends(step)
-            || step[*list]
-                .as_array()
-                .is_some_and(|steps| steps.iter().any(prepends))
-    })
 }
 
 impl Tokens {

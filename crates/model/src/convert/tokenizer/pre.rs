@@ -28,11 +28,12 @@ const NONE: Rules<'static> = Rules {
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SEED_CODER: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// `tokenizer.ggml.pre` and what it stands for. Of two names for the same rules the first is
 /// written.
-const TABLE: [(&str, Rules<'static>); 10] = [
+const TABLE: [(&str, Rules<'static>); 11] = [
     ("gpt-2", Rules { gpt2: true, ..NONE }),
     (
         "smollm",
@@ -80,6 +81,13 @@ const TABLE: [(&str, Rules<'static>); 10] = [
             ..NONE
         },
     ),
+    (
+        "seed-coder",
+        Rules {
+            split: Some(SEED_CODER),
+            ..NONE
+        },
+    ),
     // Other spellings.
     (
         "llama3",
@@ -123,16 +131,83 @@ pub(super) fn name_of(tokenizer: &Value) -> Result<&'static str, String> {
     })
 }
 
+/// How SentencePiece's dummy space is put before a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpacePrefix {
+    /// Not at all.
+    None,
+    /// Before every part between special tokens (a `Prepend` normalizer), as GGUF has it.
+    Every,
+    /// The same, but not before a part that begins with a space (`Metaspace`).
+    Metaspace,
+    /// Before the part that begins the text alone (`Metaspace` with the scheme `first`).
+    First,
+}
+
+impl SpacePrefix {
+    /// `tokenizer.ggml.metaspace_prepend_scheme`, a key of this program's; other readers put a space
+    /// before every part.
+    pub(super) fn scheme(self) -> Option<&'static str> {
+        match self {
+            SpacePrefix::None | SpacePrefix::Every => None,
+            SpacePrefix::Metaspace => Some("always"),
+            SpacePrefix::First => Some("first"),
+        }
+    }
+}
+
+/// How a SentencePiece tokenizer puts its dummy space.
+///
+/// # Errors
+/// A description of a normalizer or a pre-tokenizer that GGUF cannot hold.
+pub(super) fn space_prefix(tokenizer: &Value) -> Result<SpacePrefix, String> {
+    let mark = super::SPACE_MARK.to_string();
+    let mut prefix = SpacePrefix::None;
+    for step in steps(&tokenizer["normalizer"], "normalizers") {
+        match step["type"].as_str() {
+            Some("Prepend") if step["prepend"] == mark => prefix = SpacePrefix::Every,
+            Some("Replace") if step["pattern"]["String"] == " " && step["content"] == mark => {}
+            other => return Err(no_name("normalizer", other)),
+        }
+    }
+    for step in steps(&tokenizer["pre_tokenizer"], "pretokenizers") {
+        match step["type"].as_str() {
+            Some("Metaspace") => {
+                let scheme = step.get("prepend_scheme").and_then(Value::as_str);
+                let adds = step.get("add_prefix_space").and_then(Value::as_bool);
+                prefix = match (scheme, adds) {
+                    (Some("first"), _) => SpacePrefix::First,
+                    (Some("never"), _) | (None, Some(false)) => SpacePrefix::None,
+                    _ => SpacePrefix::Metaspace,
+                };
+            }
+            // The normalizer has left no space to split at.
+            Some("Split") if step["pattern"]["String"] == " " => {}
+            other => return Err(no_name("pre-tokenizer", other)),
+        }
+    }
+    Ok(prefix)
+}
+
+fn no_name(part: &str, step: Option<&str>) -> String {
+    let step = step.unwrap_or("without a type");
+    format!("its {part} step {step} has no name in GGUF")
+}
+
 fn read(tokenizer: &Value) -> Result<Rules<'_>, String> {
     let flag = |value: &Value, key: &str, default: bool| {
         value.get(key).and_then(Value::as_bool).unwrap_or(default)
     };
     let mut rules = Rules {
         ignore_merges: flag(&tokenizer["model"], "ignore_merges", false),
-        nfc: steps(&tokenizer["normalizer"], "normalizers")
-            .any(|normalizer| normalizer["type"] == "NFC"),
         ..NONE
     };
+    for step in steps(&tokenizer["normalizer"], "normalizers") {
+        match step["type"].as_str() {
+            Some("NFC") => rules.nfc = true,
+            other => return Err(no_name("normalizer", other)),
+        }
+    }
     for step in steps(&tokenizer["pre_tokenizer"], "pretokenizers") {
         match step["type"].as_str() {
             Some("ByteLevel") => {
@@ -149,12 +224,7 @@ fn read(tokenizer: &Value) -> Result<Rules<'_>, String> {
                 rules.split = step["pattern"]["Regex"].as_str();
             }
             Some("Digits") if flag(step, "individual_digits", false) => rules.digits = true,
-            other => {
-                let other = other.unwrap_or("without a type");
-                return Err(format!(
-                    "its pre-tokenizer step {other} has no name in GGUF"
-                ));
-            }
+            other => return Err(no_name("pre-tokenizer", other)),
         }
     }
     // Some files spell GPT-2's expression out.

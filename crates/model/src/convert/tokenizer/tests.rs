@@ -15,7 +15,7 @@ fn to_gguf(json: &Value, files: &hf::Files, n_vocab: usize) -> Result<Metadata, 
         files,
     };
     let mut metadata = Metadata::new();
-    for (key, value) in source.to_gguf(n_vocab)? {
+    for (key, value) in source.to_gguf(n_vocab)?.0 {
         metadata.insert(key, value);
     }
     Ok(metadata)

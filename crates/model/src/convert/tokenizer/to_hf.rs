@@ -1,8 +1,9 @@
 //! From `tokenizer.ggml.*` to `tokenizer.json` and `tokenizer_config.json`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use millrace_format::gguf::Metadata;
+use millrace_text::GgufVocab;
 use serde_json::{Map, Value, json};
 
 use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, kind, pre};
@@ -67,19 +68,32 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Parts
     let id = |key: &str| -> Result<Option<usize>, Error> {
         Ok(metadata.get_usize(key)?.filter(|&id| id < tokens.len()))
     };
-    let is_byte_level = model == Some(BYTE_LEVEL);
+    let pre = metadata.get_str("tokenizer.ggml.pre")?;
+    // Numbers that hold in SentencePiece models where a file names none.
+    let usual = |id: usize| (model == Some(SENTENCE_PIECE) && id < tokens.len()).then_some(id);
     let vocab = Vocab {
         tokens,
         kinds,
-        bos: id("tokenizer.ggml.bos_token_id")?,
-        eos: id("tokenizer.ggml.eos_token_id")?,
-        // SentencePiece models begin with a token unless they say otherwise.
-        add_bos: flag("tokenizer.ggml.add_bos_token")?.unwrap_or(!is_byte_level),
+        bos: id("tokenizer.ggml.bos_token_id")?.or(usual(1)),
+        eos: id("tokenizer.ggml.eos_token_id")?.or(usual(2)),
+        add_bos: flag("tokenizer.ggml.add_bos_token")?
+            .unwrap_or_else(|| GgufVocab::begins_by_default(model.unwrap_or_default(), pre)),
         add_eos: flag("tokenizer.ggml.add_eos_token")?.unwrap_or(false),
     };
-    let unknown = id("tokenizer.ggml.unknown_token_id")?;
+    let mut ends: Vec<usize> = vocab.eos.into_iter().collect();
+    ends.extend(id("tokenizer.ggml.eot_token_id")?);
+    ends.extend(id("tokenizer.ggml.eom_token_id")?);
+    let listed = metadata.get_u32_array("tokenizer.ggml.eog_token_ids")?;
+    let listed = listed.unwrap_or_default().into_iter();
+    ends.extend(listed.map(|id| id as usize).filter(|id| *id < tokens.len()));
+    let unknown = id("tokenizer.ggml.unknown_token_id")?.or(usual(0));
     let padding = id("tokenizer.ggml.padding_token_id")?;
     parts.describe(&vocab, unknown, padding);
+    let mut seen = HashSet::new();
+    ends.retain(|id| seen.insert(*id));
+    if ends.len() > 1 {
+        parts.token_ids.insert("eos_token_id".into(), json!(ends));
+    }
     let built = match model {
         Some(BYTE_LEVEL) => byte_level(metadata, &vocab)?,
         Some(SENTENCE_PIECE) => Ok(sentence_piece(metadata, &vocab, unknown, file)?),
@@ -242,8 +256,15 @@ fn sentence_piece(
         json!({ "type": "ByteFallback" }),
         json!({ "type": "Fuse" }),
     ];
-    if prefix {
+    let scheme = metadata.get_str("tokenizer.ggml.metaspace_prepend_scheme")?;
+    let scheme = scheme.filter(|scheme| prefix && matches!(*scheme, "always" | "first"));
+    let pre_tokenizer = scheme.map(|scheme| {
+        json!({ "type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": false })
+    });
+    if prefix && scheme.is_none() {
         normalizers.push(json!({ "type": "Prepend", "prepend": mark }));
+    }
+    if prefix {
         decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
     }
     normalizers.push(json!({ "type": "Replace", "pattern": { "String": " " }, "content": mark }));
@@ -254,7 +275,7 @@ fn sentence_piece(
         "padding": null,
         "added_tokens": vocab.added(),
         "normalizer": { "type": "Sequence", "normalizers": normalizers },
-        "pre_tokenizer": null,
+        "pre_tokenizer": pre_tokenizer,
         "post_processor": vocab.post_processor(),
         "decoder": { "type": "Sequence", "decoders": decoders },
         "model": {

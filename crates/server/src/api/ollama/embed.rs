@@ -42,7 +42,7 @@ async fn answer(app: Arc<App>, request: Request, name: &str) -> Result<Response,
     let cuts = fields.bool("truncate")?.unwrap_or(true);
     let mut inputs = Vec::with_capacity(texts.len());
     for text in texts {
-        let mut tokens = prompt::encode(loaded, text.to_owned()).await?;
+        let mut tokens = prompt::encode_whole(loaded, text.to_owned()).await?;
         if cuts {
             tokens.truncate(most);
         }

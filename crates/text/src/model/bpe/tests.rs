@@ -2,8 +2,13 @@
 
 use super::*;
 use crate::model::merge::resolve;
+use crate::vocab::Reach;
 
 fn vocab(tokens: &[&str], words: bool) -> Vocab {
+    let by = |kind| match Reach::of_kind(kind) {
+        Reach::ByText if words => Reach::ByBytes,
+        reach => reach,
+    };
     let mut vocab = Vocab::with_capacity(tokens.len());
     for token in tokens {
         let is_byte = crate::model::byte_of_text(token).is_some();
@@ -12,7 +17,7 @@ fn vocab(tokens: &[&str], words: bool) -> Vocab {
             _ if is_byte => TokenKind::Byte,
             _ => TokenKind::Normal,
         };
-        vocab.push(token, kind, token.as_bytes(), words).unwrap();
+        vocab.push(token, kind, token.as_bytes(), by(kind)).unwrap();
     }
     vocab
 }
