@@ -44,8 +44,8 @@ mod unicode;
 mod vocab;
 
 pub use chat::{
-    ChatTemplate, DefaultTemplate, MAX_TEMPLATE_BYTES, Message, Prompt, RenderOptions, TemplateJob,
-    TemplateReply, render_templates_with,
+    ChatTemplate, DefaultTemplate, IMAGE_TOKEN, MAX_TEMPLATE_BYTES, Message, Prompt, RenderOptions,
+    TemplateJob, TemplateReply, render_templates_with,
 };
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;
