@@ -170,3 +170,6 @@ fn put_before(content: &mut Value, system: &str) {
         other => *other = joined(&text_of(other)).into(),
     }
 }
+
+#[cfg(test)]
+mod tests;
