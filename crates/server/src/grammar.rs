@@ -95,11 +95,11 @@ pub enum GrammarError {
 }
 
 impl GrammarError {
-    /// Whether another grammar would do: this one is at fault, and not the vocabulary or the machine.
-    pub(crate) fn is_of_the_grammar(&self) -> bool {
+    /// Whether the same grammar with less in it may do. One that is too hard was made to be, and is refused whole.
+    pub(crate) fn may_be_relaxed(&self) -> bool {
         matches!(
             self,
-            GrammarError::Bad { .. } | GrammarError::TooLong { .. } | GrammarError::TooHard { .. }
+            GrammarError::Bad { .. } | GrammarError::TooLong { .. }
         )
     }
 }
@@ -146,7 +146,7 @@ impl Grammar {
             Grammar::Lark(source) | Grammar::Calls(source) => depth::check_lark(source),
         };
         let what = self.what();
-        checked.map_err(|reason| GrammarError::Bad { what, reason })
+        checked.map_err(|reason| GrammarError::TooHard { what, reason })
     }
 
     fn most_bytes(&self) -> usize {

@@ -4,22 +4,27 @@
 //! Hugging Face's `apply_chat_template` gives it, in which a template from a file is a guest: it
 //! reaches nothing but its variables, and it is stopped where it exceeds its bounds ([`job`]).
 
+mod adapt;
 mod builtin;
-mod environment;
-mod generation;
+mod clock;
+mod jinja;
 mod job;
 mod prompt;
-mod python;
+mod render;
 mod strftime;
+mod tags;
 
+pub use adapt::IMAGE_TOKEN;
 pub use builtin::DefaultTemplate;
 pub use job::{MAX_TEMPLATE_BYTES, TemplateJob, TemplateReply, render_templates_with};
 pub use prompt::Prompt;
 
 use crate::{Error, Tokenizer};
+use adapt::{Adapt, Habits};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -102,7 +107,7 @@ pub struct RenderOptions {
     /// Which of several named templates to use. By default `tool_use` if there are tools and such
     /// a template, else `default`.
     pub template: Option<String>,
-    /// The time that `strftime_now` tells, in UTC; the present if `None`.
+    /// The time that `strftime_now` tells, in UTC; if `None` the present, in the time of this place.
     pub now: Option<SystemTime>,
 }
 
@@ -117,6 +122,8 @@ pub struct ChatTemplate {
     trusted: bool,
     /// Variables of every rendering: `bos_token`, `eos_token`.
     variables: Map<String, Value>,
+    /// What probes have found, by the name of the template.
+    habits: Mutex<Vec<(String, Habits)>>,
 }
 
 const DEFAULT: &str = "default";
@@ -201,6 +208,7 @@ impl ChatTemplate {
             templates: Vec::new(),
             trusted,
             variables: Map::new(),
+            habits: Mutex::default(),
         }
     }
 
@@ -222,12 +230,8 @@ impl ChatTemplate {
             reason,
         })?;
         let entry = (name.to_owned(), source.to_owned());
-        self.run(TemplateJob {
-            templates: vec![entry.clone()],
-            render: None,
-            variables: Map::new(),
-            now_seconds: 0,
-        })?;
+        self.run(TemplateJob::reading(vec![entry.clone()]))?;
+        self.known_habits().retain(|(other, _)| other != name);
         self.templates.retain(|(other, _)| other != name);
         self.templates.push(entry);
         Ok(())
@@ -239,7 +243,25 @@ impl ChatTemplate {
         } else {
             job::run_guest(&job)
         };
+        let (reply, habits) = reply.without_habits();
+        if let (Some(name), Some(habits)) = (job.render, habits) {
+            let mut known = self.known_habits();
+            known.retain(|(other, _)| *other != name);
+            known.push((name, habits));
+        }
         reply.into_result(&self.origin)
+    }
+
+    /// What probes have found. Whoever panicked has left it whole.
+    fn known_habits(&self) -> std::sync::MutexGuard<'_, Vec<(String, Habits)>> {
+        self.habits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How messages are brought into the form that a template takes.
+    fn adapt(&self, name: &str) -> Adapt {
+        let known = self.known_habits();
+        let found = known.iter().find(|(known, _)| known == name);
+        found.map_or(Adapt::Probe, |(_, habits)| Adapt::Known(*habits))
     }
 
     /// The names of the templates, `default` among them as a rule.
@@ -260,19 +282,31 @@ impl ChatTemplate {
     /// contains cannot be told from the template's in this text; [`ChatTemplate::render_prompt`]
     /// keeps them apart.
     ///
+    /// Messages come out whatever form the template takes them in: contents as strings or as lists of
+    /// parts, and a system message that it refuses or drops before the text of the user's next message.
+    ///
     /// # Errors
     /// [`Error::Refused`] if the template rejects the conversation, [`Error::TemplateLimit`] if it
     /// meets one of its bounds, [`Error::Render`] for any other failure.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, Error> {
-        self.render_json(&to_json(messages), options)
+        self.render_as(&to_json(messages), options, true)
     }
 
-    /// The prompt for a conversation whose messages are JSON objects, for contents that are not
-    /// plain strings.
+    /// The prompt for a conversation whose messages are JSON objects, which the template gets as they
+    /// are.
     ///
     /// # Errors
     /// As for [`ChatTemplate::render`].
     pub fn render_json(&self, messages: &Value, options: &RenderOptions) -> Result<String, Error> {
+        self.render_as(messages, options, false)
+    }
+
+    fn render_as(
+        &self,
+        messages: &Value,
+        options: &RenderOptions,
+        is_adapting: bool,
+    ) -> Result<String, Error> {
         let name = self.choose(options)?;
         let mut variables = self.variables.clone();
         variables.insert("messages".to_owned(), with_reasoning(messages));
@@ -289,11 +323,15 @@ impl ChatTemplate {
             options.add_generation_prompt.into(),
         );
         variables.extend(options.variables.clone());
+        let now = options.now.map_or_else(clock::here_and_now, clock::in_utc);
         self.run(TemplateJob {
-            templates: self.templates.clone(),
             render: Some(name.to_owned()),
             variables,
-            now_seconds: seconds(options.now.unwrap_or_else(SystemTime::now)),
+            now_seconds: now.local_seconds,
+            now_microseconds: now.microseconds,
+            utc_offset_seconds: now.utc_offset_seconds,
+            adapt: is_adapting.then(|| self.adapt(name)),
+            ..TemplateJob::reading(self.templates.clone())
         })
     }
 
@@ -318,7 +356,7 @@ impl ChatTemplate {
             },
             ..options.clone()
         };
-        let text = self.render_json(&mark(&to_json(messages)), &options)?;
+        let text = self.render_as(&mark(&to_json(messages)), &options, true)?;
         Ok(Prompt::from_marked(&text))
     }
 
@@ -337,14 +375,6 @@ impl ChatTemplate {
             expected: "a template of the requested name",
             found: format!("no \"{name}\" among: {}", self.names().join(", ")),
         })
-    }
-}
-
-/// Seconds since 1970, before it negative.
-fn seconds(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |secs| -secs),
     }
 }
 

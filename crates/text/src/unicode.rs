@@ -99,7 +99,7 @@ impl Classes {
 }
 
 /// The code points that a class written as a regular expression holds.
-fn ranges(pattern: &str) -> Vec<(u32, u32)> {
+pub(crate) fn ranges(pattern: &str) -> Vec<(u32, u32)> {
     let hir = regex_syntax::parse(pattern).expect("the class is written correctly");
     match hir.kind() {
         HirKind::Class(HirClass::Unicode(class)) => class

@@ -33,7 +33,7 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
     let refused = "chat template of";
     vec![
         ("indent", "{{ 'a' | indent(9999999999) }}".into(), "9999999999"),
-        ("format", "{{ '%99999999999d' | format(1) }}".into(), "1024"),
+        ("format", "{{ '%99999999999d' | format(1) }}".into(), "99999999999"),
         ("text doubled by ~", doubling("'ab'", "ns.s ~ ns.s"), refused),
         ("text doubled by +", doubling("'ab'", "ns.s + ns.s"), refused),
         ("text doubled by join", doubling("'ab'", "[ns.s, ns.s] | join"), refused),

@@ -25,7 +25,7 @@ pub(super) async fn submit_shaped(
     };
     let error = match served.scheduler.submit_in_turn(job.clone()).await {
         Ok(events) => return Ok((events, shape)),
-        Err(Refusal::Grammar(error)) if error.is_of_the_grammar() => error,
+        Err(Refusal::Grammar(error)) if error.may_be_relaxed() => error,
         Err(refusal) => return Err(refusal.into()),
     };
     // Which of the parts it was.

@@ -2,12 +2,13 @@
 //!
 //! A template from a file is a program by a stranger. Its source is of bounded length, it runs on
 //! a thread of its own whose stack suffices for the deepest nesting that so much source can hold,
-//! for a bounded number of steps and to a bounded output. What no engine inside the process can
-//! bound is the memory that its values take: twenty lines double a text until the machine is full.
-//! A program that reads files of strangers therefore has jobs done in another process, whose
+//! for a bounded number of steps and to a bounded output. Each of its values is bounded, too; what
+//! they take together is not. A program that reads files of strangers therefore has jobs done in another process, whose
 //! memory and time the system limits ([`render_templates_with`]).
 
-use super::{environment, generation};
+use super::adapt::{Adapt, Habits};
+use super::strftime::Moment;
+use super::{render, tags};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -16,16 +17,13 @@ use std::sync::OnceLock;
 /// Bytes of source that a template may have. The longest in use have about 20,000.
 pub const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
-/// Characters that one tag of a template may have, texts in quotes and blanks left out: the
-/// compiler takes time that grows with the square of it. Long ones in use have some hundreds.
+/// Characters that one tag of a template may have, texts in quotes and blanks left out: an expression
+/// nests by a level a character at most. Long ones in use have some hundreds.
 const MAX_TAG_CHARS: usize = 4096;
 
-/// Stack a job gets beside what its source may need.
-const STACK_BYTES: usize = 16 << 20;
-
-/// Stack that a byte of source may need: nesting that grows by a level a byte, such as a row of
-/// minus signs or of blocks, through all of the engine's passes. A test nests as deep as it goes.
-const STACK_BYTES_PER_SOURCE_BYTE: usize = 3 << 10;
+/// Stack that a job gets: for the deepest recursion that the engine allows, and for the deepest tree
+/// that [`MAX_TAG_CHARS`] can hold. Tests go as deep as it goes.
+const STACK_BYTES: usize = 192 << 20;
 
 /// Templates to compile, and one of them to render.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,7 +33,17 @@ pub struct TemplateJob {
     /// The one to render; none to see whether all of them parse.
     pub(super) render: Option<String>,
     pub(super) variables: Map<String, Value>,
+    /// What `strftime_now` tells, in seconds since 1970. It is the time of the user's place, which the
+    /// process that renders need not know.
     pub(super) now_seconds: i64,
+    #[serde(default)]
+    pub(super) now_microseconds: u32,
+    /// How far the clock of that place is ahead of UTC.
+    #[serde(default)]
+    pub(super) utc_offset_seconds: i32,
+    /// Whether the messages are brought into the form that the template takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) adapt: Option<Adapt>,
 }
 
 /// What came of a [`TemplateJob`].
@@ -62,12 +70,22 @@ pub(super) enum Reply {
     },
     /// A bound was met.
     Limit(String),
+    /// What came of messages in the form that the template takes, and what that form is.
+    Adapted { habits: Habits, reply: Box<Reply> },
 }
 
 impl TemplateReply {
     /// The job was given up: what bound it met, as in "it took more than 10 s".
     pub fn limit(reason: impl Into<String>) -> TemplateReply {
         TemplateReply(Reply::Limit(reason.into()))
+    }
+
+    /// The reply itself, and what a probe has found.
+    pub(super) fn without_habits(self) -> (TemplateReply, Option<Habits>) {
+        match self.0 {
+            Reply::Adapted { habits, reply } => (TemplateReply(*reply), Some(habits)),
+            reply => (TemplateReply(reply), None),
+        }
     }
 
     /// The output, or the error with `origin` (a file and the place in it) as the template's name.
@@ -93,11 +111,33 @@ impl TemplateReply {
                 name: origin.to_owned(),
                 reason,
             }),
+            Reply::Adapted { reply, .. } => TemplateReply(*reply).into_result(origin),
         }
     }
 }
 
 impl TemplateJob {
+    /// A job that only reads templates.
+    pub(super) fn reading(templates: Vec<(String, String)>) -> TemplateJob {
+        TemplateJob {
+            templates,
+            render: None,
+            variables: Map::new(),
+            now_seconds: 0,
+            now_microseconds: 0,
+            utc_offset_seconds: 0,
+            adapt: None,
+        }
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        Moment {
+            local_seconds: self.now_seconds,
+            microseconds: self.now_microseconds,
+            utc_offset_seconds: self.utc_offset_seconds,
+        }
+    }
+
     /// Does the job in this process, on a thread of its own. Length, nesting, steps and output are
     /// bounded; memory is not.
     pub fn run(&self) -> TemplateReply {
@@ -108,15 +148,13 @@ impl TemplateJob {
         for (_, source) in &self.templates {
             check(source)?;
         }
-        let longest = self.templates.iter().map(|(_, source)| source.len()).max();
-        let stack_bytes = STACK_BYTES + longest.unwrap_or(0) * STACK_BYTES_PER_SOURCE_BYTE;
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
                 .name("chat template".to_owned())
-                .stack_size(stack_bytes)
-                .spawn_scoped(scope, || environment::run(self))
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || render::run(self))
                 .map_err(|error| {
-                    format!("no thread with a stack of {stack_bytes} bytes: {error}")
+                    format!("no thread with a stack of {STACK_BYTES} bytes: {error}")
                 })?;
             thread
                 .join()
@@ -133,7 +171,7 @@ pub(super) fn check(source: &str) -> Result<(), String> {
             "it is {n} bytes long, and at most {MAX_TEMPLATE_BYTES} are read"
         ));
     }
-    let n = generation::longest_tag(source);
+    let n = tags::longest_tag(source);
     if n > MAX_TAG_CHARS {
         return Err(format!(
             "one of its tags has {n} characters outside of texts, and at most {MAX_TAG_CHARS} are read"

@@ -1,0 +1,92 @@
+//! Jinja2, as transformers sets it up for chat templates, with the values of Python.
+//!
+//! A template means what Jinja2 3.1.6 makes of it: its syntax, its control of white space, its scopes,
+//! its filters and tests, and the operators and methods of Python's `str`, `int`, `float`, `list`,
+//! `tuple` and `dict`. Nothing can be loaded or changed, as in the sandbox there. The way of a source:
+//! `lexer` → `parser`, `expression` → `check` → `interp`, `eval`. Everything that takes time or memory
+//! asks `fault` first.
+
+mod access;
+mod args;
+mod ast;
+mod call;
+mod chars;
+mod check;
+mod compare;
+mod dict;
+mod digits;
+mod eval;
+mod expression;
+mod fault;
+mod filters;
+mod interp;
+mod json;
+mod lexer;
+mod markup;
+mod methods;
+mod ops;
+mod parser;
+mod predicates;
+mod printf;
+mod repr;
+mod scope;
+mod strformat;
+mod value;
+
+pub(super) use fault::{Fault, Kind, STEPS};
+
+use super::strftime::Moment;
+use serde_json::{Map, Value as Json};
+use std::rc::Rc;
+
+/// A template that was read.
+pub(super) struct Template(ast::Body);
+
+impl Template {
+    /// Reads a source; else the line and the reason why it is none.
+    pub(super) fn parse(source: &str) -> Result<Template, (usize, String)> {
+        let body = parser::parse(source);
+        body.map(Template)
+            .map_err(|fault| (fault.line as usize, fault.message))
+    }
+
+    /// Renders with some variables, within a number of steps. `now` is what `strftime_now` tells.
+    pub(super) fn render(
+        &self,
+        variables: &Map<String, Json>,
+        now: Moment,
+        steps: u64,
+    ) -> Result<String, Fault> {
+        fault::start(steps);
+        let scope = Rc::new(scope::Scope::default());
+        for (name, value) in variables {
+            scope.set(&Rc::from(name.as_str()), from_json(value)?);
+        }
+        // The variables may be many; the template's own steps start here.
+        fault::start(steps);
+        interp::Interp::new(now).render(&self.0, &scope)
+    }
+}
+
+/// A JSON value as Python reads it.
+fn from_json(json: &Json) -> fault::Res<value::Value> {
+    use value::Value;
+    Ok(match json {
+        Json::Null => Value::None,
+        Json::Bool(b) => Value::Bool(*b),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(n), _) => Value::Int(n.into()),
+            (None, Some(n)) => Value::Int(n.into()),
+            (None, None) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(list) => Value::list(list.iter().map(from_json).collect::<fault::Res<_>>()?)?,
+        Json::Object(map) => {
+            let pairs = map
+                .iter()
+                .map(|(k, v)| Ok((Value::from(k.as_str()), from_json(v)?)));
+            let pairs = pairs.collect::<fault::Res<Vec<_>>>()?;
+            Value::Dict(Rc::new(dict::Dict::new(pairs)?))
+        }
+    })
+}
