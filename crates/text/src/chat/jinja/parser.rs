@@ -1,6 +1,6 @@
 //! Tokens to trees: statements.
 
-use super::ast::{BlockDef, Body, Expr, ExprKind, ForLoop, MacroDef, Stmt, StmtKind, Target};
+use super::ast::{BlockDef, Body, Expr, ExprKind, ForLoop, MacroDef, Stmt, StmtKind};
 use super::lexer::{SyntaxFault, Token, tokens};
 use super::{check, targets};
 use std::rc::Rc;
