@@ -228,6 +228,12 @@ def statements():
 {% set none = 1 %}
 {% set a = b = 1 %}
 {% filter upper %}a{{ s }}{% endfilter %}
+{% filter length %}a{% endfilter %}
+{% call dict() %}a{% endcall %}
+{% call range(1) %}a{% endcall %}
+{{ n[1:] }}
+{{ none_value[1:] }}
+{{ yes[::2] }}
 {% filter replace('a', 'b')|upper %}aXa{% endfilter %}
 {% filter upper %}{% set q = 1 %}{% endfilter %}{{ q is defined }}
 {% with a=1, b=2 %}{{ a }}{{ b }}{% endwith %}{{ a is defined }}

@@ -8,7 +8,7 @@ use crate::image::PLACEHOLDER;
 
 /// The token before the rows of a picture. It alone is what templates write, and what a prompt may
 /// hold, where a picture belongs.
-pub const IMAGE_TOKEN: &str = "<start_of_image>";
+pub const IMAGE_TOKEN: &str = millrace_text::IMAGE_TOKEN;
 
 /// The token after them.
 const END: &str = "<end_of_image>";

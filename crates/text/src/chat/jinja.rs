@@ -31,6 +31,8 @@ mod printf;
 mod repr;
 mod scope;
 mod strformat;
+mod suffix;
+mod targets;
 mod value;
 
 pub(super) use fault::{Fault, Kind, STEPS};

@@ -122,6 +122,17 @@ impl Interp {
         }
     }
 
+    /// What a filter or a call made of a block: a text, as Jinja2 does not make one of other values here.
+    fn print_text(&mut self, value: &Value) -> Res<()> {
+        match value {
+            Value::Str(text) => self.write(&text.text),
+            other => Err(Fault::type_error(format!(
+                "the block makes a value of type {}, and needs a text",
+                other.type_name()
+            ))),
+        }
+    }
+
     /// What something writes, as a value.
     pub(super) fn captured(&mut self, work: impl FnOnce(&mut Interp) -> Res<()>) -> Res<Value> {
         let outer = std::mem::take(&mut self.out);
@@ -181,7 +192,7 @@ impl Interp {
             }
             StmtKind::FilterBlock(filter, body) => {
                 let value = self.block_value(Some(filter), body, scope)?;
-                self.print(&value)?;
+                self.print_text(&value)?;
             }
             StmtKind::Load(what) => {
                 return Err(Fault::new(
@@ -222,7 +233,7 @@ impl Interp {
                 let (def, around) = (Rc::clone(def), Rc::clone(scope));
                 let caller = Value::object(Object::Macro(Macro { def, scope: around }));
                 let value = self.eval_call_block(call, caller, scope)?;
-                self.print(&value)?;
+                self.print_text(&value)?;
                 Ok(Flow::Next)
             }
             StmtKind::Block(def) => {

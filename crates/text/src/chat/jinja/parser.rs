@@ -1,8 +1,8 @@
 //! Tokens to trees: statements.
 
-use super::ast::{BlockDef, Body, Expr, ExprKind, ForLoop, MacroDef, Stmt, StmtKind, Target};
-use super::check;
+use super::ast::{BlockDef, Body, Expr, ExprKind, ForLoop, MacroDef, Stmt, StmtKind};
 use super::lexer::{SyntaxFault, Token, tokens};
+use super::{check, targets};
 use std::rc::Rc;
 
 /// Levels of statements in statements. Python, which Jinja2 compiles to, has about as many.
@@ -16,7 +16,7 @@ pub(crate) type Parsed<T> = Result<T, SyntaxFault>;
 /// Reads tokens. A statement's parts are in this file, an expression's in `expression.rs`.
 pub(crate) struct Parser {
     tokens: Vec<(Token, u32)>,
-    at: usize,
+    pub(super) at: usize,
     blocks: u32,
     pub(super) levels: u32,
     /// Loops around the current statement, within the innermost function.
@@ -272,7 +272,7 @@ impl Parser {
 
     fn for_loop(&mut self) -> Parsed<StmtKind> {
         let target = self.target(&["in"])?;
-        if assigns(&target, "loop") {
+        if targets::assigns(&target, "loop") {
             return self.fault("a loop cannot assign to \"loop\"");
         }
         self.expect_name("in")?;
@@ -318,57 +318,6 @@ impl Parser {
         Ok(StmtKind::SetBlock(target, filter, self.closed("endset")?))
     }
 
-    fn attr_target(&mut self) -> Parsed<Target> {
-        let name = self.name()?;
-        self.expect_op(".")?;
-        let attr = self.name()?;
-        match self.is_op(",") {
-            true => self.more_targets(Target::Attr(name, attr), &[]),
-            false => Ok(Target::Attr(name, attr)),
-        }
-    }
-
-    /// A name or several, up to a word.
-    fn target(&mut self, ends: &[&str]) -> Parsed<Target> {
-        let first = self.one_target()?;
-        match self.is_op(",") {
-            true => self.more_targets(first, ends),
-            false => Ok(first),
-        }
-    }
-
-    fn more_targets(&mut self, first: Target, ends: &[&str]) -> Parsed<Target> {
-        let mut all = vec![first];
-        while self.skip_op(",") {
-            let is_end = matches!(self.peek(), Token::Name(name) if ends.contains(&&**name));
-            if is_end || self.is_op("=") || self.is_op(")") || *self.peek() == Token::BlockEnd {
-                break;
-            }
-            all.push(self.one_target()?);
-        }
-        Ok(Target::Tuple(all))
-    }
-
-    fn one_target(&mut self) -> Parsed<Target> {
-        if self.skip_op("(") {
-            let inside = self.deeper(|parser| parser.target(&[]))?;
-            self.expect_op(")")?;
-            return Ok(inside);
-        }
-        let name = self.name()?;
-        if matches!(
-            &*name,
-            "true" | "false" | "none" | "True" | "False" | "None"
-        ) {
-            return self.fault(format!("\"{name}\" cannot be assigned to"));
-        }
-        if self.is_op(".") {
-            self.at += 1;
-            return Ok(Target::Attr(name, self.name()?));
-        }
-        Ok(Target::Name(name))
-    }
-
     fn macro_def(&mut self, name: Option<Rc<str>>, end: &str) -> Parsed<MacroDef> {
         let (params, defaults) = self.signature()?;
         self.finish_macro(name, params, defaults, end)
@@ -383,29 +332,6 @@ impl Parser {
     ) -> Parsed<MacroDef> {
         let body = self.function(end)?;
         check::macro_def(name, params, defaults, body).or_else(|reason| self.fault(reason))
-    }
-
-    /// Parameters with the defaults of the last ones.
-    fn signature(&mut self) -> Parsed<(Vec<Rc<str>>, Vec<Expr>)> {
-        let (mut params, mut defaults) = (Vec::new(), Vec::new());
-        self.expect_op("(")?;
-        while !self.is_op(")") {
-            if !params.is_empty() {
-                self.expect_op(",")?;
-            }
-            let name = self.name()?;
-            if params.contains(&name) {
-                return self.fault(format!("two parameters are called \"{name}\""));
-            }
-            params.push(name);
-            if self.skip_op("=") {
-                defaults.push(self.expression()?);
-            } else if !defaults.is_empty() {
-                return self.fault("a parameter without a default follows one with a default");
-            }
-        }
-        self.expect_op(")")?;
-        Ok((params, defaults))
     }
 
     fn call_block(&mut self) -> Parsed<StmtKind> {
@@ -477,13 +403,5 @@ impl Parser {
             "extends" => "extends",
             _ => "import",
         }))
-    }
-}
-
-fn assigns(target: &Target, name: &str) -> bool {
-    match target {
-        Target::Name(found) => &**found == name,
-        Target::Attr(..) => false,
-        Target::Tuple(all) => all.iter().any(|target| assigns(target, name)),
     }
 }
