@@ -1,0 +1,31 @@
+//! Any text as a program of the tensor contraction processor: an error with its place, refusals, or a program that ends.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use millrace_tcp::{Machine, execute, program, verify};
+
+/// A program that moves more is right, and would hold up the fuzzer.
+const MAX_SLOT_BYTES: u64 = 4 << 20;
+
+fuzz_target!(|source: &str| {
+    let Ok(program) = program::parse(source) else {
+        return;
+    };
+    let again = program::parse(&program::print(&program));
+    assert_eq!(again.as_ref().ok(), Some(&program), "print and parse agree");
+    if verify(&program, &Machine::rngd()).is_err() {
+        return;
+    }
+    let slots = program.slots().expect("an accepted program has slots");
+    let sizes: Vec<u64> = slots.iter().filter_map(|slot| slot.size_bytes()).collect();
+    if sizes.iter().sum::<u64>() > MAX_SLOT_BYTES {
+        return;
+    }
+    let mut buffers: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0; *n as usize]).collect();
+    let options = execute::Options {
+        n_threads: 1,
+        stop_after: Some(1000),
+        ..execute::Options::default()
+    };
+    let _ = execute::run(&program, &mut buffers, &options);
+});

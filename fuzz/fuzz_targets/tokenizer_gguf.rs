@@ -1,0 +1,73 @@
+//! Vocabularies as GGUF files state them, with odd lists, kinds and ids: an error, or a tokenizer that ends.
+#![no_main]
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use millrace_text::{EncodeOptions, GgufVocab, Tokenizer};
+
+const PIECES: [&str; 12] = [
+    "a", "b", "ab", "▁", "▁a", "Ġ", "Ġa", "<s>", "</s>", "<0x61>", "<|im_end|>", "é",
+];
+const PRE: [&str; 6] = ["default", "gpt-2", "llama-bpe", "qwen2", "tekken", "none"];
+
+fn pieces<'a>(input: &mut Unstructured<'a>) -> Result<Vec<&'a str>> {
+    let n = input.int_in_range(0..=40)?;
+    (0..n)
+        .map(|_| match input.ratio(3, 4)? {
+            true => input.choose(&PIECES).copied(),
+            false => input.arbitrary(),
+        })
+        .collect()
+}
+
+fn run(input: &mut Unstructured<'_>) -> Result<()> {
+    let mut tokens = pieces(input)?;
+    if input.ratio(1, 2)? {
+        // Each byte has a token, so that any text can be encoded.
+        tokens.extend(["<s>", "</s>", "a", "b", " ", "Ġ", "▁"]);
+    }
+    let n = tokens.len();
+    let n_merges = input.int_in_range(0..=20)?;
+    let merge = |input: &mut Unstructured<'_>| -> Result<String> {
+        Ok(format!("{} {}", input.choose(&PIECES)?, input.choose(&PIECES)?))
+    };
+    let merges = (0..n_merges)
+        .map(|_| merge(input))
+        .collect::<Result<Vec<String>>>()?;
+    let id = |input: &mut Unstructured<'_>| -> Result<Option<u32>> {
+        Ok(match input.ratio(1, 2)? {
+            true => Some(input.int_in_range(0..=n as u32 + 2)?),
+            false => None,
+        })
+    };
+    let vocab = GgufVocab {
+        model: input.choose(&["gpt2", "llama", "bert"])?,
+        pre: Some(input.choose(&PRE)?),
+        scores: (0..n).map(|_| input.arbitrary()).collect::<Result<_>>()?,
+        token_types: (0..n)
+            .map(|_| input.int_in_range(0..=7))
+            .collect::<Result<_>>()?,
+        merges: merges.iter().map(String::as_str).collect(),
+        bos: id(input)?,
+        eos: id(input)?,
+        eot: id(input)?,
+        eom: id(input)?,
+        unk: id(input)?,
+        add_bos: input.arbitrary()?,
+        add_eos: input.arbitrary()?,
+        add_space_prefix: input.arbitrary()?,
+        tokens,
+    };
+    let Ok(tokenizer) = Tokenizer::from_gguf(vocab) else {
+        return Ok(());
+    };
+    let text: String = input.arbitrary()?;
+    let ids = tokenizer.encode(&text, EncodeOptions::default());
+    assert!(ids.iter().all(|id| (*id as usize) < tokenizer.n_vocab()));
+    let _ = tokenizer.decode(&ids, false);
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = run(&mut Unstructured::new(bytes));
+});

@@ -1,0 +1,24 @@
+//! What several fuzz targets share: edits of files that are right, small models, a server, and bodies of requests.
+
+pub mod body;
+pub mod edits;
+pub mod models;
+pub mod schema;
+pub mod server;
+
+/// A fuzz target of one route: bodies grown from what the server says of it.
+#[macro_export]
+macro_rules! route {
+    ($path:literal) => {
+        use libfuzzer_sys::arbitrary::Unstructured;
+
+        libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+            let mut input = Unstructured::new(bytes);
+            let server = $crate::server::server();
+            let Ok(body) = $crate::body::grow(server.described($path), &mut input) else {
+                return;
+            };
+            server.post($path, &body.to_string().into_bytes());
+        });
+    };
+}
