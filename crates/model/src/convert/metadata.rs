@@ -115,7 +115,7 @@ fn put_templates(out: &mut Metadata, files: &hf::Files) {
     let names: Vec<String> = named.iter().map(|(name, _)| (*name).to_owned()).collect();
     out.insert("tokenizer.chat_templates", names);
     for (name, source) in named {
-        out.insert(&format!("tokenizer.chat_template.{name}"), source);
+        out.insert(format!("tokenizer.chat_template.{name}"), source);
     }
 }
 
