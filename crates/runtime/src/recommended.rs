@@ -215,7 +215,7 @@ mod tests {
             ),
         ] {
             let mut metadata = gguf::Metadata::new();
-            metadata.insert(&format!("general.sampling.{key}"), value);
+            metadata.insert(format!("general.sampling.{key}"), value);
             assert_eq!(of_gguf(&metadata).unwrap(), want, "{key} {value}");
         }
         let mut wrong = gguf::Metadata::new();

@@ -29,8 +29,11 @@ pub(crate) fn small_tokenizer(prefix: bool, merges: bool) -> Value {
     })
 }
 
-/// Name, files beside `config.json`, and end tokens that both must have.
-pub(crate) fn variants() -> Vec<(&'static str, Vec<(&'static str, Value)>, Vec<u32>)> {
+/// What is tried, the files beside `config.json`, and the end tokens that folder and GGUF must have.
+type Variant = (&'static str, Vec<(&'static str, Value)>, Vec<u32>);
+
+/// Folders that say things in every way.
+pub(crate) fn variants() -> Vec<Variant> {
     let named = json!({"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "chat_template": TEMPLATE});
     let with = |more: Value| {
         let mut config = named.clone();
