@@ -44,7 +44,12 @@ pub(crate) fn server(template: &str) -> Running {
     let comment = to - from - template.len() - "{##}".len();
     let template = format!("{template}{{#{}#}}", " ".repeat(comment));
     bytes[from..to].copy_from_slice(template.as_bytes());
-    let checkpoint = Checkpoint::from_static("native", aligned(&bytes)).unwrap();
+    serve(&bytes)
+}
+
+/// A server of a file in memory.
+fn serve(bytes: &[u8]) -> Running {
+    let checkpoint = Checkpoint::from_static("native", aligned(bytes)).unwrap();
     let model = Arc::new(LoadedModel::from_checkpoint(checkpoint).unwrap());
     let mut options = options();
     options.models[0].open = Arc::new(move || {
@@ -67,6 +72,66 @@ fn tools() -> Value {
     json!([{"type": "function", "function": {"name": "lamp", "description": "Switches.", "parameters": {
         "type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
         "additionalProperties": false}}}])
+}
+
+#[test]
+fn an_end_token_stands_behind_whole_texts_alone() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo.gguf");
+    let mut bytes = std::fs::read(path).unwrap();
+    // The key, the number of the type bool, and the value.
+    let entry = |value: u8| [b"tokenizer.ggml.add_eos_token\x07\0\0\0", &[value][..]].concat();
+    patch(&mut bytes, &entry(0), &entry(1));
+    let server = serve(&bytes);
+    let text = "The dog ran.";
+    let tokenized = |special: bool| {
+        let body = json!({"content": text, "add_special": special});
+        server.ask("/tokenize", &body)["count"].as_u64().unwrap()
+    };
+    // Begin and end token.
+    let (bare, whole) = (tokenized(false), tokenized(true));
+    assert_eq!(whole, bare + 2);
+    let prompt = |path: &str, body: Value, pointer: &str| {
+        server.ask(path, &body).pointer(pointer).cloned().unwrap()
+    };
+    for (path, body, pointer, want) in [
+        (
+            "/v1/completions",
+            json!({"model": "demo", "prompt": text, "max_tokens": 1}),
+            "/usage/prompt_tokens",
+            bare + 1,
+        ),
+        (
+            "/api/generate",
+            json!({"model": "demo", "prompt": text, "raw": true, "stream": false, "options": {"num_predict": 1}}),
+            "/prompt_eval_count",
+            bare + 1,
+        ),
+        (
+            "/v1/embeddings",
+            json!({"model": "demo", "input": text}),
+            "/usage/prompt_tokens",
+            whole,
+        ),
+        (
+            "/api/embed",
+            json!({"model": "demo", "input": text}),
+            "/prompt_eval_count",
+            whole,
+        ),
+    ] {
+        assert_eq!(prompt(path, body, pointer), want, "{path}");
+    }
+    // A chat begins as its template or its file says, once, and does not end.
+    let chat = json!({"messages": [{"role": "user", "content": text}]});
+    let tokens = server.ask("/apply-template", &chat)["tokens"].clone();
+    let tokens: Vec<u32> = serde_json::from_value(tokens).unwrap();
+    let tokenizer = crate::engines::model().tokenizer().unwrap();
+    let count = |id: Option<u32>| tokens.iter().filter(|token| Some(**token) == id).count();
+    assert_eq!(
+        (tokens[0], count(tokenizer.bos())),
+        (tokenizer.bos().unwrap(), 1)
+    );
+    assert_ne!(tokens.last().copied(), tokenizer.eos());
 }
 
 #[test]

@@ -57,7 +57,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
     let served = app.served(&fields).await?;
-    let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS).await?;
+    let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS, Text::Prompt).await?;
     let jobs = jobs(&fields, &served, &caller, prompts)?;
     let form = response_format(fields.object("response_format")?)?;
     let shape = Shape::of_form(form.or(structured_outputs(&fields)?));
@@ -100,12 +100,22 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     Ok(json_response(StatusCode::OK, &body))
 }
 
+/// What becomes of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    /// The model goes on with it.
+    Prompt,
+    /// It is whole.
+    Whole,
+}
+
 /// A text, tokens, or a list of either, of which there may be `most`.
 pub(super) async fn texts_or_tokens(
     fields: &Fields<'_>,
     served: &Served,
     name: &str,
     most: usize,
+    kind: Text,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
     let value = fields.need(name, fields.get(name))?;
     let one = std::slice::from_ref(value);
@@ -123,6 +133,9 @@ pub(super) async fn texts_or_tokens(
     let mut inputs = Vec::with_capacity(list.len());
     for value in list {
         let tokens = match value {
+            Value::String(text) if kind == Text::Whole => {
+                prompt::encode_whole(&served.loaded, text.clone()).await?
+            }
             Value::String(text) => prompt::encode(&served.loaded, text.clone()).await?,
             other => {
                 let expected = "a string, token ids, or a list of either";
