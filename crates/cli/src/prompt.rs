@@ -140,7 +140,7 @@ mod tests {
             (b"\xff\xfeh\0\x3d\xd8h\0", "the bytes at offset 4"),
             (b"\xff\xfe\0\0h\0\0\0", "UTF-32 text: save it as UTF-8"),
             (
-                &[b"\xe9\0"; 40].concat(),
+                &b"\xe9\0".repeat(40),
                 "looks like UTF-16 without a byte order mark",
             ),
         ] {

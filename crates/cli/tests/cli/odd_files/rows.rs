@@ -195,7 +195,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "tied-folder",
-        Folder(|w, dir| tie(w, dir, |w| drop_head(w))),
+        Folder(|w, dir| tie(w, dir, drop_head)),
         Like("tied-folder", &[]),
     ),
     (
