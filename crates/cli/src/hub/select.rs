@@ -191,13 +191,17 @@ enum Match {
     Within,
 }
 
-/// The model that a quantisation names.
+/// The model that a quantisation names: one that it ends rather than one that says more, and of
+/// several the one that says the least.
 fn by_quant<'a>(models: &'a [GgufModel], quant: &str) -> Option<&'a GgufModel> {
-    let with = |wanted: Match| {
-        let mut models = models.iter();
-        models.find(|model| model.match_quant(quant) == Some(wanted))
+    let rank = |model: &&GgufModel| {
+        let within = model.match_quant(quant) == Some(Match::Within);
+        (within, model.quants().len())
     };
-    with(Match::End).or_else(|| with(Match::Within))
+    let named = models.iter();
+    named
+        .filter(|model| model.match_quant(quant).is_some())
+        .min_by_key(rank)
 }
 
 /// `word` in `name` between dashes, dots and ends, in any case. An underscore ends it too, unless what
@@ -227,7 +231,10 @@ fn find_word(name: &str, word: &str) -> Option<Match> {
 
 fn ends_word(after: &str) -> bool {
     match after.strip_prefix('_') {
-        Some(rest) => !is_quant_part(rest.split(['-', '.', '_']).next().unwrap_or_default()),
+        Some(rest) => {
+            let part = rest.split(['-', '.', '_']).next().unwrap_or_default();
+            part.starts_with(|c: char| c.is_ascii_alphabetic()) && !is_quant_part(part)
+        }
         None => after.is_empty() || after.starts_with(['-', '.', ' ']),
     }
 }

@@ -24,7 +24,7 @@ fn a_missing_file_is_no_suggestion_for_itself() {
     let link = home.path().join("gone.gguf");
     std::os::unix::fs::symlink(home.path().join("nowhere"), link).expect("link");
     let finished = finish(&mut command(&home, &["info", "gone.gguf"]));
-    let finished = finished.expect_error(NOT_FOUND, &["no such file"]);
+    let finished = finished.expect_error(NOT_FOUND, &["a link to", "which does not exist"]);
     assert!(
         !finished.stderr.contains("did you mean"),
         "{}",
