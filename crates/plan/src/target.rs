@@ -353,7 +353,7 @@ pub trait Planner: Send + Sync {
         Some(Annex::default())
     }
 
-    /// Writes a weight whose layout is the target's own ([`WeightLayout::Own`](crate::WeightLayout::Own))
+    /// Writes a weight whose layout is the target's own ([`crate::WeightLayout::Own`])
     /// into its slot; `out` holds anything. Gives what [`unpack`](Planner::unpack) needs of it.
     ///
     /// # Errors
