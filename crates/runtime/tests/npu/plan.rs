@@ -6,7 +6,7 @@ use millrace_xdna2_machine::Machine;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 const N_LAYERS: usize = 16;
@@ -58,7 +58,10 @@ fn write_hollow(dir: &Path) {
     file.write_all(&(header.len() as u64).to_le_bytes())
         .unwrap();
     file.write_all(header.as_bytes()).unwrap();
-    file.set_len(8 + header.len() as u64 + end).unwrap();
+    file.set_len(8 + header.len() as u64 + end - 1).unwrap();
+    // Zeros up to the end would be an unfinished download.
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(&[1]).unwrap();
 }
 
 /// Calls by program, and of each program its launches.
