@@ -44,7 +44,11 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         return Ok(());
     };
     let again = Program::decode("fuzz", &program.encode());
-    assert_eq!(again.as_ref().ok(), Some(&program), "encode and decode agree");
+    assert_eq!(
+        again.as_ref().ok(),
+        Some(&program),
+        "encode and decode agree"
+    );
     if verify::program(&program, &machine).is_err() {
         return Ok(());
     }

@@ -15,7 +15,7 @@ fn form(input: &mut Unstructured<'_>) -> Result<Value> {
     })
 }
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz_target!(init: millrace_fuzz::trial::install(), |bytes: &[u8]| {
     let Ok(form) = form(&mut Unstructured::new(bytes)) else {
         return;
     };

@@ -4,6 +4,6 @@
 use libfuzzer_sys::fuzz_target;
 use millrace_fuzz::server::server;
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz_target!(init: millrace_fuzz::trial::install(), |bytes: &[u8]| {
     server().send(&[b"POST /v1/messages HTTP/1.1\r\nconnection: close\r\n", bytes].concat());
 });

@@ -6,7 +6,7 @@ use millrace_fuzz::server::server;
 use millrace_server::base64;
 use serde_json::json;
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz_target!(init: millrace_fuzz::trial::install(), |bytes: &[u8]| {
     let url = format!("data:image/png;base64,{}", base64(bytes));
     let part = json!({"type": "image_url", "image_url": {"url": url}});
     let body = json!({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [part]}]});

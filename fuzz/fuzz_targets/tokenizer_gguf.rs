@@ -6,7 +6,18 @@ use libfuzzer_sys::fuzz_target;
 use millrace_text::{EncodeOptions, GgufVocab, Tokenizer};
 
 const PIECES: [&str; 12] = [
-    "a", "b", "ab", "▁", "▁a", "Ġ", "Ġa", "<s>", "</s>", "<0x61>", "<|im_end|>", "é",
+    "a",
+    "b",
+    "ab",
+    "▁",
+    "▁a",
+    "Ġ",
+    "Ġa",
+    "<s>",
+    "</s>",
+    "<0x61>",
+    "<|im_end|>",
+    "é",
 ];
 const PRE: [&str; 6] = ["default", "gpt-2", "llama-bpe", "qwen2", "tekken", "none"];
 
@@ -29,7 +40,11 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
     let n = tokens.len();
     let n_merges = input.int_in_range(0..=20)?;
     let merge = |input: &mut Unstructured<'_>| -> Result<String> {
-        Ok(format!("{} {}", input.choose(&PIECES)?, input.choose(&PIECES)?))
+        Ok(format!(
+            "{} {}",
+            input.choose(&PIECES)?,
+            input.choose(&PIECES)?
+        ))
     };
     let merges = (0..n_merges)
         .map(|_| merge(input))

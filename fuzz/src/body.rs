@@ -5,10 +5,19 @@ use serde_json::{Map, Value, json};
 
 use crate::{edits, schema};
 
-const ROLES: [&str; 7] = ["system", "user", "assistant", "tool", "developer", "function", ""];
+const ROLES: [&str; 7] = [
+    "system",
+    "user",
+    "assistant",
+    "tool",
+    "developer",
+    "function",
+    "",
+];
 
 /// The smallest PNG: one black pixel.
-const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==";
+const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==";
 
 /// A body for a route described by `described`, an object's schema.
 pub fn grow(described: &Value, input: &mut Unstructured<'_>) -> Result<Value> {
@@ -116,9 +125,15 @@ fn part(input: &mut Unstructured<'_>) -> Result<Value> {
         0 | 1 => json!({"type": "text", "text": input.arbitrary::<&str>()?}),
         2 => json!({"type": "image_url", "image_url": {"url": url}}),
         3 => json!({"type": "input_image", "image_url": url}),
-        4 => json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}),
-        5 => json!({"type": "tool_use", "id": "c", "name": "f", "input": {"a": input.arbitrary::<i8>()?}}),
-        6 => json!({"type": "tool_result", "tool_use_id": "c", "content": input.arbitrary::<&str>()?}),
+        4 => {
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}})
+        }
+        5 => {
+            json!({"type": "tool_use", "id": "c", "name": "f", "input": {"a": input.arbitrary::<i8>()?}})
+        }
+        6 => {
+            json!({"type": "tool_result", "tool_use_id": "c", "content": input.arbitrary::<&str>()?})
+        }
         7 => json!({"type": "thinking", "thinking": input.arbitrary::<&str>()?, "signature": ""}),
         _ => json!({"type": input.arbitrary::<&str>()?}),
     })
@@ -126,7 +141,9 @@ fn part(input: &mut Unstructured<'_>) -> Result<Value> {
 
 fn item(input: &mut Unstructured<'_>) -> Result<Value> {
     Ok(match input.int_in_range(0..=3u8)? {
-        0 => json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": input.arbitrary::<&str>()?}),
+        0 => {
+            json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": input.arbitrary::<&str>()?})
+        }
         1 => json!({"type": "function_call_output", "call_id": "c", "output": list(input, part)?}),
         2 => json!({"type": "reasoning", "summary": []}),
         _ => message(input)?,
@@ -143,7 +160,9 @@ fn function(input: &mut Unstructured<'_>) -> Result<Value> {
         0 => json!({"name": name, "input_schema": parameters}),
         1 => json!({"type": "function", "name": name, "parameters": parameters}),
         2 => json!({"type": input.arbitrary::<&str>()?, "name": name}),
-        _ => json!({"type": "function", "function": {"name": name, "parameters": parameters, "strict": input.arbitrary::<bool>()?}}),
+        _ => {
+            json!({"type": "function", "function": {"name": name, "parameters": parameters, "strict": input.arbitrary::<bool>()?}})
+        }
     })
 }
 

@@ -5,6 +5,7 @@ pub mod edits;
 pub mod models;
 pub mod schema;
 pub mod server;
+pub mod trial;
 
 /// A fuzz target of one route: bodies grown from what the server says of it.
 #[macro_export]
@@ -12,7 +13,7 @@ macro_rules! route {
     ($path:literal) => {
         use libfuzzer_sys::arbitrary::Unstructured;
 
-        libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+        libfuzzer_sys::fuzz_target!(init: $crate::trial::install(), |bytes: &[u8]| {
             let mut input = Unstructured::new(bytes);
             let server = $crate::server::server();
             let Ok(body) = $crate::body::grow(server.described($path), &mut input) else {

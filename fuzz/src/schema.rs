@@ -81,7 +81,14 @@ pub fn schema(input: &mut Unstructured<'_>) -> Result<Value> {
 
 fn chain(input: &mut Unstructured<'_>) -> Result<Value> {
     let n = input.int_in_range(0..=1000)?;
-    let through: &str = input.choose(&["properties", "items", "anyOf", "allOf", "$ref", "prefixItems"])?;
+    let through: &str = input.choose(&[
+        "properties",
+        "items",
+        "anyOf",
+        "allOf",
+        "$ref",
+        "prefixItems",
+    ])?;
     let link = |i: usize| {
         let next = json!({"$ref": format!("#/$defs/a{}", i + 1)});
         match through {
@@ -145,7 +152,9 @@ fn keyword(key: &str, input: &mut Unstructured<'_>, depth: usize) -> Result<Valu
         "pattern" => pattern(input)?.into(),
         "required" | "enum" => json!(["a0", input.arbitrary::<&str>()?, null]),
         "minLength" | "maxLength" | "minItems" | "maxItems" => input.arbitrary::<u64>()?.into(),
-        "minimum" | "maximum" | "exclusiveMinimum" | "multipleOf" => json!(input.arbitrary::<f64>()?),
+        "minimum" | "maximum" | "exclusiveMinimum" | "multipleOf" => {
+            json!(input.arbitrary::<f64>()?)
+        }
         "format" | "description" | "default" => input.arbitrary::<&str>()?.into(),
         "$ref" | "$dynamicRef" => {
             (*input.choose(&["#", "#/$defs/a0", "#/properties/a0", "other.json", "#x"])?).into()
@@ -164,7 +173,9 @@ pub fn lark(input: &mut Unstructured<'_>) -> Result<String> {
             format!("start: a0\n{rules}a{n}: \"x\"")
         }
         1 => {
-            let rules: String = (0..n).map(|i| format!("A{i}: A{} | \"y\"\n", i + 1)).collect();
+            let rules: String = (0..n)
+                .map(|i| format!("A{i}: A{} | \"y\"\n", i + 1))
+                .collect();
             format!("start: A0\n{rules}A{n}: \"x\"")
         }
         2 => format!("start: {}\"x\"{}", "(".repeat(n), ")".repeat(n)),

@@ -1,21 +1,23 @@
 //! Files that are odd and valid: every front of the program and every device takes them, and writes
-//! what it writes for the plain file. To add a quirk, add a row to `rows.rs`.
+//! what it writes for the plain file. To add a quirk, add a row to `rows.rs` or `texts.rs`.
 
 mod build;
 mod rows;
+mod texts;
 
 use crate::models;
 use crate::run::{BAD_INPUT, Finished, OK, finish, millrace};
 use crate::serve::Server;
 use build::{Gguf, Safetensors, str_value};
-use rows::Expect::{Like, Refused};
+use rows::Expect::{Like, LikeBut, Refused};
 use rows::Make::{Folder, Gguf as File};
-use rows::{ROWS, Row};
+use rows::{Row, WEIGHTS};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use texts::TEXTS;
 
 const TEMPLATE: &str = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
 
@@ -151,21 +153,24 @@ fn served(home: &Path, models: &[(&'static str, PathBuf)]) -> Vec<(&'static str,
 fn every_front_and_device_takes_them() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();
-    let made: Vec<PathBuf> = ROWS.iter().map(|row| make(row, home)).collect();
+    let rows: Vec<&Row> = WEIGHTS.iter().chain(TEXTS).collect();
+    let made: Vec<PathBuf> = rows.iter().map(|row| make(row, home)).collect();
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
-        while let Some(row) = ROWS.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let at = ROWS
-                .iter()
-                .position(|other| other.0 == row.0)
-                .expect("a row");
-            match &row.2 {
-                Like(like, warnings) => {
-                    let fronts = fronts(home, row.0, &made[at], warnings);
-                    found.lock().expect("whole").push((row.0, *like, fronts));
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(row) = rows.get(at) else { break };
+            let (like, warnings, but) = match &row.2 {
+                Like(like, warnings) => (like, warnings, &[][..]),
+                LikeBut(like, warnings, but) => (like, warnings, *but),
+                Refused(words) => {
+                    refused(home, row.0, &made[at], words);
+                    continue;
                 }
-                Refused(words) => refused(home, row.0, &made[at], words),
-            }
+            };
+            let fronts = fronts(home, row.0, &made[at], warnings);
+            let mut found = found.lock().expect("whole");
+            found.push((row.0, *like, but, fronts));
         }
     };
     std::thread::scope(|scope| {
@@ -173,19 +178,27 @@ fn every_front_and_device_takes_them() {
         scope.spawn(work);
     });
     let found = found.into_inner().expect("whole");
-    let of = |name: &str| &found.iter().find(|row| row.0 == name).expect(name).2;
-    for (name, like, fronts) in &found {
-        assert_eq!(fronts, of(like), "{name} is not like {like}");
+    let of = |name: &str| &found.iter().find(|row| row.0 == name).expect(name).3;
+    for (name, like, but, fronts) in &found {
+        for (one, other) in fronts.0.iter().zip(&of(like).0) {
+            let is_alike = one == other;
+            assert_eq!(
+                is_alike,
+                !but.contains(&one.0),
+                "{name}: {one:?}; {like}: {other:?}"
+            );
+        }
     }
     assert_ne!(of("gguf"), of("tied"), "the head matters");
-    let taken = ROWS
+    assert_ne!(of("gguf"), of("begin"), "the begin token matters");
+    let taken = rows
         .iter()
         .zip(&made)
-        .filter(|(row, _)| matches!(row.2, Like(..)));
+        .filter(|(row, _)| !matches!(row.2, Refused(..)));
     let models: Vec<(&str, PathBuf)> = taken.map(|(row, path)| (row.0, path.clone())).collect();
     let served = served(home, &models);
     let text = |name: &str| &served.iter().find(|row| row.0 == name).expect(name).1;
-    for (name, like, _) in &found {
+    for (name, like, ..) in &found {
         assert_eq!(
             text(name),
             text(like),

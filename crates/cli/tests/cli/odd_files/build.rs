@@ -77,6 +77,10 @@ pub(super) fn str_value(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+pub(super) fn bool_value(value: bool) -> Vec<u8> {
+    [&7u32.to_le_bytes()[..], &[u8::from(value)]].concat()
+}
+
 fn array_head(item: u32, len: usize) -> Vec<u8> {
     [
         9u32.to_le_bytes().as_slice(),

@@ -1,4 +1,4 @@
-//! The table: a row a quirk.
+//! The table of files: a row a quirk of what holds weights.
 
 use super::build::{
     F32, F64, Gguf, I64, IQ4_XS, Safetensors, UNKNOWN, latin_values, nested_value, str_value,
@@ -18,6 +18,12 @@ pub(super) enum Make {
 pub(super) enum Expect {
     /// What the row of this name writes, with these words among the warnings (none: no warning).
     Like(&'static str, &'static [&'static str]),
+    /// The same, but for these fronts.
+    LikeBut(
+        &'static str,
+        &'static [&'static str],
+        &'static [&'static str],
+    ),
     /// Refused, with these words.
     Refused(&'static [&'static str]),
 }
@@ -28,7 +34,7 @@ use Make::{Folder, Gguf as File};
 /// Name, quirk, what is expected.
 pub(super) type Row = (&'static str, Make, Expect);
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const WEIGHTS: &[Row] = &[
     ("gguf", File(|_| ()), Like("gguf", &[])),
     ("version-2", File(|g| g.version = 2), Like("gguf", &[])),
     ("align-8", File(|g| align(g, 8)), Like("gguf", &[])),
