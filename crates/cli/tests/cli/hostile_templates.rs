@@ -39,6 +39,7 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
         ("text doubled by join", doubling("'ab'", "[ns.s, ns.s] | join"), refused),
         ("text doubled by replace", doubling("'a' * 4096", "ns.s | replace('a' * 4096, 'a' * 8192)"), refused),
         ("text repeated into a list", "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 90000000 ~ i] %}{% endfor %}".into(), refused),
+        ("many lists", "{% set ns = namespace(l=[]) %}{% for i in range(60) %}{% set ns.l = ns.l + [[[]] * 1000000] %}{% endfor %}".into(), refused),
         ("folded constants", "{{ 'x' * 99999999 }}".repeat(60), ""),
         ("a text without an end", "{% for i in range(90000) %}{{ 'x' * 90000 }}{% endfor %}".into(), "bytes"),
         ("loops without an end", "{% for a in range(90000) %}{% for b in range(90000) %}{{ '' }}{% endfor %}{% endfor %}".into(), "steps"),
@@ -147,7 +148,9 @@ fn the_callers_limits_hold() {
         let script = format!("ulimit {limit} && $MILLRACE run . --chat Hello -n 1 --greedy -t 1");
         finish(&mut shell(home.path(), &script)).expect(OK);
     }
-    let memory = with_template("chat_template.jinja", &doubling("'ab'", "ns.s ~ ns.s"));
+    // Each text is within the engine's bound, all of them are not.
+    let texts = "{% set ns = namespace(l=[]) %}{% for i in range(60) %}{% set ns.l = ns.l + ['x' * 60000000] %}{% endfor %}";
+    let memory = with_template("chat_template.jinja", texts);
     let script = "ulimit -v 600000 && $MILLRACE run . --chat Hello -n 1 --greedy -t 1";
     finish(&mut shell(memory.path(), script)).expect_error(BAD_INPUT, &["the 585 MiB of memory"]);
 }
