@@ -38,8 +38,11 @@ pub fn image_memory_bytes(tower: &VisionTower) -> u64 {
     LIMITS.bytes + tower.work_bytes() + kept_bytes
 }
 
-/// What tells images apart.
-type Key = [u8; 32];
+/// What tells images apart, of those of one scope.
+type Hash = [u8; 32];
+
+/// Who may find an image that was read, and which it is.
+type Key = (u64, Hash);
 
 /// The tower of a served model.
 pub(crate) struct Vision {
@@ -53,7 +56,7 @@ pub(crate) struct Vision {
 
 /// A prompt's image as it came, before anything has read it.
 pub(crate) struct Pending {
-    key: Key,
+    hash: Hash,
     bytes: Vec<u8>,
 }
 
@@ -65,7 +68,7 @@ impl Pending {
     pub(crate) fn new(data: &str) -> Result<Pending, String> {
         let bytes = bytes_of(data)?;
         Ok(Pending {
-            key: Sha256::digest(&bytes).into(),
+            hash: Sha256::digest(&bytes).into(),
             bytes,
         })
     }
@@ -133,12 +136,13 @@ impl Vision {
         tokens.map_err(|error| error.to_string())
     }
 
-    /// Decodes the images that were not read lately, runs the tower over them, and puts all into their places.
+    /// Decodes the images that were not read lately for requests of this scope, runs the tower over them, and puts all into their places.
     ///
     /// # Errors
     /// [`Unseen`]; [`Unseen::Gone`] once `gone` is set.
     pub(crate) fn see(
         &self,
+        scope: u64,
         pending: &[Pending],
         tokens: &mut [u32],
         gone: &AtomicBool,
@@ -148,13 +152,14 @@ impl Vision {
             if gone.load(Relaxed) {
                 return Err(Unseen::Gone);
             }
-            let known = self.kept().known(&pending.key);
+            let key = (scope, pending.hash);
+            let known = self.kept().known(&key);
             let image = match known {
                 Some(image) => image,
                 None => {
                     let name = format!("image {}", i + 1);
                     let image = self.read(&name, &pending.bytes, gone)?;
-                    self.kept().keep(pending.key, Arc::clone(&image));
+                    self.kept().keep(key, Arc::clone(&image));
                     image
                 }
             };

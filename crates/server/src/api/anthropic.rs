@@ -33,10 +33,11 @@ struct Told {
 async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
-    let served = app.served(&fields).await?;
+    let served = caller.within(app.served(&fields)).await?;
     let params = request::params(&fields, &served.loaded)?;
-    let mut prompted = request::conversation(&fields)?.prompt(&served).await?;
-    let images = prompted.see(&served).await?;
+    let prompt = request::conversation(&fields)?.prompt(&served);
+    let mut prompted = caller.within(prompt).await?;
+    let images = prompted.see(&served, &caller).await?;
     let told = Told {
         id: unique("msg_"),
         model: served.entry.spec.id.clone(),
@@ -66,10 +67,11 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
 /// `POST /v1/messages/count_tokens`.
 pub(crate) async fn count_tokens(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = async {
-        let body = app.read(request).await?.body;
+        let Incoming { body, caller } = app.read(request).await?;
         let fields = Fields::of(&body)?;
-        let served = app.served(&fields).await?;
-        let prompted = request::conversation(&fields)?.prompt(&served).await?;
+        let served = caller.within(app.served(&fields)).await?;
+        let prompt = request::conversation(&fields)?.prompt(&served);
+        let prompted = caller.within(prompt).await?;
         let body = json!({"input_tokens": prompted.tokens.len()});
         Ok(json_response(StatusCode::OK, &body))
     };

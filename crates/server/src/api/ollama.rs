@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::generation::{Answer, Call, Generation, Piece, Reason, placement};
+use super::params::Caller;
 use super::prompt;
 use super::shape::Shape;
 use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
@@ -60,9 +61,9 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
     if is_empty {
         return come_or_go(&app, &fields, &told).await;
     }
-    let served = app.served(&fields).await?;
+    let served = caller.within(app.served(&fields)).await?;
     let params = request::params(&fields, &served.loaded)?;
-    let (tokens, images, shape) = prompted(&fields, &served, kind).await?;
+    let (tokens, images, shape) = prompted(&fields, &served, kind, &caller).await?;
     let job = Job {
         images,
         ..caller.job(tokens, params)
@@ -107,10 +108,11 @@ async fn prompted(
     fields: &Fields<'_>,
     served: &Served,
     kind: Kind,
+    caller: &Caller,
 ) -> Result<(Vec<u32>, Vec<Arc<millrace_runtime::Image>>, Shape), ApiError> {
     if kind == Kind::Generate && fields.bool("raw")?.unwrap_or(false) {
         let text = fields.need("prompt", fields.text("prompt")?)?.to_owned();
-        let tokens = prompt::encode(&served.loaded, text).await?;
+        let tokens = caller.within(prompt::encode(&served.loaded, text)).await?;
         let shape = Shape::of_form(request::form(fields)?);
         return Ok((tokens, Vec::new(), shape));
     }
@@ -118,8 +120,8 @@ async fn prompted(
         Kind::Chat => request::chat(fields)?,
         Kind::Generate => request::generate(fields)?,
     };
-    let mut prompted = conversation.prompt(served).await?;
-    let images = prompted.see(served).await?;
+    let mut prompted = caller.within(conversation.prompt(served)).await?;
+    let images = prompted.see(served, caller).await?;
     Ok((prompted.tokens, images, prompted.shape))
 }
 

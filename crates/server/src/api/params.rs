@@ -11,7 +11,7 @@ use super::fields::{Fields, wrong};
 use super::random;
 use super::shape::Form;
 use crate::grammar::Grammar;
-use crate::scheduler::{Job, Loaded};
+use crate::scheduler::{Job, Loaded, Refusal};
 
 /// Stop texts of a request at most, and bytes of each.
 const MAX_STOPS: usize = 16;
@@ -63,6 +63,24 @@ impl Caller {
             // Beyond what a clock can hold is no limit.
             deadline: wait.and_then(|wait| Instant::now().checked_add(wait)),
         })
+    }
+
+    /// Waits for what comes before a job is given to the scheduler, which sees to the deadline from then on.
+    ///
+    /// # Errors
+    /// Those of the work; that the deadline passed.
+    pub(crate) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        match self.deadline {
+            None => work.await,
+            Some(deadline) => {
+                let work = tokio::time::timeout_at(deadline.into(), work);
+                let passed = |_| Err(Refusal::Deadline.into());
+                work.await.unwrap_or_else(passed)
+            }
+        }
     }
 
     /// A job of this caller.

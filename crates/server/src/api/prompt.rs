@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::fields::Fields;
+use super::params::Caller;
 use super::shape::{Form, Shape};
 use super::tools::{Syntax, Tools, as_plain_messages};
 use super::turns::{ARRANGEMENTS, images_after_results, later_systems};
@@ -148,8 +149,16 @@ impl Prompted {
     }
 
     /// Has the tower read the images, if there are any, and puts them into the prompt. Whoever goes away
-    /// stops it.
-    pub(crate) async fn see(&mut self, served: &Served) -> Result<Vec<Arc<Image>>, ApiError> {
+    /// stops it, and so does the caller's deadline.
+    pub(crate) async fn see(
+        &mut self,
+        served: &Served,
+        caller: &Caller,
+    ) -> Result<Vec<Arc<Image>>, ApiError> {
+        caller.within(self.see_for(served, caller.scope)).await
+    }
+
+    async fn see_for(&mut self, served: &Served, scope: u64) -> Result<Vec<Arc<Image>>, ApiError> {
         if self.pending.is_empty() {
             return Ok(Vec::new());
         }
@@ -170,7 +179,7 @@ impl Prompted {
             // Until the work ends, which is later than the wait for it if the client goes away.
             let _turn = turn;
             let vision = loaded.vision().map_err(Unseen::Tower)?;
-            let images = vision.see(&pending, &mut tokens, &stop)?;
+            let images = vision.see(scope, &pending, &mut tokens, &stop)?;
             Ok((tokens, images))
         };
         let seen = tokio::task::spawn_blocking(work).await;

@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::openai::chat::conversation;
 use super::params::token_ids;
-use crate::app::{App, Dialect, json as json_response, with_left_out};
+use crate::app::{App, Dialect, Incoming, json as json_response, with_left_out};
 use crate::models::Served;
 
 /// The model named, or the only one.
@@ -82,10 +82,12 @@ pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) ->
 /// `messages` (and `tools`) to the `prompt` that the model reads.
 pub(crate) async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = async {
-        let body = app.read(request).await?.body;
+        let Incoming { body, caller } = app.read(request).await?;
         let fields = Fields::of(&body)?;
-        let served = served(&app, &fields).await?;
-        let prompted = conversation(&fields)?.prompt(&served).await?;
+        let served = caller.within(served(&app, &fields)).await?;
+        let prompted = caller
+            .within(conversation(&fields)?.prompt(&served))
+            .await?;
         let body = json!({"prompt": prompted.text, "tokens": prompted.shown_tokens(&served)});
         let response = json_response(StatusCode::OK, &body);
         Ok(with_left_out(response, &prompted.shape.left_out))

@@ -86,8 +86,10 @@ pub(crate) fn later_systems(messages: &[Message]) -> Vec<&str> {
 }
 
 /// Ways to arrange a conversation that a template does not take as it came, each upon what the one before it gave.
-pub(crate) const ARRANGEMENTS: [fn(Vec<Message>) -> Vec<Message>; 3] =
-    [arguments_as_objects, systems_first, systems_in_turns];
+/// A template that takes no system message at all has its text in the user's by itself
+/// ([`ChatTemplate`](millrace_text::ChatTemplate)).
+pub(crate) const ARRANGEMENTS: [fn(Vec<Message>) -> Vec<Message>; 2] =
+    [arguments_as_objects, systems_first];
 
 /// Calls whose arguments are no object have none.
 fn arguments_as_objects(mut messages: Vec<Message>) -> Vec<Message> {
@@ -109,21 +111,6 @@ fn systems_first(messages: Vec<Message>) -> Vec<Message> {
     let (systems, others): (Vec<Message>, Vec<Message>) = messages.into_iter().partition(is_system);
     let system = paragraphs(&systems).map(Message::system);
     system.into_iter().chain(in_turns(others)).collect()
-}
-
-/// No system message: its text is the beginning of the user's first.
-fn systems_in_turns(messages: Vec<Message>) -> Vec<Message> {
-    let is_system = |message: &Message| message.role == "system";
-    let (systems, mut others): (Vec<Message>, Vec<Message>) =
-        messages.into_iter().partition(is_system);
-    let Some(text) = paragraphs(&systems) else {
-        return others;
-    };
-    match others.iter_mut().find(|message| message.role == "user") {
-        Some(user) => user.content = format!("{text}\n\n{}", user.content),
-        None => others.insert(0, Message::user(text)),
-    }
-    others
 }
 
 fn paragraphs(messages: &[Message]) -> Option<String> {
@@ -237,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_come_first_or_into_the_users_turn() {
+    fn systems_come_first() {
         let messages = || {
             vec![
                 Message::system("one"),
@@ -256,20 +243,6 @@ mod tests {
                 ("user", "hi\n\ngo on", 0),
                 ("assistant", "yes", 0)
             ]
-        );
-        assert_eq!(
-            roles(&systems_in_turns(first)),
-            [
-                ("user", "one\n\ntwo\n\nhi\n\ngo on", 0),
-                ("assistant", "yes", 0)
-            ]
-        );
-        assert_eq!(
-            roles(&systems_in_turns(vec![
-                Message::system("one"),
-                Message::assistant("yes")
-            ])),
-            [("user", "one", 0), ("assistant", "yes", 0)]
         );
     }
 }

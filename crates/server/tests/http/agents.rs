@@ -55,9 +55,9 @@ fn instructions_amid_a_conversation_stay_where_they_are() {
     );
 }
 
-/// Templates that take instructions at the first place only, that leave others out, and that take none; and what a
+/// Templates that take instructions at the first place only, that leave others out, and that refuse or drop all; and what a
 /// conversation becomes in each.
-const TEMPLATES: [(&str, &str); 3] = [
+const TEMPLATES: [(&str, &str); 4] = [
     (
         "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first!') }}{% endif %}\
          [{{ m.role }}]{{ m.content }}{% endfor %}",
@@ -71,7 +71,12 @@ const TEMPLATES: [(&str, &str); 3] = [
     (
         "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns!') }}\
          {% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}",
-        "[user]one\n\ntwo\n\nhi[assistant]yes[user]go on",
+        "[user]one\n\nhi[assistant]yes[user]two\n\ngo on",
+    ),
+    (
+        "{% for m in messages if m.role != 'system' %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns!') }}\
+         {% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}",
+        "[user]one\n\nhi[assistant]yes[user]two\n\ngo on",
     ),
 ];
 

@@ -1,6 +1,6 @@
 //! Clients that go away, wait, or lose patience; many at once, each with its own answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -107,6 +107,33 @@ fn deadlines_are_kept() {
         text.as_bytes(),
     );
     assert_eq!(wrong.status, 400);
+}
+
+#[test]
+fn deadlines_are_kept_while_a_model_loads() {
+    let mut options = options();
+    // The model is opened when the test says so, and no clock is asked.
+    let (open, opened) = std::sync::mpsc::channel::<()>();
+    let (opened, ready) = (Mutex::new(opened), options.models[0].open.clone());
+    options.models[0].open = Arc::new(move || {
+        let _ = opened.lock().unwrap().recv();
+        ready()
+    });
+    let server = Running::start_loading(options);
+    let text = question("Hi").to_string();
+    for path in [
+        CHAT,
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/api/chat",
+        "/apply-template",
+    ] {
+        let headers = [("x-request-timeout-ms", "50")];
+        let reply = server.request("POST", path, &headers, text.as_bytes());
+        assert_eq!(reply.status, 504, "{path}: {}", reply.body);
+    }
+    drop(open);
+    assert_eq!(server.post(CHAT, &question("Hi")).status, 200);
 }
 
 #[test]

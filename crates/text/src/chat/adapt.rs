@@ -136,7 +136,8 @@ fn without_system(messages: Vec<Value>) -> Vec<Value> {
         let is_from = |role: &str| message.get("role").and_then(Value::as_str) == Some(role);
         if is_from("system") {
             let text = message.get("content").map(text_of).unwrap_or_default();
-            pending.extend((!text.is_empty()).then_some(text));
+            let text = text.trim();
+            pending.extend((!text.is_empty()).then(|| text.to_owned()));
             continue;
         }
         if is_from("user") && !pending.is_empty() {

@@ -53,9 +53,10 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
-    let served = app.served(&fields).await?;
-    let mut prompted = conversation(&fields)?.prompt(&served).await?;
-    let images = prompted.see(&served).await?;
+    let served = caller.within(app.served(&fields)).await?;
+    let prompt = conversation(&fields)?.prompt(&served);
+    let mut prompted = caller.within(prompt).await?;
+    let images = prompted.see(&served, &caller).await?;
     let stream_options = fields.object("stream_options")?;
     let include_usage = match &stream_options {
         Some(options) => options.bool("include_usage")?.unwrap_or(false),

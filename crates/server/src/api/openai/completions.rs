@@ -56,7 +56,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
-    let served = app.served(&fields).await?;
+    let served = caller.within(app.served(&fields)).await?;
     let prompts = texts_or_tokens(&fields, &served, "prompt", MAX_PROMPTS, Text::Prompt).await?;
     let jobs = jobs(&fields, &served, &caller, prompts)?;
     let form = response_format(fields.object("response_format")?)?;

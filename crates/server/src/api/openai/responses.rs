@@ -53,8 +53,9 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     fields.refuse(REFUSED)?;
-    let served = app.served(&fields).await?;
-    let mut prompted = conversation(&fields)?.prompt(&served).await?;
+    let served = caller.within(app.served(&fields)).await?;
+    let prompt = conversation(&fields)?.prompt(&served);
+    let mut prompted = caller.within(prompt).await?;
     let params = GenerateParams {
         sampling: sampling(&fields, &served.loaded)?,
         max_tokens: fields.limit("max_output_tokens")?,
@@ -76,7 +77,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         }),
         with_placement: fields.bool("placement")?.unwrap_or(false),
     };
-    let images = prompted.see(&served).await?;
+    let images = prompted.see(&served, &caller).await?;
     let job = Job {
         images,
         ..caller.job(prompted.tokens, params)
