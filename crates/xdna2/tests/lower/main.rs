@@ -261,7 +261,7 @@ fn the_demo_runs_on_the_array() {
         assert_eq!(plan.calls().count(), 2 * 6 + 1);
         let (label, reason) = on_host(&graph, &plan)[1];
         assert!(
-            label == "attn" && reason.contains("single query"),
+            label == "attn" && reason.contains("over the cache is the host's"),
             "{reason}"
         );
     }
