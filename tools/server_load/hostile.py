@@ -34,6 +34,7 @@ import hostile_values
 
 FINE = {200, 204, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 422, 429, 431, 501, 503, 504, 505}
 GRACE_S = 5
+MAX_BODY_MIB = 2
 
 
 async def exchange(address, raw, limit_s):
@@ -110,6 +111,9 @@ class Hostile:
             self.problem(name, f"request {i}: the server ended with code {self.process.returncode}", raw)
         elif seconds > limit_s:
             self.problem(name, f"request {i}: {status} after {seconds:.1f} s, the deadline was {self.args.timeout} s", raw)
+        # Whoever sends more than the server takes may find the connection closed before the answer is read.
+        if status is None and len(raw) <= MAX_BODY_MIB << 20 and name != "an odd head":
+            self.problem(name, f"request {i}: the connection was closed without an answer", raw)
         if status is not None and status not in FINE:
             self.problem(name, f"request {i}: status {status}: {answer[-300:]!r}", raw)
         if status == 200 and b'"engine"' in answer and b'"error"' in answer:
@@ -208,7 +212,7 @@ def main():
         subprocess.run([args.binary, "synth", "gemma-tiny", see, "--type", "F32", "--vision", "--quiet"], check=True,
                        stdout=subprocess.DEVNULL)
         command = [args.binary, "serve", "text=demo", f"see={see}", "--mmproj", f"see={folder}/mmproj-see.gguf", "--port", "0", "--quiet",
-                   "--ctx", "512", "--max-body", "2", "--request-timeout", f"{args.timeout:g}", "--grace", str(GRACE_S), "--queue", "64"]
+                   "--ctx", "512", "--max-body", str(MAX_BODY_MIB), "--request-timeout", f"{args.timeout:g}", "--grace", str(GRACE_S), "--queue", "64"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         host, port = process.stdout.readline().strip().removeprefix("http://").split(":")
         problems = ["it did not come to an end"]
