@@ -62,7 +62,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         token_types: (0..n)
             .map(|_| input.int_in_range(0..=7))
             .collect::<Result<_>>()?,
-        merges: merges.iter().map(String::as_str).collect(),
+        merges: Some(merges.iter().map(String::as_str).collect()),
         bos: id(input)?,
         eos: id(input)?,
         eot: id(input)?,
@@ -72,6 +72,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         add_eos: input.arbitrary()?,
         add_space_prefix: input.arbitrary()?,
         tokens,
+        ..GgufVocab::default()
     };
     let Ok(tokenizer) = Tokenizer::from_gguf(vocab) else {
         return Ok(());
