@@ -5,5 +5,5 @@ use libfuzzer_sys::fuzz_target;
 use millrace_fuzz::server::server;
 
 fuzz_target!(init: millrace_fuzz::trial::install(), |bytes: &[u8]| {
-    server().send(&[b"POST /v1/messages HTTP/1.1\r\nconnection: close\r\n", bytes].concat());
+    server().send_part(&[b"POST /v1/messages HTTP/1.1\r\nconnection: close\r\n", bytes].concat());
 });

@@ -121,14 +121,26 @@ impl Running {
         self.send(&[head.as_bytes(), body].concat());
     }
 
-    /// Sends bytes, and holds the answer to what every answer must be.
+    /// Sends bytes that are a request, and holds the answer to what every answer must be.
     pub fn send(&self, request: &[u8]) {
         let start = Instant::now();
         let answer = self.exchange(request);
+        assert!(!answer.is_empty(), "no answer");
+        self.hold(start, &answer);
+    }
+
+    /// Sends bytes that may be no whole request, and then nothing more.
+    pub fn send_part(&self, request: &[u8]) {
+        let start = Instant::now();
+        let answer = self.exchange_with(request, true);
+        self.hold(start, &answer);
+    }
+
+    fn hold(&self, start: Instant, answer: &[u8]) {
         let took = start.elapsed();
         assert!(took < DEADLINE + LATE, "an answer after {took:?}");
         let status = answer.get(9..12).unwrap_or_default();
-        let text = String::from_utf8_lossy(&answer);
+        let text = String::from_utf8_lossy(answer);
         let is_refused = [&b"501"[..], b"503", b"504", b"505"].contains(&status);
         assert!(is_refused || !status.starts_with(b"5"), "{text}");
         assert!(!text.contains("\"engine\""), "{text}");
@@ -136,13 +148,20 @@ impl Running {
 
     /// The answer, whole; empty if the connection was closed without one.
     fn exchange(&self, request: &[u8]) -> Vec<u8> {
+        self.exchange_with(request, false)
+    }
+
+    /// Whoever ends his side of a connection has left: the answer then may not come.
+    fn exchange_with(&self, request: &[u8], is_ended: bool) -> Vec<u8> {
         let mut socket = TcpStream::connect(self.address).expect("a connection");
         let patience = Some(10 * DEADLINE);
         socket.set_read_timeout(patience).expect("a socket");
         let mut answer = Vec::new();
         // A server that has read enough may close before all is written.
         let _ = socket.write_all(request);
-        let _ = socket.shutdown(std::net::Shutdown::Write);
+        if is_ended {
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
         let _ = socket.read_to_end(&mut answer);
         answer
     }
