@@ -112,11 +112,11 @@ fn deadlines_are_kept() {
 #[test]
 fn deadlines_are_kept_while_a_model_loads() {
     let mut options = options();
-    // The model is opened when the test says so, and no clock is asked.
+    // The model is opened when the test says so; or in the end, so that a request which waits for it fails the test.
     let (open, opened) = std::sync::mpsc::channel::<()>();
     let (opened, ready) = (Mutex::new(opened), options.models[0].open.clone());
     options.models[0].open = Arc::new(move || {
-        let _ = opened.lock().unwrap().recv();
+        let _ = opened.lock().unwrap().recv_timeout(Duration::from_secs(10));
         ready()
     });
     let server = Running::start_loading(options);
@@ -131,6 +131,7 @@ fn deadlines_are_kept_while_a_model_loads() {
         let headers = [("x-request-timeout-ms", "50")];
         let reply = server.request("POST", path, &headers, text.as_bytes());
         assert_eq!(reply.status, 504, "{path}: {}", reply.body);
+        assert_eq!(server.get("/ready").status, 503, "{path} waited for it");
     }
     drop(open);
     assert_eq!(server.post(CHAT, &question("Hi")).status, 200);
