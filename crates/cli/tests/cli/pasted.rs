@@ -25,7 +25,7 @@ fn each_line_becomes_a_message() {
     let home = tempfile::tempdir().expect("a folder");
     let (user, program) = terminal();
     let end = |file: &File| Stdio::from(file.try_clone().expect("a copy"));
-    let child = millrace(home.path())
+    let mut child = millrace(home.path())
         .args(["chat", "demo", "--greedy", "-t", "1", "-n", "24"])
         .env("TERM", "xterm")
         .stdin(end(&program))
@@ -44,16 +44,21 @@ fn each_line_becomes_a_message() {
             copy.lock().expect("whole").push_str(&text);
         }
     });
-    let wait_for = |text: &str| {
+    let wait_until = |what: &str, holds: &dyn Fn(&str) -> bool| {
         let start = Instant::now();
-        while !seen.lock().expect("whole").contains(text) {
+        while !holds(&seen.lock().expect("whole")) {
             let so_far = seen.lock().expect("whole").clone();
             assert!(
                 start.elapsed() < Duration::from_secs(60),
-                "no `{text}` in {so_far:?}"
+                "no {what} in {so_far:?}"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    };
+    let wait_for = |text: &str| wait_until(text, &|seen| seen.contains(text));
+    let wait_for_prompt_after = |text: &str| {
+        let asks = |(_, rest): (&str, &str)| rest.contains(">>> ");
+        wait_until("prompt", &|seen| seen.rsplit_once(text).is_some_and(asks));
     };
     wait_for(">>> ");
     let mut user = user;
@@ -62,8 +67,18 @@ fn each_line_becomes_a_message() {
     for answer in ["7 plus 5 is 12", "2 plus 2 is 4", "3 plus 4 is 7"] {
         wait_for(answer);
     }
+    // Between two lines the terminal is not the editor's: an end typed there would be lost.
+    wait_for_prompt_after("3 plus 4 is 7");
     user.write_all(b"\x04").expect("typed");
-    let done = finished(child.wait_with_output().expect("it ends"));
+    let start = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().expect("killed");
+            panic!("it does not end: {:?}", seen.lock().expect("whole"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let done = finished(child.wait_with_output().expect("it ended"));
     assert_eq!(done.code, crate::run::OK);
     reading.join().expect("read");
 }
