@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::target_args::{DeviceArgs, Place};
 use millrace_kernels::roof::{self, Effort};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_model::graph::{Graph, Op};
+use millrace_model::graph::{Graph, Linear, Op};
 use millrace_plan::Target;
 use millrace_plan::bound::{Demand, Roofs};
 use millrace_plan::predict::{self, PassCost, PredictError, Work};
@@ -119,7 +119,7 @@ fn on_cpu(
 fn main_format(graph: &Graph) -> Option<DType> {
     let mut bytes: HashMap<DType, usize> = HashMap::new();
     for node in &graph.nodes {
-        if let Op::Linear { weight, .. } = &node.op
+        if let Op::Linear(Linear { weight, .. }) = &node.op
             && let Some(spec) = graph.weights.get(weight.0)
         {
             *bytes.entry(spec.dtype).or_default() +=

@@ -6,7 +6,10 @@ use crate::Error;
 use crate::arch::{Conventions, Family, Layout};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
-use crate::graph::{Graph, Node, Op, Rope, RopeId, Value, ValueId, Weight, WeightId};
+use crate::graph::{
+    Add, Embed, Graph, Linear, Node, Op, RmsNorm, Rope, RopeId, RotateHeads, Value, ValueId,
+    Weight, WeightId,
+};
 use crate::names::{HfNorms, Role, TensorName};
 use crate::warnings;
 
@@ -109,6 +112,7 @@ impl<'a> Builder<'a> {
         };
         let id = WeightId(self.graph.weights.len());
         self.graph.weights.push(Weight {
+            n_experts: 1,
             name: spelled,
             n,
             k,
@@ -146,7 +150,7 @@ impl<'a> Builder<'a> {
         };
         Ok(self.push(
             "embed",
-            Op::Embed { table, scale },
+            Op::Embed(Embed { table, scale }),
             vec![],
             self.config.d_model,
         ))
@@ -162,12 +166,12 @@ impl<'a> Builder<'a> {
         let weight = self.weight(self.name(role))?;
         let group = self.graph.weights[weight.0].k;
         let (eps, offset) = (self.config.norm_eps, self.conventions.norm_offset);
-        let op = Op::RmsNorm {
+        let op = Op::RmsNorm(RmsNorm {
             weight,
             eps,
             offset,
             group,
-        };
+        });
         Ok(self.push(label, op, vec![x], self.width(x)))
     }
 
@@ -187,7 +191,7 @@ impl<'a> Builder<'a> {
             None
         };
         let n = self.graph.weights[weight.0].n;
-        Ok(self.push(label, Op::Linear { weight, bias }, vec![x], n))
+        Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n))
     }
 
     /// Rotates the heads of x as layer `layer` does.
@@ -206,7 +210,7 @@ impl<'a> Builder<'a> {
         }));
         self.push(
             label,
-            Op::Rope { rope: id, head_dim },
+            Op::Rope(RotateHeads { rope: id, head_dim }),
             vec![x],
             self.width(x),
         )
@@ -214,7 +218,7 @@ impl<'a> Builder<'a> {
 
     /// `a + b`.
     pub(crate) fn add(&mut self, label: &'static str, a: ValueId, b: ValueId) -> ValueId {
-        self.push(label, Op::Add, vec![a, b], self.width(a))
+        self.push(label, Op::Add(Add), vec![a, b], self.width(a))
     }
 
     /// The last norm and the logits.

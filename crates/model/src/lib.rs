@@ -12,7 +12,7 @@ mod catalog;
 pub mod config;
 pub mod convert;
 mod error;
-pub mod graph;
+pub use millrace_graph as graph;
 mod head;
 mod kind;
 mod memory;

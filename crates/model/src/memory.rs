@@ -1,7 +1,6 @@
 //! What a model takes in memory: parameters, bytes of weights by purpose, bytes of KV cache.
 
 use crate::Model;
-use crate::graph::{Op, WeightId};
 
 /// Weights of one purpose, all blocks together.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,13 +61,8 @@ impl Model {
         let mut groups: Vec<WeightGroup> = Vec::new();
         let mut seen = vec![false; self.graph.weights.len()];
         for node in &self.graph.nodes {
-            let read: [Option<WeightId>; 2] = match node.op {
-                Op::Embed { table, .. } => [Some(table), None],
-                Op::RmsNorm { weight, .. } => [Some(weight), None],
-                Op::Linear { weight, bias } => [Some(weight), bias],
-                Op::Rope { .. } | Op::Attention(_) | Op::Glu { .. } | Op::Add => [None, None],
-            };
-            for id in read.into_iter().flatten() {
+            for used in node.op.weights() {
+                let id = used.id;
                 if std::mem::replace(&mut seen[id.0], true) {
                     continue;
                 }
@@ -85,9 +79,8 @@ impl Model {
                 });
                 let (group, weight) = (&mut groups[position], &self.graph.weights[id.0]);
                 group.n_tensors += 1;
-                group.n_params += weight.n as u64 * weight.k as u64;
-                // The graph's weights were checked to divide into blocks.
-                group.size_bytes += weight.dtype.size_bytes(weight.n, weight.k).unwrap_or(0) as u64;
+                group.n_params += weight.n_elems();
+                group.size_bytes += weight.size_bytes();
             }
         }
         groups

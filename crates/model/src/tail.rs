@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use millrace_format::{Checkpoint, Tensor};
 
 use crate::Error;
-use crate::graph::{Graph, Op};
+use crate::graph::{Embed, Graph, Linear, Op};
 
 /// Zeros at the end of a row that chance does not explain.
 const MIN_ROW_BYTES: usize = 32;
@@ -54,10 +54,12 @@ fn uses(graph: &Graph) -> HashMap<&str, Use> {
     let mut uses = HashMap::new();
     for node in &graph.nodes {
         let (weight, this) = match (&node.op, node.label) {
-            (Op::Embed { table, .. }, _) => (*table, Use::Vocabulary),
-            (Op::Linear { weight, .. }, "lm_head") => (*weight, Use::Vocabulary),
-            (Op::Linear { weight, .. }, "attn_output" | "ffn_down") => (*weight, Use::Residual),
-            (Op::Linear { weight, .. }, _) => (*weight, Use::Other),
+            (Op::Embed(Embed { table, .. }), _) => (*table, Use::Vocabulary),
+            (Op::Linear(Linear { weight, .. }), "lm_head") => (*weight, Use::Vocabulary),
+            (Op::Linear(Linear { weight, .. }), "attn_output" | "ffn_down") => {
+                (*weight, Use::Residual)
+            }
+            (Op::Linear(Linear { weight, .. }), _) => (*weight, Use::Other),
             _ => continue,
         };
         uses.insert(graph.weights[weight.0].name.as_str(), this);

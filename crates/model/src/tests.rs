@@ -9,7 +9,7 @@ use millrace_testkit::Golden;
 use crate::arch::Layout;
 use crate::catalog::Catalog;
 use crate::config::{RopeScaling, hf};
-use crate::graph::{Op, RopeStyle};
+use crate::graph::{Embed, Op, RmsNorm, RopeStyle};
 use crate::names::{Role, TensorName};
 use crate::{Error, Model, ModelConfig};
 
@@ -80,7 +80,7 @@ fn conventions_follow_the_file() {
             .nodes
             .iter()
             .find_map(|node| match node.op {
-                Op::RmsNorm { offset, .. } => Some(offset),
+                Op::RmsNorm(RmsNorm { offset, .. }) => Some(offset),
                 _ => None,
             })
     };
@@ -102,7 +102,7 @@ fn gemma_layers_alternate_between_two_ropes() {
     assert_eq!(windows, [w, w, w, w, w, None, w]);
     assert_eq!(model.graph.ropes.len(), 2);
     let scale = model.graph.nodes.iter().find_map(|node| match node.op {
-        Op::Embed { scale, .. } => Some(scale),
+        Op::Embed(Embed { scale, .. }) => Some(scale),
         _ => None,
     });
     assert_eq!(scale, Some(40f32.sqrt()));

@@ -199,6 +199,7 @@ impl<'a> Finder<'a> {
             _ => (1, shape[0]),
         };
         Ok(Weight {
+            n_experts: 1,
             name: spelled,
             n,
             k,

@@ -5,7 +5,7 @@
 //! work at the same time, so the larger of both counts; what launches cost comes on top, because nothing runs
 //! meanwhile. Reads of weights and caches share one memory and add up (Williams et al. 2009, the roofline).
 
-use millrace_model::graph::{Graph, Op};
+use millrace_graph::{Cost, Depth, Graph};
 use serde::Serialize;
 
 /// What a token asks of a machine.
@@ -23,28 +23,19 @@ impl Demand {
     /// Of a model's token behind `depth` others, with cached elements of so many bytes. Matrices count as they are
     /// in the file.
     pub fn of(graph: &Graph, depth: u64, element_bytes: f64) -> Demand {
-        let mut demand = Demand::default();
+        let depth = Depth {
+            n_before: depth,
+            kv_elem_bytes: element_bytes,
+        };
+        let mut cost = Cost::default();
         for node in &graph.nodes {
-            match &node.op {
-                Op::Linear { weight, .. } => {
-                    let Some(spec) = graph.weights.get(weight.0) else {
-                        continue;
-                    };
-                    let bytes = spec.dtype.size_bytes(spec.n, spec.k).unwrap_or(0);
-                    demand.weight_bytes += bytes as f64;
-                    demand.flops += 2.0 * spec.n as f64 * spec.k as f64;
-                }
-                Op::Attention(a) => {
-                    let all = depth + 1;
-                    let keys = a.window.map_or(all, |window| all.min(window as u64)) as f64;
-                    let elements = 2.0 * a.n_kv_heads as f64 * a.head_dim as f64;
-                    demand.cache_bytes += keys * elements * element_bytes;
-                    demand.flops += 4.0 * keys * a.n_heads as f64 * a.head_dim as f64;
-                }
-                _ => {}
-            }
+            cost += node.op.cost(graph, &depth);
         }
-        demand
+        Demand {
+            weight_bytes: cost.weight_bytes,
+            cache_bytes: cost.memory_bytes,
+            flops: cost.flops,
+        }
     }
 }
 

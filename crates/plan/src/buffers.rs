@@ -329,11 +329,8 @@ fn rows_read(phase: Phase, step: HostStep) -> Rows {
         HostStep::AppendKv { .. } | HostStep::Attention { .. } => Rows::Real,
         HostStep::Softmax { .. }
         | HostStep::Embed { .. }
-        | HostStep::Norm { .. }
         | HostStep::Linear { .. }
-        | HostStep::Rope { .. }
-        | HostStep::Glu { .. }
-        | HostStep::Add { .. } => Rows::All,
+        | HostStep::Op { .. } => Rows::All,
     }
 }
 

@@ -4,12 +4,12 @@
 //! to the host, [`products_and_attention`] where those of attention are among them.
 
 use crate::attended::{self, Attended};
-use crate::graph::{check, half_split, single_row};
+use crate::graph::{check, half_split};
 use crate::{
     Bias, Binding, Call, Device, HeadRows, HostStep, LowerError, MAX_TOKENS, PassKind, Phase,
     Place, Placement, Plan, PlannedProgram, Reason, Step,
 };
-use millrace_model::graph::{Attention, Graph, Node, Op, ValueId, WeightId};
+use millrace_graph::{Attention, Graph, Linear, Node, Op, ValueId, WeightId, single_row};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ pub fn products_and_attention(
         // The next op: there is one.
         let op = &ops[0];
         match &op.node.op {
-            Op::Linear { weight, bias } => {
+            Op::Linear(Linear { weight, bias }) => {
                 let taken = take(&Product {
                     node: op.number,
                     label: op.node.label,
@@ -294,17 +294,14 @@ pub fn host_steps(
     half_split: Option<usize>,
 ) -> Vec<HostStep> {
     let step = match node.op {
-        Op::Embed { .. } => HostStep::Embed { node: number },
-        Op::RmsNorm { .. } if is_last_norm => HostStep::FinalNorm { node: number },
-        Op::RmsNorm { .. } => HostStep::Norm { node: number },
-        Op::Linear { .. } => HostStep::Linear {
+        Op::Embed(_) => HostStep::Embed { node: number },
+        Op::Linear(_) => HostStep::Linear {
             node: number,
             half_split,
         },
-        Op::Rope { .. } => HostStep::Rope { node: number },
         Op::Attention(_) => HostStep::Attention { node: number },
-        Op::Glu { .. } => HostStep::Glu { node: number },
-        Op::Add => HostStep::Add { node: number },
+        _ if is_last_norm => HostStep::FinalNorm { node: number },
+        _ => HostStep::Op { node: number },
     };
     append_kv(node).into_iter().chain([step]).collect()
 }

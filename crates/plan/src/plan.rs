@@ -1,7 +1,7 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
 use crate::{AttendedPart, Bias, HeadRows, Reach, Shape, TableRows, Tiling, WeightLayout};
-use millrace_model::graph::{Graph, Op, RopeId, ValueId, WeightId};
+use millrace_model::graph::{Graph, Memory, RopeId, ValueId, WeightId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -305,11 +305,6 @@ pub enum HostStep {
         /// The node.
         node: usize,
     },
-    /// An RMSNorm that the device does not take.
-    Norm {
-        /// The node.
-        node: usize,
-    },
     /// A projection that the device does not take.
     Linear {
         /// The node.
@@ -318,18 +313,8 @@ pub enum HostStep {
         /// [`WeightLayout::source_row`] does for weights.
         half_split: Option<usize>,
     },
-    /// A rotation that the device does not take; half-split whatever the graph's style.
-    Rope {
-        /// The node.
-        node: usize,
-    },
-    /// A gated activation that the device does not take.
-    Glu {
-        /// The node.
-        node: usize,
-    },
-    /// A sum that the device does not take.
-    Add {
+    /// Any other op that the device does not take. A rotation is half-split whatever the graph's style.
+    Op {
         /// The node.
         node: usize,
     },
@@ -545,13 +530,10 @@ impl HostStep {
             HostStep::Embed { node }
             | HostStep::Attention { node }
             | HostStep::FinalNorm { node }
-            | HostStep::Norm { node }
             | HostStep::Linear { node, .. }
-            | HostStep::Rope { node }
-            | HostStep::Glu { node }
-            | HostStep::Add { node } => match graph.nodes.get(node) {
+            | HostStep::Op { node } => match graph.nodes.get(node) {
                 // K and V come from the cache.
-                Some(n) if matches!(n.op, Op::Attention(_)) => {
+                Some(n) if matches!(n.op.memory(), Memory::KvCache(_)) => {
                     n.inputs.iter().take(1).copied().collect()
                 }
                 Some(n) => n.inputs.clone(),

@@ -116,11 +116,8 @@ impl HostStep {
             | HostStep::Attention { node }
             | HostStep::Softmax { node, .. }
             | HostStep::FinalNorm { node }
-            | HostStep::Norm { node }
             | HostStep::Linear { node, .. }
-            | HostStep::Rope { node }
-            | HostStep::Glu { node }
-            | HostStep::Add { node } => Some(node),
+            | HostStep::Op { node } => Some(node),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
 };
-use crate::exec::{Chunk, Executor, RunSpan, Sink};
+use crate::execute::{Chunk, Executor, RunSpan, Sink};
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
@@ -135,6 +135,24 @@ impl CpuEngine {
         self.cache.check_room(wanted, (0, 0))
     }
 
+    /// Computes a batch, chunk by chunk.
+    fn passes(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
+        let mut chunker = Chunker {
+            batch,
+            item: 0,
+            token: 0,
+        };
+        while chunker.fill(
+            &mut self.chunk,
+            &mut self.sources,
+            &self.cache,
+            self.limits.max_chunk,
+        )? {
+            self.pass(sink, batch)?;
+        }
+        Ok(())
+    }
+
     /// Computes the chunk that was filled. Where that fails, no sequence keeps a page of it.
     fn pass(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         let ran = self.run(sink, batch);
@@ -223,19 +241,13 @@ impl Engine for CpuEngine {
             vocab_size: config.vocab_size,
             d_model: config.d_model,
         });
-        let mut chunker = Chunker {
-            batch,
-            item: 0,
-            token: 0,
-        };
-        while chunker.fill(
-            &mut self.chunk,
-            &mut self.sources,
-            &self.cache,
-            self.limits.max_chunk,
-        )? {
-            self.pass(sink, batch)?;
+        for item in batch {
+            if let Some(tokens) = self.cache.take_replay(item.seq)? {
+                let again = [BatchItem::new(item.seq, &tokens, LogitsFor::None)];
+                self.passes(&mut |_: Rows<'_>| {}, &again)?;
+            }
         }
+        self.passes(sink, batch)?;
         self.counters.n_steps += 1;
         self.counters.host_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Ok(())

@@ -4,9 +4,9 @@
 //! calls `last_hidden_state`, and what llama.cpp pools. An engine hands the output over where an item asks
 //! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
 
-use millrace_model::graph::Op;
+use millrace_model::graph::{Op, RmsNorm};
 
-use crate::exec::decode_vector;
+use crate::execute::decode_vector;
 use crate::{Error, LoadedModel};
 
 /// How the rows of a text's tokens become one.
@@ -75,12 +75,12 @@ impl Embedder {
             .next_back()
             .ok_or_else(unlike)?;
         match norm.op {
-            Op::RmsNorm {
+            Op::RmsNorm(RmsNorm {
                 weight,
                 eps,
                 offset,
                 group,
-            } if norm.inputs == [*last] && group == model.model().config.d_model => {
+            }) if norm.inputs == [*last] && group == model.model().config.d_model => {
                 let mut vector = decode_vector(model, weight)?;
                 vector.iter_mut().for_each(|weight| *weight += offset);
                 Ok(Embedder {

@@ -1,7 +1,7 @@
 //! The runtime's errors.
 
+use crate::execute::PlanError;
 use crate::npu::NpuError;
-use crate::schedule::ScheduleError;
 use crate::sequences::SeqId;
 
 /// What can go wrong between a file and its text.
@@ -24,7 +24,7 @@ pub enum Error {
     Quant(#[from] millrace_quant::Error),
     /// The graph cannot be planned.
     #[error("this model's graph cannot run here: {0}")]
-    Schedule(#[from] ScheduleError),
+    Plan(#[from] PlanError),
     /// The model carries no tokenizer and text was asked for.
     #[error(
         "{model} has no tokenizer; give token ids instead (`logits --tokens`), \

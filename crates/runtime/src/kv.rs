@@ -9,18 +9,24 @@
 //! needs the room. What is cached never changes a result: the keys and values of a token depend on
 //! the tokens before it and on nothing else, bit for bit.
 
+mod append;
 mod pages;
 mod prefix;
+mod states;
+mod tables;
 
+use millrace_graph::{Graph, Memory};
 use millrace_kernels::{KvBuffer, KvLayout, KvType};
-use millrace_model::graph::{Graph, Op};
 
 use crate::Error;
+use crate::image::is_row;
 use crate::sequences::{SeqId, Sequences};
 use pages::Group;
 pub use prefix::PrefixCounters;
 use prefix::{NodeId, PrefixIndex};
-pub(crate) use tables::PageTables;
+use states::STATE_WINDOW;
+pub(crate) use states::StateSlab;
+pub(crate) use tables::{CacheParts, PageTables};
 
 /// Tokens a page holds.
 pub const PAGE_TOKENS: usize = 64;
@@ -61,6 +67,8 @@ struct Sequence {
     node: Option<NodeId>,
     /// Whose kept pages it finds, and who finds its own.
     scope: u64,
+    /// Tokens behind which its states stand; less than all of them where a cut left none.
+    state_len: usize,
 }
 
 /// All pages of all layers, and all sequences.
@@ -68,6 +76,9 @@ pub(crate) struct KvCache {
     layers: Vec<LayerCache>,
     group_of: Vec<usize>,
     groups: Vec<Group>,
+    /// The group whose pages are slots of states, if the graph has some.
+    state_group: Option<usize>,
+    states: StateSlab,
     sequences: Sequences<Sequence>,
     prefixes: Option<PrefixIndex>,
     sizes: KvSizes,
@@ -89,12 +100,15 @@ pub(crate) struct KvSizes {
     pub(crate) max_chunk: usize,
     /// Whether full pages outlive their sequences.
     pub(crate) keep_prefixes: bool,
+    /// Tokens that a sequence can be cut back by whatever its windows. Of a graph with states a page more than a
+    /// caller may give up: what is computed again begins with a page.
+    pub(crate) rollback_tokens: usize,
 }
 
 impl KvSizes {
     /// The most pages one sequence holds at a time in a group of that window, and one to unshare.
     fn windowed_pages(&self, window: usize) -> usize {
-        let seen = window.saturating_add(ROLLBACK_TOKENS);
+        let seen = window.saturating_add(self.rollback_tokens);
         seen.saturating_add(self.max_chunk).div_ceil(PAGE_TOKENS) + 2
     }
 
@@ -138,6 +152,9 @@ impl KvCache {
             let (k, v) = slabs.map_err(|_| Error::CacheTooLarge { needed_bytes })?;
             cache.layers.push(LayerCache { layout, k, v });
         }
+        if let Some(group) = cache.state_group {
+            cache.states = StateSlab::new(graph, cache.groups[group].n_pages)?;
+        }
         // Only now, when the slabs are known to fit.
         cache.groups.iter_mut().for_each(Group::lay_out);
         if sizes.keep_prefixes && !cache.groups.is_empty() {
@@ -149,19 +166,29 @@ impl KvCache {
 
     /// Bytes of address space that [`KvCache::new`] would take; saturates. Allocates nothing.
     pub(crate) fn bytes_of(graph: &Graph, sizes: KvSizes) -> Result<usize, Error> {
-        let (_, slabs) = KvCache::plan(graph, sizes)?;
+        let (cache, slabs) = KvCache::plan(graph, sizes)?;
+        let slots = cache
+            .state_group
+            .map_or(0, |group| cache.groups[group].n_pages);
+        let states = slots.saturating_mul(states::state_bytes(graph));
         let both = slabs
             .iter()
             .map(|(_, slab_bytes)| slab_bytes.saturating_mul(2));
-        Ok(both.fold(0, usize::saturating_add))
+        Ok(both.fold(states, usize::saturating_add))
     }
 
     /// A cache without its memory: the groups, and layout and bytes of the two slabs of each layer.
-    fn plan(graph: &Graph, sizes: KvSizes) -> Result<(KvCache, Vec<(KvLayout, usize)>), Error> {
+    fn plan(graph: &Graph, mut sizes: KvSizes) -> Result<(KvCache, Vec<(KvLayout, usize)>), Error> {
+        let has_states = states::state_bytes(graph) > 0;
+        if has_states {
+            sizes.rollback_tokens += PAGE_TOKENS;
+        }
         let mut cache = KvCache {
             layers: vec![],
             group_of: vec![],
             groups: vec![],
+            state_group: None,
+            states: StateSlab::new(&Graph::default(), 0)?,
             sequences: Sequences::new(sizes.max_sequences),
             prefixes: None,
             sizes,
@@ -169,21 +196,26 @@ impl KvCache {
         };
         let mut slabs = vec![];
         for node in &graph.nodes {
-            let Op::Attention(attention) = &node.op else {
+            let Memory::KvCache(kv) = node.op.memory() else {
                 continue;
             };
             let layout = KvLayout {
                 dtype: sizes.dtype,
-                n_kv_heads: attention.n_kv_heads,
-                head_dim: attention.head_dim,
+                n_kv_heads: kv.n_kv_heads,
+                head_dim: kv.head_dim,
                 page_tokens: PAGE_TOKENS,
             };
             layout.check()?;
-            let group = cache.group_with_window(attention.window);
+            let group = cache.group_with_window(kv.window);
             let n_pages = cache.groups[group].n_pages;
             cache.groups[group].layers.push(slabs.len());
             cache.group_of.push(group);
             slabs.push((layout, n_pages.saturating_mul(layout.page_bytes())));
+        }
+        if has_states {
+            let n_pages = sizes.group_pages(Some(STATE_WINDOW));
+            cache.state_group = Some(cache.groups.len());
+            cache.groups.push(Group::new(Some(STATE_WINDOW), n_pages));
         }
         Ok((cache, slabs))
     }
@@ -217,7 +249,10 @@ impl KvCache {
         let bytes = |(layer, group): (&LayerCache, &usize)| {
             2 * n_pages(&self.groups[*group]) * layer.layout.page_bytes()
         };
-        layers.map(bytes).sum()
+        let slots = self
+            .state_group
+            .map_or(0, |group| n_pages(&self.groups[group]));
+        layers.map(bytes).sum::<usize>() + slots * self.states.slot_bytes()
     }
 
     /// What the prefix index did.
@@ -243,6 +278,7 @@ impl KvCache {
                 .collect(),
             node: None,
             scope: 0,
+            state_len: 0,
         };
         self.sequences.insert(sequence)
     }
@@ -277,6 +313,7 @@ impl KvCache {
             tables: parent.tables.clone(),
             node: parent.node,
             scope: parent.scope,
+            state_len: parent.state_len,
         };
         for (group, table) in self.groups.iter_mut().zip(&mut copy.tables) {
             let most = self.sizes.table_pages(group);
@@ -320,11 +357,19 @@ impl KvCache {
         if len >= sequence.tokens.len() {
             return Ok(());
         }
+        let whole = self.with_state(seq, len)?;
         for (group, table) in self.groups.iter().zip(&sequence.tables) {
             let oldest = table.first * PAGE_TOKENS;
-            if len > 0 && group.oldest_needed(len) < oldest {
+            if len > 0 && group.oldest_needed(whole) < oldest {
                 return Err(Error::WindowGone { len, oldest });
             }
+        }
+        // Rows of an image are no tokens that could be computed again.
+        if sequence.tokens[whole..len]
+            .iter()
+            .any(|token| is_row(*token))
+        {
+            return Err(Error::WindowGone { len, oldest: whole });
         }
         self.cut(seq, len)
     }
@@ -332,13 +377,20 @@ impl KvCache {
     /// Gives back pages that were reserved for a pass that failed: a fork would share them, and both
     /// sequences would write them.
     pub(crate) fn unreserve(&mut self, seq: SeqId) -> Result<(), Error> {
-        self.cut(seq, self.len(seq)?)
+        let len = self.len(seq)?;
+        // The pass may have begun to write states of the last page.
+        let sequence = self.sequences.get_mut(seq)?;
+        sequence.state_len = sequence.state_len.min(len / PAGE_TOKENS * PAGE_TOKENS);
+        self.cut(seq, len)
     }
 
     /// Drops what is past `len` tokens without asking whether the window is still there.
     fn cut(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
         let sequence = self.sequences.get_mut(seq)?;
         self.now += 1;
+        if len < sequence.state_len {
+            sequence.state_len = len / PAGE_TOKENS * PAGE_TOKENS;
+        }
         sequence.tokens.truncate(len);
         let keep = len.div_ceil(PAGE_TOKENS);
         for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
@@ -368,17 +420,16 @@ impl KvCache {
         let tokens = self.tokens(seq)?;
         let most = prompt.len().saturating_sub(1);
         let same = tokens.iter().zip(prompt).take_while(|(a, b)| a == b);
-        let own = same.count().min(most);
+        let own = self.with_state(seq, same.count().min(most))?;
         let own = match self.truncate(seq, own) {
             Ok(()) => own,
             Err(Error::WindowGone { .. }) => 0,
             Err(error) => return Err(error),
         };
         let scope = self.sequences.get(seq)?.scope;
-        let found = self
-            .prefixes
-            .as_ref()
-            .map(|prefixes| prefixes.longest(scope, prompt, most, &self.groups));
+        let found = self.prefixes.as_ref().map(|prefixes| {
+            prefixes.longest(scope, prompt, most, (&self.groups, self.state_group))
+        });
         let len = match found {
             Some(found) if found.len > own => {
                 self.adopt(seq, &prompt[..found.len], &found.nodes)?;
@@ -414,7 +465,8 @@ impl KvCache {
         for (g, (group, table)) in tables.enumerate() {
             let page = |i: &usize| prefixes.page(nodes[*i], g);
             let needed = group.oldest_needed(tokens.len()) / PAGE_TOKENS;
-            let spare = group.oldest_needed(tokens.len().saturating_sub(ROLLBACK_TOKENS));
+            let rolled_back = tokens.len().saturating_sub(self.sizes.rollback_tokens);
+            let spare = group.oldest_needed(rolled_back);
             let spare = (spare / PAGE_TOKENS..needed).rev();
             let n_spare = spare.take_while(|i| page(i).is_some()).count();
             let first = needed - n_spare;
@@ -433,11 +485,10 @@ impl KvCache {
         }
         sequence.tokens.clear();
         sequence.tokens.extend_from_slice(tokens);
+        sequence.state_len = tokens.len();
         Ok(())
     }
 }
 
-mod append;
-mod tables;
 #[cfg(test)]
 mod tests;

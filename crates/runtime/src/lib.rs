@@ -18,7 +18,7 @@ mod cpu_engine;
 mod embedding;
 mod engine;
 mod error;
-mod exec;
+mod execute;
 pub mod gate;
 mod generate;
 pub mod image;
@@ -27,7 +27,6 @@ mod load;
 pub mod npu;
 mod recommended;
 pub mod sampling;
-mod schedule;
 mod sequences;
 pub mod speculate;
 mod turn;
@@ -39,6 +38,7 @@ pub use engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepOutput, StepShape, StepSink,
 };
 pub use error::Error;
+pub use execute::{Numbers, PlanError, decode_vectors};
 pub use generate::{
     Event, Finish, GenerateParams, Generation, Timings, generate, generate_turn, speculate_turn,
 };
@@ -47,7 +47,6 @@ pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};
 pub use load::{LoadedModel, tokenizer_of, tokenizer_of_files};
 pub use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 pub use sampling::{Sampler, SamplingParams};
-pub use schedule::ScheduleError;
 pub use sequences::SeqId;
 pub use speculate::{SpeculationStats, Speculator};
 pub use turn::{Feed, Turn};

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use millrace_format::hf::Files;
 use millrace_format::{Checkpoint, gguf};
+use millrace_graph::{Graph, WeightId};
 use millrace_model::Model;
-use millrace_model::graph::WeightId;
 use millrace_text::{ChatTemplate, GgufVocab, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::execute::PlanError;
 
 /// A model with the text side its files carry. The weights stay mapped; nothing is copied.
 pub struct LoadedModel {
@@ -41,6 +42,29 @@ impl LoadedModel {
             model,
             tokenizer: Mutex::new(None),
         })
+    }
+
+    /// The model with a graph that was changed: with an op of one's own in it, say.
+    ///
+    /// # Errors
+    /// A graph that makes no sense, or a weight of it that the checkpoint does not have in that shape and format.
+    pub fn with_graph(mut self, change: impl FnOnce(&mut Graph)) -> Result<LoadedModel, Error> {
+        change(&mut self.model.graph);
+        millrace_graph::check(&self.model.graph).map_err(PlanError::from)?;
+        for weight in &self.model.graph.weights {
+            let tensor = self.checkpoint.tensor(&weight.name);
+            let n_bytes = tensor.map_or(0, |tensor| tensor.bytes.len());
+            if n_bytes as u64 != weight.size_bytes() {
+                let problem = format!(
+                    "{}: {n_bytes} bytes in {}, the graph reads {}",
+                    weight.name,
+                    self.name(),
+                    weight.size_bytes()
+                );
+                return Err(Error::Plan(PlanError::Weight(problem)));
+            }
+        }
+        Ok(self)
     }
 
     /// The checkpoint.

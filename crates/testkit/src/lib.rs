@@ -1,12 +1,13 @@
 //! Development only: the model fixtures and how closely results must agree with them.
 //!
 //! [`golden`] loads the fixtures of `testdata/goldens`, [`compare`] measures and asserts agreement,
-//! [`rng`] gives repeatable random data. Everything here is called by tests, so a broken fixture
+//! [`rng`] gives repeatable random data, [`ops`] an op that no crate knows. Everything here is called by tests, so a broken fixture
 //! panics with the reason instead of returning an error.
 #![forbid(unsafe_code)]
 
 pub mod compare;
 pub mod golden;
+pub mod ops;
 pub mod rng;
 pub mod vision;
 

@@ -1,7 +1,7 @@
 //! The plan of one product, as a target makes it of a graph with one linear layer.
 
 use millrace_kernels::matmul::Matrix;
-use millrace_model::graph::{Graph, Node, Op, Value, ValueId, Weight, WeightId};
+use millrace_model::graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId};
 use millrace_npu::{Device, LoadedProgram};
 use millrace_plan::predict::{Crossing, HostWork, SlotBytes};
 use millrace_plan::{
@@ -42,6 +42,7 @@ impl Shape {
     /// A linear layer behind a table, which stands for whatever its input comes from.
     fn graph(self) -> Graph {
         let weight = |name: &str, n| Weight {
+            n_experts: 1,
             name: name.to_owned(),
             n,
             k: self.k,
@@ -54,14 +55,14 @@ impl Shape {
             layer: None,
             label,
         };
-        let table = Op::Embed {
+        let table = Op::Embed(Embed {
             table: WeightId(0),
             scale: 1.0,
-        };
-        let linear = Op::Linear {
+        });
+        let linear = Op::Linear(Linear {
             weight: WeightId(1),
             bias: None,
-        };
+        });
         Graph {
             nodes: vec![
                 node(table, Vec::new(), 0, "input"),

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::builder::Builder;
-use crate::graph::{Attention, Op, ValueId};
+use crate::graph::{Attention, Glu, Op, ValueId};
 use crate::names::Role;
 
 /// Builds embeddings, blocks and head.
@@ -56,7 +56,7 @@ fn feed_forward(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let gate = b.linear("ffn_gate", Role::FfnGate, biased, normed)?;
     let up = b.linear("ffn_up", Role::FfnUp, biased, normed)?;
     let (activation, d_ff) = (b.config().activation, b.config().d_ff);
-    let glu = b.push("ffn_glu", Op::Glu { activation }, vec![gate, up], d_ff);
+    let glu = b.push("ffn_glu", Op::Glu(Glu { activation }), vec![gate, up], d_ff);
     let mut out = b.linear("ffn_down", Role::FfnDown, biased, glu)?;
     if b.has_post_norms() {
         out = b.norm("ffn_post_norm", Role::FfnPostNorm, out)?;

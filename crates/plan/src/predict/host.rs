@@ -2,7 +2,7 @@
 
 use crate::attended;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
-use millrace_model::graph::{Attention, Graph, Node, Op, ValueId};
+use millrace_model::graph::{Attention, Graph, Linear, Memory, Node, Op, ValueId};
 
 /// A pass as the host sees it.
 pub struct HostWork<'a> {
@@ -51,7 +51,7 @@ impl HostWork<'_> {
             .graph
             .nodes
             .iter()
-            .filter(|node| matches!(node.op, Op::Glu { .. }));
+            .filter(|node| matches!(node.op, Op::Glu(_)));
         let widths = gated.filter_map(|node| self.graph.values.get(node.output.0));
         widths.map(|value| value.width as u64).max().unwrap_or(0)
     }
@@ -82,17 +82,14 @@ impl HostWork<'_> {
             }
             HostStep::Linear { node, .. } => {
                 let weight = match self.graph.nodes.get(node).map(|n| &n.op) {
-                    Some(Op::Linear { weight, .. }) => self.graph.weights.get(weight.0),
+                    Some(Op::Linear(Linear { weight, .. })) => self.graph.weights.get(weight.0),
                     _ => None,
                 };
                 let weight_bytes = weight.map_or(0, |w| ELEM * w.n as u64 * w.k as u64);
                 let n_rows = self.n_rows(node);
                 n_rows * weight_bytes + self.operands(node, n_rows)
             }
-            HostStep::Norm { node }
-            | HostStep::Rope { node }
-            | HostStep::Glu { node }
-            | HostStep::Add { node } => self.operands(node, self.n_rows(node)),
+            HostStep::Op { node } => self.operands(node, self.n_rows(node)),
         }
     }
 
@@ -119,8 +116,8 @@ impl HostWork<'_> {
         let Some(node) = self.graph.nodes.get(node) else {
             return 0;
         };
-        let inputs = match node.op {
-            Op::Attention(_) => &node.inputs[..node.inputs.len().min(1)],
+        let inputs = match node.op.memory() {
+            Memory::KvCache(_) => &node.inputs[..node.inputs.len().min(1)],
             _ => &node.inputs[..],
         };
         let values = inputs.iter().chain([&node.output]);

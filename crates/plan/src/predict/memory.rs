@@ -2,7 +2,7 @@
 
 use super::{Plans, Work};
 use crate::{Binding, BufferKind, Buffers, Phase, WeightLayout};
-use millrace_model::graph::{Graph, Op};
+use millrace_graph::{self as graph, Graph};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
@@ -107,11 +107,12 @@ impl Copies {
 
 /// bf16 keys and values of all layers.
 fn cache_bytes(graph: &Graph, n_cached: u64) -> u64 {
-    let of = |op: &Op| match op {
-        Op::Attention(a) => 4 * n_cached * a.n_kv_heads as u64 * a.head_dim as u64,
-        _ => 0,
+    let of = |memory: graph::Memory| match memory {
+        graph::Memory::KvCache(kv) => 4 * n_cached * kv.width() as u64,
+        graph::Memory::State(state) => 4 * state.n_elems as u64,
+        graph::Memory::None => 0,
     };
-    graph.nodes.iter().map(|node| of(&node.op)).sum()
+    graph.nodes.iter().map(|node| of(node.op.memory())).sum()
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ pub(super) fn cost(
                 })
             }
             Step::Host(step) => StepCost::Host(HostCost {
-                name: name(*step),
+                name: name(*step, graph),
                 layer: layer(*step, graph),
                 start_ns: now_ns,
                 ns: pricer.step_ns(&host, *step),
@@ -372,18 +372,15 @@ fn relayed_bytes(
     bytes
 }
 
-fn name(step: HostStep) -> &'static str {
+fn name(step: HostStep, graph: &Graph) -> &'static str {
     match step {
         HostStep::Embed { .. } => "embed",
         HostStep::AppendKv { .. } => "append_kv",
         HostStep::Attention { .. } => "attention",
         HostStep::Softmax { .. } => "softmax",
         HostStep::FinalNorm { .. } => "final_norm",
-        HostStep::Norm { .. } => "norm",
         HostStep::Linear { .. } => "linear",
-        HostStep::Rope { .. } => "rope",
-        HostStep::Glu { .. } => "glu",
-        HostStep::Add { .. } => "add",
+        HostStep::Op { node } => graph.nodes.get(node).map_or("op", |node| node.op.name()),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::planner;
 use millrace_format::Checkpoint;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::convert::{Container, Conversion, Recipe, Target};
-use millrace_model::graph::{Graph, Op};
+use millrace_model::graph::{Graph, Linear, Op};
 use millrace_npu::{self as npu, Device, DeviceError};
 use millrace_plan::{
     Annex, Arithmetic, Bias, Binding, Chunk, Lengths, LowerError, MachineFacts, OwnSlot, PassKind,
@@ -195,7 +195,7 @@ fn they_are_multiplied_on_the_npu() {
         let mut n_biased = 0;
         for placed in &plan.placement {
             let node = &graph.nodes[placed.node];
-            let Op::Linear { bias, .. } = node.op else {
+            let Op::Linear(Linear { bias, .. }) = node.op else {
                 continue;
             };
             assert!(matches!(placed.place, Place::Device(_)), "{}", node.label);

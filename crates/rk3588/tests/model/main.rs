@@ -4,7 +4,7 @@
 mod attention;
 mod biases;
 
-use millrace_model::graph::Op;
+use millrace_model::graph::{Linear, Op};
 use millrace_npu::{Device, DeviceError, Held, Inject, Injection};
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{Planner, Settings, Target, WeightLayout};
@@ -234,7 +234,7 @@ fn unpacking_at_every_call_is_priced() {
     };
     let profile = Profile::rocket_200();
     let products = model.graph.nodes.iter().filter_map(|node| match node.op {
-        Op::Linear { weight, .. } => Some(&model.graph.weights[weight.0]),
+        Op::Linear(Linear { weight, .. }) => Some(&model.graph.weights[weight.0]),
         _ => None,
     });
     let n_weights: f64 = products.map(|w| w.n as f64 * w.k as f64).sum();

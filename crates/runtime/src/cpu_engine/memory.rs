@@ -1,8 +1,8 @@
 //! What an engine would take, without setting one up.
 
 use super::EngineOptions;
-use crate::exec::Executor;
-use crate::kv::{KvCache, KvSizes};
+use crate::execute::Executor;
+use crate::kv::{KvCache, KvSizes, ROLLBACK_TOKENS};
 use crate::load::LoadedModel;
 use crate::{CpuEngine, Error};
 
@@ -61,6 +61,7 @@ pub(super) fn sizes(model: &LoadedModel, options: &EngineOptions) -> Result<KvSi
         max_sequences: options.max_sequences,
         max_chunk: options.max_chunk.min(all),
         keep_prefixes: options.keep_prefixes,
+        rollback_tokens: ROLLBACK_TOKENS,
     })
 }
 

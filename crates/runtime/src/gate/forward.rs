@@ -6,15 +6,17 @@
 
 use super::blocks;
 use crate::Error;
-use crate::exec::decode_vectors;
+use crate::execute::{Numbers, decode_vectors};
 use crate::load::LoadedModel;
 use crate::npu::Held;
 use bytemuck::cast_slice;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
+use millrace_graph::{
+    Attention, Embed, Graph, Linear, Memory, Node, Op, RmsNorm, Sequence, WeightId, exact,
+};
 use millrace_kernels::matmul::{Activations, Matrix, Precision, Product, matmul};
 use millrace_kernels::{self as kernels, Cpu};
-use millrace_model::graph::{Activation, Attention, Graph, Node, Op, Rope, RopeStyle, WeightId};
 use millrace_plan::{Narrowed, Quantised};
 use millrace_quant::{self as quant, DType};
 use std::ops::Range;
@@ -143,7 +145,7 @@ fn run(
     };
     let last = last_uses(graph);
     for (index, node) in graph.nodes.iter().enumerate() {
-        if matches!(node.op, Op::Linear { .. }) {
+        if matches!(node.op, Op::Linear(_)) {
             visit(node, &pass.values[node.inputs[0].0]);
         }
         pass.node(index, node)?;
@@ -187,7 +189,7 @@ impl Pass<'_> {
         let input = |i: usize| -> &[f32] { &self.values[node.inputs[i].0] };
         let width = self.graph.values[node.output.0].width;
         let mut out = match &node.op {
-            Op::Embed { table, scale } => {
+            Op::Embed(Embed { table, scale }) => {
                 let spec = &self.graph.weights[table.0];
                 let bytes = self.model.weight_bytes(*table);
                 let table = Matrix::new(spec.dtype, spec.n, spec.k, bytes)?;
@@ -195,12 +197,12 @@ impl Pass<'_> {
                 kernels::embed(self.cpu, &table, self.tokens, *scale, &mut out)?;
                 out
             }
-            Op::RmsNorm {
+            Op::RmsNorm(RmsNorm {
                 weight,
                 eps,
                 offset,
                 group,
-            } => {
+            }) => {
                 let is_head = Some(node.output) == self.graph.head_input;
                 let x = match is_head && !self.is_cut {
                     true => &input(0)[self.rows.start * width..self.rows.end * width],
@@ -214,35 +216,55 @@ impl Pass<'_> {
                 self.is_cut |= is_head;
                 out
             }
-            Op::Linear { weight, bias } => self.linear(index, (*weight, *bias), input(0))?,
-            Op::Rope { rope, head_dim } => {
-                let mut x = input(0).to_vec();
-                let rope = &self.graph.ropes[rope.0];
-                let numerics = self.numerics;
-                self.cpu.pool().run_pieces(&mut x, width, &|position, x| {
-                    rotate(rope, numerics, *head_dim, position, x);
-                });
-                x
+            Op::Linear(Linear { weight, bias }) => {
+                self.linear(index, (*weight, *bias), input(0))?
             }
             Op::Attention(attention) => {
-                let qkv = [input(0), input(1), input(2)];
-                let mut out = self.attention(attention, qkv);
+                let mut out = self.defined(node);
                 if self.numerics == Numerics::Bf16 && self.in_blocks(index) {
+                    let qkv = [input(0), input(1), input(2)];
                     self.attention_in_blocks(attention, qkv, &mut out);
                 }
                 out
             }
-            Op::Glu { activation } => {
-                let pairs = input(0).iter().zip(input(1));
-                pairs
-                    .map(|(gate, up)| glu(self.numerics, *activation, *gate, *up))
-                    .collect()
-            }
-            Op::Add => input(0).iter().zip(input(1)).map(|(a, b)| a + b).collect(),
+            _ => self.defined(node),
         };
         self.numerics.round(&mut out);
         self.values[node.output.0] = out;
         Ok(())
+    }
+
+    /// A node by its op's definition, tokens side by side where none reads what another leaves.
+    fn defined(&self, node: &Node) -> Vec<f32> {
+        let values = node.inputs.iter().map(|v| &self.values[v.0][..]);
+        let inputs: Vec<&[f32]> = values.collect();
+        let width = self.graph.width(node.output);
+        let n_rows = match self.is_cut {
+            true => self.rows.len(),
+            false => self.tokens.len(),
+        };
+        let sequence = Sequence {
+            graph: self.graph,
+            weights: &Numbers {
+                model: self.model,
+                vectors: &self.vectors,
+            },
+            tokens: &self.tokens[..n_rows],
+            round: match self.numerics {
+                Numerics::F32 => exact,
+                Numerics::Bf16 => |x| Numerics::Bf16.one(x),
+            },
+        };
+        if let Memory::State(_) = node.op.memory() {
+            return sequence.value(node, &inputs);
+        }
+        let mut out = vec![0.0; n_rows * width];
+        self.cpu
+            .pool()
+            .run_pieces(&mut out, width, &|position, out| {
+                sequence.row(node, &inputs, position, &mut [], out);
+            });
+        out
     }
 
     fn linear(
@@ -372,39 +394,6 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn attention(&self, attention: &Attention, [q, k, v]: [&[f32]; 3]) -> Vec<f32> {
-        let (n_heads, d) = (attention.n_heads, attention.head_dim);
-        let kv_width = attention.n_kv_heads * d;
-        let group = n_heads / attention.n_kv_heads;
-        let mut out = vec![0.0; q.len()];
-        self.cpu.pool().run_pieces(&mut out, d, &|index, out| {
-            let (position, head) = (index / n_heads, index % n_heads);
-            let oldest = attention
-                .window
-                .map_or(0, |w| (position + 1).saturating_sub(w));
-            let at = |rows: &[f32], key: usize| -> Range<usize> {
-                let start = key * kv_width + head / group * d;
-                start..(start + d).min(rows.len())
-            };
-            let q = &q[index * d..][..d];
-            let score = |key: usize| {
-                let products = q.iter().zip(&k[at(k, key)]).map(|(q, k)| q * k);
-                self.numerics.one(products.sum::<f32>()) * attention.scale
-            };
-            let scores: Vec<f32> = (oldest..=position).map(score).collect();
-            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let mut sum = 0.0;
-            for (key, score) in (oldest..).zip(scores) {
-                let p = self.numerics.one((score - max).exp());
-                sum += p;
-                let terms = out.iter_mut().zip(&v[at(v, key)]);
-                terms.for_each(|(out, v)| *out += p * v);
-            }
-            out.iter_mut().for_each(|x| *x /= sum);
-        });
-        out
-    }
-
     /// The prompt's rows of attention with its two products in blocks: along a head's elements, and
     /// along the keys, a block of which has the same exponent for a column of V. Probabilities of keys
     /// that a token does not see are zero.
@@ -465,31 +454,5 @@ impl Pass<'_> {
             }
             out.iter_mut().for_each(|x| *x /= sum);
         });
-    }
-}
-
-fn rotate(rope: &Rope, numerics: Numerics, head_dim: usize, position: usize, x: &mut [f32]) {
-    let half = rope.inv_freq.len();
-    for head in x.chunks_exact_mut(head_dim) {
-        for (i, frequency) in rope.inv_freq.iter().enumerate() {
-            let (sin, cos) = (position as f32 * frequency).sin_cos();
-            let [sin, cos] = [sin, cos].map(|x| numerics.one(x * rope.attention_factor));
-            let (i, j) = match rope.style {
-                RopeStyle::HalfSplit => (i, i + half),
-                RopeStyle::Interleaved => (2 * i, 2 * i + 1),
-            };
-            (head[i], head[j]) = (head[i] * cos - head[j] * sin, head[j] * cos + head[i] * sin);
-        }
-    }
-}
-
-fn glu(numerics: Numerics, activation: Activation, x: f32, up: f32) -> f32 {
-    let one = |x| numerics.one(x);
-    match activation {
-        Activation::Silu => one(x * one(0.5 * one(1.0 + one((0.5 * x).tanh())))) * up,
-        Activation::GeluTanh => {
-            let argument = 0.797_884_6 * (x + 0.044_715 * x * x * x);
-            one(one(0.5 * x) * one(1.0 + one(argument.tanh()))) * up
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Appending to sequences: whether there is room, pages to write, and what becomes of full ones.
 
 use super::pages::Group;
-use super::{KvCache, PAGE_TOKENS, ROLLBACK_TOKENS, Sequence};
+use super::{KvCache, PAGE_TOKENS, Sequence};
 use crate::Error;
 use crate::sequences::SeqId;
 
@@ -135,6 +135,9 @@ impl KvCache {
     }
 
     fn copy_page(&mut self, g: usize, from: u32, to: u32) {
+        if self.state_group == Some(g) {
+            self.states.copy(from, to);
+        }
         for &layer in &self.groups[g].layers {
             let bytes = self.layers[layer].layout.page_bytes();
             let (from, to) = (from as usize * bytes, to as usize * bytes);
@@ -148,9 +151,11 @@ impl KvCache {
     pub(crate) fn commit(&mut self, seq: SeqId, tokens: &[u32]) -> Result<(), Error> {
         let sequence = self.sequences.get_mut(seq)?;
         sequence.tokens.extend_from_slice(tokens);
+        sequence.state_len = sequence.tokens.len();
         self.now += 1;
         keep_full_pages(sequence, self.prefixes.as_mut(), &mut self.groups, self.now);
-        let rolled_back = sequence.tokens.len().saturating_sub(ROLLBACK_TOKENS);
+        let rolled_back = sequence.tokens.len();
+        let rolled_back = rolled_back.saturating_sub(self.sizes.rollback_tokens);
         for (group, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
             let first_needed = group.oldest_needed(rolled_back) / PAGE_TOKENS;
             let n_behind = first_needed

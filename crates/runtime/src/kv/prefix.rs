@@ -248,7 +248,7 @@ impl PrefixIndex {
         scope: u64,
         prompt: &[u32],
         most: usize,
-        groups: &[Group],
+        (groups, state_group): (&[Group], Option<usize>),
     ) -> Found {
         let mut nodes = Vec::new();
         let mut len = 0;
@@ -263,7 +263,8 @@ impl PrefixIndex {
             };
             nodes.push(node);
             let end = (nodes.len() * PAGE_TOKENS).min(most);
-            let mut complete = true;
+            // States stand at the ends of pages.
+            let mut complete = state_group.is_none() || end.is_multiple_of(PAGE_TOKENS);
             for (g, group) in groups.iter().enumerate() {
                 in_a_row[g] = match self.page(node, g) {
                     Some(_) => in_a_row[g] + 1,

@@ -1,22 +1,37 @@
 //! Slabs, and where a sequence's pages are in them.
 
-use super::{KvCache, LayerCache, PAGE_TOKENS, Sequence};
+use super::{KvCache, LayerCache, PAGE_TOKENS, Sequence, StateSlab};
 use crate::sequences::{SeqId, Sequences};
+
+/// What sequences keep, to be read and added to.
+pub(crate) struct CacheParts<'a> {
+    /// Keys and values, by layer.
+    pub(crate) layers: &'a mut [LayerCache],
+    /// States.
+    pub(crate) states: &'a mut StateSlab,
+    /// Where a sequence's pages are in both.
+    pub(crate) tables: PageTables<'a>,
+}
 
 impl KvCache {
     /// The slabs, and the tables that say where a sequence's pages are in them.
-    pub(crate) fn parts(&mut self) -> (&mut [LayerCache], PageTables<'_>) {
-        let tables = PageTables {
-            group_of: &self.group_of,
-            sequences: &self.sequences,
-        };
-        (&mut self.layers, tables)
+    pub(crate) fn parts(&mut self) -> CacheParts<'_> {
+        CacheParts {
+            layers: &mut self.layers,
+            states: &mut self.states,
+            tables: PageTables {
+                group_of: &self.group_of,
+                state_group: self.state_group,
+                sequences: &self.sequences,
+            },
+        }
     }
 
     /// The same for reading.
     pub(crate) fn shared(&self) -> (&[LayerCache], PageTables<'_>) {
         let tables = PageTables {
             group_of: &self.group_of,
+            state_group: self.state_group,
             sequences: &self.sequences,
         };
         (&self.layers, tables)
@@ -27,18 +42,29 @@ impl KvCache {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageTables<'a> {
     group_of: &'a [usize],
+    state_group: Option<usize>,
     sequences: &'a Sequences<Sequence>,
 }
 
 impl<'a> PageTables<'a> {
     /// The pages of `seq` for one layer, and the position of the first slot of the first of them.
     pub(crate) fn pages(&self, seq: SeqId, layer: usize) -> (&'a [u32], usize) {
-        match self.sequences.get(seq) {
-            Ok(sequence) => {
-                let table = &sequence.tables[self.group_of[layer]];
-                (&table.pages, table.first * PAGE_TOKENS)
+        let (pages, first) = self.table(seq, Some(self.group_of[layer]));
+        (pages, first * PAGE_TOKENS)
+    }
+
+    /// The pages of `seq` whose slots hold its states, and the number of the first page in the sequence.
+    pub(crate) fn state_pages(&self, seq: SeqId) -> (&'a [u32], usize) {
+        self.table(seq, self.state_group)
+    }
+
+    fn table(&self, seq: SeqId, group: Option<usize>) -> (&'a [u32], usize) {
+        match (self.sequences.get(seq), group) {
+            (Ok(sequence), Some(group)) => {
+                let table = &sequence.tables[group];
+                (&table.pages, table.first)
             }
-            Err(_) => (&[], 0),
+            _ => (&[], 0),
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use millrace_model::graph::{Attention, Node, ValueId};
+use millrace_graph::{Attention, Extension, Node, Op, Operation, Row, Shapes, StateShape, ValueId};
 use proptest::prelude::*;
 
 use super::*;
@@ -11,8 +11,39 @@ mod scopes;
 const HEAD_DIM: usize = 8;
 const MAX_CHUNK: usize = 100;
 
-/// A graph of attention layers with these windows.
-fn graph(windows: &[Option<usize>]) -> Graph {
+/// An op with a state. What it computes is not asked here.
+#[derive(Debug)]
+struct Remember;
+
+const STATE: StateShape = StateShape {
+    index: 0,
+    n_elems: 2,
+};
+
+impl Operation for Remember {
+    fn name(&self) -> &'static str {
+        "remember"
+    }
+
+    fn arity(&self) -> usize {
+        1
+    }
+
+    fn check(&self, _: &Shapes<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::State(STATE)
+    }
+
+    fn row(&self, _: &Row<'_, f32>, _: &mut [f32], _: &mut [f32]) {}
+
+    fn row_f64(&self, _: &Row<'_, f64>, _: &mut [f64], _: &mut [f64]) {}
+}
+
+/// A graph of attention layers with these windows, and with a state or without.
+fn graph(windows: &[Option<usize>], has_state: bool) -> Graph {
     let node = |(layer, window): (usize, &Option<usize>)| Node {
         op: Op::Attention(Attention {
             layer,
@@ -27,8 +58,16 @@ fn graph(windows: &[Option<usize>]) -> Graph {
         layer: Some(layer),
         label: "attn",
     };
+    let remember = Node {
+        op: Op::Extension(Extension::new(Remember)),
+        inputs: vec![],
+        output: ValueId(0),
+        layer: None,
+        label: "remember",
+    };
+    let attention = windows.iter().enumerate().map(node);
     Graph {
-        nodes: windows.iter().enumerate().map(node).collect(),
+        nodes: attention.chain(has_state.then_some(remember)).collect(),
         ..Graph::default()
     }
 }
@@ -43,6 +82,15 @@ fn cache_with(
     max_sequences: usize,
     keep_prefixes: bool,
 ) -> KvCache {
+    cache_of(
+        &graph(windows, false),
+        kv_tokens,
+        max_sequences,
+        keep_prefixes,
+    )
+}
+
+fn cache_of(graph: &Graph, kv_tokens: usize, max_sequences: usize, keep_prefixes: bool) -> KvCache {
     let sizes = KvSizes {
         dtype: KvType::F32,
         n_ctx: kv_tokens,
@@ -50,8 +98,9 @@ fn cache_with(
         max_sequences,
         max_chunk: MAX_CHUNK,
         keep_prefixes,
+        rollback_tokens: ROLLBACK_TOKENS,
     };
-    KvCache::new(&graph(windows), sizes).unwrap()
+    KvCache::new(graph, sizes).unwrap()
 }
 
 /// A text: all agree up to token `100 · text`, and then it goes its own way.
@@ -70,9 +119,34 @@ fn keys(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().map(key).collect()
 }
 
+/// What stands for the state behind tokens.
+fn state(tokens: &[u32]) -> [f32; 2] {
+    let next = |[a, b]: [f32; 2], token: &u32| {
+        let a = (a as u32 * 31 + token + 1) % (1 << 20);
+        [a as f32, b + 1.0]
+    };
+    tokens.iter().fold([0.0; 2], next)
+}
+
+/// Writes the state behind each token as an engine does, from the one before.
+fn advance(cache: &mut KvCache, seq: SeqId, first: usize, tokens: &[u32]) {
+    let CacheParts { states, tables, .. } = cache.parts();
+    let (pages, first_page) = tables.state_pages(seq);
+    for (position, token) in (first..).zip(tokens) {
+        let at = position / PAGE_TOKENS - first_page;
+        if position % PAGE_TOKENS == 0 {
+            let before = (position > 0).then(|| pages[at - 1]);
+            states.begin(STATE, before, pages[at]);
+        }
+        let state = states.state_mut(STATE, pages[at]);
+        state[0] = ((state[0] as u32 * 31 + token + 1) % (1 << 20)) as f32;
+        state[1] += 1.0;
+    }
+}
+
 /// Where a position's first K byte is in the slab of `layer`, if its page is held.
 fn offset(cache: &mut KvCache, seq: SeqId, layer: usize, position: usize) -> Option<usize> {
-    let (layers, tables) = cache.parts();
+    let CacheParts { layers, tables, .. } = cache.parts();
     let (pages, first) = tables.pages(seq, layer);
     let page = pages.get(position.checked_sub(first)? / PAGE_TOKENS)?;
     let layout = &layers[layer].layout;
@@ -83,7 +157,10 @@ fn offset(cache: &mut KvCache, seq: SeqId, layer: usize, position: usize) -> Opt
 /// Appends tokens, writing each one's key into its slot of every layer.
 fn append(cache: &mut KvCache, seq: SeqId, tokens: &[u32]) -> Result<(), Error> {
     cache.check_room([(seq, tokens.len())].into_iter(), (0, 0))?;
-    for tokens in tokens.chunks(MAX_CHUNK) {
+    let again = cache.take_replay(seq)?.unwrap_or_default();
+    let valid = cache.len(seq)?;
+    assert!(again.len() < PAGE_TOKENS && valid.is_multiple_of(PAGE_TOKENS) || again.is_empty());
+    for tokens in [&again, tokens].iter().flat_map(|t| t.chunks(MAX_CHUNK)) {
         cache.reserve(seq, tokens.len())?;
         let len = cache.len(seq)?;
         let keys = keys(&[cache.tokens(seq)?, tokens].concat());
@@ -93,6 +170,9 @@ fn append(cache: &mut KvCache, seq: SeqId, tokens: &[u32]) -> Result<(), Error> 
                 cache.layers[layer].k[at] = *key;
                 cache.layers[layer].v[at] = !*key;
             }
+        }
+        if cache.state_group.is_some() {
+            advance(cache, seq, len, tokens);
         }
         cache.commit(seq, tokens)?;
     }
@@ -114,6 +194,18 @@ fn assert_holds(cache: &mut KvCache, seq: SeqId, tokens: &[u32]) {
             assert_eq!(cache.layers[layer].v[at], !*key);
         }
     }
+    // The state is behind the last token, or at the beginning of a page, from where it is made anew.
+    if cache.state_group.is_none() {
+        return;
+    }
+    let valid = cache.sequences.get(seq).unwrap().state_len;
+    assert!(valid == tokens.len() || valid == tokens.len() / PAGE_TOKENS * PAGE_TOKENS);
+    let (pages, first) = cache.shared().1.state_pages(seq);
+    let held = valid
+        .checked_sub(1)
+        .map(|last| pages[last / PAGE_TOKENS - first]);
+    let held = held.map_or(&[0.0; 2][..], |page| cache.states.slot(page));
+    assert_eq!(held, state(&tokens[..valid]));
 }
 
 /// Checks that references, free lists and counts agree with the tables and the index.
@@ -156,7 +248,7 @@ fn a_windowed_group_drops_what_no_token_can_see_but_for_a_little() {
     let tokens = text(0, 500);
     append(&mut cache, seq, &tokens).unwrap();
     assert_holds(&mut cache, seq, &tokens);
-    let (_, tables) = cache.parts();
+    let tables = cache.parts().tables;
     let (windowed, first) = tables.pages(seq, 0);
     assert_eq!((windowed.len(), first), (3, 320));
     assert_eq!(tables.pages(seq, 1).0.len(), 8);
@@ -384,10 +476,13 @@ proptest! {
             vec![Some(50), None, Some(50), Some(130)],
             vec![None],
             vec![Some(90)],
+            vec![],
         ]),
+        has_state: bool,
         kv_tokens in prop::sample::select(vec![500usize, 1500]),
         keep_prefixes: bool,
     ) {
-        run(&mut cache_with(&windows, kv_tokens, 5, keep_prefixes), actions);
+        let graph = graph(&windows, has_state || windows.is_empty());
+        run(&mut cache_of(&graph, kv_tokens, 5, keep_prefixes), actions);
     }
 }

@@ -4,7 +4,7 @@
 use super::NpuError;
 use super::device_cache::LayerRows;
 use super::pass::Pass;
-use crate::kv::{KvCache, LayerCache, PageTables};
+use crate::kv::{CacheParts, KvCache, LayerCache, PageTables};
 use crate::sequences::SeqId;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
@@ -67,7 +67,7 @@ impl Pass<'_> {
     /// Keys and values of the tokens that are no padding.
     pub(super) fn append(&mut self, layer: usize, k: ValueId, v: ValueId) -> Result<(), NpuError> {
         let place = || format!("the cache of layer {layer}");
-        let (layers, tables) = self.cache.parts();
+        let CacheParts { layers, tables, .. } = self.cache.parts();
         let (pages, pages_first_pos) = tables.pages(self.seq, layer);
         let Some(cache) = layers.get_mut(layer) else {
             return Err(NpuError::plan(place(), "no such layer"));
@@ -132,7 +132,7 @@ impl Pass<'_> {
         };
         let n_elems = self.n_real * attention.n_heads * attention.head_dim;
         let mut rows = self.values.take(node.output, self.n_rows(node.output));
-        let (layers, tables) = self.cache.parts();
+        let CacheParts { layers, tables, .. } = self.cache.parts();
         let q = self.values.get(*q).get(..n_elems);
         let (Some(q), Some(cache), true) = (q, layers.get(attention.layer), rows.len() >= n_elems)
         else {

@@ -20,7 +20,7 @@ mod statics;
 
 use super::{NpuError, NpuModel, Observation, Observer};
 pub use finding::{CheckSummary, Finding, Wrong};
-use millrace_model::graph::{Graph, Node, Op, ValueId};
+use millrace_model::graph::{Graph, Node, Op, RotateHeads, ValueId};
 use millrace_npu::{Element, Role, Slot};
 use millrace_plan::{Binding, CachePart, PlannedLaunch, Step, WeightLayout, cache_element};
 use rule::{Operation, Rule};
@@ -386,7 +386,7 @@ impl Look<'_> {
             )
         };
         let parameter = slots().filter(is_parameter).nth(part);
-        if let (Op::Embed { .. }, Some(table)) = (&node.op, parameter) {
+        if let (Op::Embed(_), Some(table)) = (&node.op, parameter) {
             let rows = self.embedded(table, self.n_rows(node.output))?;
             return Ok(Ok(Rule::embed(&node.op, rows)));
         }
@@ -401,7 +401,9 @@ impl Look<'_> {
                 Err(reason) => return Ok(Err(reason)),
             },
             (None, None) => match &node.op {
-                Op::Rope { rope, head_dim } => (Some(self.rotation(*rope, *head_dim, node)), None),
+                Op::Rope(RotateHeads { rope, head_dim }) => {
+                    (Some(self.rotation(*rope, *head_dim, node)), None)
+                }
                 _ => (None, None),
             },
         };

@@ -11,7 +11,7 @@ use crate::engine::{
     BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
 };
 use crate::image::{self, Image, Placed};
-use crate::kv::{KvCache, KvSizes};
+use crate::kv::{KvCache, KvSizes, ROLLBACK_TOKENS};
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
 use half::slice::HalfFloatSliceExt;
@@ -80,6 +80,7 @@ impl PlannedEngine {
             max_sequences,
             max_chunk: longest,
             keep_prefixes: false,
+            rollback_tokens: ROLLBACK_TOKENS,
         };
         Ok(PlannedEngine {
             cache: KvCache::new(graph, sizes)?,
@@ -376,6 +377,10 @@ impl Engine for PlannedEngine {
             d_model: self.npu.model().model().config.d_model,
         });
         for (item, wanted) in batch.iter().enumerate() {
+            if let Some(tokens) = self.cache.take_replay(wanted.seq)? {
+                let again = BatchItem::new(wanted.seq, &tokens, LogitsFor::None);
+                self.append(&again, Purpose::Prompt, &mut |_, _| {})?;
+            }
             let is_first = self.cache.len(wanted.seq)? == 0;
             let purpose = match (wanted.tokens.len(), wanted.logits) {
                 (1, _) if !is_first && !image::is_row(wanted.tokens[0]) => Purpose::Token,

@@ -1,13 +1,14 @@
 //! The host's own steps. Each reads values in bf16, computes in f32 and rounds its result once.
 
 use super::NpuError;
+use crate::execute::{Ops, Past, Span, Tokens, has_kernel};
 use crate::image::Placed;
 use crate::load::LoadedModel;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
+use millrace_graph::{Embed, Graph, Linear, Node, Op, ValueId};
+use millrace_kernels::matmul::{Activations, Product, matmul};
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
-use millrace_model::graph::{self, Graph, Node, Op, ValueId, WeightId};
 use millrace_plan::WeightLayout;
 use std::ops::Range;
 
@@ -93,16 +94,24 @@ impl Values {
         self.put(value, rows);
     }
 
-    /// The inputs of a node in f32; an error where one of them was not computed.
-    fn f32(&self, node: &Node, input: usize) -> Result<Vec<f32>, NpuError> {
-        let rows = node
-            .inputs
-            .get(input)
-            .map_or(&[][..], |value| self.get(*value));
-        if rows.is_empty() {
+    /// Some rows of a node's input in f32, or all; an error where they were not computed.
+    fn f32_rows(
+        &self,
+        node: &Node,
+        input: usize,
+        rows: Option<&Range<usize>>,
+    ) -> Result<Vec<f32>, NpuError> {
+        let value = node.inputs.get(input).copied();
+        let value = value.ok_or_else(|| wrong(node, "it lacks an input"))?;
+        let (all, width) = (self.get(value), self.width(value));
+        if all.is_empty() {
             return Err(wrong(node, "an input has no content"));
         }
-        Ok(rows.to_f32_vec())
+        let some = rows.map_or(Some(all), |rows| {
+            all.get(rows.start * width..rows.end * width)
+        });
+        let some = some.ok_or_else(|| wrong(node, "the input has too few rows"))?;
+        Ok(some.to_f32_vec())
     }
 }
 
@@ -131,10 +140,10 @@ impl Host<'_> {
         (tokens, images): (&[u32], &[Placed]),
         values: &mut Values,
     ) -> Result<(), NpuError> {
-        let Op::Embed { table, scale } = node.op else {
+        let Op::Embed(Embed { table, scale }) = node.op else {
             return Err(wrong(node, "no embedding"));
         };
-        let table = self.matrix(table)?;
+        let table = self.ops().matrix(table)?;
         let mut out = values.take(node.output, tokens.len());
         if out.len() != tokens.len() * table.k() {
             return Err(wrong(node, "a table of another width"));
@@ -156,42 +165,6 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// The norm of some rows.
-    pub(super) fn norm(
-        &self,
-        node: &Node,
-        rows: Option<Range<usize>>,
-        values: &mut Values,
-    ) -> Result<(), NpuError> {
-        let Op::RmsNorm {
-            weight,
-            eps,
-            offset,
-            group,
-        } = node.op
-        else {
-            return Err(wrong(node, "no norm"));
-        };
-        let x = node.inputs.first().map_or(&[][..], |x| values.get(*x));
-        let width = values.width(node.output);
-        let elems = rows.map_or(0..x.len(), |rows| rows.start * width..rows.end * width);
-        let x = x.get(elems).filter(|x| !x.is_empty());
-        let x = x.ok_or_else(|| wrong(node, "the input has too few rows"))?;
-        let x = x.to_f32_vec();
-        let mut out = vec![0.0; x.len()];
-        kernels::rms_norm(
-            self.cpu,
-            &x,
-            group,
-            &self.vectors[weight.0],
-            eps,
-            offset,
-            &mut out,
-        );
-        values.write_f32(node.output, &out);
-        Ok(())
-    }
-
     /// A projection by the checkpoint's own bytes.
     pub(super) fn linear(
         &self,
@@ -199,11 +172,11 @@ impl Host<'_> {
         half_split: Option<usize>,
         values: &mut Values,
     ) -> Result<(), NpuError> {
-        let Op::Linear { weight, bias } = node.op else {
+        let Op::Linear(Linear { weight, bias }) = node.op else {
             return Err(wrong(node, "no projection"));
         };
-        let x = values.f32(node, 0)?;
-        let weight = self.matrix(weight)?;
+        let x = values.f32_rows(node, 0, None)?;
+        let weight = self.ops().matrix(weight)?;
         let (n, m) = (weight.n(), x.len() / weight.k());
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         let mut out = vec![0.0; m * n];
@@ -228,50 +201,97 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Half-split rotation of heads; the first row has position `first`.
-    pub(super) fn rope(
+    /// Any op but those of vocabulary and cache: its kernel or its definition, over all rows or some. The first
+    /// row of its inputs has position `first`.
+    pub(super) fn op(
         &self,
         node: &Node,
-        first: usize,
+        (first, rows): (usize, Option<Range<usize>>),
+        tokens: &[u32],
         values: &mut Values,
     ) -> Result<(), NpuError> {
-        let Op::Rope { rope, head_dim } = node.op else {
-            return Err(wrong(node, "no rotation"));
+        let mut inputs = Vec::new();
+        for index in 0..node.inputs.len() {
+            inputs.push(values.f32_rows(node, index, rows.as_ref())?);
+        }
+        let n_rows = match inputs.first() {
+            Some(x) => x.len() / values.width(node.inputs[0]).max(1),
+            None => tokens.len(),
         };
-        let mut x = values.f32(node, 0)?;
-        let n_rows = x.len() / values.width(node.output).max(1);
+        let first = first + rows.map_or(0, |rows| rows.start);
         let positions: Vec<u32> = (first..first + n_rows).map(|p| p as u32).collect();
-        kernels::rope(self.cpu, &mut x, head_dim, &positions, &self.ropes[rope.0]);
-        values.write_f32(node.output, &x);
-        Ok(())
-    }
-
-    /// `act(gate) · up`.
-    pub(super) fn glu(&self, node: &Node, values: &mut Values) -> Result<(), NpuError> {
-        let Op::Glu { activation } = node.op else {
-            return Err(wrong(node, "no gated activation"));
+        let out = if !has_kernel(&node.op) {
+            let mut out = vec![0.0; n_rows * values.width(node.output)];
+            let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+            let ids = tokens
+                .get(..n_rows)
+                .ok_or_else(|| wrong(node, "more rows than tokens"))?;
+            let tokens = Tokens {
+                ids,
+                positions: &positions,
+            };
+            self.ops().by_definition(node, tokens, &inputs, &mut out);
+            out
+        } else if let Some(place) = node.op.in_place().first() {
+            let mut out = inputs.remove(*place);
+            let other = inputs.first().map_or(&[][..], Vec::as_slice);
+            self.ops().by_kernel(&node.op, &positions, other, &mut out);
+            out
+        } else {
+            let mut out = vec![0.0; n_rows * values.width(node.output)];
+            let other = inputs.first().map_or(&[][..], Vec::as_slice);
+            self.ops().by_kernel(&node.op, &positions, other, &mut out);
+            out
         };
-        let activation = match activation {
-            graph::Activation::Silu => kernels::Activation::Silu,
-            graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
+        values.write_f32(node.output, &out);
+        Ok(())
+    }
+
+    /// An op that reads what the sequence keeps, where no kernel attends: by its definition, over the tokens that
+    /// are no padding. Other rows are zero.
+    pub(super) fn over_memory(
+        &self,
+        node: &Node,
+        (first, tokens): (usize, &[u32]),
+        past: Past<'_>,
+        values: &mut Values,
+    ) -> Result<(), NpuError> {
+        let n_real = tokens.len();
+        let mut inputs = Vec::new();
+        let mut n_rows = n_real;
+        for (index, input) in node.inputs.iter().enumerate() {
+            let rows = values.f32_rows(node, index, None)?;
+            n_rows = rows.len() / values.width(*input).max(1);
+            inputs.push(rows);
+        }
+        if n_rows < n_real {
+            return Err(wrong(node, "an input has too few rows"));
+        }
+        let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+        let positions: Vec<u32> = (first..first + n_real).map(|p| p as u32).collect();
+        let width = values.width(node.output);
+        let mut out = vec![0.0; n_rows * width];
+        let tokens = Tokens {
+            ids: tokens,
+            positions: &positions,
         };
-        let (mut gate, up) = (values.f32(node, 0)?, values.f32(node, 1)?);
-        kernels::glu(self.cpu, activation, &mut gate, &up);
-        values.write_f32(node.output, &gate);
+        let span = Span {
+            rows: 0..n_real,
+            first_pos: first,
+        };
+        let real = &mut out[..n_real * width];
+        self.ops()
+            .over_memory(node, (tokens, span), &inputs, past, real);
+        values.write_f32(node.output, &out);
         Ok(())
     }
 
-    /// `a + b`.
-    pub(super) fn add(&self, node: &Node, values: &mut Values) -> Result<(), NpuError> {
-        let (mut a, b) = (values.f32(node, 0)?, values.f32(node, 1)?);
-        kernels::add(self.cpu, &mut a, &b);
-        values.write_f32(node.output, &a);
-        Ok(())
-    }
-
-    fn matrix(&self, weight: WeightId) -> Result<Matrix<'_>, NpuError> {
-        let spec = &self.model.model().graph.weights[weight.0];
-        let bytes = self.model.weight_bytes(weight);
-        Ok(Matrix::new(spec.dtype, spec.n, spec.k, bytes)?)
+    fn ops(&self) -> Ops<'_> {
+        Ops {
+            cpu: self.cpu,
+            model: self.model,
+            vectors: self.vectors,
+            ropes: self.ropes,
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::held::Held;
 use super::prepared::{Prepared, suffix};
 use super::progress::LoadProgress;
 use crate::EngineOptions;
-use crate::exec::decode_vectors;
+use crate::execute::decode_vectors;
 use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};

@@ -8,6 +8,7 @@ use super::model::NpuModel;
 use super::observe::{Observation, Observer};
 use super::prepared::Prepared;
 use super::weights;
+use crate::execute::Past;
 use crate::image::Placed;
 use crate::kv::KvCache;
 use crate::sequences::SeqId;
@@ -403,16 +404,22 @@ impl Pass<'_> {
                     true => 0,
                     false => self.n_real - 1,
                 };
-                host.norm(node, Some(row..row + 1), self.values)
+                host.op(node, (first, Some(row..row + 1)), self.tokens, self.values)
             }
-            HostStep::Norm { node: n } => host.norm(node(n)?, None, self.values),
             HostStep::Linear {
                 node: n,
                 half_split,
             } => host.linear(node(n)?, half_split, self.values),
-            HostStep::Rope { node: n } => host.rope(node(n)?, first, self.values),
-            HostStep::Glu { node: n } => host.glu(node(n)?, self.values),
-            HostStep::Add { node: n } => host.add(node(n)?, self.values),
+            HostStep::Op { node: n } => {
+                let node = node(n)?;
+                if node.op.memory().is_none() {
+                    return host.op(node, (first, None), self.tokens, self.values);
+                }
+                let mut cache = self.cache.parts();
+                let past = Past::of(&mut cache, self.seq);
+                let real = &self.tokens[..self.n_real];
+                host.over_memory(node, (first, real), past, self.values)
+            }
         }
     }
 }

@@ -77,7 +77,7 @@ impl Prepared {
     /// through both.
     pub(super) fn takes_images(&self, graph: &Graph, on: AttentionOn) -> bool {
         let is_other = |node: usize| match graph.nodes.get(node).map(|node| &node.op) {
-            Some(Op::Embed { .. }) => true,
+            Some(Op::Embed(_)) => true,
             Some(Op::Attention(_)) => on != AttentionOn::Image,
             _ => false,
         };

@@ -8,4 +8,5 @@ mod limits;
 mod prefix;
 mod quality;
 mod speculate;
+mod states;
 mod truth;

@@ -8,6 +8,7 @@ use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, Error, KvType, LoadedModel, LogitsFor, SeqId,
 };
 use millrace_testkit::golden::Golden;
+use millrace_testkit::ops::add_leaky_sums;
 use proptest::prelude::*;
 
 /// Full attention; windows of 9 and 13 in some layers; a window of 17 in all.
@@ -18,13 +19,29 @@ const MODELS: [&str; 4] = [
     "mistral-window",
 ];
 
+/// Of these the same once more, with a recurrent state in every block.
+const WITH_STATES: [&str; 2] = ["llama-llama3+states", "mistral-window+states"];
+
+fn names() -> impl Iterator<Item = &'static str> {
+    MODELS.into_iter().chain(WITH_STATES)
+}
+
 const N_CTX: usize = 400;
 
 fn model(name: &str) -> Arc<LoadedModel> {
     static OPEN: OnceLock<BTreeMap<&'static str, Arc<LoadedModel>>> = OnceLock::new();
     let all = OPEN.get_or_init(|| {
-        let open = |name| Arc::new(LoadedModel::open(Golden::named(name).hf()).unwrap());
-        MODELS.map(|name| (name, open(name))).into()
+        let open = |name: &str| {
+            let golden = name.trim_end_matches("+states");
+            let model = LoadedModel::open(Golden::named(golden).hf()).unwrap();
+            let states = |graph: &mut _| {
+                if name != golden {
+                    add_leaky_sums(graph, "attn_residual");
+                }
+            };
+            Arc::new(model.with_graph(states).unwrap())
+        };
+        names().map(|name| (name, open(name))).collect()
     });
     all[name].clone()
 }
@@ -185,7 +202,7 @@ proptest! {
         actions in prop::collection::vec(action(), 4..16),
         kv_tokens in prop::sample::select(vec![500usize, 1600]),
     ) {
-        for name in MODELS {
+        for name in names() {
             let mut pair = Pair {
                 cached: engine(name, kv_tokens, true),
                 fresh: engine(name, 4 * N_CTX, false),
@@ -199,7 +216,7 @@ proptest! {
 /// The same with what must be hit, so that a cache which never hits does not pass.
 #[test]
 fn what_was_released_is_found_again_on_every_model() {
-    for name in MODELS {
+    for name in names() {
         let mut pair = Pair {
             cached: engine(name, 1600, true),
             fresh: engine(name, 1600, false),

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use millrace_model::graph::Op;
+use millrace_model::graph::{Linear, Op};
 use millrace_runtime::{
     BatchItem, CpuEngine, Embedder, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
     Pooling,
@@ -98,7 +98,7 @@ fn embeddings_are_what_the_head_reads() {
             .nodes
             .iter()
             .find(|node| Some(node.output) == graph.logits);
-        let Op::Linear { weight, bias: None } = head.unwrap().op else {
+        let Op::Linear(Linear { weight, bias: None }) = head.unwrap().op else {
             panic!("{}: no head of one matrix", golden.name);
         };
         let head = &graph.weights[weight.0];

@@ -5,7 +5,9 @@ use super::planner::Tcp;
 use super::weights::{ELEMENTS, ROW_SCALES};
 use crate::lower::ops::{Kernel, Kind, Op, Role};
 use crate::lower::{Note, Weights};
-use millrace_model::graph::{Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId};
+use millrace_model::graph::{
+    self, Activation, Attention, Graph, Node, Op as GraphOp, ValueId, WeightId,
+};
 use millrace_plan::offload::OpOf;
 use millrace_plan::{
     AttentionOn, Binding, CachePart, Named, PassKind, PlannedLaunch, Reason, WeightLayout,
@@ -48,10 +50,10 @@ impl Tcp {
             bindings: vec![input(0), input(1)],
         };
         match &node.op {
-            GraphOp::Embed { scale, .. } if *scale != 1.0 => no(format!(
+            GraphOp::Embed(graph::Embed { scale, .. }) if *scale != 1.0 => no(format!(
                 "rows of the table are multiplied by {scale}: a gather moves bytes"
             )),
-            GraphOp::Embed { table, .. } => {
+            GraphOp::Embed(graph::Embed { table, .. }) => {
                 let spec = &graph.weights[table.0];
                 let layout = WeightLayout::AsStored { half_split: None };
                 Ok(Wanted {
@@ -59,12 +61,12 @@ impl Tcp {
                     bindings: vec![made(Made::Tokens), weight(*table, layout)],
                 })
             }
-            GraphOp::RmsNorm {
+            GraphOp::RmsNorm(graph::RmsNorm {
                 weight: w,
                 eps,
                 offset,
                 group,
-            } => {
+            }) => {
                 let group = *group as u64;
                 let w = weight(*w, WeightLayout::Vector { offset: *offset });
                 let is_row = of.n_rows_in > of.n_rows;
@@ -87,8 +89,10 @@ impl Tcp {
                     bindings,
                 })
             }
-            GraphOp::Linear { bias: Some(_), .. } => no("no bias is added to a product here"),
-            GraphOp::Linear { weight: w, .. } => {
+            GraphOp::Linear(graph::Linear { bias: Some(_), .. }) => {
+                no("no bias is added to a product here")
+            }
+            GraphOp::Linear(graph::Linear { weight: w, .. }) => {
                 let (role, sizes) = role(graph, of.node, of.n_rows);
                 let weights = match role {
                     Role::Head => Weights::Bf16,
@@ -114,7 +118,7 @@ impl Tcp {
                     bindings,
                 })
             }
-            GraphOp::Rope { rope, head_dim } => {
+            GraphOp::Rope(graph::RotateHeads { rope, head_dim }) => {
                 let n_rot = graph.ropes[rope.0].n_rot;
                 if n_rot != *head_dim {
                     return no(format!("{n_rot} of {head_dim} elements of a head rotate"));
@@ -158,11 +162,12 @@ impl Tcp {
                     ],
                 })
             }
-            GraphOp::Glu {
+            GraphOp::Glu(graph::Glu {
                 activation: Activation::Silu,
-            } => Ok(both(Kind::Gate)),
-            GraphOp::Glu { .. } => no("the gate's activation is SiLU here"),
-            GraphOp::Add => Ok(both(Kind::Add)),
+            }) => Ok(both(Kind::Gate)),
+            GraphOp::Glu(_) => no("the gate's activation is SiLU here"),
+            GraphOp::Add(_) => Ok(both(Kind::Add)),
+            other => no(format!("no kernel computes {}", other.name())),
         }
     }
 }
@@ -214,7 +219,7 @@ fn attended(graph: &Graph, value: ValueId) -> Option<(&Attention, usize)> {
     let reader = readers.next()?;
     match &reader.op {
         GraphOp::Attention(a) => Some((a, reader.inputs.iter().position(|v| *v == value)?)),
-        GraphOp::Rope { .. } | GraphOp::RmsNorm { .. } => attended(graph, reader.output),
+        GraphOp::Rope(_) | GraphOp::RmsNorm(_) => attended(graph, reader.output),
         _ => None,
     }
 }
@@ -234,8 +239,8 @@ fn role(graph: &Graph, node: &Node, n_rows: u64) -> (Role, Vec<u64>) {
             let [kv, groups, d] = heads(a);
             return (Role::Output, vec![n_rows, kv, groups, d, n]);
         }
-        (Some(GraphOp::Glu { .. }), _) => Role::Down,
-        (_, Some(GraphOp::Glu { .. })) => Role::Up,
+        (Some(GraphOp::Glu(_)), _) => Role::Down,
+        (_, Some(GraphOp::Glu(_))) => Role::Up,
         _ if graph.logits == Some(node.output) => Role::Head,
         _ => match attended(graph, node.output) {
             Some((a, 0)) => {

@@ -5,7 +5,7 @@ use super::kernel::{Arg, Kernel, Kernels, PARTITION_ROWS};
 use super::{Feature, LM_HEAD_PARTITIONS, WeightLayout};
 use crate::mapping::Named;
 use crate::mapping::joined::{GEMM_PARTS, shape};
-use millrace_model::graph::{Node, Op};
+use millrace_model::graph::{Linear, Node, Op};
 
 impl Kernels<'_> {
     /// GEMMs over parts of the vocabulary, which read the head's weights as a token's GEMVs do.
@@ -14,7 +14,7 @@ impl Kernels<'_> {
     pub(super) fn head_of_all_rows(&mut self) -> Option<Vec<Kernel>> {
         let graph = self.graph;
         let node = graph.nodes.iter().find(|node| self.is_head(node))?;
-        let Op::Linear { weight, bias: None } = node.op else {
+        let Op::Linear(Linear { weight, bias: None }) = node.op else {
             return None;
         };
         if let Some(kernel) = self.packed_head(node, weight, self.n_tokens()) {

@@ -266,5 +266,5 @@ fn shape(value: ValueId, kernels: &Kernels<'_>) -> Vec<u64> {
 
 /// Whether a node's op is a norm.
 pub(super) fn is_norm(op: &Op) -> bool {
-    matches!(op, Op::RmsNorm { .. })
+    matches!(op, Op::RmsNorm(_))
 }

@@ -4,7 +4,7 @@
 use super::kernel::{Arg, Kernel, Kernels};
 use super::{Feature, Phase, WeightLayout};
 use crate::mapping::joined::{GEMM_PARTS, GEMV_PARTS, MAX_PARTS, shape};
-use millrace_model::graph::{Node, Op, WeightId};
+use millrace_model::graph::{Linear, Node, Op, WeightId};
 
 impl Kernels<'_> {
     /// One kernel for a projection and those that follow it and read the same input, if tilings are
@@ -96,7 +96,7 @@ impl Kernels<'_> {
 /// The weight of a projection without bias.
 pub(super) fn weight(node: &Node) -> Option<WeightId> {
     match node.op {
-        Op::Linear { weight, bias: None } => Some(weight),
+        Op::Linear(Linear { weight, bias: None }) => Some(weight),
         _ => None,
     }
 }

@@ -5,7 +5,9 @@ use super::{
     TableRows, WeightLayout, check, tiling,
 };
 use crate::mapping::{self, Mapping, Named, Shape, Tiling};
-use millrace_model::graph::{Activation, Graph, Node, Op, RopeId, ValueId, WeightId};
+use millrace_model::graph::{
+    Activation, Glu, Graph, Linear, Node, Op, RmsNorm, RopeId, RotateHeads, ValueId, WeightId,
+};
 use millrace_xdna2_machine::program::{Op as CoreOp, Program};
 use millrace_xdna2_machine::{Machine, Profile, verify};
 use std::collections::{HashMap, HashSet};
@@ -160,42 +162,42 @@ impl<'a> Kernels<'a> {
         let node = &graph.nodes[number];
         let output = node.output;
         let kernel = match &node.op {
-            Op::Embed { .. } => {
+            Op::Embed(_) => {
                 return Err("the host looks up rows of the table: nothing is computed".to_owned());
             }
             // Seed 000 A7, B2.1.
-            Op::RmsNorm { .. } if self.is_last_norm_of_host(output) => {
+            Op::RmsNorm(_) if self.is_last_norm_of_host(output) => {
                 return Err(
                     "a single row, which the host normalises in less time than a dispatch takes"
                         .to_owned(),
                 );
             }
-            Op::RmsNorm {
+            Op::RmsNorm(RmsNorm {
                 weight,
                 eps,
                 offset,
                 group,
-            } => self.norm(node, *weight, (*eps, *offset), *group)?,
-            Op::Linear { bias: Some(_), .. } => {
+            }) => self.norm(node, *weight, (*eps, *offset), *group)?,
+            Op::Linear(Linear { bias: Some(_), .. }) => {
                 return Err("no tile program adds a bias to a projection".to_owned());
             }
-            Op::Linear { weight, .. } if self.is_head(node) => {
+            Op::Linear(Linear { weight, .. }) if self.is_head(node) => {
                 return match &self.all_rows {
                     Some(kernels) => Ok(kernels.clone()),
                     None => self.head(node, *weight),
                 };
             }
-            Op::Linear { .. } if self.computed.contains(&number) => return Ok(Vec::new()),
-            Op::Linear { weight, .. } => {
+            Op::Linear(_) if self.computed.contains(&number) => return Ok(Vec::new()),
+            Op::Linear(Linear { weight, .. }) => {
                 let joined = self.packed(number).or_else(|| self.joined(number));
                 match joined {
                     Some(kernel) => kernel,
                     None => self.linear(number, *weight)?,
                 }
             }
-            Op::Rope { rope, head_dim } => self.rope(node, *rope, *head_dim)?,
+            Op::Rope(RotateHeads { rope, head_dim }) => self.rope(node, *rope, *head_dim)?,
             Op::Attention(attention) => self.attention(number, attention)?,
-            Op::Glu { activation } => {
+            Op::Glu(Glu { activation }) => {
                 let name = match activation {
                     Activation::Silu => "silu-mul",
                     Activation::GeluTanh => "gelu-mul",
@@ -203,7 +205,8 @@ impl<'a> Kernels<'a> {
                 let n = self.n_tokens() * dim(self.width(output));
                 self.elementwise(node, name, &[("n", n)])?
             }
-            Op::Add => self.add(node)?,
+            Op::Add(_) => self.add(node)?,
+            other => return Err(format!("no tile program computes {}", other.name())),
         };
         Ok(vec![kernel])
     }

@@ -4,7 +4,7 @@ use super::assemble::is_norm;
 use super::group::Group;
 use super::kernel::{Arg, Kernel, Kernels};
 use super::{CachePart, Phase};
-use millrace_model::graph::{Node, Op, ValueId, WeightId};
+use millrace_model::graph::{self, Node, Op, ValueId, WeightId};
 
 /// A launch in a program's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,13 +49,14 @@ pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
         match node.op {
             _ if kernels.is_head(node) && kernels.is_single_row() => Kind::Head,
             _ if kernels.is_head(node) => Kind::HeadOfAllRows,
-            Op::RmsNorm { .. } => Kind::Norm,
-            Op::Embed { .. } | Op::Linear { .. } => Kind::Linear,
-            Op::Rope { .. } => Kind::Rope,
+            Op::RmsNorm(_) => Kind::Norm,
+            Op::Rope(_) => Kind::Rope,
             Op::Attention(_) if members.iter().any(over_cache) => Kind::CachedAttention,
             Op::Attention(_) => Kind::Attention,
-            Op::Glu { .. } => Kind::Glu,
-            Op::Add => Kind::Add,
+            Op::Glu(_) => Kind::Glu,
+            Op::Add(_) => Kind::Add,
+            // Whatever else is taken multiplies with a matrix.
+            _ => Kind::Linear,
         }
     };
     let kinds: Vec<Kind> = group.members.iter().map(kind).collect();
@@ -129,7 +130,7 @@ fn label<'n>(
         .members
         .iter()
         .map(|&(number, _)| &graph.nodes[number]);
-    let takes = |node: &&Node| matches!(node.op, Op::Linear { weight: w, .. } if w == weight);
+    let takes = |node: &&Node| matches!(node.op, Op::Linear(graph::Linear { weight: w, .. }) if w == weight);
     nodes.find(takes).map_or(&*kernel.name, |node| node.label)
 }
 

@@ -7,7 +7,7 @@ use super::{
     Call, Device, Feature, LowerError, Misfit, Phase, Place, Placement, Plan, PlannedProgram, Step,
     resident,
 };
-use millrace_plan::{Annex, graph as check};
+use millrace_plan::Annex;
 use millrace_xdna2_machine::verify;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl<'a> Assembly<'a> {
                 steps: Vec::new(),
                 placement: Vec::new(),
                 single_row: match kernels.is_single_row() {
-                    true => check::single_row(kernels.graph),
+                    true => millrace_model::graph::single_row(kernels.graph),
                     false => Vec::new(),
                 },
             },

@@ -1,6 +1,6 @@
 //! The mode that a file's weights decide.
 
-use millrace_model::graph::{Graph, Op, WeightId};
+use millrace_model::graph::{Graph, Linear, Op, WeightId};
 use millrace_plan::ModeChoice;
 use millrace_quant::DType;
 
@@ -26,7 +26,7 @@ fn is_four_bit(dtype: DType) -> bool {
 pub(super) fn mode(graph: &Graph) -> Option<ModeChoice> {
     let mut matrices: Vec<WeightId> = Vec::new();
     for node in &graph.nodes {
-        if let Op::Linear { weight, .. } = node.op
+        if let Op::Linear(Linear { weight, .. }) = node.op
             && !matrices.contains(&weight)
         {
             matrices.push(weight);

@@ -2,7 +2,7 @@
 //! crosses in a pass of Llama-3.2-1B.
 
 use crate::{MODES, graph, llama_1b};
-use millrace_model::graph::{Graph, Node, Op, Value, ValueId, WeightId};
+use millrace_model::graph::{Add, Graph, Node, Op, Value, ValueId, WeightId};
 use millrace_npu::{Container, Element, Role, Slot};
 use millrace_plan::Annex;
 use millrace_xdna2::lower::{
@@ -75,12 +75,9 @@ impl Run<'_> {
             HostStep::Attention { node } => (Rows::Real, Some(node)),
             HostStep::Softmax { .. } => (Rows::All, None),
             HostStep::FinalNorm { node } => (Rows::Last, Some(node)),
-            HostStep::Embed { node }
-            | HostStep::Norm { node }
-            | HostStep::Linear { node, .. }
-            | HostStep::Rope { node }
-            | HostStep::Glu { node }
-            | HostStep::Add { node } => (Rows::All, Some(node)),
+            HostStep::Embed { node } | HostStep::Linear { node, .. } | HostStep::Op { node } => {
+                (Rows::All, Some(node))
+            }
         };
         for value in step.reads(self.graph) {
             self.has(Some(value), rows, &format!("{step:?}"))?;
@@ -205,7 +202,7 @@ fn random_plan(random: &mut Random) -> (Plan, Graph) {
     }
     fn host(graph: &mut Graph, inputs: Vec<ValueId>, output: ValueId) -> usize {
         graph.nodes.push(Node {
-            op: Op::Add,
+            op: Op::Add(Add),
             inputs,
             output,
             layer: None,
@@ -223,7 +220,7 @@ fn random_plan(random: &mut Random) -> (Plan, Graph) {
             let output = value(&mut graph, random);
             let node = host(&mut graph, inputs.clone(), output);
             plan.steps.push(Step::Host(match random.below(3) {
-                0 => HostStep::Add { node },
+                0 => HostStep::Op { node },
                 1 => HostStep::FinalNorm { node },
                 _ => HostStep::AppendKv {
                     layer: 0,

@@ -2,7 +2,7 @@
 
 use crate::{demo, on_host};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_model::graph::{Graph, Node, Op, Value, ValueId, Weight, WeightId};
+use millrace_model::graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId};
 use millrace_npu::{Direction, Usage};
 use millrace_plan::{
     Binding, HeadRows, OwnSlot, PassKind, Planner, Settings, Target, WeightLayout, WeightSource,
@@ -38,7 +38,7 @@ fn every_product_of_a_model_is_the_arrays_and_prompt_and_token_share_weights() {
     let plans = plans.map(|kind| planner.lower(&graph, &kind).unwrap());
     for plan in &plans {
         let products = graph.nodes.iter();
-        let products = products.filter(|node| matches!(node.op, Op::Linear { .. }));
+        let products = products.filter(|node| matches!(node.op, Op::Linear(_)));
         assert_eq!(plan.calls().count(), products.count());
         let host = on_host(&graph, plan);
         assert!(
@@ -74,6 +74,7 @@ fn numbers(n: usize, k: usize, seed: u32) -> Vec<f32> {
 
 fn linear(n: usize, k: usize) -> Graph {
     let weight = |name: &str, n| Weight {
+        n_experts: 1,
         name: name.to_owned(),
         n,
         k,
@@ -86,14 +87,14 @@ fn linear(n: usize, k: usize) -> Graph {
         layer: None,
         label,
     };
-    let table = Op::Embed {
+    let table = Op::Embed(Embed {
         table: WeightId(0),
         scale: 1.0,
-    };
-    let product = Op::Linear {
+    });
+    let product = Op::Linear(Linear {
         weight: WeightId(1),
         bias: None,
-    };
+    });
     Graph {
         nodes: vec![
             node(table, Vec::new(), 0, "input"),

@@ -13,7 +13,7 @@ mod vocab;
 
 use millrace_format::{Checkpoint, Source};
 use millrace_model::Model;
-use millrace_model::graph::{Graph, Op, ValueId, WeightId};
+use millrace_model::graph::{Graph, Linear, Op, ValueId, WeightId};
 use millrace_model::recipe::Recipe;
 use millrace_model::synth::Geometry;
 use millrace_xdna2::lower::{
@@ -308,7 +308,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
         ..options
     };
     assert!(reason(&graph, no_masks, "attn").contains("window of 16"));
-    let Op::Linear { bias, .. } = &mut graph.nodes[4].op else {
+    let Op::Linear(Linear { bias, .. }) = &mut graph.nodes[4].op else {
         panic!("{:?}", graph.nodes[4]);
     };
     *bias = Some(WeightId(graph.weights.len()));

@@ -1,7 +1,7 @@
 //! A token whose attention is on the cores of its projections: few programs, and when it is not.
 
 use crate::{graph, llama_1b};
-use millrace_model::graph::{Graph, Op};
+use millrace_model::graph::{Graph, Op, RmsNorm};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{
     self, AttentionOn, Binding, Feature, Features, HEAD_BESIDE_LAYERS, HostStep, Mode, Options,
@@ -91,7 +91,9 @@ fn a_head_that_does_not_fit_is_a_program_of_its_own() {
         let mut graph = graph(name, Some(3));
         let last = graph.head_input;
         for node in &mut graph.nodes {
-            if let (Op::RmsNorm { eps, .. }, true) = (&mut node.op, last == Some(node.output)) {
+            if let (Op::RmsNorm(RmsNorm { eps, .. }), true) =
+                (&mut node.op, last == Some(node.output))
+            {
                 *eps *= 2.0;
             }
         }

@@ -1,7 +1,7 @@
 //! The head over vocabularies of every size: parts of equal length, each with something in it.
 
 use crate::{MODES, graph};
-use millrace_model::graph::{Graph, Op};
+use millrace_model::graph::{Graph, Linear, Op};
 use millrace_xdna2::lower::{self, Binding, Mode, Options, Plan, WeightLayout};
 use millrace_xdna2_machine::{Machine, verify};
 
@@ -16,7 +16,7 @@ fn with_vocab(graph: &Graph, vocab: usize) -> Graph {
     let logits = graph.logits.unwrap();
     graph.values[logits.0].width = vocab;
     let head = graph.nodes.iter().find(|n| n.output == logits).unwrap();
-    let Op::Linear { weight, .. } = head.op else {
+    let Op::Linear(Linear { weight, .. }) = head.op else {
         panic!("{head:?}");
     };
     graph.weights[weight.0].n = vocab;

@@ -5,7 +5,7 @@ use crate::exit::{Failure, Outcome};
 use crate::model_arg::ModelArgs;
 use crate::output::Ui;
 use millrace_model::Model;
-use millrace_model::graph::Op;
+use millrace_model::graph::{Linear, Op};
 use millrace_quant::DType;
 
 /// Gate and up projections of Llama 3.2 1B.
@@ -142,7 +142,7 @@ fn matrices(model: &str, offline: bool, ui: Ui) -> Outcome<Vec<Case>> {
     let graph = Model::from_checkpoint(&model.open(ui)?)?.graph;
     let mut cases = Vec::new();
     for node in &graph.nodes {
-        if let Op::Linear { weight, .. } = node.op {
+        if let Op::Linear(Linear { weight, .. }) = node.op {
             let weight = &graph.weights[weight.0];
             let case = Case::new(weight.dtype, weight.n, weight.k);
             cases.extend(case.filter(|case| !cases.contains(case)));

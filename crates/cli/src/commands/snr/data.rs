@@ -5,7 +5,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output::Ui;
 use crate::progress::Progress;
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_model::graph::{Node, Op};
+use millrace_model::graph::{Linear, Node, Op};
 use millrace_quant::{DType, decode_rows};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::gate::visit_products;
@@ -66,7 +66,7 @@ pub(super) fn gaussian(n: usize, k: usize) -> Sample {
 pub(super) fn of_model(model: &LoadedModel, args: &Args, ui: Ui) -> Outcome<Vec<Sample>> {
     let graph = &model.model().graph;
     let name_of = |node: &Node| match &node.op {
-        Op::Linear { weight, .. } => Some(graph.weights[weight.0].name.clone()),
+        Op::Linear(Linear { weight, .. }) => Some(graph.weights[weight.0].name.clone()),
         _ => None,
     };
     let last = model.model().config.n_layers.saturating_sub(1);
@@ -167,7 +167,7 @@ fn activations(
     let graph = &model.model().graph;
     let mut found = HashMap::new();
     visit_products(&cpu, model, &tokens, &mut |node, x| {
-        if let Op::Linear { weight, .. } = &node.op {
+        if let Op::Linear(Linear { weight, .. }) = &node.op {
             let name = &graph.weights[weight.0].name;
             if names.contains(name) {
                 found.insert(name.clone(), x.to_vec());

@@ -4,7 +4,7 @@ use millrace_format::{PlainType, TensorType, safetensors};
 use millrace_quant::DType;
 
 use super::*;
-use crate::graph::{Op, RopeStyle};
+use crate::graph::{Embed, Linear, Op, RopeStyle};
 
 fn model_of(checkpoint: &Checkpoint) -> crate::Model {
     crate::Model::from_checkpoint(checkpoint).unwrap()
@@ -139,7 +139,7 @@ fn gemma_norms_and_embeddings_follow_the_layout() {
     let head = numbers(&bundle, "lm_head.weight", shape);
     assert!(relative_rms(&table, &head) <= 1.05 * DType::Q4nx.error_budget());
     let scale_of = |checkpoint: &Checkpoint| match model_of(checkpoint).graph.nodes[0].op {
-        Op::Embed { scale, .. } => scale,
+        Op::Embed(Embed { scale, .. }) => scale,
         _ => 0.0,
     };
     let scale = 256f32.sqrt();
@@ -293,7 +293,7 @@ fn every_family_arrives_as_itself() {
             let nodes = model_of(checkpoint).graph.nodes;
             nodes
                 .iter()
-                .filter(|node| matches!(node.op, Op::Linear { bias: Some(_), .. }))
+                .filter(|node| matches!(node.op, Op::Linear(Linear { bias: Some(_), .. })))
                 .count()
         };
         assert_eq!(biased(&model.open()), biased(&gguf), "{}", config.family);

@@ -3,15 +3,17 @@
 
 use super::{Look, NpuError, State, Wrong, differs, statics};
 use bytemuck::cast_slice;
-use millrace_model::graph::{Node, Op};
+use millrace_model::graph::{Linear, Node, Op};
 use millrace_npu::{Element, Role};
 use millrace_plan::Binding;
 
 /// Whether a result is a product without its bias, as the rule of products has it.
 pub(super) fn is_bare(node: &Node, result: &Binding) -> Result<(), String> {
     match (&node.op, result) {
-        (Op::Linear { bias: Some(_), .. }, Binding::Packed { .. }) => Ok(()),
-        (Op::Linear { bias: Some(_), .. }, _) => Err("a bias is the host's to add".to_owned()),
+        (Op::Linear(Linear { bias: Some(_), .. }), Binding::Packed { .. }) => Ok(()),
+        (Op::Linear(Linear { bias: Some(_), .. }), _) => {
+            Err("a bias is the host's to add".to_owned())
+        }
         _ => Ok(()),
     }
 }
@@ -34,9 +36,9 @@ impl Look<'_> {
             let number = nodes.iter().position(|node| node.output == *value);
             let op = number.and_then(|number| nodes.get(number)).map(|n| &n.op);
             let (
-                Some(Op::Linear {
+                Some(Op::Linear(Linear {
                     bias: Some(bias), ..
-                }),
+                })),
                 Some(layout),
             ) = (op, layout)
             else {

@@ -9,7 +9,7 @@ impl Look<'_> {
     /// that is no padding.
     pub(super) fn rows_of(&self, value: ValueId, node: &Node, mut rows: Vec<f32>) -> Vec<f32> {
         let plan = self.seen.plan;
-        let is_row = matches!(node.op, Op::RmsNorm { .. });
+        let is_row = matches!(node.op, Op::RmsNorm(_));
         if is_row && plan.n_rows(value) > plan.n_rows(node.output) {
             let width = self.graph().values[value.0].width;
             let before = self.seen.n_real.saturating_sub(1) * width;

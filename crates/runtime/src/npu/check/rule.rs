@@ -31,7 +31,7 @@ mod attention;
 use crate::gate::{blocks, narrowed};
 use attention::Attention;
 use millrace_kernels::Cpu;
-use millrace_model::graph::{Activation, Node, Op};
+use millrace_model::graph::{Activation, Add, Embed, Glu, Node, Op, RmsNorm, RotateHeads};
 use millrace_npu::Element;
 use millrace_plan::{Arithmetic, Binding, PlannedLaunch, WeightLayout};
 use std::ops::Range;
@@ -153,7 +153,7 @@ impl Rule {
         }
         let operand = |i: usize| op.operands.get(i).cloned().unwrap_or_default();
         match (&op.node.op, op.parameter) {
-            (Op::Linear { .. }, Some(Binding::Weight { layout, .. })) => {
+            (Op::Linear(_), Some(Binding::Weight { layout, .. })) => {
                 let (mut x, mut w, k) = (operand(0), weights.clone(), widths[0].max(1));
                 if op.arithmetic.in_blocks {
                     x.chunks_exact_mut(k).for_each(in_blocks);
@@ -168,12 +168,14 @@ impl Rule {
                 }
                 linear(op, layout, x, w, k)
             }
-            (Op::RmsNorm { eps, group, .. }, _) if weights.len() == *group => Ok(Rule::Norm {
-                x: operand(0),
-                weight: weights.clone(),
-                eps: f64::from(*eps),
-            }),
-            (Op::Rope { head_dim, .. }, _) if weights.len() >= n_rows * widths[0] => {
+            (Op::RmsNorm(RmsNorm { eps, group, .. }), _) if weights.len() == *group => {
+                Ok(Rule::Norm {
+                    x: operand(0),
+                    weight: weights.clone(),
+                    eps: f64::from(*eps),
+                })
+            }
+            (Op::Rope(RotateHeads { head_dim, .. }), _) if weights.len() >= n_rows * widths[0] => {
                 Ok(Rule::Rope {
                     x: operand(0),
                     table: weights.clone(),
@@ -181,12 +183,12 @@ impl Rule {
                     table_off: if op.parameter.is_some() { 0.0 } else { U },
                 })
             }
-            (Op::Glu { activation }, _) => Ok(Rule::Glu {
+            (Op::Glu(Glu { activation }), _) => Ok(Rule::Glu {
                 activation: *activation,
                 gate: operand(0),
                 up: operand(1),
             }),
-            (Op::Add, _) => Ok(Rule::Add {
+            (Op::Add(Add), _) => Ok(Rule::Add {
                 a: operand(0),
                 b: operand(1),
             }),
@@ -198,7 +200,7 @@ impl Rule {
     /// The rule of an embedding, from its rows of the table.
     pub(super) fn embed(op: &Op, rows: Vec<f32>) -> Rule {
         let scale = match op {
-            Op::Embed { scale, .. } => f64::from(*scale),
+            Op::Embed(Embed { scale, .. }) => f64::from(*scale),
             _ => 1.0,
         };
         Rule::Embed { rows, scale }

@@ -3,9 +3,10 @@
 //! The plan is made once a model. It does three things the graph leaves open: linear layers that
 //! read the same value become one step (one quantisation of the input, one parallel region), values
 //! share buffers by lifetime with in-place updates where the input dies, and the point is found
-//! after which only the rows whose logits are wanted need to go on (seed 000 A7).
+//! after which only the rows whose logits are wanted need to go on.
 
-use millrace_model::graph::{Activation, Attention, Graph, Node, Op, RopeId, ValueId, WeightId};
+use super::ops::has_kernel;
+use millrace_graph::{Graph, Linear, Node, Op, ValueId, WeightId};
 
 /// A value's place: a scratch buffer, and the elements a token it takes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +18,7 @@ pub(crate) struct Register {
 /// The most linear layers one step may hold: Q, K and V.
 pub(crate) const MAX_PARTS: usize = 3;
 
-/// One linear layer of a [`StageKind::Linear`].
+/// One linear layer of a [`StepKind::Linear`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LinearPart {
     pub(crate) weight: WeightId,
@@ -25,61 +26,27 @@ pub(crate) struct LinearPart {
     pub(crate) out: Register,
 }
 
-/// What a step does. Names as in [`Op`].
+/// What a step does.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum StageKind {
-    Embed {
-        table: WeightId,
-        scale: f32,
+pub(crate) enum StepKind {
+    /// A node by its op's kernel or definition. Where the op works in place one of the inputs is `out`, and no
+    /// other is.
+    Op {
+        /// Index in the graph's nodes.
+        node: usize,
+        inputs: Vec<Register>,
         out: Register,
     },
-    RmsNorm {
-        weight: WeightId,
-        eps: f32,
-        offset: f32,
-        group: usize,
-        x: Register,
-        out: Register,
-    },
-    Linear {
-        x: Register,
-        parts: Vec<LinearPart>,
-    },
-    /// In place.
-    Rope {
-        rope: RopeId,
-        head_dim: usize,
-        x: Register,
-    },
-    Attention {
-        attention: Attention,
-        q: Register,
-        k: Register,
-        v: Register,
-        out: Register,
-    },
-    /// `gate = act(gate) · up`.
-    Glu {
-        activation: Activation,
-        gate: Register,
-        up: Register,
-    },
-    /// `acc += x`.
-    Add {
-        acc: Register,
-        x: Register,
-    },
+    /// Linear layers of one input.
+    Linear { x: Register, parts: Vec<LinearPart> },
     /// Copies a value that an in-place step is about to overwrite but a later step still reads.
-    Copy {
-        x: Register,
-        out: Register,
-    },
+    Copy { x: Register, out: Register },
 }
 
 /// One step, and the hidden states its outputs are.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Stage {
-    pub(crate) kind: StageKind,
+pub(crate) struct Step {
+    pub(crate) kind: StepKind,
     /// `(index into Graph::hidden, place)` to capture when asked for.
     pub(crate) hidden: Vec<(usize, Register)>,
 }
@@ -92,10 +59,10 @@ pub(crate) struct Head {
     pub(crate) bias: Option<WeightId>,
 }
 
-/// A CPU execution schedule.
+/// A CPU execution plan.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Schedule {
-    pub(crate) steps: Vec<Stage>,
+pub(crate) struct CpuPlan {
+    pub(crate) steps: Vec<Step>,
     /// Elements a token of each buffer.
     pub(crate) buffer_widths: Vec<usize>,
     /// Steps from here on are independent by token: rows without logits may be dropped first.
@@ -106,42 +73,25 @@ pub(crate) struct Schedule {
     pub(crate) head: Head,
 }
 
-/// Why a graph has no schedule: it is not one this engine can run.
+/// Why a graph has no plan: it is not one this engine can run.
 #[derive(Debug, thiserror::Error, PartialEq)]
-pub enum ScheduleError {
-    /// A node reads a value no earlier node wrote.
-    #[error("node {node} ({label}) reads value {value} before it is written")]
-    ReadBeforeWrite {
-        /// Index of the node.
-        node: usize,
-        /// Its label.
-        label: &'static str,
-        /// The value.
-        value: usize,
-    },
-    /// The number of inputs is not what the op takes.
-    #[error("node {node} ({label}) has {found} inputs, its op takes {expected}")]
-    Arity {
-        /// Index of the node.
-        node: usize,
-        /// Its label.
-        label: &'static str,
-        /// Inputs the op takes.
-        expected: usize,
-        /// Inputs given.
-        found: usize,
-    },
-    /// The graph names no logits, or its last node is not the linear layer that writes them.
+pub enum PlanError {
+    /// A graph that makes no sense.
+    #[error(transparent)]
+    Graph(#[from] millrace_graph::Error),
+    /// The graph's last node is not the linear layer that writes its logits.
     #[error("the graph does not end with the linear layer that writes its logits")]
-    NoLogits,
+    NoHead,
+    /// A weight that the checkpoint does not have so.
+    #[error("{0}")]
+    Weight(String),
 }
 
-impl Schedule {
-    /// Plans `graph`. Pure: the same graph gives the same schedule.
-    pub(crate) fn new(graph: &Graph) -> Result<Schedule, ScheduleError> {
-        check(graph)?;
+impl CpuPlan {
+    /// Plans a graph that was [checked](millrace_graph::check()). Pure: the same graph gives the same plan.
+    pub(crate) fn new(graph: &Graph) -> Result<CpuPlan, PlanError> {
         // All but the head, which is no step.
-        let (_, body) = graph.nodes.split_last().ok_or(ScheduleError::NoLogits)?;
+        let (_, body) = graph.nodes.split_last().ok_or(PlanError::NoHead)?;
         let groups = group_linears(body);
         Builder::new(graph, &groups).build()
     }
@@ -150,45 +100,7 @@ impl Schedule {
 /// Nodes that run as one step, in execution order; more than one only for linears.
 type Group = Vec<usize>;
 
-fn check(graph: &Graph) -> Result<(), ScheduleError> {
-    let mut written = vec![false; graph.values.len()];
-    for (i, node) in graph.nodes.iter().enumerate() {
-        let expected = match node.op {
-            Op::Embed { .. } => 0,
-            Op::RmsNorm { .. } | Op::Linear { .. } | Op::Rope { .. } => 1,
-            Op::Glu { .. } | Op::Add => 2,
-            Op::Attention(_) => 3,
-        };
-        if node.inputs.len() != expected {
-            let found = node.inputs.len();
-            return Err(ScheduleError::Arity {
-                node: i,
-                label: node.label,
-                expected,
-                found,
-            });
-        }
-        if let Some(value) = node.inputs.iter().find(|value| !written[value.0]) {
-            let value = value.0;
-            return Err(ScheduleError::ReadBeforeWrite {
-                node: i,
-                label: node.label,
-                value,
-            });
-        }
-        written[node.output.0] = true;
-    }
-    match graph.nodes.last() {
-        Some(Node {
-            op: Op::Linear { .. },
-            output,
-            ..
-        }) if graph.logits == Some(*output) => Ok(()),
-        _ => Err(ScheduleError::NoLogits),
-    }
-}
-
-/// Hoists every linear to the first linear that reads the same value. A linear depends on nothing
+/// Hoists every op that is computed better beside others of its input to the first of them. It depends on nothing
 /// but its input, so the order stays valid.
 fn group_linears(nodes: &[Node]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
@@ -198,9 +110,9 @@ fn group_linears(nodes: &[Node]) -> Vec<Group> {
             continue;
         }
         let mut group = vec![i];
-        if matches!(node.op, Op::Linear { .. }) {
+        if node.op.shares_input() && matches!(node.op, Op::Linear(_)) {
             let same =
-                |other: &Node| matches!(other.op, Op::Linear { .. }) && other.inputs == node.inputs;
+                |other: &Node| matches!(other.op, Op::Linear(_)) && other.inputs == node.inputs;
             let later = (i + 1..nodes.len()).filter(|&j| !taken[j] && same(&nodes[j]));
             group.extend(later.take(MAX_PARTS - 1));
         }
@@ -220,7 +132,7 @@ struct Builder<'g> {
     slot_of: Vec<Option<Register>>,
     widths: Vec<usize>,
     free: Vec<usize>,
-    steps: Vec<Stage>,
+    steps: Vec<Step>,
 }
 
 impl<'g> Builder<'g> {
@@ -247,31 +159,32 @@ impl<'g> Builder<'g> {
         }
     }
 
-    fn build(mut self) -> Result<Schedule, ScheduleError> {
+    fn build(mut self) -> Result<CpuPlan, PlanError> {
         let mut gather_at = 0;
         let mut gather = Vec::new();
         for g in 0..self.groups.len() {
             self.plan_group(g);
             self.release_dead(g);
             let first = &self.graph.nodes[self.groups[g][0]];
-            if matches!(first.op, Op::Attention(_)) {
+            if !first.op.memory().is_none() {
                 gather_at = self.steps.len();
                 gather = self.live();
             }
         }
         let head = match self.graph.nodes.last() {
             Some(Node {
-                op: Op::Linear { weight, bias },
+                op: Op::Linear(Linear { weight, bias }),
                 inputs,
+                output,
                 ..
-            }) => Head {
+            }) if self.graph.logits == Some(*output) => Head {
                 x: self.slot(inputs[0]),
                 weight: *weight,
                 bias: *bias,
             },
-            _ => return Err(ScheduleError::NoLogits),
+            _ => return Err(PlanError::NoHead),
         };
-        Ok(Schedule {
+        Ok(CpuPlan {
             head,
             steps: self.steps,
             buffer_widths: self.widths,
@@ -283,85 +196,47 @@ impl<'g> Builder<'g> {
     fn plan_group(&mut self, g: usize) {
         let group = &self.groups[g];
         let node = &self.graph.nodes[group[0]];
-        let input = |i: usize| node.inputs[i];
         let kind = match &node.op {
-            Op::Embed { table, scale } => {
-                let out = self.allocate(node.output);
-                StageKind::Embed {
-                    table: *table,
-                    scale: *scale,
-                    out,
-                }
-            }
-            Op::RmsNorm {
-                weight,
-                eps,
-                offset,
-                group,
-            } => {
-                let (x, out) = (self.slot(input(0)), self.allocate(node.output));
-                let (weight, eps, offset, group) = (*weight, *eps, *offset, *group);
-                StageKind::RmsNorm {
-                    weight,
-                    eps,
-                    offset,
-                    group,
-                    x,
-                    out,
-                }
-            }
-            Op::Linear { .. } => self.linear_step(g),
-            Op::Rope { rope, head_dim } => {
-                let x = self.in_place(g, input(0), node.output);
-                StageKind::Rope {
-                    rope: *rope,
-                    head_dim: *head_dim,
-                    x,
-                }
-            }
-            Op::Attention(attention) => {
-                let [q, k, v] = [0, 1, 2].map(|i| self.slot(input(i)));
-                let out = self.allocate(node.output);
-                StageKind::Attention {
-                    attention: attention.clone(),
-                    q,
-                    k,
-                    v,
-                    out,
-                }
-            }
-            Op::Glu { activation } => {
-                let up = self.slot(input(1));
-                let gate = self.in_place(g, input(0), node.output);
-                StageKind::Glu {
-                    activation: *activation,
-                    gate,
-                    up,
-                }
-            }
-            Op::Add => {
-                let (a, b) = (input(0), input(1));
-                // Addition commutes bit for bit, so either operand may become the accumulator.
-                let b_only_dies = self.last_use[a.0] != g && self.last_use[b.0] == g;
-                let (acc, x) = if b_only_dies { (b, a) } else { (a, b) };
-                let x = self.slot(x);
-                StageKind::Add {
-                    acc: self.in_place(g, acc, node.output),
-                    x,
-                }
+            Op::Linear(_) => self.linear_step(g),
+            op => {
+                let mut inputs: Vec<Register> =
+                    node.inputs.iter().map(|input| self.slot(*input)).collect();
+                let out = match self.place(g, op, &node.inputs) {
+                    Some(place) => {
+                        let out = self.in_place(g, node.inputs[place], node.output);
+                        inputs[place] = out;
+                        out
+                    }
+                    None => self.allocate(node.output),
+                };
+                let node = group[0];
+                StepKind::Op { node, inputs, out }
             }
         };
         let outputs = group.iter().map(|&i| self.graph.nodes[i].output);
         let hidden = outputs.flat_map(|value| self.hidden_of(value)).collect();
-        self.steps.push(Stage { kind, hidden });
+        self.steps.push(Step { kind, hidden });
     }
 
-    fn linear_step(&mut self, g: usize) -> StageKind {
+    /// The input that an op overwrites, one that dies here where there is one. A definition reads rows while it
+    /// writes, and so does an op that reads the same value twice.
+    fn place(&self, g: usize, op: &Op, inputs: &[ValueId]) -> Option<usize> {
+        let is_read_once =
+            |place: &usize| inputs.iter().filter(|v| **v == inputs[*place]).count() == 1;
+        let places = op.in_place().iter().copied().filter(is_read_once);
+        let mut places = places.filter(|_| has_kernel(op)).peekable();
+        let first = places.peek().copied();
+        places
+            .find(|place| self.last_use[inputs[*place].0] == g)
+            .or(first)
+    }
+
+    fn linear_step(&mut self, g: usize) -> StepKind {
         let x = self.slot(self.graph.nodes[self.groups[g][0]].inputs[0]);
         let mut parts = Vec::new();
         for &i in &self.groups[g] {
             let node = &self.graph.nodes[i];
-            if let Op::Linear { weight, bias } = node.op {
+            if let Op::Linear(Linear { weight, bias }) = node.op {
                 parts.push(LinearPart {
                     weight,
                     bias,
@@ -369,7 +244,7 @@ impl<'g> Builder<'g> {
                 });
             }
         }
-        StageKind::Linear { x, parts }
+        StepKind::Linear { x, parts }
     }
 
     fn hidden_of(&self, value: ValueId) -> Vec<(usize, Register)> {
@@ -381,7 +256,7 @@ impl<'g> Builder<'g> {
     }
 
     fn slot(&self, value: ValueId) -> Register {
-        self.slot_of[value.0].expect("check() saw every value written before it is read")
+        self.slot_of[value.0].expect("a checked graph writes every value before it is read")
     }
 
     /// A buffer for a new value: the free one that fits tightest, else the widest free one grown,
@@ -418,8 +293,8 @@ impl<'g> Builder<'g> {
             return x;
         }
         let out = self.allocate(output);
-        self.steps.push(Stage {
-            kind: StageKind::Copy { x, out },
+        self.steps.push(Step {
+            kind: StepKind::Copy { x, out },
             hidden: Vec::new(),
         });
         out

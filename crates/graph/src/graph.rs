@@ -1,9 +1,6 @@
-//! The op graph: what a forward pass computes, with shapes, and no word on how or where.
-//!
-//! A graph is a list of [`Node`]s in execution order. Every node reads values produced by earlier
-//! nodes and writes one value of shape `[n_tokens, width]` f32; only [`Op::Attention`] looks
-//! across tokens. Weights are named as the checkpoint names them.
+//! Nodes, the values between them, and the weights that they read.
 
+use crate::Op;
 use millrace_quant::DType;
 use serde::{Deserialize, Serialize};
 
@@ -19,24 +16,39 @@ pub struct WeightId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RopeId(pub usize);
 
-/// An activation: `[n_tokens, width]` f32, row-major.
+/// An activation: `[n_tokens, width]`, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     /// Elements a token.
     pub width: usize,
 }
 
-/// A weight the graph reads, checked against the checkpoint when the graph is built.
+/// A weight that the graph reads, checked against the checkpoint when the graph is built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weight {
     /// The tensor's name in the checkpoint.
     pub name: String,
+    /// Matrices stacked in it, one an expert: `[n_experts, n, k]`; 1 for a plain weight.
+    pub n_experts: usize,
     /// Rows (outputs) of a matrix; 1 for a vector.
     pub n: usize,
     /// Columns (inputs) of a matrix; the length of a vector.
     pub k: usize,
     /// The format it is stored in.
     pub dtype: DType,
+}
+
+impl Weight {
+    /// Its elements, all experts together.
+    pub fn n_elems(&self) -> u64 {
+        self.n_experts as u64 * self.n as u64 * self.k as u64
+    }
+
+    /// Its bytes as stored; 0 where a row does not divide into blocks, which checks refuse.
+    pub fn size_bytes(&self) -> u64 {
+        let rows = self.n_experts.saturating_mul(self.n);
+        self.dtype.size_bytes(rows, self.k).unwrap_or(0) as u64
+    }
 }
 
 /// Which elements of a head RoPE rotates together.
@@ -59,79 +71,6 @@ pub struct Rope {
     pub inv_freq: Vec<f32>,
     /// Factor on cos and sin (1 unless the scaling defines one).
     pub attention_factor: f32,
-}
-
-/// The gate's activation in a gated feed-forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x · sigmoid(x)`.
-    Silu,
-    /// GELU by its tanh approximation.
-    GeluTanh,
-}
-
-/// Attention of one layer: causal, grouped-query, optionally windowed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Attention {
-    /// The layer whose KV cache it appends to and reads.
-    pub layer: usize,
-    /// Query heads.
-    pub n_heads: usize,
-    /// Key and value heads; divides `n_heads`.
-    pub n_kv_heads: usize,
-    /// Elements a head.
-    pub head_dim: usize,
-    /// Factor on the scores before softmax.
-    pub scale: f32,
-    /// With `Some(w)`, a query at position `p` sees keys at positions `p-w+1 ..= p`.
-    pub window: Option<usize>,
-}
-
-/// One operation.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Op {
-    /// `out[t] = scale · table[token[t]]`; no inputs.
-    Embed {
-        /// `[vocab, d_model]`.
-        table: WeightId,
-        /// Factor on the row (Gemma: `sqrt(d_model)`), 1 otherwise.
-        scale: f32,
-    },
-    /// Root-mean-square norm over each group of `group` elements:
-    /// `x / sqrt(mean(x²) + eps) · (weight + offset)`. Inputs: x.
-    RmsNorm {
-        /// `[group]`.
-        weight: WeightId,
-        /// Added to the mean of squares.
-        eps: f32,
-        /// Added to the weight (1 for Gemma's Hugging Face files, 0 otherwise).
-        offset: f32,
-        /// Elements normalised together: `d_model`, or `head_dim` for Q and K norms.
-        group: usize,
-    },
-    /// `out[t] = weight · x[t] (+ bias)`. Inputs: x.
-    Linear {
-        /// `[n, k]`.
-        weight: WeightId,
-        /// `[n]`.
-        bias: Option<WeightId>,
-    },
-    /// Rotates each head of x by the token's position. Inputs: x.
-    Rope {
-        /// Which table.
-        rope: RopeId,
-        /// Elements a head.
-        head_dim: usize,
-    },
-    /// Appends k and v to the layer's cache, then attends. Inputs: q, k, v.
-    Attention(Attention),
-    /// `act(gate) · up`. Inputs: gate, up.
-    Glu {
-        /// Activation on the gate.
-        activation: Activation,
-    },
-    /// `a + b`. Inputs: a, b.
-    Add,
 }
 
 /// One step of the graph.
@@ -167,4 +106,34 @@ pub struct Graph {
     pub head_input: Option<ValueId>,
     /// Logits `[n_tokens, vocab]`.
     pub logits: Option<ValueId>,
+}
+
+impl Graph {
+    /// Elements a token of a value; 0 for one that is not there.
+    pub fn width(&self, value: ValueId) -> usize {
+        self.values.get(value.0).map_or(0, |value| value.width)
+    }
+}
+
+/// By value, the number of the node that reads it last; `None` for what no node reads.
+pub fn last_readers(graph: &Graph) -> Vec<Option<usize>> {
+    let mut last = vec![None; graph.values.len()];
+    for (number, node) in graph.nodes.iter().enumerate() {
+        for input in &node.inputs {
+            last[input.0] = Some(number);
+        }
+    }
+    last
+}
+
+/// The final norm's output and everything computed from it: a single row, where one row's logits are
+/// wanted.
+pub fn single_row(graph: &Graph) -> Vec<ValueId> {
+    let mut rows: Vec<ValueId> = graph.head_input.into_iter().collect();
+    for node in &graph.nodes {
+        if node.inputs.iter().any(|v| rows.contains(v)) {
+            rows.push(node.output);
+        }
+    }
+    rows
 }

@@ -1,6 +1,9 @@
 use std::collections::HashMap;
 
-use millrace_model::graph::{Rope, RopeStyle, Value, Weight};
+use millrace_graph::{
+    Activation, Add, Attention, Embed, Glu, Operation, RmsNorm, Rope, RopeId, RopeStyle,
+    RotateHeads, Value, Weight,
+};
 use millrace_quant::DType;
 use proptest::prelude::*;
 
@@ -14,6 +17,7 @@ impl G {
     fn weight(&mut self, n: usize, k: usize) -> WeightId {
         let name = format!("w{}", self.0.weights.len());
         self.0.weights.push(Weight {
+            n_experts: 1,
             name,
             n,
             k,
@@ -37,24 +41,24 @@ impl G {
 
     fn embed(&mut self, width: usize) -> ValueId {
         let table = self.weight(10, width);
-        self.node(Op::Embed { table, scale: 1.0 }, &[], width)
+        self.node(Op::Embed(Embed { table, scale: 1.0 }), &[], width)
     }
 
     fn linear(&mut self, x: ValueId, width: usize) -> ValueId {
         let weight = self.weight(width, 1);
-        self.node(Op::Linear { weight, bias: None }, &[x], width)
+        self.node(Op::Linear(Linear { weight, bias: None }), &[x], width)
     }
 
     fn norm(&mut self, x: ValueId) -> ValueId {
         let group = self.0.values[x.0].width;
         let weight = self.weight(1, group);
         self.node(
-            Op::RmsNorm {
+            Op::RmsNorm(RmsNorm {
                 weight,
                 eps: 0.0,
                 offset: 0.0,
                 group,
-            },
+            }),
             &[x],
             group,
         )
@@ -63,10 +67,10 @@ impl G {
     fn rope(&mut self, x: ValueId) -> ValueId {
         let width = self.0.values[x.0].width;
         self.node(
-            Op::Rope {
+            Op::Rope(RotateHeads {
                 rope: RopeId(0),
                 head_dim: 4,
-            },
+            }),
             &[x],
             width,
         )
@@ -74,15 +78,15 @@ impl G {
 
     fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
         let width = self.0.values[a.0].width;
-        self.node(Op::Add, &[a, b], width)
+        self.node(Op::Add(Add), &[a, b], width)
     }
 
     fn glu(&mut self, gate: ValueId, up: ValueId) -> ValueId {
         let width = self.0.values[gate.0].width;
         self.node(
-            Op::Glu {
+            Op::Glu(Glu {
                 activation: Activation::Silu,
-            },
+            }),
             &[gate, up],
             width,
         )
@@ -148,19 +152,25 @@ fn transformer() -> Graph {
 fn expressions(graph: &Graph) -> HashMap<usize, String> {
     let mut of: HashMap<usize, String> = HashMap::new();
     for node in &graph.nodes {
-        let x = |i: usize| of[&node.inputs[i].0].clone();
-        let text = match &node.op {
-            Op::Embed { table, .. } => format!("embed{}", table.0),
-            Op::RmsNorm { weight, .. } => format!("norm{}({})", weight.0, x(0)),
-            Op::Linear { weight, .. } => format!("lin{}({})", weight.0, x(0)),
-            Op::Rope { .. } => format!("rope({})", x(0)),
-            Op::Attention(a) => format!("attn{}({},{},{})", a.layer, x(0), x(1), x(2)),
-            Op::Glu { .. } => format!("glu({},{})", x(0), x(1)),
-            Op::Add => sum(x(0), x(1)),
-        };
+        let inputs: Vec<String> = node.inputs.iter().map(|v| of[&v.0].clone()).collect();
+        let text = expression(&node.op, &inputs);
         of.insert(node.output.0, text);
     }
     of
+}
+
+fn expression(op: &Op, inputs: &[String]) -> String {
+    let x = |i: usize| inputs[i].clone();
+    match op {
+        Op::Embed(Embed { table, .. }) => format!("embed{}", table.0),
+        Op::RmsNorm(RmsNorm { weight, .. }) => format!("norm{}({})", weight.0, x(0)),
+        Op::Linear(Linear { weight, .. }) => format!("lin{}({})", weight.0, x(0)),
+        Op::Rope(_) => format!("rope({})", x(0)),
+        Op::Attention(a) => format!("attn{}({},{},{})", a.layer, x(0), x(1), x(2)),
+        Op::Glu(_) => format!("glu({},{})", x(0), x(1)),
+        Op::Add(_) => sum(x(0), x(1)),
+        Op::Extension(op) => format!("{}({})", op.name(), inputs.join(",")),
+    }
 }
 
 fn sum(a: String, b: String) -> String {
@@ -171,21 +181,21 @@ fn sum(a: String, b: String) -> String {
     }
 }
 
-/// Runs the schedule on expressions: the logits, and each captured hidden state.
-fn run(schedule: &Schedule) -> (String, HashMap<usize, String>) {
-    let mut buffers = vec![String::from("?"); schedule.buffer_widths.len()];
+/// Runs the plan on expressions: the logits, and each captured hidden state.
+fn run(graph: &Graph, plan: &CpuPlan) -> (String, HashMap<usize, String>) {
+    let mut buffers = vec![String::from("?"); plan.buffer_widths.len()];
     let mut hidden = HashMap::new();
-    for step in &schedule.steps {
+    for step in &plan.steps {
         let at = |slot: &Register| buffers[slot.buffer].clone();
         match &step.kind {
-            StageKind::Embed { table, out, .. } => {
-                buffers[out.buffer] = format!("embed{}", table.0);
+            StepKind::Op { node, inputs, out } => {
+                let op = &graph.nodes[*node].op;
+                let overwritten = inputs.iter().filter(|x| x.buffer == out.buffer).count();
+                assert!(overwritten <= usize::from(!op.in_place().is_empty()));
+                let inputs: Vec<String> = inputs.iter().map(at).collect();
+                buffers[out.buffer] = expression(op, &inputs);
             }
-            StageKind::RmsNorm { weight, x, out, .. } => {
-                assert_ne!(x.buffer, out.buffer);
-                buffers[out.buffer] = format!("norm{}({})", weight.0, at(x));
-            }
-            StageKind::Linear { x, parts } => {
+            StepKind::Linear { x, parts } => {
                 let x_text = at(x);
                 assert!(parts.len() <= MAX_PARTS);
                 for part in parts {
@@ -193,33 +203,13 @@ fn run(schedule: &Schedule) -> (String, HashMap<usize, String>) {
                     buffers[part.out.buffer] = format!("lin{}({})", part.weight.0, x_text);
                 }
             }
-            StageKind::Rope { x, .. } => buffers[x.buffer] = format!("rope({})", at(x)),
-            StageKind::Attention {
-                attention,
-                q,
-                k,
-                v,
-                out,
-            } => {
-                assert!([q, k, v].iter().all(|slot| slot.buffer != out.buffer));
-                let text = format!("attn{}({},{},{})", attention.layer, at(q), at(k), at(v));
-                buffers[out.buffer] = text;
-            }
-            StageKind::Glu { gate, up, .. } => {
-                assert_ne!(gate.buffer, up.buffer);
-                buffers[gate.buffer] = format!("glu({},{})", at(gate), at(up));
-            }
-            StageKind::Add { acc, x } => {
-                assert_ne!(acc.buffer, x.buffer);
-                buffers[acc.buffer] = sum(at(acc), at(x));
-            }
-            StageKind::Copy { x, out } => buffers[out.buffer] = at(x),
+            StepKind::Copy { x, out } => buffers[out.buffer] = at(x),
         }
         for (index, slot) in &step.hidden {
             hidden.insert(*index, buffers[slot.buffer].clone());
         }
     }
-    let head = &schedule.head;
+    let head = &plan.head;
     (
         format!("lin{}({})", head.weight.0, buffers[head.x.buffer]),
         hidden,
@@ -227,9 +217,9 @@ fn run(schedule: &Schedule) -> (String, HashMap<usize, String>) {
 }
 
 fn assert_same(graph: &Graph) {
-    let schedule = Schedule::new(graph).unwrap();
+    let plan = CpuPlan::new(graph).unwrap();
     let of = expressions(graph);
-    let (logits, hidden) = run(&schedule);
+    let (logits, hidden) = run(graph, &plan);
     assert_eq!(logits, of[&graph.logits.unwrap().0]);
     for (index, value) in graph.hidden.iter().enumerate() {
         assert_eq!(hidden[&index], of[&value.0], "hidden {index}");
@@ -243,38 +233,34 @@ fn a_transformer_computes_what_its_graph_says() {
 
 #[test]
 fn linears_of_one_input_share_a_step_and_buffers_are_reused() {
-    let schedule = Schedule::new(&transformer()).unwrap();
-    let parts = |step: &Stage| match &step.kind {
-        StageKind::Linear { parts, .. } => Some(parts.len()),
+    let plan = CpuPlan::new(&transformer()).unwrap();
+    let parts = |step: &Step| match &step.kind {
+        StepKind::Linear { parts, .. } => Some(parts.len()),
         _ => None,
     };
-    let counts: Vec<usize> = schedule.steps.iter().filter_map(parts).collect();
+    let counts: Vec<usize> = plan.steps.iter().filter_map(parts).collect();
     assert_eq!(counts, [3, 1, 2, 1, 3, 1, 2, 1]);
+    assert!(plan.buffer_widths.len() <= 6, "{:?}", plan.buffer_widths);
     assert!(
-        schedule.buffer_widths.len() <= 6,
-        "{:?}",
-        schedule.buffer_widths
-    );
-    assert!(
-        !schedule
+        !plan
             .steps
             .iter()
-            .any(|step| matches!(step.kind, StageKind::Copy { .. }))
+            .any(|step| matches!(step.kind, StepKind::Copy { .. }))
     );
 }
 
 #[test]
 fn rows_may_be_dropped_after_the_last_attention_only() {
-    let schedule = Schedule::new(&transformer()).unwrap();
-    let is_attention = |step: &Stage| matches!(step.kind, StageKind::Attention { .. });
-    assert!(is_attention(&schedule.steps[schedule.gather_at - 1]));
-    assert!(
-        !schedule.steps[schedule.gather_at..]
-            .iter()
-            .any(is_attention)
-    );
+    let plan = CpuPlan::new(&transformer()).unwrap();
+    let graph = transformer();
+    let is_attention = |step: &Step| match step.kind {
+        StepKind::Op { node, .. } => matches!(graph.nodes[node].op, Op::Attention(_)),
+        _ => false,
+    };
+    assert!(is_attention(&plan.steps[plan.gather_at - 1]));
+    assert!(!plan.steps[plan.gather_at..].iter().any(is_attention));
     assert_eq!(
-        schedule.gather.len(),
+        plan.gather.len(),
         2,
         "the residual and the attention's output"
     );
@@ -296,25 +282,12 @@ fn broken_graphs_are_refused() {
     let mut g = G::default();
     let x = g.embed(8);
     let graph = g.finish(x);
-    let mut no_logits = graph.clone();
-    no_logits.logits = None;
-    assert_eq!(Schedule::new(&no_logits), Err(ScheduleError::NoLogits));
-    let mut arity = graph.clone();
-    arity.nodes[0].inputs.push(x);
-    assert!(matches!(
-        Schedule::new(&arity),
-        Err(ScheduleError::Arity {
-            expected: 0,
-            found: 1,
-            ..
-        })
-    ));
-    let mut order = transformer();
-    order.nodes.swap(0, 1);
-    assert!(matches!(
-        Schedule::new(&order),
-        Err(ScheduleError::ReadBeforeWrite { node: 0, .. })
-    ));
+    let mut headless = graph.clone();
+    headless.logits = None;
+    assert_eq!(CpuPlan::new(&headless), Err(PlanError::NoHead));
+    let mut embedded = graph;
+    embedded.nodes.pop();
+    assert_eq!(CpuPlan::new(&embedded), Err(PlanError::NoHead));
 }
 
 proptest! {
@@ -332,9 +305,8 @@ proptest! {
                 0 => g.norm(a),
                 1 => g.linear(a, 8),
                 2 => g.rope(a),
-                // The schedule adds and gates distinct values only, as every model does.
-                3 if a != b => g.add(a, b),
-                4 if a != b => g.glu(a, b),
+                3 => g.add(a, b),
+                4 => g.glu(a, b),
                 5 => g.attention(0, a, b, c),
                 _ => g.linear(a, 8),
             });

@@ -3,17 +3,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use millrace_graph::{self as graph, Attention, Embed, Memory, Node, Op};
 use millrace_kernels as kernels;
 use millrace_kernels::matmul::{Activations, Matrix, Product, matmul};
 use millrace_kernels::{AttentionInput, AttentionScratch, Cpu, KvRun, RopeTable};
-use millrace_model::graph::{self, Attention, Graph, Op, RopeStyle, WeightId};
-use millrace_quant as quant;
 
+use super::memory::{Past, Span};
+use super::ops::{self, Ops, Tokens, decode_vectors, has_kernel, rope_table};
+use super::plan::{CpuPlan, Head, LinearPart, PlanError, Register, StepKind};
 use crate::Error;
 use crate::image::{self, Image, Placed};
-use crate::kv::{LayerCache, PageTables};
+use crate::kv::{CacheParts, LayerCache, PageTables};
 use crate::load::LoadedModel;
-use crate::schedule::{Head, LinearPart, Register, Schedule, StageKind};
 use crate::sequences::SeqId;
 
 /// A sequence's share of a chunk.
@@ -109,7 +110,7 @@ impl Buffers {
 
 /// A plan with everything it needs besides the matrices, which stay in the checkpoint.
 pub(crate) struct Executor {
-    schedule: Schedule,
+    plan: CpuPlan,
     /// Norm weights and biases as f32, by weight; empty for matrices.
     vectors: Vec<Vec<f32>>,
     ropes: Vec<RopeTable>,
@@ -120,6 +121,8 @@ pub(crate) struct Executor {
     runs: Vec<KvRun<'static>>,
     /// Up to [`HEAD_ROWS`] rows.
     logits: Vec<f32>,
+    /// Tokens and positions of the rows whose logits are wanted.
+    wanted: (Vec<u32>, Vec<u32>),
 }
 
 /// Rows of logits computed at a time. A row is a vocabulary wide, so a whole chunk of them would be
@@ -129,9 +132,9 @@ const HEAD_ROWS: usize = 128;
 impl Executor {
     pub(crate) fn new(model: &LoadedModel, max_chunk: usize) -> Result<Executor, Error> {
         let graph = &model.model().graph;
-        let schedule = Schedule::new(graph)?;
-        check_matrices(model, graph)?;
-        let buffers = schedule
+        let plan = plan_of(model)?;
+        ops::check_matrices(model, graph)?;
+        let buffers = plan
             .buffer_widths
             .iter()
             .map(|width| vec![0.0; width * max_chunk])
@@ -144,14 +147,15 @@ impl Executor {
             attention: AttentionScratch::default(),
             runs: Vec::new(),
             logits: vec![0.0; model.model().config.vocab_size * HEAD_ROWS.min(max_chunk)],
-            schedule,
+            wanted: (Vec::with_capacity(max_chunk), Vec::with_capacity(max_chunk)),
+            plan,
         })
     }
 
     /// Bytes of scratch buffers that [`Executor::new`] would allocate; saturates.
     pub(crate) fn scratch_bytes_of(model: &LoadedModel, max_chunk: usize) -> Result<usize, Error> {
-        let schedule = Schedule::new(&model.model().graph)?;
-        let widths = schedule.buffer_widths.iter();
+        let plan = plan_of(model)?;
+        let widths = plan.buffer_widths.iter();
         let rows = widths.map(|width| width.saturating_mul(max_chunk));
         let vocab_size = model.model().config.vocab_size;
         let head = vocab_size.saturating_mul(HEAD_ROWS.min(max_chunk));
@@ -159,63 +163,58 @@ impl Executor {
         Ok(elems.saturating_mul(size_of::<f32>()))
     }
 
-    /// Computes one chunk: appends its keys and values to the layers, and gives `sink` what was
-    /// asked.
+    /// Computes one chunk: appends to what its sequences keep, and gives `sink` what was asked.
     pub(crate) fn run(
         &mut self,
         cpu: &Cpu,
         model: &LoadedModel,
-        cache: (&mut [LayerCache], PageTables<'_>),
+        mut cache: CacheParts<'_>,
         chunk: &Chunk,
         sink: &mut dyn Sink,
     ) -> Result<(), Error> {
-        let (layers, tables) = cache;
         let mut m = chunk.tokens.len();
         let drop_rows = !chunk.hidden && chunk.logit_rows.len() < m;
-        for i in 0..self.schedule.steps.len() {
-            if i == self.schedule.gather_at && drop_rows {
+        for i in 0..self.plan.steps.len() {
+            if i == self.plan.gather_at && drop_rows {
                 if chunk.logit_rows.is_empty() {
                     return Ok(());
                 }
-                for &slot in &self.schedule.gather {
+                for &slot in &self.plan.gather {
                     self.buffers.gather(slot, &chunk.logit_rows);
                 }
                 m = chunk.logit_rows.len();
+                self.want(chunk);
             }
-            match &self.schedule.steps[i].kind {
-                StageKind::Attention {
-                    attention,
-                    q,
-                    k,
-                    v,
-                    out,
-                } => {
-                    let layer = &mut layers[attention.layer];
-                    let args = AttendArgs {
-                        attention,
-                        slots: [*q, *k, *v],
+            match &self.plan.steps[i].kind {
+                StepKind::Op { node, inputs, out } => {
+                    let node = &model.model().graph.nodes[*node];
+                    let compute = Compute {
+                        ops: Ops {
+                            cpu,
+                            model,
+                            vectors: &self.vectors,
+                            ropes: &self.ropes,
+                        },
+                        chunk,
+                        tokens: match m == chunk.tokens.len() {
+                            true => Tokens {
+                                ids: &chunk.ids,
+                                positions: &chunk.positions,
+                            },
+                            false => Tokens {
+                                ids: &self.wanted.0,
+                                positions: &self.wanted.1,
+                            },
+                        },
+                        m,
+                        node,
+                        inputs,
                         out: *out,
                     };
-                    attend(
-                        cpu,
-                        &mut self.buffers,
-                        (&mut self.attention, &mut self.runs),
-                        layer,
-                        tables,
-                        chunk,
-                        args,
-                    );
+                    let scratch = (&mut self.attention, &mut self.runs);
+                    compute.run(&mut self.buffers, &mut cache, scratch)?;
                 }
-                StageKind::Embed { table, scale, out } => {
-                    let table = known_matrix(model, *table);
-                    let out = self.buffers.rows_mut(*out, m);
-                    kernels::embed(cpu, &table, &chunk.ids, *scale, out)?;
-                    for placed in &chunk.images {
-                        let (elements, place) = placed.elements();
-                        out[place].copy_from_slice(elements);
-                    }
-                }
-                StageKind::Linear { x, parts } => {
+                StepKind::Linear { x, parts } => {
                     let linears = Linears {
                         model,
                         vectors: &self.vectors,
@@ -224,35 +223,34 @@ impl Executor {
                     };
                     linears.run(cpu, parts, &mut self.buffers, &mut self.activations);
                 }
-                kind => {
-                    let (vectors, ropes) = (&self.vectors, &self.ropes);
-                    by_row(
-                        cpu,
-                        kind,
-                        vectors,
-                        ropes,
-                        &mut self.buffers,
-                        m,
-                        &chunk.positions,
-                    );
-                }
+                StepKind::Copy { x, out } => self.buffers.write(*out, m, |buffers, out| {
+                    out.copy_from_slice(buffers.rows(*x, m));
+                }),
             }
             if chunk.hidden {
-                for (index, slot) in &self.schedule.steps[i].hidden {
+                for (index, slot) in &self.plan.steps[i].hidden {
                     sink.hidden(*index, self.buffers.rows(*slot, m));
                 }
             }
         }
         if !drop_rows && chunk.logit_rows.len() < m {
-            self.buffers.gather(self.schedule.head.x, &chunk.logit_rows);
+            self.buffers.gather(self.plan.head.x, &chunk.logit_rows);
         }
         self.head(cpu, model, chunk.logit_rows.len(), sink);
         Ok(())
     }
 
+    fn want(&mut self, chunk: &Chunk) {
+        let (ids, positions) = &mut self.wanted;
+        ids.clear();
+        positions.clear();
+        ids.extend(chunk.logit_rows.iter().map(|row| chunk.ids[*row]));
+        positions.extend(chunk.logit_rows.iter().map(|row| chunk.positions[*row]));
+    }
+
     /// Computes the logits of the first `m` rows of the head's input, some rows at a time.
     fn head(&mut self, cpu: &Cpu, model: &LoadedModel, m: usize, sink: &mut dyn Sink) {
-        let Head { x, weight, bias } = self.schedule.head;
+        let Head { x, weight, bias } = self.plan.head;
         let weight = known_matrix(model, weight);
         let bias = bias.map(|bias| &self.vectors[bias.0][..]);
         for x in self.buffers.rows(x, m).chunks(HEAD_ROWS * x.width) {
@@ -269,20 +267,91 @@ impl Executor {
     }
 }
 
-/// The weight as a matrix over the checkpoint's own bytes.
-fn matrix(model: &LoadedModel, weight: WeightId) -> Result<Matrix<'_>, Error> {
-    let spec = &model.model().graph.weights[weight.0];
-    Ok(Matrix::new(
-        spec.dtype,
-        spec.n,
-        spec.k,
-        model.weight_bytes(weight),
-    )?)
+/// The plan of a model's graph, which is checked first.
+fn plan_of(model: &LoadedModel) -> Result<CpuPlan, PlanError> {
+    let graph = &model.model().graph;
+    graph::check(graph)?;
+    CpuPlan::new(graph)
 }
 
-/// As [`matrix`], for the matrices that [`Executor::new`] has tried.
-fn known_matrix(model: &LoadedModel, weight: WeightId) -> Matrix<'_> {
-    matrix(model, weight).expect("every matrix was checked when the executor was made")
+/// The weight as a matrix, of those that [`Executor::new`] has tried.
+fn known_matrix(model: &LoadedModel, weight: graph::WeightId) -> Matrix<'_> {
+    ops::matrix(model, weight).expect("every matrix was checked when the executor was made")
+}
+
+/// A step of one op.
+struct Compute<'a> {
+    ops: Ops<'a>,
+    chunk: &'a Chunk,
+    tokens: Tokens<'a>,
+    m: usize,
+    node: &'a Node,
+    inputs: &'a [Register],
+    out: Register,
+}
+
+impl Compute<'_> {
+    fn run(
+        &self,
+        buffers: &mut Buffers,
+        cache: &mut CacheParts<'_>,
+        scratch: (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
+    ) -> Result<(), Error> {
+        match (&self.node.op, self.inputs) {
+            (Op::Embed(embed), _) => self.embed(embed, buffers)?,
+            (Op::Attention(attention), &[q, k, v]) => {
+                let args = AttendArgs {
+                    attention,
+                    slots: [q, k, v],
+                    out: self.out,
+                };
+                let layer = &mut cache.layers[attention.layer];
+                let (cpu, tables) = (self.ops.cpu, cache.tables);
+                attend(cpu, buffers, scratch, layer, tables, self.chunk, args);
+            }
+            (op, inputs) if has_kernel(op) => {
+                let positions = self.tokens.positions;
+                let other = inputs.iter().find(|input| input.buffer != self.out.buffer);
+                buffers.write(self.out, self.m, |buffers, out| {
+                    let other = other.map_or(&[][..], |other| buffers.rows(*other, self.m));
+                    self.ops.by_kernel(op, positions, other, out);
+                });
+            }
+            _ => self.by_definition(buffers, cache),
+        }
+        Ok(())
+    }
+
+    fn embed(&self, embed: &Embed, buffers: &mut Buffers) -> Result<(), Error> {
+        let table = known_matrix(self.ops.model, embed.table);
+        let out = buffers.rows_mut(self.out, self.m);
+        kernels::embed(self.ops.cpu, &table, &self.chunk.ids, embed.scale, out)?;
+        for placed in &self.chunk.images {
+            let (elements, place) = placed.elements();
+            out[place].copy_from_slice(elements);
+        }
+        Ok(())
+    }
+
+    fn by_definition(&self, buffers: &mut Buffers, cache: &mut CacheParts<'_>) {
+        let tokens = self.tokens;
+        buffers.write(self.out, self.m, |buffers, out| {
+            let rows = |input: &Register| buffers.rows(*input, self.m);
+            let inputs: Vec<&[f32]> = self.inputs.iter().map(rows).collect();
+            if self.node.op.memory() == Memory::None {
+                return self.ops.by_definition(self.node, tokens, &inputs, out);
+            }
+            for span in &self.chunk.spans {
+                let past = Past::of(cache, span.seq);
+                let span = Span {
+                    rows: span.rows.clone(),
+                    first_pos: span.first_pos,
+                };
+                self.ops
+                    .over_memory(self.node, (tokens, span), &inputs, past, out);
+            }
+        });
+    }
 }
 
 /// The linear layers of one step.
@@ -399,103 +468,4 @@ fn recycle<'to>(mut runs: Vec<KvRun<'_>>) -> Vec<KvRun<'to>> {
     runs.into_iter()
         .map(|_| unreachable!("the list is empty"))
         .collect()
-}
-
-/// Steps that treat each row by itself and read no matrix.
-fn by_row(
-    cpu: &Cpu,
-    kind: &StageKind,
-    vectors: &[Vec<f32>],
-    ropes: &[RopeTable],
-    buffers: &mut Buffers,
-    m: usize,
-    positions: &[u32],
-) {
-    match kind {
-        StageKind::RmsNorm {
-            weight,
-            eps,
-            offset,
-            group,
-            x,
-            out,
-        } => {
-            let weight = &vectors[weight.0];
-            buffers.write(*out, m, |buffers, out| {
-                kernels::rms_norm(cpu, buffers.rows(*x, m), *group, weight, *eps, *offset, out);
-            });
-        }
-        StageKind::Rope { rope, head_dim, x } => {
-            kernels::rope(
-                cpu,
-                buffers.rows_mut(*x, m),
-                *head_dim,
-                positions,
-                &ropes[rope.0],
-            );
-        }
-        StageKind::Glu {
-            activation,
-            gate,
-            up,
-        } => {
-            let activation = match activation {
-                graph::Activation::Silu => kernels::Activation::Silu,
-                graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
-            };
-            buffers.write(*gate, m, |buffers, gate| {
-                kernels::glu(cpu, activation, gate, buffers.rows(*up, m));
-            });
-        }
-        StageKind::Add { acc, x } => {
-            buffers.write(*acc, m, |buffers, acc| {
-                kernels::add(cpu, acc, buffers.rows(*x, m))
-            });
-        }
-        StageKind::Copy { x, out } => {
-            buffers.write(*out, m, |buffers, out| {
-                out.copy_from_slice(buffers.rows(*x, m))
-            });
-        }
-        StageKind::Embed { .. } | StageKind::Linear { .. } | StageKind::Attention { .. } => {
-            unreachable!("run() handles the steps that read matrices or the cache")
-        }
-    }
-}
-
-fn rope_table(rope: &graph::Rope) -> RopeTable {
-    let interleaved = rope.style == RopeStyle::Interleaved;
-    RopeTable::new(interleaved, rope.inv_freq.clone(), rope.attention_factor)
-}
-
-/// Tries every matrix once, so that steps need not fail.
-fn check_matrices(model: &LoadedModel, graph: &Graph) -> Result<(), Error> {
-    for node in &graph.nodes {
-        if let Op::Linear { weight, .. } | Op::Embed { table: weight, .. } = node.op {
-            matrix(model, weight)?;
-        }
-    }
-    Ok(())
-}
-
-/// Decodes the weights that ops read as f32 vectors.
-pub(crate) fn decode_vectors(model: &LoadedModel, graph: &Graph) -> Result<Vec<Vec<f32>>, Error> {
-    let mut vectors = vec![Vec::new(); graph.weights.len()];
-    let ids = graph.nodes.iter().filter_map(|node| match node.op {
-        Op::RmsNorm { weight, .. } => Some(weight),
-        Op::Linear { bias, .. } => bias,
-        _ => None,
-    });
-    for id in ids {
-        vectors[id.0] = decode_vector(model, id)?;
-    }
-    Ok(vectors)
-}
-
-/// A weight that is a vector, as f32.
-pub(crate) fn decode_vector(model: &LoadedModel, id: WeightId) -> Result<Vec<f32>, Error> {
-    let spec = &model.model().graph.weights[id.0];
-    let mut vector = vec![0.0; spec.k];
-    quant::decode_blocks(spec.dtype, model.weight_bytes(id), &mut vector)?;
-    Ok(vector)
 }

@@ -1,0 +1,143 @@
+//! Graphs that make sense: every later step indexes and divides without fear.
+
+use crate::{Graph, Memory, Node, ValueId, WeightId};
+
+/// Widest value: products with numbers of tokens stay far from overflow.
+pub const WIDTH_MAX: usize = 1 << 28;
+
+/// Why a graph makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Operands that are not there, are too many, or do not fit together.
+    #[error("node {node} ({label}): {problem}")]
+    Node {
+        /// Index in the graph's nodes.
+        node: usize,
+        /// Its label.
+        label: &'static str,
+        /// What is wrong, in words.
+        problem: String,
+    },
+    /// No logits, or none that a node writes.
+    #[error("the graph names no logits that one of its nodes writes")]
+    NoLogits,
+}
+
+/// The operands of a node, as an op asks for them to check itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Shapes<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+}
+
+impl<'a> Shapes<'a> {
+    /// Of a node whose inputs and output are values of the graph.
+    pub fn of(graph: &'a Graph, node: &'a Node) -> Shapes<'a> {
+        Shapes { graph, node }
+    }
+
+    /// Elements of a row of an input.
+    pub fn input(&self, index: usize) -> usize {
+        self.width(self.node.inputs[index])
+    }
+
+    /// Elements of a row of the result.
+    pub fn output(&self) -> usize {
+        self.width(self.node.output)
+    }
+
+    /// `[n_experts, n, k]` of a weight.
+    ///
+    /// # Errors
+    /// A weight that is not there.
+    pub fn weight(&self, id: WeightId) -> Result<[usize; 3], String> {
+        let weight = self.graph.weights.get(id.0);
+        let shape = weight.map(|w| [w.n_experts, w.n, w.k]);
+        shape.ok_or_else(|| format!("weight {} is not there", id.0))
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+
+    fn width(&self, value: ValueId) -> usize {
+        self.graph.values[value.0].width
+    }
+}
+
+/// Checks indices, operand counts and widths of every node, and that memories of sequences are numbered
+/// each once.
+///
+/// # Errors
+/// The first node that makes no sense; [`Error::NoLogits`].
+pub fn check(graph: &Graph) -> Result<(), Error> {
+    let mut written = vec![false; graph.values.len()];
+    let (mut n_states, mut layers) = (0, Vec::new());
+    for (number, node) in graph.nodes.iter().enumerate() {
+        let checked = check_node(graph, node, &written);
+        let checked = checked.and_then(|()| check_memory(node, &mut n_states, &mut layers));
+        if let Err(problem) = checked {
+            return Err(Error::Node {
+                node: number,
+                label: node.label,
+                problem,
+            });
+        }
+        written[node.output.0] = true;
+    }
+    match graph.logits {
+        Some(logits) if written.get(logits.0) == Some(&true) => Ok(()),
+        _ => Err(Error::NoLogits),
+    }
+}
+
+fn check_memory(node: &Node, n_states: &mut usize, layers: &mut Vec<usize>) -> Result<(), String> {
+    match node.op.memory() {
+        Memory::None => {}
+        Memory::KvCache(kv) if layers.contains(&kv.layer) => {
+            return Err(format!("layer {} has its cache already", kv.layer));
+        }
+        Memory::KvCache(kv) => layers.push(kv.layer),
+        Memory::State(state) if state.index != *n_states => {
+            return Err(format!("state {} where {n_states} is next", state.index));
+        }
+        Memory::State(_) => *n_states += 1,
+    }
+    Ok(())
+}
+
+fn check_node(graph: &Graph, node: &Node, written: &[bool]) -> Result<(), String> {
+    for &input in &node.inputs {
+        if written.get(input.0) != Some(&true) {
+            return Err(format!("reads value {}, which nothing wrote", input.0));
+        }
+    }
+    let output = node.output.0;
+    match written.get(output) {
+        Some(false) => {}
+        Some(true) => return Err(format!("value {output} is written twice")),
+        None => return Err(format!("writes value {output}, which is not there")),
+    }
+    let wanted = node.op.arity();
+    if node.inputs.len() != wanted {
+        return Err(format!("{} inputs, it takes {wanted}", node.inputs.len()));
+    }
+    let width = |v: ValueId| graph.values[v.0].width;
+    let sane = |width: usize| (1..=WIDTH_MAX).contains(&width);
+    if !sane(width(node.output)) || !node.inputs.iter().all(|&v| sane(width(v))) {
+        return Err(format!("a value's width is 1 to {WIDTH_MAX}"));
+    }
+    node.op.check(&Shapes::of(graph, node))
+}
+
+/// The words for operands whose sizes an op refuses.
+pub(crate) fn fits(fits: bool) -> Result<(), String> {
+    match fits {
+        true => Ok(()),
+        false => Err("its operands' sizes do not fit together".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! The op graph: what a forward pass computes, with shapes, and no word on how or where.
+//!
+//! A [`Graph`] is a list of [`Node`]s in execution order. Every node reads values of earlier nodes
+//! and writes one value of shape `[n_tokens, width]`. Weights are named as the checkpoint names them.
+//!
+//! An [`Op`] is a file in `op/` and a row of the table in `op.rs`. The file says all that generic code
+//! asks of it ([`Operation`]): inputs, weights, shapes, the memory of a sequence that it uses, cost, and
+//! its value by definition. Checks, sizes, costs, memory and reports ask; they never match on ops. Who
+//! computes an op in a way of its own, a kernel or a device, matches what it takes and leaves the rest.
+//!
+//! ```
+//! use millrace_graph::{Add, Graph, Node, Op, Operation, Value, ValueId};
+//! let node = Node {
+//!     op: Op::Add(Add),
+//!     inputs: vec![ValueId(0), ValueId(0)],
+//!     output: ValueId(1),
+//!     layer: None,
+//!     label: "double",
+//! };
+//! assert_eq!((node.op.name(), node.op.arity()), ("add", 2));
+//! ```
+#![forbid(unsafe_code)]
+
+mod check;
+mod cost;
+mod definition;
+mod graph;
+mod memory;
+mod op;
+mod reference;
+
+pub use check::{Error, Shapes, WIDTH_MAX, check};
+pub use cost::{Cost, Depth};
+pub use definition::Sequence;
+pub use graph::{
+    Graph, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId, last_readers,
+    single_row,
+};
+pub use memory::{KvShape, Memory, StateShape};
+pub use op::{
+    Activation, Add, Attention, Companion, Embed, Extension, Glu, Linear, Op, Operation, RmsNorm,
+    RotateHeads, WeightKind, WeightUse,
+};
+pub use reference::{Keys, Real, Row, Weights, exact};

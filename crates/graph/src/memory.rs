@@ -1,0 +1,49 @@
+//! What an op keeps of a sequence from token to token.
+
+/// The memory of a sequence that an op reads and adds to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// None: a row of the result depends on the same row of the inputs alone.
+    None,
+    /// Keys and values of the tokens before.
+    KvCache(KvShape),
+    /// Numbers that every token reads and replaces.
+    State(StateShape),
+}
+
+impl Memory {
+    /// Whether a row of the result depends on the same row of the inputs alone.
+    pub fn is_none(self) -> bool {
+        self == Memory::None
+    }
+}
+
+/// Keys and values of a layer, one row of each a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// The layer, numbered over those that have a cache.
+    pub layer: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements a head.
+    pub head_dim: usize,
+    /// With `Some(w)`, a token sees the last `w` tokens, itself included.
+    pub window: Option<usize>,
+}
+
+impl KvShape {
+    /// Elements of a row of keys; of values as many.
+    pub fn width(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+}
+
+/// A recurrent state: the value behind a token follows from the value before it and from the token's
+/// row. It begins as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateShape {
+    /// Which state of the sequence, numbered from 0 over the graph.
+    pub index: usize,
+    /// f32 elements.
+    pub n_elems: usize,
+}

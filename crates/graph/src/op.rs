@@ -1,0 +1,188 @@
+//! The table of ops, and what generic code asks of each.
+
+mod add;
+mod attention;
+mod embed;
+mod extension;
+mod glu;
+mod linear;
+mod rms_norm;
+mod rope;
+
+pub use add::Add;
+pub use attention::Attention;
+pub use embed::Embed;
+pub use extension::Extension;
+pub use glu::{Activation, Glu};
+pub use linear::Linear;
+pub use rms_norm::RmsNorm;
+pub use rope::RotateHeads;
+
+use crate::check::Shapes;
+use crate::{Cost, Depth, Graph, Memory, Row, WeightId};
+use std::fmt::Debug;
+
+/// What generic code asks of an op.
+///
+/// Its value by definition is [`row`](Operation::row) and [`row_f64`](Operation::row_f64): what the op
+/// computes where nobody has a kernel or a program for it, and what everybody else is checked against.
+pub trait Operation: Debug + Send + Sync {
+    /// Its name in reports: `rms_norm`.
+    fn name(&self) -> &'static str;
+
+    /// Inputs that it takes.
+    fn arity(&self) -> usize;
+
+    /// Weights that it reads, and as what.
+    fn weights(&self) -> Vec<WeightUse> {
+        Vec::new()
+    }
+
+    /// Checks the sizes of a node's operands. Inputs are there, as many as [`arity`](Operation::arity)
+    /// says.
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    fn check(&self, shapes: &Shapes<'_>) -> Result<(), String>;
+
+    /// The memory of a sequence that it reads and adds to. Of an op with a KV cache the second input is
+    /// a token's row of keys, the third of values.
+    fn memory(&self) -> Memory {
+        Memory::None
+    }
+
+    /// Whether its result may lie where one of these inputs lies, the better first. Of two the op must
+    /// commute bit for bit.
+    fn in_place(&self) -> &'static [usize] {
+        &[]
+    }
+
+    /// Whether several of its kind that read the same input are computed better together.
+    fn shares_input(&self) -> bool {
+        false
+    }
+
+    /// What a token costs beside reading and writing the values themselves.
+    fn cost(&self, graph: &Graph, depth: &Depth) -> Cost {
+        let _ = (graph, depth);
+        Cost::default()
+    }
+
+    /// A token's row of the result, in f32, with every value rounded that [`Row::round`] rounds. `state`
+    /// has the elements that [`memory`](Operation::memory) says, of the token before.
+    fn row(&self, row: &Row<'_, f32>, state: &mut [f32], out: &mut [f32]);
+
+    /// The same in f64.
+    fn row_f64(&self, row: &Row<'_, f64>, state: &mut [f64], out: &mut [f64]);
+}
+
+/// How an op reads a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightKind {
+    /// A matrix that rows are multiplied with.
+    Matrix,
+    /// A table whose rows are looked up.
+    Table,
+    /// Numbers, read as f32.
+    Vector,
+}
+
+/// What a weight is beside another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Companion {
+    /// Added to every row of a product with the other.
+    Bias,
+    /// Multiplied with every row of a product with the other.
+    Scale,
+}
+
+/// A weight that an op reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightUse {
+    /// The weight.
+    pub id: WeightId,
+    /// How it is read.
+    pub kind: WeightKind,
+    /// What it is beside the op's first weight.
+    pub companion: Option<Companion>,
+}
+
+impl WeightUse {
+    /// An op's own weight.
+    pub fn new(id: WeightId, kind: WeightKind) -> WeightUse {
+        WeightUse {
+            id,
+            kind,
+            companion: None,
+        }
+    }
+
+    /// A vector beside it.
+    pub fn companion(id: WeightId, companion: Companion) -> WeightUse {
+        WeightUse {
+            id,
+            kind: WeightKind::Vector,
+            companion: Some(companion),
+        }
+    }
+}
+
+/// Makes [`Op`] of its rows: one a file of `op/`.
+macro_rules! ops {
+    ($($(#[$doc:meta])* $variant:ident($op:ty),)+) => {
+        /// One operation.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Op {
+            $($(#[$doc])* $variant($op),)+
+        }
+
+        impl std::ops::Deref for Op {
+            type Target = dyn Operation;
+
+            fn deref(&self) -> &Self::Target {
+                match self {
+                    $(Op::$variant(op) => op,)+
+                }
+            }
+        }
+
+        $(impl From<$op> for Op {
+            fn from(op: $op) -> Op {
+                Op::$variant(op)
+            }
+        })+
+    };
+}
+
+ops! {
+    /// Rows of a table, by token.
+    Embed(Embed),
+    /// Root-mean-square norm over groups of elements.
+    RmsNorm(RmsNorm),
+    /// A product with a matrix.
+    Linear(Linear),
+    /// Rotation of heads by position.
+    Rope(RotateHeads),
+    /// Grouped-query attention over the KV cache.
+    Attention(Attention),
+    /// A gated activation.
+    Glu(Glu),
+    /// A sum.
+    Add(Add),
+    /// An op that is defined outside of this crate.
+    Extension(Extension),
+}
+
+/// Writes the two methods of an op's value from one function over both element types.
+macro_rules! by_definition {
+    () => {
+        fn row(&self, row: &crate::Row<'_, f32>, state: &mut [f32], out: &mut [f32]) {
+            self.compute(row, state, out);
+        }
+
+        fn row_f64(&self, row: &crate::Row<'_, f64>, state: &mut [f64], out: &mut [f64]) {
+            self.compute(row, state, out);
+        }
+    };
+}
+pub(crate) use by_definition;

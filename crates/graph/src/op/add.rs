@@ -1,0 +1,38 @@
+//! A sum: `a + b`. Inputs: a, b.
+
+use super::{Operation, by_definition};
+use crate::check::{Shapes, fits};
+use crate::{Real, Row};
+
+/// `a + b`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Add;
+
+impl Add {
+    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+        for (out, (a, b)) in out.iter_mut().zip(row.inputs[0].iter().zip(row.inputs[1])) {
+            *out = *a + *b;
+        }
+    }
+}
+
+impl Operation for Add {
+    fn name(&self) -> &'static str {
+        "add"
+    }
+
+    fn arity(&self) -> usize {
+        2
+    }
+
+    fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
+        let out = shapes.output();
+        fits(shapes.input(0) == out && shapes.input(1) == out)
+    }
+
+    fn in_place(&self) -> &'static [usize] {
+        &[0, 1]
+    }
+
+    by_definition!();
+}

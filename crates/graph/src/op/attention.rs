@@ -1,0 +1,97 @@
+//! Attention of one layer: causal, grouped-query, optionally windowed. Appends k and v to the layer's
+//! cache, then attends. Inputs: q, k, v.
+
+use super::{Operation, by_definition};
+use crate::check::{Shapes, fits};
+use crate::{Cost, Depth, Graph, KvShape, Memory, Real, Row};
+
+/// Causal grouped-query attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// The layer whose KV cache it appends to and reads.
+    pub layer: usize,
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads; divides `n_heads`.
+    pub n_kv_heads: usize,
+    /// Elements a head.
+    pub head_dim: usize,
+    /// Factor on the scores before softmax.
+    pub scale: f32,
+    /// With `Some(w)`, a query at position `p` sees keys at positions `p-w+1 ..= p`.
+    pub window: Option<usize>,
+}
+
+impl Attention {
+    fn kv(&self) -> KvShape {
+        KvShape {
+            layer: self.layer,
+            n_kv_heads: self.n_kv_heads,
+            head_dim: self.head_dim,
+            window: self.window,
+        }
+    }
+
+    /// Softmax is taken of each head's scores over the keys; scores and probabilities are rounded.
+    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+        let d = self.head_dim;
+        let width = self.kv().width();
+        let group = self.n_heads / self.n_kv_heads;
+        let scale = R::from_f64(f64::from(self.scale));
+        let heads = row.inputs[0].chunks_exact(d).zip(out.chunks_exact_mut(d));
+        for (head, (q, out)) in heads.enumerate() {
+            let at = head / group * d;
+            let score = |k: &[R]| {
+                let products = q.iter().zip(&k[at..][..d]).map(|(q, k)| *q * *k);
+                (row.round)(products.sum::<R>()) * scale
+            };
+            let scores: Vec<R> = row.keys.k.chunks_exact(width).map(score).collect();
+            let max = scores.iter().copied().fold(R::NEG_INFINITY, R::max);
+            let mut sum = R::default();
+            out.fill(R::default());
+            for (score, v) in scores.into_iter().zip(row.keys.v.chunks_exact(width)) {
+                let p = (row.round)((score - max).exp());
+                sum += p;
+                for (out, v) in out.iter_mut().zip(&v[at..][..d]) {
+                    *out += p * *v;
+                }
+            }
+            out.iter_mut().for_each(|x| *x /= sum);
+        }
+    }
+}
+
+impl Operation for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn arity(&self) -> usize {
+        3
+    }
+
+    fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
+        let heads = [self.n_heads, self.n_kv_heads, self.n_kv_heads];
+        let widths = heads.map(|heads| heads.checked_mul(self.head_dim));
+        let inputs = (0..3).all(|i| widths[i] == Some(shapes.input(i)));
+        let divides = self.n_kv_heads > 0 && self.n_heads.is_multiple_of(self.n_kv_heads);
+        fits(inputs && divides && shapes.output() == shapes.input(0))
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::KvCache(self.kv())
+    }
+
+    fn cost(&self, _graph: &Graph, depth: &Depth) -> Cost {
+        let all = depth.n_before + 1;
+        let keys = self.window.map_or(all, |window| all.min(window as u64)) as f64;
+        let kv_elems = 2.0 * self.n_kv_heads as f64 * self.head_dim as f64;
+        Cost {
+            flops: 4.0 * keys * self.n_heads as f64 * self.head_dim as f64,
+            weight_bytes: 0.0,
+            memory_bytes: keys * kv_elems * depth.kv_elem_bytes,
+        }
+    }
+
+    by_definition!();
+}

@@ -1,0 +1,56 @@
+//! Root-mean-square norm over each group of `group` elements:
+//! `x / sqrt(mean(x²) + eps) · (weight + offset)`. Inputs: x.
+
+use super::{Operation, WeightKind, WeightUse, by_definition};
+use crate::check::{Shapes, fits};
+use crate::{Real, Row, WeightId};
+
+/// `x / sqrt(mean(x²) + eps) · (weight + offset)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsNorm {
+    /// `[group]`.
+    pub weight: WeightId,
+    /// Added to the mean of squares.
+    pub eps: f32,
+    /// Added to the weight (1 for Gemma's Hugging Face files, 0 otherwise).
+    pub offset: f32,
+    /// Elements normalised together: `d_model`, or `head_dim` for Q and K norms.
+    pub group: usize,
+}
+
+impl RmsNorm {
+    fn compute<R: Real>(&self, row: &Row<'_, R>, _state: &mut [R], out: &mut [R]) {
+        let weight = row.weights.vector(self.weight);
+        let [eps, offset] = [self.eps, self.offset].map(|x| R::from_f64(f64::from(x)));
+        let groups = row.inputs[0].chunks(self.group);
+        for (x, out) in groups.zip(out.chunks_mut(self.group)) {
+            let squares: R = x.iter().map(|x| *x * *x).sum();
+            let root = (squares / R::from_f64(x.len() as f64) + eps).sqrt();
+            for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
+                *out = *x / root * (row.round)(*w + offset);
+            }
+        }
+    }
+}
+
+impl Operation for RmsNorm {
+    fn name(&self) -> &'static str {
+        "rms_norm"
+    }
+
+    fn arity(&self) -> usize {
+        1
+    }
+
+    fn weights(&self) -> Vec<WeightUse> {
+        vec![WeightUse::new(self.weight, WeightKind::Vector)]
+    }
+
+    fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
+        let (out, group) = (shapes.output(), self.group);
+        let divides = group > 0 && out.is_multiple_of(group) && shapes.input(0) == out;
+        fits(divides && shapes.weight(self.weight)? == [1, 1, group])
+    }
+
+    by_definition!();
+}

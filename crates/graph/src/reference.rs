@@ -1,0 +1,131 @@
+//! What an op's definition computes with: a token's row, over f32 or f64.
+
+use crate::{Graph, Operation, WeightId};
+use std::fmt::Debug;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, Neg, Sub};
+
+/// An element type of definitions: f32 or f64.
+pub trait Real:
+    Copy
+    + Debug
+    + 'static
+    + Default
+    + PartialOrd
+    + Add<Output = Self>
+    + AddAssign
+    + Div<Output = Self>
+    + DivAssign
+    + Mul<Output = Self>
+    + Neg<Output = Self>
+    + Sub<Output = Self>
+    + Sum
+{
+    /// Less than every number.
+    const NEG_INFINITY: Self;
+
+    /// The nearest element.
+    fn from_f64(x: f64) -> Self;
+
+    /// `e` to this power.
+    fn exp(self) -> Self;
+
+    /// The larger; the other where one is not a number.
+    fn max(self, other: Self) -> Self;
+
+    /// Sine and cosine.
+    fn sin_cos(self) -> (Self, Self);
+
+    /// The square root.
+    fn sqrt(self) -> Self;
+
+    /// The hyperbolic tangent.
+    fn tanh(self) -> Self;
+
+    /// An op's definition over this type.
+    fn define(op: &dyn Operation, row: &Row<'_, Self>, state: &mut [Self], out: &mut [Self]);
+}
+
+macro_rules! real {
+    ($real:ident, $row:ident) => {
+        impl Real for $real {
+            const NEG_INFINITY: $real = $real::NEG_INFINITY;
+
+            fn from_f64(x: f64) -> $real {
+                x as $real
+            }
+
+            fn exp(self) -> $real {
+                self.exp()
+            }
+
+            fn max(self, other: $real) -> $real {
+                self.max(other)
+            }
+
+            fn sin_cos(self) -> ($real, $real) {
+                self.sin_cos()
+            }
+
+            fn sqrt(self) -> $real {
+                self.sqrt()
+            }
+
+            fn tanh(self) -> $real {
+                self.tanh()
+            }
+
+            fn define(
+                op: &dyn Operation,
+                row: &Row<'_, $real>,
+                state: &mut [$real],
+                out: &mut [$real],
+            ) {
+                op.$row(row, state, out);
+            }
+        }
+    };
+}
+real!(f32, row);
+real!(f64, row_f64);
+
+/// Rounds nothing.
+pub fn exact<R>(x: R) -> R {
+    x
+}
+
+/// Numbers of weights.
+pub trait Weights<R>: Sync {
+    /// A row of a matrix: `row` counts over the experts' rows, one expert after another.
+    fn row(&self, id: WeightId, row: usize, out: &mut [R]);
+
+    /// A weight that is read as a vector.
+    fn vector(&self, id: WeightId) -> &[R];
+}
+
+/// Keys and values that a token sees, its own the last: rows `[n_keys, width]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keys<'a, R> {
+    /// Keys.
+    pub k: &'a [R],
+    /// Values.
+    pub v: &'a [R],
+}
+
+/// A token, and what an op's definition reads of it.
+pub struct Row<'a, R> {
+    /// The graph, for its RoPE tables.
+    pub graph: &'a Graph,
+    /// Numbers of weights.
+    pub weights: &'a dyn Weights<R>,
+    /// The token.
+    pub token: u32,
+    /// Its position in the sequence.
+    pub position: usize,
+    /// The token's row of each input, in the op's order.
+    pub inputs: &'a [&'a [R]],
+    /// Of an op with a KV cache: what the token sees, a window applied.
+    pub keys: Keys<'a, R>,
+    /// Rounds what hardware would round between the steps of a definition.
+    pub round: fn(R) -> R,
+}

@@ -1,0 +1,17 @@
+//! How this computer computes ops: the plan of a pass, the registers between its steps, kernels where there are some
+//! and definitions where there are none.
+//!
+//! [`plan`] orders a graph's nodes and shares memory between their values. [`ops`] computes one op over rows of f32; the
+//! CPU engine ([`pass`]) and the host's part of a device's plan call it alike, so an op that exists for one exists for
+//! both. [`memory`] is for ops that read what a sequence keeps.
+
+mod memory;
+mod ops;
+mod pass;
+mod plan;
+
+pub(crate) use memory::{Past, Span};
+pub use ops::{Numbers, decode_vectors};
+pub(crate) use ops::{Ops, Tokens, decode_vector, has_kernel};
+pub(crate) use pass::{Chunk, Executor, RunSpan, Sink};
+pub use plan::PlanError;

@@ -1,0 +1,130 @@
+//! Ops that read what a sequence keeps, by their definition: a token after the other.
+
+use super::ops::{Ops, Tokens};
+use crate::kv::{CacheParts, LayerCache, PAGE_TOKENS, StateSlab};
+use crate::sequences::SeqId;
+use millrace_graph::{Keys, KvShape, Memory, Node, StateShape};
+use millrace_kernels::{self as kernels, KvRun, KvSide, kv_read};
+use std::ops::Range;
+
+/// Neighbouring tokens of one sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    /// Their rows.
+    pub(crate) rows: Range<usize>,
+    /// Position of the first.
+    pub(crate) first_pos: usize,
+}
+
+/// What a sequence keeps, with room for the tokens that are computed.
+pub(crate) struct Past<'a> {
+    layers: &'a mut [LayerCache],
+    states: &'a mut StateSlab,
+    /// By layer: pages, and the position of the first.
+    tables: crate::kv::PageTables<'a>,
+    seq: SeqId,
+}
+
+impl<'a> Past<'a> {
+    /// Of that sequence.
+    pub(crate) fn of(cache: &'a mut CacheParts<'_>, seq: SeqId) -> Past<'a> {
+        Past {
+            layers: &mut *cache.layers,
+            states: &mut *cache.states,
+            tables: cache.tables,
+            seq,
+        }
+    }
+}
+
+impl Ops<'_> {
+    /// An op with memory over a span of tokens; `out` has all rows.
+    pub(crate) fn over_memory(
+        &self,
+        node: &Node,
+        (tokens, span): (Tokens<'_>, Span),
+        inputs: &[&[f32]],
+        past: Past<'_>,
+        out: &mut [f32],
+    ) {
+        match node.op.memory() {
+            Memory::None => self.by_definition(node, tokens, inputs, out),
+            Memory::KvCache(kv) => self.over_cache(node, kv, (tokens, span), inputs, past, out),
+            Memory::State(state) => self.over_state(node, state, (tokens, span), inputs, past, out),
+        }
+    }
+
+    fn over_cache(
+        &self,
+        node: &Node,
+        kv: KvShape,
+        (tokens, span): (Tokens<'_>, Span),
+        inputs: &[&[f32]],
+        past: Past<'_>,
+        out: &mut [f32],
+    ) {
+        let layer = &mut past.layers[kv.layer];
+        let (pages, pages_first_pos) = past.tables.pages(past.seq, kv.layer);
+        let run = KvRun {
+            rows: span.rows.clone(),
+            first_pos: span.first_pos,
+            pages,
+            pages_first_pos,
+        };
+        let (k, v) = (inputs[1], inputs[2]);
+        let layout = layer.layout;
+        kernels::kv_append(self.cpu, &layout, k, v, &mut layer.k, &mut layer.v, &[run]);
+        let end = span.first_pos + span.rows.len();
+        let oldest = |position: usize| kv.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let first = oldest(span.first_pos);
+        let read = |side, slab: &[u8]| {
+            let mut rows = vec![0.0; (end - first) * kv.width()];
+            for (position, row) in (first..end).zip(rows.chunks_exact_mut(kv.width())) {
+                for (head, row) in row.chunks_exact_mut(kv.head_dim).enumerate() {
+                    let table = (pages, pages_first_pos);
+                    kv_read(&layout, side, slab, table, (head, position), row);
+                }
+            }
+            rows
+        };
+        let (k, v) = (read(KvSide::K, &layer.k), read(KvSide::V, &layer.v));
+        let width = out.len() / tokens.positions.len().max(1);
+        let out = &mut out[span.rows.start * width..span.rows.end * width];
+        self.cpu.pool().run_pieces(out, width, &|index, out| {
+            let position = span.first_pos + index;
+            let rows = self.rows_of(node, span.rows.start + index, inputs);
+            let mut row = self.row(tokens, span.rows.start + index, &rows);
+            let seen = (oldest(position) - first) * kv.width()..(position + 1 - first) * kv.width();
+            row.keys = Keys {
+                k: &k[seen.clone()],
+                v: &v[seen],
+            };
+            node.op.row(&row, &mut [], out);
+        });
+    }
+
+    /// The state behind the last token of a page stays in that page's slot; the next page begins with a copy.
+    fn over_state(
+        &self,
+        node: &Node,
+        state: StateShape,
+        (tokens, span): (Tokens<'_>, Span),
+        inputs: &[&[f32]],
+        past: Past<'_>,
+        out: &mut [f32],
+    ) {
+        let width = out.len() / tokens.positions.len().max(1);
+        let (pages, first_page) = past.tables.state_pages(past.seq);
+        for (position, index) in (span.first_pos..).zip(span.rows) {
+            let at = position / PAGE_TOKENS - first_page;
+            if position % PAGE_TOKENS == 0 {
+                let before = (position > 0).then(|| pages[at - 1]);
+                past.states.begin(state, before, pages[at]);
+            }
+            let rows = self.rows_of(node, index, inputs);
+            let row = self.row(tokens, index, &rows);
+            let state = past.states.state_mut(state, pages[at]);
+            node.op.row(&row, state, &mut out[index * width..][..width]);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! One op over rows of f32: its kernel, or its definition.
+
+use crate::Error;
+use crate::load::LoadedModel;
+use millrace_graph::{
+    self as graph, Graph, Node, Op, RmsNorm, RopeStyle, RotateHeads, Row, WeightId, WeightKind,
+    Weights, exact,
+};
+use millrace_kernels::matmul::Matrix;
+use millrace_kernels::{self as kernels, Cpu, RopeTable};
+use millrace_quant as quant;
+
+/// The numbers of a model's weights, for definitions.
+pub struct Numbers<'a> {
+    /// The model.
+    pub model: &'a LoadedModel,
+    /// Its vectors as f32, by weight ([`decode_vectors`]).
+    pub vectors: &'a [Vec<f32>],
+}
+
+impl Weights<f32> for Numbers<'_> {
+    fn row(&self, id: WeightId, row: usize, out: &mut [f32]) {
+        let spec = &self.model.model().graph.weights[id.0];
+        let (n, k) = (spec.n_experts * spec.n, spec.k);
+        let bytes = self.model.weight_bytes(id);
+        let decoded = quant::decode_rows(spec.dtype, bytes, n, k, row..row + 1, out);
+        decoded.expect("the graph's weights were checked against the checkpoint");
+    }
+
+    fn vector(&self, id: WeightId) -> &[f32] {
+        &self.vectors[id.0]
+    }
+}
+
+/// Whether a kernel computes the op, row by row, where its definition says it may lie in place.
+pub(crate) fn has_kernel(op: &Op) -> bool {
+    matches!(op, Op::RmsNorm(_) | Op::Rope(_) | Op::Glu(_) | Op::Add(_))
+}
+
+/// What ops compute with beside values.
+#[derive(Clone, Copy)]
+pub(crate) struct Ops<'a> {
+    pub(crate) cpu: &'a Cpu,
+    pub(crate) model: &'a LoadedModel,
+    /// Weights that are read as vectors, by weight; empty for the others.
+    pub(crate) vectors: &'a [Vec<f32>],
+    /// By the graph's tables.
+    pub(crate) ropes: &'a [RopeTable],
+}
+
+/// The tokens whose rows are computed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tokens<'a> {
+    pub(crate) ids: &'a [u32],
+    pub(crate) positions: &'a [u32],
+}
+
+impl<'a> Ops<'a> {
+    /// An op that [has a kernel](has_kernel), over all rows. Where it works in place `out` holds the input that it
+    /// overwrites, and `other` is its second; else `other` is its first.
+    pub(crate) fn by_kernel(&self, op: &Op, positions: &[u32], other: &[f32], out: &mut [f32]) {
+        let cpu = self.cpu;
+        match op {
+            Op::RmsNorm(RmsNorm {
+                weight,
+                eps,
+                offset,
+                group,
+            }) => {
+                let weight = &self.vectors[weight.0];
+                kernels::rms_norm(cpu, other, *group, weight, *eps, *offset, out);
+            }
+            Op::Rope(RotateHeads { rope, head_dim }) => {
+                kernels::rope(cpu, out, *head_dim, positions, &self.ropes[rope.0]);
+            }
+            Op::Glu(glu) => kernels::glu(cpu, activation(glu.activation), out, other),
+            Op::Add(_) => kernels::add(cpu, out, other),
+            _ => unreachable!("has_kernel() was asked first"),
+        }
+    }
+
+    /// An op without memory by its definition, rows side by side.
+    pub(crate) fn by_definition(
+        &self,
+        node: &Node,
+        tokens: Tokens<'_>,
+        inputs: &[&[f32]],
+        out: &mut [f32],
+    ) {
+        let width = self.graph().width(node.output);
+        self.cpu.pool().run_pieces(out, width, &|index, out| {
+            let rows = self.rows_of(node, index, inputs);
+            let row = self.row(tokens, index, &rows);
+            node.op.row(&row, &mut [], out);
+        });
+    }
+
+    /// A token's row of every input.
+    pub(super) fn rows_of<'i>(
+        &self,
+        node: &Node,
+        index: usize,
+        inputs: &[&'i [f32]],
+    ) -> Vec<&'i [f32]> {
+        let rows = node.inputs.iter().zip(inputs);
+        rows.map(|(value, rows)| {
+            let width = self.graph().width(*value);
+            &rows[index * width..][..width]
+        })
+        .collect()
+    }
+
+    /// What a definition reads of a token, but for keys and values.
+    pub(super) fn row<'r>(
+        &'r self,
+        tokens: Tokens<'_>,
+        index: usize,
+        inputs: &'r [&'r [f32]],
+    ) -> Row<'r, f32> {
+        Row {
+            graph: self.graph(),
+            weights: self,
+            token: tokens.ids[index],
+            position: tokens.positions[index] as usize,
+            inputs,
+            keys: graph::Keys::default(),
+            round: exact,
+        }
+    }
+
+    /// The weight as a matrix over the checkpoint's own bytes.
+    ///
+    /// # Errors
+    /// A shape or a format that kernels do not take.
+    pub(crate) fn matrix(&self, weight: WeightId) -> Result<Matrix<'a>, Error> {
+        matrix(self.model, weight)
+    }
+
+    fn graph(&self) -> &'a Graph {
+        &self.model.model().graph
+    }
+}
+
+impl Weights<f32> for Ops<'_> {
+    fn row(&self, id: WeightId, row: usize, out: &mut [f32]) {
+        let Ops { model, vectors, .. } = *self;
+        Numbers { model, vectors }.row(id, row, out);
+    }
+
+    fn vector(&self, id: WeightId) -> &[f32] {
+        &self.vectors[id.0]
+    }
+}
+
+fn activation(activation: graph::Activation) -> kernels::Activation {
+    match activation {
+        graph::Activation::Silu => kernels::Activation::Silu,
+        graph::Activation::GeluTanh => kernels::Activation::GeluTanh,
+    }
+}
+
+/// The kernels' form of a rotation, with its own pairing of elements.
+pub(crate) fn rope_table(rope: &graph::Rope) -> RopeTable {
+    let interleaved = rope.style == RopeStyle::Interleaved;
+    RopeTable::new(interleaved, rope.inv_freq.clone(), rope.attention_factor)
+}
+
+/// The weight as a matrix over the checkpoint's own bytes.
+pub(super) fn matrix(model: &LoadedModel, weight: WeightId) -> Result<Matrix<'_>, Error> {
+    let spec = &model.model().graph.weights[weight.0];
+    let bytes = model.weight_bytes(weight);
+    Ok(Matrix::new(spec.dtype, spec.n, spec.k, bytes)?)
+}
+
+/// Tries every matrix once, so that steps need not fail.
+pub(super) fn check_matrices(model: &LoadedModel, graph: &Graph) -> Result<(), Error> {
+    let used = graph.nodes.iter().flat_map(|node| node.op.weights());
+    for used in used.filter(|used| used.kind != WeightKind::Vector) {
+        matrix(model, used.id)?;
+    }
+    Ok(())
+}
+
+/// Decodes the weights that ops read as f32 vectors, by weight; empty for the others.
+pub fn decode_vectors(model: &LoadedModel, graph: &Graph) -> Result<Vec<Vec<f32>>, Error> {
+    let mut vectors = vec![Vec::new(); graph.weights.len()];
+    let used = graph.nodes.iter().flat_map(|node| node.op.weights());
+    for used in used.filter(|used| used.kind == WeightKind::Vector) {
+        vectors[used.id.0] = decode_vector(model, used.id)?;
+    }
+    Ok(vectors)
+}
+
+/// A weight that is a vector, as f32.
+pub(crate) fn decode_vector(model: &LoadedModel, id: WeightId) -> Result<Vec<f32>, Error> {
+    let spec = &model.model().graph.weights[id.0];
+    let mut vector = vec![0.0; spec.n_experts * spec.n * spec.k];
+    quant::decode_blocks(spec.dtype, model.weight_bytes(id), &mut vector)?;
+    Ok(vector)
+}
