@@ -377,3 +377,27 @@ fn twenty_four_million_pixels_of_any_shape_take_little() {
         assert!(values[0].data.iter().all(|v| (v - grey).abs() < 1e-5));
     }
 }
+
+/// What a camera may have noted, beside few pixels: counted, and refused where it is more than is given.
+#[test]
+fn metadata_of_png_stay_within_the_bound() {
+    for n_bytes in [100, 3 << 20, 9_999_999] {
+        let whole = png(4, 4, ColorType::Rgb, BitDepth::Eight, &noise(48));
+        // Behind the signature and the head.
+        let mut file = whole[..33].to_vec();
+        chunk(&mut file, b"eXIf", &noise(n_bytes));
+        file.extend(&whole[33..]);
+        check(&format!("{n_bytes} bytes of metadata"), &file);
+        let mut n_read = 0;
+        for pixels in [16, 1 << 17, 1 << 20, 1 << 21, 1 << 22, 1 << 23] {
+            let limits = Limits::of_pixels(pixels);
+            let (most, found) = most_bytes(|| Picture::decode_within("x", &file, limits));
+            assert!(
+                most <= limits.bytes,
+                "{n_bytes} bytes, {limits:?}: {most} bytes"
+            );
+            n_read += usize::from(found.is_ok());
+        }
+        assert!(n_read > 1, "{n_bytes} bytes are refused");
+    }
+}
