@@ -10,7 +10,7 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Pixels that are decoded at most: a picture of 10,000 × 10,000. A file of few bytes can claim any number.
 pub const MAX_PIXELS: u64 = 100_000_000;
 
-/// What a picture may take. Both are known from a file's head, and nothing is decoded that is beyond either.
+/// What a picture may take. Both are known from what stands in front of a file's pixels, and nothing is decoded that is beyond either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Pixels.
@@ -139,8 +139,8 @@ impl Picture {
                 limit_bytes: limits.bytes,
             },
         })?;
-        // An orientation that cannot be read is none.
-        let orientation = stored.exif.as_deref().and_then(Orientation::in_exif);
+        // An orientation that cannot be read is none. Turning is not to find metadata beside the picture: they may be as long as the file.
+        let orientation = stored.exif.and_then(|exif| Orientation::in_exif(&exif));
         let picture = Picture::new(stored.width, stored.height, stored.rgb);
         Ok(orientation.unwrap_or_default().applied_to(picture))
     }

@@ -48,8 +48,8 @@ pub enum Error {
     },
     /// Decoding it takes more memory than is given.
     #[error(
-        "{name}: decoding {format} of {width} × {height} pixels takes {} MiB, and at most {} are taken; give it with fewer bits \
-         a pixel, shorter rows or scaled down",
+        "{name}: decoding {format} of {width} × {height} pixels takes {} MiB, and at most {} are taken; give it in another \
+         format, with fewer bits a pixel, with shorter rows or scaled down",
         needed_bytes.div_ceil(1 << 20),
         limit_bytes >> 20
     )]

@@ -1,6 +1,6 @@
 //! PNG, JPEG and WebP files to RGB of 8 bits.
 //!
-//! Each format says from a file's head what decoding it takes at most, before any of that is taken.
+//! Each format says what decoding a file takes at most, before any of that is taken: from its head, and of WebP from its prefix codes.
 
 mod jpeg;
 mod png;

@@ -26,7 +26,7 @@ const MAX_KEPT: usize = 64;
 /// Images of a request at most.
 pub(crate) const MAX_IMAGES: usize = 32;
 
-/// What decoding and resizing an image may take: 24 million pixels, 382 MiB. Who claims more is refused by the file's head.
+/// What decoding and resizing an image may take: 24 million pixels, 382 MiB. Who claims more is refused before any of it is taken.
 const LIMITS: Limits = Limits::of_pixels(24_000_000);
 
 /// Bytes that images of a served model take at most, beside the tower's weights and the requests: one that is decoded, the

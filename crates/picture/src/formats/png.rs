@@ -20,9 +20,10 @@ const PASSES: [[usize; 4]; 7] = [
 ];
 
 pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
-    // It counts lines and metadata by it; what all takes is checked below.
+    // It counts lines and metadata by it; what all takes is checked below. A line has 8 bytes a pixel at most. Metadata grow in a buffer
+    // that is there twice, then half as long: three bytes for two that are counted.
     let of_decoder = png::Limits {
-        bytes: usize::try_from(limits.pixels * 16).unwrap_or(usize::MAX),
+        bytes: usize::try_from(limits.pixels * 10).unwrap_or(usize::MAX),
     };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), of_decoder);
     // Palettes become colours, and fewer than 8 bits become 8.
@@ -49,7 +50,7 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Stored, Fault> {
 
 /// Most bytes that decoding takes: the picture, a row as it is given out, and the decoder's buffer. That holds rows until four can be
 /// left out, 32 KiB that the compression looks back on, and 8 KiB of new ones; it may grow to twice what it must hold while the old one is
-/// still there.
+/// still there. What the camera noted is there three times, once in a buffer of up to twice its length.
 fn decode_bytes<R: std::io::BufRead + std::io::Seek>(reader: &Reader<R>) -> u64 {
     let info = reader.info();
     let (width, height) = info.size();
@@ -61,8 +62,10 @@ fn decode_bytes<R: std::io::BufRead + std::io::Seek>(reader: &Reader<R>) -> u64 
         true => 0,
         false => reader.output_line_size(width).unwrap_or(usize::MAX) as u64,
     };
+    let exif_bytes = info.exif_metadata.as_ref().map_or(0, |exif| exif.len()) as u64;
     rgb_bytes(width, height)
         .saturating_add(given_bytes)
+        .saturating_add(4 * exif_bytes)
         .saturating_add(3 * ahead_bytes.min(all_bytes) + row_bytes)
         .saturating_add(1 << 20)
 }

@@ -1,7 +1,10 @@
 //! Memory and time that pictures take, by a counting allocator: extreme shapes in every format, against the bound that is computed
-//! from the file's head, and against the plain way through the decoder.
+//! from what stands in front of the pixels, and against the plain way through the decoder.
 #![allow(clippy::unwrap_used)] // A test may panic.
 #![allow(unsafe_code)] // An allocator is.
+
+mod webp;
+mod webp_files;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -80,14 +83,19 @@ fn png(width: u32, height: u32, colour: ColorType, depth: BitDepth, data: &[u8])
 
 /// The bound of a file: the limit from which it is no longer refused.
 fn bound_bytes(file: &[u8]) -> u64 {
-    let none = Limits {
+    let mut limits = Limits {
         bytes: 0,
         ..Limits::default()
     };
-    match Picture::decode_within("x", file, none) {
-        Err(Error::TooMuchMemory { needed_bytes, .. }) => needed_bytes,
-        other => panic!("{other:?}"),
+    // What the head says is checked first, and the tables that are found behind it then.
+    while let Err(Error::TooMuchMemory { needed_bytes, .. }) =
+        Picture::decode_within("x", file, limits)
+    {
+        assert!(needed_bytes > limits.bytes, "{needed_bytes} bytes refused");
+        limits.bytes = needed_bytes;
     }
+    assert!(limits.bytes > 0, "a file without a bound");
+    limits.bytes
 }
 
 const SHAPES: [(u32, u32); 10] = [
@@ -295,75 +303,6 @@ fn every_shape_of_jpeg_stays_within_its_bound() {
     }
 }
 
-/// A lossy WebP, of zeros: predictions and no differences; with transparency that is not compressed if `alpha`.
-fn lossy_webp(width: u32, height: u32, alpha: Option<Vec<u8>>) -> Vec<u8> {
-    let modes_bytes = 2000 + (width.div_ceil(16) * height.div_ceil(16) * 8) as usize;
-    let mut frame = Vec::new();
-    // A key frame that is shown; 19 bits of the first partition's length.
-    let tag = 1 << 4 | (modes_bytes as u32) << 5;
-    frame.extend(&tag.to_le_bytes()[..3]);
-    frame.extend([0x9d, 0x01, 0x2a]);
-    frame.extend((width as u16).to_le_bytes());
-    frame.extend((height as u16).to_le_bytes());
-    frame.resize(frame.len() + 2 * modes_bytes, 0);
-    let mut chunks = Vec::new();
-    let mut add = |kind: &[u8; 4], data: &[u8]| {
-        chunks.extend(kind);
-        chunks.extend((data.len() as u32).to_le_bytes());
-        chunks.extend(data);
-        chunks.resize(chunks.len().next_multiple_of(2), 0);
-    };
-    if let Some(alpha) = alpha {
-        let mut head = vec![0x10, 0, 0, 0];
-        head.extend(&(width - 1).to_le_bytes()[..3]);
-        head.extend(&(height - 1).to_le_bytes()[..3]);
-        add(b"VP8X", &head);
-        add(b"ALPH", &[vec![0], alpha].concat());
-    }
-    add(b"VP8 ", &frame);
-    let mut file = b"RIFF".to_vec();
-    file.extend((chunks.len() as u32 + 4).to_le_bytes());
-    file.extend(b"WEBP");
-    file.extend(chunks);
-    file
-}
-
-#[test]
-fn every_shape_of_webp_stays_within_its_bound() {
-    use image_webp::{ColorType, WebPEncoder};
-    let shapes = [
-        (1, 1),
-        (1, 16_383),
-        (16_383, 1),
-        (2, 16_001),
-        (16_001, 3),
-        (101, 99),
-        (1024, 768),
-    ];
-    for (width, height) in shapes {
-        let pixels = (width * height) as usize;
-        check(
-            &format!("{width} × {height}, lossy"),
-            &lossy_webp(width, height, None),
-        );
-        check(
-            &format!("{width} × {height}, lossy with alpha"),
-            &lossy_webp(width, height, Some(noise(pixels))),
-        );
-        for (colour, n) in [(ColorType::Rgb8, 3), (ColorType::Rgba8, 4)] {
-            let name = format!("{width} × {height}, lossless of {n}");
-            let data = noise(pixels * n);
-            let mut file = Vec::new();
-            let encoder = WebPEncoder::new(&mut file);
-            encoder.encode(&data, width, height, colour).unwrap();
-            let picture = check(&name, &file);
-            if n == 3 {
-                assert!(picture.rgb() == data, "{name}");
-            }
-        }
-    }
-}
-
 /// A row that takes more than is given is refused before it is read, with figures.
 #[test]
 fn what_takes_too_much_is_refused_with_figures() {
@@ -436,5 +375,29 @@ fn twenty_four_million_pixels_of_any_shape_take_little() {
         assert!(most <= limits.bytes, "{width} × {height}: {most} bytes");
         let grey = (200.0 / 255.0 - 0.5) / 0.5;
         assert!(values[0].data.iter().all(|v| (v - grey).abs() < 1e-5));
+    }
+}
+
+/// What a camera may have noted, beside few pixels: counted, and refused where it is more than is given.
+#[test]
+fn metadata_of_png_stay_within_the_bound() {
+    for n_bytes in [100, 3 << 20, 9_999_999] {
+        let whole = png(4, 4, ColorType::Rgb, BitDepth::Eight, &noise(48));
+        // Behind the signature and the head.
+        let mut file = whole[..33].to_vec();
+        chunk(&mut file, b"eXIf", &noise(n_bytes));
+        file.extend(&whole[33..]);
+        check(&format!("{n_bytes} bytes of metadata"), &file);
+        let mut n_read = 0;
+        for pixels in [16, 1 << 17, 1 << 20, 1 << 21, 1 << 22, 1 << 23] {
+            let limits = Limits::of_pixels(pixels);
+            let (most, found) = most_bytes(|| Picture::decode_within("x", &file, limits));
+            assert!(
+                most <= limits.bytes,
+                "{n_bytes} bytes, {limits:?}: {most} bytes"
+            );
+            n_read += usize::from(found.is_ok());
+        }
+        assert!(n_read > 1, "{n_bytes} bytes are refused");
     }
 }
