@@ -78,7 +78,9 @@ pub(super) fn print(
             crate::commands::diagnose::headline(finding)
         ))?;
     }
-    out.line(device_stats::line(session.engine()))?;
+    if let Some(line) = device_stats::line(session.engine()) {
+        out.line(line)?;
+    }
     out.flush()
 }
 
