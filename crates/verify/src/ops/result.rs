@@ -74,26 +74,10 @@ impl CallCheck<'_> {
             return Ok(Err(reason));
         }
         let slots = || launch.slots.iter().copied();
-        let mut operands = Vec::new();
-        for (input, value) in node.inputs.iter().enumerate() {
-            let cached = |slot: &usize| match (&bindings[*slot], input) {
-                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 1) => {
-                    *of == CachePart::Keys
-                }
-                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 2) => {
-                    *of == CachePart::Values
-                }
-                _ => false,
-            };
-            let holds = |slot: &usize| values.get(*slot) == Some(&Some(*value));
-            let Some(slot) = slots().find(cached).or_else(|| slots().find(holds)) else {
-                return Ok(Err(format!("`{}` takes other operands", launch.kernel)));
-            };
-            match self.operand(slot)? {
-                Ok(operand) => operands.push(self.rows_of(*value, node, operand)),
-                Err(reason) => return Ok(Err(reason)),
-            }
-        }
+        let operands = match self.operands(node, launch, values)? {
+            Ok(operands) => operands,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let is_parameter = |slot: &usize| {
             matches!(
                 bindings[*slot],
@@ -145,5 +129,37 @@ impl CallCheck<'_> {
             first,
             oldest_key,
         }))
+    }
+
+    /// By the node's inputs, what their slots hold; the reason why that cannot be looked at.
+    fn operands(
+        &self,
+        node: &Node,
+        launch: &PlannedLaunch,
+        values: &[Option<ValueId>],
+    ) -> Result<Result<Vec<Vec<f32>>, String>, NpuError> {
+        let bindings = &self.seen.call.bindings;
+        let slots = || launch.slots.iter().copied();
+        let mut operands = Vec::new();
+        for (input, value) in node.inputs.iter().enumerate() {
+            let cached = |slot: &usize| match (&bindings[*slot], input) {
+                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 1) => {
+                    *of == CachePart::Keys
+                }
+                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 2) => {
+                    *of == CachePart::Values
+                }
+                _ => false,
+            };
+            let holds = |slot: &usize| values.get(*slot) == Some(&Some(*value));
+            let Some(slot) = slots().find(cached).or_else(|| slots().find(holds)) else {
+                return Ok(Err(format!("`{}` takes other operands", launch.kernel)));
+            };
+            match self.operand(slot)? {
+                Ok(operand) => operands.push(self.rows_of(*value, node, operand)),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Ok(operands))
     }
 }

@@ -28,10 +28,12 @@
 
 mod attention;
 mod elementwise;
+mod largest;
 
 use crate::reference::{blocks, narrow};
 use attention::Attention;
 use elementwise::{geglu, norm, pairs, rope, scaled, swiglu};
+pub(super) use largest::LargestError;
 use millrace_kernels::Cpu;
 use millrace_model::graph::{Activation, Node, Op};
 use millrace_npu::Element;
@@ -118,18 +120,6 @@ pub(super) enum Rule {
         b: Vec<f32>,
     },
     Attention(Attention),
-}
-
-/// The element that is farthest out, by its tolerance.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LargestError {
-    pub(super) share: f64,
-    pub(super) row: usize,
-    pub(super) col: usize,
-    pub(super) expected: f64,
-    pub(super) found: f64,
-    pub(super) tolerance: f64,
-    n_wrong: u64,
 }
 
 /// An element's exact value and tolerance.
@@ -426,31 +416,4 @@ fn dot(a: &[f32], b: &[f32]) -> (f64, f64) {
         }
     }
     (sums.iter().sum(), sizes.iter().sum())
-}
-
-impl LargestError {
-    fn take(&mut self, row: usize, col: usize, exact: Exact, found: f64) {
-        let Exact { y, tolerance } = exact;
-        let error = (found - y).abs();
-        let share = match error.is_nan() {
-            // No number is as wrong as can be, unless that is what the op gives.
-            true if y.is_nan() => 0.0,
-            true => f64::INFINITY,
-            false => error / tolerance,
-        };
-        if share > 1.0 {
-            self.n_wrong += 1;
-        }
-        if share >= self.share {
-            *self = LargestError {
-                share,
-                row,
-                col,
-                expected: y,
-                found,
-                tolerance,
-                n_wrong: self.n_wrong,
-            };
-        }
-    }
 }
