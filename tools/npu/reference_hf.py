@@ -34,7 +34,7 @@ import torch
 import transformers
 
 FORMAT = "millrace-reference-1"
-# More than the five that the gate asks for, so that a report can tell how far off a token is.
+# More than the five that verification asks for, so that a report can tell how far off a token is.
 RECORDED = 10
 
 

@@ -3,36 +3,38 @@
 use crate::output::{bytes, rate};
 use millrace_npu::Provenance;
 use millrace_runtime::Engine;
-use millrace_runtime::npu::{Counters, PhaseCounters, PlannedEngine};
+use millrace_runtime::npu::{Counters, PhaseCounters};
 use millrace_runtime::vision::TowerRun;
 use serde_json::{Value, json};
 
-/// What this computer measured, `host` in words, and what the device did. Of a device that is simulated
-/// the host's times are the simulation's.
-pub(crate) fn lines(engine: &PlannedEngine, host: &str) -> Vec<String> {
-    let simulates = matches!(engine.npu().provenance(), Provenance::Modelled { .. });
+/// What this computer measured, `host` in words, and what the device did, where there is one. Of a device that is
+/// simulated the host's times are the simulation's.
+pub(crate) fn lines(engine: &dyn Engine, host: String) -> Vec<String> {
+    let simulates = matches!(engine.device_time(), Some(Provenance::Modelled { .. }));
     let host = match simulates {
         true => format!("simulated: {host}"),
-        false => host.to_owned(),
+        false => host,
     };
-    vec![host, line(engine)]
+    [Some(host), line(engine)].into_iter().flatten().collect()
 }
 
 /// `modelled(strix…): 4 prompt tokens 1.27 s on the NPU in 1 pass, 92.0 ms a token (10.9 tok/s), …`.
-pub(crate) fn line(engine: &PlannedEngine) -> String {
-    let mut parts = of_phases(engine.phases());
-    let memory = engine.npu().memory();
+/// `None` without a device.
+pub(crate) fn line(engine: &dyn Engine) -> Option<String> {
+    let (npu, counters) = (engine.device_model()?, engine.device_counters()?);
+    let mut parts = of_phases(counters);
+    let memory = npu.memory();
     parts.push(format!(
         "memory {} of weights, {} of activations, {} of KV",
         bytes(memory.weight_bytes),
         bytes(memory.activation_bytes),
         bytes(engine.kv_usage().used_bytes as u64 + memory.kv_bytes)
     ));
-    let provenance = engine.npu().provenance();
-    format!(
+    let provenance = npu.provenance();
+    Some(format!(
         "{provenance}: {}; host steps not included",
         parts.join(" · ")
-    )
+    ))
 }
 
 /// What the phases took: prompts in all, tokens on average.
@@ -92,12 +94,11 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// Everything that was counted.
-pub(crate) fn json(engine: &PlannedEngine) -> Value {
-    let counters = engine.phases();
-    let npu = engine.npu();
+/// Everything that was counted; `None` without a device.
+pub(crate) fn json(engine: &dyn Engine) -> Option<Value> {
+    let (npu, counters) = (engine.device_model()?, engine.device_counters()?);
     let memory = npu.memory();
-    json!({
+    Some(json!({
         "device": npu.device_name(),
         "times_are": npu.provenance().to_string(),
         "prefill": phase(&counters.prefill),
@@ -109,7 +110,7 @@ pub(crate) fn json(engine: &PlannedEngine) -> Value {
             "kv_of_engine": engine.kv_usage().used_bytes as u64,
             "kv_on_device": memory.kv_bytes,
         },
-    })
+    }))
 }
 
 fn phase(phase: &PhaseCounters) -> Value {

@@ -8,7 +8,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace_format::TensorSpec;
 use millrace_model::VisionConfig;
 use millrace_quant::DType;
-use millrace_runtime::npu::PlannedEngine;
 use millrace_runtime::vision::picture::{Fit, MAX_FILE_BYTES, PanAndScan, Picture, PixelValues};
 use millrace_runtime::vision::{Encoded, ImageStyle, ImageText, TowerOn, TowerRun};
 use millrace_runtime::{Engine, Image, LoadedModel, VisionTower};
@@ -119,7 +118,7 @@ impl Vision {
         pixels: &[&Pixels],
         ui: Ui,
     ) -> Outcome<Vec<Encoded>> {
-        let npu = engine.planned().map(PlannedEngine::npu);
+        let npu = engine.device_model();
         let on = self.on.get_or_init(|| TowerOn::of(&self.tower, npu));
         if let TowerOn::Cpu(Some(reason)) = on {
             ui.detail(format_args!("the vision tower runs on the CPU: {reason}"));

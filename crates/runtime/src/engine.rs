@@ -10,7 +10,7 @@ use crate::Error;
 use crate::image::Image;
 use crate::kv::PrefixCounters;
 use crate::load::LoadedModel;
-use crate::npu::PlannedEngine;
+use crate::npu::{Counters as DeviceCounters, NpuModel};
 use crate::sequences::SeqId;
 
 /// A model ready to run, with the sequences it is running.
@@ -129,16 +129,17 @@ pub trait Engine: Send {
     /// Where [`Counters::device_ns`] comes from: measured by what, or modelled by which profile. `None`
     /// for an engine without a device.
     fn device_time(&self) -> Option<Provenance> {
+        self.device_model().map(|npu| npu.provenance().clone())
+    }
+
+    /// The model on the device that computes for the engine: its plans, its memory, what it leaves to the host.
+    /// `None` for an engine without a device.
+    fn device_model(&self) -> Option<&Arc<NpuModel>> {
         None
     }
 
-    /// The engine itself, where a device computes for it: what only such an engine can tell.
-    fn planned(&self) -> Option<&PlannedEngine> {
-        None
-    }
-
-    /// As [`planned`](Engine::planned), to change it.
-    fn planned_mut(&mut self) -> Option<&mut PlannedEngine> {
+    /// What the device did so far, by phase. `None` for an engine without one.
+    fn device_counters(&self) -> Option<&DeviceCounters> {
         None
     }
 

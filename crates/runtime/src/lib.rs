@@ -19,7 +19,6 @@ mod embedding;
 mod engine;
 mod error;
 mod execute;
-pub mod gate;
 mod generate;
 pub mod image;
 mod kv;

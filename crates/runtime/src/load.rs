@@ -83,7 +83,7 @@ impl LoadedModel {
     }
 
     /// The bytes of a weight, where they lie in the file.
-    pub(crate) fn weight_bytes(&self, weight: WeightId) -> &[u8] {
+    pub fn weight_bytes(&self, weight: WeightId) -> &[u8] {
         let name = &self.model.graph.weights[weight.0].name;
         let tensor = self.checkpoint.tensor(name);
         tensor

@@ -12,13 +12,11 @@
 
 mod attended;
 mod cached;
-mod check;
 mod counters;
 mod device_cache;
 mod engine;
 mod error;
 mod filling;
-mod held;
 mod host;
 mod model;
 mod observe;
@@ -30,11 +28,9 @@ mod session;
 mod shares;
 mod weights;
 
-pub use check::{CheckSummary, Finding, OpCheck, Wrong};
 pub use counters::{Counters, PhaseCounters};
 pub use engine::PlannedEngine;
 pub use error::NpuError;
-pub(crate) use held::Held;
 pub use model::{NpuMemory, NpuModel, NpuOptions};
 pub use observe::{Observation, Observer};
 pub use progress::LoadProgress;

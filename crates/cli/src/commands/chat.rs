@@ -161,10 +161,7 @@ fn say(
     };
     out.line("")?;
     out.flush()?;
-    let mut lines = vec![stats::line(&answer)];
-    if let Some(planned) = conversation.engine().planned() {
-        lines = device_stats::lines(planned, &lines[0]);
-    }
+    let mut lines = device_stats::lines(conversation.engine(), stats::line(&answer));
     lines.extend(conversation.speculation().map(|s| draft_args::line(&s)));
     for line in lines {
         ui.note(Paint::Dim.stderr(&format!("[{line}]")));

@@ -159,10 +159,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         "threads": engine.cpu().pool().n_threads(),
         "cpu_level": engine.cpu().level().name(),
     });
-    let mut lines = vec![stats::line(&generation)];
-    if let Some(planned) = engine.planned() {
-        details["npu"] = device_stats::json(planned);
-        lines = device_stats::lines(planned, &lines[0]);
+    let mut lines = device_stats::lines(&*engine, stats::line(&generation));
+    if let Some(npu) = device_stats::json(&*engine) {
+        details["npu"] = npu;
     }
     if let Some(speculator) = &speculator {
         details["speculation"] = draft_args::json(&speculator.stats());

@@ -1,6 +1,6 @@
 //! `millrace verify`: whether a device computes what the model says.
 
-mod gate;
+mod compare;
 mod hf;
 mod mutants;
 mod prompts;
@@ -15,9 +15,9 @@ use crate::output::Ui;
 use crate::progress::Progress;
 use crate::target_args::{CorruptSlot, TargetArgs, Wanted, examples};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_runtime::gate::{Path as GatePath, Yardstick, record};
 use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::{CpuEngine, Engine, EngineOptions, Level, LoadedModel};
+use millrace_verify::verification::{Baseline, Continuation, Verification, record};
 use mutants::Mutants;
 use prompts::PromptSet;
 use reference::{Case, Reference};
@@ -104,9 +104,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         ..Wanted::context(n_ctx)
     };
     let npu = args.target.load(&model, &args.cpu, &wanted, ui)?;
-    let yardsticks = yardsticks(args, &npu, &reference, ui)?;
+    let baselines = baselines(args, &npu, &reference, ui)?;
     let mut session = NpuSession::new(&npu)?;
-    let found = gate::run(&mut session, &yardsticks, ui)?;
+    let found = compare::run(&mut session, &baselines, ui)?;
     report::print(args.json, &model, &reference, &found, &session)?;
     match found.failure() {
         None => Ok(()),
@@ -114,27 +114,23 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
 }
 
-/// What the reference's paths are held against.
-fn yardsticks(
-    args: &Args,
-    npu: &NpuModel,
-    reference: &Reference,
-    ui: Ui,
-) -> Outcome<Vec<Yardstick>> {
+/// What the reference's continuations are held against.
+fn baselines(args: &Args, npu: &NpuModel, reference: &Reference, ui: Ui) -> Outcome<Vec<Baseline>> {
     let cpu = exact_cpu(&args.cpu)?;
     let progress = Progress::steps(ui, reference.cases.len() as u64);
     progress.message("computing in f32 and in bf16");
-    let mut yardsticks = Vec::new();
+    let verification = Verification::new(&cpu, npu)?;
+    let mut baselines = Vec::new();
     for case in &reference.cases {
         check_interrupt()?;
-        let path = GatePath {
+        let continuation = Continuation {
             prompt: case.prompt.clone(),
             choices: case.steps.clone(),
         };
-        yardsticks.push(Yardstick::new(&cpu, npu, path.cut(args.tokens as usize))?);
+        baselines.push(verification.baseline(continuation.cut(args.tokens as usize))?);
         progress.advance(1);
     }
-    Ok(yardsticks)
+    Ok(baselines)
 }
 
 /// A CPU that rounds no operand to bf16.
@@ -167,13 +163,13 @@ fn by_cpu(
     let mut cases = Vec::new();
     for prompt in prompts {
         check_interrupt()?;
-        let path = record(&mut engine, &prompt.tokens, n_tokens, &|token| {
+        let continuation = record(&mut engine, &prompt.tokens, n_tokens, &|token| {
             tokenizer.is_end_of_generation(token)
         })?;
         cases.push(Case {
             text: prompt.text,
-            prompt: path.prompt,
-            steps: path.choices,
+            prompt: continuation.prompt,
+            steps: continuation.choices,
         });
         progress.advance(1);
     }

@@ -14,7 +14,7 @@ pub(super) fn check(program: &str, slot: &str, npu: &NpuModel) -> Outcome {
     let config = &npu.model().model().config;
     let sequences = Sequences {
         graph,
-        planner: npu.planner(),
+        planner: &**npu.planner(),
         n_ctx: config.context_length.max(1) as u64,
     };
     for kind in plan_args::kinds(&sequences, &[1]) {

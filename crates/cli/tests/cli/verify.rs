@@ -188,7 +188,7 @@ fn diagnose_takes_states_of_transformers() {
     }
 }
 
-/// A gate that cannot fail checks nothing.
+/// A check that cannot fail checks nothing.
 #[test]
 fn a_wrong_token_fails_with_its_rank() {
     let home = tempdir().expect("a folder");
@@ -295,7 +295,7 @@ fn devices_pass_beside_transformers() {
     }
 }
 
-/// A gate that lets a wrong device through checks nothing. Random models have no margin that would
+/// A check that lets a wrong device through checks nothing. Random models have no margin that would
 /// hide it.
 #[test]
 fn a_wrong_device_fails() {

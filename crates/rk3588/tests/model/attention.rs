@@ -1,7 +1,7 @@
 //! Attention's products on the NPU: the numbers that the host's attention gives, whatever sequence they are of
 //! and however it was cut, and every mistake in them found.
 
-use crate::biases::{Changed, gate, on_board, tokens};
+use crate::biases::{Changed, on_board, tokens, verified};
 use crate::planner;
 use millrace_format::Source;
 use millrace_model::Model;
@@ -16,13 +16,12 @@ use millrace_plan::{
 use millrace_rk3588::board::{Board, BoardOptions};
 use millrace_rk3588::target::Row;
 use millrace_rk3588::{Machine, RkDevice};
-use millrace_runtime::npu::{
-    CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck, PlannedEngine, Wrong,
-};
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession, PlannedEngine};
 use millrace_runtime::{
     BatchItem, Engine, LoadedModel, LogitsFor, Rows, SeqId, StepShape, StepSink,
 };
 use millrace_testkit::golden::Golden;
+use millrace_verify::ops::{CheckSummary, Mismatch, OpCheck};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -100,9 +99,9 @@ fn it_is_the_hosts_attention_in_every_chunk_and_bucket() {
 }
 
 #[test]
-fn it_passes_the_gate() {
+fn it_passes_verification() {
     for name in ["gemma3-pattern", "qwen2", "qwen3"] {
-        let verdict = gate(&on_board(&golden(name), by("npu")));
+        let verdict = verified(&on_board(&golden(name), by("npu")));
         assert!(verdict.passes(), "{name}: {verdict:#?}");
     }
 }
@@ -274,7 +273,10 @@ fn mistaken_plans_are_found() {
         ),
     ] {
         let finding = found(change).finding.unwrap();
-        assert!(matches!(finding.what, Wrong::Value { .. }), "{finding:?}");
+        assert!(
+            matches!(finding.what, Mismatch::Value { .. }),
+            "{finding:?}"
+        );
         assert_eq!((finding.op, &*finding.slot_name), (Some("attn"), slot));
     }
 }

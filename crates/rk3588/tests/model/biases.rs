@@ -11,10 +11,11 @@ use millrace_plan::{
     Annex, Arithmetic, Bias, Binding, Chunk, Lengths, LowerError, MachineFacts, OwnSlot, PassKind,
     Phase, Place, Plan, PlannedLaunch, Planner, Reason, Scales, Step, WeightSource,
 };
-use millrace_runtime::gate::{Verdict, Yardstick, follow, judge, record};
-use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong};
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{CpuEngine, EngineOptions, LoadedModel};
 use millrace_testkit::golden::Golden;
+use millrace_verify::ops::{CheckSummary, Mismatch, OpCheck};
+use millrace_verify::verification::{Verdict, Verification, follow, judge, record};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -157,8 +158,8 @@ fn checked(npu: &Arc<NpuModel>) -> CheckSummary {
     check.summary().unwrap()
 }
 
-/// The gate over a few prompts and what follows them.
-pub(super) fn gate(npu: &Arc<NpuModel>) -> Verdict {
+/// The verdict over a few prompts and what follows them.
+pub(super) fn verified(npu: &Arc<NpuModel>) -> Verdict {
     let cpu = Cpu::new(CpuOptions {
         n_threads: Some(2),
         level: None,
@@ -172,16 +173,18 @@ pub(super) fn gate(npu: &Arc<NpuModel>) -> Verdict {
         CpuEngine::new(npu.model().clone(), options).unwrap(),
     );
     let mut session = NpuSession::new(npu).unwrap();
+    let verification = Verification::new(&cpu, npu).unwrap();
     let (mut found, mut rounding) = (Vec::new(), Vec::new());
     for salt in 0..4 {
-        let path = record(&mut engine, &tokens(12 + 9 * salt, salt), 8, &|_| false).unwrap();
-        let yardstick = Yardstick::new(&cpu, npu, path).unwrap();
+        let continuation =
+            record(&mut engine, &tokens(12 + 9 * salt, salt), 8, &|_| false).unwrap();
+        let baseline = verification.baseline(continuation).unwrap();
         let each = &mut |step| {
             found.push(step);
             true
         };
-        follow(&mut session, &yardstick, each).unwrap();
-        rounding.extend(yardstick.rounding());
+        follow(&mut session, &baseline, each).unwrap();
+        rounding.extend(baseline.rounding());
     }
     judge(&found, &rounding)
 }
@@ -214,9 +217,9 @@ fn they_are_multiplied_on_the_npu() {
 }
 
 #[test]
-fn they_pass_the_gate_and_the_check_of_ops() {
+fn they_pass_verification_and_the_check_of_ops() {
     let npu = on_board(&qwen2(), planner());
-    let verdict = gate(&npu);
+    let verdict = verified(&npu);
     assert!(verdict.passes(), "{verdict:#?}");
     let found = checked(&npu);
     assert_eq!(found.finding, None);
@@ -226,14 +229,17 @@ fn they_pass_the_gate_and_the_check_of_ops() {
     }
 }
 
-/// A check is checked: a plan that drops the biases fails the gate, and the check of ops names the first.
+/// A check is checked: a plan that drops the biases fails, and the check of ops names the first.
 #[test]
 fn a_forgotten_bias_is_found() {
     let npu = on_board(&qwen2(), mistaken(planner(), |_| None));
-    let verdict = gate(&npu);
+    let verdict = verified(&npu);
     assert!(!verdict.passes(), "{verdict:#?}");
     let finding = checked(&npu).finding.unwrap();
-    assert!(matches!(finding.what, Wrong::Value { .. }), "{finding:?}");
+    assert!(
+        matches!(finding.what, Mismatch::Value { .. }),
+        "{finding:?}"
+    );
     assert_eq!(
         (finding.op, finding.layer, &*finding.slot_name),
         (Some("attn_q"), Some(0), "c")
@@ -266,6 +272,9 @@ fn a_bias_goes_where_the_rows_of_its_weight_go() {
     };
     let wrong = checked(&on_board(&model, mistaken(planner(), in_place)));
     let finding = wrong.finding.unwrap();
-    assert!(matches!(finding.what, Wrong::Value { .. }), "{finding:?}");
+    assert!(
+        matches!(finding.what, Mismatch::Value { .. }),
+        "{finding:?}"
+    );
     assert_eq!((finding.op, finding.layer), (Some("attn_q"), Some(0)));
 }

@@ -12,7 +12,8 @@ use millrace_rk3588::board::{Board, BoardOptions, Faults};
 use millrace_rk3588::target::Row;
 use millrace_rk3588::{Machine, Profile, RkDevice};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession, OpCheck, Wrong};
+use millrace_runtime::npu::{NpuError, NpuModel, NpuOptions, NpuSession};
+use millrace_verify::ops::{Mismatch, OpCheck};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -185,7 +186,7 @@ fn weights_in_a_wrong_order_are_found() {
         other => other,
     }));
     let wrong = wrong.unwrap();
-    assert!(matches!(wrong.what, Wrong::Static { .. }), "{wrong:?}");
+    assert!(matches!(wrong.what, Mismatch::Static { .. }), "{wrong:?}");
     assert_eq!(
         (wrong.set.starts_with("attn_q_L0"), &*wrong.slot_name),
         (true, "b")

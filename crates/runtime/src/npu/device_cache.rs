@@ -160,7 +160,10 @@ impl NpuModel {
 
     /// Has the caches that programs append to hold nothing again. For who made programs write there, on purpose,
     /// what no sequence has: a number that is not finite reaches what is masked.
-    pub(crate) fn wipe_caches(&self) -> Result<(), NpuError> {
+    ///
+    /// # Errors
+    /// A buffer that cannot be written.
+    pub fn wipe_caches(&self) -> Result<(), NpuError> {
         let _turn = self.turn();
         self.device_cache.reset();
         lock(&self.kv_buffers).retain(|_, (_, role)| *role == Role::Static);

@@ -16,7 +16,6 @@ use crate::load::LoadedModel;
 use crate::sequences::SeqId;
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{AttentionScratch, Cpu, KvType};
-use millrace_npu::Provenance;
 use millrace_plan::{AttentionOn, Chunk, HeadRows, PassKind, Scales};
 use std::sync::Arc;
 use std::time::Instant;
@@ -429,15 +428,11 @@ impl Engine for PlannedEngine {
         }
     }
 
-    fn device_time(&self) -> Option<Provenance> {
-        Some(self.npu.provenance().clone())
+    fn device_model(&self) -> Option<&Arc<NpuModel>> {
+        Some(&self.npu)
     }
 
-    fn planned(&self) -> Option<&PlannedEngine> {
-        Some(self)
-    }
-
-    fn planned_mut(&mut self) -> Option<&mut PlannedEngine> {
-        Some(self)
+    fn device_counters(&self) -> Option<&PhaseCounters> {
+        Some(&self.phases)
     }
 }

@@ -52,7 +52,8 @@ impl NpuError {
         }
     }
 
-    pub(crate) fn plan(place: impl Into<String>, problem: impl Into<String>) -> NpuError {
+    /// A plan that is inconsistent at a place.
+    pub fn plan(place: impl Into<String>, problem: impl Into<String>) -> NpuError {
         NpuError::Plan {
             place: place.into(),
             problem: problem.into(),

@@ -66,8 +66,11 @@ impl NpuModel {
         }
     }
 
-    /// What a slot of the target's own layout holds of a weight, heads put in half-split order.
-    pub(super) fn fill_own(
+    /// What a slot of the target's own layout holds of a weight, heads of `half_split` elements put in half-split order.
+    ///
+    /// # Errors
+    /// A weight that does not decode, or that the target refuses.
+    pub fn fill_own(
         &self,
         weight: WeightId,
         half_split: Option<usize>,

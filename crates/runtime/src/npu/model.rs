@@ -2,18 +2,17 @@
 
 use super::NpuError;
 use super::device_cache::DeviceCache;
-use super::held::Held;
 use super::prepared::{Prepared, suffix};
 use super::progress::LoadProgress;
 use crate::EngineOptions;
 use crate::execute::decode_vectors;
-use crate::gate::Products;
 use crate::load::LoadedModel;
 use millrace_kernels::{Cpu, CpuOptions, Level, RopeTable};
 use millrace_npu::cache::CacheStats;
 use millrace_npu::{Container, Device, DeviceError, ProgramCache, Provenance, Role, Traffic};
 use millrace_plan::{
-    Binding, Call, Lengths, PassKind, Phase, Planner, Scales, Sequences, WeightLayout, compile,
+    Binding, Call, Lengths, PassKind, Phase, Plan, Planner, Scales, Sequences, WeightLayout,
+    compile,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -78,7 +77,7 @@ pub struct NpuModel {
     /// Who makes the plans of passes that somebody looks at.
     observed: Option<Arc<dyn Planner>>,
     pub(super) options: NpuOptions,
-    pub(crate) cpu: Cpu,
+    pub(super) cpu: Cpu,
     pub(super) cache: ProgramCache,
     pub(super) vectors: Vec<Vec<f32>>,
     pub(super) ropes: Vec<RopeTable>,
@@ -97,8 +96,6 @@ pub struct NpuModel {
     /// One pass at a time: plans share registers, and RoPE tables hold for one position.
     turn: Mutex<()>,
     pub(super) loaded: Mutex<Traffic>,
-    /// Weights that are not the checkpoint's, once somebody asked.
-    pub(super) held: Mutex<Option<Arc<Held>>>,
     n_ctx: usize,
     pad: u32,
 }
@@ -159,7 +156,6 @@ impl NpuModel {
             kv_buffers: Mutex::default(),
             turn: Mutex::new(()),
             loaded: Mutex::default(),
-            held: Mutex::default(),
             n_ctx,
             // No bit depends on it.
             pad: end_token.unwrap_or(0),
@@ -180,8 +176,13 @@ impl NpuModel {
     }
 
     /// Who makes its plans.
-    pub fn planner(&self) -> &dyn Planner {
-        &*self.planner
+    pub fn planner(&self) -> &Arc<dyn Planner> {
+        &self.planner
+    }
+
+    /// The CPU of the host's steps.
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
     }
 
     /// The device.
@@ -261,38 +262,13 @@ impl NpuModel {
         self.pad
     }
 
-    /// How the first chunk of a prompt of so many tokens multiplies: sums that are truncated, operands in
-    /// blocks, quantised or narrowed.
-    pub(crate) fn prompt_products(&self, n_prompt: usize) -> Result<Products, NpuError> {
-        let graph = &self.model.model().graph;
-        let mut products = Products {
-            truncated_every: vec![None; graph.nodes.len()],
-            quantised: vec![None; graph.nodes.len()],
-            narrowed: vec![None; graph.nodes.len()],
-            in_blocks: vec![false; graph.nodes.len()],
-            n_tokens: n_prompt,
-            held: Some(self.held()?),
-        };
-        let chunk = self.lengths().next(0, n_prompt as u64);
-        let kind = self.sequences().prefill(chunk);
-        let prepared = self.prepared(chunk.first, &kind, false)?;
-        let plan = &prepared.plan;
-        for (step, _) in plan.steps.iter().enumerate() {
-            let Some(call) = plan.call_at(step) else {
-                continue;
-            };
-            for (launch, nodes) in plan.launches_at(step) {
-                let launch = &plan.programs[call.program].launches[launch];
-                let arithmetic = self.planner.arithmetic(launch);
-                for node in nodes {
-                    products.truncated_every[node] = arithmetic.truncated_every;
-                    products.quantised[node] = arithmetic.quantised;
-                    products.narrowed[node] = arithmetic.narrowed;
-                    products.in_blocks[node] = arithmetic.in_blocks;
-                }
-            }
-        }
-        Ok(products)
+    /// The plan that passes of a kind take, ready for one whose first token is at position `first`: its programs are
+    /// loaded, its static slots have content.
+    ///
+    /// # Errors
+    /// There is no such plan; a device that refuses its programs or buffers.
+    pub fn plan(&self, first: u64, kind: &PassKind) -> Result<Arc<Plan>, NpuError> {
+        Ok(self.prepared(first, kind, false)?.plan.clone())
     }
 
     /// Keeps other passes out.

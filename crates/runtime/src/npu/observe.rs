@@ -3,6 +3,8 @@
 use super::cached::Cached;
 use super::host::Values;
 use half::bf16;
+use millrace_kernels::KvSide;
+use millrace_model::graph::ValueId;
 use millrace_npu::ProgramCache;
 use millrace_plan::{Binding, Call, HostMove, Plan, Scales, SlotUse};
 
@@ -42,5 +44,22 @@ impl Observation<'_> {
             (HostMove::Write, Binding::Value(value)) => Some(self.values.get(*value)),
             _ => None,
         }
+    }
+
+    /// The host's rows `[n_rows, width]` of a value; empty where the host has none.
+    pub fn value(&self, value: ValueId) -> &[bf16] {
+        self.values.get(value)
+    }
+
+    /// A key or value of a head in the sequence's pages, into `row` of `head_dim` elements; `None` where the sequence has
+    /// no such position.
+    pub fn cached_row(
+        &self,
+        layer: usize,
+        side: KvSide,
+        (kv_head, position): (usize, usize),
+        row: &mut [f32],
+    ) -> Option<()> {
+        self.cached.read(layer, side, (kv_head, position), row)
     }
 }

@@ -8,11 +8,11 @@ use millrace_plan::{
     OwnSlot, PassKind, Place, Plan, PlannedBuffer, SlotUse, Step,
 };
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// A plan with its programs packed, its buffers assigned and its buffer sets named.
 pub(super) struct Prepared {
-    pub(super) plan: Plan,
+    pub(super) plan: Arc<Plan>,
     buffers: Buffers,
     /// By call, in order.
     keys: Vec<String>,
@@ -46,7 +46,7 @@ impl Prepared {
         Ok(Prepared {
             spent: spent(&plan, graph, &buffers),
             caches: caches(&plan),
-            plan,
+            plan: Arc::new(plan),
             buffers,
             keys,
             filled: Mutex::new(false),

@@ -203,7 +203,7 @@ impl OnDevice<'_> {
         let (tower, config) = (pass.tower, pass.tower.config());
         let d_model = config.d_model;
         let mut normed = vec![0.0; pass.x.len()];
-        let ([weight, norm_bias], cpu) = (norm, &self.blocks.npu.cpu);
+        let ([weight, norm_bias], cpu) = (norm, self.blocks.npu.cpu());
         layer_norm(
             cpu,
             &pass.x,
@@ -349,7 +349,7 @@ impl VisionTower {
                 provenance: blocks.npu.provenance().clone(),
             },
         };
-        let encoded = self.encode_by(&blocks.npu.cpu, &mut stages, pixels, watch)?;
+        let encoded = self.encode_by(blocks.npu.cpu(), &mut stages, pixels, watch)?;
         let run = stages.run;
         Ok(encoded.map(|encoded| Encoded {
             on_device: Some(run),

@@ -46,7 +46,7 @@ fn it_goes_to_another_thread_and_says_what_it_is() {
         let counters = engine.counters();
         assert_eq!((counters.n_steps, counters.n_passes), (2, 2));
         assert_eq!((counters.n_tokens, counters.n_logit_rows), (4, 2));
-        let phases = engine.planned().unwrap().phases();
+        let phases = engine.device_counters().unwrap();
         let device_ns = phases.prefill.device_ns + phases.decode.device_ns;
         assert!(counters.host_ns > 0 && device_ns > 0);
         assert_eq!(counters.device_ns, device_ns);
@@ -54,11 +54,10 @@ fn it_goes_to_another_thread_and_says_what_it_is() {
             engine.device_time(),
             Some(Provenance::Modelled { .. })
         ));
-        assert!(engine.planned_mut().is_some());
         let limits = engine.limits();
         assert_eq!((limits.n_ctx, limits.max_sequences), (200, 4));
         assert_eq!(limits.max_chunk as u64, N_PADDED);
-        assert_eq!(engine.name(), engine.planned().unwrap().npu().device_name());
+        assert_eq!(engine.name(), engine.device_model().unwrap().device_name());
     });
     served.join().unwrap();
 }

@@ -1,7 +1,8 @@
 //! The head over every row of a prompt, as the published stack first had it, beside the single row.
 
 use crate::support::{apart, demo, load, padded_to};
-use millrace_runtime::npu::{NpuModel, NpuSession, OpCheck, Wrong};
+use millrace_runtime::npu::{NpuModel, NpuSession};
+use millrace_verify::ops::{Mismatch, OpCheck};
 use millrace_xdna2::lower::{Feature, Features, Mode};
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ fn logits(npu: &Arc<NpuModel>, prompt: &[u32]) -> [Vec<f32>; 2] {
     let second = session.decode(55).unwrap().to_vec();
     let summary = check.summary().unwrap();
     let wrong = summary.finding.as_ref().map(|f| &f.what);
-    let name = |what: &Wrong| format!("{what:?}");
+    let name = |what: &Mismatch| format!("{what:?}");
     assert_eq!(wrong.map(name), None);
     assert!(summary.unchecked.is_empty(), "{summary:?}");
     assert!(summary.worst.contains_key("lm_head"), "{summary:?}");

@@ -1,12 +1,10 @@
-//! Models on devices: sessions and the engine on the virtual NPU, the check of ops, the gate.
+//! Models on devices: sessions and the engine on the virtual NPU.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod cached;
-mod check;
 mod engine;
 mod engine_failure;
 mod failure;
-mod gate;
 mod head;
 mod images;
 mod limits;

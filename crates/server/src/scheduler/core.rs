@@ -80,9 +80,7 @@ impl Core {
         let Opened {
             engine, speculator, ..
         } = opened;
-        let shares = engine
-            .planned()
-            .map(|planned| Arc::new(planned.npu().shares()));
+        let shares = engine.device_model().map(|npu| Arc::new(npu.shares()));
         let n_layers = engine.model().model().config.n_layers;
         Core {
             engine,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use millrace_runtime::npu::{NpuModel, PlannedEngine};
+use millrace_runtime::npu::NpuModel;
 use millrace_runtime::{CpuOptions, Embedder, Engine, Limits, LoadedModel, Pooling, Speculator};
 use millrace_text::{ChatTemplate, Tokenizer};
 
@@ -86,7 +86,7 @@ impl Loaded {
                 n_threads: Some(engine.cpu().pool().n_threads()),
                 level: Some(engine.cpu().level()),
             },
-            npu: engine.planned().map(PlannedEngine::npu).cloned(),
+            npu: engine.device_model().cloned(),
         })
     }
 
@@ -109,7 +109,7 @@ fn embedder(
     engine: &dyn Engine,
     model: &LoadedModel,
 ) -> Result<(Arc<Embedder>, Option<Pooling>), String> {
-    if engine.planned().is_some() {
+    if engine.device_model().is_some() {
         return Err(format!(
             "{} makes no embeddings: a device's programs keep the states between blocks to themselves; serve the \
              model without --device",

@@ -1,4 +1,4 @@
-//! Models on the virtual chip: every op by itself, the gate, prices, several chips.
+//! Models on the virtual chip: every op by itself, verification, prices, several chips.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod appended;
@@ -13,14 +13,15 @@ use millrace_model::synth::{self, Geometry, SynthOptions};
 use millrace_npu::{Corruption, Injection, Role};
 use millrace_plan::predict::{self, Work};
 use millrace_plan::{Place, ProbeOf, Sequences, Settings, Shared, Target};
-use millrace_runtime::gate::{Verdict, Yardstick, follow, judge, record};
-use millrace_runtime::npu::{CheckSummary, NpuModel, NpuOptions, NpuSession, OpCheck};
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor, StepOutput,
 };
 use millrace_tcp::lower::{Options, Weights};
 use millrace_tcp::target::Row;
 use millrace_tcp::{Machine, Profile, parallel};
+use millrace_verify::ops::{CheckSummary, OpCheck};
+use millrace_verify::verification::{Verdict, Verification, follow, judge, record};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -140,7 +141,7 @@ fn wrong_slots(settings: &Settings) -> usize {
     let kind = npu.sequences().prefill(npu.lengths().next(0, 5));
     // What happens within a block is wrong too.
     let observed = npu.planner().observed();
-    let planner = observed.as_deref().unwrap_or(npu.planner());
+    let planner = observed.as_deref().unwrap_or(&**npu.planner());
     let plan = planner.lower(&model.model().graph, &kind).unwrap();
     let injector = npu.device().injector().unwrap();
     let mut n = 0;
@@ -173,7 +174,7 @@ fn wrong_slots(settings: &Settings) -> usize {
     n
 }
 
-/// What the gate says of a device that holds the demo.
+/// What verification says of a device that holds the demo.
 fn verdict(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Verdict {
     let options = EngineOptions {
         n_ctx: Some(300),
@@ -187,23 +188,24 @@ fn verdict(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Verdict {
         level: None,
     });
     let cpu = cpu.unwrap();
+    let verification = Verification::new(&cpu, npu).unwrap();
     let (mut device, mut rounding) = (Vec::new(), Vec::new());
     for n in [9, 40] {
-        let path = record(&mut engine, &tokens(n, 500), 8, &|_| false).unwrap();
-        let yardstick = Yardstick::new(&cpu, npu, path).unwrap();
+        let continuation = record(&mut engine, &tokens(n, 500), 8, &|_| false).unwrap();
+        let baseline = verification.baseline(continuation).unwrap();
         let mut session = NpuSession::new(npu).unwrap();
-        follow(&mut session, &yardstick, &mut |step| {
+        follow(&mut session, &baseline, &mut |step| {
             device.push(step);
             true
         })
         .unwrap();
-        rounding.extend_from_slice(yardstick.rounding());
+        rounding.extend_from_slice(baseline.rounding());
     }
     judge(&device, &rounding)
 }
 
 #[test]
-fn the_gate_passes() {
+fn verification_passes() {
     let model = demo();
     for settings in ["bf16", "fp8", "int8"]
         .iter()

@@ -49,15 +49,15 @@ impl Row<'_> {
 
     /// `CPU`, or the device's target.
     fn backend(&self) -> String {
-        match self.engine.planned() {
+        match self.engine.device_model() {
             None => "CPU".to_owned(),
-            Some(planned) => planned.npu().device().info().target.clone(),
+            Some(npu) => npu.device().info().target.clone(),
         }
     }
 
     /// With the CPU's instruction set, which decides its speed.
     fn backend_and_level(&self) -> String {
-        match self.engine.planned() {
+        match self.engine.device_model() {
             None => format!("CPU {}", self.engine.cpu().level()),
             Some(_) => self.backend(),
         }

@@ -4,8 +4,9 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Align, Out, Paint, Table, Ui};
 use crate::progress::Progress;
 use millrace_plan::Phase;
-use millrace_runtime::npu::{CheckSummary, Finding, NpuModel, NpuSession, OpCheck, Wrong};
+use millrace_runtime::npu::{NpuModel, NpuSession};
 use millrace_runtime::sampling::argmax;
+use millrace_verify::ops::{CheckSummary, Finding, Mismatch, OpCheck};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -84,12 +85,12 @@ pub(crate) fn headline(finding: &Finding) -> String {
         .map_or(String::new(), |layer| format!(" of layer {layer}"));
     let op = finding.op.unwrap_or("a weight");
     match &finding.what {
-        Wrong::Op { .. } => format!("{op}{layer} is wrong"),
-        Wrong::Static { .. } => format!(
+        Mismatch::Op { .. } => format!("{op}{layer} is wrong"),
+        Mismatch::Static { .. } => format!(
             "slot {} (`{}`) of `{}` does not hold what was loaded",
             finding.slot, finding.slot_name, finding.program
         ),
-        Wrong::Value { .. } => {
+        Mismatch::Value { .. } => {
             format!(
                 "the value of {op}{layer} changes on its way to `{}`",
                 finding.program
@@ -113,7 +114,7 @@ fn details(finding: &Finding) -> Vec<String> {
         format!("slot      {} (`{}`)", finding.slot, finding.slot_name),
     ];
     lines.push(match &finding.what {
-        Wrong::Op {
+        Mismatch::Op {
             row,
             col,
             expected,
@@ -125,7 +126,7 @@ fn details(finding: &Finding) -> Vec<String> {
             "worst     row {row}, column {col}: expected {expected:.6}, found {found:.6}, \
              tolerance {tolerance:.6}; {n_wrong} of {n_elements} elements are wrong"
         ),
-        Wrong::Static { at, n_wrong } | Wrong::Value { at, n_wrong } => {
+        Mismatch::Static { at, n_wrong } | Mismatch::Value { at, n_wrong } => {
             format!("bytes     {n_wrong} differ, the first at {at}")
         }
     });
@@ -146,7 +147,7 @@ pub(crate) fn to_json(found: &CheckSummary) -> Value {
 
 fn finding_json(finding: &Finding) -> Value {
     let what = match &finding.what {
-        Wrong::Op {
+        Mismatch::Op {
             row,
             col,
             expected,
@@ -164,10 +165,10 @@ fn finding_json(finding: &Finding) -> Value {
             "n_wrong": n_wrong,
             "n_elements": n_elements,
         }),
-        Wrong::Static { at, n_wrong } => {
+        Mismatch::Static { at, n_wrong } => {
             json!({ "kind": "static", "first_byte": at, "n_wrong_bytes": n_wrong })
         }
-        Wrong::Value { at, n_wrong } => {
+        Mismatch::Value { at, n_wrong } => {
             json!({ "kind": "value", "first_byte": at, "n_wrong_bytes": n_wrong })
         }
     };

@@ -26,7 +26,7 @@ pub(super) struct Measured {
     pub(super) tokens_s: f64,
     pub(super) n_tokens: u64,
     /// The session's counters.
-    pub(super) counters: Value,
+    pub(super) counters: Option<Value>,
 }
 
 /// Runs the prompt and writes tokens greedily, unless only times are wanted.

@@ -213,7 +213,7 @@ fn without(rows: &[Variant], out: &mut Out) -> Outcome {
 }
 
 fn print_measured(measured: &Measured, out: &mut Out) -> Outcome {
-    let at = |path: &str| measured.counters.pointer(path).and_then(|v| v.as_u64());
+    let at = |path: &str| measured.counters.as_ref()?.pointer(path)?.as_u64();
     let ms_of = |path: &str| ms(at(path).unwrap_or(0) as f64 / 1e6);
     out.line("")?;
     out.line(Paint::Bold.stdout(

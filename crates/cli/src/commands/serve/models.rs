@@ -149,7 +149,7 @@ fn factory(
         };
         let mut engine = device.make(&loaded, options.clone(), &cpu, ui)?;
         // A virtual device would simulate for as long as a request of one token takes.
-        if engine.planned().is_none() {
+        if engine.device_model().is_none() {
             warm_up(&mut *engine)?;
         }
         let lay_out = |drafter: Drafter| {

@@ -8,9 +8,9 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::graph::{Linear, Node, Op};
 use millrace_quant::{DType, decode_rows};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::gate::visit_products;
 use millrace_runtime::sampling::Rng;
 use millrace_text::EncodeOptions;
+use millrace_verify::reference::visit_products;
 use std::collections::HashMap;
 
 /// Rows of a matrix, and activations.

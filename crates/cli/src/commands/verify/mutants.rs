@@ -6,7 +6,8 @@ use crate::output::{Align, Out, Paint, Table, Ui};
 use crate::progress::Progress;
 use crate::target_args::Wanted;
 use millrace_runtime::LoadedModel;
-use millrace_runtime::gate::{Caught, Mutant, Mutation, Path, Yardstick, every};
+use millrace_verify::mutants::{Detection, Mutant, MutationTest, sample};
+use millrace_verify::verification::{Continuation, Verification};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,11 +38,11 @@ const N_SHORT: usize = 4;
 /// Steps after a prompt.
 const N_STEPS: usize = 4;
 
-type Row = (Mutant, Caught);
+type Row = (Mutant, Detection);
 
 pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
-    let paths = paths(args, model, ui)?;
-    let longest = paths.iter().map(|path| path.prompt.len()).max();
+    let continuations = continuations(args, model, ui)?;
+    let longest = continuations.iter().map(|c| c.prompt.len()).max();
     let n_ctx = longest.unwrap_or(1) + N_STEPS;
     let wanted = Wanted {
         prefill_tokens: Some(CHUNK as u64),
@@ -49,33 +50,34 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
     };
     let npu = args.target.load(model, &args.cpu, &wanted, ui)?;
     let cpu = exact_cpu(&args.cpu)?;
-    let yardsticks = paths
+    let verification = Verification::new(&cpu, &npu)?;
+    let baselines = continuations
         .into_iter()
-        .map(|path| Yardstick::new(&cpu, &npu, path));
-    let yardsticks = yardsticks.collect::<Result<Vec<_>, _>>()?;
-    let mutation = Mutation::new(npu, yardsticks)?;
+        .map(|continuation| verification.baseline(continuation));
+    let baselines = baselines.collect::<Result<Vec<_>, _>>()?;
+    let mutation = MutationTest::new(npu, baselines)?;
     let honest = mutation.honest()?;
-    if !matches!(honest, Caught::Missed { .. }) {
+    if !matches!(honest, Detection::Missed { .. }) {
         let message = format!("the device fails without a mutant: {}", words(&honest));
         return Err(Failure::new(Exit::Failed, message));
     }
     let chosen = match which {
         Mutants::All => mutation.mutants().to_vec(),
-        Mutants::Sample => every(mutation.mutants(), SAMPLE),
+        Mutants::Sample => sample(mutation.mutants(), SAMPLE),
     };
     let progress = Progress::steps(ui, chosen.len() as u64);
     progress.message("making slots wrong");
     let mut rows: Vec<Row> = Vec::new();
     for mutant in chosen {
         check_interrupt()?;
-        let caught = mutation.test(&mutant)?;
-        rows.push((mutant, caught));
+        let detection = mutation.test(&mutant)?;
+        rows.push((mutant, detection));
         progress.advance(1);
     }
     drop(progress);
     print(args.json, model, mutation.mutants().len(), &rows)?;
     let share = Share::of(&rows);
-    match share.caught() >= LEAST && !rows.is_empty() {
+    match share.detected() >= LEAST && !rows.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(
             Exit::Failed,
@@ -90,22 +92,22 @@ pub(super) fn run(args: &Args, which: Mutants, model: &Arc<LoadedModel>, ui: Ui)
 }
 
 /// Short prompts, and at last one of two chunks.
-fn paths(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Vec<Path>> {
+fn continuations(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome<Vec<Continuation>> {
     let mut short = prompts::of(prompts::PromptSet::Full, model, N_STEPS)?;
     short.truncate(N_SHORT);
     short.extend(prompts::long_prompt(model, TWO_CHUNKS, N_STEPS)?);
     let cases = by_cpu(args, model, short, ui)?.cases;
-    let path = |case: super::Case| Path {
+    let continuation = |case: super::Case| Continuation {
         prompt: case.prompt,
         choices: case.steps,
     };
     Ok(cases
         .into_iter()
-        .map(|case| path(case).cut(N_STEPS))
+        .map(|case| continuation(case).cut(N_STEPS))
         .collect())
 }
 
-/// How many of them what caught.
+/// How many of them what detected.
 #[derive(Default)]
 struct Share {
     n_logits: usize,
@@ -117,12 +119,12 @@ struct Share {
 impl Share {
     fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Share {
         let mut share = Share::default();
-        for (_, caught) in rows {
-            match caught {
-                Caught::Logits(_) | Caught::Error(_) => share.n_logits += 1,
-                Caught::Ops(_) => share.n_ops += 1,
-                Caught::Missed { changed: true } => share.n_missed += 1,
-                Caught::Missed { changed: false } => share.n_equal += 1,
+        for (_, detection) in rows {
+            match detection {
+                Detection::Logits(_) | Detection::Error(_) => share.n_logits += 1,
+                Detection::Ops(_) => share.n_ops += 1,
+                Detection::Missed { changed: true } => share.n_missed += 1,
+                Detection::Missed { changed: false } => share.n_equal += 1,
             }
         }
         share
@@ -136,19 +138,19 @@ impl Share {
         self.n_logits as f64 / self.n().max(1) as f64
     }
 
-    fn caught(&self) -> f64 {
+    fn detected(&self) -> f64 {
         (self.n_logits + self.n_ops) as f64 / self.n().max(1) as f64
     }
 }
 
 /// What tells it, in words.
-fn words(caught: &Caught) -> String {
-    match caught {
-        Caught::Logits(name) => format!("logits: {name}"),
-        Caught::Error(error) => format!("ends with an error: {error}"),
-        Caught::Ops(slot) => format!("ops: {slot}"),
-        Caught::Missed { changed: true } => "passes".to_owned(),
-        Caught::Missed { changed: false } => {
+fn words(detection: &Detection) -> String {
+    match detection {
+        Detection::Logits(name) => format!("logits: {name}"),
+        Detection::Error(error) => format!("ends with an error: {error}"),
+        Detection::Ops(slot) => format!("ops: {slot}"),
+        Detection::Missed { changed: true } => "passes".to_owned(),
+        Detection::Missed { changed: false } => {
             "passes: the device is right, no byte of the slot was another".to_owned()
         }
     }
@@ -158,8 +160,7 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outc
     let mut out = Out::new();
     let share = Share::of(rows);
     if as_json {
-        let row =
-            |(mutant, caught): &Row| json!({ "mutant": mutant.to_string(), "by": words(caught) });
+        let row = |(mutant, detection): &Row| json!({ "mutant": mutant.to_string(), "by": words(detection) });
         return out.json(&json!({
             "model": model.name(),
             "n_all": n_all,
@@ -169,8 +170,8 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outc
             "n_pass": share.n_missed + share.n_equal,
             "n_pass_unchanged": share.n_equal,
             "share_by_logits": share.by_logits(),
-            "share": share.caught(),
-            "passes": share.caught() >= LEAST,
+            "share": share.detected(),
+            "passes": share.detected() >= LEAST,
             "mutants": rows.iter().map(row).collect::<Vec<Value>>(),
         }));
     }
@@ -180,13 +181,13 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outc
         rows.len()
     ))?;
     table(rows).print(&mut out)?;
-    for (mutant, caught) in rows
+    for (mutant, detection) in rows
         .iter()
-        .filter(|(_, c)| matches!(c, Caught::Missed { .. }))
+        .filter(|(_, c)| matches!(c, Detection::Missed { .. }))
     {
-        out.line(format!("  {mutant}: {}", words(caught)))?;
+        out.line(format!("  {mutant}: {}", words(detection)))?;
     }
-    let good = share.caught() >= LEAST;
+    let good = share.detected() >= LEAST;
     out.line(format!(
         "{} {:.1} % fail, {:.1} % by their logits alone; at least {:.0} % must fail",
         if good {
@@ -194,7 +195,7 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[Row]) -> Outc
         } else {
             Paint::Error.stdout("FAIL")
         },
-        100.0 * share.caught(),
+        100.0 * share.detected(),
         100.0 * share.by_logits(),
         100.0 * LEAST,
     ))?;

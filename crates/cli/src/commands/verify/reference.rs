@@ -3,7 +3,7 @@
 use crate::exit::{Failure, Outcome};
 use crate::prompt::read_file;
 use millrace_runtime::LoadedModel;
-use millrace_runtime::gate::{Choice, TOP};
+use millrace_verify::verification::{Choice, TOP};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -1,21 +1,21 @@
 //! What was found, as tables or JSON.
 
-use super::gate::{Divergence, Followed, Found};
+use super::compare::{Divergence, PromptReport, Report};
 use super::reference::{Case, Reference};
 use crate::device_stats;
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Paint, Table};
 use millrace_plan::Phase;
 use millrace_runtime::LoadedModel;
-use millrace_runtime::gate::{RECORDED, Statistic, TOP};
 use millrace_runtime::npu::NpuSession;
+use millrace_verify::verification::{RECORDED, Statistic, TOP};
 use serde_json::{Value, json};
 
 pub(super) fn print(
     as_json: bool,
     model: &LoadedModel,
     reference: &Reference,
-    found: &Found,
+    found: &Report,
     session: &NpuSession,
 ) -> Outcome {
     let mut out = Out::new();
@@ -78,7 +78,9 @@ pub(super) fn print(
             crate::commands::diagnose::headline(finding)
         ))?;
     }
-    out.line(device_stats::line(session.engine()))?;
+    if let Some(line) = device_stats::line(session.engine()) {
+        out.line(line)?;
+    }
     out.flush()
 }
 
@@ -134,23 +136,23 @@ fn statistics(statistics: &[Statistic]) -> Table {
     table
 }
 
-fn rows(reference: &Reference, prompts: &[Followed]) -> Vec<Value> {
+fn rows(reference: &Reference, prompts: &[PromptReport]) -> Vec<Value> {
     let cases = reference.cases.iter().zip(prompts);
-    let row = |(case, followed): (&Case, &Followed)| {
+    let row = |(case, prompt): (&Case, &PromptReport)| {
         json!({
             "prompt": case.text,
             "n_prompt_tokens": case.prompt.len(),
-            "n_steps": followed.steps.len(),
-            "n_equal": followed.n_equal,
-            "divergence": followed.divergence,
-            "mean_kl": followed.mean_kl[0],
-            "mean_kl_rounding": followed.mean_kl[1],
+            "n_steps": prompt.steps.len(),
+            "n_equal": prompt.n_equal,
+            "divergence": prompt.divergence,
+            "mean_kl": prompt.mean_kl[0],
+            "mean_kl_rounding": prompt.mean_kl[1],
         })
     };
     cases.map(row).collect()
 }
 
-fn table(model: &LoadedModel, reference: &Reference, prompts: &[Followed]) -> Table {
+fn table(model: &LoadedModel, reference: &Reference, prompts: &[PromptReport]) -> Table {
     let mut table = Table::new(&[
         ("prompt", Align::Left),
         ("tokens", Align::Right),
@@ -161,17 +163,17 @@ fn table(model: &LoadedModel, reference: &Reference, prompts: &[Followed]) -> Ta
         ("reference's token (rank on device)", Align::Left),
         ("device's token (rank in reference)", Align::Left),
     ]);
-    for (case, followed) in reference.cases.iter().zip(prompts) {
-        let divergence = followed.divergence;
+    for (case, prompt) in reference.cases.iter().zip(prompts) {
+        let divergence = prompt.divergence;
         let cell = |pick: fn(Divergence) -> (u32, Option<usize>)| {
             divergence.map_or("–".to_owned(), |d| token(model, pick(d)))
         };
         table.row(vec![
             shortened(&case.text),
             case.prompt.len().to_string(),
-            format!("{:.1e}", followed.mean_kl[0]),
-            format!("{:.1e}", followed.mean_kl[1]),
-            followed.n_equal.to_string(),
+            format!("{:.1e}", prompt.mean_kl[0]),
+            format!("{:.1e}", prompt.mean_kl[1]),
+            prompt.n_equal.to_string(),
             divergence.map_or("–".to_owned(), |d| d.step.to_string()),
             cell(|d| (d.reference_token, Some(d.reference_rank))),
             cell(|d| (d.device_token, d.device_rank)),

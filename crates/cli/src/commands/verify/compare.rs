@@ -1,0 +1,167 @@
+//! The device along the reference's tokens, and its ops by themselves.
+
+use super::check_interrupt;
+use crate::exit::Outcome;
+use crate::output::Ui;
+use crate::progress::Progress;
+use millrace_runtime::npu::NpuSession;
+use millrace_verify::ops::{CheckSummary, OpCheck};
+use millrace_verify::verification::{Baseline, Choice, Continuation, Step, Verdict, follow, judge};
+use serde::Serialize;
+
+/// Tokens that the check of ops goes on with after its prompt.
+const N_DECODED: usize = 2;
+
+/// What was found.
+pub(super) struct Report {
+    /// A prompt each.
+    pub(super) prompts: Vec<PromptReport>,
+    /// Over the whole set.
+    pub(super) verdict: Verdict,
+    /// Steps at which the reference chose what the model in f32 would not.
+    pub(super) n_strange: usize,
+    /// Mean divergence and places lost among the likeliest five by the device's own format of matrices;
+    /// `None` where it is exact.
+    pub(super) conversion: Option<(f64, usize)>,
+    /// Every op of the device computed again.
+    pub(super) ops: CheckSummary,
+}
+
+/// A prompt's steps.
+pub(super) struct PromptReport {
+    pub(super) steps: Vec<Step>,
+    /// Tokens on which both agree, from the first on.
+    pub(super) n_equal: usize,
+    /// Where they first choose different tokens.
+    pub(super) divergence: Option<Divergence>,
+    /// Mean divergence of the device, and of rounding to bf16.
+    pub(super) mean_kl: [f64; 2],
+}
+
+/// Where two sides part.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Divergence {
+    /// Step, 0 for the token after the prompt.
+    pub(super) step: usize,
+    /// The reference's token.
+    pub(super) reference_token: u32,
+    /// Its rank on the device.
+    pub(super) reference_rank: usize,
+    /// The device's token.
+    pub(super) device_token: u32,
+    /// Its rank in the reference; none beyond what was recorded.
+    pub(super) device_rank: Option<usize>,
+}
+
+impl Report {
+    /// What does not pass, in a line.
+    pub(super) fn failure(&self) -> Option<String> {
+        let n_steps: usize = self.prompts.iter().map(|p| p.steps.len()).sum();
+        if self.n_strange > strange_allowed(n_steps) {
+            return Some(format!(
+                "the reference is not of this model: at {} of {n_steps} steps it chose a token that is not \
+                 among the model's five likeliest",
+                self.n_strange
+            ));
+        }
+        if let Some(statistic) = self.verdict.failure() {
+            let phase = statistic.phase.map_or(String::new(), |phase| {
+                format!(" in {}", super::report::phase_name(phase))
+            });
+            return Some(format!(
+                "{}{phase} is {:.3e}, the bound is {:.3e}",
+                statistic.name, statistic.found, statistic.bound
+            ));
+        }
+        let finding = self.ops.finding.as_ref()?;
+        Some(crate::commands::diagnose::headline(finding))
+    }
+}
+
+/// Near ties: a reference in bf16 may now and then choose what f32 does not have among its five.
+fn strange_allowed(n_steps: usize) -> usize {
+    n_steps / 50
+}
+
+/// Has the session go along all continuations, and checks the ops of the shortest.
+pub(super) fn run(session: &mut NpuSession, baselines: &[Baseline], ui: Ui) -> Outcome<Report> {
+    let progress = Progress::steps(ui, baselines.len() as u64);
+    progress.message("checking prompts");
+    let (mut prompts, mut all, mut rounding) = (Vec::new(), Vec::new(), Vec::new());
+    for baseline in baselines {
+        check_interrupt()?;
+        let mut steps = Vec::new();
+        follow(session, baseline, &mut |step| {
+            steps.push(step);
+            check_interrupt().is_ok()
+        })?;
+        check_interrupt()?;
+        all.extend(&steps);
+        rounding.extend(baseline.rounding());
+        prompts.push(prompt_report(baseline, steps));
+        progress.advance(1);
+    }
+    progress.message("checking every op");
+    let shortest = baselines.iter().map(Baseline::continuation);
+    let shortest = shortest.min_by_key(|continuation| continuation.prompt.len());
+    Ok(Report {
+        prompts,
+        verdict: judge(&all, &rounding),
+        conversion: conversion(baselines),
+        n_strange: baselines.iter().map(Baseline::n_strange).sum(),
+        ops: match shortest {
+            Some(continuation) => check_ops(session, continuation)?,
+            None => CheckSummary::default(),
+        },
+    })
+}
+
+/// What holding matrices in another format does, over all steps.
+fn conversion(baselines: &[Baseline]) -> Option<(f64, usize)> {
+    let steps = || baselines.iter().flat_map(Baseline::conversion);
+    let n_steps = steps().count();
+    let kl: f64 = steps().map(|step| step.deviation.kl).sum();
+    let n_lost = steps().map(|step| step.deviation.n_lost).sum();
+    (n_steps > 0).then(|| (kl / n_steps as f64, n_lost))
+}
+
+fn prompt_report(baseline: &Baseline, steps: Vec<Step>) -> PromptReport {
+    let choices = &baseline.continuation().choices;
+    let differs = |(step, choice): (&Step, &Choice)| step.deviation.token != choice.token;
+    let at = steps.iter().zip(choices).position(differs);
+    let mean = |steps: &[Step]| {
+        let sum: f64 = steps.iter().map(|step| step.deviation.kl).sum();
+        sum / steps.len().max(1) as f64
+    };
+    PromptReport {
+        n_equal: at.unwrap_or(steps.len()),
+        divergence: at.map(|step| Divergence {
+            step,
+            reference_token: choices[step].token,
+            reference_rank: steps[step].deviation.rank,
+            device_token: steps[step].deviation.token,
+            device_rank: choices[step].rank(steps[step].deviation.token),
+        }),
+        mean_kl: [mean(&steps), mean(baseline.rounding())],
+        steps,
+    }
+}
+
+/// The prompt and some tokens, every dispatch looked at.
+fn check_ops(session: &mut NpuSession, continuation: &Continuation) -> Outcome<CheckSummary> {
+    let (check, observer) = OpCheck::new(session.model());
+    session.observe(Some(observer));
+    session.truncate(0)?;
+    let mut ended = session.prefill(&continuation.prompt).map(|_| ());
+    for choice in continuation.choices.iter().take(N_DECODED) {
+        if ended.is_ok() && session.check_context(1, 0).is_ok() {
+            ended = session.decode(choice.token).map(|_| ());
+        }
+    }
+    session.observe(None);
+    let summary = check.summary()?;
+    match ended {
+        Err(error) if summary.finding.is_none() => Err(error.into()),
+        _ => Ok(summary),
+    }
+}

@@ -1,0 +1,167 @@
+//! Results of launches: each held against its op on what the op's slots hold.
+
+use super::rule::{Operation, Rule};
+use super::{CallCheck, Mismatch, State, bias};
+use millrace_graph::{Node, Op, RotateHeads, ValueId};
+use millrace_plan::{Binding, CachePart, PlannedLaunch};
+use millrace_runtime::npu::NpuError;
+
+impl CallCheck<'_> {
+    /// A result of a launch.
+    pub(super) fn op(
+        &self,
+        number: usize,
+        launch: &PlannedLaunch,
+        part: usize,
+        values: &[Option<ValueId>],
+        state: &mut State,
+    ) -> Result<(), NpuError> {
+        let (node, slot) = (self.graph().nodes.get(number), launch.results().get(part));
+        let (Some(node), Some(&slot)) = (node, slot) else {
+            return Err(NpuError::plan(
+                &launch.name,
+                "a launch without a node or slots",
+            ));
+        };
+        let rule = match self.rule(node, launch, (part, slot), values)? {
+            Ok(rule) => rule,
+            Err(reason) => {
+                state.summary.unchecked.insert(node.label, reason);
+                return Ok(());
+            }
+        };
+        let n_cols = match &self.seen.call.bindings[slot] {
+            Binding::Part { len, .. } => *len,
+            _ => self.graph().values[node.output.0].width,
+        };
+        let n_rows = self.n_rows(node.output);
+        let mut found = self.result(slot)?;
+        // Rows of a part of the vocabulary end in padding.
+        let stride = found.len() / (self.seen.plan.n_rows(node.output) as usize).max(1);
+        if n_rows > 1 && stride > n_cols {
+            let rows = found.chunks_exact(stride).take(n_rows);
+            found = rows.flat_map(|row| &row[..n_cols]).copied().collect();
+        }
+        if found.len() < n_rows * n_cols {
+            return Err(NpuError::plan(&launch.name, "a result of another size"));
+        }
+        let (worst, n_wrong) = rule.compare(self.npu.cpu(), n_rows, n_cols, &found);
+        let share = state.summary.worst.entry(node.label).or_default();
+        *share = share.max(worst.share);
+        let what = (n_wrong > 0).then_some(Mismatch::Op {
+            row: worst.row,
+            col: worst.col,
+            expected: worst.expected,
+            found: worst.found,
+            tolerance: worst.tolerance,
+            n_wrong,
+            n_elements: (n_rows * n_cols) as u64,
+        });
+        self.report(slot, Some(launch), Some(number), what, state);
+        Ok(())
+    }
+
+    /// The op on what its slots hold; the reason why it cannot be looked at.
+    fn rule(
+        &self,
+        node: &Node,
+        launch: &PlannedLaunch,
+        (part, result): (usize, usize),
+        values: &[Option<ValueId>],
+    ) -> Result<Result<Rule, String>, NpuError> {
+        let bindings = &self.seen.call.bindings;
+        if let Err(reason) = bias::is_bare(node, &bindings[result]) {
+            return Ok(Err(reason));
+        }
+        let slots = || launch.slots.iter().copied();
+        let operands = match self.operands(node, launch, values)? {
+            Ok(operands) => operands,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let is_parameter = |slot: &usize| {
+            matches!(
+                bindings[*slot],
+                Binding::Weight { .. } | Binding::RopeTable { .. }
+            )
+        };
+        let parameter = slots().filter(is_parameter).nth(part);
+        if let (Op::Embed(_), Some(table)) = (&node.op, parameter) {
+            let rows = self.embedded(table, self.n_rows(node.output))?;
+            return Ok(Ok(Rule::embed(&node.op, rows)));
+        }
+        let packed = match parameter {
+            Some(slot) => self.packed(node, launch, slot)?,
+            None => None,
+        };
+        let (weights, offsets) = match (packed, parameter) {
+            (Some(packed), _) => (Some(packed.values), packed.offsets),
+            (None, Some(slot)) => match self.operand(slot)? {
+                Ok(weights) => (Some(weights), None),
+                Err(reason) => return Ok(Err(reason)),
+            },
+            (None, None) => match &node.op {
+                Op::Rope(RotateHeads { rope, head_dim }) => {
+                    (Some(self.rotation(*rope, *head_dim, node)), None)
+                }
+                _ => (None, None),
+            },
+        };
+        let widths = node.inputs.iter().map(|v| self.graph().values[v.0].width);
+        let first = self.seen.first;
+        let (first, oldest_key) = (slots().find_map(|slot| match bindings[slot] {
+            Binding::ReachedFrom { reach } => Some((reach.row(first), reach.oldest(first))),
+            Binding::Cache { .. } => {
+                let start = self.ring_start(slot);
+                Some((first.saturating_sub(start), 0))
+            }
+            _ => None,
+        }))
+        .unwrap_or((first, 0));
+        Ok(Rule::new(&Operation {
+            arithmetic: self.npu.planner().arithmetic(launch),
+            result: self.slots()[result].element,
+            node,
+            launch,
+            parameter: parameter.map(|slot| &bindings[slot]),
+            operands,
+            weights: weights.unwrap_or_default(),
+            offsets,
+            widths: widths.collect(),
+            n_rows: self.n_rows(node.output),
+            first,
+            oldest_key,
+        }))
+    }
+
+    /// By the node's inputs, what their slots hold; the reason why that cannot be looked at.
+    fn operands(
+        &self,
+        node: &Node,
+        launch: &PlannedLaunch,
+        values: &[Option<ValueId>],
+    ) -> Result<Result<Vec<Vec<f32>>, String>, NpuError> {
+        let bindings = &self.seen.call.bindings;
+        let slots = || launch.slots.iter().copied();
+        let mut operands = Vec::new();
+        for (input, value) in node.inputs.iter().enumerate() {
+            let cached = |slot: &usize| match (&bindings[*slot], input) {
+                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 1) => {
+                    *of == CachePart::Keys
+                }
+                (Binding::Cache { of, .. } | Binding::Reached { of, .. }, 2) => {
+                    *of == CachePart::Values
+                }
+                _ => false,
+            };
+            let holds = |slot: &usize| values.get(*slot) == Some(&Some(*value));
+            let Some(slot) = slots().find(cached).or_else(|| slots().find(holds)) else {
+                return Ok(Err(format!("`{}` takes other operands", launch.kernel)));
+            };
+            match self.operand(slot)? {
+                Ok(operand) => operands.push(self.rows_of(*value, node, operand)),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Ok(operands))
+    }
+}

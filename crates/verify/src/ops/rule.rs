@@ -1,0 +1,421 @@
+//! What an op gives in f64, and how far a device may be from it.
+//!
+//! With u = 2⁻⁸ (half a unit in the last place of bf16, to nearest; of a product that leaves the device in
+//! another type, that type's), v = 2⁻²⁴ (of f32), y the exact
+//! result and A the same sum over absolute values:
+//!
+//! | op | tolerance | rounding points |
+//! |---|---|---|
+//! | projection, its bias not in it | u·∣y∣ + λ·√k·v·A | one rounding of an f32 sum of k products |
+//! | … truncating every K elements | 2u·Σ∣s∣ + λ·√k·v·A | s: the sum after each K elements |
+//! | … by groups, w = scale·q + offset | u·(∣y∣ + Σ(∣scale·Σq·x∣ + ∣offset·Σx∣)) + λ·√k·v·A | both sums of every group, and the last |
+//! | norm | (u + (λ·√n + 8)·v)·∣y∣ | one rounding; a mean of n squares in f32 |
+//! | embedding | u·∣y∣ | one rounding of a scaled row |
+//! | rotation | u·∣y∣ + 4v·(∣a·cos∣ + ∣b·sin∣) | one rounding |
+//! | … by a table that no slot shows | the same + u·(∣a·cos∣ + ∣b·sin∣) | cosines and sines in bf16 |
+//! | add | u·∣y∣ | one rounding |
+//! | SwiGLU | (½∣t∣ + 3σ)·u·∣gate·up∣ | tanh t, 1 + t, and two products: each rounded; σ = ½(1 + t) |
+//! | GeGLU (tanh) | ½∣x·up∣·((1 − t²)·7u·∣i∣ + u·∣t∣ + 3u·(1 + t)) | seven in tanh's argument i, then as above |
+//! | attention | see [`Attention`] | scores, probabilities, maxima, sums and output in bf16 |
+//!
+//! Where matrix units convert operands to blocks of eight values with one exponent, y and A are those of
+//! the converted operands, which are bf16 numbers; attention's probabilities are not known exactly, so its
+//! second product has the most that converting changes.
+//!
+//! √k with λ = 8 instead of k is the probabilistic bound of Higham and Mary (SIAM J. Sci. Comput.
+//! 41(5), 2019): beyond it lies one element in 10¹³, where k itself would let a wrong element pass.
+//! Products of first-order terms are covered by a factor of 1 + 32u.
+
+mod attention;
+mod elementwise;
+mod largest;
+
+use crate::reference::{blocks, narrow};
+use attention::Attention;
+use elementwise::{geglu, norm, pairs, rope, scaled, swiglu};
+pub(super) use largest::LargestError;
+use millrace_kernels::Cpu;
+use millrace_model::graph::{Activation, Embed, Glu, Node, Op, RmsNorm, RotateHeads};
+use millrace_npu::Element;
+use millrace_plan::{Arithmetic, Binding, PlannedLaunch, WeightLayout};
+use std::ops::Range;
+
+/// Half a unit in the last place of bf16, relative.
+const U: f64 = 1.0 / 256.0;
+/// The same of f32.
+const V: f64 = 1.0 / 16_777_216.0;
+const LAMBDA: f64 = 8.0;
+const SECOND_ORDER: f64 = 1.0 + 32.0 * U;
+/// Below it bf16 has no normal numbers, and hardware may flush them.
+const TINY: f64 = 2.4e-38;
+
+/// Columns of a projection that are computed together.
+const COLUMNS: usize = 256;
+
+/// An op as a device computed it.
+pub(super) struct Operation<'a> {
+    pub(super) node: &'a Node,
+    pub(super) launch: &'a PlannedLaunch,
+    /// How the target says it computes.
+    pub(super) arithmetic: Arithmetic,
+    /// What the slot of the weight or table holds.
+    pub(super) parameter: Option<&'a Binding>,
+    /// By the node's inputs, row-major; cached keys and values head-major.
+    pub(super) operands: Vec<Vec<f32>>,
+    /// The weight's or table's slot.
+    pub(super) weights: Vec<f32>,
+    /// Size of a weight's groups and their offsets, where groups' sums are rounded apart.
+    pub(super) offsets: Option<(usize, Vec<f32>)>,
+    /// Element type of the result's slot.
+    pub(super) result: Element,
+    /// Widths of the inputs.
+    pub(super) widths: Vec<usize>,
+    /// Rows of the result that are no padding.
+    pub(super) n_rows: usize,
+    /// Position of the first row; of attention, among its keys.
+    pub(super) first: usize,
+    /// The first of attention's keys that is a token's.
+    pub(super) oldest_key: usize,
+}
+
+/// A formula with its operands.
+pub(super) enum Rule {
+    Linear {
+        x: Vec<f32>,
+        w: Vec<f32>,
+        k: usize,
+        /// Elements between two rows of the stored matrix.
+        stride: usize,
+        transposed: bool,
+        /// Elements after which sums are truncated to bf16.
+        truncated_every: Option<usize>,
+        /// Size of groups whose sums are rounded to bf16, and their offsets by row.
+        offsets: Option<(usize, Vec<f32>)>,
+        /// Half a unit in the last place of the result's type.
+        half_unit: f64,
+    },
+    Norm {
+        x: Vec<f32>,
+        weight: Vec<f32>,
+        eps: f64,
+    },
+    Embed {
+        rows: Vec<f32>,
+        scale: f64,
+    },
+    Rope {
+        x: Vec<f32>,
+        table: Vec<f32>,
+        head_dim: usize,
+        /// What cosines and sines may be off, relative.
+        table_off: f64,
+    },
+    Glu {
+        activation: Activation,
+        gate: Vec<f32>,
+        up: Vec<f32>,
+    },
+    Add {
+        a: Vec<f32>,
+        b: Vec<f32>,
+    },
+    Attention(Attention),
+}
+
+/// An element's exact value and tolerance.
+#[derive(Clone, Copy)]
+struct Exact {
+    y: f64,
+    tolerance: f64,
+}
+
+fn f(x: f32) -> f64 {
+    f64::from(x)
+}
+
+impl Rule {
+    /// The rule of an op, or why there is none.
+    pub(super) fn new(op: &Operation<'_>) -> Result<Rule, String> {
+        let (n_rows, widths, weights) = (op.n_rows, &op.widths, &op.weights);
+        let steps = op.arithmetic.attention;
+        let from_cache = steps.is_some_and(|steps| steps.cache_rows.is_some());
+        let rows = op.operands.iter().zip(widths);
+        if !from_cache && !rows.clone().all(|(x, width)| x.len() >= n_rows * width) {
+            return Err("an operand has fewer rows than the result".to_owned());
+        }
+        let operand = |i: usize| op.operands.get(i).cloned().unwrap_or_default();
+        match (&op.node.op, op.parameter) {
+            (Op::Linear(_), Some(Binding::Weight { layout, .. })) => {
+                let (mut x, mut w, k) = (operand(0), weights.clone(), widths[0].max(1));
+                if op.arithmetic.in_blocks {
+                    x.chunks_exact_mut(k).for_each(in_blocks);
+                    match layout {
+                        WeightLayout::Transposed { .. } => in_columns_blocks(&mut w, k),
+                        _ => w.chunks_exact_mut(k).for_each(in_blocks),
+                    }
+                }
+                if let Some(rule) = &op.arithmetic.narrowed {
+                    let rows = x.chunks_exact_mut(k);
+                    rows.for_each(|row| narrow::activations(row, rule));
+                }
+                linear(op, layout, x, w, k)
+            }
+            (Op::RmsNorm(RmsNorm { eps, group, .. }), _) if weights.len() == *group => {
+                Ok(Rule::Norm {
+                    x: operand(0),
+                    weight: weights.clone(),
+                    eps: f64::from(*eps),
+                })
+            }
+            (Op::Rope(RotateHeads { head_dim, .. }), _) if weights.len() >= n_rows * widths[0] => {
+                Ok(Rule::Rope {
+                    x: operand(0),
+                    table: weights.clone(),
+                    head_dim: *head_dim,
+                    table_off: if op.parameter.is_some() { 0.0 } else { U },
+                })
+            }
+            (Op::Glu(Glu { activation }), _) => Ok(Rule::Glu {
+                activation: *activation,
+                gate: operand(0),
+                up: operand(1),
+            }),
+            (Op::Add(_), _) => Ok(Rule::Add {
+                a: operand(0),
+                b: operand(1),
+            }),
+            (Op::Attention(a), _) => Attention::new(a, op).map(Rule::Attention),
+            _ => Err(format!("no rule for `{}`", op.launch.kernel)),
+        }
+    }
+
+    /// The rule of an embedding, from its rows of the table.
+    pub(super) fn embed(op: &Op, rows: Vec<f32>) -> Rule {
+        let scale = match op {
+            Op::Embed(Embed { scale, .. }) => f64::from(*scale),
+            _ => 1.0,
+        };
+        Rule::Embed { rows, scale }
+    }
+
+    /// `x [n_rows, k] · w [n, k]ᵀ` with f32 sums.
+    pub(super) fn product(x: Vec<f32>, w: Vec<f32>, k: usize) -> Rule {
+        Rule::Linear {
+            x,
+            w,
+            k,
+            stride: k,
+            transposed: false,
+            truncated_every: None,
+            offsets: None,
+            half_unit: V,
+        }
+    }
+
+    /// The worst of `found: [n_rows, n_cols]`, and how many are beyond their tolerance.
+    pub(super) fn compare(
+        &self,
+        cpu: &Cpu,
+        n_rows: usize,
+        n_cols: usize,
+        found: &[f32],
+    ) -> (LargestError, u64) {
+        let piece = self.piece(n_cols).clamp(1, n_cols.max(1));
+        let pieces = n_cols.div_ceil(piece);
+        let mut worst = vec![LargestError::default(); n_rows * pieces];
+        cpu.pool().run_pieces(&mut worst, 1, &|index, worst| {
+            let (row, start) = (index / pieces, index % pieces * piece);
+            let cols = start..n_cols.min(start + piece);
+            let exact = self.exact(row, n_cols, cols.clone());
+            for (col, exact) in cols.zip(exact) {
+                worst[0].take(row, col, exact, f(found[row * n_cols + col]));
+            }
+        });
+        let n_wrong = worst.iter().map(|w| w.n_wrong).sum();
+        let worst = worst
+            .into_iter()
+            .reduce(|a, b| if b.share > a.share { b } else { a });
+        (worst.unwrap_or_default(), n_wrong)
+    }
+
+    /// Columns to compute together.
+    fn piece(&self, n_cols: usize) -> usize {
+        match self {
+            Rule::Linear { .. } => COLUMNS,
+            Rule::Norm { weight, .. } => weight.len(),
+            Rule::Rope { head_dim, .. } => *head_dim,
+            Rule::Embed { .. } | Rule::Glu { .. } | Rule::Add { .. } => n_cols,
+            Rule::Attention(attention) => attention.head_dim,
+        }
+    }
+
+    /// Some columns of a row of the result.
+    fn exact(&self, row: usize, n_cols: usize, cols: Range<usize>) -> Vec<Exact> {
+        let at = row * n_cols + cols.start..row * n_cols + cols.end;
+        let mut exact = match self {
+            Rule::Linear { x, k, .. } => self.products(&x[row * k..][..*k], cols),
+            Rule::Norm { x, weight, eps } => norm(&x[at], weight, *eps),
+            Rule::Embed { rows, scale } => rows[at].iter().map(|x| scaled(f(*x) * scale)).collect(),
+            Rule::Rope {
+                x,
+                table,
+                table_off,
+                ..
+            } => rope(&x[at.clone()], &table[at], *table_off),
+            Rule::Glu {
+                activation,
+                gate,
+                up,
+            } => pairs(&gate[at.clone()], &up[at], |gate, up| match activation {
+                Activation::Silu => swiglu(gate, up),
+                Activation::GeluTanh => geglu(gate, up),
+            }),
+            Rule::Add { a, b } => pairs(&a[at.clone()], &b[at], |a, b| Exact {
+                y: a + b,
+                tolerance: U * (a + b).abs(),
+            }),
+            Rule::Attention(attention) => attention.head(row, cols.start / attention.head_dim),
+        };
+        for e in &mut exact {
+            e.tolerance = e.tolerance * SECOND_ORDER + TINY;
+        }
+        exact
+    }
+
+    /// Columns of `x · W`.
+    fn products(&self, x: &[f32], cols: Range<usize>) -> Vec<Exact> {
+        let Rule::Linear {
+            w,
+            k,
+            stride,
+            transposed,
+            truncated_every,
+            offsets,
+            half_unit,
+            ..
+        } = self
+        else {
+            return Vec::new();
+        };
+        let n = cols.len();
+        let (mut sums, mut sizes, mut partial) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+        let every = truncated_every.unwrap_or(*k).max(1);
+        for start in (0..*k).step_by(every) {
+            let part = start..(start + every).min(*k);
+            if *transposed {
+                for i in part {
+                    let x = f(x[i]);
+                    let w = &w[i * stride..][cols.clone()];
+                    for ((sum, size), w) in sums.iter_mut().zip(&mut sizes).zip(w) {
+                        let product = x * f(*w);
+                        *sum += product;
+                        *size += product.abs();
+                    }
+                }
+            } else {
+                for ((sum, size), row) in sums.iter_mut().zip(&mut sizes).zip(cols.clone()) {
+                    let w = &w[row * stride..][part.clone()];
+                    let (products, absolute) = dot(&x[part.clone()], w);
+                    *sum += products;
+                    *size += absolute;
+                }
+            }
+            if truncated_every.is_some() {
+                let partial = partial.iter_mut().zip(&sums);
+                partial.for_each(|(partial, sum): (&mut f64, &f64)| *partial += sum.abs());
+            }
+        }
+        let float = LAMBDA * (*k as f64).sqrt() * V;
+        let first = cols.start;
+        let of = |i: usize| {
+            let rounding = match (truncated_every, offsets) {
+                (Some(_), _) => 2.0 * U * partial[i],
+                (None, Some((group, offsets))) => {
+                    let row = first + i;
+                    let n_groups = k.div_ceil(*group);
+                    let offsets = &offsets[row * n_groups..][..n_groups];
+                    let w = &w[row * stride..][..*k];
+                    half_unit * f64::abs(sums[i]) + U * group_sums(x, w, *group, offsets)
+                }
+                (None, None) => half_unit * f64::abs(sums[i]),
+            };
+            Exact {
+                y: sums[i],
+                tolerance: rounding + float * sizes[i],
+            }
+        };
+        (0..n).map(of).collect()
+    }
+}
+
+/// A row of operands as matrix units multiply it; exactly, as results are bf16 numbers.
+fn in_blocks(row: &mut [f32]) {
+    blocks::convert(row);
+}
+
+/// The columns of a matrix `[k, n]` likewise.
+fn in_columns_blocks(w: &mut [f32], k: usize) {
+    let n = w.len() / k;
+    let mut column = vec![0.0; k];
+    for j in 0..n {
+        let from = w.iter().skip(j).step_by(n);
+        column.iter_mut().zip(from).for_each(|(to, x)| *to = *x);
+        in_blocks(&mut column);
+        let to = w.iter_mut().skip(j).step_by(n);
+        to.zip(&column).for_each(|(to, x)| *to = *x);
+    }
+}
+
+fn linear(
+    op: &Operation<'_>,
+    layout: &WeightLayout,
+    x: Vec<f32>,
+    w: Vec<f32>,
+    k: usize,
+) -> Result<Rule, String> {
+    let transposed = matches!(layout, WeightLayout::Transposed { .. });
+    let k = k.max(1);
+    if !w.len().is_multiple_of(k) {
+        return Err("a weight of another size".to_owned());
+    }
+    Ok(Rule::Linear {
+        stride: if transposed { w.len() / k } else { k },
+        x,
+        w,
+        k,
+        transposed,
+        truncated_every: op.arithmetic.truncated_every,
+        offsets: op.offsets.clone(),
+        half_unit: half_unit(op.result),
+    })
+}
+
+/// Half a unit in the last place of a type's numbers, relative.
+pub(super) fn half_unit(element: Element) -> f64 {
+    element
+        .precision()
+        .map_or(0.0, |digits| f64::from(-(digits as f32)).exp2())
+}
+
+/// What is rounded of a row by groups: ∣scale·Σq·x∣ + ∣offset·Σx∣ of each.
+fn group_sums(x: &[f32], w: &[f32], group: usize, offsets: &[f32]) -> f64 {
+    let groups = x.chunks(group).zip(w.chunks(group)).zip(offsets);
+    groups.fold(0.0, |size, ((x, w), offset)| {
+        let product = dot(x, w).0;
+        let lifted = f(*offset) * x.iter().map(|x| f(*x)).sum::<f64>();
+        size + (product - lifted).abs() + lifted.abs()
+    })
+}
+
+/// Sum of products, and of their absolute values, in eight sums each.
+fn dot(a: &[f32], b: &[f32]) -> (f64, f64) {
+    let (mut sums, mut sizes) = ([0.0; 8], [0.0; 8]);
+    for (a, b) in a.chunks(8).zip(b.chunks(8)) {
+        for (((sum, size), a), b) in sums.iter_mut().zip(&mut sizes).zip(a).zip(b) {
+            let product = f(*a) * f(*b);
+            *sum += product;
+            *size += f64::abs(product);
+        }
+    }
+    (sums.iter().sum(), sizes.iter().sum())
+}

@@ -1,0 +1,12 @@
+//! What a device is held to: the op graph by its definition, with the numerics that a device has.
+
+pub(crate) mod blocks;
+mod device_weights;
+mod forward;
+pub(crate) mod narrow;
+mod products;
+pub(crate) mod rotation;
+
+pub use device_weights::DeviceWeights;
+pub use forward::{Numerics, logits, visit_products};
+pub use products::Products;

@@ -1,0 +1,372 @@
+//! The graph by its definition, node by node: what a device is judged by.
+//!
+//! A whole sequence goes through at once, every token at its position, so one pass gives the logits of
+//! every step of a continuation that is known. Nothing of the engine's plan, of the lowering or of the
+//! array is used; matrices are multiplied by the CPU's kernels in f32.
+
+use super::{Products, blocks};
+use bytemuck::cast_slice;
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use millrace_graph::{Embed, Graph, Linear, Memory, Node, Op, RmsNorm, Sequence, WeightId, exact};
+use millrace_kernels::matmul::{Activations, Matrix, Precision, Product, matmul};
+use millrace_kernels::{self as kernels, Cpu};
+use millrace_quant::{self as quant, DType};
+use millrace_runtime::{Error, LoadedModel, Numbers, decode_vectors};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+mod attention;
+mod operands;
+
+/// The arithmetic of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numerics {
+    /// f32 throughout, weights as the checkpoint gives them.
+    F32,
+    /// What an array of bf16 has to round, to nearest: weights, tables and every value of the graph;
+    /// within attention the scores and probabilities; within a gated activation the function's value
+    /// and the products. Sums are f32.
+    Bf16,
+}
+
+impl Numerics {
+    fn round(self, x: &mut [f32]) {
+        if self == Numerics::Bf16 {
+            x.iter_mut().for_each(|x| *x = self.one(*x));
+        }
+    }
+
+    fn one(self, x: f32) -> f32 {
+        match self {
+            Numerics::F32 => x,
+            Numerics::Bf16 => bf16::from_f32(x).to_f32(),
+        }
+    }
+}
+
+/// Logits `[rows.len(), vocab]` after the tokens `rows` of a sequence.
+///
+/// # Errors
+/// No tokens, a token outside the vocabulary, rows beyond the sequence, weights that do not decode.
+pub fn logits(
+    cpu: &Cpu,
+    model: &LoadedModel,
+    tokens: &[u32],
+    rows: Range<usize>,
+    numerics: Numerics,
+    products: &Products,
+) -> Result<Vec<f32>, Error> {
+    let vocab_size = model.model().config.vocab_size;
+    if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+        return Err(Error::BadToken { token, vocab_size });
+    }
+    if rows.is_empty() || rows.end > tokens.len() {
+        return Err(Error::EmptyPrompt);
+    }
+    run(
+        cpu,
+        model,
+        tokens,
+        rows,
+        (numerics, products),
+        &mut |_, _| {},
+    )
+}
+
+/// What every matrix of a model multiplies, over the tokens of a sequence, in f32: `visit` is called for each
+/// product in the graph's order with its node and the activations `[n_tokens, k]`.
+///
+/// # Errors
+/// As [`logits`].
+pub fn visit_products(
+    cpu: &Cpu,
+    model: &LoadedModel,
+    tokens: &[u32],
+    visit: &mut dyn FnMut(&Node, &[f32]),
+) -> Result<(), Error> {
+    let vocab_size = model.model().config.vocab_size;
+    if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+        return Err(Error::BadToken { token, vocab_size });
+    }
+    if tokens.is_empty() {
+        return Err(Error::EmptyPrompt);
+    }
+    let rows = tokens.len() - 1..tokens.len();
+    let how = (Numerics::F32, &Products::default());
+    run(cpu, model, tokens, rows, how, visit)?;
+    Ok(())
+}
+
+fn run(
+    cpu: &Cpu,
+    model: &LoadedModel,
+    tokens: &[u32],
+    rows: Range<usize>,
+    (numerics, products): (Numerics, &Products),
+    visit: &mut dyn FnMut(&Node, &[f32]),
+) -> Result<Vec<f32>, Error> {
+    let graph = &model.model().graph;
+    let mut pass = Pass {
+        cpu,
+        model,
+        graph,
+        numerics,
+        products,
+        vectors: decode_vectors(model, graph)?,
+        values: vec![Vec::new(); graph.values.len()],
+        tokens,
+        rows,
+        is_cut: false,
+    };
+    let last = last_uses(graph);
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if matches!(node.op, Op::Linear(_)) {
+            visit(node, &pass.values[node.inputs[0].0]);
+        }
+        pass.node(index, node)?;
+        for (value, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {
+            pass.values[value] = Vec::new();
+        }
+    }
+    let logits = graph
+        .logits
+        .map(|value| std::mem::take(&mut pass.values[value.0]));
+    Ok(logits.unwrap_or_default())
+}
+
+/// By value, the node that reads it last; logits and what is never read stay.
+fn last_uses(graph: &Graph) -> Vec<usize> {
+    let mut last = vec![usize::MAX; graph.values.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        node.inputs.iter().for_each(|value| last[value.0] = index);
+    }
+    last
+}
+
+struct Pass<'a> {
+    cpu: &'a Cpu,
+    model: &'a LoadedModel,
+    graph: &'a Graph,
+    numerics: Numerics,
+    products: &'a Products,
+    /// Norm weights and biases, by weight.
+    vectors: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+    tokens: &'a [u32],
+    /// Tokens whose logits are wanted.
+    rows: Range<usize>,
+    /// Whether values have those rows only, as they do once the final norm was computed.
+    is_cut: bool,
+}
+
+impl Pass<'_> {
+    fn node(&mut self, index: usize, node: &Node) -> Result<(), Error> {
+        let input = |i: usize| -> &[f32] { &self.values[node.inputs[i].0] };
+        let width = self.graph.values[node.output.0].width;
+        let mut out = match &node.op {
+            Op::Embed(Embed { table, scale }) => {
+                let spec = &self.graph.weights[table.0];
+                let bytes = self.model.weight_bytes(*table);
+                let table = Matrix::new(spec.dtype, spec.n, spec.k, bytes)?;
+                let mut out = vec![0.0; self.tokens.len() * spec.k];
+                kernels::embed(self.cpu, &table, self.tokens, *scale, &mut out)?;
+                out
+            }
+            Op::RmsNorm(RmsNorm {
+                weight,
+                eps,
+                offset,
+                group,
+            }) => {
+                let is_head = Some(node.output) == self.graph.head_input;
+                let x = match is_head && !self.is_cut {
+                    true => &input(0)[self.rows.start * width..self.rows.end * width],
+                    false => input(0),
+                };
+                let mut scale: Vec<f32> =
+                    self.vectors[weight.0].iter().map(|w| w + offset).collect();
+                self.numerics.round(&mut scale);
+                let mut out = vec![0.0; x.len()];
+                kernels::rms_norm(self.cpu, x, *group, &scale, *eps, 0.0, &mut out);
+                self.is_cut |= is_head;
+                out
+            }
+            Op::Linear(Linear { weight, bias }) => {
+                self.linear(index, (*weight, *bias), input(0))?
+            }
+            Op::Attention(attention) => {
+                let mut out = self.defined(node);
+                if self.numerics == Numerics::Bf16 && self.in_blocks(index) {
+                    let qkv = [input(0), input(1), input(2)];
+                    self.attention_in_blocks(attention, qkv, &mut out);
+                }
+                out
+            }
+            _ => self.defined(node),
+        };
+        self.numerics.round(&mut out);
+        self.values[node.output.0] = out;
+        Ok(())
+    }
+
+    /// A node by its op's definition, tokens side by side where none reads what another leaves.
+    fn defined(&self, node: &Node) -> Vec<f32> {
+        let values = node.inputs.iter().map(|v| &self.values[v.0][..]);
+        let inputs: Vec<&[f32]> = values.collect();
+        let width = self.graph.width(node.output);
+        let n_rows = match self.is_cut {
+            true => self.rows.len(),
+            false => self.tokens.len(),
+        };
+        let sequence = Sequence {
+            graph: self.graph,
+            weights: &Numbers {
+                model: self.model,
+                vectors: &self.vectors,
+            },
+            tokens: &self.tokens[..n_rows],
+            round: match self.numerics {
+                Numerics::F32 => exact,
+                Numerics::Bf16 => |x| Numerics::Bf16.one(x),
+            },
+        };
+        if let Memory::State(_) = node.op.memory() {
+            return sequence.value(node, &inputs);
+        }
+        let mut out = vec![0.0; n_rows * width];
+        self.cpu
+            .pool()
+            .run_pieces(&mut out, width, &|position, out| {
+                sequence.row(node, &inputs, position, &mut [], out);
+            });
+        out
+    }
+
+    fn linear(
+        &self,
+        node: usize,
+        (weight, bias): (WeightId, Option<WeightId>),
+        x: &[f32],
+    ) -> Result<Vec<f32>, Error> {
+        let quantised = self.products.quantised.get(node).copied().flatten();
+        if let (Numerics::Bf16, Some(rule)) = (self.numerics, quantised) {
+            return self.quantised(weight, bias, &rule, x);
+        }
+        let narrowed = self.products.narrowed.get(node).copied().flatten();
+        if let (Numerics::Bf16, Some(rule)) = (self.numerics, narrowed) {
+            return self.narrowed(weight, bias, &rule, x);
+        }
+        let spec = &self.graph.weights[weight.0];
+        let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
+        let is_prompts = self.numerics == Numerics::Bf16 && !self.is_cut;
+        let truncated = self.products.truncated_every.get(node).copied().flatten();
+        let truncated = truncated.filter(|_| is_prompts);
+        let in_blocks = is_prompts && self.in_blocks(node);
+        let own = self.products.weights.as_ref();
+        let own = own.and_then(|weights| weights.matrix(weight, [n, k]));
+        let is_as_it_is = spec.dtype == DType::BF16 && own.is_none();
+        let rounded = match (self.numerics, &own) {
+            (Numerics::F32, _) => None,
+            (Numerics::Bf16, _) if is_as_it_is && truncated.is_none() && !in_blocks => None,
+            (Numerics::Bf16, Some(own)) => Some(own.iter().map(|w| bf16::from_f32(*w)).collect()),
+            (Numerics::Bf16, None) => Some(self.rounded(weight)?),
+        };
+        let matrix = match (&rounded, &own) {
+            (Some(rows), _) => Matrix::new(DType::BF16, n, k, cast_slice(rows))?,
+            (None, Some(own)) => Matrix::new(DType::F32, n, k, cast_slice(own))?,
+            (None, None) => Matrix::new(spec.dtype, n, k, bytes)?,
+        };
+        let bias = bias.map(|bias| &self.vectors[bias.0][..]);
+        let mut out = vec![0.0; x.len() / k * n];
+        self.multiply(matrix, bias, x, &mut out);
+        if let (true, Some(mut w)) = (truncated.is_some() || in_blocks, rounded) {
+            let m = self.products.n_tokens.min(x.len() / k);
+            let mut x = x[..m * k].to_vec();
+            if in_blocks {
+                x.chunks_mut(k).for_each(blocks::convert);
+                self.cpu.pool().run_pieces(&mut w, k, &|_, row| {
+                    let mut values: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
+                    blocks::convert(&mut values);
+                    row.convert_from_f32_slice(&values);
+                });
+            }
+            let out = &mut out[..m * n];
+            match truncated {
+                Some(every) => self.truncated((&w, k), &x, every.max(1), out)?,
+                None => {
+                    let w = Matrix::new(DType::BF16, n, k, cast_slice(&w))?;
+                    self.multiply(w, bias, &x, out);
+                }
+            }
+        }
+        if self.numerics == Numerics::Bf16 {
+            self.in_groups(weight, bias, x, &mut out);
+        }
+        Ok(out)
+    }
+
+    fn in_blocks(&self, node: usize) -> bool {
+        self.products.in_blocks.get(node).copied().unwrap_or(false)
+    }
+
+    /// A matrix in bf16.
+    fn rounded(&self, weight: WeightId) -> Result<Vec<bf16>, Error> {
+        const ROWS: usize = 32;
+        let spec = &self.graph.weights[weight.0];
+        let (n, k, bytes) = (spec.n, spec.k, self.model.weight_bytes(weight));
+        let failed = Mutex::new(Ok(()));
+        let mut rounded = vec![bf16::ZERO; n * k];
+        self.cpu
+            .pool()
+            .run_pieces(&mut rounded, ROWS * k, &|i, out| {
+                let rows = i * ROWS..n.min((i + 1) * ROWS);
+                let mut values = vec![0.0; out.len()];
+                let decoded = quant::decode_rows(spec.dtype, bytes, n, k, rows, &mut values);
+                if decoded.is_err() {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = decoded;
+                }
+                out.convert_from_f32_slice(&values);
+            });
+        failed
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)?;
+        Ok(rounded)
+    }
+
+    fn multiply(&self, weight: Matrix<'_>, bias: Option<&[f32]>, x: &[f32], out: &mut [f32]) {
+        let m = x.len() / weight.k();
+        let mut activations = Activations::new(Precision::Exact);
+        matmul(
+            self.cpu,
+            x,
+            m,
+            &mut activations,
+            &mut [Product { weight, bias, out }],
+        );
+    }
+
+    /// Products whose sums are truncated after every so many elements.
+    fn truncated(
+        &self,
+        (w, k): (&[bf16], usize),
+        x: &[f32],
+        every: usize,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let n = w.len() / k;
+        let mut part = vec![0.0; out.len()];
+        out.fill(0.0);
+        for start in (0..k).step_by(every) {
+            let end = (start + every).min(k);
+            let x: Vec<f32> = x.chunks(k).flat_map(|x| &x[start..end]).copied().collect();
+            let w: Vec<bf16> = w.chunks(k).flat_map(|w| &w[start..end]).copied().collect();
+            let w = Matrix::new(DType::BF16, n, end - start, cast_slice(&w))?;
+            self.multiply(w, None, &x, &mut part);
+            for (sum, part) in out.iter_mut().zip(&part) {
+                *sum = f32::from_bits((*sum + part).to_bits() & 0xffff_0000);
+            }
+        }
+        Ok(())
+    }
+}

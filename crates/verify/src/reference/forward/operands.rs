@@ -1,0 +1,119 @@
+//! Products of operands that a device quantises or narrows.
+
+use super::Pass;
+use crate::reference::{narrow, rotation};
+use bytemuck::cast_slice;
+use millrace_kernels::matmul::Matrix;
+use millrace_model::graph::WeightId;
+use millrace_plan::{Narrowed, PackedWeight, Quantised};
+use millrace_quant::{self as quant, DType};
+use millrace_runtime::Error;
+use std::ops::Range;
+
+impl Pass<'_> {
+    /// A product of quantised rows, some rows of the weight at a time.
+    pub(super) fn quantised(
+        &self,
+        weight: WeightId,
+        bias: Option<WeightId>,
+        rule: &Quantised,
+        x: &[f32],
+    ) -> Result<Vec<f32>, Error> {
+        let convert = |row: &mut [f32]| rotation::convert(row, rule);
+        self.converted((weight, bias), x, &convert, &convert)
+    }
+
+    /// The same where weight and activations have a rule each.
+    pub(super) fn narrowed(
+        &self,
+        weight: WeightId,
+        bias: Option<WeightId>,
+        rule: &Narrowed,
+        x: &[f32],
+    ) -> Result<Vec<f32>, Error> {
+        let of_weight = |row: &mut [f32]| narrow::weight(row, rule);
+        let of_x = |row: &mut [f32]| narrow::activations(row, rule);
+        self.converted((weight, bias), x, &of_x, &of_weight)
+    }
+
+    /// A token's products where the device rounds to bf16, of each group of columns, the sum of products with
+    /// w less the group's offset, and the sum of x, which the offset multiplies. The head's rows are tokens' all.
+    pub(super) fn in_groups(
+        &self,
+        weight: WeightId,
+        bias: Option<&[f32]>,
+        x: &[f32],
+        out: &mut [f32],
+    ) {
+        let spec = &self.graph.weights[weight.0];
+        let (n, k) = (spec.n, spec.k);
+        let weights = self.products.weights.as_ref();
+        let Some(PackedWeight {
+            values,
+            offsets: Some((group, offsets)),
+        }) = weights.and_then(|weights| weights.grouped(weight, [n, k]))
+        else {
+            return;
+        };
+        let first = match self.is_cut {
+            true => 0,
+            false => self.products.n_tokens.min(x.len() / k),
+        };
+        let x = &x[first * k..];
+        let one = |x: f32| self.numerics.one(x);
+        let n_groups = k.div_ceil(group);
+        self.cpu
+            .pool()
+            .run_pieces(&mut out[first * n..], n, &|token, out| {
+                let x = &x[token * k..][..k];
+                let sums: Vec<f32> = x.chunks(group).map(|x| one(x.iter().sum())).collect();
+                let rows = values.chunks_exact(k).zip(offsets.chunks_exact(n_groups));
+                for (row, (out, (w, offsets))) in out.iter_mut().zip(rows).enumerate() {
+                    let groups = w.chunks(group).zip(x.chunks(group));
+                    *out = bias.map_or(0.0, |bias| bias[row]);
+                    for ((w, x), (offset, sum)) in groups.zip(offsets.iter().zip(&sums)) {
+                        let products = w.iter().zip(x).map(|(w, x)| (w - offset) * x);
+                        *out += one(products.sum()) + offset * sum;
+                    }
+                }
+            });
+    }
+
+    fn converted(
+        &self,
+        (weight, bias): (WeightId, Option<WeightId>),
+        x: &[f32],
+        of_x: &(dyn Fn(&mut [f32]) + Sync),
+        of_weight: &(dyn Fn(&mut [f32]) + Sync),
+    ) -> Result<Vec<f32>, Error> {
+        const ROWS: usize = 4096;
+        let spec = &self.graph.weights[weight.0];
+        let (n, k) = (spec.n, spec.k);
+        let bias = bias.map(|bias| &self.vectors[bias.0][..]);
+        let mut x = x.to_vec();
+        (self.cpu.pool()).run_pieces(&mut x, k, &|_, row| of_x(row));
+        let mut out = vec![0.0; x.len() / k * n];
+        for start in (0..n).step_by(ROWS) {
+            let rows = start..n.min(start + ROWS);
+            let mut w = self.decoded(weight, rows.clone())?;
+            (self.cpu.pool()).run_pieces(&mut w, k, &|_, row| of_weight(row));
+            let w = Matrix::new(DType::F32, rows.len(), k, cast_slice(&w))?;
+            let mut part = vec![0.0; x.len() / k * rows.len()];
+            self.multiply(w, bias.map(|bias| &bias[rows.clone()]), &x, &mut part);
+            let parts = part.chunks_exact(rows.len());
+            for (out, part) in out.chunks_exact_mut(n).zip(parts) {
+                out[rows.clone()].copy_from_slice(part);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Rows of a matrix in f32.
+    fn decoded(&self, weight: WeightId, rows: Range<usize>) -> Result<Vec<f32>, Error> {
+        let spec = &self.graph.weights[weight.0];
+        let bytes = self.model.weight_bytes(weight);
+        let mut values = vec![0.0; rows.len() * spec.k];
+        quant::decode_rows(spec.dtype, bytes, spec.n, spec.k, rows, &mut values)?;
+        Ok(values)
+    }
+}

@@ -1,0 +1,164 @@
+//! A device along a continuation, and what to hold it against.
+
+use super::continuation::{Choice, Continuation};
+use super::deviation::Deviation;
+use super::verdict::Step;
+use crate::reference::{DeviceWeights, Numerics, Products, logits};
+use millrace_kernels::Cpu;
+use millrace_plan::Phase;
+use millrace_runtime::LoadedModel;
+use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
+use std::sync::Arc;
+
+/// What the continuations of a model on a device share: the CPU that computes references, and the device's own
+/// numbers of matrices.
+pub struct Verification<'a> {
+    cpu: &'a Cpu,
+    npu: &'a NpuModel,
+    weights: Arc<DeviceWeights>,
+}
+
+impl<'a> Verification<'a> {
+    /// Of a model on a device. `cpu` should round no operand ([`Level::detect_exact`](millrace_kernels::Level::detect_exact)).
+    ///
+    /// # Errors
+    /// As [`DeviceWeights::of`].
+    pub fn new(cpu: &'a Cpu, npu: &'a NpuModel) -> Result<Verification<'a>, NpuError> {
+        Ok(Verification {
+            weights: Arc::new(DeviceWeights::of(npu)?),
+            cpu,
+            npu,
+        })
+    }
+
+    /// The model's logits along a continuation and what rounding does to them: two passes over the continuation's tokens on the CPU, and a third with the checkpoint's matrices
+    /// where the device has others. Of the device only its number format is taken: the numbers that its
+    /// layouts can hold of a matrix, whether a prompt's sums are truncated on their way, and its operands
+    /// converted to blocks with one exponent.
+    ///
+    /// # Errors
+    /// As [`logits`]; a plan that cannot be made.
+    pub fn baseline(&self, continuation: Continuation) -> Result<Baseline, NpuError> {
+        let (cpu, npu) = (self.cpu, self.npu);
+        let model: &LoadedModel = npu.model();
+        let vocab_size = model.model().config.vocab_size;
+        let tokens = continuation.tokens();
+        let rows = continuation.prompt.len().saturating_sub(1)..tokens.len();
+        let weights = self.weights.clone();
+        let products = Products::of_prompt(npu, weights, continuation.prompt.len())?;
+        let of = |numerics| logits(cpu, model, &tokens, rows.clone(), numerics, &products);
+        let (reference, rounded) = (of(Numerics::F32)?, of(Numerics::Bf16)?);
+        let stored = match self.weights.is_exact() {
+            false => {
+                let plain = Products::default();
+                Some(logits(cpu, model, &tokens, rows, Numerics::F32, &plain)?)
+            }
+            true => None,
+        };
+        let compared = |exact: &[f32], found: &[f32]| -> Vec<Step> {
+            let rows = exact.chunks_exact(vocab_size);
+            let rows = rows.zip(found.chunks_exact(vocab_size));
+            let mut steps = Vec::new();
+            for ((exact, found), choice) in rows.zip(&continuation.choices) {
+                steps.push(Step {
+                    phase: phase(steps.len()),
+                    deviation: Deviation::of(exact, found, choice),
+                });
+            }
+            steps
+        };
+        let mut conversion = Vec::new();
+        if let Some(stored) = &stored {
+            conversion = compared(stored, &reference);
+        }
+        let rounding = compared(&reference, &rounded);
+        let of_file = stored.as_ref().unwrap_or(&reference);
+        let exact = of_file.chunks_exact(vocab_size).zip(&continuation.choices);
+        let strange = |(exact, choice): &(&[f32], &Choice)| {
+            !super::top(exact, super::TOP).contains(&choice.token)
+        };
+        Ok(Baseline {
+            n_strange: exact.filter(strange).count(),
+            vocab_size,
+            rounding,
+            conversion,
+            reference,
+            continuation,
+        })
+    }
+}
+
+/// A continuation with the model's logits in f32 and what rounding to bf16 does to them. Where the device has
+/// matrices in a format of its own, the model is the one with these.
+pub struct Baseline {
+    continuation: Continuation,
+    vocab_size: usize,
+    /// `[n_steps, vocab]`.
+    reference: Vec<f32>,
+    rounding: Vec<Step>,
+    /// Of the model with the device's matrices from the one with the checkpoint's; none where they are the same.
+    conversion: Vec<Step>,
+    n_strange: usize,
+}
+
+/// The step after the prompt is the prefill's, the others are decode's.
+fn phase(step: usize) -> Phase {
+    match step {
+        0 => Phase::Prefill,
+        _ => Phase::Decode,
+    }
+}
+
+impl Baseline {
+    /// The continuation.
+    pub fn continuation(&self) -> &Continuation {
+        &self.continuation
+    }
+
+    /// What rounding does, a step each.
+    pub fn rounding(&self) -> &[Step] {
+        &self.rounding
+    }
+
+    /// What the device's own format of matrices does, a step each: the model with these beside the model as
+    /// it is stored. Empty where the format is exact.
+    pub fn conversion(&self) -> &[Step] {
+        &self.conversion
+    }
+
+    /// Steps at which the reference chose a token that is not among the model's five likeliest in f32:
+    /// a reference of this model has none, or hardly any.
+    pub fn n_strange(&self) -> usize {
+        self.n_strange
+    }
+
+    /// How far a row of the device is off.
+    fn deviation(&self, step: usize, found: &[f32]) -> Deviation {
+        let reference = &self.reference[step * self.vocab_size..][..self.vocab_size];
+        Deviation::of(reference, found, &self.continuation.choices[step])
+    }
+}
+
+/// Has a session go along a continuation from its start; `each` gets every step as it comes and may end it.
+///
+/// # Errors
+/// As [`NpuSession::prefill`] and [`NpuSession::decode`].
+pub fn follow(
+    session: &mut NpuSession,
+    baseline: &Baseline,
+    each: &mut dyn FnMut(Step) -> bool,
+) -> Result<(), NpuError> {
+    session.truncate(0)?;
+    for step in 0..baseline.continuation.choices.len() {
+        let found = match step.checked_sub(1) {
+            None => session.prefill(&baseline.continuation.prompt)?,
+            Some(before) => session.decode(baseline.continuation.choices[before].token)?,
+        };
+        let deviation = baseline.deviation(step, found);
+        let phase = phase(step);
+        if !each(Step { phase, deviation }) {
+            break;
+        }
+    }
+    Ok(())
+}
