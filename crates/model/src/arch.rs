@@ -1,14 +1,16 @@
 //! The table of families: what each is called, what its files leave unsaid, how its blocks are built.
 //!
-//! A family is one file in `arch/` and one row of the table. What families have in common is in
-//! `arch/decoder.rs`; a row says how a family differs.
+//! A family is one file in `arch/` and one row of the table. The file has the function that builds its graph, of
+//! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
-mod decoder;
+mod block;
 mod gemma3;
 mod llama;
 mod mistral;
 mod qwen2;
 mod qwen3;
+
+pub(crate) use block::norm;
 
 use crate::Error;
 use crate::builder::Builder;
@@ -62,8 +64,6 @@ pub struct Family {
     pub(crate) permuted_in_gguf: bool,
     pub(crate) unit_norms: bool,
     pub(crate) scaled_embeddings: bool,
-    /// Blocks normalise each head of Q and K.
-    pub(crate) qk_norm: bool,
     /// Base of sliding layers' RoPE, in families where it differs.
     pub(crate) local_rope_theta: Option<f32>,
     /// Default of `query_pre_attn_scalar`, in families that have the key.
@@ -80,6 +80,7 @@ pub struct Family {
     /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
     /// size: the key is not in the file, llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
+    /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut Builder<'_>) -> Result<(), Error>,
 }
 

@@ -1,27 +1,65 @@
 //! Builds a graph step by step, checking every weight against the checkpoint as it is named.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::Error;
-use crate::arch::{Conventions, Family, Layout};
+use crate::arch::{self, Conventions, Family, Layout, norm};
 use crate::catalog::Catalog;
 use crate::config::ModelConfig;
 use crate::graph::{
-    Add, Embed, Graph, Linear, Node, Op, RmsNorm, Rope, RopeId, RotateHeads, Value, ValueId,
-    Weight, WeightId,
+    Add, Embed, Graph, Linear, Node, Op, Rope, RopeId, RotateHeads, Value, ValueId, Weight,
+    WeightId,
 };
-use crate::names::{HfNorms, Role, TensorName};
+use crate::names::{Role, TensorName};
 use crate::warnings;
+use millrace_quant::DType;
 
 /// A graph under construction.
 pub(crate) struct Builder<'a> {
     config: &'a ModelConfig,
     family: &'static Family,
     conventions: Conventions,
-    catalog: &'a Catalog<'a>,
+    tensors: Tensors<'a>,
+    /// The blocks that are built.
+    layers: Range<usize>,
     graph: Graph,
     weights: HashMap<TensorName, WeightId>,
     layer: Option<usize>,
+}
+
+/// The weights that there are.
+enum Tensors<'a> {
+    /// Those of a checkpoint.
+    Checkpoint(&'a Catalog<'a>),
+    /// Whatever the family asks for: its names and shapes, in the order of asking.
+    Any(Vec<(TensorName, Vec<usize>)>),
+}
+
+/// The weights that a configuration calls for in some blocks, with their shapes (slowest dimension first), in
+/// the order in which they are read.
+pub(crate) fn weights(
+    config: &ModelConfig,
+    layout: Layout,
+    layers: Range<usize>,
+) -> Vec<(TensorName, Vec<usize>)> {
+    let family = arch::by_name(config.family);
+    let mut builder = Builder {
+        config,
+        family,
+        conventions: family.conventions(layout),
+        tensors: Tensors::Any(Vec::new()),
+        layers,
+        graph: Graph::default(),
+        weights: HashMap::new(),
+        layer: None,
+    };
+    // Nothing is missing where there is whatever is asked for.
+    let _ = (family.build)(&mut builder);
+    match builder.tensors {
+        Tensors::Any(weights) => weights,
+        Tensors::Checkpoint(_) => Vec::new(),
+    }
 }
 
 impl<'a> Builder<'a> {
@@ -34,23 +72,26 @@ impl<'a> Builder<'a> {
             config,
             family,
             conventions: family.conventions(catalog.layout()),
-            catalog,
+            tensors: Tensors::Checkpoint(catalog),
+            layers: 0..config.n_layers,
             graph: Graph::default(),
             weights: HashMap::new(),
             layer: None,
         }
     }
 
+    /// The blocks to build, by number.
+    pub(crate) fn layers(&self) -> Range<usize> {
+        self.layers.clone()
+    }
+
     pub(crate) fn config(&self) -> &'a ModelConfig {
         self.config
     }
 
-    pub(crate) fn family(&self) -> &'static Family {
-        self.family
-    }
-
-    pub(crate) fn has_post_norms(&self) -> bool {
-        self.family.hf_norms == HfNorms::PreAndPost
+    /// What is added to every norm's weight.
+    pub(crate) fn norm_offset(&self) -> f32 {
+        self.conventions.norm_offset
     }
 
     /// Nodes from here on belong to block `layer`.
@@ -88,7 +129,8 @@ impl<'a> Builder<'a> {
         output
     }
 
-    fn width(&self, value: ValueId) -> usize {
+    /// Elements a token of a value.
+    pub(crate) fn width(&self, value: ValueId) -> usize {
         self.graph.values[value.0].width
     }
 
@@ -99,14 +141,19 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn weight(&mut self, name: TensorName) -> Result<WeightId, Error> {
+    fn weight(&mut self, name: TensorName, shape: &[usize]) -> Result<WeightId, Error> {
         if let Some(&id) = self.weights.get(&name) {
             return Ok(id);
         }
         let spelled = self.spell(name);
-        let shape = self.config.shape_of(name);
-        let dtype = self.catalog.check(&spelled, &shape)?;
-        let (n, k) = match shape[..] {
+        let dtype = match &mut self.tensors {
+            Tensors::Checkpoint(catalog) => catalog.check(&spelled, shape)?,
+            Tensors::Any(asked) => {
+                asked.push((name, shape.to_vec()));
+                DType::F32
+            }
+        };
+        let (n, k) = match *shape {
             [n, k] => (n, k),
             _ => (1, shape[0]),
         };
@@ -122,28 +169,48 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
+    /// The weight of this role as a vector of so many elements.
+    pub(crate) fn vector(&mut self, role: Role, n_elems: usize) -> Result<WeightId, Error> {
+        self.weight(self.name(role), &[n_elems])
+    }
+
     fn spell(&self, name: TensorName) -> String {
-        match self.catalog.layout() {
-            Layout::Gguf => name.gguf(),
-            Layout::HuggingFace | Layout::Q4nx => {
-                let hf = name.hf(self.catalog.hf_prefix(), self.family.hf_norms);
+        match self.tensors {
+            Tensors::Checkpoint(catalog) if catalog.layout() != Layout::Gguf => {
+                let hf = name.hf(catalog.hf_prefix(), self.family.hf_norms);
                 hf.expect("families use only roles that their own naming table has")
+            }
+            _ => name.gguf(),
+        }
+    }
+
+    fn has(&self, role: Role) -> bool {
+        match &self.tensors {
+            Tensors::Checkpoint(catalog) => catalog.has(&self.spell(self.name(role))),
+            // A head that is the table is written once; a table that is stored scaled cannot be the head, so
+            // it is the head that serves as both.
+            Tensors::Any(..) => {
+                let is_head = self.config.tied_head && self.conventions.embed_prescaled;
+                match role {
+                    Role::Output => is_head || !self.config.tied_head,
+                    _ => !is_head,
+                }
             }
         }
     }
 
     /// The embeddings as they enter the first block.
     pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
-        let has = |role| self.catalog.has(&self.spell(self.name(role)));
         let prescaled = self.conventions.embed_prescaled;
         // Without a table the head is it; where tables are stored scaled, the head is not.
-        let alone = has(Role::Output) && !has(Role::TokenEmbedding);
+        let alone = self.has(Role::Output) && !self.has(Role::TokenEmbedding);
         let is_head = alone && (prescaled || self.config.tied_head);
         let table = match is_head {
             true => Role::Output,
             false => Role::TokenEmbedding,
         };
-        let table = self.weight(self.name(table))?;
+        let shape = [self.config.vocab_size, self.config.d_model];
+        let table = self.weight(self.name(table), &shape)?;
         let scale = match prescaled && !is_head {
             true => 1.0,
             false => self.config.embed_scale,
@@ -156,41 +223,20 @@ impl<'a> Builder<'a> {
         ))
     }
 
-    /// RMSNorm of x over groups as long as the weight.
-    pub(crate) fn norm(
-        &mut self,
-        label: &'static str,
-        role: Role,
-        x: ValueId,
-    ) -> Result<ValueId, Error> {
-        let weight = self.weight(self.name(role))?;
-        let group = self.graph.weights[weight.0].k;
-        let (eps, offset) = (self.config.norm_eps, self.conventions.norm_offset);
-        let op = Op::RmsNorm(RmsNorm {
-            weight,
-            eps,
-            offset,
-            group,
-        });
-        Ok(self.push(label, op, vec![x], self.width(x)))
-    }
-
-    /// `weight · x (+ bias)`.
+    /// `weight · x (+ bias)`, of `n` elements.
     pub(crate) fn linear(
         &mut self,
         label: &'static str,
         role: Role,
-        biased: bool,
+        (n, biased): (usize, bool),
         x: ValueId,
     ) -> Result<ValueId, Error> {
         let name = self.name(role);
-        let weight = self.weight(name)?;
-        let bias = if biased {
-            Some(self.weight(name.bias())?)
-        } else {
-            None
+        let weight = self.weight(name, &[n, self.width(x)])?;
+        let bias = match biased {
+            true => Some(self.weight(name.bias(), &[n])?),
+            false => None,
         };
-        let n = self.graph.weights[weight.0].n;
         Ok(self.push(label, Op::Linear(Linear { weight, bias }), vec![x], n))
     }
 
@@ -223,16 +269,14 @@ impl<'a> Builder<'a> {
 
     /// The last norm and the logits.
     pub(crate) fn head(&mut self, x: ValueId) -> Result<(), Error> {
-        let normed = self.norm("output_norm", Role::OutputNorm, x)?;
-        let has_table = self
-            .catalog
-            .has(&self.spell(self.name(Role::TokenEmbedding)));
-        let has_head = self.catalog.has(&self.spell(self.name(Role::Output)));
+        let normed = norm::stream(self, "output_norm", Role::OutputNorm, x)?;
+        let (has_table, has_head) = (self.has(Role::TokenEmbedding), self.has(Role::Output));
         let role = match self.config.tied_head && (has_table || !has_head) {
             true => Role::TokenEmbedding,
             false => Role::Output,
         };
-        let logits = self.linear("lm_head", role, false, normed)?;
+        let vocab_size = self.config.vocab_size;
+        let logits = self.linear("lm_head", role, (vocab_size, false), normed)?;
         self.graph.head_input = Some(normed);
         self.graph.logits = Some(logits);
         Ok(())
@@ -243,35 +287,37 @@ impl<'a> Builder<'a> {
     /// # Errors
     /// [`Error::UnknownTensor`] if a block of the checkpoint holds a weight the graph has no use for.
     pub(crate) fn finish(self) -> Result<Graph, Error> {
+        let Tensors::Checkpoint(catalog) = self.tensors else {
+            return Ok(self.graph);
+        };
         let used: std::collections::HashSet<&str> = self
             .graph
             .weights
             .iter()
             .map(|weight| weight.name.as_str())
             .collect();
-        let mut unknown: Vec<&str> = self
-            .catalog
+        let mut unknown: Vec<&str> = catalog
             .names()
-            .filter(|name| !used.contains(name) && self.is_of_a_block(name))
+            .filter(|name| !used.contains(name) && is_of_a_block(catalog, name))
             .collect();
         unknown.sort_unstable();
         match unknown.first() {
             None => Ok(self.graph),
             Some(name) => Err(Error::UnknownTensor {
-                file: self.catalog.file().into(),
+                file: catalog.file().into(),
                 tensor: (*name).into(),
                 family: self.family.name,
             }),
         }
     }
+}
 
-    /// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
-    /// take part in the text model; [`crate::warnings()`] names them.
-    fn is_of_a_block(&self, name: &str) -> bool {
-        let blocks = match self.catalog.layout() {
-            Layout::Gguf => "blk.".to_owned(),
-            Layout::HuggingFace | Layout::Q4nx => format!("{}layers.", self.catalog.hf_prefix()),
-        };
-        name.starts_with(&blocks) && !warnings::is_derived(name)
-    }
+/// Whether a tensor is a parameter of one of the text model's blocks. Tensors elsewhere do not
+/// take part in the text model; [`crate::warnings()`] names them.
+fn is_of_a_block(catalog: &Catalog<'_>, name: &str) -> bool {
+    let blocks = match catalog.layout() {
+        Layout::Gguf => "blk.".to_owned(),
+        Layout::HuggingFace | Layout::Q4nx => format!("{}layers.", catalog.hf_prefix()),
+    };
+    name.starts_with(&blocks) && !warnings::is_derived(name)
 }

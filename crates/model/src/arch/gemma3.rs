@@ -2,10 +2,13 @@
 //! base; norms on each head of Q and K; norms before and after both halves of a block; GELU gates;
 //! embeddings scaled by `sqrt(d_model)`.
 
-use super::{Family, decoder};
+use super::Family;
+use super::block::{self, attention, feed_forward, norm};
+use crate::Error;
+use crate::builder::Builder;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::graph::Activation;
-use crate::names::HfNorms;
+use crate::names::{HfNorms, Role};
 
 pub(super) static FAMILY: Family = Family {
     name: "gemma3",
@@ -18,7 +21,6 @@ pub(super) static FAMILY: Family = Family {
     permuted_in_gguf: false,
     unit_norms: true,
     scaled_embeddings: true,
-    qk_norm: true,
     local_rope_theta: Some(10_000.0),
     query_pre_attn_scalar: Some(256.0),
     hf_biases: None,
@@ -42,5 +44,21 @@ pub(super) static FAMILY: Family = Family {
     gguf_window_pattern: Some(6),
     // The 27B alone: 62 layers, `query_pre_attn_scalar` 168 with heads of 128.
     gguf_scale_by_width_at_layers: Some(62),
-    build: decoder::build,
+    build,
 };
+
+/// Blocks with norms of heads, and with norms before and behind both halves.
+fn build(b: &mut Builder<'_>) -> Result<(), Error> {
+    block::decoder(b, |b, layer, x| {
+        let normed = norm::stream(b, "attn_norm", Role::AttnNorm, x)?;
+        let heads = attention::project(b, normed)?;
+        let heads = attention::norm_heads(b, heads)?;
+        let out = attention::attend(b, layer, heads)?;
+        let out = norm::stream(b, "attn_post_norm", Role::AttnPostNorm, out)?;
+        let x = b.add("attn_residual", x, out);
+        let normed = norm::stream(b, "ffn_norm", Role::FfnNorm, x)?;
+        let out = feed_forward::gated(b, normed)?;
+        let out = norm::stream(b, "ffn_post_norm", Role::FfnPostNorm, out)?;
+        Ok(b.add("ffn_residual", x, out))
+    })
+}

@@ -1,10 +1,13 @@
 //! Llama 2, 3, 3.1 and 3.2, and what took over their architecture unchanged (SmolLM 1 and 2,
 //! TinyLlama; in GGUF files Mistral too).
 
-use super::{Family, decoder};
+use super::Family;
+use super::block::{self, attention, feed_forward, norm};
+use crate::Error;
+use crate::builder::Builder;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::graph::Activation;
-use crate::names::HfNorms;
+use crate::names::{HfNorms, Role};
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
@@ -17,7 +20,6 @@ pub(super) static FAMILY: Family = Family {
     permuted_in_gguf: true,
     unit_norms: false,
     scaled_embeddings: false,
-    qk_norm: false,
     local_rope_theta: None,
     query_pre_attn_scalar: None,
     hf_biases: None,
@@ -38,5 +40,18 @@ pub(super) static FAMILY: Family = Family {
     // Mistral's window covers every layer.
     gguf_window_pattern: Some(0),
     gguf_scale_by_width_at_layers: None,
-    build: decoder::build,
+    build,
 };
+
+/// Blocks of attention and a gated feed-forward, each behind a norm.
+pub(super) fn build(b: &mut Builder<'_>) -> Result<(), Error> {
+    block::decoder(b, |b, layer, x| {
+        let normed = norm::stream(b, "attn_norm", Role::AttnNorm, x)?;
+        let heads = attention::project(b, normed)?;
+        let out = attention::attend(b, layer, heads)?;
+        let x = b.add("attn_residual", x, out);
+        let normed = norm::stream(b, "ffn_norm", Role::FfnNorm, x)?;
+        let out = feed_forward::gated(b, normed)?;
+        Ok(b.add("ffn_residual", x, out))
+    })
+}

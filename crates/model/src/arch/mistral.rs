@@ -1,7 +1,7 @@
 //! Mistral: Llama with a sliding window on every layer, or none. Its GGUF files call themselves
 //! `llama`, so this row is for Hugging Face files.
 
-use super::{Family, decoder};
+use super::{Family, llama};
 use crate::config::Biases;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::graph::Activation;
@@ -18,7 +18,6 @@ pub(super) static FAMILY: Family = Family {
     permuted_in_gguf: true,
     unit_norms: false,
     scaled_embeddings: false,
-    qk_norm: false,
     local_rope_theta: None,
     query_pre_attn_scalar: None,
     hf_biases: Some(Biases {
@@ -42,5 +41,5 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf_window_pattern: Some(0),
     gguf_scale_by_width_at_layers: None,
-    build: decoder::build,
+    build: llama::build,
 };

@@ -1,6 +1,6 @@
 //! Qwen 2 and 2.5: Llama with biases on Q, K and V.
 
-use super::{Family, decoder};
+use super::{Family, llama};
 use crate::config::Biases;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::graph::Activation;
@@ -17,7 +17,6 @@ pub(super) static FAMILY: Family = Family {
     permuted_in_gguf: false,
     unit_norms: false,
     scaled_embeddings: false,
-    qk_norm: false,
     local_rope_theta: None,
     query_pre_attn_scalar: None,
     hf_biases: Some(Biases {
@@ -44,5 +43,5 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf_window_pattern: None,
     gguf_scale_by_width_at_layers: None,
-    build: decoder::build,
+    build: llama::build,
 };

@@ -1,9 +1,12 @@
 //! Qwen 3 (dense): Llama with a norm on each head of Q and K.
 
-use super::{Family, decoder};
+use super::Family;
+use super::block::{self, attention, feed_forward, norm};
+use crate::Error;
+use crate::builder::Builder;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::graph::Activation;
-use crate::names::HfNorms;
+use crate::names::{HfNorms, Role};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3",
@@ -16,7 +19,6 @@ pub(super) static FAMILY: Family = Family {
     permuted_in_gguf: false,
     unit_norms: false,
     scaled_embeddings: false,
-    qk_norm: true,
     local_rope_theta: None,
     query_pre_attn_scalar: None,
     hf_biases: None,
@@ -39,5 +41,19 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf_window_pattern: None,
     gguf_scale_by_width_at_layers: None,
-    build: decoder::build,
+    build,
 };
+
+/// Llama's blocks with a norm of each head of queries and keys.
+fn build(b: &mut Builder<'_>) -> Result<(), Error> {
+    block::decoder(b, |b, layer, x| {
+        let normed = norm::stream(b, "attn_norm", Role::AttnNorm, x)?;
+        let heads = attention::project(b, normed)?;
+        let heads = attention::norm_heads(b, heads)?;
+        let out = attention::attend(b, layer, heads)?;
+        let x = b.add("attn_residual", x, out);
+        let normed = norm::stream(b, "ffn_norm", Role::FfnNorm, x)?;
+        let out = feed_forward::gated(b, normed)?;
+        Ok(b.add("ffn_residual", x, out))
+    })
+}

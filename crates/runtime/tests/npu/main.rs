@@ -12,6 +12,7 @@ mod padding;
 mod passes;
 mod plan;
 mod sessions;
+mod states;
 mod support;
 mod token;
 mod tower;

@@ -1,0 +1,19 @@
+//! Feed-forward networks.
+
+use crate::Error;
+use crate::builder::Builder;
+use crate::graph::{Glu, ValueId};
+use crate::names::Role;
+
+/// A gated one: `down · (act(gate · x) · (up · x))`.
+pub(in crate::arch) fn gated(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
+    let config = b.config();
+    let (d_ff, biased) = (config.d_ff, config.biases.ffn);
+    let gate = b.linear("ffn_gate", Role::FfnGate, (d_ff, biased), x)?;
+    let up = b.linear("ffn_up", Role::FfnUp, (d_ff, biased), x)?;
+    let glu = Glu {
+        activation: config.activation,
+    };
+    let out = b.push("ffn_glu", glu.into(), vec![gate, up], d_ff);
+    b.linear("ffn_down", Role::FfnDown, (config.d_model, biased), out)
+}
