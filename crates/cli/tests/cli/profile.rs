@@ -350,7 +350,8 @@ fn the_report_is_current() {
     let home = tempdir().expect("a folder");
     let arguments = ["profile", "--geometry", "llama-3.2-1b", "--markdown"];
     let page = run(home.path(), &arguments).expect(OK).stdout;
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/profile-llama-3.2-1b.md");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/profile-llama-3.2-1b.md");
     let report = fs::read_to_string(&path).expect("the report");
     assert!(
         page == report,
@@ -407,7 +408,7 @@ fn a_papers_tables_stand_beside_predictions() {
 fn a_prompt_with_an_image_is_predicted() {
     let home = tempdir().expect("a folder");
     let four = ["profile", "--geometry", "gemma-3-4b", "--layers", "2"];
-    let image = [&four[..], &["--mode", "q4nx", "--with-image"]].concat();
+    let image = [&four[..], &["--mode", "int4", "--with-image"]].concat();
     let long = [&image[..], &["--prompt-tokens", "2100"]].concat();
     let report = json(&long);
     let number = |key: &str| report["image"][key].as_f64().expect("a number");

@@ -325,17 +325,17 @@ fn nothing_printed_needs_documents_of_ours() {
         .collect();
     for command in [
         "explain demo-draft",
-        "explain demo-draft --mode reference",
+        "explain demo-draft --mode mlir-air",
         "explain demo-draft --op attn",
-        "explain demo-draft --mode reference --without single-row-head",
+        "explain demo-draft --mode mlir-air --without single-row-head",
         "explain --geometry gemma-tiny",
         "explain --geometry qwen-tiny",
         "profile demo-draft --timing-only --features",
-        "profile demo-draft --timing-only --mode reference",
+        "profile demo-draft --timing-only --mode mlir-air",
         "profile --geometry llama-tiny --markdown",
         "profile --paper gemma3 --up-to 512",
         "compile demo-draft --list --prompt-tokens 30",
-        "compile demo-draft --list --prompt-tokens 30 --mode reference",
+        "compile demo-draft --list --prompt-tokens 30 --mode mlir-air",
         "kernel",
     ] {
         runs.push(words(command));

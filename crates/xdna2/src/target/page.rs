@@ -2,6 +2,7 @@
 
 mod published;
 
+use super::modes::{FAST, MLIR_AIR};
 use super::{Row, machine};
 use crate::{fidelity, lower};
 use millrace_model::graph::Graph;
@@ -38,7 +39,7 @@ impl Subject<'_> {
 
 const INTRODUCTION: &str = "\
 What mlir-air published of this model on a Strix NPU beside what Millrace predicts for its own plans of it: \
-`--mode reference`, which makes the published stack's programs, and `--mode best`. Rows `N…` are those of \
+`--mode mlir-air`, which makes the published stack's programs, and `--mode fast`. Rows `N…` are those of \
 `crates/xdna2/data/measured.csv`; *guide* is the project's implementation guide of this model, on which there are \
 [notes](llama-3.2-1b-notes.md). Errors are predicted / published − 1.
 
@@ -49,9 +50,9 @@ Nothing here was measured on an NPU by Millrace. `docs/fidelity-models.md` says 
 that had been measured, and `docs/timing-model.md` what is modelled.";
 
 const ASSUMED: &str = "\
-- The host of mode reference is the published one: 8.9 ms of Python and cache work a layer of a prompt, 0.31 ms a \
+- The host of mode mlir-air is the published one: 8.9 ms of Python and cache work a layer of a prompt, 0.31 ms a \
 layer of a token at a short context (it does not grow here, though the published one's does), as the profile's `host` section has them.
-- The host of mode best is this repository's, and nobody has measured it beside an NPU: what it copies or attends \
+- The host of mode fast is this repository's, and nobody has measured it beside an NPU: what it copies or attends \
 to goes at the rate of one copying thread (`host.write_gb_per_s`), nothing overlaps with the array, tokenising and \
 sampling are left out. A dispatch costs as much as the published one's.
 - U_mem^rd is the weights and tables of a pass, each read once, over its time and the peak of the machine's DDR.
@@ -68,15 +69,15 @@ pub(super) fn page(
     let subject = &Subject { graph, settings };
     let (_, profile) = machine(settings)?;
     let modes = Modes {
-        reference: subject.predict("reference", work)?,
-        best: subject.predict("best", work)?,
+        mlir_air: subject.predict(MLIR_AIR, work)?,
+        fast: subject.predict(FAST, work)?,
         published: fidelity::measurements(),
         fitted: profile.calibration_rows(),
     };
     let planner = super::planner(settings)?;
     let pricer = planner.pricer();
     let times = times(
-        &modes.best.provenance,
+        &modes.fast.provenance,
         pricer.as_ref().and_then(|p| p.model_error()).as_ref(),
         pricer.as_ref().and_then(|p| p.kernel_error_percent()),
     );
@@ -95,9 +96,9 @@ pub(super) fn page(
     parts(&mut out, &modes);
     bytes(&mut out, &modes);
     lengths(&mut out, subject)?;
-    bought(&mut out, subject, work, &modes.best)?;
-    launches(&mut out, "reference", &modes.reference);
-    launches(&mut out, "best", &modes.best);
+    bought(&mut out, subject, work, &modes.fast)?;
+    launches(&mut out, MLIR_AIR, &modes.mlir_air);
+    launches(&mut out, FAST, &modes.fast);
     let _ = writeln!(out, "## What is assumed\n\n{ASSUMED}");
     Ok(out)
 }
@@ -110,14 +111,14 @@ fn prompt(prediction: &Prediction, of: impl Fn(&Totals) -> f64) -> f64 {
 fn parts(out: &mut String, modes: &Modes<'_>) {
     out.push_str(
         "## Where the time goes, milliseconds\n\n\
-         | | prompt, reference | | prompt, best | | token, reference | | token, best | |\n\
+         | | prompt, mlir-air | | prompt, fast | | token, mlir-air | | token, fast | |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
-    let [reference, best] = [&modes.reference, &modes.best];
-    let columns: Vec<&Totals> = [reference.prefill.first(), best.prefill.first()]
+    let [mlir_air, fast] = [&modes.mlir_air, &modes.fast];
+    let columns: Vec<&Totals> = [mlir_air.prefill.first(), fast.prefill.first()]
         .into_iter()
         .flatten()
-        .chain([&reference.token, &best.token])
+        .chain([&mlir_air.token, &fast.token])
         .map(|pass: &PassCost| &pass.totals)
         .collect();
     for number in 0..7 {
@@ -204,10 +205,10 @@ fn around_attention(prediction: &Prediction) -> u64 {
 }
 
 fn bytes(out: &mut String, modes: &Modes<'_>) {
-    out.push_str("## Bytes\n\n| | published | reference | best |\n|---|---:|---:|---:|\n");
+    out.push_str("## Bytes\n\n| | published | mlir-air | fast |\n|---|---:|---:|---:|\n");
     for (what, published, of) in BYTES {
-        let [reference, best] = [&modes.reference, &modes.best].map(of);
-        let _ = writeln!(out, "| {what} | {published} | {reference} | {best} |");
+        let [mlir_air, fast] = [&modes.mlir_air, &modes.fast].map(of);
+        let _ = writeln!(out, "| {what} | {published} | {mlir_air} | {fast} |");
     }
     out.push('\n');
 }
@@ -216,10 +217,10 @@ fn bytes(out: &mut String, modes: &Modes<'_>) {
 fn work_done(out: &mut String, modes: &Modes<'_>) {
     out.push_str("## Work\n\n");
     let passes = [
-        ("a prompt, reference", modes.reference.prefill.first()),
-        ("a prompt, best", modes.best.prefill.first()),
-        ("a token, reference", Some(&modes.reference.token)),
-        ("a token, best", Some(&modes.best.token)),
+        ("a prompt, mlir-air", modes.mlir_air.prefill.first()),
+        ("a prompt, fast", modes.fast.prefill.first()),
+        ("a token, mlir-air", Some(&modes.mlir_air.token)),
+        ("a token, fast", Some(&modes.fast.token)),
     ];
     let _ = writeln!(out, "| pass | {} |", cells::PART_HEADINGS.join(" | "));
     out.push_str("|---|---|---:|---:|---:|---:|---:|---:|\n");
@@ -237,7 +238,7 @@ fn work_done(out: &mut String, modes: &Modes<'_>) {
     out.push('\n');
     for (title, pass) in passes {
         let Some(pass) = pass else { continue };
-        let text = cells::work_text(&pass.totals, modes.best.peak_flops_per_s);
+        let text = cells::work_text(&pass.totals, modes.fast.peak_flops_per_s);
         let _ = writeln!(out, "- {title}: {}", text.trim_start_matches("work: "));
     }
     published::feed_forward(out, modes);
@@ -248,27 +249,27 @@ fn work_done(out: &mut String, modes: &Modes<'_>) {
 fn lengths(out: &mut String, subject: &Subject<'_>) -> Result<(), PredictError> {
     out.push_str(
         "## Other lengths\n\n\
-         | prompt | first token ms, reference | best | | token ms after it, reference | best | tokens/s, best |\n\
+         | prompt | first token ms, mlir-air | fast | | token ms after it, mlir-air | fast | tokens/s, fast |\n\
          |---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for prompt_tokens in [30, 128, 512, 2048, 4096, 8192] {
         let of = |mode| subject.predict(mode, &Work::new(prompt_tokens));
-        let best = of("best")?;
+        let fast = of(FAST)?;
         let mut cells = vec![count(prompt_tokens)];
-        let best_cells = [ms(best.ttft_ns / 1e6), ms(best.token.totals.total_ns / 1e6)];
+        let fast_cells = [ms(fast.ttft_ns / 1e6), ms(fast.token.totals.total_ns / 1e6)];
         // The published stack takes no more at once.
         if prompt_tokens <= lower::REFERENCE_TOKENS {
-            let reference = of("reference")?;
-            let [ttft, token] = best_cells;
-            cells.extend([ms(reference.ttft_ns / 1e6), ttft]);
-            cells.push(format!("{:.1} ×", reference.ttft_ns / best.ttft_ns));
-            cells.extend([ms(reference.token.totals.total_ns / 1e6), token]);
+            let mlir_air = of(MLIR_AIR)?;
+            let [ttft, token] = fast_cells;
+            cells.extend([ms(mlir_air.ttft_ns / 1e6), ttft]);
+            cells.push(format!("{:.1} ×", mlir_air.ttft_ns / fast.ttft_ns));
+            cells.extend([ms(mlir_air.token.totals.total_ns / 1e6), token]);
         } else {
-            let [ttft, token] = best_cells;
+            let [ttft, token] = fast_cells;
             let none = "–".to_owned();
             cells.extend([none.clone(), ttft, none.clone(), none, token]);
         }
-        cells.push(format!("{:.1}", best.tokens_per_s));
+        cells.push(format!("{:.1}", fast.tokens_per_s));
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
     out.push('\n');
@@ -279,19 +280,19 @@ fn bought(
     out: &mut String,
     subject: &Subject<'_>,
     work: &Work,
-    best: &Prediction,
+    fast: &Prediction,
 ) -> Result<(), PredictError> {
-    let settings = subject.settings("best");
+    let settings = subject.settings(FAST);
     let of = |work: &Work, all: &Prediction| variants(subject.graph, &Row, &settings, work, all);
-    let long = of(work, best)?;
+    let long = of(work, fast)?;
     let short_work = Work {
         prompt_tokens: 30,
         ..*work
     };
-    let short = of(&short_work, &subject.predict("best", &short_work)?)?;
+    let short = of(&short_work, &subject.predict(FAST, &short_work)?)?;
     let _ = writeln!(
         out,
-        "## What each improvement buys\n\nMode best with one left out; what the published stack has, with our host and with its \
+        "## What each improvement buys\n\nMode fast with one left out; what the published stack has, with our host and with its \
          own; and that stack before its head took a single row. Prompts of {} and of 30 tokens.\n",
         count(work.prompt_tokens)
     );
@@ -316,7 +317,7 @@ fn bought(
             continue;
         };
         let name = if name == "as asked for" {
-            "mode best"
+            "mode fast"
         } else {
             name
         };

@@ -136,7 +136,7 @@ fn errors_are_counted_over_rows_that_nothing_was_fitted_on() {
         launches_percent: error_percent,
         fitted,
         missed: f64::abs(error_percent) > ROW_PERCENT,
-        best: 1.0,
+        fast: 1.0,
         published_per_w: None,
         predicted_per_w: None,
         cost: Cost::default(),
