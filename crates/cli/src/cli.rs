@@ -77,8 +77,22 @@ impl Cli {
     /// Reads a command line.
     pub(crate) fn from_line(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         let matches = Cli::understanding_negatives().try_get_matches_from(line);
-        let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+        let parsed = matches.and_then(|matches| {
+            let cli = Cli::from_arg_matches(&matches)?;
+            if let Some(warning) = crate::renamed::warning(&matches) {
+                cli.ui().warn(warning);
+            }
+            Ok(cli)
+        });
         parsed.map_err(reworded)
+    }
+
+    /// How much to say.
+    fn ui(&self) -> Ui {
+        Ui {
+            quiet: self.global.quiet,
+            verbose: self.global.verbose,
+        }
     }
 
     /// The command line in which `-1` after an option is its value, whether or not the option takes
@@ -155,7 +169,7 @@ macro_rules! subcommands {
         impl Cli {
             /// Runs the subcommand.
             pub(crate) fn run(&self) -> crate::exit::Outcome {
-                let ui = Ui { quiet: self.global.quiet, verbose: self.global.verbose };
+                let ui = self.ui();
                 match &self.command {
                     $(Command::$variant(args) => commands::$module::run(args, ui),)*
                 }

@@ -22,6 +22,7 @@ mod program_cache;
 mod progress;
 mod prompt;
 mod remote;
+mod renamed;
 mod roofs;
 mod sampling_args;
 mod stats;

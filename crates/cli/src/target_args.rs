@@ -125,10 +125,10 @@ pub(crate) struct DeviceArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct ModeArgs {
-    /// On an NPU: how plans are made [default: what a file of 4-bit weights asks for, else best]
+    /// On an NPU: how plans are made [default: what a file of 4-bit weights asks for, else the first; `millrace devices -v` lists them]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// Leave out an improvement of mode best; `millrace devices -v` lists them
+    /// Leave out an improvement of the mode; `millrace devices -v` lists them
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<String>,
     /// How the NPU multiplies matrices [default: as it is]

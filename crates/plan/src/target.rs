@@ -41,6 +41,12 @@ pub trait Target: Sync {
         None
     }
 
+    /// The name of the mode that an earlier release called `former`, where it has another name. A planner takes both.
+    fn renamed_mode(&self, former: &str) -> Option<&'static str> {
+        let _ = former;
+        None
+    }
+
     /// Hardware of this kind that this computer has.
     fn hardware(&self) -> Vec<Hardware> {
         Vec::new()
@@ -272,7 +278,7 @@ pub trait Planner: Send + Sync {
     /// The machine.
     fn machine(&self) -> MachineFacts;
 
-    /// How plans are made, in a few words (`best without alias`).
+    /// How plans are made, in a few words (`fast without alias`).
     fn mode(&self) -> String;
 
     /// The improvements in force, by name.

@@ -1,4 +1,4 @@
-//! Predictions of mode q4nx beside what FastFlowLM publishes of the same models, from lowered programs. The
+//! Predictions of mode int4 beside what FastFlowLM publishes of the same models, from lowered programs. The
 //! tables of `docs/gemma3.md` are its output.
 //!
 //! ```text
@@ -15,7 +15,7 @@ use millrace_xdna2::target::Row;
 use std::error::Error;
 
 /// Weights expanded within every product.
-const FUSED: &str = "q4nx without faster-expansion";
+const FUSED: &str = "int4 without faster-expansion";
 
 /// Prompt tokens and cached tokens.
 const WORK: [(u64, u64); 2] = [(1024, 1024), (2048, 2048)];
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("|---|---|---|---:|---:|---:|---:|---|---:|");
     for profile in ["air-krackan-2026", "air-strix-2026"] {
-        for mode in ["q4nx", FUSED, "paper", "best"] {
+        for mode in ["int4", FUSED, "fastflowlm", "fast"] {
             for name in ["gemma-3-1b", "gemma-3-4b", "llama-3.2-1b"] {
                 for work in WORK {
                     row(profile, mode, name, work)?;

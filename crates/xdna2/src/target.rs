@@ -2,6 +2,7 @@
 
 mod bench;
 mod int8;
+mod modes;
 mod of_file;
 mod packed;
 mod page;
@@ -10,7 +11,7 @@ mod planner;
 
 pub use planner::Xdna2;
 
-use crate::lower::{Feature, Features, Mode};
+use crate::lower::{Feature, Features};
 use crate::predict::HostKind;
 use millrace_model::graph::Graph;
 use millrace_plan::predict::{PredictError, Work};
@@ -43,7 +44,7 @@ impl Target for Row {
         TargetOptions {
             machines: names(DEFAULT_MACHINE, Machine::builtin_names()),
             profiles: names(Profile::DEFAULT, Profile::builtin_names()),
-            modes: modes(),
+            modes: modes::choices(),
             features: Feature::ALL
                 .map(|feature| Choice::new(feature.name(), feature.summary()))
                 .to_vec(),
@@ -63,6 +64,11 @@ impl Target for Row {
 
     fn mode_of(&self, graph: &Graph) -> Option<ModeChoice> {
         of_file::mode(graph)
+    }
+
+    fn renamed_mode(&self, former: &str) -> Option<&'static str> {
+        let row = modes::find(Some(former))?;
+        (row.name != former).then_some(row.name)
     }
 
     fn workbench(&self) -> Option<&dyn Workbench> {
@@ -87,46 +93,20 @@ impl Target for Row {
             ..Settings::default()
         };
         vec![
-            ("published, our host", published("reference", HostKind::Own)),
+            (
+                "published, our host",
+                published(modes::MLIR_AIR, HostKind::Own),
+            ),
             (
                 "the published stack",
-                published("reference", HostKind::Published),
+                published(modes::MLIR_AIR, HostKind::Published),
             ),
             (
                 "the same, all rows through the head",
-                published("first", HostKind::Published),
+                published(modes::MLIR_AIR_FIRST, HostKind::Published),
             ),
         ]
     }
-}
-
-fn modes() -> Vec<Choice> {
-    vec![
-        Choice::new(
-            "best",
-            "prompt lengths in buckets, the widest herds, f32 sums",
-        ),
-        Choice::new(
-            "q4nx",
-            "as best, with weights in 4-bit blocks (Q4NX) that the cores dequantise; taken for files of mostly 4-bit weights",
-        ),
-        Choice::new(
-            "paper",
-            "4-bit blocks as the Gemma 3 paper lays them out: weights expanded to bf16 in DDR first, FlowQKV, FlowKV",
-        ),
-        Choice::new(
-            int8::MODE,
-            "products of 8-bit integers, each a program of its own; the rest on the host",
-        ),
-        Choice::new(
-            "reference",
-            "as the published stack does it: every prompt padded to 2,048 tokens",
-        ),
-        Choice::new(
-            "first",
-            "as that stack did at first: all rows of a prompt go through the head",
-        ),
-    ]
 }
 
 /// Built-in names, the one that is taken if none is said first.
@@ -137,7 +117,7 @@ fn names(default: &str, all: impl Iterator<Item = &'static str>) -> Vec<Choice> 
 }
 
 fn is_int8(settings: &Settings) -> bool {
-    settings.mode.as_deref() == Some(int8::MODE)
+    settings.mode.as_deref() == Some(modes::INT8)
 }
 
 /// A planner set up so.
@@ -156,15 +136,10 @@ fn planner(settings: &Settings) -> Result<Xdna2, SettingError> {
 }
 
 fn features(settings: &Settings) -> Result<Features, SettingError> {
-    let mut features = match settings.mode.as_deref() {
-        // Of mode int8 the set is not asked for.
-        None | Some("best" | int8::MODE) => Features::of(Mode::Best),
-        Some("q4nx") => Features::of(Mode::Q4nx),
-        Some("paper") => Features::of(Mode::Paper),
-        Some("reference") => Features::of(Mode::Reference),
-        Some("first") => Features::NONE,
-        Some(other) => return Err(SettingError::unknown(NAME, "mode", other, &modes())),
-    };
+    let mode = settings.mode.as_deref();
+    let unknown =
+        || SettingError::unknown(NAME, "mode", mode.unwrap_or_default(), &modes::choices());
+    let mut features = (modes::find(mode).ok_or_else(unknown)?.features)();
     for name in &settings.without {
         let unknown = || SettingError::unknown(NAME, "feature", name, &Row.options().features);
         let feature: Feature = name.parse().map_err(|_| unknown())?;

@@ -23,7 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   millrace compile demo                                   every plan of a model, into the cache
   millrace compile --geometry llama-3.2-1b                 the same for a shape, without files
-  millrace compile --geometry llama-3.2-1b --mode reference --list
+  millrace compile --geometry llama-3.2-1b --mode mlir-air --list
                                                           launches and slots of each program
   millrace compile model.gguf --prompt-tokens 30,5000      what those prompts need, chunk by chunk
   millrace compile demo --set cols=4 --out programs        for a machine that does not exist

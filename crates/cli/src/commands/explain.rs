@@ -17,14 +17,14 @@ use weights::Weights;
 const EXAMPLES: &str = "\
 Examples:
   millrace explain demo                                      prompt and token: op, device, program, why
-  millrace explain --geometry llama-3.2-1b --mode reference  the published stack's programs and slots
+  millrace explain --geometry llama-3.2-1b --mode mlir-air  the published stack's programs and slots
   millrace explain --geometry qwen2.5-0.5b --op attn_q       one op in detail, or why it is the CPU's
   millrace explain --geometry llama-3.2-1b --set core.data_bytes=16384
                                                              what does not fit a smaller core
   millrace explain model.gguf --prompt-tokens 5000 --json    every chunk of a long prompt, as JSON
 
-Without --mode a file's weights decide it, and the first lines say which and why: mode q4nx keeps a file
-of mostly 4-bit weights in 4 bits, where mode best expands them to bf16. Then comes what becomes of each
+Without --mode a file's weights decide it, and the first lines say which and why: mode int4 keeps a file
+of mostly 4-bit weights in 4 bits, where mode fast expands them to bf16. Then comes what becomes of each
 quantised format.
 
 A summary comes first, then every op: layers that run alike are one row (`0–15`). Rows of the CPU say why the

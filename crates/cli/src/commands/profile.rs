@@ -29,13 +29,13 @@ const EXAMPLES: &str = "\
 Examples:
   millrace profile demo                                     predicted, and run on the virtual NPU
   millrace profile model.gguf --timing-only                 predicted alone: no weight is read
-  millrace profile --geometry llama-3.2-1b --mode reference  the published stack, 2,048 tokens
+  millrace profile --geometry llama-3.2-1b --mode mlir-air  the published stack, 2,048 tokens
   millrace profile --geometry llama-3.2-1b --prompt-tokens 30 --context 2048
   millrace profile --geometry llama-3.2-1b --layers 2       two of its sixteen layers
   millrace profile --geometry llama-3.2-1b --features       what each improvement buys
   millrace profile --geometry llama-3.2-1b --set profile.ddr.read_gb_per_s=110
                                                             a machine that does not exist yet
-  millrace profile --geometry gemma-3-4b --mode q4nx --prompt-tokens 280 --with-image
+  millrace profile --geometry gemma-3-4b --mode int4 --prompt-tokens 280 --with-image
                                                             to the first token of a question about an image
   millrace profile --paper gemma3                           a paper's tables beside predictions
   millrace profile demo \"Once upon a time\" --html p.html   a page with the array over time
@@ -91,7 +91,7 @@ pub(crate) struct Args {
     /// Predict only: no weight is read, nothing is run
     #[arg(long)]
     timing_only: bool,
-    /// Leave out each improvement of mode best in turn, to see what it buys
+    /// Leave out each improvement of mode fast in turn, to see what it buys
     #[arg(long)]
     features: bool,
     /// Write a trace of the prompt and a token (Chrome trace-event format)

@@ -28,7 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   millrace verify demo --device {npu}                      two prompts, 32 tokens, beside the CPU
   millrace verify model.gguf --device {npu} --prompts full  long prompts, chats and an end token too
-  millrace verify demo --device {npu} --mode reference     the published stack's programs
+  millrace verify demo --device {npu} --mode mlir-air     the published stack's programs
   millrace verify demo --device {npu} --save ref.json      writes what it was compared with
   millrace verify demo --device {npu} --reference ref.json  compares with a file
   millrace verify folder --device {npu} --reference hf     beside transformers (MILLRACE_PYTHON names its Python)

@@ -48,8 +48,8 @@ fn every_long_command_stops() {
         "perplexity demo long.txt --cpu-level scalar --threads 1",
         "profile --geometry llama-3.1-8b --prompt-tokens 8000",
         "compile --geometry llama-3.1-8b",
-        "verify demo --prompts full --mode reference --cpu-level scalar --threads 1",
-        "diagnose demo --bisect --mode reference --cpu-level scalar --threads 1",
+        "verify demo --prompts full --mode mlir-air --cpu-level scalar --threads 1",
+        "diagnose demo --bisect --mode mlir-air --cpu-level scalar --threads 1",
         "synth llama-3.2-1b out.gguf --type Q4_K",
     ];
     for line in lines {

@@ -51,7 +51,7 @@ fn what_was_compiled_is_found_again() {
     // Another machine, another mode, another number of layers: other plans.
     for more in [
         &["--set", "cols=4"][..],
-        &["--mode", "reference"],
+        &["--mode", "mlir-air"],
         &["--layers", "2"],
     ] {
         let other = json(home, &[&COMPILE[..], more].concat());
@@ -115,7 +115,7 @@ fn explain_shows_the_published_programs() {
         "--geometry",
         "llama-3.2-1b",
         "--mode",
-        "reference",
+        "mlir-air",
     ];
     let report = json(home, &common);
     let prefill = &report["plans"][0];
@@ -184,8 +184,8 @@ fn the_summary_says_of_every_plan_what_it_does() {
     for model in ["demo", "demo-draft"] {
         for more in [
             &[][..],
-            &["--mode", "reference"],
-            &["--mode", "q4nx"],
+            &["--mode", "mlir-air"],
+            &["--mode", "int4"],
             &["--prompt-tokens", "30,3000"],
         ] {
             let report = json(home.path(), &[&["explain", model][..], more].concat());
@@ -236,16 +236,39 @@ fn check_summary(report: &Value, plan: &Value, what: &str) {
     assert_eq!(lines.len(), n, "{what}, {}", plan["name"]);
 }
 
+/// A mode's former name is taken, says its name once, and makes the same plans.
+#[test]
+fn former_names_of_modes_are_taken_with_a_warning() {
+    let home = tempdir().expect("a folder");
+    let home = home.path();
+    let explained = |mode: &str, more: &[&str]| {
+        let explain = ["explain", "demo-draft", "--prompt-tokens", "30", "--mode"];
+        run(home, &[&explain[..], &[mode], more].concat()).expect(OK)
+    };
+    for (former, name) in [("reference", "mlir-air"), ("best", "fast")] {
+        let (old, new) = (explained(former, &[]), explained(name, &[]));
+        assert_eq!(old.stdout, new.stdout, "{former}");
+        let told = format!("is called {name}: `--mode {name}`");
+        assert_eq!(old.stderr.matches(&told).count(), 1, "{}", old.stderr);
+        assert!(!new.stderr.contains("is called"), "{}", new.stderr);
+        let quiet = explained(former, &["--quiet"]).stderr;
+        assert!(!quiet.contains("is called"), "{quiet}");
+    }
+    let unknown = run(home, &["explain", "demo-draft", "--mode", "bset"]);
+    let names = "fast, int4, int8, fastflowlm, mlir-air, mlir-air-first";
+    assert!(unknown.stderr.contains(names), "{}", unknown.stderr);
+}
+
 /// The file's weights decide the mode where none is said, in every command alike; what becomes of them is told.
 #[test]
 fn files_of_four_bit_weights_keep_them() {
     let home = tempdir().expect("a folder");
     let home = home.path();
     for (name, recipe, mode) in [
-        ("k.gguf", "Q4_K_M", "q4nx"),
-        ("z.gguf", "Q4_0", "q4nx"),
-        ("e.gguf", "Q8_0", "best"),
-        ("b.gguf", "BF16", "best"),
+        ("k.gguf", "Q4_K_M", "int4"),
+        ("z.gguf", "Q4_0", "int4"),
+        ("e.gguf", "Q8_0", "fast"),
+        ("b.gguf", "BF16", "fast"),
     ] {
         let synth = [
             "synth",
@@ -259,26 +282,26 @@ fn files_of_four_bit_weights_keep_them() {
         run(home, &synth).expect(OK);
         let explained = json(home, &["explain", name, "--prompt-tokens", "64"]);
         assert_eq!(explained["mode"], mode, "{name}");
-        assert_eq!(explained["mode_reason"].is_null(), mode == "best", "{name}");
+        assert_eq!(explained["mode_reason"].is_null(), mode == "fast", "{name}");
         let compiled = json(home, &["compile", name, "--prompt-tokens", "64"]);
         assert_eq!(compiled["mode"], mode, "{name}");
         // So do those that run: what they say of it is the planner's.
         let run_it = ["run", name, "a", "-n", "1", "--device", "xdna2", "-v"];
         let told = run(home, &run_it).expect(OK).stderr;
         assert_eq!(
-            told.contains("mode q4nx: "),
-            mode == "q4nx",
+            told.contains("mode int4: "),
+            mode == "int4",
             "{name}: {told}"
         );
-        let asked = [&run_it[..], &["--mode", "best"]].concat();
+        let asked = [&run_it[..], &["--mode", "fast"]].concat();
         let told = run(home, &asked).expect(OK).stderr;
-        assert!(!told.contains("mode q4nx"), "{name}: {told}");
+        assert!(!told.contains("mode int4"), "{name}: {told}");
         // A mode that is said is taken.
-        let best = ["explain", name, "--prompt-tokens", "64", "--mode", "best"];
+        let best = ["explain", name, "--prompt-tokens", "64", "--mode", "fast"];
         let best = json(home, &best);
         assert_eq!(
             (&best["mode"], &best["mode_reason"]),
-            (&"best".into(), &Value::Null)
+            (&"fast".into(), &Value::Null)
         );
         let becomes = |report: &Value, format: &str| -> Vec<String> {
             let of = array(&report["weights"]).iter();
@@ -286,7 +309,7 @@ fn files_of_four_bit_weights_keep_them() {
                 .filter_map(|w| w["becomes"].as_str().map(str::to_owned))
                 .collect()
         };
-        if mode == "q4nx" {
+        if mode == "int4" {
             run(home, &["verify", name]).expect(OK);
         }
         if recipe == "Q4_K_M" {
@@ -341,7 +364,7 @@ fn explain_tells_of_one_op_and_of_other_machines() {
 fn diagnose_compares_layers_and_is_no_verdict() {
     let home = tempdir().expect("a folder");
     let home = home.path();
-    for mode in ["best", "reference"] {
+    for mode in ["fast", "mlir-air"] {
         let report = json(
             home,
             &["diagnose", "demo-draft", "Once upon", "--mode", mode],

@@ -344,19 +344,19 @@ fn energy_is_told_where_the_profile_has_powers() {
     assert!(!of("profile.host.call_ns=70000").contains("energy"));
 }
 
-/// The report in `docs`; when what it says changes, write it anew as it says.
+/// The report in `docs/reports`; when what it says changes, write it anew as it says.
 #[test]
 fn the_report_is_current() {
     let home = tempdir().expect("a folder");
     let arguments = ["profile", "--geometry", "llama-3.2-1b", "--markdown"];
     let page = run(home.path(), &arguments).expect(OK).stdout;
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/profile-llama-3.2-1b.md");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reports/profile-llama-3.2-1b.md");
     let report = fs::read_to_string(&path).expect("the report");
     assert!(
         page == report,
-        "write {} anew: cargo run --release -- {} > docs/profile-llama-3.2-1b.md",
-        path.display(),
-        arguments.join(" ")
+        "write {} anew: tools/make_reports profile",
+        path.display()
     );
 }
 
@@ -407,7 +407,7 @@ fn a_papers_tables_stand_beside_predictions() {
 fn a_prompt_with_an_image_is_predicted() {
     let home = tempdir().expect("a folder");
     let four = ["profile", "--geometry", "gemma-3-4b", "--layers", "2"];
-    let image = [&four[..], &["--mode", "q4nx", "--with-image"]].concat();
+    let image = [&four[..], &["--mode", "int4", "--with-image"]].concat();
     let long = [&image[..], &["--prompt-tokens", "2100"]].concat();
     let report = json(&long);
     let number = |key: &str| report["image"][key].as_f64().expect("a number");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::tempdir;
 
 /// Documents whose fenced blocks with lines `$ millrace …` are transcripts.
-const DOCUMENTS: [&str; 2] = ["README.md", "docs/llama-3.2-1b-notes.md"];
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/guide.md", "docs/llama-3.2-1b-notes.md"];
 
 /// Commands that are not run, by how they begin, and why.
 const NOT_RUN: [(&str, &str); 2] = [
@@ -226,7 +226,7 @@ const EXAMPLES_NOT_RUN: [(&str, &str); 5] = [
     ("--sweep", "hundreds of tilings"),
     (
         "gemm-fused-cast 2048x2048x8192",
-        "README's transcript runs a larger one",
+        "the guide's transcript runs a larger one",
     ),
     (
         "profile demo",
@@ -325,17 +325,17 @@ fn nothing_printed_needs_documents_of_ours() {
         .collect();
     for command in [
         "explain demo-draft",
-        "explain demo-draft --mode reference",
+        "explain demo-draft --mode mlir-air",
         "explain demo-draft --op attn",
-        "explain demo-draft --mode reference --without single-row-head",
+        "explain demo-draft --mode mlir-air --without single-row-head",
         "explain --geometry gemma-tiny",
         "explain --geometry qwen-tiny",
         "profile demo-draft --timing-only --features",
-        "profile demo-draft --timing-only --mode reference",
+        "profile demo-draft --timing-only --mode mlir-air",
         "profile --geometry llama-tiny --markdown",
         "profile --paper gemma3 --up-to 512",
         "compile demo-draft --list --prompt-tokens 30",
-        "compile demo-draft --list --prompt-tokens 30 --mode reference",
+        "compile demo-draft --list --prompt-tokens 30 --mode mlir-air",
         "kernel",
     ] {
         runs.push(words(command));

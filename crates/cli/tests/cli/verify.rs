@@ -254,7 +254,7 @@ fn run_writes_on_the_npu_and_says_that_times_are_modelled() {
     assert_eq!(found.stdout, cpu.stdout);
     let report = run(
         home,
-        &[&on_npu[..], &["--json", "--mode", "reference"]].concat(),
+        &[&on_npu[..], &["--json", "--mode", "mlir-air"]].concat(),
     )
     .expect(OK)
     .json();

@@ -1,5 +1,5 @@
 //! The stitched bf16 stack of seed 000 and its successor, with the host's part (npu2_machine b3, form
-//! 10). There are two [`Build`]s of it: the seed's own programs are those that mode reference lowers
+//! 10). There are two [`Build`]s of it: the seed's own programs are those that mode mlir-air lowers
 //! to; of the later one each launch is simulated on its own, and a program is the call plus its
 //! launches plus loading their cores.
 
@@ -53,7 +53,7 @@ impl Program {
 /// Whose programs were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Build {
-    /// Seed 000's: compiler-generated GEMMs with bf16 sums. Mode reference.
+    /// Seed 000's: compiler-generated GEMMs with bf16 sums. Mode mlir-air.
     Seed,
     /// Its successor's, from June 2026 on: GEMMs by the kernel registry's methods (f32 sums).
     Registry,

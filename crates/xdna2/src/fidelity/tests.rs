@@ -60,7 +60,7 @@ fn models_attain_their_bounds() {
     assert!(report.pass());
 }
 
-/// What is asked of mode reference: a prompt and a token within 10 %, each program within 20 %, from the
+/// What is asked of mode mlir-air: a prompt and a token within 10 %, each program within 20 %, from the
 /// programs that run.
 #[test]
 fn the_stack_of_the_seed_is_predicted_from_its_lowered_programs() {

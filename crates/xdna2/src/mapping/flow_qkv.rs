@@ -25,7 +25,7 @@
 //!
 //! So a chunk's keys are read for its own few tokens, from DDR, and all chunks of a super-chunk read them at the same time:
 //! where [`prompt_attention`](super::prompt_attention) reads a key once for a hundred tokens, here it is once for `chunk_tokens` (16 of Gemma3-4B),
-//! and DDR bounds it. It is what mode paper predicts the paper's times from.
+//! and DDR bounds it. It is what mode fastflowlm predicts the paper's times from.
 //!
 //! # One configuration
 //! With a window and without, and without a mask (FlowQKV-SWA, FlowQKV-NCA), channels, stages and cores are the same but for constants that

@@ -1,4 +1,4 @@
-//! GEMMs of one A, of bf16 or of 8-bit integers, on up to 8 × 4 cores without a pause, the prefill projection of mode best.
+//! GEMMs of one A, of bf16 or of 8-bit integers, on up to 8 × 4 cores without a pause, the prefill projection of mode fast.
 //!
 //! What it adds to [`gemm`](super::gemm), whose drained GEMM it otherwise is (f32 sums, one cast in
 //! the cores, C gathered in L2):

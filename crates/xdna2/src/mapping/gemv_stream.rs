@@ -1,5 +1,5 @@
 //! GEMVs of one vector, of bf16 or of 8-bit integers, whose weights stream from DDR into the cores, the decode projection of
-//! mode best.
+//! mode fast.
 //!
 //! A core takes a row of W at a time, straight from its column's shim: nothing waits for a panel in
 //! L2 to be filled, or for the results of a grid point. A column may have two such streams, as its

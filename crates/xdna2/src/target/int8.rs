@@ -6,6 +6,7 @@
 
 mod slots;
 
+use super::modes::INT8;
 use super::planner::{Xdna2, placed};
 use crate::mapping::{self, GEMM_I8, GEMV_I8, Named, Shape, Tiling};
 use millrace_kernels::Cpu;
@@ -25,9 +26,6 @@ use slots::{Dims, id};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The mode's name.
-pub(super) const MODE: &str = "int8";
 
 /// Tokens that prompts are padded to: whole blocks of the matrix unit.
 const LENGTHS: [u64; 9] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048];
@@ -164,7 +162,7 @@ impl Planner for Int8 {
     }
 
     fn identity(&self) -> String {
-        format!("{} {MODE}", self.base.identity())
+        format!("{} {INT8}", self.base.identity())
     }
 
     fn machine(&self) -> MachineFacts {
@@ -175,7 +173,7 @@ impl Planner for Int8 {
     }
 
     fn mode(&self) -> String {
-        MODE.to_owned()
+        INT8.to_owned()
     }
 
     fn lengths(&self) -> Lengths {

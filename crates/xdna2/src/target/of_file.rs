@@ -1,11 +1,9 @@
 //! The mode that a file's weights decide.
 
+use super::modes::{FAST, INT4};
 use millrace_model::graph::{Graph, Linear, Op, WeightId};
 use millrace_plan::ModeChoice;
 use millrace_quant::DType;
-
-/// The mode of 4-bit blocks.
-const PACKED: &str = "q4nx";
 
 /// Whether a format has four bits a weight, in blocks.
 fn is_four_bit(dtype: DType) -> bool {
@@ -21,7 +19,7 @@ fn is_four_bit(dtype: DType) -> bool {
     )
 }
 
-/// 4-bit blocks where more than half of the numbers in products' matrices are such; otherwise nothing is decided. Mode best
+/// 4-bit blocks where more than half of the numbers in products' matrices are such; otherwise nothing is decided. Mode fast
 /// would expand them to bf16, which is four times what each token reads.
 pub(super) fn mode(graph: &Graph) -> Option<ModeChoice> {
     let mut matrices: Vec<WeightId> = Vec::new();
@@ -40,9 +38,9 @@ pub(super) fn mode(graph: &Graph) -> Option<ModeChoice> {
         four += if is_four_bit(weight.dtype) { n } else { 0 };
     }
     (2 * four > all).then(|| ModeChoice {
-        mode: PACKED,
+        mode: INT4,
         reason: format!(
-            "{:.0} % of the weights in products are in 4-bit blocks, which this mode keeps; --mode best expands them to bf16",
+            "{:.0} % of the weights in products are in 4-bit blocks, which this mode keeps; --mode {FAST} expands them to bf16",
             four as f64 / all as f64 * 100.0
         ),
     })
@@ -65,11 +63,11 @@ mod tests {
             ("Q8_0", None),
             ("Q6_K", None),
             ("Q5_K", None),
-            ("Q4_0", Some(PACKED)),
-            ("Q4_1", Some(PACKED)),
-            ("Q4_K", Some(PACKED)),
-            ("Q4_K_M", Some(PACKED)),
-            ("IQ4_NL", Some(PACKED)),
+            ("Q4_0", Some(INT4)),
+            ("Q4_1", Some(INT4)),
+            ("Q4_K", Some(INT4)),
+            ("Q4_K_M", Some(INT4)),
+            ("IQ4_NL", Some(INT4)),
         ];
         for geometry in ["llama-3.2-1b", "llama-tiny"] {
             let geometry = Geometry::named(geometry).expect("a geometry");

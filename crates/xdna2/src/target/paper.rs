@@ -8,6 +8,7 @@ mod predicted;
 mod rows;
 mod table;
 
+use super::modes::FAST;
 use crate::fidelity::{self, Measured, median};
 use millrace_plan::predict::PredictError;
 use millrace_plan::{BenchError, Choice, SettingError};
@@ -120,8 +121,8 @@ struct Row {
     /// Whether a constant of the profile was fitted on it.
     fitted: bool,
     missed: bool,
-    /// By mode best, whose weights are bf16, and the profile of ours.
-    best: f64,
+    /// By mode fast, whose weights are bf16, and the profile of ours.
+    fast: f64,
     /// Tokens a second and watt: published rate over published power, and predicted over the same.
     published_per_w: Option<f64>,
     predicted_per_w: Option<f64>,
@@ -155,7 +156,7 @@ struct ImageRow {
     /// Of launches and host alone.
     launches_percent: f64,
     missed: bool,
-    /// By mode q4nx and the profile of ours.
+    /// By mode int4 and the profile of ours.
     packed: ImageCost,
     cost: ImageCost,
 }
@@ -176,10 +177,10 @@ struct BesideRow {
     source: String,
     tokens: u64,
     published: f64,
-    /// Predicted by mode q4nx.
-    q4nx: f64,
-    /// Predicted by mode best.
-    best: f64,
+    /// Predicted by mode int4.
+    int4: f64,
+    /// Predicted by mode fast.
+    fast: f64,
     /// Whether a constant of the profile was fitted on it.
     fitted: bool,
 }
@@ -234,7 +235,7 @@ fn table(
     let mut found = Vec::new();
     for &(measured, tokens) in rows {
         let cost = predictor.cost(series, MODE, tokens)?;
-        let best = predictor.cost(&series.timed_by(OURS), "best", tokens)?;
+        let fast = predictor.cost(&series.timed_by(OURS), FAST, tokens)?;
         let predicted = series.what.in_unit(cost.whole_ns());
         let error = |predicted: f64| (predicted / measured.value - 1.0) * 100.0;
         let error_percent = error(predicted);
@@ -249,7 +250,7 @@ fn table(
             launches_percent: error(series.what.in_unit(cost.ns)),
             fitted: fitted.contains(&measured.id),
             missed: error_percent.abs() > ROW_PERCENT,
-            best: series.what.in_unit(best.ns),
+            fast: series.what.in_unit(fast.ns),
             published_per_w: per_w(measured.value),
             predicted_per_w: per_w(predicted),
             cost,
@@ -281,8 +282,8 @@ fn beside_table(
             source: published_by(&measured.source),
             tokens,
             published: rows::in_s(measured),
-            q4nx: of(PACKED)?,
-            best: of("best")?,
+            int4: of(PACKED)?,
+            fast: of(FAST)?,
             fitted: fitted.contains(&measured.id),
         });
     }

@@ -1,5 +1,6 @@
 //! Plans for a machine of this kind.
 
+use super::modes::{FAST, FASTFLOWLM, INT4, MLIR_AIR};
 use super::packed;
 use crate::lower::{
     self, Feature, Features, Mode, Options, attention_times, cache_rows, key_bucket, layout_unit,
@@ -343,15 +344,15 @@ pub(super) fn placed(plan: Result<Plan, LowerError>, node: usize) -> Result<(), 
     }
 }
 
-/// `best`, `reference`, `best without alias`.
+/// `fast`, `mlir-air`, `fast without alias`.
 fn mode(features: Features) -> String {
     let packed = features.has(Feature::PackedWeights);
     let papers = [Feature::ExpandedWeights, Feature::FlowKv, Feature::FlowQkv];
     let is_papers = papers.into_iter().any(|feature| features.has(feature));
     let (base, all) = match is_papers {
-        true if packed => ("paper", Features::of(Mode::Paper)),
-        _ if packed => ("q4nx", Features::of(Mode::Q4nx)),
-        _ => ("best", Features::of(Mode::Best)),
+        true if packed => (FASTFLOWLM, Features::of(Mode::Paper)),
+        _ if packed => (INT4, Features::of(Mode::Q4nx)),
+        _ => (FAST, Features::of(Mode::Best)),
     };
     let missing: Vec<&str> = all
         .iter()
@@ -360,8 +361,8 @@ fn mode(features: Features) -> String {
         .collect();
     let name = match features.with_numerics(Numerics::Bf16) {
         plain if plain == all => base.to_owned(),
-        published if published == Features::PUBLISHED => "reference".to_owned(),
-        none if none == Features::NONE => "reference without single-row-head".to_owned(),
+        published if published == Features::PUBLISHED => MLIR_AIR.to_owned(),
+        none if none == Features::NONE => format!("{MLIR_AIR} without single-row-head"),
         _ => format!("{base} without {}", missing.join(", ")),
     };
     match features.numerics() {
@@ -457,23 +458,26 @@ mod tests {
     #[test]
     fn modes_have_names() {
         let best = Features::of(Mode::Best);
-        assert_eq!(mode(best), "best");
-        assert_eq!(mode(Features::PUBLISHED), "reference");
-        assert_eq!(mode(Features::NONE), "reference without single-row-head");
-        assert_eq!(mode(best.without(Feature::Alias)), "best without alias");
+        assert_eq!(mode(best), "fast");
+        assert_eq!(mode(Features::PUBLISHED), "mlir-air");
+        assert_eq!(mode(Features::NONE), "mlir-air without single-row-head");
+        assert_eq!(mode(best.without(Feature::Alias)), "fast without alias");
         let packed = Features::of(Mode::Q4nx);
-        assert_eq!(mode(packed), "q4nx");
-        assert_eq!(mode(packed.without(Feature::Alias)), "q4nx without alias");
+        assert_eq!(mode(packed), "int4");
+        assert_eq!(mode(packed.without(Feature::Alias)), "int4 without alias");
         let paper = Features::of(Mode::Paper);
-        assert_eq!(mode(paper), "paper");
+        assert_eq!(mode(paper), "fastflowlm");
         let fused = paper.without(Feature::ExpandedWeights);
-        assert_eq!(mode(fused), "paper without expanded-weights");
+        assert_eq!(mode(fused), "fastflowlm without expanded-weights");
         let plain = fused.without(Feature::FlowKv).without(Feature::FlowQkv);
         let plain = plain.with(Feature::AllCores);
-        assert_eq!(mode(plain), "q4nx without resident-attention");
-        assert_eq!(mode(plain.with(Feature::ResidentAttention)), "q4nx");
-        assert_eq!(mode(paper.without(Feature::Alias)), "paper without alias");
+        assert_eq!(mode(plain), "int4 without resident-attention");
+        assert_eq!(mode(plain.with(Feature::ResidentAttention)), "int4");
+        assert_eq!(
+            mode(paper.without(Feature::Alias)),
+            "fastflowlm without alias"
+        );
         let emulated = best.with_numerics(Numerics::Bfp16);
-        assert_eq!(mode(emulated), "best, products in bfp16");
+        assert_eq!(mode(emulated), "fast, products in bfp16");
     }
 }

@@ -81,8 +81,8 @@ fn prompt_and_token_share_weights() {
     }
 }
 
-/// Mode paper expands a layer's weights to DDR before every product of a prompt and attends as the paper does, and nothing else changes: blocks, and so
-/// their buffers, are those of mode q4nx; a token's plan and the head are the same.
+/// Mode fastflowlm expands a layer's weights to DDR before every product of a prompt and attends as the paper does, and nothing else changes: blocks, and so
+/// their buffers, are those of mode int4; a token's plan and the head are the same.
 #[test]
 fn the_papers_prompts_expand_weights_first() {
     let machine = Machine::npu2();
@@ -124,7 +124,7 @@ fn the_papers_prompts_expand_weights_first() {
     }
 }
 
-/// Mode q4nx expands in DDR where that is faster: its products take no longer than with one way for all, short prompts
+/// Mode int4 expands in DDR where that is faster: its products take no longer than with one way for all, short prompts
 /// have the one, long ones of a narrow model the other.
 #[test]
 fn each_projection_expands_where_that_is_faster() {
@@ -217,8 +217,8 @@ fn first_passes_of_wide_heads_have_cores_with_tokens() {
     assert_eq!(narrow[0].launches[0].kernel, "flash-attention");
 }
 
-/// Mode paper attends as the Gemma 3 paper does in every pass: heads of all widths, with a window and without, one configuration of the array for
-/// both; mode q4nx in none.
+/// Mode fastflowlm attends as the Gemma 3 paper does in every pass: heads of all widths, with a window and without, one configuration of the array for
+/// both; mode int4 in none.
 #[test]
 fn the_papers_prompts_have_keys_of_their_own() {
     let kernels = |plan: &Plan| -> BTreeSet<String> {

@@ -1,4 +1,4 @@
-//! Published figures of Llama-3.2-1B beside mode reference, and what of them is a test.
+//! Published figures of Llama-3.2-1B beside mode mlir-air, and what of them is a test.
 
 use super::prompt;
 use crate::fidelity::Measured;
@@ -8,8 +8,8 @@ use std::fmt::Write;
 
 /// Both modes.
 pub(super) struct Modes<'p> {
-    pub(super) reference: Prediction,
-    pub(super) best: Prediction,
+    pub(super) mlir_air: Prediction,
+    pub(super) fast: Prediction,
     pub(super) published: Vec<Measured>,
     /// Ids of the rows that a constant of the profile was fitted on.
     pub(super) fitted: Vec<&'p str>,
@@ -38,7 +38,7 @@ impl Modes<'_> {
         }
     }
 
-    /// `| what | published | row | reference | error | best |`.
+    /// `| what | published | row | mlir-air | error | fast |`.
     fn row(
         &self,
         out: &mut String,
@@ -46,17 +46,17 @@ impl Modes<'_> {
         (id, scale): (&str, f64),
         of: impl Fn(&Prediction) -> f64,
     ) {
-        let (reference, best) = (of(&self.reference), of(&self.best));
+        let (mlir_air, fast) = (of(&self.mlir_air), of(&self.fast));
         let (value, error) = match self.value(id).map(|value| value * scale) {
-            Some(value) => (ms(value), percent(reference, value)),
+            Some(value) => (ms(value), percent(mlir_air, value)),
             None => ("–".to_owned(), "–".to_owned()),
         };
         let _ = writeln!(
             out,
             "| {what} | {value} | {} | {} | {error} | {} |",
             self.marked(id),
-            ms(reference),
-            ms(best)
+            ms(mlir_air),
+            ms(fast)
         );
     }
 }
@@ -66,10 +66,10 @@ fn percent(predicted: f64, published: f64) -> String {
 }
 
 pub(super) fn totals(out: &mut String, modes: &Modes<'_>) {
-    let length = count(modes.best.prompt_tokens);
+    let length = count(modes.fast.prompt_tokens);
     let _ = writeln!(out, "## A prompt of {length} tokens and a token after it\n");
     out.push_str(
-        "| | published | row | reference | error | best |\n|---|---:|---|---:|---:|---:|\n",
+        "| | published | row | mlir-air | error | fast |\n|---|---:|---|---:|---:|---:|\n",
     );
     let ns = 1e-6;
     let ttft = "prompt to first token, ms";
@@ -103,15 +103,15 @@ pub(super) fn totals(out: &mut String, modes: &Modes<'_>) {
     let _ = writeln!(
         out,
         "| dispatches, prompt + token | 49 + 33 | guide | {} | exact | {} |",
-        calls(&modes.reference),
-        calls(&modes.best)
+        calls(&modes.mlir_air),
+        calls(&modes.fast)
     );
     let percent = |p: &Prediction| format!("{:.1} %", 100.0 * p.token.totals.u_mem_rd);
     let _ = writeln!(
         out,
         "| U_mem^rd of a token | – | – | {} | – | {} |\n",
-        percent(&modes.reference),
-        percent(&modes.best)
+        percent(&modes.mlir_air),
+        percent(&modes.fast)
     );
 }
 
@@ -149,23 +149,23 @@ const OF_A_TOKEN: [FittedPart; 1] = [("the host's steps", &[("N0185", 1.0)], |p|
 pub(super) fn left(out: &mut String, modes: &Modes<'_>) {
     out.push_str(
         "### Without what constants were fitted on\n\n\
-         | | published | rows | reference | error |\n|---|---:|---|---:|---:|\n",
+         | | published | rows | mlir-air | error |\n|---|---:|---|---:|---:|\n",
     );
-    let reference = &modes.reference;
+    let mlir_air = &modes.mlir_air;
     let mut by_definition = 0.0;
     for (title, id, scale, predicted, parts) in [
         (
             "prompt to first token",
             "N0135",
             1e3,
-            reference.ttft_ns / 1e6,
+            mlir_air.ttft_ns / 1e6,
             &OF_A_PROMPT[..],
         ),
         (
             "a token",
             "N0136",
             1.0,
-            reference.token.totals.total_ns / 1e6,
+            mlir_air.token.totals.total_ns / 1e6,
             &OF_A_TOKEN,
         ),
     ] {
@@ -185,7 +185,7 @@ pub(super) fn left(out: &mut String, modes: &Modes<'_>) {
                 continue;
             }
             let values = rows.iter().filter_map(|(id, n)| Some(n * modes.value(id)?));
-            let (value, predicted): (f64, f64) = (values.sum(), of(reference));
+            let (value, predicted): (f64, f64) = (values.sum(), of(mlir_air));
             published_left -= value;
             left -= predicted;
             if id == "N0135" && !what.starts_with("NPU") {
@@ -218,13 +218,13 @@ pub(super) fn left(out: &mut String, modes: &Modes<'_>) {
          have: that they agree is a test of one constant on other shapes, not a blind one. The token's products take no \
          constant of this model.\n",
         ms(by_definition),
-        ms(reference.ttft_ns / 1e6)
+        ms(mlir_air.ttft_ns / 1e6)
     );
 }
 
 /// What the guide says of the feed-forward block.
 pub(super) fn feed_forward(out: &mut String, modes: &Modes<'_>) {
-    let p = &modes.reference;
+    let p = &modes.mlir_air;
     let parts = p.prefill.iter().flat_map(|pass| &pass.parts);
     let Some(part) = parts
         .clone()
@@ -262,13 +262,7 @@ pub(super) fn programs(out: &mut String, modes: &Modes<'_>) {
          | program | published call | row | predicted | error | published NPU run | row | predicted | error |\n\
          |---|---:|---|---:|---:|---:|---|---:|---:|\n",
     );
-    let passes = || {
-        modes
-            .reference
-            .prefill
-            .iter()
-            .chain([&modes.reference.token])
-    };
+    let passes = || modes.mlir_air.prefill.iter().chain([&modes.mlir_air.token]);
     for (name, call_id, run_id) in PROGRAMS {
         let Some(pass) = passes().find(|pass| pass.programs.iter().any(|p| p.name == name)) else {
             continue;
@@ -292,11 +286,11 @@ pub(super) fn programs(out: &mut String, modes: &Modes<'_>) {
         }
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
-    out.push_str("\nMode best cuts its programs elsewhere; what they take:\n\n");
+    out.push_str("\nMode fast cuts its programs elsewhere; what they take:\n\n");
     out.push_str("| pass | program | calls | launches | ms a call | NPU run | total ms | GFLOP/s | % of peak |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
     for (title, pass) in [
-        ("prompt", modes.best.prefill.first()),
-        ("token", Some(&modes.best.token)),
+        ("prompt", modes.fast.prefill.first()),
+        ("token", Some(&modes.fast.token)),
     ] {
         let Some(pass) = pass else { continue };
         for line in lines(pass).iter().filter(|line| !line.is_host) {
@@ -385,17 +379,17 @@ const TILES: [(&str, &str, &str, &str); 14] = [
 pub(super) fn tiles(out: &mut String, modes: &Modes<'_>) {
     out.push_str(
         "## Tiles\n\nWhere those of the published stack are known; of products m, k (a memory tile's and a core's) and \
-         n. Mode reference takes one tiling for all products of a kind: what the published ones would change is not in \
+         n. Mode mlir-air takes one tiling for all products of a kind: what the published ones would change is not in \
          its times.\n\n\
-         | program | launch | published | where | mode reference | mode best |\n|---|---|---|---|---|---|\n",
+         | program | launch | published | where | mode mlir-air | mode fast |\n|---|---|---|---|---|---|\n",
     );
     let launch = |p: &Prediction, program: &str, name: &str| -> Option<LaunchCost> {
         let passes = || p.prefill.iter().chain([&p.token]);
-        // Mode best joins programs and launches; the phase tells which is meant.
+        // Mode fast joins programs and launches; the phase tells which is meant.
         let in_decode = program.contains("gemv") && program != "lm_head_gemv";
         let passes = passes().filter(|pass| (pass.phase == "decode") == in_decode);
         let launches = passes.flat_map(|pass| pass.programs.iter().flat_map(|p| &p.launches));
-        // Mode best computes several products in one launch, whose name is theirs together.
+        // Mode fast computes several products in one launch, whose name is theirs together.
         let part = name.trim_end_matches("_p0");
         let joined = |l: &&LaunchCost| l.kernel.starts_with("gem") && l.name.contains(part);
         let mut exact = launches.clone().filter(|l| l.name == name);
@@ -409,10 +403,10 @@ pub(super) fn tiles(out: &mut String, modes: &Modes<'_>) {
             Some(launch) => format!("{}: {}", launch.kernel, short(&launch.tiling)),
             None => "–".to_owned(),
         };
-        let (reference, best) = (of(&modes.reference), of(&modes.best));
+        let (mlir_air, fast) = (of(&modes.mlir_air), of(&modes.fast));
         let _ = writeln!(
             out,
-            "| {program} | {name} | {tiles} | {source} | {reference} | {best} |"
+            "| {program} | {name} | {tiles} | {source} | {mlir_air} | {fast} |"
         );
     }
     out.push('\n');

@@ -1,13 +1,14 @@
 //! Which published rows are compared with which model, profile and pass.
 
 use crate::fidelity::{Measured, length};
+use crate::target::modes::{FASTFLOWLM, INT4};
 use serde::Serialize;
 
 /// The mode that is compared: weights in the paper's blocks, which a prompt's products find expanded in DDR.
-pub(super) const MODE: &str = "paper";
+pub(super) const MODE: &str = FASTFLOWLM;
 
 /// The mode that others' figures of 4-bit weights stand beside.
-pub(super) const PACKED: &str = "q4nx";
+pub(super) const PACKED: &str = INT4;
 
 /// The paper's box.
 pub(super) const PROFILE: &str = "paper-kraken";

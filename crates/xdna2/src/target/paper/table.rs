@@ -66,9 +66,9 @@ impl Report {
              mode {mode} lowers the same models to, launch by launch, with this project's host around them, and with what the \
              profile says that the paper's software takes beside launches. None of it was \
              measured on an NPU here. Errors are predicted / published − 1. Rows marked \\* are those that a constant of the \
-             profile was fitted on. *Launches alone* is the error without what stands beside them. Mode paper expands a prompt's \
+             profile was fitted on. *Launches alone* is the error without what stands beside them. Mode fastflowlm expands a prompt's \
              weights to bf16 in DDR before its products and attends by FlowQKV and FlowKV, as the paper does; mode \
-             best has bf16 weights, is modelled({}), and is shown for comparison.",
+             fast has bf16 weights, is modelled({}), and is shown for comparison.",
             self.own_profile
         )?;
         if self.longest_tokens < u64::MAX {
@@ -147,8 +147,8 @@ impl Report {
         writeln!(
             f,
             "\n### An image\n\nThe vision tower's programs, then the prompt's pass. Target: within \
-             {} %. Mode q4nx is modelled({}).\n\n\
-             | row | what | tokens | published, s | predicted | error | | launches alone | mode q4nx, s |\n\
+             {} %. Mode int4 is modelled({}).\n\n\
+             | row | what | tokens | published, s | predicted | error | | launches alone | mode int4, s |\n\
              |---|---|---:|---:|---:|---:|---|---:|---:|",
             super::IMAGE_PERCENT,
             self.own_profile
@@ -195,9 +195,9 @@ impl Report {
     fn beside(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n### Others' figures beside modes q4nx and best\n\nTheir programs are others than those that are predicted, \
-             so these are no errors: × is how much faster the prediction is. Four-bit rows stand beside mode q4nx, bf16 rows \
-             beside mode best."
+            "\n### Others' figures beside modes int4 and fast\n\nTheir programs are others than those that are predicted, \
+             so these are no errors: × is how much faster the prediction is. Four-bit rows stand beside mode int4, bf16 rows \
+             beside mode fast."
         )?;
         for table in &self.beside {
             beside_rows(f, table)?;
@@ -212,7 +212,7 @@ fn rows(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
     writeln!(
         f,
         "| row | tokens | published, {unit} | predicted | error | | launches alone | tokens/s/W, published | predicted \
-         | mode best, {unit} |\n|---|---:|---:|---:|---:|---|---:|---:|---:|---:|"
+         | mode fast, {unit} |\n|---|---:|---:|---:|---:|---|---:|---:|---:|---:|"
     )?;
     for row in &table.rows {
         let per_w = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), value);
@@ -228,7 +228,7 @@ fn rows(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
             percent(row.launches_percent),
             per_w(row.published_per_w),
             per_w(row.predicted_per_w),
-            value(row.best),
+            value(row.fast),
         )?;
     }
     Ok(())
@@ -309,7 +309,7 @@ fn beside_rows(f: &mut fmt::Formatter<'_>, table: &BesideTable) -> fmt::Result {
     }
     writeln!(
         f,
-        "\n#### {}\n\nmodelled({})\n\n| row | tokens | published, {unit} | mode q4nx | × | mode best | × |\n\
+        "\n#### {}\n\nmodelled({})\n\n| row | tokens | published, {unit} | mode int4 | × | mode fast | × |\n\
          |---|---:|---:|---:|---:|---:|---:|",
         table.title, table.profile
     )?;
@@ -324,10 +324,10 @@ fn beside_rows(f: &mut fmt::Formatter<'_>, table: &BesideTable) -> fmt::Result {
             marked(&row.id, row.fitted),
             count(row.tokens),
             value(row.published),
-            value(row.q4nx),
-            times(row.q4nx),
-            value(row.best),
-            times(row.best),
+            value(row.int4),
+            times(row.int4),
+            value(row.fast),
+            times(row.fast),
         )?;
     }
     Ok(())
