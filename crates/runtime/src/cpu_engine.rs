@@ -3,19 +3,16 @@
 mod memory;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use millrace_kernels::{Cpu, CpuOptions, KvType, Level};
 
 use crate::Error;
-use crate::engine::{
-    BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
-};
+use crate::engine::{BatchItem, Limits, LogitsFor, Rows, StepSink};
 use crate::execute::{Chunk, Executor, RunSpan, Sink};
 use crate::image;
 use crate::kv::KvCache;
 use crate::load::LoadedModel;
-use crate::sequences::SeqId;
+use crate::shell::{Compute, EngineOf, Shell};
 pub use memory::EngineMemory;
 
 /// How an [`CpuEngine`] is set up. The default suits one conversation.
@@ -62,16 +59,15 @@ impl Default for EngineOptions {
 }
 
 /// A model ready to run on this CPU, with the sequences it is running.
-pub struct CpuEngine {
-    model: Arc<LoadedModel>,
+pub type CpuEngine = EngineOf<CpuCompute>;
+
+/// What the CPU needs beside model and cache.
+pub struct CpuCompute {
     cpu: Cpu,
     executor: Executor,
-    cache: KvCache,
-    limits: Limits,
     chunk: Chunk,
     /// Where each span of the chunk comes from.
     sources: Vec<Source>,
-    counters: Counters,
 }
 
 /// Where a span of a chunk comes from.
@@ -95,44 +91,21 @@ impl CpuEngine {
         })?;
         let sizes = memory::sizes(&model, &options)?;
         let cache = KvCache::new(&model.model().graph, sizes)?;
-        Ok(CpuEngine {
-            executor: Executor::new(&model, sizes.max_chunk)?,
-            model,
-            cpu,
-            limits: Limits {
-                n_ctx: sizes.n_ctx,
-                max_sequences: sizes.max_sequences,
-                max_chunk: sizes.max_chunk,
-                keeps_prefixes: cache.keeps_prefixes(),
+        let limits = Limits {
+            n_ctx: sizes.n_ctx,
+            max_sequences: sizes.max_sequences,
+            max_chunk: sizes.max_chunk,
+            keeps_prefixes: cache.keeps_prefixes(),
+        };
+        Ok(EngineOf {
+            compute: CpuCompute {
+                cpu,
+                executor: Executor::new(&model, sizes.max_chunk)?,
+                chunk: Chunk::default(),
+                sources: Vec::new(),
             },
-            cache,
-            chunk: Chunk::default(),
-            sources: Vec::new(),
-            counters: Counters::default(),
+            shell: Shell::new(model, cache, limits),
         })
-    }
-
-    fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
-        let vocab_size = self.model.model().config.vocab_size;
-        for (i, item) in batch.iter().enumerate() {
-            let len = self.cache.len(item.seq)?;
-            if item.tokens.is_empty() {
-                return Err(Error::EmptyPrompt);
-            }
-            if batch[..i].iter().any(|other| other.seq == item.seq) {
-                return Err(Error::DuplicateSequence(item.seq));
-            }
-            let mut text = item.tokens.iter().filter(|token| !image::is_row(**token));
-            if let Some(&token) = text.find(|token| **token as usize >= vocab_size) {
-                return Err(Error::BadToken { token, vocab_size });
-            }
-            let last = self.cache.tokens(item.seq)?.last().copied();
-            let sizes = (self.model.model().config.d_model, self.limits.max_chunk);
-            image::check(item.tokens, item.images, last, sizes)?;
-            self.check_context(len.saturating_add(item.tokens.len()), 0)?;
-        }
-        let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
-        self.cache.check_room(wanted, (0, 0))
     }
 
     /// Computes a batch, chunk by chunk.
@@ -143,10 +116,10 @@ impl CpuEngine {
             token: 0,
         };
         while chunker.fill(
-            &mut self.chunk,
-            &mut self.sources,
-            &self.cache,
-            self.limits.max_chunk,
+            &mut self.compute.chunk,
+            &mut self.compute.sources,
+            &self.shell.cache,
+            self.shell.limits.max_chunk,
         )? {
             self.pass(sink, batch)?;
         }
@@ -157,43 +130,50 @@ impl CpuEngine {
     fn pass(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         let ran = self.run(sink, batch);
         if ran.is_err() {
-            for span in &self.chunk.spans {
-                self.cache.unreserve(span.seq)?;
+            for span in &self.compute.chunk.spans {
+                self.shell.cache.unreserve(span.seq)?;
             }
         }
         ran
     }
 
     fn run(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
-        for span in &self.chunk.spans {
-            self.cache.reserve(span.seq, span.rows.len())?;
+        let CpuCompute {
+            cpu,
+            executor,
+            chunk,
+            sources,
+        } = &mut self.compute;
+        let Shell {
+            model,
+            cache,
+            counters,
+            ..
+        } = &mut self.shell;
+        for span in &chunk.spans {
+            cache.reserve(span.seq, span.rows.len())?;
         }
         let mut sink = ChunkSink {
-            chunk: &self.chunk,
-            sources: &self.sources,
+            chunk,
+            sources,
             batch,
             n_rows: 0,
             sink,
         };
-        let _hot = self.cpu.pool().enter();
-        let parts = self.cache.parts();
-        self.executor
-            .run(&self.cpu, &self.model, parts, &self.chunk, &mut sink)?;
-        self.counters.n_logit_rows += sink.n_rows as u64;
-        for span in &self.chunk.spans {
-            let tokens = &self.chunk.tokens[span.rows.clone()];
-            self.cache.commit(span.seq, tokens)?;
+        let _hot = cpu.pool().enter();
+        executor.run(cpu, model, cache.parts(), chunk, &mut sink)?;
+        counters.n_logit_rows += sink.n_rows as u64;
+        for span in &chunk.spans {
+            cache.commit(span.seq, &chunk.tokens[span.rows.clone()])?;
         }
-        self.counters.n_passes += 1;
-        self.counters.n_tokens += self.chunk.tokens.len() as u64;
+        counters.n_passes += 1;
+        counters.n_tokens += chunk.tokens.len() as u64;
         Ok(())
     }
 }
 
-impl Engine for CpuEngine {
-    fn model(&self) -> &Arc<LoadedModel> {
-        &self.model
-    }
+impl Compute for CpuCompute {
+    const HIDES_STATES: Option<&'static str> = None;
 
     fn name(&self) -> String {
         format!("cpu ({})", self.cpu.level())
@@ -203,77 +183,18 @@ impl Engine for CpuEngine {
         &self.cpu
     }
 
-    fn create(&mut self) -> Result<SeqId, Error> {
-        self.cache.create()
-    }
-
-    fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
-        self.cache.fork(seq)
-    }
-
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
-        image::check_cut(self.cache.tokens(seq)?, len)?;
-        self.cache.truncate(seq, len)
-    }
-
-    fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
-        self.cache.set_scope(seq, scope)
-    }
-
-    fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
-        self.cache.reuse_prefix(seq, prompt)
-    }
-
-    fn release(&mut self, seq: SeqId) -> Result<(), Error> {
-        self.cache.release(seq)
-    }
-
-    fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
-        self.cache.tokens(seq)
-    }
-
-    fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error> {
-        self.check(batch)?;
-        let start = Instant::now();
-        let config = &self.model.model().config;
-        sink.begin(StepShape {
-            n_items: batch.len(),
-            vocab_size: config.vocab_size,
-            d_model: config.d_model,
-        });
+    fn compute(
+        engine: &mut CpuEngine,
+        batch: &[BatchItem<'_>],
+        sink: &mut dyn StepSink,
+    ) -> Result<(), Error> {
         for item in batch {
-            if let Some(tokens) = self.cache.take_replay(item.seq)? {
+            if let Some(tokens) = engine.shell.cache.take_replay(item.seq)? {
                 let again = [BatchItem::new(item.seq, &tokens, LogitsFor::None)];
-                self.passes(&mut |_: Rows<'_>| {}, &again)?;
+                engine.passes(&mut |_: Rows<'_>| {}, &again)?;
             }
         }
-        self.passes(sink, batch)?;
-        self.counters.n_steps += 1;
-        self.counters.host_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(())
-    }
-
-    fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error> {
-        self.cache.room(seqs, n_new)
-    }
-
-    fn kv_usage(&self) -> KvUsage {
-        KvUsage {
-            used_bytes: self.cache.used_bytes(),
-            idle_bytes: self.cache.idle_bytes(),
-            capacity_bytes: self.cache.capacity_bytes(),
-        }
-    }
-
-    fn counters(&self) -> Counters {
-        Counters {
-            prefix: self.cache.prefix_counters(),
-            ..self.counters
-        }
+        engine.passes(sink, batch)
     }
 }
 

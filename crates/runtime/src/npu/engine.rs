@@ -1,24 +1,21 @@
 //! The engine on a device that runs plans.
 
-use super::counters::{Counters as PhaseCounters, PhaseCounters as Phase, ns};
+use super::counters::{Counters as PhaseCounters, PhaseCounters as Phase};
 use super::host::Values;
 use super::observe::Observer;
 use super::pass::Pass;
 use super::prepared::Prepared;
 use super::{NpuError, NpuModel};
 use crate::Error;
-use crate::engine::{
-    BatchItem, Counters, Engine, KvUsage, Limits, LogitsFor, Rows, StepShape, StepSink,
-};
+use crate::engine::{BatchItem, Engine, Limits, LogitsFor, Rows, StepSink};
 use crate::image::{self, Image, Placed};
 use crate::kv::{KvCache, KvSizes, ROLLBACK_TOKENS};
-use crate::load::LoadedModel;
 use crate::sequences::SeqId;
+use crate::shell::{Compute, EngineOf, Shell};
 use half::slice::HalfFloatSliceExt;
 use millrace_kernels::{AttentionScratch, Cpu, KvType};
 use millrace_plan::{AttentionOn, Chunk, HeadRows, PassKind, Scales};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A model on a device, with the sequences it is running.
 ///
@@ -27,14 +24,15 @@ use std::time::Instant;
 /// and each item of a batch is computed by itself: a device runs one pass at a time. Passes of different
 /// kinds add in different orders, so here, unlike on the CPU, how a sequence was cut into steps may show
 /// in the last bits of its logits; what else shares a step does not.
-pub struct PlannedEngine {
+pub type PlannedEngine = EngineOf<DeviceCompute>;
+
+/// What a device's engine needs beside model and cache.
+pub struct DeviceCompute {
     npu: Arc<NpuModel>,
-    cache: KvCache,
     values: Values,
     scratch: AttentionScratch,
     /// `[n_rows, vocab]` of the last pass.
     logits: Vec<f32>,
-    counters: Counters,
     phases: PhaseCounters,
     observer: Option<Observer>,
 }
@@ -81,32 +79,40 @@ impl PlannedEngine {
             keep_prefixes: false,
             rollback_tokens: ROLLBACK_TOKENS,
         };
-        Ok(PlannedEngine {
-            cache: KvCache::new(graph, sizes)?,
-            values: Values::new(graph),
-            scratch: AttentionScratch::default(),
-            logits: Vec::new(),
-            counters: Counters::default(),
-            phases: PhaseCounters::default(),
-            observer: None,
-            npu: npu.clone(),
+        let cache = KvCache::new(graph, sizes)?;
+        let limits = Limits {
+            n_ctx: sizes.n_ctx,
+            max_sequences,
+            max_chunk: longest,
+            keeps_prefixes: cache.keeps_prefixes(),
+        };
+        Ok(EngineOf {
+            shell: Shell::new(npu.model().clone(), cache, limits),
+            compute: DeviceCompute {
+                values: Values::new(graph),
+                scratch: AttentionScratch::default(),
+                logits: Vec::new(),
+                phases: PhaseCounters::default(),
+                observer: None,
+                npu: npu.clone(),
+            },
         })
     }
 
     /// The model on its device.
     pub fn npu(&self) -> &Arc<NpuModel> {
-        &self.npu
+        &self.compute.npu
     }
 
     /// What was done so far, by phase.
     pub fn phases(&self) -> &PhaseCounters {
-        &self.phases
+        &self.compute.phases
     }
 
     /// Has `observer` called after every dispatch that ends well, or nothing. It sees what the device
     /// holds and changes no bit of it.
     pub fn observe(&mut self, observer: Option<Observer>) {
-        self.observer = observer;
+        self.compute.observer = observer;
     }
 
     /// Appends the tokens of an item to its sequence as a prompt's, in chunks where they are longer than a plan, or a
@@ -121,10 +127,14 @@ impl PlannedEngine {
         sink: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), NpuError> {
         let (seq, tokens, wanted) = (item.seq, item.tokens, item.logits);
+        if let Some(tokens) = self.shell.cache.take_replay(seq)? {
+            let again = BatchItem::new(seq, &tokens, LogitsFor::None);
+            self.append(&again, Purpose::Prompt, &mut |_, _| {})?;
+        }
         let decodes = purpose == Purpose::Token;
         let mut done = 0;
         while done < tokens.len() {
-            let first = self.cache.len(seq)? as u64;
+            let first = self.shell.cache.len(seq)? as u64;
             let head = match wanted {
                 LogitsFor::All if !decodes => HeadRows::All,
                 _ => HeadRows::Last,
@@ -143,7 +153,7 @@ impl PlannedEngine {
                 purpose,
             };
             let ran = self.run(&part);
-            let npu = self.npu.clone();
+            let npu = self.compute.npu.clone();
             npu.settle(ran)?;
             let wanted_here = match wanted {
                 LogitsFor::None => false,
@@ -152,9 +162,9 @@ impl PlannedEngine {
             };
             if wanted_here {
                 let vocab_size = self.vocab_size();
-                let row = end - self.logits.len() / vocab_size.max(1);
-                self.counters.n_logit_rows += (end - row) as u64;
-                sink(row, &self.logits);
+                let row = end - self.compute.logits.len() / vocab_size.max(1);
+                self.shell.counters.n_logit_rows += (end - row) as u64;
+                sink(row, &self.compute.logits);
             }
             done = end;
         }
@@ -163,7 +173,7 @@ impl PlannedEngine {
 
     /// The next pass of a prompt that has these tokens left: as long as can be without cutting an image.
     fn next_chunk(&self, first: u64, left: &[u32], head: HeadRows) -> Chunk {
-        let lengths = self.npu.lengths();
+        let lengths = self.compute.npu.lengths();
         let most = match head {
             HeadRows::Last => left.len() as u64,
             // Every row takes a vocabulary's room: fewer at a time.
@@ -178,24 +188,24 @@ impl PlannedEngine {
     }
 
     fn vocab_size(&self) -> usize {
-        self.npu.model().model().config.vocab_size
+        self.compute.npu.model().model().config.vocab_size
     }
 
     fn run(&mut self, part: &Part<'_>) -> Result<(), NpuError> {
         let ran = self.pass(part);
         if ran.is_err() {
-            self.cache.unreserve(part.seq)?;
+            self.shell.cache.unreserve(part.seq)?;
         }
         ran
     }
 
     fn pass(&mut self, part: &Part<'_>) -> Result<(), NpuError> {
-        let npu = self.npu.clone();
+        let npu = self.compute.npu.clone();
         let _turn = npu.turn();
         let first = part.chunk.first as usize;
         let images: Vec<Placed> = image::placed(part.tokens, part.images, 0).collect();
         let kind = self.kind(part, images.len());
-        let prepared = npu.prepared(part.chunk.first, &kind, self.observer.is_some())?;
+        let prepared = npu.prepared(part.chunk.first, &kind, self.compute.observer.is_some())?;
         let graph = &npu.model().model().graph;
         if !images.is_empty() && !prepared.takes_images(graph, kind.attention) {
             let engine = self.name();
@@ -204,11 +214,11 @@ impl PlannedEngine {
         let tokens = part.tokens.iter().map(|token| image::in_vocabulary(*token));
         let mut padded: Vec<u32> = tokens.collect();
         padded.resize(part.chunk.n_padded as usize, npu.pad());
-        self.cache.reserve(part.seq, part.tokens.len())?;
+        self.shell.cache.reserve(part.seq, part.tokens.len())?;
         let phase: &mut Phase = match part.purpose {
-            Purpose::Token => &mut self.phases.decode,
-            Purpose::Prompt => &mut self.phases.prefill,
-            Purpose::Check => &mut self.phases.check,
+            Purpose::Token => &mut self.compute.phases.decode,
+            Purpose::Prompt => &mut self.compute.phases.prefill,
+            Purpose::Check => &mut self.compute.phases.check,
         };
         let before_ns = phase.device_ns;
         let ran = Pass {
@@ -220,27 +230,27 @@ impl PlannedEngine {
             first,
             seq: part.seq,
             scales: vec![Scales::default(); prepared.n_buffers()],
-            values: &mut self.values,
+            values: &mut self.compute.values,
             scores: Vec::new(),
-            cache: &mut self.cache,
-            scratch: &mut self.scratch,
+            cache: &mut self.shell.cache,
+            scratch: &mut self.compute.scratch,
             counters: phase,
-            observer: self.observer.as_mut(),
+            observer: self.compute.observer.as_mut(),
         }
         .run();
-        self.counters.device_ns += phase.device_ns - before_ns;
+        self.shell.counters.device_ns += phase.device_ns - before_ns;
         ran?;
         self.read_logits(&prepared, part, first)?;
-        self.cache.commit(part.seq, part.tokens)?;
-        self.counters.n_passes += 1;
-        self.counters.n_tokens += part.tokens.len() as u64;
+        self.shell.cache.commit(part.seq, part.tokens)?;
+        self.shell.counters.n_passes += 1;
+        self.shell.counters.n_tokens += part.tokens.len() as u64;
         Ok(())
     }
 
     /// The kind of its pass. Rows of an image look forward: of a prompt's first pass with one image the device may know,
     /// any other pass with images has attention on the host.
     fn kind(&self, part: &Part<'_>, n_images: usize) -> PassKind {
-        let (first, sequences) = (part.chunk.first, self.npu.sequences());
+        let (first, sequences) = (part.chunk.first, self.compute.npu.sequences());
         if part.purpose == Purpose::Token {
             return sequences.decode(first);
         }
@@ -259,8 +269,8 @@ impl PlannedEngine {
         part: &Part<'_>,
         first: usize,
     ) -> Result<(), NpuError> {
-        let logits = self.npu.model().model().graph.logits;
-        let rows = logits.map_or(&[][..], |value| self.values.get(value));
+        let logits = self.compute.npu.model().model().graph.logits;
+        let rows = logits.map_or(&[][..], |value| self.compute.values.get(value));
         let vocab_size = self.vocab_size();
         let n_wanted = match part.head {
             HeadRows::Last => 1,
@@ -278,10 +288,10 @@ impl PlannedEngine {
                 problem,
             ));
         };
-        self.logits.resize(rows.len(), 0.0);
-        rows.convert_to_f32_slice(&mut self.logits);
+        self.compute.logits.resize(rows.len(), 0.0);
+        rows.convert_to_f32_slice(&mut self.compute.logits);
         // One pass over a row finds NaN and infinities alike: 0 · x is 0 only for finite x.
-        for (row, logits) in self.logits.chunks_exact(vocab_size).enumerate() {
+        for (row, logits) in self.compute.logits.chunks_exact(vocab_size).enumerate() {
             if logits.iter().map(|logit| logit * 0.0).sum::<f32>() != 0.0 {
                 let position = first + part.tokens.len() - n_wanted + row;
                 return Err(Error::NotFinite { position }.into());
@@ -289,39 +299,11 @@ impl PlannedEngine {
         }
         Ok(())
     }
-
-    pub(super) fn check(&self, item: &BatchItem<'_>) -> Result<(), Error> {
-        let len = self.cache.len(item.seq)?;
-        if item.tokens.is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
-        if item.hidden {
-            let found = "asked for".to_owned();
-            let expected =
-                "left out: a device's programs keep the states between blocks to themselves";
-            return Err(Error::BadOption {
-                option: "hidden states",
-                found,
-                expected,
-            });
-        }
-        let vocab_size = self.vocab_size();
-        let mut text = item.tokens.iter().filter(|token| !image::is_row(**token));
-        if let Some(&token) = text.find(|token| **token as usize >= vocab_size) {
-            return Err(Error::BadToken { token, vocab_size });
-        }
-        let last = self.cache.tokens(item.seq)?.last().copied();
-        let d_model = self.npu.model().model().config.d_model;
-        let sizes = (d_model, self.limits().max_chunk);
-        image::check(item.tokens, item.images, last, sizes)?;
-        self.check_context(len.saturating_add(item.tokens.len()), 0)
-    }
 }
 
-impl Engine for PlannedEngine {
-    fn model(&self) -> &Arc<LoadedModel> {
-        self.npu.model()
-    }
+impl Compute for DeviceCompute {
+    const HIDES_STATES: Option<&'static str> =
+        Some("left out: a device's programs keep the states between blocks to themselves");
 
     fn name(&self) -> String {
         self.npu.device_name().to_owned()
@@ -331,62 +313,19 @@ impl Engine for PlannedEngine {
         &self.npu.cpu
     }
 
-    fn create(&mut self) -> Result<SeqId, Error> {
-        self.cache.create()
-    }
-
-    fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
-        self.cache.fork(seq)
-    }
-
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
-        image::check_cut(self.cache.tokens(seq)?, len)?;
-        self.cache.truncate(seq, len)
-    }
-
-    fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
-        self.cache.set_scope(seq, scope)
-    }
-
-    fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
-        self.cache.reuse_prefix(seq, prompt)
-    }
-
-    fn release(&mut self, seq: SeqId) -> Result<(), Error> {
-        self.cache.release(seq)
-    }
-
-    fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
-        self.cache.tokens(seq)
-    }
-
-    fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error> {
-        for (i, item) in batch.iter().enumerate() {
-            self.check(item)?;
-            if batch[..i].iter().any(|other| other.seq == item.seq) {
-                return Err(Error::DuplicateSequence(item.seq));
-            }
-        }
-        let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
-        self.cache.check_room(wanted, (0, 0))?;
-        let start = Instant::now();
-        sink.begin(StepShape {
-            n_items: batch.len(),
-            vocab_size: self.vocab_size(),
-            d_model: self.npu.model().model().config.d_model,
-        });
+    fn compute(
+        engine: &mut PlannedEngine,
+        batch: &[BatchItem<'_>],
+        sink: &mut dyn StepSink,
+    ) -> Result<(), Error> {
         for (item, wanted) in batch.iter().enumerate() {
-            if let Some(tokens) = self.cache.take_replay(wanted.seq)? {
-                let again = BatchItem::new(wanted.seq, &tokens, LogitsFor::None);
-                self.append(&again, Purpose::Prompt, &mut |_, _| {})?;
-            }
-            let is_first = self.cache.len(wanted.seq)? == 0;
+            let is_first = engine.shell.cache.len(wanted.seq)? == 0;
             let purpose = match (wanted.tokens.len(), wanted.logits) {
                 (1, _) if !is_first && !image::is_row(wanted.tokens[0]) => Purpose::Token,
                 (_, LogitsFor::All) if !is_first => Purpose::Check,
                 _ => Purpose::Prompt,
             };
-            let done = self.append(wanted, purpose, &mut |first_token, data| {
+            let done = engine.append(wanted, purpose, &mut |first_token, data| {
                 sink.logits(Rows {
                     item,
                     first_token,
@@ -395,37 +334,7 @@ impl Engine for PlannedEngine {
             });
             done.map_err(Error::from)?;
         }
-        self.counters.n_steps += 1;
-        self.counters.host_ns += ns(start.elapsed());
         Ok(())
-    }
-
-    fn limits(&self) -> Limits {
-        Limits {
-            n_ctx: self.npu.n_ctx(),
-            max_sequences: self.npu.max_sequences(),
-            max_chunk: self.npu.lengths().all().last().copied().unwrap_or(1) as usize,
-            keeps_prefixes: self.cache.keeps_prefixes(),
-        }
-    }
-
-    fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error> {
-        self.cache.room(seqs, n_new)
-    }
-
-    fn kv_usage(&self) -> KvUsage {
-        KvUsage {
-            used_bytes: self.cache.used_bytes(),
-            idle_bytes: self.cache.idle_bytes(),
-            capacity_bytes: self.cache.capacity_bytes(),
-        }
-    }
-
-    fn counters(&self) -> Counters {
-        Counters {
-            prefix: self.cache.prefix_counters(),
-            ..self.counters
-        }
     }
 
     fn device_model(&self) -> Option<&Arc<NpuModel>> {

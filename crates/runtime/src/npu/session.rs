@@ -107,7 +107,7 @@ impl NpuSession {
         wanted: LogitsFor,
     ) -> Result<&[f32], NpuError> {
         let item = BatchItem::new(self.seq, tokens, wanted);
-        self.engine.check(&item)?;
+        self.engine.check_item(&item)?;
         let logits = &mut self.logits;
         logits.clear();
         let mut keep = |_, rows: &[f32]| logits.extend_from_slice(rows);

@@ -1,0 +1,208 @@
+//! What every engine is, whoever computes for it: a model, its sequences and what they keep, limits, counters.
+//!
+//! Engines differ in how they compute a batch that was accepted ([`Compute`]), and in nothing else.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use millrace_kernels::Cpu;
+
+use crate::Error;
+use crate::engine::{BatchItem, Counters, Engine, KvUsage, Limits, StepShape, StepSink};
+use crate::image;
+use crate::kv::KvCache;
+use crate::load::LoadedModel;
+use crate::npu::{Counters as DeviceCounters, NpuModel};
+use crate::sequences::SeqId;
+
+/// A model with the sequences that it is running.
+pub(crate) struct Shell {
+    pub(crate) model: Arc<LoadedModel>,
+    pub(crate) cache: KvCache,
+    pub(crate) limits: Limits,
+    pub(crate) counters: Counters,
+}
+
+impl Shell {
+    pub(crate) fn new(model: Arc<LoadedModel>, cache: KvCache, limits: Limits) -> Shell {
+        Shell {
+            model,
+            cache,
+            limits,
+            counters: Counters::default(),
+        }
+    }
+}
+
+/// How an engine computes.
+pub trait Compute: Send + Sized {
+    /// Why hidden states cannot be asked for; `None` where they can.
+    const HIDES_STATES: Option<&'static str>;
+
+    /// Where it runs, for messages.
+    fn name(&self) -> String;
+
+    /// The CPU whose kernels it uses.
+    fn cpu(&self) -> &Cpu;
+
+    /// Computes a batch that was checked: appends to what its sequences keep, and hands over what was asked.
+    ///
+    /// # Errors
+    /// A device that fails. Every sequence is at its last complete pass then.
+    fn compute(
+        engine: &mut EngineOf<Self>,
+        batch: &[BatchItem<'_>],
+        sink: &mut dyn StepSink,
+    ) -> Result<(), Error>;
+
+    /// The model on the device that computes, where one does.
+    fn device_model(&self) -> Option<&Arc<NpuModel>> {
+        None
+    }
+
+    /// What the device did so far, by phase.
+    fn device_counters(&self) -> Option<&DeviceCounters> {
+        None
+    }
+}
+
+/// An [`Engine`] that computes so.
+pub struct EngineOf<C> {
+    pub(crate) shell: Shell,
+    pub(crate) compute: C,
+}
+
+impl<C: Compute> EngineOf<C> {
+    /// Refuses an item that cannot be appended to its sequence, its room in the cache aside.
+    pub(crate) fn check_item(&self, item: &BatchItem<'_>) -> Result<(), Error> {
+        let Shell {
+            model,
+            cache,
+            limits,
+            ..
+        } = &self.shell;
+        let len = cache.len(item.seq)?;
+        if item.tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if let (true, Some(expected)) = (item.hidden, C::HIDES_STATES) {
+            return Err(Error::BadOption {
+                option: "hidden states",
+                found: "asked for".to_owned(),
+                expected,
+            });
+        }
+        let config = &model.model().config;
+        let mut text = item.tokens.iter().filter(|token| !image::is_row(**token));
+        if let Some(&token) = text.find(|token| **token as usize >= config.vocab_size) {
+            let vocab_size = config.vocab_size;
+            return Err(Error::BadToken { token, vocab_size });
+        }
+        let last = cache.tokens(item.seq)?.last().copied();
+        let sizes = (config.d_model, limits.max_chunk);
+        image::check(item.tokens, item.images, last, sizes)?;
+        self.check_context(len.saturating_add(item.tokens.len()), 0)
+    }
+
+    fn check(&self, batch: &[BatchItem<'_>]) -> Result<(), Error> {
+        for (i, item) in batch.iter().enumerate() {
+            if batch[..i].iter().any(|other| other.seq == item.seq) {
+                return Err(Error::DuplicateSequence(item.seq));
+            }
+            self.check_item(item)?;
+        }
+        let wanted = batch.iter().map(|item| (item.seq, item.tokens.len()));
+        self.shell.cache.check_room(wanted, (0, 0))
+    }
+}
+
+impl<C: Compute> Engine for EngineOf<C> {
+    fn model(&self) -> &Arc<LoadedModel> {
+        &self.shell.model
+    }
+
+    fn name(&self) -> String {
+        self.compute.name()
+    }
+
+    fn cpu(&self) -> &Cpu {
+        self.compute.cpu()
+    }
+
+    fn create(&mut self) -> Result<SeqId, Error> {
+        self.shell.cache.create()
+    }
+
+    fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error> {
+        self.shell.cache.fork(seq)
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
+        image::check_cut(self.shell.cache.tokens(seq)?, len)?;
+        self.shell.cache.truncate(seq, len)
+    }
+
+    fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
+        self.shell.cache.set_scope(seq, scope)
+    }
+
+    fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
+        self.shell.cache.reuse_prefix(seq, prompt)
+    }
+
+    fn release(&mut self, seq: SeqId) -> Result<(), Error> {
+        self.shell.cache.release(seq)
+    }
+
+    fn tokens(&self, seq: SeqId) -> Result<&[u32], Error> {
+        self.shell.cache.tokens(seq)
+    }
+
+    fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error> {
+        self.check(batch)?;
+        let start = Instant::now();
+        let config = &self.shell.model.model().config;
+        sink.begin(StepShape {
+            n_items: batch.len(),
+            vocab_size: config.vocab_size,
+            d_model: config.d_model,
+        });
+        C::compute(self, batch, sink)?;
+        let counters = &mut self.shell.counters;
+        counters.n_steps += 1;
+        counters.host_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    fn limits(&self) -> Limits {
+        self.shell.limits
+    }
+
+    fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error> {
+        self.shell.cache.room(seqs, n_new)
+    }
+
+    fn kv_usage(&self) -> KvUsage {
+        let cache = &self.shell.cache;
+        KvUsage {
+            used_bytes: cache.used_bytes(),
+            idle_bytes: cache.idle_bytes(),
+            capacity_bytes: cache.capacity_bytes(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            prefix: self.shell.cache.prefix_counters(),
+            ..self.shell.counters
+        }
+    }
+
+    fn device_model(&self) -> Option<&Arc<NpuModel>> {
+        self.compute.device_model()
+    }
+
+    fn device_counters(&self) -> Option<&DeviceCounters> {
+        self.compute.device_counters()
+    }
+}
