@@ -4,6 +4,8 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod block;
+#[cfg(test)]
+mod dummy;
 mod gemma3;
 mod llama;
 mod mistral;
@@ -84,12 +86,14 @@ pub struct Family {
     pub(crate) build: fn(&mut Builder<'_>) -> Result<(), Error>,
 }
 
-static FAMILIES: [&Family; 5] = [
+static FAMILIES: &[&Family] = &[
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
     &gemma3::FAMILY,
+    #[cfg(test)]
+    &dummy::FAMILY,
 ];
 
 /// All families.
@@ -133,6 +137,40 @@ pub(crate) fn supported_hf() -> String {
 }
 
 impl Family {
+    /// Llama's conventions under no name: a family says how it differs.
+    const PLAIN: Family = Family {
+        name: "",
+        gguf_arch: "",
+        hf_model_types: &[],
+        hf_classes: &[],
+        hf_norms: HfNorms::Pre,
+        activation: Activation::Silu,
+        models: "",
+        permuted_in_gguf: false,
+        unit_norms: false,
+        scaled_embeddings: false,
+        local_rope_theta: None,
+        query_pre_attn_scalar: None,
+        hf_biases: None,
+        hf_mlp_bias: false,
+        hf_windows: HfWindows::Never,
+        hf_defaults: HfDefaults {
+            vocab_size: 32_000,
+            d_model: 4096,
+            d_ff: 11_008,
+            n_layers: 32,
+            n_heads: 32,
+            n_kv_heads: None,
+            head_dim: None,
+            context_length: 2048,
+            tied_head: false,
+            rope_theta: 10_000.0,
+        },
+        gguf_window_pattern: None,
+        gguf_scale_by_width_at_layers: None,
+        build: llama::build,
+    };
+
     /// How weights stored in `layout` are to be read.
     pub fn conventions(&self, layout: Layout) -> Conventions {
         let interleaved = self.permuted_in_gguf && layout == Layout::Gguf;

@@ -7,7 +7,7 @@ mod rng;
 mod stages;
 
 pub use rng::Rng;
-pub use stages::{Candidate, Stage};
+pub use stages::{Candidate, OwnStage, SamplerStage, Stage};
 
 use crate::Error;
 use millrace_kernels::elementwise::sum_exp;

@@ -18,13 +18,10 @@ pub(super) static FAMILY: Family = Family {
     hf_norms: HfNorms::PreAndPost,
     activation: Activation::GeluTanh,
     models: "Gemma 3 (text)",
-    permuted_in_gguf: false,
     unit_norms: true,
     scaled_embeddings: true,
     local_rope_theta: Some(10_000.0),
     query_pre_attn_scalar: Some(256.0),
-    hf_biases: None,
-    hf_mlp_bias: false,
     hf_windows: HfWindows::Pattern {
         window: 4096,
         pattern: 6,
@@ -45,6 +42,7 @@ pub(super) static FAMILY: Family = Family {
     // The 27B alone: 62 layers, `query_pre_attn_scalar` 168 with heads of 128.
     gguf_scale_by_width_at_layers: Some(62),
     build,
+    ..Family::PLAIN
 };
 
 /// Blocks with norms of heads, and with norms before and behind both halves.

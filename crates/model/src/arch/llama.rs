@@ -5,26 +5,17 @@ use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::Builder;
-use crate::config::hf::{HfDefaults, HfWindows};
-use crate::graph::Activation;
-use crate::names::{HfNorms, Role};
+use crate::config::hf::HfDefaults;
+use crate::names::Role;
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
     gguf_arch: "llama",
     hf_model_types: &["llama"],
     hf_classes: &["LlamaForCausalLM"],
-    hf_norms: HfNorms::Pre,
-    activation: Activation::Silu,
     models: "Llama 2, 3, 3.1, 3.2; SmolLM2; TinyLlama",
     permuted_in_gguf: true,
-    unit_norms: false,
-    scaled_embeddings: false,
-    local_rope_theta: None,
-    query_pre_attn_scalar: None,
-    hf_biases: None,
     hf_mlp_bias: true,
-    hf_windows: HfWindows::Never,
     hf_defaults: HfDefaults {
         vocab_size: 32_000,
         d_model: 4096,
@@ -39,8 +30,8 @@ pub(super) static FAMILY: Family = Family {
     },
     // Mistral's window covers every layer.
     gguf_window_pattern: Some(0),
-    gguf_scale_by_width_at_layers: None,
     build,
+    ..Family::PLAIN
 };
 
 /// Blocks of attention and a gated feed-forward, each behind a norm.

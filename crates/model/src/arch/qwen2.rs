@@ -1,30 +1,20 @@
 //! Qwen 2 and 2.5: Llama with biases on Q, K and V.
 
-use super::{Family, llama};
+use super::Family;
 use crate::config::Biases;
 use crate::config::hf::{HfDefaults, HfWindows};
-use crate::graph::Activation;
-use crate::names::HfNorms;
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen2",
     gguf_arch: "qwen2",
     hf_model_types: &["qwen2"],
     hf_classes: &["Qwen2ForCausalLM"],
-    hf_norms: HfNorms::Pre,
-    activation: Activation::Silu,
     models: "Qwen 2, Qwen 2.5",
-    permuted_in_gguf: false,
-    unit_norms: false,
-    scaled_embeddings: false,
-    local_rope_theta: None,
-    query_pre_attn_scalar: None,
     hf_biases: Some(Biases {
         qkv: true,
         attn_output: false,
         ffn: false,
     }),
-    hf_mlp_bias: false,
     hf_windows: HfWindows::FromLayer {
         window: 4096,
         first: 28,
@@ -41,7 +31,5 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 10_000.0,
     },
-    gguf_window_pattern: None,
-    gguf_scale_by_width_at_layers: None,
-    build: llama::build,
+    ..Family::PLAIN
 };

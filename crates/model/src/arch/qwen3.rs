@@ -5,24 +5,14 @@ use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::Builder;
 use crate::config::hf::{HfDefaults, HfWindows};
-use crate::graph::Activation;
-use crate::names::{HfNorms, Role};
+use crate::names::Role;
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3",
     gguf_arch: "qwen3",
     hf_model_types: &["qwen3"],
     hf_classes: &["Qwen3ForCausalLM"],
-    hf_norms: HfNorms::Pre,
-    activation: Activation::Silu,
     models: "Qwen 3 (dense)",
-    permuted_in_gguf: false,
-    unit_norms: false,
-    scaled_embeddings: false,
-    local_rope_theta: None,
-    query_pre_attn_scalar: None,
-    hf_biases: None,
-    hf_mlp_bias: false,
     hf_windows: HfWindows::FromLayer {
         window: 4096,
         first: 28,
@@ -39,9 +29,8 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 10_000.0,
     },
-    gguf_window_pattern: None,
-    gguf_scale_by_width_at_layers: None,
     build,
+    ..Family::PLAIN
 };
 
 /// Llama's blocks with a norm of each head of queries and keys.

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use super::Rng;
 
@@ -41,6 +43,31 @@ pub enum Stage {
     MinP(f32),
     /// Divides the logits.
     Temperature(f32),
+    /// A stage that is defined outside of this crate.
+    Own(OwnStage),
+}
+
+/// What a stage of one's own does.
+pub trait SamplerStage: fmt::Debug + Send + Sync {
+    /// Changes logits or drops candidates, and leaves at least one. `history` holds every token so far, oldest first.
+    fn apply(&self, candidates: &mut Vec<Candidate>, history: &[u32]);
+}
+
+/// Somebody's own stage. Two are equal if they are the same object.
+#[derive(Clone, Debug)]
+pub struct OwnStage(Arc<dyn SamplerStage>);
+
+impl OwnStage {
+    /// A stage that does that.
+    pub fn new(stage: impl SamplerStage + 'static) -> OwnStage {
+        OwnStage(Arc::new(stage))
+    }
+}
+
+impl PartialEq for OwnStage {
+    fn eq(&self, other: &OwnStage) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Stage {
@@ -57,6 +84,7 @@ impl Stage {
                 let recent = &history[history.len().saturating_sub(*last_n)..];
                 penalties(candidates, recent, [*repetition, *presence, *frequency]);
             }
+            Stage::Own(own) => own.0.apply(candidates, history),
             Stage::TopK(k) => top_k(candidates, (*k).max(1)),
             Stage::Typical(p) => typical(candidates, *p),
             Stage::TopP(p) => top_p(candidates, *p),

@@ -7,6 +7,7 @@ mod geometries;
 mod limits;
 mod prefix;
 mod quality;
+mod sampler;
 mod speculate;
 mod states;
 mod truth;

@@ -23,7 +23,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
 }
 
 /// How a message is told.
-struct Told {
+struct MessageContext {
     id: String,
     model: String,
     n_prompt: usize,
@@ -38,7 +38,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let prompt = request::conversation(&fields)?.prompt(&served);
     let mut prompted = caller.within(prompt).await?;
     let images = prompted.see(&served, &caller).await?;
-    let told = Told {
+    let context = MessageContext {
         id: unique("msg_"),
         model: served.entry.spec.id.clone(),
         n_prompt: prompted.tokens.len(),
@@ -52,7 +52,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let generation = Generation::start(&served, job, prompted.shape, caller.log).await?;
     let left_out = generation.left_out();
     if is_stream {
-        let work = move |writer| stream(writer, generation, told);
+        let work = move |writer| stream(writer, generation, context);
         return Ok(with_left_out(
             events(app.options.keep_alive, work),
             &left_out,
@@ -60,7 +60,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
-    let response = json_response(StatusCode::OK, &told.message(&answer, &receipt));
+    let response = json_response(StatusCode::OK, &context.message(&answer, &receipt));
     Ok(with_left_out(response, &left_out))
 }
 
@@ -106,7 +106,7 @@ fn call_id(id: &str) -> String {
     id.replacen("call_", "toolu_", 1)
 }
 
-impl Told {
+impl MessageContext {
     fn message(&self, answer: &Answer, receipt: &Receipt) -> Value {
         let mut content = Vec::new();
         if !answer.text.is_empty() {
@@ -184,8 +184,12 @@ impl Blocks {
     }
 }
 
-async fn stream(writer: Writer, mut generation: Generation, told: Told) -> Result<(), Gone> {
-    writer.event("message_start", &told.start()).await?;
+async fn stream(
+    writer: Writer,
+    mut generation: Generation,
+    context: MessageContext,
+) -> Result<(), Gone> {
+    writer.event("message_start", &context.start()).await?;
     writer.event("ping", &json!({"type": "ping"})).await?;
     let mut blocks = Blocks {
         writer,
@@ -207,7 +211,7 @@ async fn stream(writer: Writer, mut generation: Generation, told: Told) -> Resul
                 let delta = json!({
                     "type": "message_delta",
                     "delta": {"stop_reason": ended.0, "stop_sequence": ended.1},
-                    "usage": usage(&receipt, told.with_placement),
+                    "usage": usage(&receipt, context.with_placement),
                 });
                 blocks.writer.event("message_delta", &delta).await?;
                 let stop = json!({"type": "message_stop"});

@@ -39,7 +39,7 @@ pub(crate) async fn generate(State(app): State<Arc<App>>, request: Request) -> R
     Dialect::Ollama.answer(answer(app, request, Kind::Generate).await)
 }
 
-struct Told {
+struct OllamaContext {
     kind: Kind,
     model: String,
     with_placement: bool,
@@ -49,7 +49,7 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     let name = fields.need("model", fields.text("model")?)?;
-    let told = Told {
+    let context = OllamaContext {
         kind,
         model: name.to_owned(),
         with_placement: fields.bool("placement")?.unwrap_or(false),
@@ -59,7 +59,7 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
         Kind::Generate => fields.text("prompt")?.is_none_or(str::is_empty),
     };
     if is_empty {
-        return come_or_go(&app, &fields, &told).await;
+        return load_or_unload(&app, &fields, &context).await;
     }
     let served = caller.within(app.served(&fields)).await?;
     let params = request::params(&fields, &served.loaded)?;
@@ -72,12 +72,12 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
     let generation = Generation::start(&served, job, shape, caller.log).await?;
     let left_out = generation.left_out();
     if is_stream {
-        let response = lines(move |writer| stream(writer, generation, told));
+        let response = lines(move |writer| stream(writer, generation, context));
         return Ok(with_left_out(response, &left_out));
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
-    let body = told.last(&answer.text, &answer.calls, answer.reason, &receipt);
+    let body = context.last(&answer.text, &answer.calls, answer.reason, &receipt);
     Ok(with_left_out(
         json_response(StatusCode::OK, &body),
         &left_out,
@@ -85,11 +85,15 @@ async fn answer(app: Arc<App>, request: Request, kind: Kind) -> Result<Response,
 }
 
 /// How Ollama's clients have a model loaded: by asking it nothing; and unloaded: by keeping it for no time after that.
-async fn come_or_go(app: &App, fields: &Fields<'_>, told: &Told) -> Result<Response, ApiError> {
+async fn load_or_unload(
+    app: &App,
+    fields: &Fields<'_>,
+    context: &OllamaContext,
+) -> Result<Response, ApiError> {
     let reason = match request::keeps_nothing(fields)? {
         true => {
-            let entry = app.registry.find(&told.model);
-            let unknown = || ApiError::unknown_model(&told.model, &app.registry.ids());
+            let entry = app.registry.find(&context.model);
+            let unknown = || ApiError::unknown_model(&context.model, &app.registry.ids());
             app.registry.unload(entry.ok_or_else(unknown)?);
             "unload"
         }
@@ -98,7 +102,7 @@ async fn come_or_go(app: &App, fields: &Fields<'_>, told: &Told) -> Result<Respo
             "load"
         }
     };
-    let mut body = told.part("", &[]);
+    let mut body = context.part("", &[]);
     body["done"] = true.into();
     body["done_reason"] = reason.into();
     Ok(json_response(StatusCode::OK, &body))
@@ -133,7 +137,7 @@ fn done_reason(reason: Option<Reason>) -> &'static str {
     }
 }
 
-impl Told {
+impl OllamaContext {
     fn part(&self, text: &str, calls: &[Call]) -> Value {
         let mut part = json!({"model": self.model, "created_at": super::time::now()});
         match self.kind {
@@ -176,18 +180,22 @@ impl Told {
     }
 }
 
-async fn stream(writer: Writer, mut generation: Generation, told: Told) -> Result<(), Gone> {
+async fn stream(
+    writer: Writer,
+    mut generation: Generation,
+    context: OllamaContext,
+) -> Result<(), Gone> {
     let mut ended = Answer::default();
     loop {
         match generation.next().await {
             Err(error) => return writer.line(&error.ollama()).await,
             Ok(None | Some(Piece::Progress { .. })) => {}
             Ok(Some(Piece::Delta { text, .. })) if text.is_empty() => {}
-            Ok(Some(Piece::Delta { text, .. })) => writer.line(&told.part(&text, &[])).await?,
-            Ok(Some(Piece::Call { call, .. })) => writer.line(&told.part("", &[call])).await?,
+            Ok(Some(Piece::Delta { text, .. })) => writer.line(&context.part(&text, &[])).await?,
+            Ok(Some(Piece::Call { call, .. })) => writer.line(&context.part("", &[call])).await?,
             Ok(Some(Piece::Finish { reason, .. })) => ended.reason = Some(reason),
             Ok(Some(Piece::End(receipt))) => {
-                let last = told.last("", &[], ended.reason, &receipt);
+                let last = context.last("", &[], ended.reason, &receipt);
                 return writer.line(&last).await;
             }
         }

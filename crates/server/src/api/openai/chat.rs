@@ -39,7 +39,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
 }
 
 /// How a completion is told.
-struct Told {
+struct ChatContext {
     id: String,
     created: u64,
     model: String,
@@ -67,7 +67,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         images,
         ..complete_job(job, &fields)?
     };
-    let told = Told {
+    let context = ChatContext {
         id: unique("chatcmpl-"),
         created: unix_s(),
         model: served.entry.spec.id.clone(),
@@ -78,10 +78,10 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     };
     let n = job.n;
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let generation = Generation::start(&told.served, job, prompted.shape, caller.log).await?;
+    let generation = Generation::start(&context.served, job, prompted.shape, caller.log).await?;
     let left_out = generation.left_out();
     if is_stream {
-        let work = move |writer| stream(writer, generation, told, n);
+        let work = move |writer| stream(writer, generation, context, n);
         return Ok(with_left_out(
             events(app.options.keep_alive, work),
             &left_out,
@@ -89,10 +89,12 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     }
     let (answers, receipt) = generation.complete().await?;
     let choices = answers.iter().enumerate();
-    let choices: Vec<Value> = choices.map(|(i, answer)| told.choice(i, answer)).collect();
-    let mut body = told.head("chat.completion");
+    let choices: Vec<Value> = choices
+        .map(|(i, answer)| context.choice(i, answer))
+        .collect();
+    let mut body = context.head("chat.completion");
     body["choices"] = choices.into();
-    body["usage"] = usage(&receipt, told.with_placement);
+    body["usage"] = usage(&receipt, context.with_placement);
     Ok(with_left_out(
         json_response(StatusCode::OK, &body),
         &left_out,
@@ -150,7 +152,7 @@ pub(crate) fn priority(fields: &Fields<'_>) -> Result<i32, ApiError> {
         .map_err(|_| ApiError::field("priority", "expected a whole number of 32 bits"))
 }
 
-impl Told {
+impl ChatContext {
     fn head(&self, object: &str) -> Value {
         json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model,
@@ -193,12 +195,12 @@ impl Told {
 async fn stream(
     writer: Writer,
     mut generation: Generation,
-    told: Told,
+    context: ChatContext,
     n: usize,
 ) -> Result<(), Gone> {
     for index in 0..n {
         let delta = json!({"role": "assistant", "content": ""});
-        let chunk = told.chunk(index, delta, None, Value::Null);
+        let chunk = context.chunk(index, delta, None, Value::Null);
         writer.data(&chunk).await?;
     }
     loop {
@@ -209,7 +211,7 @@ async fn stream(
         };
         let chunk = match piece {
             Piece::Progress { done, total } => {
-                let mut chunk = told.head("chat.completion.chunk");
+                let mut chunk = context.head("chat.completion.chunk");
                 chunk["choices"] = json!([]);
                 chunk["prompt_progress"] = json!({"processed": done, "total": total});
                 chunk
@@ -219,11 +221,11 @@ async fn stream(
                 text,
                 tokens,
             } => {
-                let logprobs = match told.with_logprobs && !tokens.is_empty() {
-                    true => chat_logprobs(&told.served.loaded.tokenizer, &tokens),
+                let logprobs = match context.with_logprobs && !tokens.is_empty() {
+                    true => chat_logprobs(&context.served.loaded.tokenizer, &tokens),
                     false => Value::Null,
                 };
-                told.chunk(choice, json!({"content": text}), None, logprobs)
+                context.chunk(choice, json!({"content": text}), None, logprobs)
             }
             Piece::Call {
                 choice,
@@ -232,15 +234,15 @@ async fn stream(
             } => {
                 let mut call = tool_call(&call);
                 call["index"] = index.into();
-                told.chunk(choice, json!({"tool_calls": [call]}), None, Value::Null)
+                context.chunk(choice, json!({"tool_calls": [call]}), None, Value::Null)
             }
             Piece::Finish { choice, reason, .. } => {
-                told.chunk(choice, json!({}), Some(finish_reason(reason)), Value::Null)
+                context.chunk(choice, json!({}), Some(finish_reason(reason)), Value::Null)
             }
-            Piece::End(receipt) if told.with_usage => {
-                let mut chunk = told.head("chat.completion.chunk");
+            Piece::End(receipt) if context.with_usage => {
+                let mut chunk = context.head("chat.completion.chunk");
                 chunk["choices"] = json!([]);
-                chunk["usage"] = usage(&receipt, told.with_placement);
+                chunk["usage"] = usage(&receipt, context.with_placement);
                 chunk
             }
             Piece::End(_) => continue,

@@ -41,7 +41,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
     Dialect::OpenAi.answer(answer(app, request).await)
 }
 
-struct Told {
+struct CompletionContext {
     id: String,
     created: u64,
     served: Served,
@@ -65,7 +65,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         Some(options) => options.bool("include_usage")?.unwrap_or(false),
         None => false,
     };
-    let told = Told {
+    let context = CompletionContext {
         id: unique("cmpl-"),
         created: unix_s(),
         n: jobs.first().map_or(1, |job| job.n),
@@ -78,10 +78,10 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let mut generations = Vec::with_capacity(jobs.len());
     for job in jobs {
         let shape = shape.clone();
-        generations.push(Generation::start(&told.served, job, shape, caller.log.clone()).await?);
+        generations.push(Generation::start(&context.served, job, shape, caller.log.clone()).await?);
     }
     if is_stream {
-        let work = move |writer| stream(writer, generations, told);
+        let work = move |writer| stream(writer, generations, context);
         return Ok(events(app.options.keep_alive, work));
     }
     let mut choices = Vec::new();
@@ -90,13 +90,13 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         // All run; this only waits for one after the other.
         let (answers, receipt) = generation.complete().await?;
         for answer in answers {
-            choices.push(told.choice(choices.len(), &answer));
+            choices.push(context.choice(choices.len(), &answer));
         }
         receipts.push(receipt);
     }
-    let mut body = told.head();
+    let mut body = context.head();
     body["choices"] = choices.into();
-    body["usage"] = told.usage(&receipts);
+    body["usage"] = context.usage(&receipts);
     Ok(json_response(StatusCode::OK, &body))
 }
 
@@ -180,7 +180,7 @@ fn jobs(
     Ok(prompts.into_iter().map(job).collect())
 }
 
-impl Told {
+impl CompletionContext {
     fn head(&self) -> Value {
         json!({
             "id": self.id, "object": "text_completion", "created": self.created,
@@ -254,7 +254,11 @@ async fn next_of(
     .await
 }
 
-async fn stream(writer: Writer, generations: Vec<Generation>, told: Told) -> Result<(), Gone> {
+async fn stream(
+    writer: Writer,
+    generations: Vec<Generation>,
+    context: CompletionContext,
+) -> Result<(), Gone> {
     let mut generations: Vec<_> = generations.into_iter().map(|one| (one, false)).collect();
     let mut receipts = Vec::new();
     loop {
@@ -281,20 +285,20 @@ async fn stream(writer: Writer, generations: Vec<Generation>, told: Told) -> Res
             }
             Piece::Progress { .. } | Piece::Call { .. } => continue,
         };
-        let mut chunk = told.head();
+        let mut chunk = context.head();
         let logprobs = match tokens.is_empty() {
             true => Value::Null,
-            false => told.logprobs(&tokens),
+            false => context.logprobs(&tokens),
         };
         chunk["choices"] = json!([{
-            "index": prompt * told.n + choice, "text": text, "logprobs": logprobs, "finish_reason": reason,
+            "index": prompt * context.n + choice, "text": text, "logprobs": logprobs, "finish_reason": reason,
         }]);
         writer.data(&chunk).await?;
     }
-    if told.with_usage {
-        let mut chunk = told.head();
+    if context.with_usage {
+        let mut chunk = context.head();
         chunk["choices"] = json!([]);
-        chunk["usage"] = told.usage(&receipts);
+        chunk["usage"] = context.usage(&receipts);
         writer.data(&chunk).await?;
     }
     writer.done().await

@@ -39,7 +39,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
 }
 
 /// How a response is told.
-pub(super) struct Told {
+pub(super) struct ResponseContext {
     id: String,
     pub(super) item: String,
     created: u64,
@@ -62,7 +62,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
         ..GenerateParams::default()
     };
     let said = |name: &str, otherwise: Value| fields.get(name).cloned().unwrap_or(otherwise);
-    let told = Told {
+    let context = ResponseContext {
         id: unique("resp_"),
         item: unique("msg_"),
         created: unix_s(),
@@ -86,7 +86,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let generation = Generation::start(&served, job, prompted.shape, caller.log).await?;
     let left_out = generation.left_out();
     if is_stream {
-        let work = move |writer| stream(writer, generation, told);
+        let work = move |writer| stream(writer, generation, context);
         return Ok(with_left_out(
             events(app.options.keep_alive, work),
             &left_out,
@@ -94,7 +94,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     }
     let (mut answers, receipt) = generation.complete().await?;
     let answer = answers.pop().unwrap_or_default();
-    let response = json_response(StatusCode::OK, &told.complete(&answer, &receipt));
+    let response = json_response(StatusCode::OK, &context.complete(&answer, &receipt));
     Ok(with_left_out(response, &left_out))
 }
 
@@ -128,7 +128,7 @@ fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     })
 }
 
-impl Told {
+impl ResponseContext {
     /// The response as a whole.
     pub(super) fn response(&self, status: &str, output: Vec<Value>, usage: Value) -> Value {
         let mut response = json!({

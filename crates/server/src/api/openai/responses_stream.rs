@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::responses::Told;
+use super::responses::ResponseContext;
 use super::responses_items::call_item;
 use crate::api::generation::{Answer, Call, Generation, Piece};
 use crate::api::tools::CallKind;
@@ -21,7 +21,7 @@ struct Items {
 pub(super) async fn stream(
     writer: Writer,
     mut generation: Generation,
-    told: Told,
+    context: ResponseContext,
 ) -> Result<(), Gone> {
     let mut items = Items {
         writer,
@@ -31,29 +31,29 @@ pub(super) async fn stream(
         answer: Answer::default(),
     };
     for kind in ["response.created", "response.in_progress"] {
-        let response = told.response("in_progress", Vec::new(), Value::Null);
+        let response = context.response("in_progress", Vec::new(), Value::Null);
         items.event(kind, json!({"response": response})).await?;
     }
     loop {
         match generation.next().await {
             Err(error) => {
-                let mut response = told.response("failed", Vec::new(), Value::Null);
+                let mut response = context.response("failed", Vec::new(), Value::Null);
                 response["error"] = json!({"code": "server_error", "message": error.message});
                 return items
                     .event("response.failed", json!({"response": response}))
                     .await;
             }
             Ok(None | Some(Piece::Progress { .. })) => {}
-            Ok(Some(Piece::Delta { text, .. })) => items.text(&told, &text).await?,
-            Ok(Some(Piece::Call { call, .. })) => items.call(&told, call).await?,
+            Ok(Some(Piece::Delta { text, .. })) => items.text(&context, &text).await?,
+            Ok(Some(Piece::Call { call, .. })) => items.call(&context, call).await?,
             Ok(Some(Piece::Finish { reason, .. })) => items.answer.reason = Some(reason),
             Ok(Some(Piece::End(receipt))) => {
                 if items.answer.calls.is_empty() {
                     // An empty answer is a message too.
-                    items.open(&told).await?;
+                    items.open(&context).await?;
                 }
-                items.close(&told).await?;
-                let response = told.complete(&items.answer, &receipt);
+                items.close(&context).await?;
+                let response = context.complete(&items.answer, &receipt);
                 let kind = format!(
                     "response.{}",
                     response["status"].as_str().unwrap_or("completed")
@@ -75,41 +75,42 @@ impl Items {
     }
 
     /// Begins the message, if it is not begun.
-    async fn open(&mut self, told: &Told) -> Result<(), Gone> {
+    async fn open(&mut self, context: &ResponseContext) -> Result<(), Gone> {
         if self.is_message_open {
             return Ok(());
         }
         self.is_message_open = true;
-        let mut item = told.message("", "in_progress");
+        let mut item = context.message("", "in_progress");
         item["content"] = json!([]);
         let added = json!({"output_index": self.n_done, "item": item});
         self.event("response.output_item.added", added).await?;
         let part = json!({
-            "item_id": told.item, "output_index": self.n_done, "content_index": 0,
+            "item_id": context.item, "output_index": self.n_done, "content_index": 0,
             "part": {"type": "output_text", "text": "", "annotations": []},
         });
         self.event("response.content_part.added", part).await
     }
 
-    async fn text(&mut self, told: &Told, text: &str) -> Result<(), Gone> {
+    async fn text(&mut self, context: &ResponseContext, text: &str) -> Result<(), Gone> {
         if text.is_empty() {
             return Ok(());
         }
-        self.open(told).await?;
+        self.open(context).await?;
         self.answer.text += text;
         let delta = json!({
-            "item_id": told.item, "output_index": self.n_done, "content_index": 0, "delta": text,
+            "item_id": context.item, "output_index": self.n_done, "content_index": 0, "delta": text,
             "logprobs": [],
         });
         self.event("response.output_text.delta", delta).await
     }
 
-    async fn close(&mut self, told: &Told) -> Result<(), Gone> {
+    async fn close(&mut self, context: &ResponseContext) -> Result<(), Gone> {
         if !std::mem::replace(&mut self.is_message_open, false) {
             return Ok(());
         }
         let text = self.answer.text.clone();
-        let place = json!({"item_id": told.item, "output_index": self.n_done, "content_index": 0});
+        let place =
+            json!({"item_id": context.item, "output_index": self.n_done, "content_index": 0});
         let mut done = place.clone();
         done["text"] = text.as_str().into();
         done["logprobs"] = json!([]);
@@ -117,15 +118,15 @@ impl Items {
         let mut part = place;
         part["part"] = json!({"type": "output_text", "text": text, "annotations": []});
         self.event("response.content_part.done", part).await?;
-        let item = told.message(&text, "completed");
+        let item = context.message(&text, "completed");
         let done = json!({"output_index": self.n_done, "item": item});
         self.event("response.output_item.done", done).await?;
         self.n_done += 1;
         Ok(())
     }
 
-    async fn call(&mut self, told: &Told, call: Call) -> Result<(), Gone> {
-        self.close(told).await?;
+    async fn call(&mut self, context: &ResponseContext, call: Call) -> Result<(), Gone> {
+        self.close(context).await?;
         // What the call is about, and the events that tell it.
         let (field, events) = match call.kind {
             CallKind::Custom => ("input", "response.custom_tool_call_input"),
