@@ -9,26 +9,29 @@ use std::path::PathBuf;
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub struct Held {
     /// What opens it: `OWNER/REPO[@REVISION][:FILE]`.
-    pub(crate) name: String,
+    pub name: String,
     /// The file, the first of a split one, or the folder.
-    pub(crate) path: PathBuf,
-    pub(crate) commit: String,
-    pub(crate) size_bytes: u64,
+    pub path: PathBuf,
+    /// The commit it is from.
+    pub commit: String,
+    /// Of all its files.
+    pub size_bytes: u64,
 }
 
 /// What [`Hub::remove`] took out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Removed {
-    pub(crate) n_files: usize,
+pub struct Removed {
+    /// Files that are gone.
+    pub n_files: usize,
     /// Bytes that are free now; a file that another revision shows too stays.
-    pub(crate) freed_bytes: u64,
+    pub freed_bytes: u64,
 }
 
 impl Hub {
     /// Every model in the cache, by name.
-    pub(crate) fn held(&self) -> Vec<Held> {
+    pub fn held(&self) -> Vec<Held> {
         let repos = self.cache.repos();
         repos
             .iter()
@@ -37,7 +40,10 @@ impl Hub {
     }
 
     /// Takes a repository out of the cache, or with a pick the files of that model alone.
-    pub(crate) fn remove(&self, reference: &Reference) -> Result<Removed, Error> {
+    ///
+    /// # Errors
+    /// [`Error::NotCached`]; [`Error::Busy`] while a download of it is under way; a disk that fails.
+    pub fn remove(&self, reference: &Reference) -> Result<Removed, Error> {
         let repo = self.cache.repo(&reference.repo);
         let missing = || Error::NotCached {
             reference: reference.clone(),
