@@ -21,10 +21,10 @@ impl DownloadBar {
 
     /// Shows what the hub's client tells.
     pub(crate) fn tell(&self, progress: millrace_hub::Progress<'_>) {
-        use millrace_hub::Progress as Told;
+        use millrace_hub::Progress as Step;
         let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         match progress {
-            Told::Start {
+            Step::Start {
                 repo,
                 n_files,
                 total_bytes,
@@ -34,7 +34,7 @@ impl DownloadBar {
                 ));
                 *bar = Some(Progress::bytes(self.ui, total_bytes));
             }
-            Told::File {
+            Step::File {
                 name,
                 index,
                 n_files,
@@ -43,12 +43,12 @@ impl DownloadBar {
                     bar.message(format!("{name} ({}/{n_files})", index + 1));
                 }
             }
-            Told::Bytes { done, .. } => {
+            Step::Bytes { done, .. } => {
                 if let Some(bar) = &*bar {
                     bar.set(done);
                 }
             }
-            Told::Waiting { name } => self
+            Step::Waiting { name } => self
                 .ui
                 .note(format_args!("waiting: another process downloads {name}")),
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct CachedModel {
     /// What opens it: `OWNER/REPO[@REVISION][:FILE]`.
     pub name: String,
     /// The file, the first of a split one, or the folder.
@@ -22,7 +22,7 @@ pub struct Held {
 
 /// What [`Hub::remove`] took out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removed {
+pub struct Removal {
     /// Files that are gone.
     pub n_files: usize,
     /// Bytes that are free now; a file that another revision shows too stays.
@@ -31,7 +31,7 @@ pub struct Removed {
 
 impl Hub {
     /// Every model in the cache, by name.
-    pub fn held(&self) -> Vec<Held> {
+    pub fn held(&self) -> Vec<CachedModel> {
         let repos = self.cache.repos();
         repos
             .iter()
@@ -43,7 +43,7 @@ impl Hub {
     ///
     /// # Errors
     /// [`Error::NotCached`]; [`Error::Busy`] while a download of it is under way; a disk that fails.
-    pub fn remove(&self, reference: &Reference) -> Result<Removed, Error> {
+    pub fn remove(&self, reference: &Reference) -> Result<Removal, Error> {
         let repo = self.cache.repo(&reference.repo);
         let missing = || Error::NotCached {
             reference: reference.clone(),
@@ -56,7 +56,7 @@ impl Hub {
         let _locks = quiet(&repo, &reference.repo)?;
         if reference.pick.is_none() {
             let blobs = repo.blobs();
-            let removed = Removed {
+            let removed = Removal {
                 n_files: blobs.len(),
                 freed_bytes: blobs.iter().map(|(_, size_bytes)| size_bytes).sum(),
             };
@@ -81,7 +81,7 @@ impl Hub {
             freed_bytes += fs::metadata(&path).map_or(0, |file| file.len());
             fs::remove_file(&path).map_err(Error::file(path))?;
         }
-        Ok(Removed {
+        Ok(Removal {
             n_files: selection.files.len(),
             freed_bytes,
         })
@@ -106,7 +106,7 @@ fn quiet(repo: &Repo, name: &str) -> Result<Vec<File>, Error> {
     Ok(locks)
 }
 
-fn held_in(cache: &Cache, name: &str) -> Vec<Held> {
+fn held_in(cache: &Cache, name: &str) -> Vec<CachedModel> {
     let repo = cache.repo(name);
     let mut held = Vec::new();
     let mut seen = BTreeSet::new();
@@ -121,7 +121,7 @@ fn held_in(cache: &Cache, name: &str) -> Vec<Held> {
             _ => format!("{name}@{revision}"),
         };
         let folder = repo.snapshot(&commit);
-        let row = |pick: Option<&str>, files: &[&Listed]| Held {
+        let row = |pick: Option<&str>, files: &[&Listed]| CachedModel {
             name: match pick {
                 Some(pick) => format!("{of_revision}:{pick}"),
                 None => of_revision.clone(),

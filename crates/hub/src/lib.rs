@@ -35,7 +35,7 @@ mod watch;
 
 pub use cache::free_bytes;
 pub use error::Error;
-pub use inventory::{Held, Removed};
+pub use inventory::{CachedModel, Removal};
 pub use reference::Reference;
 pub use watch::{Progress, Watch};
 
@@ -103,18 +103,18 @@ fn is_true(value: &str) -> bool {
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pulled {
+pub struct Snapshot {
     /// What to open: a GGUF file (the first of a split one), or the snapshot's folder.
     pub path: PathBuf,
     /// The commit it is from.
     pub commit: String,
     /// Its files, within the repository.
-    pub files: Vec<PulledFile>,
+    pub files: Vec<SnapshotFile>,
 }
 
-/// One file of a [`Pulled`] model.
+/// A file of a [`Snapshot`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct PulledFile {
+pub struct SnapshotFile {
     /// Its path within the repository.
     pub name: String,
     /// Of the whole file.
@@ -140,7 +140,7 @@ impl Hub {
     ///
     /// # Errors
     /// [`Error::NotCached`] if it has not all of it; a pick that the repository does not have.
-    pub fn cached(&self, reference: &Reference) -> Result<Pulled, Error> {
+    pub fn cached(&self, reference: &Reference) -> Result<Snapshot, Error> {
         let repo = self.cache.repo(&reference.repo);
         let missing = || Error::NotCached {
             reference: reference.clone(),
@@ -155,12 +155,12 @@ impl Hub {
         if !selection.is_complete(&listed, &|name| repo.read_snapshot_file(&commit, name)) {
             return Err(missing());
         }
-        let files = selection.files.iter().map(|&i| PulledFile {
+        let files = selection.files.iter().map(|&i| SnapshotFile {
             name: listed[i].name.clone(),
             size_bytes: listed[i].size_bytes,
             downloaded_bytes: 0,
         });
-        Ok(Pulled {
+        Ok(Snapshot {
             path: selection.path_in(&repo.snapshot(&commit)),
             files: files.collect(),
             commit,
@@ -172,7 +172,7 @@ impl Hub {
     /// # Errors
     /// A model, revision or file that does not exist or must not be read; a network or a disk that
     /// fails; bytes that have another hash than the hub says. What came so far is kept, and a later call goes on from there.
-    pub fn pull(&self, reference: &Reference, watch: &Watch<'_>) -> Result<Pulled, Error> {
+    pub fn pull(&self, reference: &Reference, watch: &Watch<'_>) -> Result<Snapshot, Error> {
         if self.settings.offline {
             return self.cached(reference);
         }
@@ -206,7 +206,7 @@ impl Hub {
             before += blob.size_bytes;
             tell(before);
             repo.link(&listing.commit, name, &blob.hash.hex)?;
-            files.push(PulledFile {
+            files.push(SnapshotFile {
                 name: name.clone(),
                 size_bytes: blob.size_bytes,
                 downloaded_bytes,
@@ -215,7 +215,7 @@ impl Hub {
         // Last, so that a reference never points at a snapshot with files missing.
         repo.write_ref(&reference.revision, &listing.commit)?;
         let path = selection.path_in(&repo.snapshot(&listing.commit));
-        Ok(Pulled {
+        Ok(Snapshot {
             path,
             files,
             commit: listing.commit,

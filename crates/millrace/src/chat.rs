@@ -1,6 +1,6 @@
 //! A conversation.
 
-use crate::images::ShownImages;
+use crate::images::ChatImages;
 use crate::prompt::answered;
 use crate::session::Lease;
 use crate::stream::Stream;
@@ -35,7 +35,7 @@ pub struct Chat {
     system: Option<String>,
     /// User's and assistant's in turn.
     messages: Vec<Message>,
-    images: ShownImages,
+    images: ChatImages,
     /// Names of those that go with the next message.
     shown: Vec<String>,
 }
@@ -49,7 +49,7 @@ impl Chat {
             options: Options::new(),
             system: None,
             messages: Vec::new(),
-            images: ShownImages::default(),
+            images: ChatImages::default(),
             shown: Vec::new(),
         })
     }

@@ -15,32 +15,32 @@ static DEMO_DRAFT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/de
 
 /// A model that needs no file.
 #[derive(Clone, Copy, Debug)]
-pub struct Embedded {
+pub struct EmbeddedModel {
     name: &'static str,
     bytes: &'static [u8],
 }
 
-static MODELS: &[Embedded] = &[
+static MODELS: &[EmbeddedModel] = &[
     #[cfg(feature = "demo")]
-    Embedded {
+    EmbeddedModel {
         name: "demo",
         bytes: &DEMO.0,
     },
     #[cfg(feature = "demo")]
-    Embedded {
+    EmbeddedModel {
         name: "demo-draft",
         bytes: &DEMO_DRAFT.0,
     },
 ];
 
-impl Embedded {
+impl EmbeddedModel {
     /// The built-in models; none without the feature `demo`.
-    pub fn all() -> &'static [Embedded] {
+    pub fn all() -> &'static [EmbeddedModel] {
         MODELS
     }
 
     /// The built-in model of that name.
-    pub fn find(name: &str) -> Option<Embedded> {
+    pub fn find(name: &str) -> Option<EmbeddedModel> {
         MODELS.iter().copied().find(|model| model.name == name)
     }
 

@@ -1,6 +1,6 @@
 //! From what a user calls a model to its files.
 
-use crate::{Cancel, Embedded, Error, Result};
+use crate::{Cancel, EmbeddedModel, Error, Result};
 use millrace_format::Checkpoint;
 use millrace_format::hf::Files;
 use millrace_runtime::{LoadedModel, tokenizer_of, tokenizer_of_files};
@@ -96,18 +96,18 @@ pub struct ModelFiles(Place);
 
 #[derive(Clone, Debug)]
 enum Place {
-    BuiltIn(Embedded),
+    BuiltIn(EmbeddedModel),
     Path(PathBuf),
 }
 
 impl ModelFiles {
-    /// Finds a model: the name of a [built-in](Embedded) one, a file or folder, `hf:OWNER/REPO[@REVISION][:QUANT]` or
+    /// Finds a model: the name of a [built-in](EmbeddedModel) one, a file or folder, `hf:OWNER/REPO[@REVISION][:QUANT]` or
     /// its web address, or `OWNER/REPO[…]` that is in the cache. One of the hub that is not in the cache is downloaded.
     ///
     /// # Errors
     /// [`Error::NoModel`], with names that come close; what the hub refuses.
     pub fn find(name: &str, options: &OpenOptions) -> Result<ModelFiles> {
-        if let Some(model) = Embedded::find(name) {
+        if let Some(model) = EmbeddedModel::find(name) {
             return Ok(ModelFiles(Place::BuiltIn(model)));
         }
         let at = |path| Ok(ModelFiles(Place::Path(path)));
@@ -248,7 +248,9 @@ fn unknown(name: &str, reference: Option<String>, cached: Vec<String>) -> Error 
 
 /// Names that exist: built-in models, cached repositories, and models in the folder that was named.
 fn candidates(text: &str, cached: Vec<String>) -> Vec<String> {
-    let built_in = Embedded::all().iter().map(|model| model.name().to_owned());
+    let built_in = EmbeddedModel::all()
+        .iter()
+        .map(|model| model.name().to_owned());
     let mut names: Vec<String> = built_in.chain(cached).collect();
     let folder = Path::new(text).parent().unwrap_or(Path::new(""));
     let listed = if folder == Path::new("") {

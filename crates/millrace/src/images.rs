@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 /// Images by their names.
 #[derive(Debug, Default)]
-pub(crate) struct ShownImages(HashMap<String, Shown>);
+pub(crate) struct ChatImages(HashMap<String, ChatImage>);
 
 /// An image, and what the tower made of it and its crops; nothing yet if it was not asked about.
 #[derive(Debug)]
-struct Shown {
+struct ChatImage {
     pixels: Pixels,
     seen: Vec<Arc<Image>>,
 }
 
-impl ShownImages {
+impl ChatImages {
     /// Takes an image under a name, which is that image's alone.
     pub(crate) fn add(&mut self, model: &Model, name: &str, picture: &Picture) -> Result<()> {
         let pixels = model.image_reader()?.pixels(picture);
@@ -31,7 +31,7 @@ impl ShownImages {
             Some(_) => Ok(()),
             None => {
                 let seen = Vec::new();
-                self.0.insert(name.to_owned(), Shown { pixels, seen });
+                self.0.insert(name.to_owned(), ChatImage { pixels, seen });
                 Ok(())
             }
         }

@@ -193,14 +193,14 @@ mod stream;
 pub use cancel::Cancel;
 pub use chat::Chat;
 pub use device::{CPU, Device, TargetSettings};
-pub use embedded::Embedded;
+pub use embedded::EmbeddedModel;
 pub use error::{Error, Result};
 pub use event::Event;
 pub use find::{ModelFiles, OpenOptions};
 pub use model::Model;
 pub use options::Options;
 pub use programs::{PROGRAMS_VARIABLE, programs_folder};
-pub use prompt::{ImagesRead, Prepared, Prompt, read_picture};
+pub use prompt::{ImageReading, Prompt, PromptTokens, read_picture};
 pub use session::{Logits, Session};
 pub use stream::Stream;
 
@@ -221,12 +221,13 @@ pub mod engine {
     pub use millrace_model::Error as ModelError;
     pub use millrace_model::graph::Graph;
     pub use millrace_plan::{LowerError, Planner, SettingError, Settings, Target};
-    pub use millrace_runtime::npu::{NpuError, NpuModel};
+    pub use millrace_runtime::npu::{NpuError, NpuModel, PlannedEngine};
     pub use millrace_runtime::vision::picture::Error as PictureError;
     pub use millrace_runtime::vision::{ImageReader, Pixels, TowerRun};
     pub use millrace_runtime::{
-        BatchItem, Engine, EngineOptions, Error, Image, LoadedModel, LogitsFor, SamplingParams,
-        SeqId, Speculator, StepOutput, StepSink,
+        BatchItem, Counters, Cpu, Engine, EngineOptions, Error, Image, KvUsage, Limits,
+        LoadedModel, LogitsFor, Rows, SamplingParams, SeqId, Speculator, StepOutput, StepShape,
+        StepSink,
     };
     pub use millrace_text::{
         Error as TextError, TemplateJob, TemplateReply, Tokenizer, render_templates_with,

@@ -1,6 +1,6 @@
 //! An open model.
 
-use crate::{Device, ModelFiles, OpenOptions, Prepared, Prompt, Result, Session};
+use crate::{Device, ModelFiles, OpenOptions, Prompt, PromptTokens, Result, Session};
 use millrace_runtime::LoadedModel;
 use millrace_runtime::vision::{ImageReader, ReadOptions};
 use millrace_text::EncodeOptions;
@@ -127,8 +127,8 @@ impl Model {
     /// # Errors
     /// A model without tokenizer, chat template or vision, where the prompt needs it; as many images as the prompt has no
     /// places for.
-    pub fn prepare(&self, prompt: impl Into<Prompt>) -> Result<Prepared> {
-        Prepared::new(self, prompt.into())
+    pub fn prepare(&self, prompt: impl Into<Prompt>) -> Result<PromptTokens> {
+        PromptTokens::new(self, prompt.into())
     }
 
     /// The open files, with graph, tokenizer and template: for who drives an [engine](crate::engine) himself.

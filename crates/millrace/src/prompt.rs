@@ -138,16 +138,16 @@ pub fn read_picture(path: &Path) -> Result<Picture> {
 
 /// A prompt in tokens. Its images are decoded; a [`Session`](crate::Session) reads them.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PromptTokens {
     pub(crate) tokens: Vec<u32>,
     pub(crate) pixels: Vec<Pixels>,
-    pub(crate) read: Option<ImagesRead>,
+    pub(crate) read: Option<ImageReading>,
     warning: Option<Warning>,
 }
 
 /// What reading a prompt's images gave.
 #[derive(Clone, Debug, Default)]
-pub struct ImagesRead {
+pub struct ImageReading {
     /// Rows for the text model, in the order of the prompt, crops behind their whole.
     pub images: Vec<Arc<Image>>,
     /// What left the tower for each of them, `[n_patches, d_model]`.
@@ -158,7 +158,7 @@ pub struct ImagesRead {
     pub on_device: Option<TowerRun>,
 }
 
-impl ImagesRead {
+impl ImageReading {
     pub(crate) fn push(&mut self, encoded: Encoded) {
         if let Some(run) = encoded.on_device {
             let all = self.on_device.get_or_insert_with(|| TowerRun {
@@ -174,11 +174,11 @@ impl ImagesRead {
     }
 }
 
-impl Prepared {
-    pub(crate) fn new(model: &Model, prompt: Prompt) -> Result<Prepared> {
+impl PromptTokens {
+    pub(crate) fn new(model: &Model, prompt: Prompt) -> Result<PromptTokens> {
         let Prompt { content, pictures } = prompt;
         if pictures.is_empty() {
-            return Prepared::without_images(model, content);
+            return PromptTokens::without_images(model, content);
         }
         let reader = model.image_reader()?;
         let pixels: Vec<Pixels> = pictures.iter().map(|p| reader.pixels(p)).collect();
@@ -208,7 +208,7 @@ impl Prepared {
                 )?
             }
         };
-        Ok(Prepared {
+        Ok(PromptTokens {
             tokens,
             pixels,
             read: None,
@@ -216,7 +216,7 @@ impl Prepared {
         })
     }
 
-    fn without_images(model: &Model, content: Content) -> Result<Prepared> {
+    fn without_images(model: &Model, content: Content) -> Result<PromptTokens> {
         let tokenizer = || model.loaded().tokenizer();
         let (tokens, warning) = match content {
             Content::Text(text) => tokenizer()?.encode_continued(&text, true),
@@ -228,7 +228,7 @@ impl Prepared {
             }
             Content::Tokens(tokens) => (tokens, None),
         };
-        Ok(Prepared {
+        Ok(PromptTokens {
             tokens,
             pixels: Vec::new(),
             read: None,
@@ -247,7 +247,7 @@ impl Prepared {
     }
 
     /// What reading the images gave; `None` before that, and without images.
-    pub fn images_read(&self) -> Option<&ImagesRead> {
+    pub fn images_read(&self) -> Option<&ImageReading> {
         self.read.as_ref()
     }
 

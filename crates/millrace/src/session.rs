@@ -1,6 +1,6 @@
 //! A model on a device.
 
-use crate::{Chat, Device, Error, Event, Model, Options, Prepared, Prompt, Result, Stream};
+use crate::{Chat, Device, Error, Event, Model, Options, Prompt, PromptTokens, Result, Stream};
 use millrace_runtime::vision::{Encoded, ImageReader, Pixels, TowerOn};
 use millrace_runtime::{
     BatchItem, Embedder, Engine, Generation, LogitsFor, Pooling, SeqId, SpeculationStats,
@@ -26,13 +26,13 @@ struct Shared {
     max_sequences: usize,
     /// The name of a model that drafts and can read no images.
     draft: Option<String>,
-    at_work: Mutex<AtWork>,
+    core: Mutex<Core>,
     /// Where a vision tower's blocks run, once an image was read.
     tower: OnceLock<TowerOn>,
 }
 
 /// What one step needs for itself.
-pub(crate) struct AtWork {
+pub(crate) struct Core {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) speculator: Option<Speculator>,
 }
@@ -95,7 +95,7 @@ impl Session {
                 n_ctx: limits.n_ctx,
                 max_sequences: limits.max_sequences,
                 draft,
-                at_work: Mutex::new(AtWork { engine, speculator }),
+                core: Mutex::new(Core { engine, speculator }),
                 tower: OnceLock::new(),
             }),
         }
@@ -133,9 +133,9 @@ impl Session {
     }
 
     /// The engine is whole between steps, so what a panic left behind the lock is too.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, AtWork> {
-        let at_work = self.shared.at_work.lock();
-        at_work.unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        let core = self.shared.core.lock();
+        core.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Text after a prompt, as the model's files recommend to sample it.
@@ -179,7 +179,7 @@ impl Session {
     /// As [`generate_events`](Session::generate_events); a prompt of another model.
     pub fn generate_prepared(
         &self,
-        prepared: Prepared,
+        prepared: PromptTokens,
         options: &Options,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Generation> {
@@ -197,7 +197,8 @@ impl Session {
     }
 
     /// Texts after many prompts, in their order: as many at a time as the session has sequences, computed together. Each is
-    /// what [`generate_with`](Session::generate_with) gives of it alone; without a seed each takes its own.
+    /// what [`generate_with`](Session::generate_with) gives of it alone; without a seed each takes its own. Nothing is drafted,
+    /// and other calls of the session wait until all are done.
     ///
     /// # Errors
     /// The first that a prompt or a step has: then no prompt has a result.
@@ -212,8 +213,8 @@ impl Session {
             turns.push(self.turn(prepared, options, &mut |_| {})?);
         }
         let cancel = options.cancel_handle().flag();
-        let mut at_work = self.lock();
-        let generations = generate_batch(&mut *at_work.engine, turns, cancel, &mut |_, _| {});
+        let mut core = self.lock();
+        let generations = generate_batch(&mut *core.engine, turns, cancel, &mut |_, _| {});
         Ok(generations?)
     }
 
@@ -241,8 +242,8 @@ impl Session {
     pub fn embed_with(&self, text: &str, pooling: Pooling) -> Result<Vec<f32>> {
         let embedder = Embedder::new(self.model.loaded())?;
         let tokens = self.model.tokenize(text)?;
-        let mut at_work = self.lock();
-        Ok(embedder.embed(&mut *at_work.engine, &tokens, pooling)?)
+        let mut core = self.lock();
+        Ok(embedder.embed(&mut *core.engine, &tokens, pooling)?)
     }
 
     /// The logits behind every token of a prompt.
@@ -270,7 +271,7 @@ impl Session {
     /// [`Error::Cancelled`]; a draft model, which reads no images; a device that fails.
     pub fn read_images(
         &self,
-        prepared: &mut Prepared,
+        prepared: &mut PromptTokens,
         options: &Options,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
@@ -280,7 +281,7 @@ impl Session {
         let start = Instant::now();
         let pixels: Vec<&Pixels> = prepared.pixels.iter().collect();
         let reader = self.model.image_reader()?;
-        let mut read = crate::ImagesRead::default();
+        let mut read = crate::ImageReading::default();
         for encoded in self.encode(&reader, &pixels, options, on_event)? {
             read.push(encoded);
         }
@@ -301,8 +302,8 @@ impl Session {
         if let Some(draft) = self.shared.draft.clone() {
             return Err(Error::DraftImages { draft });
         }
-        let at_work = self.lock();
-        let engine = &*at_work.engine;
+        let core = self.lock();
+        let engine = &*core.engine;
         let on = self.shared.tower.get_or_init(|| reader.on(engine));
         if let TowerOn::Cpu(Some(reason)) = on {
             let detail = format!("the vision tower runs on the CPU: {reason}");
@@ -323,7 +324,7 @@ impl Session {
     /// A turn after a prompt, its images read.
     pub(crate) fn turn(
         &self,
-        mut prepared: Prepared,
+        mut prepared: PromptTokens,
         options: &Options,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Turn> {
@@ -365,10 +366,10 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut at_work = self.session.lock();
+        let mut core = self.session.lock();
         // It was made here, so the engine has it.
-        let _ = at_work.engine.release(self.seq);
-        if let Some(speculator) = &mut at_work.speculator {
+        let _ = core.engine.release(self.seq);
+        if let Some(speculator) = &mut core.speculator {
             // Only a draft engine that fails says otherwise, and then it is told at the next draft.
             let _ = speculator.forget(self.seq);
         }

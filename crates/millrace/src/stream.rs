@@ -1,7 +1,7 @@
 //! Text piece by piece.
 
 use crate::session::Lease;
-use crate::{Cancel, Error, Event, Options, Prepared, Result, Session};
+use crate::{Cancel, Error, Event, Options, PromptTokens, Result, Session};
 use millrace_runtime::{Generation, Run, Turn};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct Stream {
 impl Stream {
     pub(crate) fn start(
         session: &Session,
-        prepared: Prepared,
+        prepared: PromptTokens,
         options: &Options,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Stream> {
@@ -68,10 +68,10 @@ impl Stream {
         if self.cancel.is_cancelled() {
             self.run.turn_mut().cancel();
         } else {
-            let mut at_work = self.lease.session().lock();
-            let at_work = &mut *at_work;
-            let speculator = at_work.speculator.as_mut();
-            let stepped = self.run.step(&mut *at_work.engine, speculator);
+            let mut core = self.lease.session().lock();
+            let core = &mut *core;
+            let speculator = core.speculator.as_mut();
+            let stepped = self.run.step(&mut *core.engine, speculator);
             self.failed = stepped.is_err();
             stepped?;
         }

@@ -2,8 +2,8 @@
 
 use crate::exit::Outcome;
 use crate::output::{Align, Out, Table, Ui, bytes};
-use millrace::Embedded;
-use millrace_hub::{Held, Hub, Settings};
+use millrace::EmbeddedModel;
+use millrace_hub::{CachedModel, Hub, Settings};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let held = Hub::new(Settings::from_env(true)?).held();
     let mut out = Out::new();
     if args.json {
-        let built_in = Embedded::all().iter().map(|model| {
+        let built_in = EmbeddedModel::all().iter().map(|model| {
             json!({"name": model.name(), "kind": "built in", "size_bytes": model.size_bytes()})
         });
         let pulled = held.iter().map(|held| {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         ("commit", Align::Left),
     ];
     let mut table = Table::new(&columns);
-    for model in Embedded::all() {
+    for model in EmbeddedModel::all() {
         let size = bytes(model.size_bytes());
         table.row(vec![model.name().to_owned(), size, "built in".to_owned()]);
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     Ok(())
 }
 
-fn row(held: &Held) -> Vec<String> {
+fn row(held: &CachedModel) -> Vec<String> {
     let commit = held.commit.get(..12).unwrap_or(&held.commit);
     vec![held.name.clone(), bytes(held.size_bytes), commit.to_owned()]
 }

@@ -9,7 +9,7 @@ use crate::output::{Out, Ui, bytes};
 use crate::progress::Progress;
 use crate::target_args::DeviceArgs;
 use crate::tokens::TokenList;
-use millrace::{Model, Options, Picture, Prepared, Prompt, Session};
+use millrace::{Model, Options, Picture, Prompt, PromptTokens, Session};
 use millrace_format::{TensorSpec, safetensors};
 use millrace_model::{ModelConfig, VisionConfig};
 use millrace_quant::DType;
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
 fn compute(
     args: &Args,
     engine: &mut dyn Engine,
-    prompt: &Prepared,
+    prompt: &PromptTokens,
 ) -> Result<StepOutput, millrace_runtime::Error> {
     let seq = engine.create()?;
     let images = prompt.images_read().map_or(&[][..], |read| &read.images);
@@ -137,7 +137,7 @@ fn compute(
 }
 
 /// The tokens to feed, and the images among them.
-fn prompt(args: &Args, model: &Model, pictures: Vec<Picture>) -> Outcome<Prepared> {
+fn prompt(args: &Args, model: &Model, pictures: Vec<Picture>) -> Outcome<PromptTokens> {
     let text = args.text.as_deref().unwrap_or_default();
     let prompt = match &args.tokens {
         Some(tokens) => {
@@ -171,7 +171,7 @@ fn image_name(i: usize, part: usize) -> String {
 }
 
 /// What the file will hold of images: pixel values, encoder output and projected rows of each.
-fn image_specs(model: &Model, prompt: &Prepared) -> Outcome<Vec<TensorSpec>> {
+fn image_specs(model: &Model, prompt: &PromptTokens) -> Outcome<Vec<TensorSpec>> {
     let n_images: usize = prompt.pixels().iter().map(|p| p.all().len()).sum();
     if n_images == 0 {
         return Ok(Vec::new());
@@ -190,7 +190,7 @@ fn image_specs(model: &Model, prompt: &Prepared) -> Outcome<Vec<TensorSpec>> {
 }
 
 /// These tensors, with their names.
-fn image_tensors(prompt: &Prepared) -> Vec<(String, &[f32])> {
+fn image_tensors(prompt: &PromptTokens) -> Vec<(String, &[f32])> {
     let Some(read) = prompt.images_read() else {
         return Vec::new();
     };
@@ -229,7 +229,7 @@ fn hidden_name(layer: usize) -> String {
 fn write(
     mut writer: safetensors::Writer<millrace_format::output::AtomicFile>,
     output: &StepOutput,
-    prompt: &Prepared,
+    prompt: &PromptTokens,
 ) -> Result<(), millrace_format::Error> {
     writer.write("logits", &le_bytes(output.logits(0)))?;
     for (layer, state) in output.hidden(0).iter().enumerate() {

@@ -4,7 +4,7 @@ use crate::download::DownloadBar;
 use crate::exit::Outcome;
 use crate::interrupt;
 use crate::output::{Out, Ui, bytes};
-use millrace_hub::{Hub, Pulled, Reference, Settings, Watch};
+use millrace_hub::{Hub, Reference, Settings, Snapshot, Watch};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     out.flush()
 }
 
-fn report(reference: &Reference, pulled: &Pulled, ui: Ui) {
+fn report(reference: &Reference, pulled: &Snapshot, ui: Ui) {
     let total: u64 = pulled.files.iter().map(|file| file.size_bytes).sum();
     let downloaded: u64 = pulled.files.iter().map(|file| file.downloaded_bytes).sum();
     let files = pulled.files.len();
@@ -80,7 +80,7 @@ fn report(reference: &Reference, pulled: &Pulled, ui: Ui) {
     ));
 }
 
-fn describe(reference: &Reference, pulled: &Pulled) -> serde_json::Value {
+fn describe(reference: &Reference, pulled: &Snapshot) -> serde_json::Value {
     let files = pulled.files.iter().map(|file| {
         json!({
             "name": file.name,

@@ -2,7 +2,7 @@
 
 use crate::exit::{Failure, Outcome};
 use crate::output::{Ui, bytes};
-use millrace::Embedded;
+use millrace::EmbeddedModel;
 use millrace_hub::{Error, Hub, Reference, Settings};
 
 const EXAMPLES: &str = "\
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let hub = Hub::new(Settings::from_env(true)?);
     let references = args.models.iter().map(|text| {
-        if Embedded::find(text).is_some() {
+        if EmbeddedModel::find(text).is_some() {
             let message = format!("{text} is part of this program");
             return Err(Failure::usage(message).hint("only pulled models can be removed"));
         }

@@ -19,7 +19,7 @@ use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
 use millrace::engine::Engine;
 use millrace::{
-    Event, Finish, GenerateParams, Generation, ImagesRead, Model, Picture, Prepared, Prompt,
+    Event, Finish, GenerateParams, Generation, ImageReading, Model, Picture, Prompt, PromptTokens,
     Session,
 };
 use millrace_runtime::vision::IMAGE_TOKEN;
@@ -191,7 +191,7 @@ impl Args {
 }
 
 /// What reading the images took.
-fn image_line(args: &Args, seen: &ImagesRead) -> String {
+fn image_line(args: &Args, seen: &ImageReading) -> String {
     let (n, n_rows) = (args.images.len(), seen.images[0].n_rows());
     let images = if n == 1 { "image" } else { "images" };
     let seconds = seen.time.as_secs_f64();
@@ -210,7 +210,7 @@ fn prompt(
     text: &str,
     pictures: Vec<Picture>,
     ui: Ui,
-) -> Outcome<Prepared> {
+) -> Outcome<PromptTokens> {
     // What is wrong with a tower is told before what is strange about a vocabulary.
     if !pictures.is_empty() {
         model.image_reader()?;
