@@ -1,6 +1,5 @@
 //! `--draft`: guessing ahead, shared by `run`, `chat`, `bench` and `serve`.
 
-use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
 use crate::machine;
 use crate::model_arg::ModelArgs;
@@ -168,7 +167,6 @@ impl Draft {
         engine: &dyn Engine,
         device: &DeviceArgs,
         options: &EngineOptions,
-        cpu: &CpuArgs,
         ui: Ui,
     ) -> Outcome<Speculator> {
         let draft = match self {
@@ -179,7 +177,7 @@ impl Draft {
             n_ctx: Some(engine.limits().n_ctx),
             ..options.clone()
         };
-        let own = device.make(draft, options, cpu, ui)?;
+        let own = device.make(draft, options, ui)?;
         Ok(Speculator::model(own, engine.model())?)
     }
 

@@ -2,14 +2,15 @@
 //! second, the process ends, and takes its unfinished files with it.
 
 use crate::exit::{Exit, Failure, Outcome};
+use millrace::Cancel;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// Asks the work to stop.
-static FLAG: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+static FLAG: LazyLock<Cancel> = LazyLock::new(Cancel::new);
 
 /// Whether it was Ctrl-C that asked.
 static PRESSED: AtomicBool = AtomicBool::new(false);
@@ -34,7 +35,7 @@ pub(crate) fn install() -> Outcome {
                 continue;
             }
             let second = PRESSED.swap(true, Ordering::Relaxed);
-            FLAG.store(true, Ordering::Relaxed);
+            FLAG.cancel();
             if second {
                 end();
             }
@@ -75,17 +76,22 @@ impl Drop for Patience {
 
 /// The flag that Ctrl-C raises, for work that polls it.
 pub(crate) fn flag() -> &'static AtomicBool {
+    FLAG.flag()
+}
+
+/// The same for the library's work.
+pub(crate) fn cancel() -> &'static Cancel {
     &FLAG
 }
 
 /// Stops the work as Ctrl-C would.
 pub(crate) fn raise() {
-    FLAG.store(true, Ordering::Relaxed);
+    FLAG.cancel();
 }
 
 /// Whether the work was asked to stop since the last [`clear`].
 pub(crate) fn is_raised() -> bool {
-    FLAG.load(Ordering::Relaxed)
+    FLAG.is_cancelled()
 }
 
 /// Whether Ctrl-C was pressed since the last [`clear`].
@@ -96,5 +102,5 @@ pub(crate) fn is_pressed() -> bool {
 /// Forgets a Ctrl-C that has been acted on.
 pub(crate) fn clear() {
     PRESSED.store(false, Ordering::Relaxed);
-    FLAG.store(false, Ordering::Relaxed);
+    FLAG.reset();
 }

@@ -1,9 +1,9 @@
 //! Options that say how text is chosen, shared by `run` and `chat`.
 
 use crate::exit::{Failure, Outcome};
-use millrace_runtime::{GenerateParams, LoadedModel, SamplingParams};
+use crate::interrupt;
+use millrace::{GenerateParams, Model, Options};
 use serde_json::{Map, Value};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How tokens are drawn. What is not given comes from the model's files, else from here.
 #[derive(clap::Args, Clone, Debug)]
@@ -118,33 +118,38 @@ impl SamplingArgs {
         Ok(fields)
     }
 
-    /// The sampling to use with a model that recommends `recommended`.
-    fn resolve(&self, recommended: Option<SamplingParams>) -> SamplingParams {
-        let base = recommended.unwrap_or(SamplingParams {
-            temperature: 0.8,
-            top_k: 40,
-            top_p: 0.95,
-            min_p: 0.05,
-            ..SamplingParams::default()
-        });
+    /// What was said, for the library.
+    fn options(&self) -> Options {
+        fn set<T>(options: Options, value: Option<T>, with: fn(Options, T) -> Options) -> Options {
+            match value {
+                Some(value) => with(options, value),
+                None => options,
+            }
+        }
         let temperature = if self.greedy {
             Some(0.0)
         } else {
             self.temperature
         };
-        SamplingParams {
-            temperature: temperature.unwrap_or(base.temperature),
-            top_k: self.top_k.unwrap_or(base.top_k),
-            top_p: self.top_p.unwrap_or(base.top_p),
-            min_p: self.min_p.unwrap_or(base.min_p),
-            typical_p: self.typical_p.unwrap_or(base.typical_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(base.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
-            penalty_last_n: self.penalty_last_n.unwrap_or(base.penalty_last_n),
-            logit_bias: self.logit_bias.clone(),
-            seed: self.seed.unwrap_or_else(new_seed),
-        }
+        let mut options = Options::new();
+        options = set(options, temperature, Options::temperature);
+        options = set(options, self.top_k, Options::top_k);
+        options = set(options, self.top_p, Options::top_p);
+        options = set(options, self.min_p, Options::min_p);
+        options = set(options, self.typical_p, Options::typical_p);
+        options = set(
+            options,
+            self.repetition_penalty,
+            Options::repetition_penalty,
+        );
+        options = set(options, self.presence_penalty, Options::presence_penalty);
+        options = set(options, self.frequency_penalty, Options::frequency_penalty);
+        options = set(options, self.penalty_last_n, Options::penalty_last_n);
+        options = set(options, self.seed, Options::seed);
+        let biases = self.logit_bias.iter();
+        biases.fold(options, |options, (token, bias)| {
+            options.logit_bias(*token, *bias)
+        })
     }
 }
 
@@ -179,52 +184,34 @@ impl LengthArgs {
     }
 }
 
-/// A seed nobody chose. Short, so that people can repeat it.
-fn new_seed() -> u64 {
-    let since_1970 = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let mixed = since_1970.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
-    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 32
-}
-
-/// Everything [`millrace_runtime::generate`] needs to know, checked.
+/// How to generate with a model, checked: what was asked, and what comes of it with what the model recommends. Both
+/// have the same seed.
 pub(crate) fn generate_params(
-    model: &LoadedModel,
+    model: &Model,
     sampling: &SamplingArgs,
     length: &LengthArgs,
-) -> Outcome<GenerateParams> {
-    let sampling = sampling.resolve(model.recommended_sampling()?);
-    sampling.check()?;
-    let vocab_size = model.model().config.vocab_size;
-    if let Some((id, _)) = sampling
-        .logit_bias
-        .iter()
-        .find(|(id, _)| *id as usize >= vocab_size)
-    {
-        let message = format!("--logit-bias: token {id} is not in the vocabulary of {vocab_size}");
-        return Err(Failure::usage(message));
+) -> Outcome<(Options, GenerateParams)> {
+    let mut options = sampling
+        .options()
+        .ignore_end(length.ignore_eos)
+        .show_special(length.special)
+        .cancel(interrupt::cancel());
+    // -1 is no `usize`.
+    if let Some(n) = length.max_tokens.and_then(|n| usize::try_from(n).ok()) {
+        options = options.max_tokens(n);
     }
-    if length.stop.iter().any(String::is_empty) {
-        return Err(Failure::usage(
-            "--stop: the text is empty, so it would stop at once",
-        ));
+    for text in &length.stop {
+        options = options.stop(text);
     }
-    Ok(GenerateParams {
-        sampling,
-        // -1 is no `usize`.
-        max_tokens: length.max_tokens.and_then(|n| usize::try_from(n).ok()),
-        stop: length.stop.clone(),
-        stop_tokens: Vec::new(),
-        ignore_end: length.ignore_eos,
-        show_special: length.special,
-    })
+    let params = options.params(model)?;
+    Ok((options.seed(params.sampling.seed), params))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
+    use millrace::engine::SamplingParams;
 
     #[derive(Parser)]
     struct Line {
@@ -236,42 +223,30 @@ mod tests {
         Line::parse_from(std::iter::once("x").chain(line.split_whitespace())).sampling
     }
 
+    /// Each option reaches the field of its name.
     #[test]
-    fn given_beats_recommended_beats_default() {
-        let recommended = SamplingParams {
-            temperature: 0.6,
-            top_k: 20,
-            typical_p: 0.5,
-            repetition_penalty: 1.1,
+    fn options_are_what_was_said() {
+        let model = Model::open("demo").expect("built in");
+        let params = |line: &str| args(line).options().params(&model).expect(line).sampling;
+        let said = params(
+            "--temp 0.3 --top-k 7 --top-p 0.9 --min-p 0.1 --typical-p 0.8 --repetition-penalty 1.2 \
+             --presence-penalty 0.25 --frequency-penalty 0.5 --penalty-last-n 9 --logit-bias 5=1.5 --seed 7",
+        );
+        let expected = SamplingParams {
+            temperature: 0.3,
+            top_k: 7,
+            top_p: 0.9,
+            min_p: 0.1,
+            typical_p: 0.8,
+            repetition_penalty: 1.2,
             presence_penalty: 0.25,
-            frequency_penalty: 0.75,
-            penalty_last_n: 128,
-            ..Default::default()
+            frequency_penalty: 0.5,
+            penalty_last_n: 9,
+            logit_bias: vec![(5, 1.5)],
+            seed: 7,
         };
-        let penalties = |line: &str| {
-            let p = args(line).resolve(Some(recommended.clone()));
-            let numbers = [
-                p.typical_p,
-                p.repetition_penalty,
-                p.presence_penalty,
-                p.frequency_penalty,
-            ];
-            (numbers, p.penalty_last_n)
-        };
-        assert_eq!(penalties(""), ([0.5, 1.1, 0.25, 0.75], 128));
-        let off = "--typical-p 1 --repetition-penalty 1 --presence-penalty 0 --frequency-penalty 0";
-        assert_eq!(
-            penalties(&format!("{off} --penalty-last-n 64")),
-            ([1.0, 1.0, 0.0, 0.0], 64)
-        );
-        let resolved = args("--temp 0.3").resolve(Some(recommended.clone()));
-        assert_eq!((resolved.temperature, resolved.top_k), (0.3, 20));
-        assert_eq!(args("--greedy").resolve(Some(recommended)).temperature, 0.0);
-        let default = args("--seed 7").resolve(None);
-        assert_eq!(
-            (default.temperature, default.top_k, default.seed),
-            (0.8, 40, 7)
-        );
+        assert_eq!(said, expected);
+        assert_eq!(params("--greedy").temperature, 0.0);
     }
 
     #[test]

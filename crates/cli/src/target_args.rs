@@ -4,15 +4,14 @@
 use crate::engine_args::{ContextArgs, CpuArgs};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Ui, bytes};
-use crate::program_cache;
 use crate::progress::Progress;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use millrace::{CPU, Device, TargetSettings};
 use millrace_model::graph::Graph;
 use millrace_npu::Injection;
-use millrace_plan::{Choice, Facts, Planner, SettingError, Settings, Target};
-use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
-use millrace_runtime::{CpuEngine, Engine, KvType, LoadedModel};
-use std::path::Path;
+use millrace_plan::{Planner, SettingError, Settings, Target};
+use millrace_runtime::npu::NpuModel;
+use millrace_runtime::{Engine, EngineOptions, LoadedModel};
 use std::sync::{Arc, OnceLock};
 
 mod corrupt;
@@ -47,9 +46,6 @@ pub(crate) fn examples(text: &str) -> String {
         exporter.map_or("NAME", |target| target.name()),
     )
 }
-
-/// What `--device` of commands that run models says for this computer's CPU.
-const CPU: &str = "cpu";
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug)]
@@ -198,97 +194,88 @@ impl KernelTargetArgs {
 }
 
 impl MachineArgs {
-    fn settings(&self, target: &dyn Target) -> Outcome<Settings> {
-        let options = target.options();
-        Ok(Settings {
-            machine: facts(self.machine.as_deref(), "machine", &options.machines)?,
-            profile: facts(self.profile.as_deref(), "profile", &options.profiles)?,
+    fn target_settings(&self) -> TargetSettings {
+        TargetSettings {
+            machine: self.machine.clone(),
+            profile: self.profile.clone(),
             set: self.set.clone(),
-            ..Settings::default()
-        })
+            ..TargetSettings::default()
+        }
     }
-}
 
-/// Built-in facts, or those of a file.
-fn facts(name: Option<&str>, what: &str, builtin: &[Choice]) -> Outcome<Option<Facts>> {
-    let Some(name) = name else { return Ok(None) };
-    if builtin.iter().any(|choice| choice.name == name) {
-        return Ok(Some(Facts::Named(name.to_owned())));
+    fn settings(&self, target: &dyn Target) -> Outcome<Settings> {
+        Ok(self.target_settings().of_machine(target)?)
     }
-    let path = Path::new(name);
-    if !path.exists() {
-        let known: Vec<&str> = builtin.iter().map(|c| c.name.as_str()).collect();
-        return Err(
-            Failure::not_found(format!("no {what} `{name}`")).hint(format!(
-                "built in are {}; anything else is a file",
-                known.join(", ")
-            )),
-        );
-    }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::io(format!("cannot read {what} {name}"), &error))?;
-    Ok(Some(Facts::Text {
-        name: name.to_owned(),
-        text,
-    }))
 }
 
 impl ModeArgs {
-    /// What is asked of a target for a model: a mode that is not said is the one that the model's weights decide.
-    pub(crate) fn settings(&self, target: &dyn Target, graph: &Graph) -> Outcome<Settings> {
-        let decided = || target.mode_of(graph).map(|choice| choice.mode.to_owned());
-        Ok(Settings {
-            mode: self.mode.clone().or_else(decided),
+    /// What is said of the target, for the library.
+    fn target_settings(&self) -> TargetSettings {
+        TargetSettings {
+            mode: self.mode.clone(),
             without: self.without.clone(),
             numerics: self.numerics.clone(),
-            ..self.machine.settings(target)?
-        })
+            ..self.machine.target_settings()
+        }
+    }
+
+    /// What is asked of a target for a model: a mode that is not said is the one that the model's weights decide.
+    pub(crate) fn settings(&self, target: &dyn Target, graph: &Graph) -> Outcome<Settings> {
+        Ok(self.target_settings().of_model(target, graph)?)
     }
 
     /// Why that mode, where nobody said one and the weights decide.
     pub(crate) fn reason(&self, target: &dyn Target, graph: &Graph) -> Option<String> {
-        let decided = target.mode_of(graph).filter(|_| self.mode.is_none());
-        decided.map(|choice| choice.reason)
+        self.target_settings().mode_reason(target, graph)
     }
 
     /// Who makes plans, set up so.
     pub(crate) fn planner(&self, target: &dyn Target, graph: &Graph) -> Outcome<Arc<dyn Planner>> {
-        Ok(target.planner(&self.settings(target, graph)?)?)
+        Ok(self.target_settings().planner(target, graph)?)
+    }
+
+    /// The device of a target with an engine's options, of which progress is shown while weights are prepared.
+    fn device(
+        &self,
+        target: &'static dyn Target,
+        graph: &Graph,
+        options: EngineOptions,
+        ui: Ui,
+    ) -> Outcome<Device> {
+        if let Some(reason) = self.reason(target, graph) {
+            let planner = self.planner(target, graph)?;
+            ui.detail(format_args!("mode {}: {reason}", planner.mode()));
+        }
+        let progress = Progress::spinner(ui, "preparing programs");
+        let device = Device::target(target)
+            .settings(self.target_settings())
+            .engine_options(options)
+            .progress(move |done_bytes, total_bytes| {
+                let (done, total) = (bytes(done_bytes), bytes(total_bytes));
+                progress.message(format!(
+                    "preparing weights: {done} of {total} on the device"
+                ));
+            });
+        Ok(device)
     }
 
     /// Puts a model on a target's device.
     pub(crate) fn load(
         &self,
-        target: &dyn Target,
+        target: &'static dyn Target,
         model: &Arc<LoadedModel>,
         cpu: &CpuArgs,
         wanted: &Wanted,
         ui: Ui,
     ) -> Outcome<Arc<NpuModel>> {
-        let graph = &model.model().graph;
-        let planner = self.planner(target, graph)?;
-        if let Some(reason) = self.reason(target, graph) {
-            ui.detail(format_args!("mode {}: {reason}", planner.mode()));
-        }
-        let progress = Arc::new(Progress::spinner(ui, "preparing programs"));
-        let shown = Arc::clone(&progress);
-        let options = NpuOptions {
-            progress: Some(LoadProgress::new(move |done_bytes, total_bytes| {
-                let (done, total) = (bytes(done_bytes), bytes(total_bytes));
-                shown.message(format!(
-                    "preparing weights: {done} of {total} on the device"
-                ));
-            })),
-            programs: program_cache::default_dir(),
+        let options = EngineOptions {
             n_ctx: wanted.n_ctx,
             max_sequences: wanted.max_sequences,
-            n_threads: cpu.threads,
-            level: cpu.cpu_level,
-            prefill_tokens: wanted.prefill_tokens,
-            ..NpuOptions::default()
+            ..cpu.options()
         };
-        let npu = NpuModel::load(model.clone(), planner, options)?;
-        drop(progress);
+        let device = self.device(target, &model.model().graph, options, ui)?;
+        let npu = device.load(target, model, wanted.prefill_tokens)?;
+        drop(device);
         if let Some(CorruptSlot { program, slot, how }) = &wanted.corrupt {
             corrupt::check(program, slot, &npu)?;
             let Some(injector) = npu.device().injector() else {
@@ -360,7 +347,7 @@ impl DeviceArgs {
         cpu: &CpuArgs,
         ui: Ui,
     ) -> Outcome<Box<dyn Engine>> {
-        self.make(model, cpu.with_context(context), cpu, ui)
+        self.make(model, cpu.with_context(context), ui)
     }
 
     /// An engine for one conversation: what was said stays cached after it is cleared or changed.
@@ -371,54 +358,39 @@ impl DeviceArgs {
         cpu: &CpuArgs,
         ui: Ui,
     ) -> Outcome<Box<dyn Engine>> {
-        let options = millrace_runtime::EngineOptions {
+        let options = EngineOptions {
             keep_prefixes: true,
             ..cpu.with_context(context)
         };
-        self.make(model, options, cpu, ui)
+        self.make(model, options, ui)
     }
 
     /// An engine as the options say; those of the cache's format and its pages are the CPU's.
     pub(crate) fn make(
         &self,
         model: &Arc<LoadedModel>,
-        options: millrace_runtime::EngineOptions,
-        cpu: &CpuArgs,
+        options: EngineOptions,
         ui: Ui,
     ) -> Outcome<Box<dyn Engine>> {
-        let engine: Box<dyn Engine> = match self.device {
-            Place::Cpu => {
-                let engine = CpuEngine::new(Arc::clone(model), options)?;
-                ui.detail(format_args!(
-                    "{} threads, level {}, context {}",
-                    engine.cpu().pool().n_threads(),
-                    engine.cpu().level(),
-                    engine.limits().n_ctx,
-                ));
-                Box::new(engine)
-            }
+        let device = match self.device {
+            Place::Cpu => Device::named(CPU).engine_options(options),
             Place::Target(target) => {
-                if options.kv_type != KvType::F16 {
-                    let (asked, name) = (options.kv_type.name(), target.name());
-                    return Err(Failure::usage(format!(
-                        "--kv-type {asked} is the CPU's: {name} keeps keys and values in bf16"
-                    ))
-                    .hint("leave --kv-type out, or take --device cpu"));
-                }
-                let wanted = Wanted {
-                    n_ctx: options.n_ctx,
-                    max_sequences: options.max_sequences,
-                    ..Wanted::default()
-                };
-                let npu = self.plans.load(target, model, cpu, &wanted, ui)?;
-                ui.detail(format_args!(
-                    "{}, context {}",
-                    npu.device_name(),
-                    npu.n_ctx()
-                ));
-                Box::new(PlannedEngine::new(&npu)?)
+                let graph = &model.model().graph;
+                self.plans.device(target, graph, options, ui)?
             }
         };
+        let engine = device.engine(model)?;
+        // And with it the spinner.
+        drop(device);
+        let n_ctx = engine.limits().n_ctx;
+        match engine.device_model() {
+            Some(npu) => ui.detail(format_args!("{}, context {n_ctx}", npu.device_name())),
+            None => ui.detail(format_args!(
+                "{} threads, level {}, context {n_ctx}",
+                engine.cpu().pool().n_threads(),
+                engine.cpu().level(),
+            )),
+        }
         Ok(engine)
     }
 }

@@ -6,6 +6,7 @@
 
 use millrace_model::graph::{Op, RmsNorm};
 
+use crate::engine::{BatchItem, Engine, LogitsFor, Rows, StepSink};
 use crate::execute::decode_vector;
 use crate::{Error, LoadedModel};
 
@@ -126,6 +127,60 @@ impl Embedder {
                     Pooling::Last => *sum = normed,
                 }
             }
+        }
+    }
+}
+
+impl Embedder {
+    /// The embedding of a text's tokens, `[d_model]` of length 1, computed by `engine` in a sequence of its own
+    /// that takes nothing from the cache, which holds no hidden states.
+    ///
+    /// # Errors
+    /// No tokens, more than the context holds, an engine that hands no hidden states over, and those of
+    /// [`Embedding::finish`].
+    pub fn embed(
+        &self,
+        engine: &mut dyn Engine,
+        tokens: &[u32],
+        pooling: Pooling,
+    ) -> Result<Vec<f32>, Error> {
+        engine.check_context(tokens.len(), 0)?;
+        let mut embedding = self.begin(pooling);
+        let seq = engine.create()?;
+        let max_chunk = engine.limits().max_chunk.max(1);
+        let mut push = |engine: &mut dyn Engine| -> Result<(), Error> {
+            for chunk in tokens.chunks(max_chunk) {
+                let mut sink = LastState {
+                    embedder: self,
+                    embedding: &mut embedding,
+                };
+                let item = BatchItem {
+                    hidden: true,
+                    ..BatchItem::new(seq, chunk, LogitsFor::None)
+                };
+                engine.step(&[item], &mut sink)?;
+            }
+            Ok(())
+        };
+        let pushed = push(engine);
+        engine.release(seq)?;
+        pushed?;
+        embedding.finish()
+    }
+}
+
+/// Pools rows of the last hidden state while they are computed.
+struct LastState<'a> {
+    embedder: &'a Embedder,
+    embedding: &'a mut Embedding,
+}
+
+impl StepSink for LastState<'_> {
+    fn logits(&mut self, _: Rows<'_>) {}
+
+    fn hidden(&mut self, index: usize, rows: Rows<'_>) {
+        if index == self.embedder.state {
+            self.embedder.push(self.embedding, rows.data);
         }
     }
 }

@@ -169,9 +169,9 @@ pub enum Error {
         /// The first id that differs.
         token: u32,
         /// How the model spells it, in quotes, or `nothing`.
-        in_target: String,
+        in_target: Box<str>,
         /// How the draft model spells it.
-        in_draft: String,
+        in_draft: Box<str>,
         /// Ids of the model's vocabulary.
         n_target: usize,
         /// Ids of the draft model's.

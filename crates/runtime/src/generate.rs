@@ -100,6 +100,13 @@ pub struct Generation {
     pub timings: Timings,
 }
 
+/// Its text.
+impl std::fmt::Display for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// What a generation tells its caller while it runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
@@ -158,55 +165,123 @@ pub fn generate_turn(
 pub fn speculate_turn(
     engine: &mut dyn Engine,
     seq: SeqId,
-    mut turn: Turn,
+    turn: Turn,
     mut speculator: Option<&mut Speculator>,
     cancel: &AtomicBool,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Generation, Error> {
-    turn.resume(engine.reuse_prefix(seq, turn.prompt())?);
-    let mut output = StepOutput::default();
-    let mut tokens = Vec::new();
-    while let Some(feed) = turn.feed(engine.limits().max_chunk) {
+    let mut run = Run::start(engine, seq, turn)?;
+    while run.goes_on() {
         if cancel.load(Ordering::Relaxed) {
-            turn.cancel();
+            run.turn_mut().cancel();
             break;
         }
+        let reads_prompt = run.turn().reads_prompt();
+        run.step(engine, speculator.as_deref_mut())?;
+        if reads_prompt {
+            tell_prefill(run.turn(), on_event);
+        }
+        tell_text(run.turn_mut(), on_event);
+    }
+    tell_text(run.turn_mut(), on_event);
+    Ok(run.into_turn().into_generation())
+}
+
+/// A turn on one sequence of an engine, step by step: for callers who do something else between the steps.
+#[derive(Debug)]
+pub struct Run {
+    seq: SeqId,
+    turn: Turn,
+    tokens: Vec<u32>,
+    output: StepOutput,
+}
+
+impl Run {
+    /// Begins a turn in a sequence, which keeps what it, or one before it, held of the prompt.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`].
+    pub fn start(engine: &mut dyn Engine, seq: SeqId, mut turn: Turn) -> Result<Run, Error> {
+        turn.resume(engine.reuse_prefix(seq, turn.prompt())?);
+        Ok(Run {
+            seq,
+            turn,
+            tokens: Vec::new(),
+            output: StepOutput::default(),
+        })
+    }
+
+    /// The sequence.
+    pub fn seq(&self) -> SeqId {
+        self.seq
+    }
+
+    /// The turn.
+    pub fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    /// The turn, to cancel it and to take its text.
+    pub fn turn_mut(&mut self) -> &mut Turn {
+        &mut self.turn
+    }
+
+    /// The turn by itself.
+    pub fn into_turn(self) -> Turn {
+        self.turn
+    }
+
+    /// Whether there is a step to do: the turn has not ended.
+    pub fn goes_on(&self) -> bool {
+        self.turn.feed(1).is_some()
+    }
+
+    /// One step of the engine: a chunk of the prompt, or a token, with a speculator perhaps several. Nothing
+    /// happens once the turn has ended.
+    ///
+    /// # Errors
+    /// As [`speculate_turn`].
+    pub fn step(
+        &mut self,
+        engine: &mut dyn Engine,
+        speculator: Option<&mut Speculator>,
+    ) -> Result<(), Error> {
+        let Run {
+            seq,
+            turn,
+            tokens,
+            output,
+        } = self;
+        let seq = *seq;
+        let Some(feed) = turn.feed(engine.limits().max_chunk) else {
+            return Ok(());
+        };
         let (n_tokens, logits) = (feed.tokens.len(), feed.logits);
-        let reads_prompt = turn.reads_prompt();
         tokens.clear();
         tokens.extend_from_slice(feed.tokens);
-        let speculator = speculator.as_deref_mut().filter(|_| !reads_prompt);
-        match speculator {
-            Some(speculator) => {
-                tokens.extend_from_slice(speculator.draft(seq, &turn, n_tokens, MAX_DRAFTS)?);
-                let n_drafts = tokens.len() - n_tokens;
-                let logits = match n_drafts > 0 {
-                    true => LogitsFor::All,
-                    false => logits,
-                };
-                let (before_ns, n_drawn) = (clock_ns(engine), turn.drawn().len());
-                engine.step(&[BatchItem::new(seq, &tokens, logits)], &mut output)?;
-                let step_ns = clock_ns(engine) - before_ns;
-                turn.fed(n_tokens);
-                speculator.check(engine, seq, &mut turn, output.logits(0))?;
-                speculator.took(n_tokens, n_drafts, turn.drawn().len() - n_drawn, step_ns);
+        let Some(speculator) = speculator.filter(|_| !turn.reads_prompt()) else {
+            let item = BatchItem::new(seq, tokens, logits).with_images(turn.images());
+            engine.step(&[item], output)?;
+            turn.fed(n_tokens);
+            if logits == LogitsFor::Last {
+                turn.push_logits(output.logits(0))?;
             }
-            None => {
-                let item = BatchItem::new(seq, &tokens, logits).with_images(turn.images());
-                engine.step(&[item], &mut output)?;
-                turn.fed(n_tokens);
-                if logits == LogitsFor::Last {
-                    turn.push_logits(output.logits(0))?;
-                }
-            }
-        }
-        if reads_prompt {
-            tell_prefill(&turn, on_event);
-        }
-        tell_text(&mut turn, on_event);
+            return Ok(());
+        };
+        tokens.extend_from_slice(speculator.draft(seq, turn, n_tokens, MAX_DRAFTS)?);
+        let n_drafts = tokens.len() - n_tokens;
+        let logits = match n_drafts > 0 {
+            true => LogitsFor::All,
+            false => logits,
+        };
+        let (before_ns, n_drawn) = (clock_ns(engine), turn.drawn().len());
+        engine.step(&[BatchItem::new(seq, tokens, logits)], output)?;
+        let step_ns = clock_ns(engine) - before_ns;
+        turn.fed(n_tokens);
+        speculator.check(engine, seq, turn, output.logits(0))?;
+        speculator.took(n_tokens, n_drafts, turn.drawn().len() - n_drawn, step_ns);
+        Ok(())
     }
-    tell_text(&mut turn, on_event);
-    Ok(turn.into_generation())
 }
 
 /// Tells how much of the prompt is read.

@@ -5,7 +5,8 @@
 //! append, prompt chunks and single decode tokens mixed) and hands over logits. A [`Turn`] turns logits
 //! into text: sampling, stop conditions, limits; whoever holds engine and turns decides what runs when.
 //! [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse;
-//! [`speculate_turn`] the same with drafts ([`speculate`]).
+//! [`speculate_turn`] the same with drafts ([`speculate`]), [`Run`] its single steps, and [`generate_batch`] the loop for
+//! many prompts.
 //!
 //! [`npu`] is the engine for models on an NPU, whichever it is.
 //!
@@ -14,6 +15,7 @@
 //! crate adds no arithmetic of its own.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod cpu_engine;
 mod embedding;
 mod engine;
@@ -32,6 +34,7 @@ pub mod speculate;
 mod turn;
 pub mod vision;
 
+pub use batch::generate_batch;
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
 pub use embedding::{Embedder, Embedding, Pooling};
 pub use engine::{
@@ -40,7 +43,8 @@ pub use engine::{
 pub use error::Error;
 pub use execute::{Numbers, PlanError, decode_vectors};
 pub use generate::{
-    Event, Finish, GenerateParams, Generation, Timings, generate, generate_turn, speculate_turn,
+    Event, Finish, GenerateParams, Generation, Run, Timings, generate, generate_turn,
+    speculate_turn,
 };
 pub use image::Image;
 pub use kv::{PAGE_TOKENS, PrefixCounters, ROLLBACK_TOKENS};

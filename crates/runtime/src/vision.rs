@@ -7,13 +7,14 @@
 //!
 //! [`VisionTower::open`] finds the tower in the model's own files or in an `mmproj` file. A tower runs
 //! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text, or has its blocks on the text
-//! model's device ([`TowerBlocks`]).
+//! model's device ([`TowerBlocks`]). [`ImageReader`] is a tower with a way of preparing pictures: what fronts use.
 
 mod encode;
 mod heads;
 mod on_device;
 mod open;
 mod prompt;
+mod reader;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::{Image, LoadedModel};
 pub use millrace_picture as picture;
 pub use on_device::{TowerBlocks, TowerOn, TowerRun};
 pub use prompt::{IMAGE_TOKEN, ImageStyle, ImageText};
+pub use reader::{ImageReader, Pixels, ReadOptions};
 
 /// A vision tower and its projector, ready to run. The matrices stay mapped in their file.
 pub struct VisionTower {

@@ -40,12 +40,21 @@ fn table(page: &str) -> Vec<Room> {
     .collect()
 }
 
+/// The room of a package: its name without ours, but for the library, whose own name others have on the registry.
+fn room(package: &str) -> Option<String> {
+    let name = package.strip_prefix("millrace-")?;
+    Some(match name {
+        "llm" => "millrace".to_owned(),
+        name => name.to_owned(),
+    })
+}
+
 /// What a crate uses when it is shipped: not what its tests use.
 fn shipped_with(manifest: &Table) -> BTreeSet<String> {
     fn add(of: &Table, uses: &mut BTreeSet<String>) {
         let dependencies = of.get("dependencies").and_then(Value::as_table);
         let names = dependencies.into_iter().flat_map(Table::keys);
-        uses.extend(names.filter_map(|name| Some(name.strip_prefix("millrace-")?.to_owned())));
+        uses.extend(names.filter_map(|name| room(name)));
     }
     let mut uses = BTreeSet::new();
     add(manifest, &mut uses);
@@ -65,7 +74,7 @@ fn crates() -> Vec<Room> {
         let manifest: Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
         let name = manifest["package"]["name"].as_str().unwrap();
         Room {
-            name: name.strip_prefix("millrace-").unwrap().to_owned(),
+            name: room(name).unwrap(),
             uses: shipped_with(&manifest),
         }
     });

@@ -6,7 +6,7 @@ mod report;
 
 use crate::describe::Summary;
 use crate::draft_args::DraftArgs;
-use crate::engine_args::{CpuArgs, kv_type_parser, level_parser};
+use crate::engine_args::{kv_type_parser, level_parser};
 use crate::exit::{Failure, Outcome};
 use crate::machine;
 use crate::model_arg::ModelArgs;
@@ -180,11 +180,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
             max_sequences: args.sequences.iter().copied().max().unwrap_or(1),
             ..EngineOptions::default()
         };
-        let cpu = CpuArgs {
-            threads: n_threads,
-            cpu_level: args.cpu_level,
-        };
-        let engine = progress.suspend(|| args.device.make(&model, options, &cpu, ui))?;
+        let engine = progress.suspend(|| args.device.make(&model, options, ui))?;
         if let Some(times) = engine.device_time() {
             progress.suspend(|| {
                 ui.note(format_args!(
@@ -235,18 +231,15 @@ fn run_drafted(args: &Args, model: &Arc<LoadedModel>, ui: Ui) -> Outcome {
             "--draft prints a table (-o md) or JSON (-o json)",
         ));
     }
-    let cpu = CpuArgs {
-        threads: args.threads.first().copied(),
-        cpu_level: args.cpu_level,
-    };
     let options = EngineOptions {
+        n_threads: args.threads.first().copied(),
+        level: args.cpu_level,
         kv_type: args.kv_type.first().copied().unwrap_or(KvType::F16),
-        ..cpu.options()
+        ..EngineOptions::default()
     };
     let setup = drafted::Setup {
         args,
         device: &args.device,
-        cpu: &cpu,
         options,
     };
     drafted::run(setup, model, ui)

@@ -1,7 +1,6 @@
 //! `millrace chat`: a conversation at the terminal.
 
 mod conversation;
-mod images;
 mod input;
 mod remote;
 mod saved;
@@ -20,7 +19,7 @@ use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
 use conversation::Conversation;
 use input::{Input, Line};
-use millrace_runtime::{Event, Finish};
+use millrace::{Event, Finish, Session};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -75,26 +74,31 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if let Some(server) = args.server.open()? {
         return remote::run(args, server, ui);
     }
-    let model = args.model.load(ui)?;
-    let params = generate_params(&model, &args.sampling, &args.length)?;
-    warn(&model.tokenizer()?.warnings(), ui);
+    let model = args.model.model(&args.vision, ui)?;
+    let (how, _) = generate_params(&model, &args.sampling, &args.length)?;
+    let loaded = model.loaded();
+    warn(&loaded.tokenizer()?.warnings(), ui);
     let options = args.cpu.with_context(&args.context);
     let draft = args
         .draft
-        .open(&model, &args.model, &args.device, &options, ui)?;
+        .open(loaded, &args.model, &args.device, &options, ui)?;
     let engine = args
         .device
-        .chat_engine(&model, &args.context, &args.cpu, ui)?;
+        .chat_engine(loaded, &args.context, &args.cpu, ui)?;
     let speculator = match &draft {
         Some(draft) => {
             draft.refuse_images(args.images.len())?;
-            Some(draft.speculator(&*engine, &args.device, &options, &args.cpu, ui)?)
+            Some(draft.speculator(&*engine, &args.device, &options, ui)?)
         }
         None => None,
     };
-    warn_beyond_training(ui, &model, engine.limits().n_ctx, 0, None);
-    let mut conversation = Conversation::new(engine, params, args.system.clone(), &args.vision)?
-        .with_drafts(speculator);
+    let session = Session::over(&model, engine, speculator);
+    warn_beyond_training(ui, loaded, session.n_ctx(), 0, None);
+    let mut chat = session.chat()?.options(&how);
+    if let Some(system) = &args.system {
+        chat = chat.system(system);
+    }
+    let mut conversation = Conversation::new(chat);
     for path in &args.images {
         conversation.show(path)?;
     }
@@ -161,7 +165,10 @@ fn say(
     };
     out.line("")?;
     out.flush()?;
-    let mut lines = device_stats::lines(conversation.engine(), stats::line(&answer));
+    let mut lines = Vec::new();
+    conversation.session().with_engine(|engine| {
+        lines = device_stats::lines(engine, stats::line(&answer));
+    });
     lines.extend(conversation.speculation().map(|s| draft_args::line(&s)));
     for line in lines {
         ui.note(Paint::Dim.stderr(&format!("[{line}]")));

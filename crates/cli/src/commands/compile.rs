@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     // Nothing runs on it: it says for which target programs are kept.
     let cpu = Cpu::new(one_thread).map_err(millrace_runtime::Error::from)?;
     let device = (planner.open(cpu)).map_err(millrace_runtime::npu::NpuError::Open)?;
-    let dir = args.out.clone().or_else(program_cache::default_dir);
+    let dir = args.out.clone().or_else(millrace::programs_folder);
     let cache = match &dir {
         Some(dir) => program_cache::open(device, dir, ui)?,
         None => ProgramCache::new(device),

@@ -1,9 +1,9 @@
 //! `millrace list`: the models that are here.
 
-use crate::embedded;
 use crate::exit::Outcome;
-use crate::hub::{Held, Hub, Settings};
 use crate::output::{Align, Out, Table, Ui, bytes};
+use millrace::EmbeddedModel;
+use millrace_hub::{CachedModel, Hub, Settings};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -28,8 +28,8 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let held = Hub::new(Settings::from_env(true)?).held();
     let mut out = Out::new();
     if args.json {
-        let built_in = embedded::MODELS.iter().map(|model| {
-            json!({"name": model.name, "kind": "built in", "size_bytes": model.size_bytes()})
+        let built_in = EmbeddedModel::all().iter().map(|model| {
+            json!({"name": model.name(), "kind": "built in", "size_bytes": model.size_bytes()})
         });
         let pulled = held.iter().map(|held| {
             json!({
@@ -46,9 +46,9 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         ("commit", Align::Left),
     ];
     let mut table = Table::new(&columns);
-    for model in embedded::MODELS {
+    for model in EmbeddedModel::all() {
         let size = bytes(model.size_bytes());
-        table.row(vec![model.name.to_owned(), size, "built in".to_owned()]);
+        table.row(vec![model.name().to_owned(), size, "built in".to_owned()]);
     }
     for held in &held {
         table.row(row(held));
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     Ok(())
 }
 
-fn row(held: &Held) -> Vec<String> {
+fn row(held: &CachedModel) -> Vec<String> {
     let commit = held.commit.get(..12).unwrap_or(&held.commit);
     vec![held.name.clone(), bytes(held.size_bytes), commit.to_owned()]
 }

@@ -2,17 +2,18 @@
 
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
-use crate::image_args::{Prepared, Seen, VisionArgs, read_picture};
+use crate::image_args::{ImageBar, VisionArgs, read_pictures};
+use crate::interrupt;
 use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui, bytes};
 use crate::progress::Progress;
 use crate::target_args::DeviceArgs;
 use crate::tokens::TokenList;
+use millrace::{Model, Options, Picture, Prompt, PromptTokens, Session};
 use millrace_format::{TensorSpec, safetensors};
-use millrace_model::ModelConfig;
+use millrace_model::{ModelConfig, VisionConfig};
 use millrace_quant::DType;
-use millrace_runtime::vision::ImageText;
-use millrace_runtime::{BatchItem, EngineOptions, LoadedModel, LogitsFor, StepOutput};
+use millrace_runtime::{BatchItem, Engine, EngineOptions, LogitsFor, StepOutput};
 use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -75,79 +76,132 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
-    let pictures = args.images.iter().map(|path| read_picture(path));
-    let pictures = pictures.collect::<Outcome<Vec<_>>>()?;
-    let model = args.model.load(ui)?;
-    let config = &model.model().config;
-    let images = Prepared::new(&model, &args.vision, &pictures)?;
-    let mut tokens = tokens(args, &model, images.as_ref())?;
+    let pictures = read_pictures(&args.images)?;
+    let model = args.model.model(&args.vision, ui)?;
+    let loaded = model.loaded();
+    let config = &loaded.model().config;
+    let mut prompt = prompt(args, &model, pictures)?;
+    let n_tokens = prompt.tokens().len();
     // Without --ctx the context is as long as what was given, if the model was trained for it.
     let n_ctx = args
         .context
         .ctx
-        .unwrap_or(tokens.len().clamp(1, config.context_length));
+        .unwrap_or(n_tokens.clamp(1, config.context_length));
     let kv_type = args.context.kv_type;
     let options = EngineOptions {
         n_ctx: Some(n_ctx),
         kv_type,
         ..args.cpu.options()
     };
-    let mut engine = args.device.make(&model, options, &args.cpu, ui)?;
-    engine.check_context(tokens.len(), 0)?;
-    warn_beyond_training(ui, &model, n_ctx, tokens.len(), Some(0));
+    let engine = args.device.make(loaded, options, ui)?;
+    engine.check_context(n_tokens, 0)?;
+    warn_beyond_training(ui, loaded, n_ctx, n_tokens, Some(0));
+    let session = Session::over(&model, engine, None);
 
-    let mut specs = specs(args, config, tokens.len());
-    specs.extend(images.iter().flat_map(Prepared::specs));
+    let mut specs = specs(args, config, n_tokens);
+    specs.extend(image_specs(&model, &prompt)?);
     // Before the work: an unwritable path should not cost minutes.
     let writer = safetensors::Writer::create(&args.out, &BTreeMap::new(), &specs)
         .map_err(|error| Failure::writing(&error))?;
-    let logits = if args.all {
-        LogitsFor::All
-    } else {
-        LogitsFor::Last
-    };
-    let seen = match &images {
-        Some(images) => images.see(&*engine, &mut tokens, ui)?,
-        None => Seen::default(),
-    };
-    let seq = engine.create()?;
-    let item = BatchItem {
-        seq,
-        tokens: &tokens,
-        logits,
-        hidden: args.hidden_states,
-        images: &seen.images,
-    };
+    let mut images = ImageBar::new(ui);
+    let how = Options::new().cancel(interrupt::cancel());
+    session.read_images(&mut prompt, &how, &mut |event| images.tell(&event))?;
+    drop(images);
     let progress = Progress::spinner(ui, "computing");
-    let output = engine.compute(&[item])?;
+    let output = session.with_engine(|engine| compute(args, engine, &prompt))?;
     drop(progress);
-    write(writer, &output, images.as_ref(), &seen).map_err(|error| Failure::writing(&error))?;
+    write(writer, &output, &prompt).map_err(|error| Failure::writing(&error))?;
     report(args, &specs, ui)
 }
 
-/// The tokens to feed.
-fn tokens(args: &Args, model: &LoadedModel, images: Option<&Prepared>) -> Outcome<Vec<u32>> {
-    if let Some(tokens) = &args.tokens {
-        let placeholder = images.map(Prepared::placeholder);
-        tokens.check(model.model().config.vocab_size, placeholder)?;
-        return match images {
-            Some(images) => images.expand(&tokens.0),
-            None => Ok(tokens.0.clone()),
-        };
-    }
-    let text = args.text.as_deref().unwrap_or_default();
-    if let Some(images) = images {
-        return images.tokens(&*model.tokenizer()?, ImageText::Plain(text));
-    }
-    let options = EncodeOptions {
-        add_special: true,
-        parse_special: true,
+/// What the engine computes of the prompt.
+fn compute(
+    args: &Args,
+    engine: &mut dyn Engine,
+    prompt: &PromptTokens,
+) -> Result<StepOutput, millrace_runtime::Error> {
+    let seq = engine.create()?;
+    let images = prompt.images_read().map_or(&[][..], |read| &read.images);
+    let item = BatchItem {
+        seq,
+        tokens: prompt.tokens(),
+        logits: if args.all {
+            LogitsFor::All
+        } else {
+            LogitsFor::Last
+        },
+        hidden: args.hidden_states,
+        images,
     };
-    let tokens = model.tokenizer()?.encode(text, options);
-    if tokens.is_empty() {
-        return Err(Failure::usage("--text is empty: give at least one token"));
+    engine.compute(&[item])
+}
+
+/// The tokens to feed, and the images among them.
+fn prompt(args: &Args, model: &Model, pictures: Vec<Picture>) -> Outcome<PromptTokens> {
+    let text = args.text.as_deref().unwrap_or_default();
+    let prompt = match &args.tokens {
+        Some(tokens) => {
+            let placeholder = match pictures.is_empty() {
+                true => None,
+                false => Some(model.image_reader()?.tower().placeholder()),
+            };
+            tokens.check(model.vocab_size(), placeholder)?;
+            Prompt::tokens(tokens.0.clone())
+        }
+        None if !pictures.is_empty() => Prompt::text(text),
+        None => {
+            let options = EncodeOptions {
+                add_special: true,
+                parse_special: true,
+            };
+            let tokens = model.loaded().tokenizer()?.encode(text, options);
+            if tokens.is_empty() {
+                return Err(Failure::usage("--text is empty: give at least one token"));
+            }
+            Prompt::tokens(tokens)
+        }
+    };
+    Ok(model.prepare(pictures.into_iter().fold(prompt, Prompt::image))?)
+}
+
+/// What a tensor of image `i` is called.
+fn image_name(i: usize, part: usize) -> String {
+    let part = ["pixel_values", "encoder", "projected"][part];
+    format!("image.{i}.{part}")
+}
+
+/// What the file will hold of images: pixel values, encoder output and projected rows of each.
+fn image_specs(model: &Model, prompt: &PromptTokens) -> Outcome<Vec<TensorSpec>> {
+    let n_images: usize = prompt.pixels().iter().map(|p| p.all().len()).sum();
+    if n_images == 0 {
+        return Ok(Vec::new());
     }
-    Ok(tokens)
+    let reader = model.image_reader()?;
+    let config = reader.tower().config();
+    let side = config.image_size;
+    let shapes = [
+        vec![VisionConfig::CHANNELS, side, side],
+        vec![config.n_patches(), config.d_model],
+        vec![config.n_tokens, config.d_text],
+    ];
+    let parts = (0..n_images).flat_map(|i| [(i, 0), (i, 1), (i, 2)]);
+    let spec = |(i, part)| TensorSpec::new(image_name(i, part), DType::F32, &shapes[part]);
+    Ok(parts.map(spec).collect())
+}
+
+/// These tensors, with their names.
+fn image_tensors(prompt: &PromptTokens) -> Vec<(String, &[f32])> {
+    let Some(read) = prompt.images_read() else {
+        return Vec::new();
+    };
+    let pixels = prompt.pixels().iter().flat_map(|pixels| pixels.all());
+    let all = pixels.zip(&read.encoder).zip(&read.images).enumerate();
+    all.flat_map(|(i, ((pixels, encoder), image))| {
+        let parts = [&pixels.data[..], encoder, image.rows()];
+        let named = parts.into_iter().enumerate();
+        named.map(move |(part, data)| (image_name(i, part), data))
+    })
+    .collect()
 }
 
 /// What the file will hold.
@@ -175,14 +229,13 @@ fn hidden_name(layer: usize) -> String {
 fn write(
     mut writer: safetensors::Writer<millrace_format::output::AtomicFile>,
     output: &StepOutput,
-    images: Option<&Prepared>,
-    seen: &Seen,
+    prompt: &PromptTokens,
 ) -> Result<(), millrace_format::Error> {
     writer.write("logits", &le_bytes(output.logits(0)))?;
     for (layer, state) in output.hidden(0).iter().enumerate() {
         writer.write(&hidden_name(layer), &le_bytes(state))?;
     }
-    for (name, data) in images.iter().flat_map(|images| images.tensors(seen)) {
+    for (name, data) in image_tensors(prompt) {
         writer.write(&name, &le_bytes(data))?;
     }
     writer.commit()

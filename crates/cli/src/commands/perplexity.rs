@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         ..args.cpu.options()
     };
     warn_beyond_training(ui, &model, n_ctx, n_ctx, Some(0));
-    let mut engine = args.device.make(&model, options, &args.cpu, ui)?;
+    let mut engine = args.device.make(&model, options, ui)?;
     let seq = engine.create()?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
 

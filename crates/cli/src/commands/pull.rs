@@ -1,8 +1,10 @@
 //! `millrace pull`: a model from the Hugging Face Hub into the shared cache.
 
+use crate::download::DownloadBar;
 use crate::exit::Outcome;
-use crate::hub::{Hub, Pulled, Reference, Settings};
+use crate::interrupt;
 use crate::output::{Out, Ui, bytes};
+use millrace_hub::{Hub, Reference, Settings, Snapshot, Watch};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -45,7 +47,13 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         reference = reference.at(revision)?;
     }
     let hub = Hub::new(Settings::from_env(args.offline)?);
-    let pulled = hub.pull(&reference, ui)?;
+    let bar = DownloadBar::new(ui);
+    let watch = Watch {
+        tell: &|progress| bar.tell(progress),
+        cancel: interrupt::flag(),
+    };
+    let pulled = hub.pull(&reference, &watch)?;
+    drop(bar);
     report(&reference, &pulled, ui);
     let mut out = Out::new();
     if args.json {
@@ -56,7 +64,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     out.flush()
 }
 
-fn report(reference: &Reference, pulled: &Pulled, ui: Ui) {
+fn report(reference: &Reference, pulled: &Snapshot, ui: Ui) {
     let total: u64 = pulled.files.iter().map(|file| file.size_bytes).sum();
     let downloaded: u64 = pulled.files.iter().map(|file| file.downloaded_bytes).sum();
     let files = pulled.files.len();
@@ -72,7 +80,7 @@ fn report(reference: &Reference, pulled: &Pulled, ui: Ui) {
     ));
 }
 
-fn describe(reference: &Reference, pulled: &Pulled) -> serde_json::Value {
+fn describe(reference: &Reference, pulled: &Snapshot) -> serde_json::Value {
     let files = pulled.files.iter().map(|file| {
         json!({
             "name": file.name,

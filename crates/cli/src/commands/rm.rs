@@ -1,9 +1,9 @@
 //! `millrace rm`: takes pulled models out of the cache.
 
-use crate::embedded;
 use crate::exit::{Failure, Outcome};
-use crate::hub::{Error, Hub, Reference, Settings};
 use crate::output::{Ui, bytes};
+use millrace::EmbeddedModel;
+use millrace_hub::{Error, Hub, Reference, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let hub = Hub::new(Settings::from_env(true)?);
     let references = args.models.iter().map(|text| {
-        if embedded::find(text).is_some() {
+        if EmbeddedModel::find(text).is_some() {
             let message = format!("{text} is part of this program");
             return Err(Failure::usage(message).hint("only pulled models can be removed"));
         }

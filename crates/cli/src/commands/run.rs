@@ -7,7 +7,7 @@ use crate::device_stats;
 use crate::draft_args::{self, DraftArgs};
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{Failure, Outcome};
-use crate::image_args::{Prepared, Seen, VisionArgs, read_picture};
+use crate::image_args::{ImageBar, VisionArgs, read_pictures};
 use crate::interrupt;
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Out, Paint, Ui, printable};
@@ -17,15 +17,15 @@ use crate::remote::ServerArgs;
 use crate::sampling_args::{LengthArgs, SamplingArgs, generate_params};
 use crate::stats;
 use crate::target_args::{DeviceArgs, examples};
-use millrace_runtime::vision::{IMAGE_TOKEN, ImageText};
-use millrace_runtime::{
-    Event, Finish, GenerateParams, Generation, LoadedModel, Turn, speculate_turn,
+use millrace::engine::Engine;
+use millrace::{
+    Event, Finish, GenerateParams, Generation, ImageReading, Model, Picture, Prompt, PromptTokens,
+    Session,
 };
-use millrace_text::{Message, RenderOptions};
+use millrace_runtime::vision::IMAGE_TOKEN;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -107,65 +107,33 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     if let Some(server) = args.server.open()? {
         return remote::run(args, &server, &text, ui);
     }
-    let pictures = args.images.iter().map(|path| read_picture(path));
-    let pictures = pictures.collect::<Outcome<Vec<_>>>()?;
-    let model = args.model.load(ui)?;
-    let params = generate_params(&model, &args.sampling, &args.length)?;
-    let images = Prepared::new(&model, &args.vision, &pictures)?;
-    let mut prompt = prompt_tokens(args, &model, &text, images.as_ref(), ui)?;
-    let options = args.cpu.with_context(&args.context);
-    let draft = args
-        .draft
-        .open(&model, &args.model, &args.device, &options, ui)?;
-    let mut engine = args.device.engine(&model, &args.context, &args.cpu, ui)?;
-    let mut speculator = match &draft {
-        Some(draft) => {
-            draft.refuse_images(args.images.len())?;
-            Some(draft.speculator(&*engine, &args.device, &options, &args.cpu, ui)?)
-        }
-        None => None,
-    };
+    let pictures = read_pictures(&args.images)?;
+    let model = args.model.model(&args.vision, ui)?;
+    let (how, params) = generate_params(&model, &args.sampling, &args.length)?;
+    let mut prompt = prompt(args, &model, &text, pictures, ui)?;
+    let session = session(args, &model, ui)?;
     ui.detail(format_args!("seed {}", params.sampling.seed));
-    engine.check_context(prompt.len(), params.least_tokens())?;
+    let n_prompt = prompt.tokens().len();
+    session.with_engine(|engine| engine.check_context(n_prompt, params.least_tokens()))?;
     warn_beyond_training(
         ui,
-        &model,
-        engine.limits().n_ctx,
-        prompt.len(),
+        model.loaded(),
+        session.n_ctx(),
+        n_prompt,
         params.max_tokens,
     );
-    let seen = match &images {
-        Some(images) => Some(images.see(&*engine, &mut prompt, ui)?),
-        None => None,
-    };
+    let mut images = ImageBar::new(ui);
+    session.read_images(&mut prompt, &how, &mut |event| images.tell(&event))?;
+    drop(images);
+    let seen = prompt.images_read().cloned();
     let mut printer = Printer::new(args, &text)?;
-    let seq = engine.create()?;
-    let generation = printer.stream(ui, &mut |flag, on_event| {
-        let turn = Turn::new(&model, &prompt, &params, engine.limits().n_ctx)?;
-        let images = seen.iter().flat_map(|seen| seen.images.iter().cloned());
-        let turn = turn.with_images(images.collect());
-        let speculator = speculator.as_mut();
-        Ok(speculate_turn(
-            &mut *engine,
-            seq,
-            turn,
-            speculator,
-            flag,
-            on_event,
-        )?)
+    let generation = printer.stream(ui, |on_event| {
+        Ok(session.generate_prepared(prompt, &how, on_event)?)
     })?;
-    let mut details = json!({
-        "n_ctx": engine.limits().n_ctx,
-        "threads": engine.cpu().pool().n_threads(),
-        "cpu_level": engine.cpu().level().name(),
-    });
-    let mut lines = device_stats::lines(&*engine, stats::line(&generation));
-    if let Some(npu) = device_stats::json(&*engine) {
-        details["npu"] = npu;
-    }
-    if let Some(speculator) = &speculator {
-        details["speculation"] = draft_args::json(&speculator.stats());
-        lines.push(draft_args::line(&speculator.stats()));
+    let (mut details, mut lines) = session.with_engine(|engine| about(engine, &generation));
+    if let Some(stats) = session.speculation() {
+        details["speculation"] = draft_args::json(&stats);
+        lines.push(draft_args::line(&stats));
     }
     if let Some(seen) = &seen {
         details["images"] = json!(args.images);
@@ -175,6 +143,39 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     }
     let report = to_json(&model, &params, &generation, details);
     finish(args, &generation, report, &lines, printer.out, ui)
+}
+
+/// The model where it runs, with what drafts for it.
+fn session(args: &Args, model: &Model, ui: Ui) -> Outcome<Session> {
+    let options = args.cpu.with_context(&args.context);
+    let draft = args
+        .draft
+        .open(model.loaded(), &args.model, &args.device, &options, ui)?;
+    let engine = args
+        .device
+        .engine(model.loaded(), &args.context, &args.cpu, ui)?;
+    let speculator = match &draft {
+        Some(draft) => {
+            draft.refuse_images(args.images.len())?;
+            Some(draft.speculator(&*engine, &args.device, &options, ui)?)
+        }
+        None => None,
+    };
+    Ok(Session::over(model, engine, speculator))
+}
+
+/// Where a generation ran, and the lines about it.
+fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
+    let mut details = json!({
+        "n_ctx": engine.limits().n_ctx,
+        "threads": engine.cpu().pool().n_threads(),
+        "cpu_level": engine.cpu().level().name(),
+    });
+    let lines = device_stats::lines(engine, stats::line(generation));
+    if let Some(npu) = device_stats::json(engine) {
+        details["npu"] = npu;
+    }
+    (details, lines)
 }
 
 impl Args {
@@ -189,7 +190,7 @@ impl Args {
 }
 
 /// What reading the images took.
-fn image_line(args: &Args, seen: &Seen) -> String {
+fn image_line(args: &Args, seen: &ImageReading) -> String {
     let (n, n_rows) = (args.images.len(), seen.images[0].n_rows());
     let images = if n == 1 { "image" } else { "images" };
     let seconds = seen.time.as_secs_f64();
@@ -202,38 +203,28 @@ fn image_line(args: &Args, seen: &Seen) -> String {
 }
 
 /// The prompt as the model wants it, with placeholders for the rows of images.
-fn prompt_tokens(
+fn prompt(
     args: &Args,
-    model: &LoadedModel,
+    model: &Model,
     text: &str,
-    images: Option<&Prepared>,
+    pictures: Vec<Picture>,
     ui: Ui,
-) -> Outcome<Vec<u32>> {
-    let tokenizer = model.tokenizer()?;
-    warn(&tokenizer.warnings(), ui);
-    if !args.is_chat(text) {
-        let (tokens, warning) = tokenizer.encode_continued(text, true);
-        warn(warning.as_slice(), ui);
-        return match images {
-            Some(images) => images.tokens(&tokenizer, ImageText::Plain(text)),
-            None => Ok(tokens),
-        };
+) -> Outcome<PromptTokens> {
+    // What is wrong with a tower is told before what is strange about a vocabulary.
+    if !pictures.is_empty() {
+        model.image_reader()?;
     }
-    let mut messages = Vec::new();
-    messages.extend(args.system.as_deref().map(Message::system));
-    let shown = args.images.iter().map(|path| path.display().to_string());
-    messages.push(Message::user(text).with_images(shown));
-    let options = RenderOptions {
-        add_generation_prompt: true,
-        ..RenderOptions::default()
+    warn(&model.loaded().tokenizer()?.warnings(), ui);
+    let mut prompt = match args.is_chat(text) {
+        true => Prompt::user(text),
+        false => Prompt::text(text),
     };
-    let prompt = model
-        .chat_template()?
-        .render_prompt(&tokenizer, &messages, &options)?;
-    match images {
-        Some(images) => images.tokens(&tokenizer, ImageText::Chat(&prompt)),
-        None => Ok(tokenizer.encode_prompt(&prompt)),
+    if let Some(system) = &args.system {
+        prompt = prompt.system(system);
     }
+    let prepared = model.prepare(pictures.into_iter().fold(prompt, Prompt::image))?;
+    warn(prepared.warning(), ui);
+    Ok(prepared)
 }
 
 /// Streams a generation: a progress bar while the prompt is read, then the text.
@@ -263,10 +254,14 @@ impl Printer {
         })
     }
 
-    /// Runs `work`, which generates until it is told to stop, and prints what it tells.
-    fn stream(&mut self, ui: Ui, work: &mut Work<'_>) -> Outcome<Generation> {
+    /// Runs `work`, which generates, and prints what it tells.
+    fn stream(
+        &mut self,
+        ui: Ui,
+        work: impl FnOnce(&mut dyn FnMut(Event<'_>)) -> Outcome<Generation>,
+    ) -> Outcome<Generation> {
         let mut on_event = |event: Event<'_>| match event {
-            Event::Prefill { done, total } if done < total => {
+            Event::Prompt { done, total } if done < total => {
                 let progress = self.progress.get_or_insert_with(|| {
                     let progress = Progress::steps(ui, total as u64);
                     progress.message("reading the prompt");
@@ -274,7 +269,7 @@ impl Printer {
                 });
                 progress.set(done as u64);
             }
-            Event::Prefill { .. } => self.progress = None,
+            Event::Prompt { .. } => self.progress = None,
             Event::Text(text) if !self.silent => {
                 if let Err(failure) = self.out.stream(text) {
                     self.failure = Some(failure);
@@ -282,9 +277,9 @@ impl Printer {
                     interrupt::raise();
                 }
             }
-            Event::Text(_) => {}
+            _ => {}
         };
-        let result = work(interrupt::flag(), &mut on_event);
+        let result = work(&mut on_event);
         self.progress = None;
         match self.failure.take() {
             Some(failure) => Err(failure),
@@ -292,9 +287,6 @@ impl Printer {
         }
     }
 }
-
-/// Generates, until the flag is raised.
-type Work<'a> = dyn FnMut(&AtomicBool, &mut dyn FnMut(Event<'_>)) -> Outcome<Generation> + 'a;
 
 /// The last line, the JSON object or the statistics, and the exit code of a stopped run.
 fn finish(
@@ -322,7 +314,7 @@ fn finish(
 
 /// What a run gave, with `details` of where it ran.
 fn to_json(
-    model: &LoadedModel,
+    model: &Model,
     params: &GenerateParams,
     generation: &Generation,
     details: Value,

@@ -144,7 +144,7 @@ fn measure(args: &Args, planned: &Planned, sequences: &[u64], ui: Ui) -> Outcome
         kv_type: args.kv_type,
         ..args.cpu.options()
     };
-    let engine = args.device.make(model, options, &args.cpu, ui)?;
+    let engine = args.device.make(model, options, ui)?;
     let mut bench = Bench::new(engine)?;
     let progress = Progress::steps(ui, sequences.len() as u64 * args.steps);
     let mut times = Vec::new();

@@ -1,6 +1,7 @@
 //! Which exit code each library's errors mean.
 
 use super::{Exit, Failure};
+use crate::output::bytes;
 use millrace_npu::DeviceError;
 
 impl From<millrace_format::Error> for Failure {
@@ -10,6 +11,123 @@ impl From<millrace_format::Error> for Failure {
             error => Failure::reading(&error),
         }
     }
+}
+
+impl From<millrace::Error> for Failure {
+    fn from(error: millrace::Error) -> Failure {
+        use millrace::Error;
+        let text = error.to_string();
+        let advice = error.advice();
+        let advised = |failure: Failure| match advice {
+            Some(advice) => failure.hint(advice),
+            None => failure,
+        };
+        match error {
+            // What the command line calls options otherwise than the library.
+            Error::NoModel {
+                similar, reference, ..
+            } => of_unknown_model(text, &similar, reference),
+            Error::NoWeights { .. } => Failure::bad_input(text).hint(
+                "running takes the model's own file; `millrace tokenize` reads a vocabulary alone",
+            ),
+            Error::KvType { .. } => Failure::usage(format!("--kv-type {text}"))
+                .hint("leave --kv-type out, or take --device cpu"),
+            Error::BiasBeyond { token, vocab_size } => Failure::usage(format!(
+                "--logit-bias: token {token} is not in the vocabulary of {vocab_size}"
+            )),
+            Error::EmptyStop => {
+                Failure::usage("--stop: the text is empty, so it would stop at once")
+            }
+            Error::DraftImages { .. } => {
+                Failure::usage(text).hint("take --draft ngram, or leave --draft out")
+            }
+            Error::NoFacts { .. } => advised(Failure::not_found(text)),
+            Error::Facts { what, name, source } => {
+                Failure::io(format_args!("cannot read {what} {name}"), &source)
+            }
+            Error::Read { path, source } => Failure::reading_file(&path, &source),
+            Error::Cancelled => Failure::interrupted(),
+            Error::File(error) => error.into(),
+            Error::Model(error) => error.into(),
+            Error::Text(error) => error.into(),
+            Error::Engine(error) => error.into(),
+            Error::Device(error) => error.into(),
+            Error::Setting(error) => error.into(),
+            Error::Lower(error) => error.into(),
+            Error::Hub(error) => error.into(),
+            Error::Picture(_) => Failure::bad_input(text),
+            Error::Failed => Failure::new(Exit::Failed, text),
+            _ => advised(Failure::usage(text)),
+        }
+    }
+}
+
+/// Nothing has that name.
+fn of_unknown_model(text: String, similar: &[String], reference: Option<String>) -> Failure {
+    let failure = Failure::not_found(text);
+    match reference {
+        _ if !similar.is_empty() => failure.hint(format!("did you mean {}?", similar.join(" or "))),
+        Some(reference) => failure.hint(format!(
+            "if it is on the Hugging Face Hub, `millrace pull {reference}` gets it"
+        )),
+        None => failure.hint("try `demo`, a path, or hf:OWNER/REPO"),
+    }
+}
+
+impl From<millrace_hub::Error> for Failure {
+    fn from(error: millrace_hub::Error) -> Failure {
+        use millrace_hub::Error;
+        let exit = match &error {
+            Error::Interrupted => return Failure::interrupted(),
+            Error::BadReference { .. } | Error::Ambiguous { .. } => Exit::Usage,
+            Error::NoSpace { .. }
+            | Error::File { .. }
+            | Error::Busy { .. }
+            | Error::NoCacheFolder => Exit::Io,
+            _ => Exit::NotFound,
+        };
+        let message = match &error {
+            Error::NoSpace {
+                dir,
+                needed_bytes,
+                free_bytes,
+            } => format!(
+                "not enough space in {}: {} needed, {} free",
+                dir.display(),
+                bytes(*needed_bytes),
+                bytes(*free_bytes)
+            ),
+            error => error.to_string(),
+        };
+        let failure = Failure::new(exit, message);
+        match hub_hint(&error).or_else(|| error.advice()) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// What to do where that is a command or an option.
+fn hub_hint(error: &millrace_hub::Error) -> Option<String> {
+    use millrace_hub::Error;
+    Some(match error {
+        Error::NotCached { reference, .. } => {
+            format!("get it with `millrace pull {reference}` (without --offline)")
+        }
+        // To ask less often is another matter.
+        Error::Status { status: 429, .. } => return None,
+        Error::Status { .. } | Error::Network { .. } => {
+            "run the command again: what was downloaded is kept, and it goes on from there".into()
+        }
+        Error::Unreachable { .. } => "check the network connection and HF_ENDPOINT, if it is \
+                                      set; `--offline` uses what is in the cache"
+            .into(),
+        Error::WrongHash { .. } => "the damaged file was deleted; run the command again".into(),
+        Error::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            "what was downloaded is kept; free some space and run the command again".into()
+        }
+        _ => return None,
+    })
 }
 
 impl From<millrace_model::Error> for Failure {

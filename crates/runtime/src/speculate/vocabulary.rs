@@ -26,8 +26,8 @@ pub fn check_draft(target: &LoadedModel, draft: &LoadedModel) -> Result<(), Erro
                 target: target.name().to_owned(),
                 draft: draft.name().to_owned(),
                 token,
-                in_target: quoted(in_target),
-                in_draft: quoted(in_draft),
+                in_target: quoted(in_target).into(),
+                in_draft: quoted(in_draft).into(),
                 n_target: of_target.n_vocab(),
                 n_draft: of_draft.n_vocab(),
             });

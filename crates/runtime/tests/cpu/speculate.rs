@@ -272,10 +272,10 @@ fn drafts_that_cannot_be_are_refused() {
     };
     let text =
         |model: &LoadedModel, id: u32| format!("{:?}", model.tokenizer().unwrap().token_text(id));
-    assert_eq!(*in_target, text(&demo, *token));
-    assert_eq!(*in_draft, text(&other, *token));
+    assert_eq!(**in_target, text(&demo, *token));
+    assert_eq!(**in_draft, text(&other, *token));
     for id in 0..*token {
         assert_eq!(text(&demo, id), text(&other, id));
     }
-    assert!(error.to_string().contains(in_draft.as_str()), "{error}");
+    assert!(error.to_string().contains(&**in_draft), "{error}");
 }

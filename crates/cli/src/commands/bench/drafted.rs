@@ -3,7 +3,6 @@
 use super::Args;
 use super::report::Format;
 use crate::draft_args::{self, Draft};
-use crate::engine_args::CpuArgs;
 use crate::exit::{Failure, Outcome};
 use crate::interrupt;
 use crate::output::{Align, Out, Table, Ui, rate};
@@ -186,7 +185,6 @@ impl Pair {
 pub(super) struct Setup<'a> {
     pub(super) args: &'a Args,
     pub(super) device: &'a DeviceArgs,
-    pub(super) cpu: &'a CpuArgs,
     pub(super) options: EngineOptions,
 }
 
@@ -195,7 +193,6 @@ pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Outcome
     let Setup {
         args,
         device,
-        cpu,
         options,
     } = setup;
     let own = args
@@ -222,8 +219,8 @@ pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Outcome
     };
     let opened = args.draft.open(model, &args.model, device, &options, ui)?;
     let draft: Draft = opened.ok_or_else(|| Failure::usage("--draft is missing"))?;
-    let engine = device.make(model, options.clone(), cpu, ui)?;
-    let speculator = draft.speculator(&*engine, device, &options, cpu, ui)?;
+    let engine = device.make(model, options.clone(), ui)?;
+    let speculator = draft.speculator(&*engine, device, &options, ui)?;
     let mut pair = Pair { engine, speculator };
     let progress = Progress::steps(ui, (all.len() * args.repetitions as usize) as u64);
     let mut rows = Vec::new();

@@ -1,9 +1,9 @@
 //! The checks that look at the machine and its settings.
 
 use super::Finding;
-use crate::hub::{Settings, free_bytes};
 use crate::machine::{self, Accelerator, Memory, Processor};
 use crate::output::bytes;
+use millrace_hub::{Settings, free_bytes};
 use millrace_kernels::Level;
 use std::io::IsTerminal;
 

@@ -6,18 +6,19 @@
 //! each one's token must be among the other's likeliest five.
 
 use super::Finding;
-use crate::embedded;
 use crate::engine_args::CpuArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::interrupt;
 use crate::output::{Ui, rate};
 use crate::progress::Progress;
+use millrace::Model;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, GenerateParams, Generation, Level, LoadedModel,
     SeqId, generate,
 };
 use std::sync::Arc;
 
+const BUILT_IN: &str = "demo";
 const PROMPT: &str = "Once upon a time";
 const N_TOKENS: usize = 24;
 const TOP: usize = 5;
@@ -49,7 +50,8 @@ pub(super) fn check(cpu: &CpuArgs, ui: Ui) -> Outcome<Finding> {
 
 /// Both answers, and whether the gate lets them pass.
 fn compare(cpu: &CpuArgs) -> Outcome<(Generation, Generation, bool)> {
-    let model = Arc::new(LoadedModel::from_checkpoint(embedded::MODELS[0].open()?)?);
+    let model = Model::open(BUILT_IN)?;
+    let model = Arc::clone(model.loaded());
     let (prompt, _) = model.tokenizer()?.encode_continued(PROMPT, false);
     let scalar = CpuArgs {
         cpu_level: Some(Level::Scalar),

@@ -136,7 +136,6 @@ fn factory(
 ) -> EngineFactory {
     let again = first.1.as_ref().map(Drafter::source);
     let first = Mutex::new(Some(first));
-    let cpu = args.cpu.clone();
     let options = engine_options(args);
     let open = move || -> Outcome<Opened> {
         let opened = first.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -147,14 +146,14 @@ fn factory(
                 (model.load(ui)?, drafter.transpose()?)
             }
         };
-        let mut engine = device.make(&loaded, options.clone(), &cpu, ui)?;
+        let mut engine = device.make(&loaded, options.clone(), ui)?;
         // A virtual device would simulate for as long as a request of one token takes.
         if engine.device_model().is_none() {
             warm_up(&mut *engine)?;
         }
         let lay_out = |drafter: Drafter| {
             let draft = drafter.draft;
-            draft.speculator(&*engine, &device, &options, &cpu, ui)
+            draft.speculator(&*engine, &device, &options, ui)
         };
         let speculator = drafter.map(lay_out).transpose()?;
         Ok(Opened {
@@ -176,19 +175,18 @@ fn warm_up(engine: &mut dyn Engine) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::{named, warm_up};
-    use millrace_runtime::{CpuEngine, Engine, EngineOptions, LoadedModel};
+    use millrace_runtime::{CpuEngine, Engine, EngineOptions};
     use std::sync::Arc;
 
     #[test]
     fn a_warm_engine_has_computed_and_holds_nothing() {
-        let checkpoint = crate::embedded::find("demo").unwrap().open().unwrap();
-        let model = LoadedModel::from_checkpoint(checkpoint).unwrap();
+        let model = millrace::Model::open("demo").unwrap();
         let options = EngineOptions {
             n_threads: Some(1),
             n_ctx: Some(64),
             ..EngineOptions::default()
         };
-        let mut engine = CpuEngine::new(Arc::new(model), options).unwrap();
+        let mut engine = CpuEngine::new(Arc::clone(model.loaded()), options).unwrap();
         warm_up(&mut engine).unwrap();
         assert_eq!(engine.counters().n_logit_rows, 1);
         assert_eq!(engine.kv_usage().used_bytes, 0);

@@ -5,13 +5,13 @@ use std::fmt;
 
 /// A model on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reference {
+pub struct Reference {
     /// `owner/name`, or a bare `name` for the few oldest models.
-    pub(crate) repo: String,
+    pub repo: String,
     /// A branch, tag or commit.
-    pub(crate) revision: String,
+    pub revision: String,
     /// Which of several files: a quantisation (`Q4_K_M`), a file name, or `safetensors`.
-    pub(crate) pick: Option<String>,
+    pub pick: Option<String>,
 }
 
 /// The revision of a reference that names none.
@@ -19,7 +19,10 @@ const DEFAULT_REVISION: &str = "main";
 
 impl Reference {
     /// Reads `[hf:[//]]OWNER/REPO[@REVISION][:PICK]` or a web address of a repository or file.
-    pub(crate) fn parse(text: &str) -> Result<Reference, Error> {
+    ///
+    /// # Errors
+    /// [`Error::BadReference`], with what is wrong.
+    pub fn parse(text: &str) -> Result<Reference, Error> {
         let bad = |why| Error::BadReference {
             text: text.to_owned(),
             why,
@@ -58,7 +61,10 @@ impl Reference {
     }
 
     /// The same model at another revision.
-    pub(crate) fn at(self, revision: &str) -> Result<Reference, Error> {
+    ///
+    /// # Errors
+    /// [`Error::BadReference`] for one with characters that no branch or commit has.
+    pub fn at(self, revision: &str) -> Result<Reference, Error> {
         if !is_revision(revision) {
             let why = "a branch, tag or commit has no such characters";
             return Err(Error::BadReference {

@@ -9,26 +9,29 @@ use std::path::PathBuf;
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub struct CachedModel {
     /// What opens it: `OWNER/REPO[@REVISION][:FILE]`.
-    pub(crate) name: String,
+    pub name: String,
     /// The file, the first of a split one, or the folder.
-    pub(crate) path: PathBuf,
-    pub(crate) commit: String,
-    pub(crate) size_bytes: u64,
+    pub path: PathBuf,
+    /// The commit it is from.
+    pub commit: String,
+    /// Of all its files.
+    pub size_bytes: u64,
 }
 
 /// What [`Hub::remove`] took out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Removed {
-    pub(crate) n_files: usize,
+pub struct Removal {
+    /// Files that are gone.
+    pub n_files: usize,
     /// Bytes that are free now; a file that another revision shows too stays.
-    pub(crate) freed_bytes: u64,
+    pub freed_bytes: u64,
 }
 
 impl Hub {
     /// Every model in the cache, by name.
-    pub(crate) fn held(&self) -> Vec<Held> {
+    pub fn held(&self) -> Vec<CachedModel> {
         let repos = self.cache.repos();
         repos
             .iter()
@@ -37,7 +40,10 @@ impl Hub {
     }
 
     /// Takes a repository out of the cache, or with a pick the files of that model alone.
-    pub(crate) fn remove(&self, reference: &Reference) -> Result<Removed, Error> {
+    ///
+    /// # Errors
+    /// [`Error::NotCached`]; [`Error::Busy`] while a download of it is under way; a disk that fails.
+    pub fn remove(&self, reference: &Reference) -> Result<Removal, Error> {
         let repo = self.cache.repo(&reference.repo);
         let missing = || Error::NotCached {
             reference: reference.clone(),
@@ -50,7 +56,7 @@ impl Hub {
         let _locks = quiet(&repo, &reference.repo)?;
         if reference.pick.is_none() {
             let blobs = repo.blobs();
-            let removed = Removed {
+            let removed = Removal {
                 n_files: blobs.len(),
                 freed_bytes: blobs.iter().map(|(_, size_bytes)| size_bytes).sum(),
             };
@@ -75,7 +81,7 @@ impl Hub {
             freed_bytes += fs::metadata(&path).map_or(0, |file| file.len());
             fs::remove_file(&path).map_err(Error::file(path))?;
         }
-        Ok(Removed {
+        Ok(Removal {
             n_files: selection.files.len(),
             freed_bytes,
         })
@@ -100,7 +106,7 @@ fn quiet(repo: &Repo, name: &str) -> Result<Vec<File>, Error> {
     Ok(locks)
 }
 
-fn held_in(cache: &Cache, name: &str) -> Vec<Held> {
+fn held_in(cache: &Cache, name: &str) -> Vec<CachedModel> {
     let repo = cache.repo(name);
     let mut held = Vec::new();
     let mut seen = BTreeSet::new();
@@ -115,7 +121,7 @@ fn held_in(cache: &Cache, name: &str) -> Vec<Held> {
             _ => format!("{name}@{revision}"),
         };
         let folder = repo.snapshot(&commit);
-        let row = |pick: Option<&str>, files: &[&Listed]| Held {
+        let row = |pick: Option<&str>, files: &[&Listed]| CachedModel {
             name: match pick {
                 Some(pick) => format!("{of_revision}:{pick}"),
                 None => of_revision.clone(),

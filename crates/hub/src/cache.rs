@@ -76,7 +76,7 @@ impl Cache {
 
 /// Bytes an ordinary user may still write where `path` is, or would be made.
 #[cfg(unix)]
-pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
+pub fn free_bytes(path: &Path) -> Option<u64> {
     let existing = path.ancestors().find(|folder| folder.is_dir())?;
     let stats = rustix::fs::statvfs(existing).ok()?;
     stats.f_bavail.checked_mul(stats.f_frsize)
@@ -84,7 +84,7 @@ pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
 
 /// Unknown on this system.
 #[cfg(not(unix))]
-pub(crate) fn free_bytes(_path: &Path) -> Option<u64> {
+pub fn free_bytes(_path: &Path) -> Option<u64> {
     None
 }
 
@@ -315,7 +315,7 @@ pub(super) fn is_hex(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hub::download::Hash;
+    use crate::download::Hash;
 
     const COMMIT: &str = "0123456789012345678901234567890123456789";
     const SHA: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";

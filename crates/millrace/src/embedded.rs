@@ -1,58 +1,72 @@
-//! The models built into the binary.
+//! The models built into the library.
 
-use crate::exit::Outcome;
+use crate::Result;
 use millrace_format::Checkpoint;
 
 /// Bytes at an address that suits every tensor alignment GGUF files use.
+#[cfg(feature = "demo")]
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
+#[cfg(feature = "demo")]
 static DEMO: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/demo.gguf"));
+#[cfg(feature = "demo")]
 static DEMO_DRAFT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/demo-draft.gguf"));
 
 /// A model that needs no file.
-#[derive(Clone, Copy)]
-pub(crate) struct Embedded {
-    /// What the command line calls it.
-    pub(crate) name: &'static str,
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedModel {
+    name: &'static str,
     bytes: &'static [u8],
 }
 
-/// The built-in models.
-pub(crate) static MODELS: [Embedded; 2] = [
-    Embedded {
+static MODELS: &[EmbeddedModel] = &[
+    #[cfg(feature = "demo")]
+    EmbeddedModel {
         name: "demo",
         bytes: &DEMO.0,
     },
-    Embedded {
+    #[cfg(feature = "demo")]
+    EmbeddedModel {
         name: "demo-draft",
         bytes: &DEMO_DRAFT.0,
     },
 ];
 
-/// The built-in model of that name.
-pub(crate) fn find(name: &str) -> Option<Embedded> {
-    MODELS.iter().copied().find(|model| model.name == name)
-}
+impl EmbeddedModel {
+    /// The built-in models; none without the feature `demo`.
+    pub fn all() -> &'static [EmbeddedModel] {
+        MODELS
+    }
 
-impl Embedded {
+    /// The built-in model of that name.
+    pub fn find(name: &str) -> Option<EmbeddedModel> {
+        MODELS.iter().copied().find(|model| model.name == name)
+    }
+
+    /// What [`Model::open`](crate::Model::open) takes for it.
+    pub fn name(self) -> &'static str {
+        self.name
+    }
+
     /// Of the whole file.
-    pub(crate) fn size_bytes(self) -> u64 {
+    pub fn size_bytes(self) -> u64 {
         self.bytes.len() as u64
     }
 
     /// The model's tensors and metadata; nothing is copied.
-    pub(crate) fn open(self) -> Outcome<Checkpoint> {
+    pub(crate) fn open(self) -> Result<Checkpoint> {
         Ok(Checkpoint::from_static(self.name, self.bytes)?)
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "demo"))]
 mod tests {
     use super::*;
 
     #[test]
     fn every_built_in_model_opens() {
+        assert!(!MODELS.is_empty());
         for model in MODELS {
             let checkpoint = model.open().expect(model.name);
             assert!(

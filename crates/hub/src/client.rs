@@ -3,8 +3,9 @@
 use super::cache::is_hex;
 use super::select::{Listed, is_safe_path};
 use super::{Error, Settings};
-use crate::interrupt;
+use crate::watch;
 use serde::Deserialize;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use ureq::http::{Response, StatusCode, header};
 use ureq::{Agent, Body};
@@ -50,7 +51,7 @@ impl Patience {
     }
 
     /// Waits before the next attempt, or returns the error if there should be none.
-    pub(super) fn wait(&mut self, trouble: Trouble) -> Result<(), Error> {
+    pub(super) fn wait(&mut self, trouble: Trouble, cancel: &AtomicBool) -> Result<(), Error> {
         let (error, wait) = match trouble {
             Trouble::Final(error) => return Err(error),
             Trouble::Passing { error, wait } => (error, wait),
@@ -60,22 +61,8 @@ impl Patience {
             return Err(error);
         }
         let backoff = FIRST_WAIT * 2u32.pow(self.failures - 1);
-        sleep(wait.unwrap_or(backoff).min(LONGEST_WAIT))
+        watch::sleep(wait.unwrap_or(backoff).min(LONGEST_WAIT), cancel)
     }
-}
-
-/// Sleeps, waking up for Ctrl-C.
-pub(super) fn sleep(time: Duration) -> Result<(), Error> {
-    let slice = Duration::from_millis(50);
-    let mut left = time;
-    while !left.is_zero() {
-        if interrupt::is_raised() {
-            return Err(Error::Interrupted);
-        }
-        std::thread::sleep(left.min(slice));
-        left = left.saturating_sub(slice);
-    }
-    Ok(())
 }
 
 /// Which part of a file to ask for.
@@ -93,14 +80,15 @@ pub(super) struct Listing {
 }
 
 /// The HTTP side of the hub.
-pub(super) struct Client {
+pub(super) struct Client<'a> {
     agent: Agent,
     endpoint: String,
     token: Option<String>,
+    cancel: &'a AtomicBool,
 }
 
-impl Client {
-    pub(super) fn new(settings: &Settings) -> Client {
+impl<'a> Client<'a> {
+    pub(super) fn new(settings: &Settings, cancel: &'a AtomicBool) -> Client<'a> {
         let config = Agent::config_builder()
             .user_agent(concat!("millrace/", env!("CARGO_PKG_VERSION")))
             // Redirects are followed here, where the token's rule is.
@@ -117,6 +105,7 @@ impl Client {
             agent: config.into(),
             endpoint,
             token,
+            cancel,
         }
     }
 
@@ -132,7 +121,7 @@ impl Client {
         loop {
             match self.list_once(&url, repo, revision) {
                 Ok(listing) => return Ok(listing),
-                Err(trouble) => patience.wait(trouble)?,
+                Err(trouble) => patience.wait(trouble, self.cancel)?,
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use super::Error;
 use super::cache::{Repo, is_hex};
-use super::client::{ByteRange, Client, Patience, Trouble, sleep};
-use crate::interrupt;
-use crate::output::Ui;
+use super::client::{ByteRange, Client, Patience, Trouble};
+use crate::watch::{self, Progress, Watch};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use ureq::http::{StatusCode, header};
 
@@ -86,21 +86,21 @@ pub(super) struct Blob {
 /// Makes sure the cache has the blob; returns the bytes that came over the network. `progress` is
 /// told how much of the file is here.
 pub(super) fn fetch(
-    client: &Client,
+    client: &Client<'_>,
     repo: &Repo,
     blob: &Blob,
-    ui: Ui,
+    watch: &Watch<'_>,
     progress: &dyn Fn(u64),
 ) -> Result<u64, Error> {
     if repo.has(blob) {
         return Ok(0);
     }
-    let lock = lock(repo, blob, ui)?;
+    let lock = lock(repo, blob, watch)?;
     // Another process may have finished it while this one waited.
     if repo.has(blob) {
         return Ok(0);
     }
-    let mut transfer = Transfer::open(repo, blob, progress)?;
+    let mut transfer = Transfer::open(repo, blob, watch.cancel, progress)?;
     let mut patience = Patience::default();
     let (mut downloaded, mut restarted) = (0, false);
     loop {
@@ -121,7 +121,7 @@ pub(super) fn fetch(
                 std::fs::remove_file(&path).map_err(Error::file(path))?;
                 return Err(error);
             }
-            Err(trouble) => patience.wait(trouble)?,
+            Err(trouble) => patience.wait(trouble, watch.cancel)?,
         }
     }
     transfer.finish(repo)?;
@@ -130,7 +130,7 @@ pub(super) fn fetch(
 }
 
 /// Waits until no other process downloads this blob.
-fn lock(repo: &Repo, blob: &Blob, ui: Ui) -> Result<File, Error> {
+fn lock(repo: &Repo, blob: &Blob, watch: &Watch<'_>) -> Result<File, Error> {
     let path = repo.lock(&blob.hash.hex);
     let file = OpenOptions::new()
         .write(true)
@@ -144,13 +144,10 @@ fn lock(repo: &Repo, blob: &Blob, ui: Ui) -> Result<File, Error> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {
                 if !said {
-                    ui.note(format_args!(
-                        "waiting: another process downloads {}",
-                        blob.name
-                    ));
+                    watch.tell(Progress::Waiting { name: &blob.name });
                     said = true;
                 }
-                sleep(Duration::from_millis(200))?;
+                watch::sleep(Duration::from_millis(200), watch.cancel)?;
             }
             Err(TryLockError::Error(source)) => return Err(Error::File { path, source }),
         }
@@ -166,12 +163,18 @@ struct Transfer<'a> {
     position: u64,
     /// The validator of the response that brought them, if it came in this run.
     etag: Option<String>,
+    cancel: &'a AtomicBool,
     progress: &'a dyn Fn(u64),
 }
 
 impl<'a> Transfer<'a> {
     /// Opens the unfinished file and hashes what an earlier run left in it.
-    fn open(repo: &Repo, blob: &'a Blob, progress: &'a dyn Fn(u64)) -> Result<Transfer<'a>, Error> {
+    fn open(
+        repo: &Repo,
+        blob: &'a Blob,
+        cancel: &'a AtomicBool,
+        progress: &'a dyn Fn(u64),
+    ) -> Result<Transfer<'a>, Error> {
         let path = repo.incomplete(&blob.hash.hex);
         let file = OpenOptions::new()
             .read(true)
@@ -187,6 +190,7 @@ impl<'a> Transfer<'a> {
             hasher,
             position: 0,
             etag: None,
+            cancel,
             progress,
         };
         transfer.rehash(&path)?;
@@ -199,9 +203,7 @@ impl<'a> Transfer<'a> {
     fn rehash(&mut self, path: &Path) -> Result<(), Error> {
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            if interrupt::is_raised() {
-                return Err(Error::Interrupted);
-            }
+            watch::check(self.cancel)?;
             match self.file.read(&mut chunk).map_err(Error::file(path))? {
                 0 => return Ok(()),
                 n => self.accept(&chunk[..n]),
@@ -231,7 +233,7 @@ impl<'a> Transfer<'a> {
     /// Asks for the rest of the file and writes what comes.
     fn attempt(
         &mut self,
-        client: &Client,
+        client: &Client<'_>,
         repo: &Repo,
         downloaded: &mut u64,
     ) -> Result<(), Trouble> {
@@ -307,9 +309,7 @@ impl<'a> Transfer<'a> {
         };
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            if interrupt::is_raised() {
-                return Err(Error::Interrupted.into());
-            }
+            watch::check(self.cancel)?;
             let n = body
                 .read(&mut chunk)
                 .map_err(|error| passing(error.to_string()))?;

@@ -4,6 +4,25 @@
 //! from the cache alone; [`Hub::pull`] asks the hub, downloads what is missing and checks every
 //! byte. The layout and the locks are those of `huggingface_hub`, so both can work on one cache at
 //! the same time.
+//!
+//! ```no_run
+//! use millrace_hub::{Hub, Progress, Reference, Settings, Watch};
+//! use std::sync::atomic::AtomicBool;
+//!
+//! # fn main() -> Result<(), millrace_hub::Error> {
+//! let hub = Hub::new(Settings::from_env(false)?);
+//! let reference = Reference::parse("Qwen/Qwen3-0.6B")?;
+//! let tell = |progress: Progress<'_>| {
+//!     if let Progress::Bytes { done, total } = progress {
+//!         eprintln!("{done} of {total} bytes");
+//!     }
+//! };
+//! let pulled = hub.pull(&reference, &Watch { tell: &tell, cancel: &AtomicBool::new(false) })?;
+//! println!("{}", pulled.path.display());
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
 
 mod cache;
 mod client;
@@ -12,14 +31,14 @@ mod error;
 mod inventory;
 mod reference;
 mod select;
+mod watch;
 
-pub(crate) use cache::free_bytes;
-pub(crate) use error::Error;
-pub(crate) use inventory::Held;
-pub(crate) use reference::Reference;
+pub use cache::free_bytes;
+pub use error::Error;
+pub use inventory::{CachedModel, Removal};
+pub use reference::Reference;
+pub use watch::{Progress, Watch};
 
-use crate::output::Ui;
-use crate::progress::Progress;
 use cache::Cache;
 use client::Client;
 use download::{Blob, Hash};
@@ -29,20 +48,24 @@ use std::path::PathBuf;
 /// Where the hub and its cache are, and whether the network may be used. Not `Debug`: it holds a
 /// secret.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Base address, without a trailing slash.
-    pub(crate) endpoint: String,
+    pub endpoint: String,
     /// Access token, sent to the endpoint's own origin only.
-    pub(crate) token: Option<String>,
+    pub token: Option<String>,
     /// The cache's root folder.
-    pub(crate) cache_dir: PathBuf,
+    pub cache_dir: PathBuf,
     /// Never touch the network.
-    pub(crate) offline: bool,
+    pub offline: bool,
 }
 
 impl Settings {
-    /// Reads the variables that Hugging Face's own tools read.
-    pub(crate) fn from_env(offline: bool) -> Result<Settings, Error> {
+    /// Reads the variables that Hugging Face's own tools read: `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_TOKEN`,
+    /// `HF_TOKEN_PATH`, `HF_HUB_OFFLINE`.
+    ///
+    /// # Errors
+    /// [`Error::NoCacheFolder`] if neither these nor the home folder say where the cache is.
+    pub fn from_env(offline: bool) -> Result<Settings, Error> {
         let home = cache::hugging_face_home();
         let endpoint = env("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let cache_dir = env("HF_HUB_CACHE")
@@ -80,38 +103,44 @@ fn is_true(value: &str) -> bool {
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pulled {
+pub struct Snapshot {
     /// What to open: a GGUF file (the first of a split one), or the snapshot's folder.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// The commit it is from.
-    pub(crate) commit: String,
+    pub commit: String,
     /// Its files, within the repository.
-    pub(crate) files: Vec<PulledFile>,
+    pub files: Vec<SnapshotFile>,
 }
 
-/// One file of a [`Pulled`] model.
+/// A file of a [`Snapshot`].
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PulledFile {
-    pub(crate) name: String,
-    pub(crate) size_bytes: u64,
+pub struct SnapshotFile {
+    /// Its path within the repository.
+    pub name: String,
+    /// Of the whole file.
+    pub size_bytes: u64,
     /// Bytes that came over the network this time.
-    pub(crate) downloaded_bytes: u64,
+    pub downloaded_bytes: u64,
 }
 
 /// The hub and its cache.
-pub(crate) struct Hub {
+pub struct Hub {
     settings: Settings,
     cache: Cache,
 }
 
 impl Hub {
-    pub(crate) fn new(settings: Settings) -> Hub {
+    /// The hub and the cache of these settings; neither is touched yet.
+    pub fn new(settings: Settings) -> Hub {
         let cache = Cache::new(settings.cache_dir.clone());
         Hub { settings, cache }
     }
 
-    /// The model as the cache has it; an error if it has not all of it.
-    pub(crate) fn cached(&self, reference: &Reference) -> Result<Pulled, Error> {
+    /// The model as the cache has it. Nothing is asked of the network.
+    ///
+    /// # Errors
+    /// [`Error::NotCached`] if it has not all of it; a pick that the repository does not have.
+    pub fn cached(&self, reference: &Reference) -> Result<Snapshot, Error> {
         let repo = self.cache.repo(&reference.repo);
         let missing = || Error::NotCached {
             reference: reference.clone(),
@@ -126,12 +155,12 @@ impl Hub {
         if !selection.is_complete(&listed, &|name| repo.read_snapshot_file(&commit, name)) {
             return Err(missing());
         }
-        let files = selection.files.iter().map(|&i| PulledFile {
+        let files = selection.files.iter().map(|&i| SnapshotFile {
             name: listed[i].name.clone(),
             size_bytes: listed[i].size_bytes,
             downloaded_bytes: 0,
         });
-        Ok(Pulled {
+        Ok(Snapshot {
             path: selection.path_in(&repo.snapshot(&commit)),
             files: files.collect(),
             commit,
@@ -139,11 +168,15 @@ impl Hub {
     }
 
     /// The model, downloaded as far as it is not in the cache at the hub's current commit.
-    pub(crate) fn pull(&self, reference: &Reference, ui: Ui) -> Result<Pulled, Error> {
+    ///
+    /// # Errors
+    /// A model, revision or file that does not exist or must not be read; a network or a disk that
+    /// fails; bytes that have another hash than the hub says. What came so far is kept, and a later call goes on from there.
+    pub fn pull(&self, reference: &Reference, watch: &Watch<'_>) -> Result<Snapshot, Error> {
         if self.settings.offline {
             return self.cached(reference);
         }
-        let client = Client::new(&self.settings);
+        let client = Client::new(&self.settings, watch.cancel);
         let listing = client.list(&reference.repo, &reference.revision)?;
         let selection = select::select(&listing.files, reference)?;
         let blobs = self.blobs(reference, &listing, &selection)?;
@@ -152,35 +185,37 @@ impl Hub {
         let total: u64 = blobs.iter().map(|blob| blob.size_bytes).sum();
         let missing: u64 = blobs.iter().map(|blob| repo.missing_bytes(blob)).sum();
         self.cache.check_space(missing)?;
-        ui.detail(format_args!(
-            "{} files of {} bytes in {}",
-            blobs.len(),
-            total,
-            reference.repo
-        ));
-
-        let progress = Progress::bytes(ui, total);
+        let n_files = blobs.len();
+        watch.tell(Progress::Start {
+            repo: &reference.repo,
+            n_files,
+            total_bytes: total,
+        });
         let mut files = Vec::new();
         let mut before = 0;
-        for (number, blob) in blobs.iter().enumerate() {
-            progress.message(format!("{} ({}/{})", blob.name, number + 1, blobs.len()));
-            let downloaded_bytes = download::fetch(&client, &repo, blob, ui, &|in_file| {
-                progress.set(before + in_file);
-            })?;
-            before += blob.size_bytes;
-            progress.set(before);
-            repo.link(&listing.commit, &blob.name, &blob.hash.hex)?;
-            let (name, size_bytes) = (blob.name.clone(), blob.size_bytes);
-            files.push(PulledFile {
+        for (index, blob) in blobs.iter().enumerate() {
+            let name = &blob.name;
+            watch.tell(Progress::File {
                 name,
-                size_bytes,
+                index,
+                n_files,
+            });
+            let tell = |done| watch.tell(Progress::Bytes { done, total });
+            let in_file = |in_file| tell(before + in_file);
+            let downloaded_bytes = download::fetch(&client, &repo, blob, watch, &in_file)?;
+            before += blob.size_bytes;
+            tell(before);
+            repo.link(&listing.commit, name, &blob.hash.hex)?;
+            files.push(SnapshotFile {
+                name: name.clone(),
+                size_bytes: blob.size_bytes,
                 downloaded_bytes,
             });
         }
         // Last, so that a reference never points at a snapshot with files missing.
         repo.write_ref(&reference.revision, &listing.commit)?;
         let path = selection.path_in(&repo.snapshot(&listing.commit));
-        Ok(Pulled {
+        Ok(Snapshot {
             path,
             files,
             commit: listing.commit,
@@ -217,7 +252,7 @@ impl Hub {
     }
 
     /// Repositories in the cache, as `owner/name`.
-    pub(crate) fn cached_repos(&self) -> Vec<String> {
+    pub fn cached_repos(&self) -> Vec<String> {
         self.cache.repos()
     }
 }

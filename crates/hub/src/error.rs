@@ -1,85 +1,180 @@
-//! What can go wrong between a model's name and its files, and which exit code it means.
+//! What can go wrong between a model's name and its files.
 
 use super::Reference;
-use crate::exit::{Exit, Failure};
-use crate::output::bytes;
 use std::io;
 use std::path::PathBuf;
 
 /// An error of the hub client or its cache.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+#[non_exhaustive]
+pub enum Error {
+    /// A text that names no model on the hub.
     #[error("`{text}` is not a model reference: {why}")]
-    BadReference { text: String, why: &'static str },
+    BadReference {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Neither `HF_HOME` nor the home folder is known.
     #[error("no folder for the model cache: neither HF_HOME nor HOME is set")]
     NoCacheFolder,
+    /// The cache has not all files of the model.
     #[error("{reference} is not in the cache ({})", cache_dir.display())]
     NotCached {
+        /// The model.
         reference: Reference,
+        /// The cache's folder.
         cache_dir: PathBuf,
     },
+    /// The hub has no such repository, or does not show it.
     #[error("{repo}: no such model on {endpoint}")]
-    NoSuchRepo { repo: String, endpoint: String },
+    NoSuchRepo {
+        /// `owner/name`.
+        repo: String,
+        /// The hub's address.
+        endpoint: String,
+    },
+    /// The repository has no such branch, tag or commit.
     #[error("{repo} has no revision `{revision}`")]
-    NoSuchRevision { repo: String, revision: String },
+    NoSuchRevision {
+        /// `owner/name`.
+        repo: String,
+        /// The revision.
+        revision: String,
+    },
+    /// The hub refuses access.
     #[error("{repo}: {endpoint} refuses access ({status})")]
     Refused {
+        /// `owner/name`.
         repo: String,
+        /// The hub's address.
         endpoint: String,
+        /// The HTTP status.
         status: u16,
+        /// Whether an access token was sent.
         has_token: bool,
     },
+    /// The hub wants the licence accepted first.
     #[error("{repo} is gated: its licence must be accepted first")]
     Gated {
+        /// `owner/name`.
         repo: String,
+        /// The hub's address.
         endpoint: String,
+        /// Whether an access token was sent.
         has_token: bool,
     },
+    /// An answer with a status of failure.
     #[error("{url}: the server answers {status}")]
-    Status { url: String, status: u16 },
+    Status {
+        /// The address.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+    },
+    /// An answer that makes no sense.
     #[error("{url}: {what}")]
-    BadResponse { url: String, what: String },
+    BadResponse {
+        /// The address.
+        url: String,
+        /// What happened.
+        what: String,
+    },
+    /// A list of files that makes no sense.
     #[error("{repo}: the hub's file list cannot be used: {what}")]
-    BadListing { repo: String, what: String },
+    BadListing {
+        /// `owner/name`.
+        repo: String,
+        /// What happened.
+        what: String,
+    },
+    /// A connection that broke.
     #[error("{url}: {what}")]
-    Network { url: String, what: String },
+    Network {
+        /// The address.
+        url: String,
+        /// What happened.
+        what: String,
+    },
+    /// A host that does not exist or refuses connections.
     #[error("{url}: {what}")]
-    Unreachable { url: String, what: String },
+    Unreachable {
+        /// The address.
+        url: String,
+        /// What happened.
+        what: String,
+    },
+    /// The repository has no such file or quantisation.
     #[error("{repo} has no {pick} file{}", available_text(available))]
     NoSuchPick {
+        /// `owner/name`.
         repo: String,
+        /// What was asked for.
         pick: String,
+        /// What there is.
         available: Vec<String>,
     },
+    /// The repository has several models, and none of them is the usual choice.
     #[error("{repo} offers several files and none of the usual choice: {}", available.join(", "))]
     Ambiguous {
+        /// `owner/name`.
         repo: String,
+        /// What there is.
         available: Vec<String>,
     },
+    /// The repository has no file that can be run.
     #[error("{repo} holds no weights this program reads (.gguf, .safetensors)")]
-    NoWeights { repo: String },
+    NoWeights {
+        /// `owner/name`.
+        repo: String,
+    },
+    /// Bytes that are not those that the hub announced.
     #[error("{name}: the downloaded bytes have {kind} {found}, expected {expected}")]
     WrongHash {
+        /// The file.
         name: String,
+        /// The kind of hash.
         kind: &'static str,
+        /// The hub's.
         expected: String,
+        /// That of the bytes.
         found: String,
     },
+    /// The disk has too little room.
     #[error(
         "not enough space in {}: {} needed, {} free",
-        dir.display(), bytes(*needed_bytes), bytes(*free_bytes)
+        dir.display(), gib(*needed_bytes), gib(*free_bytes)
     )]
     NoSpace {
+        /// The folder.
         dir: PathBuf,
+        /// Bytes to come.
         needed_bytes: u64,
+        /// Bytes that are free.
         free_bytes: u64,
     },
+    /// A download of it is under way elsewhere.
     #[error("{repo} is being downloaded by another process")]
-    Busy { repo: String },
+    Busy {
+        /// `owner/name`.
+        repo: String,
+    },
+    /// A file of the cache cannot be read or written.
     #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: io::Error },
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The caller stopped the work.
     #[error("stopped")]
     Interrupted,
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
 fn available_text(available: &[String]) -> String {
@@ -96,19 +191,8 @@ impl Error {
         move |source| Error::File { path, source }
     }
 
-    fn exit(&self) -> Exit {
-        match self {
-            Error::BadReference { .. } | Error::Ambiguous { .. } => Exit::Usage,
-            Error::NoSpace { .. }
-            | Error::File { .. }
-            | Error::Busy { .. }
-            | Error::NoCacheFolder => Exit::Io,
-            Error::Interrupted => Exit::Interrupted,
-            _ => Exit::NotFound,
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
+    /// What the user can do about it; `None` where the error itself says so.
+    pub fn advice(&self) -> Option<String> {
         const TOKEN: &str = "set HF_TOKEN to an access token that may read it";
         Some(match self {
             Error::BadReference { .. } => {
@@ -116,9 +200,7 @@ impl Error {
             }
             Error::Busy { .. } => "wait until it has ended, or stop it".into(),
             Error::NoCacheFolder => "set HF_HOME to a folder with space for models".into(),
-            Error::NotCached { reference, .. } => {
-                format!("get it with `millrace pull {reference}` (without --offline)")
-            }
+            Error::NotCached { .. } => "allow the network, so that it can be downloaded".into(),
             Error::NoSuchRepo { .. } => {
                 format!("check the spelling; if the model is private, {TOKEN}")
             }
@@ -146,37 +228,23 @@ impl Error {
                 "the hub limits how often you may ask; wait a little, or set HF_TOKEN".into()
             }
             Error::Status { .. } | Error::Network { .. } => {
-                "run the command again: what was downloaded is kept, and it goes on from there"
-                    .into()
+                "try again: what was downloaded is kept, and it goes on from there".into()
             }
             Error::Unreachable { .. } => "check the network connection and HF_ENDPOINT, if it is \
-                                          set; `--offline` uses what is in the cache"
+                                          set; offline, what is in the cache is used"
                 .into(),
             Error::Ambiguous { repo, available } => match available.first() {
                 Some(first) => format!("name one: `{repo}:{first}`"),
                 None => return None,
             },
-            Error::WrongHash { .. } => "the damaged file was deleted; run the command again".into(),
+            Error::WrongHash { .. } => "the damaged file was deleted; try again".into(),
             Error::NoSpace { .. } => {
                 "free some space, or set HF_HOME to a folder on another disk".into()
             }
             Error::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "what was downloaded is kept; free some space and run the command again".into()
+                "what was downloaded is kept; free some space and try again".into()
             }
             _ => return None,
         })
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        if matches!(error, Error::Interrupted) {
-            return Failure::interrupted();
-        }
-        let failure = Failure::new(error.exit(), error.to_string());
-        match error.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
     }
 }

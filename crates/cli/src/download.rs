@@ -1,0 +1,56 @@
+//! What is shown of a download.
+
+use crate::output::Ui;
+use crate::progress::Progress;
+use std::sync::{Mutex, PoisonError};
+
+/// A bar for the files of a model.
+pub(crate) struct DownloadBar {
+    ui: Ui,
+    /// From the first byte to the last.
+    bar: Mutex<Option<Progress>>,
+}
+
+impl DownloadBar {
+    pub(crate) fn new(ui: Ui) -> DownloadBar {
+        DownloadBar {
+            ui,
+            bar: Mutex::default(),
+        }
+    }
+
+    /// Shows what the hub's client tells.
+    pub(crate) fn tell(&self, progress: millrace_hub::Progress<'_>) {
+        use millrace_hub::Progress as Step;
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        match progress {
+            Step::Start {
+                repo,
+                n_files,
+                total_bytes,
+            } => {
+                self.ui.detail(format_args!(
+                    "{n_files} files of {total_bytes} bytes in {repo}"
+                ));
+                *bar = Some(Progress::bytes(self.ui, total_bytes));
+            }
+            Step::File {
+                name,
+                index,
+                n_files,
+            } => {
+                if let Some(bar) = &*bar {
+                    bar.message(format!("{name} ({}/{n_files})", index + 1));
+                }
+            }
+            Step::Bytes { done, .. } => {
+                if let Some(bar) = &*bar {
+                    bar.set(done);
+                }
+            }
+            Step::Waiting { name } => self
+                .ui
+                .note(format_args!("waiting: another process downloads {name}")),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! A conversation.
+
+use crate::images::ChatImages;
+use crate::prompt::answered;
+use crate::session::Lease;
+use crate::stream::Stream;
+use crate::{Event, Options, Result, Session, read_picture};
+use millrace_runtime::vision::picture::Picture;
+use millrace_runtime::{Finish, GenerateParams, Generation, Turn};
+use millrace_text::{ChatTemplate, Message};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A conversation with a model, in its chat template. It keeps a sequence of its [`Session`], so an answer costs only
+/// the new message; dropping it gives the sequence back. It is `Send`.
+///
+/// ```
+/// use millrace::{Model, Options};
+///
+/// # fn main() -> Result<(), millrace::Error> {
+/// let session = Model::open("demo")?.on("cpu")?;
+/// let mut chat = session.chat()?.options(&Options::greedy().max_tokens(40));
+/// let answer = chat.say("Tom has a red ball. What does Tom have?")?;
+/// println!("{answer}");
+/// chat.say("What colour is it?")?;
+/// assert_eq!(chat.messages().len(), 4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Chat {
+    lease: Arc<Lease>,
+    template: ChatTemplate,
+    options: Options,
+    system: Option<String>,
+    /// User's and assistant's in turn.
+    messages: Vec<Message>,
+    images: ChatImages,
+    /// Names of those that go with the next message.
+    shown: Vec<String>,
+}
+
+impl Chat {
+    pub(crate) fn new(session: &Session) -> Result<Chat> {
+        let template = session.model().loaded().chat_template()?;
+        Ok(Chat {
+            lease: Arc::new(Lease::new(session)?),
+            template,
+            options: Options::new(),
+            system: None,
+            messages: Vec::new(),
+            images: ChatImages::default(),
+            shown: Vec::new(),
+        })
+    }
+
+    /// How answers are sampled and when they end.
+    #[must_use]
+    pub fn options(mut self, options: &Options) -> Chat {
+        self.options = options.clone();
+        self
+    }
+
+    /// Instructions for the model to keep to.
+    #[must_use]
+    pub fn system(mut self, text: impl Into<String>) -> Chat {
+        self.system = Some(text.into());
+        self
+    }
+
+    /// The session that answers.
+    pub fn session(&self) -> &Session {
+        self.lease.session()
+    }
+
+    /// Everything said, the instructions first if there are any. To keep a conversation, keep these: they serialise.
+    pub fn messages(&self) -> Vec<Message> {
+        let system = self
+            .system
+            .iter()
+            .map(|text| Message::system(text.as_str()));
+        system.chain(self.messages.iter().cloned()).collect()
+    }
+
+    /// Tokens of context that the conversation takes so far.
+    pub fn n_tokens(&self) -> usize {
+        self.session()
+            .with_engine(|engine| engine.len(self.lease.seq).unwrap_or(0))
+    }
+
+    /// Says something; returns the answer. If that fails, nothing was said; an answer that was stopped stays as far as
+    /// it came.
+    ///
+    /// # Errors
+    /// A conversation that does not fit the context; a template that refuses it; a device that fails.
+    pub fn say(&mut self, text: impl Into<String>) -> Result<Generation> {
+        self.say_events(text, &mut |_| {})
+    }
+
+    /// As [`say`](Chat::say); `on_text` gets the answer piece by piece.
+    ///
+    /// # Errors
+    /// As [`say`](Chat::say).
+    pub fn say_with(
+        &mut self,
+        text: impl Into<String>,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Generation> {
+        self.say_events(text, &mut |event| {
+            if let Event::Text(text) = event {
+                on_text(text);
+            }
+        })
+    }
+
+    /// As [`say`](Chat::say); `on_event` is told what happens. While it is told of images it must not use the session.
+    ///
+    /// # Errors
+    /// As [`say`](Chat::say).
+    pub fn say_events(
+        &mut self,
+        text: impl Into<String>,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Generation> {
+        let shown = self.shown.iter().cloned();
+        self.messages.push(Message::user(text).with_images(shown));
+        let answer = self.answer(on_event);
+        match &answer {
+            Ok((_, text)) => {
+                self.shown.clear();
+                self.messages.push(Message::assistant(text.as_str()));
+            }
+            Err(_) => {
+                self.messages.pop();
+            }
+        }
+        Ok(answer?.0)
+    }
+
+    /// The answer to all messages, and what of it is said.
+    fn answer(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(Generation, String)> {
+        let session = self.session().clone();
+        let model = session.model();
+        let params = self.options.params(model)?;
+        let tokenizer = model.loaded().tokenizer()?;
+        let prompt = self
+            .template
+            .render_prompt(&tokenizer, &self.messages(), &answered())?;
+        let named = self.messages.iter().flat_map(|message| &message.images);
+        let names: Vec<String> = named.cloned().collect();
+        let mut tokens = self.images.tokens(model, &tokenizer, &prompt, &names)?;
+        // Before the tower runs.
+        let (n_prompt, n_new) = (tokens.len(), params.least_tokens());
+        session.with_engine(|engine| engine.check_context(n_prompt, n_new))?;
+        let images = self
+            .images
+            .place(&session, &mut tokens, &names, &self.options, on_event)?;
+        let turn = Turn::new(model.loaded(), &tokens, &params, session.n_ctx())?;
+        let turn = turn.with_images(images);
+        let stream = Stream::of(Arc::clone(&self.lease), turn, self.options.cancel_handle())?;
+        let generation = stream.finish_events(on_event)?;
+        let text = said(&session, &params, &generation)?;
+        Ok((generation, text))
+    }
+
+    /// Shows an image's file with the next message; returns its width and height in pixels. It is read once, however
+    /// often it is shown.
+    ///
+    /// # Errors
+    /// A model without vision; a file that cannot be read; another image than the one that has the same path.
+    pub fn show(&mut self, path: impl AsRef<Path>) -> Result<(usize, usize)> {
+        let path = path.as_ref();
+        let picture = read_picture(path)?;
+        self.show_picture(&path.display().to_string(), &picture)?;
+        Ok((picture.width(), picture.height()))
+    }
+
+    /// Shows an image with the next message, under a name of its own.
+    ///
+    /// # Errors
+    /// A model without vision; another image than the one that has the same name.
+    pub fn show_picture(&mut self, name: &str, picture: &Picture) -> Result<()> {
+        let model = self.lease.session().model();
+        self.images.add(model, name, picture)?;
+        self.shown.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Starts over, keeping the instructions.
+    ///
+    /// # Errors
+    /// Of the engine.
+    pub fn clear(&mut self) -> Result<()> {
+        self.messages.clear();
+        self.shown.clear();
+        let seq = self.lease.seq;
+        Ok(self
+            .session()
+            .with_engine(|engine| engine.truncate(seq, 0))?)
+    }
+
+    /// Changes the instructions and starts over.
+    ///
+    /// # Errors
+    /// As [`clear`](Chat::clear).
+    pub fn set_system(&mut self, text: Option<String>) -> Result<()> {
+        self.system = text;
+        self.clear()
+    }
+
+    /// Replaces the conversation by messages, of which the first may be instructions. Names of images are paths, and are
+    /// read.
+    ///
+    /// # Errors
+    /// As [`show`](Chat::show): then the conversation is as it was.
+    pub fn restore(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<()> {
+        let mut messages: Vec<Message> = messages.into_iter().collect();
+        let model = self.lease.session().model();
+        for name in messages.iter().flat_map(|message| &message.images) {
+            let picture = read_picture(Path::new(name))?;
+            self.images.add(model, name, &picture)?;
+        }
+        let is_system = messages.first().is_some_and(|first| first.role == "system");
+        let system = is_system.then(|| messages.remove(0).content);
+        self.set_system(system)?;
+        self.messages = messages;
+        Ok(())
+    }
+}
+
+/// What the model said, without the control tokens that were only shown.
+fn said(session: &Session, params: &GenerateParams, generation: &Generation) -> Result<String> {
+    if !params.show_special {
+        return Ok(generation.text.clone());
+    }
+    let tokenizer = session.model().loaded().tokenizer()?;
+    let mut text = tokenizer.decode(&generation.tokens, true);
+    if generation.finish == Finish::StopText {
+        let stops = params.stop.iter();
+        let end = stops.filter_map(|stop| text.find(stop)).min();
+        text.truncate(end.unwrap_or(text.len()));
+    }
+    Ok(text)
+}

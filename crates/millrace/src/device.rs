@@ -1,0 +1,359 @@
+//! Where a model runs, and how it is set up there.
+
+use crate::{Error, Model, Result, programs_folder};
+use millrace_model::graph::Graph;
+use millrace_plan::{Choice, Facts, Planner, Settings, Target};
+use millrace_runtime::npu::{LoadProgress, NpuModel, NpuOptions, PlannedEngine};
+use millrace_runtime::speculate::check_draft;
+use millrace_runtime::{CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, Speculator};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The name of this computer's CPU.
+pub const CPU: &str = "cpu";
+
+/// The NPUs that this build knows; none without the feature `targets`.
+fn targets() -> &'static [&'static dyn Target] {
+    #[cfg(feature = "targets")]
+    return millrace_targets::ALL;
+    #[cfg(not(feature = "targets"))]
+    &[]
+}
+
+/// What is set of an NPU; what is not said is as the NPU has it. `millrace devices -v` lists machines, profiles, modes and
+/// features of each.
+#[derive(Clone, Debug, Default)]
+pub struct TargetSettings {
+    /// How plans are made; `None` takes what the model's weights ask for, else the first of the target's modes.
+    pub mode: Option<String>,
+    /// Improvements that are left out.
+    pub without: Vec<String>,
+    /// How matrices are multiplied.
+    pub numerics: Option<String>,
+    /// Facts of the machine: a built-in name, or a TOML file.
+    pub machine: Option<String>,
+    /// Constants of the software stack: a built-in name, or a TOML file.
+    pub profile: Option<String>,
+    /// Changes of both, `key=value`; those of the profile begin with `profile.`.
+    pub set: Vec<String>,
+}
+
+impl TargetSettings {
+    /// What is asked of a target whatever the model: machine, profile, changes of both, numerics.
+    ///
+    /// # Errors
+    /// [`Error::NoFacts`], [`Error::Read`].
+    pub fn of_machine(&self, target: &dyn Target) -> Result<Settings> {
+        let options = target.options();
+        Ok(Settings {
+            machine: facts(self.machine.as_deref(), "machine", &options.machines)?,
+            profile: facts(self.profile.as_deref(), "profile", &options.profiles)?,
+            set: self.set.clone(),
+            numerics: self.numerics.clone(),
+            ..Settings::default()
+        })
+    }
+
+    /// What is asked of a target for a model.
+    ///
+    /// # Errors
+    /// As [`of_machine`](TargetSettings::of_machine).
+    pub fn of_model(&self, target: &dyn Target, graph: &Graph) -> Result<Settings> {
+        let decided = || target.mode_of(graph).map(|choice| choice.mode.to_owned());
+        Ok(Settings {
+            mode: self.mode.clone().or_else(decided),
+            without: self.without.clone(),
+            ..self.of_machine(target)?
+        })
+    }
+
+    /// Why that mode, where nobody said one and the weights decide.
+    pub fn mode_reason(&self, target: &dyn Target, graph: &Graph) -> Option<String> {
+        let decided = target.mode_of(graph).filter(|_| self.mode.is_none());
+        decided.map(|choice| choice.reason)
+    }
+
+    /// Who makes plans, set up so.
+    ///
+    /// # Errors
+    /// As [`of_machine`](TargetSettings::of_machine); [`Error::Setting`].
+    pub fn planner(&self, target: &dyn Target, graph: &Graph) -> Result<Arc<dyn Planner>> {
+        Ok(target.planner(&self.of_model(target, graph)?)?)
+    }
+}
+
+/// Built-in facts, or those of a file.
+fn facts(name: Option<&str>, what: &'static str, builtin: &[Choice]) -> Result<Option<Facts>> {
+    let Some(name) = name else { return Ok(None) };
+    if builtin.iter().any(|choice| choice.name == name) {
+        return Ok(Some(Facts::Named(name.to_owned())));
+    }
+    let path = Path::new(name);
+    if !path.exists() {
+        return Err(Error::NoFacts {
+            what,
+            name: name.to_owned(),
+            known: builtin.iter().map(|c| c.name.clone()).collect(),
+        });
+    }
+    let text = fs::read_to_string(path).map_err(|source| Error::Facts {
+        what,
+        name: name.to_owned(),
+        source,
+    })?;
+    Ok(Some(Facts::Text {
+        name: name.to_owned(),
+        text,
+    }))
+}
+
+/// Where a model runs.
+#[derive(Clone, Debug)]
+enum Place {
+    Named(String),
+    Target(&'static dyn Target),
+}
+
+/// What guesses tokens ahead.
+#[derive(Clone, Debug)]
+enum Draft {
+    Ngram,
+    Model(Model),
+}
+
+/// A device and how a model is put on it: a builder. A `&str` is the device of that name as it is.
+///
+/// ```
+/// use millrace::{Device, Model};
+///
+/// # fn main() -> Result<(), millrace::Error> {
+/// let device = Device::named("cpu").threads(2).context(512).sequences(2);
+/// let session = Model::open("demo")?.on(device)?;
+/// assert_eq!(session.n_ctx(), 512);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Device {
+    place: Place,
+    settings: TargetSettings,
+    options: EngineOptions,
+    draft: Option<Draft>,
+    progress: Option<LoadProgress>,
+}
+
+impl From<&str> for Device {
+    fn from(name: &str) -> Device {
+        Device::named(name)
+    }
+}
+
+impl Default for Device {
+    /// This computer's CPU.
+    fn default() -> Device {
+        Device::named(CPU)
+    }
+}
+
+impl Device {
+    /// Sequences of a session if nothing is said.
+    pub const DEFAULT_SEQUENCES: usize = 4;
+
+    /// The device of a name: `cpu`, or an NPU, simulated with modelled times where there is none (`xdna2`, `rk3588`,
+    /// `tcp`). A name that nothing has is refused by [`Model::on`].
+    pub fn named(name: &str) -> Device {
+        Device::at(Place::Named(name.to_owned()))
+    }
+
+    /// A kind of NPU by its row, which need not be in the registry.
+    pub fn target(target: &'static dyn Target) -> Device {
+        Device::at(Place::Target(target))
+    }
+
+    fn at(place: Place) -> Device {
+        Device {
+            place,
+            settings: TargetSettings::default(),
+            options: EngineOptions {
+                max_sequences: Device::DEFAULT_SEQUENCES,
+                keep_prefixes: true,
+                ..EngineOptions::default()
+            },
+            draft: None,
+            progress: None,
+        }
+    }
+
+    /// Every name that [`Device::named`] knows, with what it is.
+    pub fn names() -> Vec<(&'static str, &'static str)> {
+        let row = |target: &&'static dyn Target| (target.name(), target.title());
+        std::iter::once((CPU, "This computer's CPU"))
+            .chain(targets().iter().map(row))
+            .collect()
+    }
+
+    /// Tokens of a sequence, prompt and answer together; what the model was trained for, at most 8,192, if nothing is said.
+    #[must_use]
+    pub fn context(mut self, n_tokens: usize) -> Device {
+        self.options.n_ctx = Some(n_tokens);
+        self
+    }
+
+    /// Sequences alive at a time: chats, streams, and the prompts of a batch that are computed together. Room for keys and
+    /// values is reserved for each, and taken when it is used.
+    #[must_use]
+    pub fn sequences(mut self, n: usize) -> Device {
+        self.options.max_sequences = n;
+        self
+    }
+
+    /// Threads to compute with; one for each physical core if nothing is said.
+    #[must_use]
+    pub fn threads(mut self, n: usize) -> Device {
+        self.options.n_threads = Some(n);
+        self
+    }
+
+    /// The CPU's instruction set; the best there is if nothing is said.
+    #[must_use]
+    pub fn level(mut self, level: Level) -> Device {
+        self.options.level = Some(level);
+        self
+    }
+
+    /// Format of cached keys and values on the CPU; f16 if nothing is said.
+    #[must_use]
+    pub fn kv_type(mut self, kv_type: KvType) -> Device {
+        self.options.kv_type = kv_type;
+        self
+    }
+
+    /// Guesses tokens ahead by what the text repeats. It changes the speed, not the text.
+    #[must_use]
+    pub fn draft_ngram(mut self) -> Device {
+        self.draft = Some(Draft::Ngram);
+        self
+    }
+
+    /// Guesses tokens ahead with a smaller model of the same vocabulary. It changes the speed, not the text.
+    #[must_use]
+    pub fn draft(mut self, model: &Model) -> Device {
+        self.draft = Some(Draft::Model(model.clone()));
+        self
+    }
+
+    /// What is set of an NPU; the CPU ignores it.
+    #[must_use]
+    pub fn settings(mut self, settings: TargetSettings) -> Device {
+        self.settings = settings;
+        self
+    }
+
+    /// How an NPU's plans are made.
+    #[must_use]
+    pub fn mode(mut self, mode: &str) -> Device {
+        self.settings.mode = Some(mode.to_owned());
+        self
+    }
+
+    /// Changes a fact of an NPU's machine or a constant of its profile: `cols=4`, `profile.ddr.total_gb_per_s=120`.
+    #[must_use]
+    pub fn set(mut self, change: &str) -> Device {
+        self.settings.set.push(change.to_owned());
+        self
+    }
+
+    /// Who is told while an NPU's weights are prepared: bytes done and in all.
+    #[must_use]
+    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Device {
+        self.progress = Some(LoadProgress::new(tell));
+        self
+    }
+
+    /// All options of the engine at once, for who knows them.
+    #[must_use]
+    pub fn engine_options(mut self, options: EngineOptions) -> Device {
+        self.options = options;
+        self
+    }
+
+    /// The target, or none for the CPU.
+    fn find(&self) -> Result<Option<&'static dyn Target>> {
+        let name = match &self.place {
+            Place::Target(target) => return Ok(Some(*target)),
+            Place::Named(name) if name == CPU => return Ok(None),
+            Place::Named(name) => name,
+        };
+        let found = targets().iter().copied().find(|t| t.name() == name);
+        found.map(Some).ok_or_else(|| Error::NoDevice {
+            name: name.clone(),
+            known: Device::names().into_iter().map(|(name, _)| name).collect(),
+        })
+    }
+
+    /// The engine of a model here, without a session around it: for who drives one himself.
+    ///
+    /// # Errors
+    /// As [`Model::on`].
+    pub fn engine(&self, model: &Arc<LoadedModel>) -> Result<Box<dyn Engine>> {
+        let Some(target) = self.find()? else {
+            let engine = CpuEngine::new(Arc::clone(model), self.options.clone())?;
+            return Ok(Box::new(engine));
+        };
+        if self.options.kv_type != KvType::F16 {
+            return Err(Error::KvType {
+                asked: self.options.kv_type.name(),
+                device: target.name(),
+            });
+        }
+        let npu = Arc::new(self.load(target, model, None)?);
+        Ok(Box::new(PlannedEngine::new(&npu)?))
+    }
+
+    /// A model on an NPU, without an engine; every prompt is padded to `prefill_tokens`, if they are said. Compiled
+    /// programs are kept in [`programs_folder`].
+    ///
+    /// # Errors
+    /// As [`Model::on`].
+    pub fn load(
+        &self,
+        target: &dyn Target,
+        model: &Arc<LoadedModel>,
+        prefill_tokens: Option<u64>,
+    ) -> Result<NpuModel> {
+        let planner = self.settings.planner(target, &model.model().graph)?;
+        let options = NpuOptions {
+            progress: self.progress.clone(),
+            programs: programs_folder(),
+            n_ctx: self.options.n_ctx,
+            max_sequences: self.options.max_sequences,
+            n_threads: self.options.n_threads,
+            level: self.options.level,
+            prefill_tokens,
+            ..NpuOptions::default()
+        };
+        Ok(NpuModel::load(Arc::clone(model), planner, options)?)
+    }
+
+    /// What guesses ahead for an engine of `model`, here and in the same context.
+    pub(crate) fn speculator(&self, engine: &dyn Engine) -> Result<Option<Speculator>> {
+        let draft = match &self.draft {
+            None => return Ok(None),
+            Some(Draft::Ngram) => return Ok(Some(Speculator::ngram())),
+            Some(Draft::Model(draft)) => draft.loaded(),
+        };
+        check_draft(engine.model(), draft)?;
+        let beside = self.clone().context(engine.limits().n_ctx);
+        let own = beside.engine(draft)?;
+        Ok(Some(Speculator::model(own, engine.model())?))
+    }
+
+    /// The draft model's name, where one drafts.
+    pub(crate) fn draft_name(&self) -> Option<&str> {
+        match &self.draft {
+            Some(Draft::Model(model)) => Some(model.name()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The one error of this crate.
+
+use millrace_plan::{LowerError, SettingError};
+use millrace_runtime::npu::NpuError;
+use millrace_runtime::vision::picture;
+use std::io;
+use std::path::PathBuf;
+
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something did not work. The text names the file, tensor, setting or value, with what was expected and found;
+/// [`advice`](Error::advice) says what to do where that does not follow from it.
+///
+/// ```
+/// use millrace::{Error, Model};
+///
+/// let error = Model::open("dmeo").unwrap_err();
+/// assert!(matches!(&error, Error::NoModel { name, .. } if name == "dmeo"));
+/// assert_eq!(error.advice().as_deref(), Some("did you mean `demo`?"));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing has the name that was given for a model.
+    #[error("no model `{name}`: not built in, no such file or folder")]
+    NoModel {
+        /// The name.
+        name: String,
+        /// Names that exist and are much like it, best first.
+        similar: Vec<String>,
+        /// The reference of the hub that it could be.
+        reference: Option<String>,
+    },
+    /// A model of the hub, for a build without the feature `hub`.
+    #[error("{name} is a model of the hub, and this build has none")]
+    NoHub {
+        /// What was named.
+        name: String,
+    },
+    /// A file that describes a model and has no weights.
+    #[error("{model} holds no weights, only what is said of them")]
+    NoWeights {
+        /// The model.
+        model: String,
+    },
+    /// No device has that name.
+    #[error("no device `{name}`: there is {}", known.join(", "))]
+    NoDevice {
+        /// The name.
+        name: String,
+        /// The devices that this build knows.
+        known: Vec<&'static str>,
+    },
+    /// A machine or profile that is neither built in nor a file.
+    #[error("no {what} `{name}`")]
+    NoFacts {
+        /// `machine` or `profile`.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Those that are built in.
+        known: Vec<String>,
+    },
+    /// The file of a machine or profile cannot be read.
+    #[error("cannot read {what} {name}: {source}")]
+    Facts {
+        /// `machine` or `profile`.
+        what: &'static str,
+        /// The file.
+        name: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A format of keys and values that the device does not have.
+    #[error("{asked} is the CPU's: {device} keeps keys and values in bf16")]
+    KvType {
+        /// What was asked for.
+        asked: &'static str,
+        /// The device.
+        device: &'static str,
+    },
+    /// A bias for a token that the model does not have.
+    #[error("logit bias: token {token} is not in the vocabulary of {vocab_size}")]
+    BiasBeyond {
+        /// The token.
+        token: u32,
+        /// Tokens of the vocabulary.
+        vocab_size: usize,
+    },
+    /// A stop text of no characters.
+    #[error("a stop text is empty, so it would stop at once")]
+    EmptyStop,
+    /// Tokens with another number of places for images than there are images.
+    #[error("the tokens have {n_found} placeholders ({placeholder}) for {n_images} images")]
+    Placeholders {
+        /// Placeholders among the tokens.
+        n_found: usize,
+        /// The token that stands for an image.
+        placeholder: u32,
+        /// Images, crops included.
+        n_images: usize,
+        /// Rows of an image.
+        n_rows: usize,
+    },
+    /// An image under the name of another one of the same conversation.
+    #[error("{name} is another image than the one shown under that name")]
+    OtherImage {
+        /// The name.
+        name: String,
+    },
+    /// A draft model cannot read images.
+    #[error("the draft model {draft} cannot see images")]
+    DraftImages {
+        /// Its name.
+        draft: String,
+    },
+    /// A file that the caller named cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The work was stopped before it had a result.
+    #[error("stopped")]
+    Cancelled,
+    /// A stream that failed before, when it gave the reason.
+    #[error("this generation failed at an earlier step")]
+    Failed,
+    /// A model's file that is damaged or of another kind.
+    #[error(transparent)]
+    File(#[from] millrace_format::Error),
+    /// A model that this build does not run.
+    #[error(transparent)]
+    Model(#[from] millrace_model::Error),
+    /// A tokenizer or chat template.
+    #[error(transparent)]
+    Text(#[from] millrace_text::Error),
+    /// A picture that cannot be decoded.
+    #[error(transparent)]
+    Picture(#[from] picture::Error),
+    /// The engine: context, cache, options, logits that are no numbers.
+    #[error(transparent)]
+    Engine(millrace_runtime::Error),
+    /// A device, or what was planned for it.
+    #[error(transparent)]
+    Device(NpuError),
+    /// A setting that a device does not take.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A model that cannot be lowered to a device.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// The hub, its cache, or the network.
+    #[cfg(feature = "hub")]
+    #[error(transparent)]
+    Hub(#[from] millrace_hub::Error),
+}
+
+impl From<millrace_runtime::Error> for Error {
+    fn from(error: millrace_runtime::Error) -> Error {
+        use millrace_runtime::Error as Inner;
+        // What failed, not who passed it on.
+        match error {
+            Inner::Format(error) => Error::File(error),
+            Inner::Model(error) => Error::Model(error),
+            Inner::Text(error) => Error::Text(error),
+            Inner::Device(error) => Error::Device(*error),
+            error => Error::Engine(error),
+        }
+    }
+}
+
+impl From<NpuError> for Error {
+    fn from(error: NpuError) -> Error {
+        match error {
+            NpuError::Runtime(error) => error.into(),
+            error => Error::Device(error),
+        }
+    }
+}
+
+impl Error {
+    /// What to do about it, in a sentence without its end; `None` where the error itself says so.
+    pub fn advice(&self) -> Option<String> {
+        use millrace_runtime::Error as Inner;
+        Some(match self {
+            Error::NoModel { similar, .. } if !similar.is_empty() => {
+                format!("did you mean {}?", similar.join(" or "))
+            }
+            Error::NoModel {
+                reference: Some(reference),
+                ..
+            } => format!("if it is on the Hugging Face Hub, open `hf:{reference}`"),
+            Error::NoModel { .. } => "open `demo`, a path, or `hf:OWNER/REPO`".to_owned(),
+            Error::NoHub { .. } => "build with the feature `hub`, or give a path".to_owned(),
+            Error::NoWeights { .. } => "open the model's own file".to_owned(),
+            Error::NoFacts { known, .. } => {
+                let known = known.join(", ");
+                format!("built in are {known}; anything else is a file")
+            }
+            Error::KvType { .. } => {
+                "leave `Device::kv_type` out, or run on the CPU".to_owned()
+            }
+            Error::Placeholders { n_rows, .. } => format!("give one for each image, or {n_rows}"),
+            Error::OtherImage { .. } => "give the new one a name of its own".to_owned(),
+            Error::DraftImages { .. } => {
+                "draft with n-grams, or leave the draft model out".to_owned()
+            }
+            Error::Engine(Inner::ContextOverflow { .. }) => {
+                "shorten the prompt, or set a longer `Device::context`".to_owned()
+            }
+            Error::Engine(Inner::CacheTooLarge { .. }) => {
+                "lower `Device::context` or `Device::sequences`, or take a smaller `Device::kv_type`"
+                    .to_owned()
+            }
+            Error::Engine(Inner::TooManySequences { .. }) => {
+                "drop a chat or stream, or raise `Device::sequences`".to_owned()
+            }
+            Error::Engine(Inner::NoVision { .. }) => {
+                "open a model with vision, or name its tower with `OpenOptions::mmproj`".to_owned()
+            }
+            Error::Engine(Inner::NoImages { .. }) => "read images on the CPU".to_owned(),
+            #[cfg(feature = "hub")]
+            Error::Hub(error) => return error.advice(),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results are returned by value, so what is rare and large lies in a box.
+    #[test]
+    fn an_error_is_small() {
+        use std::mem::size_of;
+        let sizes = [
+            size_of::<millrace_format::Error>(),
+            size_of::<millrace_model::Error>(),
+            size_of::<millrace_text::Error>(),
+            size_of::<picture::Error>(),
+            size_of::<millrace_runtime::Error>(),
+            size_of::<NpuError>(),
+            size_of::<SettingError>(),
+            size_of::<LowerError>(),
+        ];
+        assert!(size_of::<Error>() < 128, "{} {sizes:?}", size_of::<Error>());
+    }
+}

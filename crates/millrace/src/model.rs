@@ -1,0 +1,151 @@
+//! An open model.
+
+use crate::{Device, ModelFiles, OpenOptions, Prompt, PromptTokens, Result, Session};
+use millrace_runtime::LoadedModel;
+use millrace_runtime::vision::{ImageReader, ReadOptions};
+use millrace_text::EncodeOptions;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A model whose files are open. Weights stay mapped and are shared by clones and by all sessions; it is `Send` and
+/// `Sync`.
+///
+/// ```
+/// use millrace::Model;
+///
+/// # fn main() -> Result<(), millrace::Error> {
+/// let model = Model::open("demo")?;
+/// assert_eq!(model.name(), "demo");
+/// let tokens = model.tokenize("Once upon a time")?;
+/// assert_eq!(model.detokenize(&tokens)?, "Once upon a time");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Model {
+    loaded: Arc<LoadedModel>,
+    mmproj: Option<PathBuf>,
+    reading: ReadOptions,
+    /// Opened with the first image.
+    reader: Arc<Mutex<Option<Arc<ImageReader>>>>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Model").field(&self.name()).finish()
+    }
+}
+
+impl Model {
+    /// Opens a model: `demo` (built in), a GGUF or safetensors file, a folder as transformers writes it, or a model of
+    /// the Hugging Face Hub, `hf:OWNER/REPO[@REVISION][:QUANT]`, which is downloaded if it is not in the cache.
+    ///
+    /// # Errors
+    /// [`Error::NoModel`](crate::Error::NoModel) with names that come close; a file that is damaged; an architecture
+    /// that is not supported; what the hub refuses.
+    pub fn open(name: &str) -> Result<Model> {
+        Model::open_with(name, &OpenOptions::new())
+    }
+
+    /// As [`open`](Model::open), as the options say.
+    ///
+    /// # Errors
+    /// As [`open`](Model::open).
+    pub fn open_with(name: &str, options: &OpenOptions) -> Result<Model> {
+        let loaded = ModelFiles::find(name, options)?.load()?;
+        Ok(Model::new(loaded, options))
+    }
+
+    /// A model whose files are open already; of the options those about images count.
+    pub fn new(loaded: Arc<LoadedModel>, options: &OpenOptions) -> Model {
+        Model {
+            loaded,
+            mmproj: options.mmproj.clone(),
+            reading: options.reading,
+            reader: Arc::default(),
+        }
+    }
+
+    /// Puts the model on a device: `"cpu"`, or a name that [`Device::names`] has; with settings, a [`Device`].
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`](crate::Error::NoDevice); settings that the device does not take; a model that it cannot
+    /// run; memory.
+    pub fn on(&self, device: impl Into<Device>) -> Result<Session> {
+        Session::open(self, &device.into())
+    }
+
+    /// What to call it in messages.
+    pub fn name(&self) -> &str {
+        self.loaded.name()
+    }
+
+    /// Tokens of context that it was trained for.
+    pub fn trained_context(&self) -> usize {
+        self.loaded.model().config.context_length
+    }
+
+    /// Tokens of its vocabulary: elements of a row of logits.
+    pub fn vocab_size(&self) -> usize {
+        self.loaded.model().config.vocab_size
+    }
+
+    /// Elements of a hidden state and of an embedding.
+    pub fn d_model(&self) -> usize {
+        self.loaded.model().config.d_model
+    }
+
+    /// What of its files is left aside or overruled, in sentences; empty for most models.
+    pub fn warnings(&self) -> Vec<String> {
+        millrace_model::warnings(self.loaded.checkpoint(), self.loaded.model())
+    }
+
+    /// The tokens of a text, with those that the model puts around every text. Spellings of control tokens are text.
+    ///
+    /// # Errors
+    /// A model without a tokenizer, or with one that is not known.
+    pub fn tokenize(&self, text: &str) -> Result<Vec<u32>> {
+        let options = EncodeOptions {
+            add_special: true,
+            parse_special: false,
+        };
+        Ok(self.loaded.tokenizer()?.encode(text, options))
+    }
+
+    /// The text of tokens, without control tokens.
+    ///
+    /// # Errors
+    /// As [`tokenize`](Model::tokenize).
+    pub fn detokenize(&self, tokens: &[u32]) -> Result<String> {
+        Ok(self.loaded.tokenizer()?.decode(tokens, true))
+    }
+
+    /// A prompt in tokens, with its images decoded and not yet read: what every generation begins with. To do it by oneself
+    /// tells what a prompt costs before anything runs.
+    ///
+    /// # Errors
+    /// A model without tokenizer, chat template or vision, where the prompt needs it; as many images as the prompt has no
+    /// places for.
+    pub fn prepare(&self, prompt: impl Into<Prompt>) -> Result<PromptTokens> {
+        PromptTokens::new(self, prompt.into())
+    }
+
+    /// The open files, with graph, tokenizer and template: for who drives an [engine](crate::engine) himself.
+    pub fn loaded(&self) -> &Arc<LoadedModel> {
+        &self.loaded
+    }
+
+    /// What reads images for it; opened at the first call.
+    ///
+    /// # Errors
+    /// A model without vision, or a tower that is another model's.
+    pub fn image_reader(&self) -> Result<Arc<ImageReader>> {
+        let mut slot = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reader) = &*slot {
+            return Ok(Arc::clone(reader));
+        }
+        let reader = ImageReader::open(&self.loaded, self.mmproj.as_deref(), self.reading)?;
+        Ok(Arc::clone(slot.insert(Arc::new(reader))))
+    }
+}

@@ -1,0 +1,285 @@
+//! How text is chosen and when it ends.
+
+use crate::{Cancel, Error, Model, Result};
+use millrace_runtime::{GenerateParams, SamplingParams};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How a generation samples and when it ends: a builder. What is not said comes from the model's files, else is as
+/// each method says.
+///
+/// ```
+/// use millrace::{Model, Options};
+///
+/// # fn main() -> Result<(), millrace::Error> {
+/// let session = Model::open("demo")?.on("cpu")?;
+/// let options = Options::new().temperature(0.7).top_k(20).seed(7).max_tokens(12);
+/// let once = session.generate_with("Once upon a time", &options)?;
+/// let again = session.generate_with("Once upon a time", &options)?;
+/// assert_eq!(once.text, again.text);
+/// assert!(once.tokens.len() <= 12);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    temperature: Option<f32>,
+    top_k: Option<usize>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
+    typical_p: Option<f32>,
+    repetition_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    penalty_last_n: Option<usize>,
+    logit_bias: Vec<(u32, f32)>,
+    seed: Option<u64>,
+    max_tokens: Option<usize>,
+    stop: Vec<String>,
+    stop_tokens: Vec<u32>,
+    ignore_end: bool,
+    show_special: bool,
+    cancel: Cancel,
+}
+
+impl Options {
+    /// What the model's files recommend, until the model ends.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Always the likeliest token.
+    pub fn greedy() -> Options {
+        Options::new().temperature(0.0)
+    }
+
+    /// Higher is more varied; 0 always takes the likeliest token. Else 0.8.
+    #[must_use]
+    pub fn temperature(mut self, temperature: f32) -> Options {
+        self.temperature = Some(temperature);
+        self
+    }
+
+    /// Chooses among so many of the likeliest tokens; 0 for all. Else 40.
+    #[must_use]
+    pub fn top_k(mut self, k: usize) -> Options {
+        self.top_k = Some(k);
+        self
+    }
+
+    /// Chooses among the likeliest tokens that together have this probability. Else 0.95.
+    #[must_use]
+    pub fn top_p(mut self, p: f32) -> Options {
+        self.top_p = Some(p);
+        self
+    }
+
+    /// Leaves out tokens less likely than this times the likeliest. Else 0.05.
+    #[must_use]
+    pub fn min_p(mut self, p: f32) -> Options {
+        self.min_p = Some(p);
+        self
+    }
+
+    /// Chooses among tokens of typical surprise up to this probability; 1 is off. Else 1.
+    #[must_use]
+    pub fn typical_p(mut self, p: f32) -> Options {
+        self.typical_p = Some(p);
+        self
+    }
+
+    /// Divides positive logits of tokens that appeared lately by it, and multiplies negative ones; 1 is off. Else 1.
+    #[must_use]
+    pub fn repetition_penalty(mut self, penalty: f32) -> Options {
+        self.repetition_penalty = Some(penalty);
+        self
+    }
+
+    /// Is subtracted from the logits of tokens that appeared lately; 0 is off. Else 0.
+    #[must_use]
+    pub fn presence_penalty(mut self, penalty: f32) -> Options {
+        self.presence_penalty = Some(penalty);
+        self
+    }
+
+    /// Is subtracted from the logits of tokens for each time they appeared lately; 0 is off. Else 0.
+    #[must_use]
+    pub fn frequency_penalty(mut self, penalty: f32) -> Options {
+        self.frequency_penalty = Some(penalty);
+        self
+    }
+
+    /// How many tokens back the penalties look. Else 64.
+    #[must_use]
+    pub fn penalty_last_n(mut self, n_tokens: usize) -> Options {
+        self.penalty_last_n = Some(n_tokens);
+        self
+    }
+
+    /// Adds to the logit of a token; minus infinity bans it. May be repeated.
+    #[must_use]
+    pub fn logit_bias(mut self, token: u32, bias: f32) -> Options {
+        self.logit_bias.push((token, bias));
+        self
+    }
+
+    /// Seed of the draws: equal seeds give equal texts. Else each generation takes a new one.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Options {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Tokens to write at most. Else the model or a full context ends the text.
+    #[must_use]
+    pub fn max_tokens(mut self, n_tokens: usize) -> Options {
+        self.max_tokens = Some(n_tokens);
+        self
+    }
+
+    /// Ends the text before this one appears. May be repeated.
+    #[must_use]
+    pub fn stop(mut self, text: impl Into<String>) -> Options {
+        self.stop.push(text.into());
+        self
+    }
+
+    /// Ends the text before this token, beside the model's own. May be repeated.
+    #[must_use]
+    pub fn stop_token(mut self, token: u32) -> Options {
+        self.stop_tokens.push(token);
+        self
+    }
+
+    /// Whether to go on past the model's end-of-text tokens.
+    #[must_use]
+    pub fn ignore_end(mut self, ignore: bool) -> Options {
+        self.ignore_end = ignore;
+        self
+    }
+
+    /// Whether control tokens, the ending one too, show in the text.
+    #[must_use]
+    pub fn show_special(mut self, show: bool) -> Options {
+        self.show_special = show;
+        self
+    }
+
+    /// What stops the work from another thread. A stopped generation has the text that it came to.
+    #[must_use]
+    pub fn cancel(mut self, cancel: &Cancel) -> Options {
+        self.cancel = cancel.clone();
+        self
+    }
+
+    /// The handle that [`cancel`](Options::cancel) set, or one that nobody has.
+    pub fn cancel_handle(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// Everything that a generation with this model samples by, checked: with what the model's files recommend and, where
+    /// nobody set one, a new seed.
+    ///
+    /// # Errors
+    /// A value outside its range, a token that the vocabulary does not have, an empty stop text.
+    pub fn params(&self, model: &Model) -> Result<GenerateParams> {
+        let sampling = self.sampling(model.loaded().recommended_sampling()?);
+        sampling.check()?;
+        let vocab_size = model.vocab_size();
+        let beyond = |(token, _): &&(u32, f32)| *token as usize >= vocab_size;
+        if let Some(&(token, _)) = sampling.logit_bias.iter().find(beyond) {
+            return Err(Error::BiasBeyond { token, vocab_size });
+        }
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Error::EmptyStop);
+        }
+        Ok(GenerateParams {
+            sampling,
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
+            stop_tokens: self.stop_tokens.clone(),
+            ignore_end: self.ignore_end,
+            show_special: self.show_special,
+        })
+    }
+
+    /// The sampling to use with a model that recommends `recommended`.
+    fn sampling(&self, recommended: Option<SamplingParams>) -> SamplingParams {
+        let base = recommended.unwrap_or(SamplingParams {
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            ..SamplingParams::default()
+        });
+        SamplingParams {
+            temperature: self.temperature.unwrap_or(base.temperature),
+            top_k: self.top_k.unwrap_or(base.top_k),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            min_p: self.min_p.unwrap_or(base.min_p),
+            typical_p: self.typical_p.unwrap_or(base.typical_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(base.repetition_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
+            penalty_last_n: self.penalty_last_n.unwrap_or(base.penalty_last_n),
+            logit_bias: self.logit_bias.clone(),
+            seed: self.seed.unwrap_or_else(new_seed),
+        }
+    }
+}
+
+/// A seed nobody chose. Short, so that people can repeat it.
+fn new_seed() -> u64 {
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mixed = since_1970.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_beats_recommended_beats_default() {
+        let recommended = SamplingParams {
+            temperature: 0.6,
+            top_k: 20,
+            typical_p: 0.5,
+            repetition_penalty: 1.1,
+            presence_penalty: 0.25,
+            frequency_penalty: 0.75,
+            penalty_last_n: 128,
+            ..Default::default()
+        };
+        let penalties = |options: &Options| {
+            let p = options.sampling(Some(recommended.clone()));
+            let numbers = [
+                p.typical_p,
+                p.repetition_penalty,
+                p.presence_penalty,
+                p.frequency_penalty,
+            ];
+            (numbers, p.penalty_last_n)
+        };
+        let unsaid = Options::new();
+        assert_eq!(penalties(&unsaid), ([0.5, 1.1, 0.25, 0.75], 128));
+        let off = Options::new()
+            .typical_p(1.0)
+            .repetition_penalty(1.0)
+            .presence_penalty(0.0)
+            .frequency_penalty(0.0)
+            .penalty_last_n(64);
+        assert_eq!(penalties(&off), ([1.0, 1.0, 0.0, 0.0], 64));
+        let warm = Options::new().temperature(0.3);
+        let resolved = warm.sampling(Some(recommended.clone()));
+        assert_eq!((resolved.temperature, resolved.top_k), (0.3, 20));
+        let greedy = Options::greedy().sampling(Some(recommended));
+        assert_eq!(greedy.temperature, 0.0);
+        let default = Options::new().seed(7).sampling(None);
+        assert_eq!(
+            (default.temperature, default.top_k, default.seed),
+            (0.8, 40, 7)
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! What a model is asked, and the tokens of it.
+
+use crate::{Error, Model, Result};
+use millrace_runtime::vision::picture::{MAX_FILE_BYTES, Picture};
+use millrace_runtime::vision::{Encoded, ImageText, Pixels, TowerRun};
+use millrace_runtime::{Image, image};
+use millrace_text::{Message, RenderOptions, Warning};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A prompt: a text to continue, messages to answer, or tokens; with images perhaps. A `&str` or `String` is a text to
+/// continue.
+///
+/// ```
+/// use millrace::Prompt;
+///
+/// let story = Prompt::text("Once upon a time");
+/// let question = Prompt::user("Who found the ball?").system("Answer in one sentence.");
+/// let tokens = Prompt::tokens([1, 15, 8]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    content: Content,
+    pictures: Vec<Picture>,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Text(String),
+    Messages(Vec<Message>),
+    Tokens(Vec<u32>),
+}
+
+impl Prompt {
+    /// A text that the model goes on with. Spellings of control tokens in it are such tokens. With images it has `<start_of_image>` where each belongs.
+    pub fn text(text: impl Into<String>) -> Prompt {
+        Prompt::of(Content::Text(text.into()))
+    }
+
+    /// A user's message, put into the model's chat template. Spellings of control tokens in messages are text.
+    pub fn user(text: impl Into<String>) -> Prompt {
+        Prompt::messages([Message::user(text)])
+    }
+
+    /// Messages in the model's chat template; the answer comes next.
+    pub fn messages(messages: impl IntoIterator<Item = Message>) -> Prompt {
+        Prompt::of(Content::Messages(messages.into_iter().collect()))
+    }
+
+    /// Tokens as they are. Of the token that stands for an image there is one for each image, or one for each of its
+    /// rows.
+    pub fn tokens(tokens: impl Into<Vec<u32>>) -> Prompt {
+        Prompt::of(Content::Tokens(tokens.into()))
+    }
+
+    fn of(content: Content) -> Prompt {
+        Prompt {
+            content,
+            pictures: Vec::new(),
+        }
+    }
+
+    /// Instructions for the model to keep to, before everything else. A text becomes a user's message by them; to tokens
+    /// nothing is added.
+    #[must_use]
+    pub fn system(mut self, text: impl Into<String>) -> Prompt {
+        self.content = match self.content {
+            Content::Text(user) => {
+                Content::Messages(vec![Message::system(text), Message::user(user)])
+            }
+            Content::Messages(messages) => {
+                let system = [Message::system(text)];
+                Content::Messages(system.into_iter().chain(messages).collect())
+            }
+            tokens => tokens,
+        };
+        self
+    }
+
+    /// An image, behind those before it. Of messages it goes with the last one, before its text.
+    #[must_use]
+    pub fn image(mut self, picture: Picture) -> Prompt {
+        if let Content::Messages(messages) = &mut self.content
+            && let Some(last) = messages.last_mut()
+        {
+            last.images.push(format!("image {}", self.pictures.len()));
+        }
+        self.pictures.push(picture);
+        self
+    }
+
+    /// An image in a file: PNG, JPEG or WebP.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Picture`].
+    pub fn image_file(self, path: impl AsRef<Path>) -> Result<Prompt> {
+        Ok(self.image(read_picture(path.as_ref())?))
+    }
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Prompt {
+        Prompt::text(text)
+    }
+}
+
+impl From<&String> for Prompt {
+    fn from(text: &String) -> Prompt {
+        Prompt::text(text)
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Prompt {
+        Prompt::text(text)
+    }
+}
+
+/// Reads and decodes an image's file: PNG, JPEG or WebP.
+///
+/// # Errors
+/// [`Error::Read`]; [`Error::Picture`] for what is broken, animated or too large.
+pub fn read_picture(path: &Path) -> Result<Picture> {
+    let reading = |source| Error::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(reading)?;
+    let mut bytes = Vec::new();
+    // One byte more than is read tells a file that is too long.
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(reading)?;
+    Ok(Picture::decode(&path.display().to_string(), &bytes)?)
+}
+
+/// A prompt in tokens. Its images are decoded; a [`Session`](crate::Session) reads them.
+#[derive(Debug)]
+pub struct PromptTokens {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) pixels: Vec<Pixels>,
+    pub(crate) read: Option<ImageReading>,
+    warning: Option<Warning>,
+}
+
+/// What reading a prompt's images gave.
+#[derive(Clone, Debug, Default)]
+pub struct ImageReading {
+    /// Rows for the text model, in the order of the prompt, crops behind their whole.
+    pub images: Vec<Arc<Image>>,
+    /// What left the tower for each of them, `[n_patches, d_model]`.
+    pub encoder: Vec<Vec<f32>>,
+    /// What it took, measured.
+    pub time: Duration,
+    /// What it took of a device, where the tower's blocks ran on one: of all images together.
+    pub on_device: Option<TowerRun>,
+}
+
+impl ImageReading {
+    pub(crate) fn push(&mut self, encoded: Encoded) {
+        if let Some(run) = encoded.on_device {
+            let all = self.on_device.get_or_insert_with(|| TowerRun {
+                device_ns: 0,
+                n_dispatches: 0,
+                ..run.clone()
+            });
+            all.device_ns += run.device_ns;
+            all.n_dispatches += run.n_dispatches;
+        }
+        self.images.push(encoded.image);
+        self.encoder.push(encoded.encoder);
+    }
+}
+
+impl PromptTokens {
+    pub(crate) fn new(model: &Model, prompt: Prompt) -> Result<PromptTokens> {
+        let Prompt { content, pictures } = prompt;
+        if pictures.is_empty() {
+            return PromptTokens::without_images(model, content);
+        }
+        let reader = model.image_reader()?;
+        let pixels: Vec<Pixels> = pictures.iter().map(|p| reader.pixels(p)).collect();
+        let n_crops: Vec<usize> = pixels.iter().map(Pixels::n_crops).collect();
+        let tokenizer = || model.loaded().tokenizer();
+        let mut warning = None;
+        let tokens = match &content {
+            Content::Text(text) => {
+                let tokenizer = tokenizer()?;
+                warning = tokenizer.encode_continued(text, true).1;
+                reader.tokens(&tokenizer, ImageText::Plain(text), &n_crops)?
+            }
+            Content::Messages(messages) => {
+                let tokenizer = tokenizer()?;
+                let template = model.loaded().chat_template()?;
+                let prompt = template.render_prompt(&tokenizer, messages, &answered())?;
+                reader.tokens(&tokenizer, ImageText::Chat(&prompt), &n_crops)?
+            }
+            Content::Tokens(tokens) => {
+                let n_images = pixels.iter().map(|pixels| pixels.all().len()).sum();
+                let tower = reader.tower();
+                expand(
+                    tokens,
+                    tower.placeholder(),
+                    n_images,
+                    tower.config().n_tokens,
+                )?
+            }
+        };
+        Ok(PromptTokens {
+            tokens,
+            pixels,
+            read: None,
+            warning,
+        })
+    }
+
+    fn without_images(model: &Model, content: Content) -> Result<PromptTokens> {
+        let tokenizer = || model.loaded().tokenizer();
+        let (tokens, warning) = match content {
+            Content::Text(text) => tokenizer()?.encode_continued(&text, true),
+            Content::Messages(messages) => {
+                let tokenizer = tokenizer()?;
+                let template = model.loaded().chat_template()?;
+                let prompt = template.render_prompt(&tokenizer, &messages, &answered())?;
+                (tokenizer.encode_prompt(&prompt), None)
+            }
+            Content::Tokens(tokens) => (tokens, None),
+        };
+        Ok(PromptTokens {
+            tokens,
+            pixels: Vec::new(),
+            read: None,
+            warning,
+        })
+    }
+
+    /// The tokens. In place of an image's rows are placeholders until it was read.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// What the tower takes of each image.
+    pub fn pixels(&self) -> &[Pixels] {
+        &self.pixels
+    }
+
+    /// What reading the images gave; `None` before that, and without images.
+    pub fn images_read(&self) -> Option<&ImageReading> {
+        self.read.as_ref()
+    }
+
+    /// What the caller should know of the text.
+    pub fn warning(&self) -> Option<&Warning> {
+        self.warning.as_ref()
+    }
+}
+
+/// The prompt ends where the model's answer begins.
+pub(crate) fn answered() -> RenderOptions {
+    RenderOptions {
+        add_generation_prompt: true,
+        ..RenderOptions::default()
+    }
+}
+
+/// Tokens with a place for each row of `n_images` images, in place of the model's own placeholder, one for each image. Those that
+/// already have one for each row are taken as they are.
+fn expand(tokens: &[u32], placeholder: u32, n_images: usize, n_rows: usize) -> Result<Vec<u32>> {
+    let n_found = tokens.iter().filter(|token| **token == placeholder).count();
+    let n_each = match n_found {
+        n if n == n_images => n_rows,
+        n if n == n_images * n_rows => 1,
+        n_found => {
+            return Err(Error::Placeholders {
+                n_found,
+                placeholder,
+                n_images,
+                n_rows,
+            });
+        }
+    };
+    let mut out = Vec::with_capacity(tokens.len() + n_images * n_rows);
+    for token in tokens {
+        match *token == placeholder {
+            true => out.resize(out.len() + n_each, image::PLACEHOLDER),
+            false => out.push(*token),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_stand_for_images_or_for_their_rows() {
+        const P: u32 = image::PLACEHOLDER;
+        for (tokens, expected) in [
+            (&[1, 9, 2, 9][..], &[1, P, P, 2, P, P][..]),
+            (&[9, 9, 9, 9], &[P, P, P, P]),
+        ] {
+            assert_eq!(expand(tokens, 9, 2, 2).expect("as many"), expected);
+        }
+        for tokens in [&[1, 2][..], &[9], &[9, 9, 9]] {
+            let error = expand(tokens, 9, 2, 2).expect_err("other numbers");
+            assert!(matches!(error, Error::Placeholders { n_images: 2, .. }));
+        }
+    }
+}

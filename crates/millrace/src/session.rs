@@ -1,0 +1,377 @@
+//! A model on a device.
+
+use crate::{Chat, Device, Error, Event, Model, Options, Prompt, PromptTokens, Result, Stream};
+use millrace_runtime::vision::{Encoded, ImageReader, Pixels, TowerOn};
+use millrace_runtime::{
+    BatchItem, Embedder, Engine, Generation, LogitsFor, Pooling, SeqId, SpeculationStats,
+    Speculator, Turn, generate_batch, image,
+};
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// A model on a device: what [`Model::on`] gives. Clones are the same session; any thread may use it. Calls take turns
+/// step by step, so two streams of two threads go on side by side, and a [`batch`](Session::batch) shares every pass
+/// over the weights.
+#[derive(Clone)]
+pub struct Session {
+    model: Model,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    n_ctx: usize,
+    max_sequences: usize,
+    /// The name of a model that drafts and can read no images.
+    draft: Option<String>,
+    core: Mutex<Core>,
+    /// Where a vision tower's blocks run, once an image was read.
+    tower: OnceLock<TowerOn>,
+}
+
+/// What one step needs for itself.
+pub(crate) struct Core {
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) speculator: Option<Speculator>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = (self.model.name(), &self.shared.name);
+        f.debug_tuple("Session").field(&names).finish()
+    }
+}
+
+/// Logits of tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logits {
+    vocab_size: usize,
+    data: Vec<f32>,
+}
+
+impl Logits {
+    /// `[n_tokens, vocab_size]`, row-major: row `i` is for the token behind token `i`.
+    pub fn data(&self) -> &[f32] {
+        &self.data
+    }
+
+    /// Elements of a row.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// One row for each token of the prompt, in order.
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &[f32]> + ExactSizeIterator {
+        self.data.chunks_exact(self.vocab_size)
+    }
+}
+
+impl Session {
+    pub(crate) fn open(model: &Model, device: &Device) -> Result<Session> {
+        let engine = device.engine(model.loaded())?;
+        let speculator = device.speculator(&*engine)?;
+        let draft = device.draft_name().map(str::to_owned);
+        Ok(Session::with(model, engine, speculator, draft))
+    }
+
+    /// A session over an engine of the model that was made elsewhere, and over what drafts for it.
+    pub fn over(model: &Model, engine: Box<dyn Engine>, speculator: Option<Speculator>) -> Session {
+        Session::with(model, engine, speculator, None)
+    }
+
+    fn with(
+        model: &Model,
+        engine: Box<dyn Engine>,
+        speculator: Option<Speculator>,
+        draft: Option<String>,
+    ) -> Session {
+        let limits = engine.limits();
+        Session {
+            model: model.clone(),
+            shared: Arc::new(Shared {
+                name: engine.name(),
+                n_ctx: limits.n_ctx,
+                max_sequences: limits.max_sequences,
+                draft,
+                core: Mutex::new(Core { engine, speculator }),
+                tower: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Where it runs, for messages: `cpu (avx512)`.
+    pub fn device_name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Tokens that a sequence may hold, prompt and answer together.
+    pub fn n_ctx(&self) -> usize {
+        self.shared.n_ctx
+    }
+
+    /// Sequences alive at a time.
+    pub fn max_sequences(&self) -> usize {
+        self.shared.max_sequences
+    }
+
+    /// What was drafted so far; `None` for a session without drafts.
+    pub fn speculation(&self) -> Option<SpeculationStats> {
+        self.lock().speculator.as_ref().map(Speculator::stats)
+    }
+
+    /// The engine, for what this crate has no word for. Other calls of the session wait meanwhile; one from within `work`
+    /// would wait for ever.
+    pub fn with_engine<T>(&self, work: impl FnOnce(&mut dyn Engine) -> T) -> T {
+        work(&mut *self.lock().engine)
+    }
+
+    /// The engine is whole between steps, so what a panic left behind the lock is too.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        let core = self.shared.core.lock();
+        core.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Text after a prompt, as the model's files recommend to sample it.
+    ///
+    /// # Errors
+    /// A prompt that does not fit the context; what [`Model::prepare`] refuses; a device that fails.
+    pub fn generate(&self, prompt: impl Into<Prompt>) -> Result<Generation> {
+        self.generate_with(prompt, &Options::new())
+    }
+
+    /// As [`generate`](Session::generate), as the options say.
+    ///
+    /// # Errors
+    /// As [`generate`](Session::generate), and those of [`Options::params`].
+    pub fn generate_with(
+        &self,
+        prompt: impl Into<Prompt>,
+        options: &Options,
+    ) -> Result<Generation> {
+        self.stream(prompt, options)?.finish()
+    }
+
+    /// As [`generate_with`](Session::generate_with); `on_event` is told what happens, text piece by piece. While it
+    /// is told of images it must not use the session, which waits for it.
+    ///
+    /// # Errors
+    /// As [`generate_with`](Session::generate_with).
+    pub fn generate_events(
+        &self,
+        prompt: impl Into<Prompt>,
+        options: &Options,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Generation> {
+        let prepared = self.model.prepare(prompt)?;
+        self.generate_prepared(prepared, options, on_event)
+    }
+
+    /// As [`generate_events`](Session::generate_events), of a prompt that was prepared.
+    ///
+    /// # Errors
+    /// As [`generate_events`](Session::generate_events); a prompt of another model.
+    pub fn generate_prepared(
+        &self,
+        prepared: PromptTokens,
+        options: &Options,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Generation> {
+        Stream::start(self, prepared, options, on_event)?.finish_events(on_event)
+    }
+
+    /// Text after a prompt as an iterator over its pieces. Nothing is computed before the first is asked for, but the
+    /// prompt's images.
+    ///
+    /// # Errors
+    /// As [`generate_with`](Session::generate_with).
+    pub fn stream(&self, prompt: impl Into<Prompt>, options: &Options) -> Result<Stream> {
+        let prepared = self.model.prepare(prompt)?;
+        Stream::start(self, prepared, options, &mut |_| {})
+    }
+
+    /// Texts after many prompts, in their order: as many at a time as the session has sequences, computed together. Each is
+    /// what [`generate_with`](Session::generate_with) gives of it alone; without a seed each takes its own. Nothing is drafted,
+    /// and other calls of the session wait until all are done.
+    ///
+    /// # Errors
+    /// The first that a prompt or a step has: then no prompt has a result.
+    pub fn batch<P: Into<Prompt>>(
+        &self,
+        prompts: impl IntoIterator<Item = P>,
+        options: &Options,
+    ) -> Result<Vec<Generation>> {
+        let mut turns = Vec::new();
+        for prompt in prompts {
+            let prepared = self.model.prepare(prompt)?;
+            turns.push(self.turn(prepared, options, &mut |_| {})?);
+        }
+        let cancel = options.cancel_handle().flag();
+        let mut core = self.lock();
+        let generations = generate_batch(&mut *core.engine, turns, cancel, &mut |_, _| {});
+        Ok(generations?)
+    }
+
+    /// A conversation, in the model's chat template.
+    ///
+    /// # Errors
+    /// A model without a chat template; more chats and streams than the session has sequences.
+    pub fn chat(&self) -> Result<Chat> {
+        Chat::new(self)
+    }
+
+    /// The embedding of a text, `[d_model]` of length 1, pooled as the model's file says, else by the mean.
+    ///
+    /// # Errors
+    /// A model or a device that makes no embeddings; a text of no tokens, or of more than the context holds.
+    pub fn embed(&self, text: &str) -> Result<Vec<f32>> {
+        let pooling = Pooling::of(self.model.loaded())?;
+        self.embed_with(text, pooling.unwrap_or(Pooling::Mean))
+    }
+
+    /// As [`embed`](Session::embed), pooled as said.
+    ///
+    /// # Errors
+    /// As [`embed`](Session::embed).
+    pub fn embed_with(&self, text: &str, pooling: Pooling) -> Result<Vec<f32>> {
+        let embedder = Embedder::new(self.model.loaded())?;
+        let tokens = self.model.tokenize(text)?;
+        let mut core = self.lock();
+        Ok(embedder.embed(&mut *core.engine, &tokens, pooling)?)
+    }
+
+    /// The logits behind every token of a prompt.
+    ///
+    /// # Errors
+    /// As [`generate`](Session::generate).
+    pub fn logits(&self, prompt: impl Into<Prompt>) -> Result<Logits> {
+        let mut prepared = self.model.prepare(prompt)?;
+        self.read_images(&mut prepared, &Options::new(), &mut |_| {})?;
+        let images = prepared.read.take().unwrap_or_default().images;
+        let lease = Lease::new(self)?;
+        let item = BatchItem::new(lease.seq, &prepared.tokens, LogitsFor::All);
+        let item = item.with_images(&images);
+        let output = self.lock().engine.compute(&[item])?;
+        Ok(Logits {
+            vocab_size: output.vocab_size(),
+            data: output.logits(0).to_vec(),
+        })
+    }
+
+    /// Reads the images of a prompt, if that was not done. Those who want to know what it took do it before
+    /// [`generate_prepared`](Session::generate_prepared), which does it otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]; a draft model, which reads no images; a device that fails.
+    pub fn read_images(
+        &self,
+        prepared: &mut PromptTokens,
+        options: &Options,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<()> {
+        if prepared.pixels.is_empty() || prepared.read.is_some() {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let pixels: Vec<&Pixels> = prepared.pixels.iter().collect();
+        let reader = self.model.image_reader()?;
+        let mut read = crate::ImageReading::default();
+        for encoded in self.encode(&reader, &pixels, options, on_event)? {
+            read.push(encoded);
+        }
+        image::place(&mut prepared.tokens, &read.images)?;
+        read.time = start.elapsed();
+        prepared.read = Some(read);
+        Ok(())
+    }
+
+    /// Runs the vision tower over images.
+    pub(crate) fn encode(
+        &self,
+        reader: &ImageReader,
+        pixels: &[&Pixels],
+        options: &Options,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Vec<Encoded>> {
+        if let Some(draft) = self.shared.draft.clone() {
+            return Err(Error::DraftImages { draft });
+        }
+        let core = self.lock();
+        let engine = &*core.engine;
+        let on = self.shared.tower.get_or_init(|| reader.on(engine));
+        if let TowerOn::Cpu(Some(reason)) = on {
+            let detail = format!("the vision tower runs on the CPU: {reason}");
+            on_event(Event::Detail(&detail));
+        }
+        let cancel = options.cancel_handle();
+        let mut watch = |done, total| {
+            on_event(Event::Images { done, total });
+            match cancel.is_cancelled() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let encoded = reader.encode(on, engine.cpu(), pixels, &mut watch)?;
+        encoded.ok_or(Error::Cancelled)
+    }
+
+    /// A turn after a prompt, its images read.
+    pub(crate) fn turn(
+        &self,
+        mut prepared: PromptTokens,
+        options: &Options,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Turn> {
+        let params = options.params(&self.model)?;
+        // Before the tower runs.
+        let n_prompt = prepared.tokens.len();
+        let fits = self
+            .lock()
+            .engine
+            .check_context(n_prompt, params.least_tokens());
+        fits?;
+        self.read_images(&mut prepared, options, on_event)?;
+        let turn = Turn::new(self.model.loaded(), &prepared.tokens, &params, self.n_ctx())?;
+        let images = prepared.read.take().unwrap_or_default().images;
+        Ok(turn.with_images(images))
+    }
+}
+
+/// A sequence of a session, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    session: Session,
+    pub(crate) seq: SeqId,
+}
+
+impl Lease {
+    pub(crate) fn new(session: &Session) -> Result<Lease> {
+        let seq = session.lock().engine.create()?;
+        Ok(Lease {
+            session: session.clone(),
+            seq,
+        })
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut core = self.session.lock();
+        // It was made here, so the engine has it.
+        let _ = core.engine.release(self.seq);
+        if let Some(speculator) = &mut core.speculator {
+            // Only a draft engine that fails says otherwise, and then it is told at the next draft.
+            let _ = speculator.forget(self.seq);
+        }
+    }
+}

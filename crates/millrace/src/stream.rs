@@ -1,0 +1,129 @@
+//! Text piece by piece.
+
+use crate::session::Lease;
+use crate::{Cancel, Error, Event, Options, PromptTokens, Result, Session};
+use millrace_runtime::{Generation, Run, Turn};
+use std::sync::Arc;
+
+/// A generation under way: an iterator over pieces of text. Each call of `next` computes until there is more text;
+/// none of it can be the start of a stop text. A `Stream` is `Send` and may be dropped at any time.
+///
+/// ```
+/// use millrace::{Model, Options};
+///
+/// # fn main() -> Result<(), millrace::Error> {
+/// let session = Model::open("demo")?.on("cpu")?;
+/// let mut stream = session.stream("Once upon a time", &Options::greedy().max_tokens(16))?;
+/// let mut text = String::new();
+/// for piece in stream.by_ref() {
+///     text += &piece?;
+/// }
+/// let generation = stream.finish()?;
+/// assert_eq!(generation.text, text);
+/// assert_eq!(generation.tokens.len(), 16);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Stream {
+    lease: Arc<Lease>,
+    run: Run,
+    cancel: Cancel,
+    /// A step failed: there is no more.
+    failed: bool,
+}
+
+impl Stream {
+    pub(crate) fn start(
+        session: &Session,
+        prepared: PromptTokens,
+        options: &Options,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Stream> {
+        let turn = session.turn(prepared, options, on_event)?;
+        Stream::of(
+            Arc::new(Lease::new(session)?),
+            turn,
+            options.cancel_handle(),
+        )
+    }
+
+    /// A turn on a sequence, which keeps what it holds of the prompt.
+    pub(crate) fn of(lease: Arc<Lease>, turn: Turn, cancel: &Cancel) -> Result<Stream> {
+        let run = Run::start(&mut *lease.session().lock().engine, lease.seq, turn)?;
+        Ok(Stream {
+            lease,
+            run,
+            cancel: cancel.clone(),
+            failed: false,
+        })
+    }
+
+    /// One step; tells what came of it. False when there is none to do.
+    fn step(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        if self.failed || !self.run.goes_on() {
+            return Ok(false);
+        }
+        let reads_prompt = self.run.turn().reads_prompt();
+        if self.cancel.is_cancelled() {
+            self.run.turn_mut().cancel();
+        } else {
+            let mut core = self.lease.session().lock();
+            let core = &mut *core;
+            let speculator = core.speculator.as_mut();
+            let stepped = self.run.step(&mut *core.engine, speculator);
+            self.failed = stepped.is_err();
+            stepped?;
+        }
+        if reads_prompt {
+            let (done, total) = self.run.turn().prefill();
+            on_event(Event::Prompt { done, total });
+        }
+        let text = self.run.turn_mut().next_text();
+        if !text.is_empty() {
+            on_event(Event::Text(text));
+        }
+        Ok(true)
+    }
+
+    /// The rest of the text at once, and all of it with tokens, times and the reason of its end.
+    ///
+    /// # Errors
+    /// A device that fails, logits that are no numbers, a full cache.
+    pub fn finish(self) -> Result<Generation> {
+        self.finish_events(&mut |_| {})
+    }
+
+    /// As [`finish`](Stream::finish); `on_event` is told what happens.
+    ///
+    /// # Errors
+    /// As [`finish`](Stream::finish).
+    pub fn finish_events(mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<Generation> {
+        while self.step(on_event)? {}
+        if self.failed {
+            return Err(Error::Failed);
+        }
+        Ok(self.run.into_turn().into_generation())
+    }
+}
+
+impl Iterator for Stream {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Result<String>> {
+        loop {
+            let mut piece = String::new();
+            let stepped = self.step(&mut |event| {
+                if let Event::Text(text) = event {
+                    piece += text;
+                }
+            });
+            match stepped {
+                Err(error) => return Some(Err(error)),
+                Ok(_) if !piece.is_empty() => return Some(Ok(piece)),
+                Ok(true) => {}
+                Ok(false) => return None,
+            }
+        }
+    }
+}

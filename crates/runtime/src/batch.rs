@@ -1,0 +1,182 @@
+//! Many turns at once, in ragged batches: what a caller with a list of prompts wants.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::Error;
+use crate::engine::{BatchItem, Engine, StepOutput};
+use crate::generate::{Event, Generation, tell_prefill, tell_text};
+use crate::sequences::SeqId;
+use crate::turn::Turn;
+
+/// A turn under way.
+struct Member {
+    /// Its place among the turns given.
+    index: usize,
+    seq: SeqId,
+    turn: Turn,
+}
+
+/// Completes all turns, as many at a time as the engine has sequences and room; the others wait. Each step
+/// computes a token of every answer under way beside chunks of prompts. The generations come in the order of the
+/// turns, and each is what [`generate`](crate::generate) gives of it alone. `on_event` is told which turn an event is of.
+///
+/// `cancel` is looked at between steps: then every turn ends with what it has.
+///
+/// # Errors
+/// The first of a step or a turn: then no turn has a result. [`Error::TooManySequences`] if the engine has no
+/// sequence to give; [`Error::CacheFull`] if the cache cannot hold one turn alone. All sequences made here are released.
+pub fn generate_batch(
+    engine: &mut dyn Engine,
+    turns: Vec<Turn>,
+    cancel: &AtomicBool,
+    on_event: &mut dyn FnMut(usize, Event<'_>),
+) -> Result<Vec<Generation>, Error> {
+    let mut done: Vec<Option<Generation>> = turns.iter().map(|_| None).collect();
+    let mut waiting: Vec<(usize, Turn)> = turns.into_iter().enumerate().rev().collect();
+    let mut members = Vec::new();
+    let result = drive(
+        engine,
+        &mut waiting,
+        &mut members,
+        &mut done,
+        cancel,
+        on_event,
+    );
+    for member in members {
+        // It was made here, so the engine has it.
+        let _ = engine.release(member.seq);
+    }
+    result?;
+    Ok(done.into_iter().flatten().collect())
+}
+
+fn drive(
+    engine: &mut dyn Engine,
+    waiting: &mut Vec<(usize, Turn)>,
+    members: &mut Vec<Member>,
+    done: &mut [Option<Generation>],
+    cancel: &AtomicBool,
+    on_event: &mut dyn FnMut(usize, Event<'_>),
+) -> Result<(), Error> {
+    let mut output = StepOutput::default();
+    // After a step that was refused for want of room, nobody comes in before somebody left.
+    let mut may_admit = true;
+    loop {
+        if may_admit {
+            admit(engine, waiting, members)?;
+        }
+        if cancel.load(Ordering::Relaxed) {
+            members.iter_mut().for_each(|member| member.turn.cancel());
+            for (index, turn) in waiting.drain(..) {
+                done[index] = Some(turn.into_generation());
+            }
+        } else {
+            match step(engine, members, &mut output, on_event) {
+                Err(Error::CacheFull { .. }) if members.len() > 1 => {
+                    // Whoever came last is computed again later, to the same bits.
+                    if let Some(member) = members.pop() {
+                        engine.release(member.seq)?;
+                        waiting.push((member.index, member.turn));
+                    }
+                    may_admit = false;
+                    continue;
+                }
+                other => other?,
+            }
+        }
+        let mut at = 0;
+        while at < members.len() {
+            if members[at].turn.finish().is_none() {
+                at += 1;
+                continue;
+            }
+            let mut member = members.remove(at);
+            tell_text(&mut member.turn, &mut |event| on_event(member.index, event));
+            engine.release(member.seq)?;
+            done[member.index] = Some(member.turn.into_generation());
+            may_admit = true;
+        }
+        if members.is_empty() && waiting.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Begins turns as far as there are sequences.
+fn admit(
+    engine: &mut dyn Engine,
+    waiting: &mut Vec<(usize, Turn)>,
+    members: &mut Vec<Member>,
+) -> Result<(), Error> {
+    while let Some((index, mut turn)) = waiting.pop() {
+        let seq = match engine.create() {
+            Ok(seq) => seq,
+            Err(Error::TooManySequences { .. }) if !members.is_empty() => {
+                waiting.push((index, turn));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let scope = turn.scope();
+        let held = match engine.set_scope(seq, scope) {
+            Ok(()) => engine.reuse_prefix(seq, turn.prompt()),
+            Err(error) => Err(error),
+        };
+        match held {
+            Ok(n_cached) => turn.resume(n_cached),
+            Err(error) => {
+                engine.release(seq)?;
+                return Err(error);
+            }
+        }
+        members.push(Member { index, seq, turn });
+    }
+    Ok(())
+}
+
+/// One step of everyone: answers go on by a token each, prompts share what is left of a pass.
+fn step(
+    engine: &mut dyn Engine,
+    members: &mut [Member],
+    output: &mut StepOutput,
+    on_event: &mut dyn FnMut(usize, Event<'_>),
+) -> Result<(), Error> {
+    let n_answers = members.iter().filter(|m| !m.turn.reads_prompt()).count();
+    let mut room = engine.limits().max_chunk.saturating_sub(n_answers);
+    let mut taken = Vec::with_capacity(members.len());
+    let mut batch = Vec::with_capacity(members.len());
+    for (at, member) in members.iter().enumerate() {
+        let reads_prompt = member.turn.reads_prompt();
+        // One prompt moves on however many answers there are.
+        if reads_prompt && room == 0 && !batch.is_empty() {
+            continue;
+        }
+        let most = if reads_prompt { room.max(1) } else { 1 };
+        let Some(feed) = member.turn.feed(most) else {
+            continue;
+        };
+        if reads_prompt {
+            room = room.saturating_sub(feed.tokens.len());
+        }
+        let item = BatchItem::new(member.seq, feed.tokens, feed.logits);
+        batch.push(item.with_images(member.turn.images()));
+        taken.push((at, feed.tokens.len(), reads_prompt));
+    }
+    if batch.is_empty() {
+        return Ok(());
+    }
+    engine.step(&batch, output)?;
+    for (item, (at, n_tokens, reads_prompt)) in taken.into_iter().enumerate() {
+        let Member { turn, index, .. } = &mut members[at];
+        turn.fed(n_tokens);
+        let row = output.logits(item);
+        if !row.is_empty() {
+            turn.push_logits(row)?;
+        }
+        if reads_prompt {
+            tell_prefill(turn, &mut |event| on_event(*index, event));
+        }
+        tell_text(turn, &mut |event| on_event(*index, event));
+    }
+    Ok(())
+}
