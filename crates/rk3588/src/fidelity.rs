@@ -129,7 +129,7 @@ fn predict(
         }
         (_, None) => None,
     }?;
-    let fitted = |p: &Profile| p.calibration_rows().any(|id| id == row.id);
+    let fitted = |p: &Profile| p.calibration_rows().contains(&row.id.as_str());
     let calibration = USED.contains(&row.id.as_str()) || profiles.iter().any(fitted);
     Some(Row {
         predicted,

@@ -76,7 +76,7 @@ pub fn rows(machine: &Machine, profile: &Profile) -> Result<Vec<Row>, PlanError>
         small: llama_3_1_8b(),
         large: llama_3_1_70b(),
     };
-    let fitted = profile.fitted_rows();
+    let fitted = profile.calibration_rows();
     let mut rows = Vec::new();
     for line in DATA.lines().skip(1) {
         let fields = fields(line);
@@ -89,7 +89,7 @@ pub fn rows(machine: &Machine, profile: &Profile) -> Result<Vec<Row>, PlanError>
             metric: field(8),
             measured: field(9),
             predicted,
-            is_fitted: fitted.contains(&id),
+            is_fitted: fitted.contains(&id.to_string().as_str()),
             note: note.to_owned(),
         });
     }

@@ -28,7 +28,6 @@ pub mod einsum;
 pub mod element;
 pub mod execute;
 pub mod export;
-mod facts;
 pub mod fidelity;
 pub mod flow;
 pub mod host;

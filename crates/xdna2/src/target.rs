@@ -14,8 +14,9 @@ use crate::lower::{Feature, Features, Mode};
 use crate::predict::HostKind;
 use millrace_model::graph::Graph;
 use millrace_plan::predict::{PredictError, Work};
+use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
-    Choice, Facts, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions, Workbench,
+    Choice, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions, Workbench,
 };
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use millrace_xdna2_machine::{Machine, Numerics, Profile};
@@ -23,12 +24,6 @@ use std::sync::Arc;
 
 /// The registry's row.
 pub struct Row;
-
-/// How a profile's constant is told from a fact of the machine in changes.
-const PROFILE_PREFIX: &str = "profile.";
-
-/// The machine of the published measurements.
-const DEFAULT_MACHINE: &str = "npu2";
 
 impl Target for Row {
     fn name(&self) -> &'static str {
@@ -41,8 +36,8 @@ impl Target for Row {
 
     fn options(&self) -> TargetOptions {
         TargetOptions {
-            machines: names(DEFAULT_MACHINE, Machine::builtin_names()),
-            profiles: names(Profile::DEFAULT, Profile::builtin_names()),
+            machines: names(Machine::builtin_names()),
+            profiles: names(Profile::builtin_names()),
             modes: modes(),
             features: Feature::ALL
                 .map(|feature| Choice::new(feature.name(), feature.summary()))
@@ -130,10 +125,8 @@ fn modes() -> Vec<Choice> {
 }
 
 /// Built-in names, the one that is taken if none is said first.
-fn names(default: &str, all: impl Iterator<Item = &'static str>) -> Vec<Choice> {
-    let mut choices: Vec<Choice> = all.map(|name| Choice::new(name, "")).collect();
-    choices.sort_by_key(|choice| choice.name != default);
-    choices
+fn names(all: impl Iterator<Item = &'static str>) -> Vec<Choice> {
+    all.map(|name| Choice::new(name, "")).collect()
 }
 
 fn is_int8(settings: &Settings) -> bool {
@@ -180,36 +173,5 @@ fn features(settings: &Settings) -> Result<Features, SettingError> {
 
 /// The machine with its profile, changes applied.
 pub(crate) fn machine(settings: &Settings) -> Result<(Machine, Profile), SettingError> {
-    let mut machine = match &settings.machine {
-        None => Machine::npu2(),
-        Some(Facts::Named(name)) => Machine::builtin(name)
-            .ok_or_else(|| SettingError::unknown(NAME, "machine", name, &Row.options().machines))?,
-        Some(Facts::Text { name, text }) => Machine::from_toml(text, name)
-            .map_err(|error| SettingError::Facts(error.to_string()))?,
-    };
-    let named = |name: &str| {
-        Profile::builtin(name)
-            .ok_or_else(|| SettingError::unknown(NAME, "profile", name, &Row.options().profiles))
-    };
-    let mut profile = match &settings.profile {
-        None => named(Profile::DEFAULT)?,
-        Some(Facts::Named(name)) => named(name)?,
-        Some(Facts::Text { name, text }) => Profile::from_toml(text, name)
-            .map_err(|error| SettingError::Facts(error.to_string()))?,
-    };
-    for change in &settings.set {
-        let changed = match change.strip_prefix(PROFILE_PREFIX) {
-            Some(change) => profile.set(change).map_err(|error| error.to_string()),
-            None => machine.set(change).map_err(|error| error.to_string()),
-        };
-        changed.map_err(|error| SettingError::Change {
-            change: change.clone(),
-            problem: error.strip_prefix("--set: ").unwrap_or(&error).to_owned(),
-        })?;
-    }
-    if !settings.set.is_empty() {
-        // The stated errors were found without a change; the label must not claim them.
-        profile.name.push_str(" changed by --set");
-    }
-    Ok((machine, profile))
+    machine_and_profile(NAME, settings, &settings.set)
 }

@@ -389,9 +389,12 @@ fn settings_are_refused_by_name() {
         let error = Row.planner(&settings).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
     };
-    refused("dm_byte=1", "known are");
-    refused("dm_bytes=x", "`x` is not a number");
-    refused("dm_bytes=0", "`dm_bytes` is 0; expected");
+    refused("dm_byte=1", "did you mean `dm_bytes`?");
+    refused(
+        "dm_bytes=x",
+        "`dm_bytes` = \"x\": expected a whole number from 1024 to 1000000000 bytes",
+    );
+    refused("dm_bytes=0", "`dm_bytes` = 0: expected");
     refused("profile.hbm_efficiency=2", "expected");
     let slower = Settings {
         set: vec![

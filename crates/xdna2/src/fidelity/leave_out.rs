@@ -13,7 +13,7 @@ mod fit;
 use super::models::{self, Predictor, Prepared};
 use super::{Built, Measured, build, cases, median};
 use fit::{Point, refit};
-use millrace_xdna2_machine::profile::{Origin, is_model_key};
+use millrace_xdna2_machine::profile::{Fact, Origin, is_model_key};
 use millrace_xdna2_machine::{Machine, Profile, timing};
 use serde::Serialize;
 use std::cell::RefCell;
@@ -138,8 +138,14 @@ fn loss<'a>(rows: impl Iterator<Item = (&'a str, f64)>) -> f64 {
 /// The fitted constants of a profile that a test admits, as a point to start from.
 fn fitted(profile: &Profile, admits: impl Fn(&str) -> bool) -> Point {
     let constants = profile.constants.iter();
-    (constants.filter(|c| c.origin == Origin::Fitted && c.value > 0.0 && admits(&c.key)))
-        .map(|c| (c.key.clone(), c.value))
+    let of = |c: &Fact| {
+        Some((
+            c.key.clone(),
+            c.value.number().filter(|value| *value > 0.0)?,
+        ))
+    };
+    (constants.filter(|c| c.is(Origin::Fitted) && admits(&c.key)))
+        .filter_map(of)
         .collect()
 }
 

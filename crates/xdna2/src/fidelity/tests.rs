@@ -263,7 +263,7 @@ fn a_perturbed_constant_breaks_a_bound() {
             .collect();
         for profile in &mut profiles {
             let known = profile.constants.iter().find(|c| c.key == key);
-            let value = known.map_or(0.0, |c| c.value) * factor;
+            let value = known.and_then(|c| c.value.number()).expect("a number") * factor;
             profile.set(&format!("{key}={value}")).expect("known");
         }
         let report = report_with(Kind::Kernels, &kernels, &Machine::npu2(), &profiles);

@@ -318,11 +318,13 @@ fn fitted_constants(measured: &[Measured]) -> Vec<FittedConstant> {
     constants
         .filter(|c| !of_forms.iter().any(|form| c.key.starts_with(form)))
         .filter(|c| c.rows.iter().any(|row| own.contains(&row.as_str())))
-        .map(|c| FittedConstant {
-            key: c.key,
-            value: c.value,
-            rows: c.rows,
-            note: c.note,
+        .filter_map(|c| {
+            Some(FittedConstant {
+                value: c.value.number()?,
+                key: c.key,
+                rows: c.rows,
+                note: c.note,
+            })
         })
         .collect()
 }
