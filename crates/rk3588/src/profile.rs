@@ -2,7 +2,7 @@
 //! [`machine`](crate::machine).
 //!
 //! Each says where it comes from: *published* by a source, *derived* from published figures by
-//! arithmetic, *fitted* on rows of `data/measured.csv` that it names, or *assumed*.
+//! arithmetic, *fitted* on rows of `crates/evidence/data/rk3588/measured.csv` that it names, or *assumed*.
 
 pub use millrace_facts::{Fact, FactsError, Origin};
 

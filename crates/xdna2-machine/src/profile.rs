@@ -5,7 +5,7 @@
 //! (driver, firmware), or to a kernel object (the compiled code of one tile kernel). None belongs
 //! to a shape or a model. Each says where it comes from: *published* by a source, *derived* from
 //! published figures by arithmetic, or *fitted* on measured rows that it names by their ids in
-//! `data/measured.csv`.
+//! `crates/evidence/data/xdna2/measured.csv`.
 
 mod errors;
 mod keys;

@@ -4,8 +4,6 @@ mod bench;
 mod int8;
 mod of_file;
 mod packed;
-mod page;
-mod paper;
 mod planner;
 
 pub use planner::Xdna2;
@@ -13,7 +11,6 @@ pub use planner::Xdna2;
 use crate::lower::{Feature, Features, Mode};
 use crate::predict::HostKind;
 use millrace_model::graph::Graph;
-use millrace_plan::predict::{PredictError, Work};
 use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
     Choice, ModeChoice, Planner, SettingError, Settings, Target, TargetOptions, Workbench,
@@ -63,36 +60,6 @@ impl Target for Row {
     fn workbench(&self) -> Option<&dyn Workbench> {
         Some(&bench::Bench)
     }
-
-    fn published_page(
-        &self,
-        model: &str,
-        graph: &Graph,
-        settings: &Settings,
-        work: &Work,
-    ) -> Option<Result<String, PredictError>> {
-        // Nothing was published of a model in 8-bit integers.
-        (!is_int8(settings)).then(|| page::page(model, graph, settings, work))
-    }
-
-    fn comparisons(&self) -> Vec<(&'static str, Settings)> {
-        let published = |mode: &str, host: HostKind| Settings {
-            mode: Some(mode.to_owned()),
-            host: Some(host.name().to_owned()),
-            ..Settings::default()
-        };
-        vec![
-            ("published, our host", published("reference", HostKind::Own)),
-            (
-                "the published stack",
-                published("reference", HostKind::Published),
-            ),
-            (
-                "the same, all rows through the head",
-                published("first", HostKind::Published),
-            ),
-        ]
-    }
 }
 
 fn modes() -> Vec<Choice> {
@@ -129,12 +96,16 @@ fn names(all: impl Iterator<Item = &'static str>) -> Vec<Choice> {
     all.map(|name| Choice::new(name, "")).collect()
 }
 
-fn is_int8(settings: &Settings) -> bool {
+/// Whether plans of 8-bit integers are asked for.
+pub fn is_int8(settings: &Settings) -> bool {
     settings.mode.as_deref() == Some(int8::MODE)
 }
 
-/// A planner set up so.
-fn planner(settings: &Settings) -> Result<Xdna2, SettingError> {
+/// A planner set up so, for all modes but that of 8-bit integers.
+///
+/// # Errors
+/// As [`Target::planner`].
+pub fn planner(settings: &Settings) -> Result<Xdna2, SettingError> {
     let (machine, profile) = machine(settings)?;
     let features = features(settings)?;
     let mut planner = Xdna2::new(machine, profile, features);
@@ -172,6 +143,9 @@ fn features(settings: &Settings) -> Result<Features, SettingError> {
 }
 
 /// The machine with its profile, changes applied.
-pub(crate) fn machine(settings: &Settings) -> Result<(Machine, Profile), SettingError> {
+///
+/// # Errors
+/// As [`machine_and_profile`].
+pub fn machine(settings: &Settings) -> Result<(Machine, Profile), SettingError> {
     machine_and_profile(NAME, settings, &settings.set)
 }

@@ -351,7 +351,7 @@ fn models_are_priced() {
 
 #[test]
 fn chips_share_a_model_or_say_why_not() {
-    let config = millrace_tcp::fidelity::llama_3_1_70b();
+    let config = millrace_tcp::walk::llama_3_1_70b();
     let fp8 = settings("fp8");
     let cost = |n_devices, parallel| {
         let request = Shared {
