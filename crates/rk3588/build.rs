@@ -1,5 +1,8 @@
-//! Names the compiler after what it is built from: its own sources and facts, and the form of plans.
+//! Names the compiler after what it is built from: its own sources and facts, how they are read, and the form of plans.
 
 fn main() -> std::io::Result<()> {
-    millrace_fingerprint::emit("MILLRACE_RK3588_COMPILER", &["src", "data", "../plan/src"])
+    millrace_fingerprint::emit(
+        "MILLRACE_RK3588_COMPILER",
+        &["src", "data", "../facts/src", "../plan/src"],
+    )
 }

@@ -29,7 +29,7 @@ mod target_args;
 mod tokens;
 
 use exit::Exit;
-use millrace_plan::Target;
+use millrace_plan::{Evidence, Target};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -44,9 +44,13 @@ fn arguments() -> impl Iterator<Item = OsString> {
     })
 }
 
-/// Runs the command line of this process, with these targets as values of `--device`.
-pub fn main(targets: &'static [&'static dyn Target]) -> ExitCode {
-    target_args::register(targets);
+/// Runs the command line of this process, with these targets as values of `--device`, and what is known of what others
+/// published of them.
+pub fn main(
+    targets: &'static [&'static dyn Target],
+    evidence: &'static [&'static dyn Evidence],
+) -> ExitCode {
+    target_args::register(targets, evidence);
     if let Some(code) = guest::main() {
         return code;
     }

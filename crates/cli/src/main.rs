@@ -1,8 +1,8 @@
-//! The `millrace` binary: the command line with every target of the registry.
+//! The `millrace` binary: the command line with every target of the registry, and what others published of them.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    millrace_cli::main(millrace_targets::ALL)
+    millrace_cli::main(millrace_targets::ALL, millrace_evidence::ALL)
 }

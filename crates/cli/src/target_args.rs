@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use millrace::{CPU, Device, TargetSettings};
 use millrace_model::graph::Graph;
 use millrace_npu::Injection;
-use millrace_plan::{Planner, SettingError, Settings, Target};
+use millrace_plan::{Evidence, Planner, SettingError, Settings, Target};
 use millrace_runtime::npu::NpuModel;
 use millrace_runtime::{Engine, EngineOptions, LoadedModel};
 use std::sync::{Arc, OnceLock};
@@ -20,10 +20,22 @@ pub(crate) use corrupt::CorruptSlot;
 
 static TARGETS: OnceLock<&'static [&'static dyn Target]> = OnceLock::new();
 
-/// Sets the registry, once, before anything is parsed.
-pub(crate) fn register(targets: &'static [&'static dyn Target]) {
+static EVIDENCE: OnceLock<&'static [&'static dyn Evidence]> = OnceLock::new();
+
+/// Sets the registries, once, before anything is parsed.
+pub(crate) fn register(
+    targets: &'static [&'static dyn Target],
+    evidence: &'static [&'static dyn Evidence],
+) {
     // Whoever came first has set the same.
     let _ = TARGETS.set(targets);
+    let _ = EVIDENCE.set(evidence);
+}
+
+/// What others published of a target, if this command line knows of anything.
+pub(crate) fn evidence(target: &dyn Target) -> Option<&'static dyn Evidence> {
+    let all = EVIDENCE.get().copied().unwrap_or_default();
+    all.iter().copied().find(|e| e.target() == target.name())
 }
 
 /// The registry.

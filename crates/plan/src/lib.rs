@@ -21,7 +21,8 @@
 //! | [`tower`] | a vision tower's blocks on a device |
 //! | [`predict`] | what a plan costs |
 //! | [`probe`] | whether a device is alive |
-//! | [`workbench`] | kernels one by one, and predictions beside measurements |
+//! | [`workbench`] | kernels one by one |
+//! | [`evidence`] | what others published, beside predictions |
 //! | [`named`], [`units`] | shapes and tilings; bytes and times as people read them |
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ pub mod bound;
 pub mod buffers;
 pub mod compile;
 pub mod error;
+pub mod evidence;
 pub mod export;
 pub mod graph;
 pub mod inspect;
@@ -54,6 +56,7 @@ pub use attended::{Attended, AttendedPart};
 pub use buffers::{BufferKind, Buffers, HostMove, PlannedBuffer, Rows, SlotUse};
 pub use compile::{Compiled, compile};
 pub use error::{LowerError, MAX_TOKENS};
+pub use evidence::{Evidence, FidelityOf, FidelityReport};
 pub use export::{Export, SourceFile};
 pub use layout::{
     Bias, Reach, TableRows, WeightLayout, cache_element, position_and_image, position_slot,
@@ -74,6 +77,6 @@ pub use target::{
 };
 pub use tower::{TowerCost, TowerMatrix, TowerPlan, TowerProgram, TowerShape, TowerSlot};
 pub use workbench::{
-    BenchError, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject, Line,
-    RankedTiling, Span, Sweep, Tone, Workbench,
+    BenchError, KernelReport, KernelRequest, KernelSubject, Line, RankedTiling, Span, Sweep, Tone,
+    Workbench,
 };

@@ -1,6 +1,7 @@
 //! What is asked of a target.
 
 use crate::Choice;
+use millrace_facts::Record;
 
 /// What is asked of a target: what is not said is the first of its [options](crate::TargetOptions).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,64 @@ impl Settings {
             ..self.clone()
         })
     }
+}
+
+/// How a profile's constant is told from a fact of the machine in changes.
+const PROFILE_PREFIX: &str = "profile.";
+
+/// The machine and the profile that are asked of a target, with those of the changes in `set`; the defaults where none is
+/// named. The profile of anything changed says so in its name.
+///
+/// # Errors
+/// A name that is not built in, a file that holds no such facts, a change that cannot be.
+pub fn machine_and_profile<'s, M: Record, P: Record>(
+    target: &'static str,
+    settings: &Settings,
+    set: impl IntoIterator<Item = &'s String>,
+) -> Result<(M, P), SettingError> {
+    let mut machine: M = record(target, "machine", settings.machine.as_ref())?;
+    let mut profile: P = record(target, "profile", settings.profile.as_ref())?;
+    let mut is_changed = false;
+    for change in set {
+        let changed = match change.strip_prefix(PROFILE_PREFIX) {
+            Some(change) => millrace_facts::set(&mut profile, change),
+            None => millrace_facts::set(&mut machine, change),
+        };
+        changed.map_err(|error| SettingError::Change {
+            change: change.clone(),
+            problem: error.problem.to_string(),
+        })?;
+        is_changed = true;
+    }
+    if is_changed {
+        // Stated errors were found without a change; the label must not claim them.
+        profile.name_mut().push_str(" changed by --set");
+    }
+    Ok((machine, profile))
+}
+
+/// The record that is asked for.
+fn record<S: Record>(
+    target: &'static str,
+    what: &'static str,
+    asked: Option<&Facts>,
+) -> Result<S, SettingError> {
+    let name = match asked {
+        Some(Facts::Text { name, text }) => {
+            let read = millrace_facts::from_toml(text, name);
+            return read.map_err(|error| SettingError::Facts(error.to_string()));
+        }
+        Some(Facts::Named(name)) => Some(name.as_str()),
+        None => None,
+    };
+    let default = millrace_facts::names::<S>().next();
+    let name = name.or(default).unwrap_or_default();
+    let builtin = millrace_facts::builtin(name).cloned();
+    builtin.ok_or_else(|| {
+        let known = millrace_facts::names::<S>();
+        let known: Vec<Choice> = known.map(|name| Choice::new(name, "")).collect();
+        SettingError::unknown(target, what, name, &known)
+    })
 }
 
 /// Facts or constants: built in, or somebody's own.

@@ -62,19 +62,6 @@ pub trait Target: Sync {
         None
     }
 
-    /// A page in Markdown of what was published of a model on it beside its predictions; `None` where
-    /// there is none of that model.
-    fn published_page(
-        &self,
-        model: &str,
-        graph: &Graph,
-        settings: &Settings,
-        work: &Work,
-    ) -> Option<Result<String, PredictError>> {
-        let _ = (model, graph, settings, work);
-        None
-    }
-
     /// What a model costs on several devices of this kind; `None` where one works alone.
     fn shared(&self, request: &Shared<'_>) -> Option<Result<SharedCost, PredictError>> {
         let _ = request;
@@ -91,11 +78,6 @@ pub trait Target: Sync {
     fn export(&self, request: &Export<'_>) -> Option<Result<Vec<SourceFile>, BenchError>> {
         let _ = request;
         None
-    }
-
-    /// Settings to predict beside those asked for, each with its name: what somebody else published.
-    fn comparisons(&self) -> Vec<(&'static str, Settings)> {
-        Vec::new()
     }
 }
 

@@ -1,5 +1,4 @@
-//! A target's kernels one by one, and its predictions beside published measurements: what the commands
-//! `kernel` and `fidelity` ask for.
+//! A target's kernels one by one: what the command `kernel` asks for.
 
 mod data;
 
@@ -43,30 +42,6 @@ pub trait Workbench: Sync {
         request: &KernelRequest,
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Sweep, BenchError>;
-
-    /// Its predictions beside published measurements.
-    ///
-    /// # Errors
-    /// A kind of report that it has not.
-    fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError>;
-
-    /// Publications whose tables it puts beside predictions from the programs of its own plans.
-    fn papers(&self) -> Vec<Choice> {
-        Vec::new()
-    }
-
-    /// The tables of one of [`papers`](Workbench::papers), without rows of more than `longest` tokens. Its
-    /// failures are rows that miss the report's stated targets.
-    ///
-    /// # Errors
-    /// A name that is none of them, plans that cannot be made or timed.
-    fn paper(&self, name: &str, longest: u64) -> Result<FidelityReport, BenchError> {
-        let _ = longest;
-        Err(BenchError::NotFound {
-            message: format!("no paper `{name}`"),
-            hint: String::new(),
-        })
-    }
 }
 
 /// A kernel and what to do with it.
@@ -213,28 +188,6 @@ pub struct RankedTiling {
     pub bottleneck: String,
     /// Whether it is the one that is taken if none is asked for.
     pub is_default: bool,
-}
-
-/// What predictions are compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FidelityOf {
-    /// Published rows of single kernels.
-    Kernels,
-    /// Published rows of whole models.
-    Models,
-    /// Constants fitted without a part of the rows, and the error on that part.
-    LeaveOut,
-}
-
-/// Predictions beside published measurements.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FidelityReport {
-    /// The tables.
-    pub text: String,
-    /// The same for programs.
-    pub json: Value,
-    /// What leaves its stated bound, each in words; nothing is predicted where there are no rows.
-    pub failures: Vec<String>,
 }
 
 /// Why there is no report.

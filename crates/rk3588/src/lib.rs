@@ -9,7 +9,7 @@
 //! | [`tiling`], [`layout`] | how a product is cut and why; packed buffers from plain matrices and back |
 //! | [`program`] | all jobs of a product, in binary, in text, in a container |
 //! | [`verify`] | what is refused before anything runs |
-//! | [`timing`], [`fidelity`] | modelled time; published measurements beside it |
+//! | [`timing`] | modelled time |
 //! | [`kernel`], [`driver`] | the rocket driver's interface; open files, buffer objects, waiting |
 //! | [`board`] | a virtual kernel and board, with faults on request |
 //! | [`device`] | the NPU behind the contract of all devices |
@@ -27,7 +27,6 @@ pub mod board;
 pub mod command;
 pub mod device;
 pub mod driver;
-pub mod fidelity;
 pub mod kernel;
 pub mod kv;
 pub mod layout;

@@ -3,11 +3,12 @@
 //! The facts are in `data/machines/rk3588.toml`, each with its source. Constants that software
 //! attains (rates, overheads) are no facts of the machine: see [`profile`](crate::profile).
 
-use serde::Deserialize;
-use std::sync::LazyLock;
+pub use millrace_facts::{Fact, FactsError};
 
-/// Facts about the NPU.
-#[derive(Clone, Debug, PartialEq)]
+use millrace_facts::{Builtin, Key, Kind, Record, Value};
+
+/// Facts about the NPU. The default is all zeros: what files are read into.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Name (`rk3588`).
     pub name: String,
@@ -50,7 +51,7 @@ pub struct Machine {
 }
 
 /// Multiply-accumulates of one core in a cycle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Macs {
     /// 4-bit integers.
     pub int4: u32,
@@ -60,137 +61,95 @@ pub struct Macs {
     pub fp16: u32,
 }
 
-/// A value's origin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
-    /// Its name in the file.
-    pub name: String,
-    /// The value as text.
-    pub value: String,
-    /// The source.
-    pub source: String,
-    /// What contradicts it, or what it is derived from.
-    pub note: Option<String>,
+/// The most that a value of 64 bits may say.
+const MOST: u64 = 1 << 32;
+
+/// Every key. Values are counted with and divided by, so none is 0.
+#[rustfmt::skip]
+const KEYS: &[Key<Machine>] = &[
+    Key::u32("n_cores", 1, 64, |m| &mut m.n_cores),
+    Key::u32("cbuf_banks", 1, 15, |m: &mut Machine| &mut m.cbuf_banks).because("the width of its register's field"),
+    Key::u64("cbuf_bank_bytes", 1, MOST, |m| &mut m.cbuf_bank_bytes),
+    Key::u64("cbuf_row_bytes", 1, MOST, |m| &mut m.cbuf_row_bytes),
+    Key::u32("macs_int4", 1, u32::MAX, |m| &mut m.macs.int4),
+    Key::u32("macs_int8", 1, u32::MAX, |m| &mut m.macs.int8),
+    Key::u32("macs_fp16", 1, u32::MAX, |m| &mut m.macs.fp16),
+    Key::u32("row_group", 1, u32::MAX, |m| &mut m.row_group),
+    Key::u32("address_bits", 1, u32::MAX, |m| &mut m.address_bits),
+    Key::u64("domain_bytes", 1, MOST, |m| &mut m.domain_bytes),
+    Key::u64("page_bytes", 1, MOST, |m| &mut m.page_bytes),
+    Key::u64("address_align_bytes", 1, MOST, |m| &mut m.address_align_bytes),
+    Key::u32("m_max", 1, u32::MAX, |m| &mut m.m_max),
+    Key::u32("grains_max", 1, u32::MAX, |m| &mut m.grains_max),
+    Key::u32("k_max", 1, u32::MAX, |m| &mut m.k_max),
+    Key::u32("n_max", 1, u32::MAX, |m| &mut m.n_max),
+    Key::u32("k_group", 1, u32::MAX, |m| &mut m.k_group),
+    Key::u64("job_timeout_ns", 1, MOST, |m| &mut m.job_timeout_ns),
+    Key::own("clocks_hz", clocks),
+];
+
+/// Sets the clocks from a list.
+fn clocks(machine: &mut Machine, value: &Value) -> Result<(), String> {
+    let hz = |value: &Value| {
+        let hz = u64::try_from(value.as_integer()?).ok()?;
+        (1..=100_000_000_000).contains(&hz).then_some(hz)
+    };
+    let list = value
+        .as_array()
+        .filter(|list| (1..=64).contains(&list.len()));
+    let list = list.and_then(|list| list.iter().map(hz).collect());
+    let expected = "a list of 1 to 64 whole numbers from 1 to 100000000000 Hz, lowest first";
+    machine.clocks_hz = list.ok_or_else(|| expected.to_owned())?;
+    Ok(())
 }
 
-/// Why a text is no machine.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("machine file: {0}")]
-pub struct MachineError(String);
+/// Machines that come with the crate.
+static BUILTIN: [Builtin<Machine>; 1] = [Builtin::new(
+    "rk3588",
+    include_str!("../data/machines/rk3588.toml"),
+)];
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Value<T> {
-    value: T,
-    source: String,
-    note: Option<String>,
-}
+impl Record for Machine {
+    const KIND: Kind = Kind::Machine;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    name: String,
-    n_cores: Value<u32>,
-    cbuf_banks: Value<u32>,
-    cbuf_bank_bytes: Value<u64>,
-    cbuf_row_bytes: Value<u64>,
-    macs_int4: Value<u32>,
-    macs_int8: Value<u32>,
-    macs_fp16: Value<u32>,
-    row_group: Value<u32>,
-    address_bits: Value<u32>,
-    domain_bytes: Value<u64>,
-    page_bytes: Value<u64>,
-    address_align_bytes: Value<u64>,
-    m_max: Value<u32>,
-    grains_max: Value<u32>,
-    k_max: Value<u32>,
-    n_max: Value<u32>,
-    k_group: Value<u32>,
-    job_timeout_ns: Value<u64>,
-    clocks_hz: Value<Vec<u64>>,
-}
-
-/// Takes values out of the file and records where each comes from.
-struct Facts(Vec<Fact>);
-
-impl Facts {
-    fn take<T: std::fmt::Debug>(&mut self, name: &str, value: Value<T>) -> T {
-        self.0.push(Fact {
-            name: name.to_owned(),
-            value: format!("{:?}", value.value),
-            source: value.source,
-            note: value.note,
-        });
-        value.value
+    fn builtins() -> &'static [Builtin<Machine>] {
+        &BUILTIN
     }
 
-    /// A value that is counted with and divided by.
-    fn positive<T>(&mut self, name: &str, value: Value<T>) -> Result<T, MachineError>
-    where
-        T: std::fmt::Debug + Copy + Into<u64>,
-    {
-        match value.value.into() {
-            1..=0x1_0000_0000 => Ok(self.take(name, value)),
-            found => Err(MachineError(format!(
-                "`{name}` is {found}; expected 1 to 2^32"
-            ))),
-        }
+    fn keys() -> &'static [Key<Machine>] {
+        KEYS
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        &mut self.name
+    }
+
+    fn facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
+    fn facts_mut(&mut self) -> &mut Vec<Fact> {
+        &mut self.facts
     }
 }
 
 impl Machine {
-    /// The text of the RK3588's facts.
-    pub(crate) const BUILTIN: &str = include_str!("../data/machines/rk3588.toml");
-
     /// The RK3588's NPU.
+    ///
+    /// # Panics
+    /// Never: the machine is built in.
     pub fn rk3588() -> Machine {
-        static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
-            Machine::from_toml(Machine::BUILTIN)
-                .expect("the file is a part of the crate and tested")
-        });
-        MACHINE.clone()
+        let machine = millrace_facts::builtin("rk3588");
+        machine.cloned().expect("the machine is built in")
     }
 
-    /// A machine from a file such as `data/machines/rk3588.toml`.
+    /// A machine from a file such as `data/machines/rk3588.toml`; `path` is for messages. [`millrace_facts`] says how files
+    /// are written.
     ///
     /// # Errors
-    /// What is missing, unknown or out of range.
-    pub fn from_toml(text: &str) -> Result<Machine, MachineError> {
-        let file: File = toml::from_str(text).map_err(|e| MachineError(e.to_string()))?;
-        let mut facts = Facts(Vec::new());
-        let machine = Machine {
-            name: file.name,
-            n_cores: facts.positive("n_cores", file.n_cores)?,
-            cbuf_banks: facts.positive("cbuf_banks", file.cbuf_banks)?,
-            cbuf_bank_bytes: facts.positive("cbuf_bank_bytes", file.cbuf_bank_bytes)?,
-            cbuf_row_bytes: facts.positive("cbuf_row_bytes", file.cbuf_row_bytes)?,
-            macs: Macs {
-                int4: facts.positive("macs_int4", file.macs_int4)?,
-                int8: facts.positive("macs_int8", file.macs_int8)?,
-                fp16: facts.positive("macs_fp16", file.macs_fp16)?,
-            },
-            row_group: facts.positive("row_group", file.row_group)?,
-            address_bits: facts.positive("address_bits", file.address_bits)?,
-            domain_bytes: facts.positive("domain_bytes", file.domain_bytes)?,
-            page_bytes: facts.positive("page_bytes", file.page_bytes)?,
-            address_align_bytes: facts.positive("address_align_bytes", file.address_align_bytes)?,
-            m_max: facts.positive("m_max", file.m_max)?,
-            grains_max: facts.positive("grains_max", file.grains_max)?,
-            k_max: facts.positive("k_max", file.k_max)?,
-            n_max: facts.positive("n_max", file.n_max)?,
-            k_group: facts.positive("k_group", file.k_group)?,
-            job_timeout_ns: facts.positive("job_timeout_ns", file.job_timeout_ns)?,
-            clocks_hz: facts.take("clocks_hz", file.clocks_hz),
-            facts: Vec::new(),
-        };
-        if machine.n_cores > 64 || machine.cbuf_banks > 15 {
-            return Err(MachineError(
-                "at most 64 cores and 15 CBUF banks (the width of its field) are known".into(),
-            ));
-        }
-        let facts = facts.0;
-        Ok(Machine { facts, ..machine })
+    /// As [`millrace_facts::from_toml`].
+    pub fn from_toml(text: &str, path: &str) -> Result<Machine, FactsError> {
+        millrace_facts::from_toml(text, path)
     }
 }
 
@@ -223,12 +182,16 @@ mod tests {
             (text.replace("[n_cores]", "[n_kernels]"), "n_kernels"),
             (
                 text.replace("[cbuf_banks]\nvalue = 12", "[cbuf_banks]\nvalue = 16"),
-                "15 CBUF",
+                "`cbuf_banks` = 16: expected a whole number from 1 to 15 (the width",
             ),
-            (String::new(), "name"),
+            (String::new(), "`name` is missing"),
+            (
+                text.replace("[200000000, 600000000, 1000000000]", "[]"),
+                "`clocks_hz` = []: expected a list",
+            ),
         ];
         for (text, words) in wrong {
-            let error = Machine::from_toml(&text).unwrap_err().to_string();
+            let error = Machine::from_toml(&text, "m.toml").unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

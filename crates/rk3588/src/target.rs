@@ -80,10 +80,8 @@ impl Target for Row {
 
 /// Built-in profiles, the default first.
 fn profiles() -> Vec<Choice> {
-    let mut choices: Vec<Choice> = Profile::builtin_names()
+    Profile::builtin_names()
         .filter_map(Profile::builtin)
         .map(|profile| Choice::new(&profile.name, &profile.summary))
-        .collect();
-    choices.sort_by_key(|choice| choice.name != Profile::DEFAULT);
-    choices
+        .collect()
 }

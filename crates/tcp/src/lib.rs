@@ -14,9 +14,7 @@
 //! | [`host`] | what the host writes into slots: quantised weights, masks, positions |
 //! | [`lower`] | Llama onto the machine, op by op |
 //! | [`parallel`] | several chips: plans, memory fit, time to the first and to each further token |
-//! | [`fidelity`] | published measurements beside predictions |
 //! | [`walk`] | one decode layer of Llama 3 70B, op by op |
-//! | [`report`] | the tables of the document |
 //! | [`export`] | programs as Rust for the vendor's toolchain |
 //! | [`target`] | the registry's row: settings, plans, prices |
 //! | [`device`] | the virtual chip behind [`millrace_npu::Device`] |
@@ -28,8 +26,6 @@ pub mod einsum;
 pub mod element;
 pub mod execute;
 pub mod export;
-mod facts;
-pub mod fidelity;
 pub mod flow;
 pub mod host;
 pub mod lower;
@@ -37,7 +33,6 @@ pub mod machine;
 pub mod parallel;
 pub mod profile;
 pub mod program;
-pub mod report;
 pub mod target;
 pub mod timing;
 pub mod verify;

@@ -1,12 +1,13 @@
 //! Facts of the hardware, each with its source; limits and rates come from here and nowhere else.
 
 use crate::element::Element;
-use crate::facts::{self, Key};
 
-pub use crate::facts::{Fact, FactsError};
+pub use millrace_facts::{Fact, FactsError};
 
-/// A chip.
-#[derive(Clone, Debug, PartialEq)]
+use millrace_facts::{Builtin, Key, Kind, Record};
+
+/// A chip. The default is all zeros: what files are read into.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Its name (`rngd`).
     pub name: String,
@@ -78,110 +79,89 @@ pub struct Machine {
     pub facts: Vec<Fact>,
 }
 
-const fn whole(name: &'static str, min: f64, max: f64) -> Key {
-    Key {
-        name,
-        min,
-        max,
-        is_whole: true,
+/// Every key.
+#[rustfmt::skip]
+const KEYS: &[Key<Machine>] = &[
+    Key::u64("clusters", 1, 64, |m| &mut m.clusters),
+    Key::u64("slices", 1, 4096, |m| &mut m.slices),
+    Key::u64("lanes", 1, 64, |m| &mut m.lanes),
+    Key::u64("dm_bytes", 1024, 1_000_000_000, |m| &mut m.dm_bytes),
+    Key::u64("dm_align_bytes", 1, 4096, |m| &mut m.dm_align_bytes),
+    Key::u64("trf_lane_bytes", 64, 100_000_000, |m| &mut m.trf_lane_bytes),
+    Key::u64("vrf_bytes", 64, 100_000_000, |m| &mut m.vrf_bytes),
+    Key::u64("vrf_stash_bytes", 0, 100_000_000, |m| &mut m.vrf_stash_bytes),
+    Key::u64("flit_bytes", 1, 1024, |m| &mut m.flit_bytes),
+    Key::u64("packet_bytes", 1, 1024, |m| &mut m.packet_bytes),
+    Key::u64("accumulator_cells", 1, 1_000_000, |m| &mut m.accumulator_cells),
+    Key::u64("sequential_slots", 1, 1_000_000, |m| &mut m.sequential_slots),
+    Key::u64("interleaved_slots", 1, 1_000_000, |m| &mut m.interleaved_slots),
+    Key::u64("reduce_slots", 1, 1_000_000, |m| &mut m.reduce_slots),
+    Key::u64("sequencer_entries", 1, 64, |m| &mut m.sequencer_entries),
+    Key::u64("sequencer_size", 1, 1_000_000_000, |m| &mut m.sequencer_size),
+    Key::u64("main_fetch_bytes", 1, 1024, |m| &mut m.main_fetch_bytes),
+    Key::u64("sub_fetch_bytes", 1, 1024, |m| &mut m.sub_fetch_bytes),
+    Key::u64("commit_bytes", 1, 1024, |m| &mut m.commit_bytes),
+    Key::u64("float_ways", 1, 64, |m| &mut m.float_ways),
+    Key::u64("fixed_ways", 1, 64, |m| &mut m.fixed_ways),
+    Key::u64("ring_slices", 1, 4096, |m| &mut m.ring_slices),
+    Key::f64("clock_hz", 1e6, 1e11, |m| &mut m.clock_hz),
+    Key::u64("hbm_bytes", 1, 1_000_000_000_000_000, |m| &mut m.hbm_bytes),
+    Key::f64("hbm_gb_per_s", 0.001, 1e6, |m| &mut m.hbm_gb_per_s),
+    Key::u64("hbm_align_bytes", 1, 1_000_000, |m| &mut m.hbm_align_bytes),
+    Key::u64("dma_engines", 1, 256, |m| &mut m.dma_engines),
+    Key::u64("dma_engine_bytes", 1, 1_000_000, |m| &mut m.dma_engine_bytes),
+    Key::u64("dma_element_bytes", 1, 4096, |m| &mut m.dma_element_bytes),
+    Key::u64("host_link_bytes", 1, 1_000_000, |m| &mut m.host_link_bytes),
+    Key::u64("chips", 1, 1024, |m| &mut m.chips),
+    Key::f64("tdp_watts", 1.0, 1e5, |m| &mut m.tdp_watts),
+];
+
+/// Machines that come with the crate.
+static BUILTIN: [Builtin<Machine>; 1] = [Builtin::new(
+    "rngd",
+    include_str!("../data/machines/rngd.toml"),
+)];
+
+impl Record for Machine {
+    const KIND: Kind = Kind::Machine;
+
+    fn builtins() -> &'static [Builtin<Machine>] {
+        &BUILTIN
+    }
+
+    fn keys() -> &'static [Key<Machine>] {
+        KEYS
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        &mut self.name
+    }
+
+    fn facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
+    fn facts_mut(&mut self) -> &mut Vec<Fact> {
+        &mut self.facts
     }
 }
 
-const KEYS: [Key; 32] = [
-    whole("clusters", 1.0, 64.0),
-    whole("slices", 1.0, 4096.0),
-    whole("lanes", 1.0, 64.0),
-    whole("dm_bytes", 1024.0, 1e9),
-    whole("dm_align_bytes", 1.0, 4096.0),
-    whole("trf_lane_bytes", 64.0, 1e8),
-    whole("vrf_bytes", 64.0, 1e8),
-    whole("vrf_stash_bytes", 0.0, 1e8),
-    whole("flit_bytes", 1.0, 1024.0),
-    whole("packet_bytes", 1.0, 1024.0),
-    whole("accumulator_cells", 1.0, 1e6),
-    whole("sequential_slots", 1.0, 1e6),
-    whole("interleaved_slots", 1.0, 1e6),
-    whole("reduce_slots", 1.0, 1e6),
-    whole("sequencer_entries", 1.0, 64.0),
-    whole("sequencer_size", 1.0, 1e9),
-    whole("main_fetch_bytes", 1.0, 1024.0),
-    whole("sub_fetch_bytes", 1.0, 1024.0),
-    whole("commit_bytes", 1.0, 1024.0),
-    whole("float_ways", 1.0, 64.0),
-    whole("fixed_ways", 1.0, 64.0),
-    whole("ring_slices", 1.0, 4096.0),
-    whole("clock_hz", 1e6, 1e11),
-    whole("hbm_bytes", 1.0, 1e15),
-    Key {
-        name: "hbm_gb_per_s",
-        min: 0.001,
-        max: 1e6,
-        is_whole: false,
-    },
-    whole("hbm_align_bytes", 1.0, 1e6),
-    whole("dma_engines", 1.0, 256.0),
-    whole("dma_engine_bytes", 1.0, 1e6),
-    whole("dma_element_bytes", 1.0, 4096.0),
-    whole("host_link_bytes", 1.0, 1e6),
-    whole("chips", 1.0, 1024.0),
-    Key {
-        name: "tdp_watts",
-        min: 1.0,
-        max: 1e5,
-        is_whole: false,
-    },
-];
-
 impl Machine {
     /// RNGD.
+    ///
+    /// # Panics
+    /// Never: the machine is built in.
     pub fn rngd() -> Machine {
-        let text = include_str!("../data/machines/rngd.toml");
-        Machine::parse(text, "rngd.toml").expect("the built-in machine is tested")
+        let machine = millrace_facts::builtin("rngd");
+        machine.cloned().expect("the machine is built in")
     }
 
-    /// The machine in a file of facts.
+    /// The machine in a file of facts; `path` is for messages. [`millrace_facts`] says how files are written.
     ///
     /// # Errors
-    /// [`FactsError`] naming the key.
-    pub fn parse(text: &str, path: &str) -> Result<Machine, FactsError> {
-        let facts = facts::parse(text, path, &KEYS)?;
-        let whole = |key: &str| facts.get(key) as u64;
-        Ok(Machine {
-            name: facts.name.clone(),
-            clusters: whole("clusters"),
-            slices: whole("slices"),
-            lanes: whole("lanes"),
-            dm_bytes: whole("dm_bytes"),
-            dm_align_bytes: whole("dm_align_bytes"),
-            trf_lane_bytes: whole("trf_lane_bytes"),
-            vrf_bytes: whole("vrf_bytes"),
-            vrf_stash_bytes: whole("vrf_stash_bytes"),
-            flit_bytes: whole("flit_bytes"),
-            packet_bytes: whole("packet_bytes"),
-            accumulator_cells: whole("accumulator_cells"),
-            sequential_slots: whole("sequential_slots"),
-            interleaved_slots: whole("interleaved_slots"),
-            reduce_slots: whole("reduce_slots"),
-            sequencer_entries: whole("sequencer_entries"),
-            sequencer_size: whole("sequencer_size"),
-            main_fetch_bytes: whole("main_fetch_bytes"),
-            sub_fetch_bytes: whole("sub_fetch_bytes"),
-            commit_bytes: whole("commit_bytes"),
-            float_ways: whole("float_ways"),
-            fixed_ways: whole("fixed_ways"),
-            ring_slices: whole("ring_slices"),
-            clock_hz: facts.get("clock_hz"),
-            hbm_bytes: whole("hbm_bytes"),
-            hbm_gb_per_s: facts.get("hbm_gb_per_s"),
-            hbm_align_bytes: whole("hbm_align_bytes"),
-            dma_engines: whole("dma_engines"),
-            dma_engine_bytes: whole("dma_engine_bytes"),
-            dma_element_bytes: whole("dma_element_bytes"),
-            host_link_bytes: whole("host_link_bytes"),
-            chips: whole("chips"),
-            tdp_watts: facts.get("tdp_watts"),
-            facts: facts.facts,
-        })
+    /// As [`millrace_facts::from_toml`].
+    pub fn from_toml(text: &str, path: &str) -> Result<Machine, FactsError> {
+        millrace_facts::from_toml(text, path)
     }
 
     /// Slices of a chip.
@@ -219,16 +199,19 @@ mod tests {
     #[test]
     fn bad_files_are_named() {
         let text = include_str!("../data/machines/rngd.toml");
-        let error = |text: &str| Machine::parse(text, "m.toml").unwrap_err().to_string();
+        let error = |text: &str| Machine::from_toml(text, "m.toml").unwrap_err().to_string();
         let zero = text.replace("value = 524288", "value = 0");
-        assert!(error(&zero).contains("`dm_bytes` is 0; expected"));
+        assert!(error(&zero).contains("`dm_bytes` = 0: expected"));
         let half = text.replace("value = 524288", "value = 5242.5");
         assert!(error(&half).contains("a whole number from 1024"));
         assert!(error("name = \"x\"").contains("`clusters` is missing"));
         let typo = format!("{text}\n[lines]\nvalue = 1\nsource = \"x\"\n");
-        assert!(error(&typo).contains("`lines` is not a key"));
+        assert!(error(&typo).contains("no key `lines`; did you mean `lanes`?"));
         let unsourced = text.replace("source = \"vendor: 1.0 GHz\"", "");
         assert!(error(&unsourced).contains("clock_hz.source"));
         assert!(error("= 1").starts_with("m.toml: "));
+        let based = Machine::from_toml("name = \"half\"\nbase = \"rngd\"\nslices = 128", "m");
+        let based = based.unwrap();
+        assert_eq!((based.slices, based.lanes), (128, 8));
     }
 }

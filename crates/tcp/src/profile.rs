@@ -1,11 +1,12 @@
 //! What software attains on the machine: constants with their origin, apart from the facts.
 
-use crate::facts::{self, Key};
-use crate::machine::{Fact, FactsError};
+pub use millrace_facts::{Fact, FactsError, Origin};
+
+use millrace_facts::{Builtin, Key, Kind, Record};
 use millrace_npu::Provenance;
 
-/// Calibrated constants.
-#[derive(Clone, Debug, PartialEq)]
+/// Calibrated constants. The default is all zeros: what files are read into.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Its name.
     pub name: String,
@@ -35,80 +36,76 @@ pub struct Profile {
     pub facts: Vec<Fact>,
 }
 
-const fn number(name: &'static str, min: f64, max: f64) -> Key {
-    Key {
-        name,
-        min,
-        max,
-        is_whole: false,
+/// Every constant.
+#[rustfmt::skip]
+const KEYS: &[Key<Profile>] = &[
+    Key::f64("hbm_efficiency", 0.01, 1.0, |p| &mut p.hbm_efficiency),
+    Key::f64("contraction_efficiency", 0.01, 1.0, |p| &mut p.contraction_efficiency),
+    Key::f64("contract_start_cycles", 0.0, 1e6, |p| &mut p.contract_start_cycles),
+    Key::f64("vector_start_cycles", 0.0, 1e6, |p| &mut p.vector_start_cycles),
+    Key::f64("switch_start_cycles", 0.0, 1e6, |p| &mut p.switch_start_cycles),
+    Key::f64("sub_start_cycles", 0.0, 1e6, |p| &mut p.sub_start_cycles),
+    Key::f64("dma_start_cycles", 0.0, 1e6, |p| &mut p.dma_start_cycles),
+    Key::f64("dma_engine_bytes", 1.0, 1e6, |p| &mut p.dma_engine_bytes),
+    Key::f64("dispatch_ns", 0.0, 1e9, |p| &mut p.dispatch_ns),
+    Key::f64("hop_ns", 0.0, 1e9, |p| &mut p.hop_ns),
+];
+
+/// Profiles that come with the crate.
+static BUILTIN: [Builtin<Profile>; 1] = [Builtin::new(
+    "furiosa-llm-2025",
+    include_str!("../data/profiles/furiosa-llm-2025.toml"),
+)];
+
+impl Record for Profile {
+    const KIND: Kind = Kind::Profile;
+
+    fn builtins() -> &'static [Builtin<Profile>] {
+        &BUILTIN
+    }
+
+    fn keys() -> &'static [Key<Profile>] {
+        KEYS
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        &mut self.name
+    }
+
+    fn summary_mut(&mut self) -> Option<&mut String> {
+        Some(&mut self.summary)
+    }
+
+    fn facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
+    fn facts_mut(&mut self) -> &mut Vec<Fact> {
+        &mut self.facts
     }
 }
 
-const KEYS: [Key; 10] = [
-    number("hbm_efficiency", 0.01, 1.0),
-    number("contraction_efficiency", 0.01, 1.0),
-    number("contract_start_cycles", 0.0, 1e6),
-    number("vector_start_cycles", 0.0, 1e6),
-    number("switch_start_cycles", 0.0, 1e6),
-    number("sub_start_cycles", 0.0, 1e6),
-    number("dma_start_cycles", 0.0, 1e6),
-    number("dma_engine_bytes", 1.0, 1e6),
-    number("dispatch_ns", 0.0, 1e9),
-    number("hop_ns", 0.0, 1e9),
-];
-
 impl Profile {
     /// The vendor's serving stack of 2025.
+    ///
+    /// # Panics
+    /// Never: the profile is built in.
     pub fn furiosa_llm() -> Profile {
-        let text = include_str!("../data/profiles/furiosa-llm-2025.toml");
-        Profile::parse(text, "furiosa-llm-2025.toml").expect("the built-in profile is tested")
+        let profile = millrace_facts::builtin("furiosa-llm-2025");
+        profile.cloned().expect("the profile is built in")
     }
 
-    /// The profile in a file.
+    /// The profile in a file; `path` is for messages. [`millrace_facts`] says how files are written.
     ///
     /// # Errors
-    /// [`FactsError`] naming the key; also where a constant has no origin, or a fitted one no rows.
-    pub fn parse(text: &str, path: &str) -> Result<Profile, FactsError> {
-        let facts = facts::parse(text, path, &KEYS)?;
-        for fact in &facts.facts {
-            let bad = |key: &str, expected: &str| FactsError::Value {
-                path: path.into(),
-                key: format!("{}.{key}", fact.key),
-                found: format!("`{}`", fact.origin),
-                expected: expected.into(),
-            };
-            match fact.origin.as_str() {
-                "published" | "derived" | "assumed" => {}
-                "fitted" if fact.rows.is_empty() => {
-                    return Err(bad("rows", "the rows that a fitted constant was fitted on"));
-                }
-                "fitted" => {}
-                _ => return Err(bad("origin", "published, derived, fitted or assumed")),
-            }
-        }
-        Ok(Profile {
-            name: facts.name.clone(),
-            summary: facts.summary.clone(),
-            hbm_efficiency: facts.get("hbm_efficiency"),
-            contraction_efficiency: facts.get("contraction_efficiency"),
-            contract_start_cycles: facts.get("contract_start_cycles"),
-            vector_start_cycles: facts.get("vector_start_cycles"),
-            switch_start_cycles: facts.get("switch_start_cycles"),
-            sub_start_cycles: facts.get("sub_start_cycles"),
-            dma_start_cycles: facts.get("dma_start_cycles"),
-            dma_engine_bytes: facts.get("dma_engine_bytes"),
-            dispatch_ns: facts.get("dispatch_ns"),
-            hop_ns: facts.get("hop_ns"),
-            facts: facts.facts,
-        })
+    /// As [`millrace_facts::from_toml`].
+    pub fn from_toml(text: &str, path: &str) -> Result<Profile, FactsError> {
+        millrace_facts::from_toml(text, path)
     }
 
-    /// Rows of the measurements that some constant was fitted on.
-    pub fn fitted_rows(&self) -> Vec<u32> {
-        let mut rows: Vec<u32> = self.facts.iter().flat_map(|f| f.rows.clone()).collect();
-        rows.sort_unstable();
-        rows.dedup();
-        rows
+    /// Ids of the measured rows that some constant was fitted on.
+    pub fn calibration_rows(&self) -> Vec<&str> {
+        millrace_facts::calibration_rows(&self.facts)
     }
 
     /// What times made with it say of themselves. No error is stated: too few rows are held out.
@@ -127,9 +124,9 @@ mod tests {
     #[test]
     fn constants_say_where_they_come_from() {
         let profile = Profile::furiosa_llm();
-        assert_eq!(profile.fitted_rows(), [14, 16]);
+        assert_eq!(profile.calibration_rows(), ["14", "16"]);
         let text = include_str!("../data/profiles/furiosa-llm-2025.toml");
-        let error = |text: &str| Profile::parse(text, "p").unwrap_err().to_string();
+        let error = |text: &str| Profile::from_toml(text, "p").unwrap_err().to_string();
         assert!(error(&text.replace("rows = [14]", "")).contains("hbm_efficiency.rows"));
         assert!(error(&text.replace("\"assumed\"", "\"felt\"")).contains("dispatch_ns.origin"));
     }

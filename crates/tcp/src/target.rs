@@ -13,29 +13,19 @@ mod weights;
 
 pub use planner::{Style, Tcp};
 
-use crate::facts;
 use crate::lower::Weights;
 use crate::program::TARGET as NAME;
 use crate::{Machine, Profile};
 use millrace_plan::predict::PredictError;
+use millrace_plan::settings::machine_and_profile;
 use millrace_plan::{
-    BenchError, Choice, Export, Facts, Planner, Prober, SettingError, Settings, Shared, SharedCost,
+    BenchError, Choice, Export, Planner, Prober, SettingError, Settings, Shared, SharedCost,
     SourceFile, Target, TargetOptions, Workbench,
 };
 use std::sync::Arc;
 
 /// The registry's row.
 pub struct Row;
-
-/// How a profile's constant is told from a fact of the machine in changes.
-const PROFILE_PREFIX: &str = "profile.";
-
-const MACHINE: (&str, &str) = ("rngd", include_str!("../data/machines/rngd.toml"));
-
-const PROFILE: (&str, &str) = (
-    "furiosa-llm-2025",
-    include_str!("../data/profiles/furiosa-llm-2025.toml"),
-);
 
 impl Target for Row {
     fn name(&self) -> &'static str {
@@ -48,8 +38,11 @@ impl Target for Row {
 
     fn options(&self) -> TargetOptions {
         TargetOptions {
-            machines: vec![Choice::new(MACHINE.0, "a chip of the RNGD card")],
-            profiles: vec![Choice::new(PROFILE.0, "the vendor's serving stack of 2025")],
+            machines: vec![Choice::new("rngd", "a chip of the RNGD card")],
+            profiles: vec![Choice::new(
+                "furiosa-llm-2025",
+                "the vendor's serving stack of 2025",
+            )],
             modes: modes(),
             features: FEATURES
                 .map(|(name, what)| Choice::new(name, what))
@@ -162,48 +155,7 @@ fn weights(settings: &Settings) -> Result<Weights, SettingError> {
     }
 }
 
-/// The text of facts that were asked for, and its name.
-fn text(
-    asked: Option<&Facts>,
-    what: &'static str,
-    builtin: (&str, &str),
-) -> Result<(String, String), SettingError> {
-    match asked {
-        Some(Facts::Text { name, text }) => Ok((name.clone(), text.clone())),
-        Some(Facts::Named(name)) if name != builtin.0 => {
-            let choice = Choice::new(builtin.0, "");
-            Err(SettingError::unknown(NAME, what, name, &[choice]))
-        }
-        _ => Ok((builtin.0.to_owned(), builtin.1.to_owned())),
-    }
-}
-
 /// The machine with its profile, changes applied.
 fn machine(settings: &Settings) -> Result<(Machine, Profile), SettingError> {
-    let (name, mut of_machine) = text(settings.machine.as_ref(), "machine", MACHINE)?;
-    let (profile, mut of_profile) = text(settings.profile.as_ref(), "profile", PROFILE)?;
-    let wrong = |error: facts::FactsError| SettingError::Facts(error.to_string());
-    for change in &settings.set {
-        let refused = |problem: String| SettingError::Change {
-            change: change.clone(),
-            problem,
-        };
-        // Each change by itself, so that the one that cannot be is named.
-        match change.strip_prefix(PROFILE_PREFIX) {
-            Some(rest) => {
-                of_profile = facts::changed(&of_profile, rest).map_err(refused)?;
-                Profile::parse(&of_profile, &profile).map_err(|e| refused(e.to_string()))?;
-            }
-            None => {
-                of_machine = facts::changed(&of_machine, change).map_err(refused)?;
-                Machine::parse(&of_machine, &name).map_err(|e| refused(e.to_string()))?;
-            }
-        }
-    }
-    let machine = Machine::parse(&of_machine, &name).map_err(wrong)?;
-    let mut profile = Profile::parse(&of_profile, &profile).map_err(wrong)?;
-    if !settings.set.is_empty() {
-        profile.name.push_str(" changed by --set");
-    }
-    Ok((machine, profile))
+    machine_and_profile(NAME, settings, &settings.set)
 }

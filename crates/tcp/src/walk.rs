@@ -1,10 +1,20 @@
 //! One decode layer of Llama 3 70B, op by op: what `docs/tcp.md` shows.
 
-use crate::fidelity::llama_3_1_70b;
 use crate::lower::{self, Call, Dims, LowerError, Lowered, Options, Target, Weights};
 use crate::timing::{self, Timed};
 use crate::{Machine, Profile};
+use millrace_model::ModelConfig;
+use millrace_model::synth::Geometry;
 use std::fmt::Write;
+
+/// Llama 3.1 70B.
+///
+/// # Panics
+/// Never: the geometry is in the table.
+pub fn llama_3_1_70b() -> ModelConfig {
+    let geometry = Geometry::named("llama-3.1-70b").map(|geometry| geometry.config(None));
+    geometry.expect("the geometry is in the table")
+}
 
 /// The walk: sizes, then each program's ops with their expressions, engines and reduce levels, and its
 /// modelled time, for one token behind `n_keys - 1` others, weights in fp8.

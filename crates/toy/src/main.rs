@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    millrace_cli::main(&[&millrace_toy::Toy])
+    millrace_cli::main(&[&millrace_toy::Toy], &[])
 }

@@ -6,15 +6,13 @@
 //! Calibrated constants (attained rates, overheads) are no facts of the machine: see profiles.
 
 mod keys;
-mod parse;
 
-pub use keys::{KEYS, Key};
-pub use parse::MachineError;
+pub use millrace_facts::{Fact, FactsError};
 
-use std::sync::OnceLock;
+use millrace_facts::{Builtin, Key, Kind, Record};
 
-/// Facts about one NPU.
-#[derive(Clone, Debug, PartialEq)]
+/// Facts about one NPU. The default is all zeros: what files are read into.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Name (`npu2`).
     pub name: String,
@@ -126,21 +124,43 @@ pub struct MacRates {
     pub bfp16: u32,
 }
 
-/// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
-    /// The value's dotted key.
-    pub key: String,
-    /// The value as written.
-    pub value: String,
-    /// Its source.
-    pub source: String,
-    /// What contradicts it, or what it is derived from; may be empty.
-    pub note: String,
-}
+/// Machines that come with the crate.
+static BUILTIN: [Builtin<Machine>; 1] = [Builtin::new(
+    "npu2",
+    include_str!("../data/machines/npu2.toml"),
+)];
 
-/// Machines that come with the crate: name and file.
-const BUILTIN: &[(&str, &str)] = &[("npu2", include_str!("../data/machines/npu2.toml"))];
+impl Record for Machine {
+    const KIND: Kind = Kind::Machine;
+
+    fn builtins() -> &'static [Builtin<Machine>] {
+        &BUILTIN
+    }
+
+    fn keys() -> &'static [Key<Machine>] {
+        keys::KEYS
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        &mut self.name
+    }
+
+    fn facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
+    fn facts_mut(&mut self) -> &mut Vec<Fact> {
+        &mut self.facts
+    }
+
+    /// On a command line `dpm` is the level: nobody types a list of clocks there.
+    fn assigned_key(key: &str) -> &str {
+        match key {
+            "dpm" => "dpm_level",
+            other => other,
+        }
+    }
+}
 
 impl Machine {
     /// Operations a second of bf16 products at most, a multiply and an add counted each: the vector
@@ -159,11 +179,11 @@ impl Machine {
     ///
     /// # Panics
     ///
-    /// Never: the embedded file is parsed in the tests.
+    /// Never: the machine is built in.
     pub fn npu2() -> Machine {
         match Machine::known("npu2") {
             Some(machine) => machine.clone(),
-            None => unreachable!("the embedded file is parsed in the tests"),
+            None => unreachable!("the machine is built in"),
         }
     }
 
@@ -172,41 +192,32 @@ impl Machine {
         Machine::known(name).cloned()
     }
 
-    /// As [`Machine::builtin`], parsed once.
+    /// As [`Machine::builtin`], without a copy.
     pub(crate) fn known(name: &str) -> Option<&'static Machine> {
-        static KNOWN: [OnceLock<Option<Machine>>; BUILTIN.len()] =
-            [const { OnceLock::new() }; BUILTIN.len()];
-        let at = BUILTIN.iter().position(|(known, _)| *known == name)?;
-        let machine = KNOWN[at].get_or_init(|| parse::parse(BUILTIN[at].1, "embedded").ok());
-        machine.as_ref()
+        millrace_facts::builtin(name)
     }
 
     /// Names of the machines that come with the crate.
     pub fn builtin_names() -> impl Iterator<Item = &'static str> {
-        BUILTIN.iter().map(|&(name, _)| name)
+        millrace_facts::names::<Machine>()
     }
 
-    /// Reads a machine from the text of a file; `path` is for messages.
-    ///
-    /// A value is a table with `value` and, if one likes, `source` and `note`, or just the value.
-    /// With `base = "npu2"` at the top, what the file leaves out is taken from there; otherwise
-    /// every key of [`KEYS`] must be present.
+    /// Reads a machine from the text of a file; `path` is for messages. [`millrace_facts`] says how files are written.
     ///
     /// # Errors
     ///
-    /// Text that is no TOML, an unknown key (the nearest is suggested), a missing one, a value of
-    /// the wrong type or out of its range.
-    pub fn from_toml(text: &str, path: &str) -> Result<Machine, MachineError> {
-        parse::parse(text, path)
+    /// As [`millrace_facts::from_toml`].
+    pub fn from_toml(text: &str, path: &str) -> Result<Machine, FactsError> {
+        millrace_facts::from_toml(text, path)
     }
 
     /// Overrides one value: `cols=4`, `core.data_bytes=32768`, `dpm=low`, `dpm=3`.
     ///
     /// # Errors
     ///
-    /// An unknown key (the nearest is suggested), a value that is no number or out of range.
-    pub fn set(&mut self, assignment: &str) -> Result<(), MachineError> {
-        parse::assign(self, assignment)
+    /// As [`millrace_facts::set`].
+    pub fn set(&mut self, assignment: &str) -> Result<(), FactsError> {
+        millrace_facts::set(self, assignment)
     }
 
     /// Compute tiles in all.

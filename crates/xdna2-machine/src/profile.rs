@@ -5,25 +5,25 @@
 //! (driver, firmware), or to a kernel object (the compiled code of one tile kernel). None belongs
 //! to a shape or a model. Each says where it comes from: *published* by a source, *derived* from
 //! published figures by arithmetic, or *fitted* on measured rows that it names by their ids in
-//! `data/measured.csv`.
+//! `crates/evidence/data/xdna2/measured.csv`.
 
 mod errors;
+mod keys;
 mod models;
-mod parse;
 mod power;
 
 pub use errors::{Errors, Scope};
+pub use millrace_facts::{Fact, FactsError, Origin};
 pub use models::is_model_key;
 pub use models::{Decode, Host, Prefill, Stack};
-pub use parse::ProfileError;
 pub use power::Power;
 
 use crate::numerics;
+use millrace_facts::{Builtin, Family, Key, Kind, Record};
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
-/// The constants of one software stack on one kind of box.
-#[derive(Clone, Debug, PartialEq)]
+/// The constants of one software stack on one kind of box. The default is all zeros: what files are read into.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Name (`air-strix-2026`).
     pub name: String,
@@ -53,7 +53,7 @@ pub struct Profile {
     /// Cycles of kernel objects by name.
     pub kernels: BTreeMap<String, Cycles>,
     /// Every constant with its origin, in the file's order.
-    pub constants: Vec<Constant>,
+    pub constants: Vec<Fact>,
 }
 
 /// DDR: what all shims together get of it.
@@ -148,75 +148,69 @@ impl Cycles {
     }
 }
 
-/// Where a constant comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A source states it.
-    Published,
-    /// Arithmetic on what sources state.
-    Derived,
-    /// Fitted on measured rows.
-    Fitted,
-    /// Overridden by hand.
-    Set,
-}
-
-impl Origin {
-    /// The word in profile files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Origin::Published => "published",
-            Origin::Derived => "derived",
-            Origin::Fitted => "fitted",
-            Origin::Set => "set",
-        }
-    }
-}
-
-/// A constant with its origin.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
-    /// Dotted key: `ddr.read_gb_per_s`, `kernel.add_bf16.cycles_per_element`.
-    pub key: String,
-    /// The value, in the unit that the key ends with.
-    pub value: f64,
-    /// Where it comes from.
-    pub origin: Origin,
-    /// Ids of the rows it is fitted on.
-    pub rows: Vec<String>,
-    /// The source, or how it was fitted.
-    pub source: String,
-    /// What it could be physically, and what contradicts it; may be empty.
-    pub note: String,
-}
-
-/// Profiles that come with the crate: name and file.
-const BUILTIN: &[(&str, &str)] = &[
-    (
+/// Profiles that come with the crate, the default first.
+static BUILTIN: [Builtin<Profile>; 6] = [
+    Builtin::new(
         "air-strix-2026",
         include_str!("../data/profiles/air-strix-2026.toml"),
     ),
-    (
+    Builtin::new(
         "air-strix-registry-2026",
         include_str!("../data/profiles/air-strix-registry-2026.toml"),
     ),
-    (
+    Builtin::new(
         "air-krackan-2026",
         include_str!("../data/profiles/air-krackan-2026.toml"),
     ),
-    (
+    Builtin::new(
         "paper-kraken",
         include_str!("../data/profiles/paper-kraken.toml"),
     ),
-    (
+    Builtin::new(
         "flm-v0.1.3",
         include_str!("../data/profiles/flm-v0.1.3.toml"),
     ),
-    (
+    Builtin::new(
         "flm-v0.9.22",
         include_str!("../data/profiles/flm-v0.9.22.toml"),
     ),
 ];
+
+impl Record for Profile {
+    const KIND: Kind = Kind::Profile;
+
+    fn builtins() -> &'static [Builtin<Profile>] {
+        &BUILTIN
+    }
+
+    fn keys() -> &'static [Key<Profile>] {
+        keys::KEYS
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        &mut self.name
+    }
+
+    fn summary_mut(&mut self) -> Option<&mut String> {
+        Some(&mut self.summary)
+    }
+
+    fn facts(&self) -> &[Fact] {
+        &self.constants
+    }
+
+    fn facts_mut(&mut self) -> &mut Vec<Fact> {
+        &mut self.constants
+    }
+
+    fn remarks() -> &'static [Key<Profile>] {
+        keys::ERRORS
+    }
+
+    fn family() -> Option<&'static Family<Profile>> {
+        Some(&keys::KERNELS)
+    }
+}
 
 impl Profile {
     /// The profile used when none is named: the one most rows were measured under.
@@ -224,36 +218,28 @@ impl Profile {
 
     /// The profile of that name that comes with the crate.
     pub fn builtin(name: &str) -> Option<Profile> {
-        static KNOWN: [OnceLock<Option<Profile>>; BUILTIN.len()] =
-            [const { OnceLock::new() }; BUILTIN.len()];
-        let at = BUILTIN.iter().position(|(known, _)| *known == name)?;
-        KNOWN[at]
-            .get_or_init(|| parse::parse(BUILTIN[at].1, name).ok())
-            .clone()
+        millrace_facts::builtin(name).cloned()
     }
 
-    /// Names of the profiles that come with the crate.
+    /// Names of the profiles that come with the crate, the default first.
     pub fn builtin_names() -> impl Iterator<Item = &'static str> {
-        BUILTIN.iter().map(|&(name, _)| name)
+        millrace_facts::names::<Profile>()
     }
 
-    /// Reads a profile from the text of a file; `path` is for messages. With `base = "NAME"` at the
-    /// top, what the file leaves out is taken from that profile; otherwise every key but kernels
-    /// must be present.
+    /// Reads a profile from the text of a file; `path` is for messages. [`millrace_facts`] says how files are written.
     ///
     /// # Errors
-    /// Text that is no TOML, an unknown or missing key, a value out of range, an unknown origin, a
-    /// fitted constant that names no rows.
-    pub fn from_toml(text: &str, path: &str) -> Result<Profile, ProfileError> {
-        parse::parse(text, path)
+    /// As [`millrace_facts::from_toml`].
+    pub fn from_toml(text: &str, path: &str) -> Result<Profile, FactsError> {
+        millrace_facts::from_toml(text, path)
     }
 
     /// Overrides one constant: `ddr.read_gb_per_s=60`.
     ///
     /// # Errors
-    /// An unknown key, a value that is no number or out of range.
-    pub fn set(&mut self, assignment: &str) -> Result<(), ProfileError> {
-        parse::assign(self, assignment)
+    /// As [`millrace_facts::set`].
+    pub fn set(&mut self, assignment: &str) -> Result<(), FactsError> {
+        millrace_facts::set(self, assignment)
     }
 
     /// Cycles of a kernel object: of that very name, else of its stem (before the dot).
@@ -266,13 +252,7 @@ impl Profile {
 
     /// Ids of the rows that any constant is fitted on, sorted, each once.
     pub fn calibration_rows(&self) -> Vec<&str> {
-        let mut rows: Vec<&str> = (self.constants.iter())
-            .filter(|c| c.origin == Origin::Fitted)
-            .flat_map(|c| c.rows.iter().map(String::as_str))
-            .collect();
-        rows.sort_unstable();
-        rows.dedup();
-        rows
+        millrace_facts::calibration_rows(&self.constants)
     }
 
     /// Share of the full DDR rate that a stream of bursts of that length attains.

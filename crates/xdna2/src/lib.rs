@@ -1,16 +1,14 @@
 //! AMD XDNA2 (NPU2: Strix, Krackan) as a target: kernels and whole models laid onto the machine of
-//! [`millrace_xdna2_machine`], priced, and held beside published measurements.
+//! [`millrace_xdna2_machine`], and priced.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`fidelity`] | predictions beside published measurements |
 //! | [`lower`] | from an op graph to programs, calls and host steps: placement, grouping, slots |
 //! | [`mapping`] | kernels laid onto the array: builders, references, legal shapes and tilings |
-//! | [`predict`] | prices of programs, calls, host steps and whole models |
+//! | [`predict`] | prices of programs, calls and host steps |
 //! | [`target`] | the row of this kind of NPU in the registry of targets |
 #![forbid(unsafe_code)]
 
-pub mod fidelity;
 pub mod lower;
 pub mod mapping;
 pub mod predict;

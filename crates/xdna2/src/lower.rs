@@ -83,7 +83,7 @@ use millrace_plan::{MAX_TOKENS, graph as check};
 use millrace_xdna2_machine::{Machine, Program};
 pub(crate) use packed::layout_unit;
 use steps::Assembly;
-pub(crate) use tiling::seed as reference_tilings;
+pub use tiling::seed as reference_tilings;
 pub use tower::tower;
 
 /// Why attention shares a program with nothing: the rule's text in placements.

@@ -27,9 +27,7 @@
 
 mod device;
 mod error;
-pub mod geometry;
 mod host;
-pub mod models;
 
 pub use device::Timer;
 pub(crate) use device::peak;

@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Out, Ui};
 use crate::progress::Progress;
-use crate::target_args::KernelTargetArgs;
+use crate::target_args::{KernelTargetArgs, evidence};
 use millrace_plan::FidelityOf;
 
 const EXAMPLES: &str = "\
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     let target = args.target.device;
-    let Some(bench) = target.workbench() else {
+    let Some(evidence) = evidence(target) else {
         let message = format!("{} has no measurements to compare with", target.name());
         return Err(Failure::usage(message));
     };
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
     };
     let report = {
         let _progress = Progress::spinner(ui, doing);
-        bench.fidelity(what)?
+        evidence.fidelity(what)?
     };
     let mut out = Out::new();
     if args.json {

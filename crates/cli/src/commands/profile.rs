@@ -14,7 +14,7 @@ use crate::engine_args::CpuArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{Out, Ui};
 use crate::progress::Progress;
-use crate::target_args::TargetArgs;
+use crate::target_args::{TargetArgs, evidence};
 use document::{Document, Unchanged};
 use image::Image;
 use millrace_model::synth::Geometry;
@@ -156,7 +156,10 @@ pub(crate) fn run(args: &Args, ui: Ui) -> Outcome {
         without: match args.features {
             true => {
                 let graph = subject.graph();
-                Some(variants(graph, target, &settings, &work, &prediction).map_err(failed)?)
+                let others = evidence(target).map(|evidence| evidence.comparisons());
+                let others = others.unwrap_or_default();
+                let rows = variants(graph, target, &settings, &work, &prediction, &others);
+                Some(rows.map_err(failed)?)
             }
             false => None,
         },
@@ -201,11 +204,14 @@ fn warn_of_length(subject: &Subject, work: &Work, ui: Ui) {
     }
 }
 
-/// The page of what was published of the model, by the target that knows it.
+/// The page of what was published of the model, by whoever has the rows.
 fn markdown(args: &Args, subject: &Subject, settings: &Settings, work: &Work, ui: Ui) -> Outcome {
     let target = args.target.device;
     let _progress = Progress::spinner(ui, "predicting");
-    let page = target.published_page(subject.name(), subject.graph(), settings, work);
+    let evidence = evidence(target);
+    let page = evidence.and_then(|evidence| {
+        evidence.published_page(subject.name(), subject.graph(), settings, work)
+    });
     let Some(page) = page else {
         let message = format!(
             "nothing was published of {} on {}",

@@ -332,9 +332,15 @@ fn wrong_settings_are_named() {
         ),
         (&["--numerics", "int4"], "there is int8, fp16"),
         (&["--without", "alias"], "there is rotation"),
-        (&["--set", "clock=1"], "no `clock`"),
-        (&["--set", "profile.clock_hz=1"], "expected 1"),
-        (&["--set", "n_cores"], "key=value"),
+        (&["--set", "clock=1"], "no key `clock`; known are n_cores, "),
+        (
+            &["--set", "profile.clock_hz=1"],
+            "expected a number from 1000000 to 10000000000 Hz",
+        ),
+        (
+            &["--set", "n_cores"],
+            "write key=value, as in n_cores=NUMBER",
+        ),
     ] {
         let args = [&on_board(&["run", "demo-draft", "x"])[..], more].concat();
         let refused = ended(&args).expect(USAGE);

@@ -66,8 +66,8 @@ pub fn with_settings(
     model(graph, &*planner, &mut *pricer, work)
 }
 
-/// The prediction asked for, then each improvement in force left out in turn, then what the target
-/// [compares](Target::comparisons) with, on the same machine.
+/// The prediction asked for, then each improvement in force left out in turn, then what it is compared
+/// with ([`Evidence::comparisons`](crate::Evidence::comparisons)), on the same machine.
 ///
 /// # Errors
 /// As [`with_settings`].
@@ -77,6 +77,7 @@ pub fn variants(
     settings: &Settings,
     work: &Work,
     all: &Prediction,
+    comparisons: &[(&'static str, Settings)],
 ) -> Result<Vec<Variant>, PredictError> {
     let mut rows = vec![Variant::of("as asked for", "", all)];
     for feature in target.options().features {
@@ -91,13 +92,13 @@ pub fn variants(
         let name = format!("without {}", feature.name);
         rows.push(Variant::of(&name, &feature.summary, &found));
     }
-    for (name, other) in target.comparisons() {
+    for (name, other) in comparisons {
         let other = Settings {
             machine: settings.machine.clone(),
             profile: settings.profile.clone(),
             set: settings.set.clone(),
             numerics: settings.numerics.clone(),
-            ..other
+            ..other.clone()
         };
         let found = with_settings(graph, target, &other, work)?;
         rows.push(Variant::of(name, "", &found));

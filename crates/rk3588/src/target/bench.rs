@@ -1,7 +1,6 @@
 //! Products one by one: cut, verified, computed, compared, timed; and predictions beside published rows.
 
 mod compute;
-mod rows;
 
 use super::planner::{LENGTHS_FOR_WEIGHTS, named};
 use super::settings::machine;
@@ -18,8 +17,8 @@ use millrace_kernels::Cpu;
 use millrace_npu::{Provenance, Slot};
 use millrace_plan::workbench::Produced;
 use millrace_plan::{
-    BenchError, Choice, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject,
-    Line, Named, RankedTiling, Span, Sweep, Tone, Workbench, units,
+    BenchError, Choice, KernelReport, KernelRequest, KernelSubject, Line, Named, RankedTiling,
+    Span, Sweep, Tone, Workbench, units,
 };
 use serde_json::json;
 
@@ -344,9 +343,5 @@ impl Workbench for Bench {
             tilings,
             n_refused,
         })
-    }
-
-    fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError> {
-        rows::report(what)
     }
 }

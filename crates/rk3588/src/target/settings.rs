@@ -6,10 +6,8 @@ use super::{NAME, Row};
 use crate::machine::Machine;
 use crate::matmul::Kind;
 use crate::profile::Profile;
-use millrace_plan::{Choice, Facts, SettingError, Settings, Target};
-
-/// How a profile's constant is told from a fact of the machine in changes.
-const PROFILE_PREFIX: &str = "profile.";
+use millrace_plan::settings::machine_and_profile;
+use millrace_plan::{Choice, SettingError, Settings, Target};
 
 /// Nodes that are multiplied in fp16, as a change.
 const FP16: &str = "fp16=";
@@ -98,87 +96,12 @@ pub(super) fn planner(settings: &Settings) -> Result<Rk3588, SettingError> {
 
 /// The machine with its profile, changes applied.
 pub(super) fn machine(settings: &Settings) -> Result<(Machine, Profile), SettingError> {
-    let options = Row.options();
-    let unknown = |what, name: &str, choices: &[Choice]| -> SettingError {
-        SettingError::unknown(NAME, what, name, choices)
-    };
-    let (machine_name, mut machine) = match &settings.machine {
-        None => ("rk3588", Machine::BUILTIN.to_owned()),
-        Some(Facts::Named(name)) if name == "rk3588" => ("rk3588", Machine::BUILTIN.to_owned()),
-        Some(Facts::Named(name)) => return Err(unknown("machine", name, &options.machines)),
-        Some(Facts::Text { name, text }) => (name.as_str(), text.clone()),
-    };
-    let named = |name: &str| {
-        let text = Profile::builtin_text(name).map(str::to_owned);
-        text.ok_or_else(|| unknown("profile", name, &options.profiles))
-    };
-    let (profile_name, mut profile) = match &settings.profile {
-        None => (Profile::DEFAULT, named(Profile::DEFAULT)?),
-        Some(Facts::Named(name)) => (name.as_str(), named(name)?),
-        Some(Facts::Text { name, text }) => (name.as_str(), text.clone()),
-    };
-    let changes = settings.set.iter().filter(|set| !is_of_plans(set));
-    let mut is_changed = false;
-    for change in changes {
-        let changed = match change.strip_prefix(PROFILE_PREFIX) {
-            Some(of_profile) => changed(&profile, of_profile, true).and_then(|text| {
-                profile = text;
-                parse_profile(profile_name, &profile).map(|_| ())
-            }),
-            None => changed(&machine, change, false).and_then(|text| {
-                machine = text;
-                parse_machine(machine_name, &machine).map(|_| ())
-            }),
-        };
-        changed.map_err(|problem| SettingError::Change {
-            change: change.clone(),
-            problem,
-        })?;
-        is_changed = true;
-    }
-    let machine = parse_machine(machine_name, &machine).map_err(SettingError::Facts)?;
-    let mut profile = parse_profile(profile_name, &profile).map_err(SettingError::Facts)?;
-    if is_changed {
-        // The stated error was found without a change; the label must not claim it.
-        profile.name.push_str(" changed by --set");
+    let changes = || settings.set.iter().filter(|set| !is_of_plans(set));
+    let (machine, mut profile): (Machine, Profile) =
+        machine_and_profile(NAME, settings, changes())?;
+    if changes().next().is_some() {
+        // The stated error was found without a change.
         profile.error = None;
     }
     Ok((machine, profile))
-}
-
-fn parse_machine(name: &str, text: &str) -> Result<Machine, String> {
-    Machine::from_toml(text).map_err(|error| format!("{name}: {error}"))
-}
-
-fn parse_profile(name: &str, text: &str) -> Result<Profile, String> {
-    Profile::from_toml(text).map_err(|error| format!("{name}: {error}"))
-}
-
-/// The text of facts or constants with one of them changed.
-fn changed(text: &str, change: &str, is_profile: bool) -> Result<String, String> {
-    let (key, value) = change
-        .split_once('=')
-        .ok_or("write key=value, or profile.key=value")?;
-    let number: toml::Value = match (value.parse::<i64>(), value.parse::<f64>()) {
-        (Ok(whole), _) => whole.into(),
-        (_, Ok(number)) => number.into(),
-        _ => return Err(format!("`{value}` is no number")),
-    };
-    let mut table: toml::Table = text.parse().map_err(|error| format!("{error}"))?;
-    let known = |table: &toml::Table| {
-        let keys = table.iter().filter(|(_, value)| value.is_table());
-        let keys: Vec<&str> = keys.map(|(key, _)| key.as_str()).collect();
-        format!("no `{key}`; there are {}", keys.join(", "))
-    };
-    if !is_profile && !table.get(key).is_some_and(toml::Value::is_table) {
-        return Err(known(&table));
-    }
-    let mut entry = toml::Table::new();
-    entry.insert("value".into(), number);
-    entry.insert("source".into(), "--set".into());
-    if is_profile {
-        entry.insert("origin".into(), "assumed".into());
-    }
-    table.insert(key.to_owned(), entry.into());
-    Ok(table.to_string())
 }

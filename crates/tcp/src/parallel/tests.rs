@@ -1,6 +1,6 @@
 use super::*;
-use crate::fidelity::llama_3_1_70b;
 use crate::lower::Weights;
+use crate::walk::llama_3_1_70b;
 use millrace_model::synth::Geometry;
 
 struct Setup {

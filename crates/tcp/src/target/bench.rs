@@ -1,7 +1,6 @@
-//! Kernels one by one: built, verified, computed, timed; and published measurements beside predictions.
+//! Kernels one by one: built, verified, computed, timed.
 
 use super::{machine, weights};
-use crate::fidelity;
 use crate::lower::ops::{KERNELS, Kernel, Op};
 use crate::lower::{Options, Weights};
 use crate::program::{parse, print};
@@ -13,8 +12,7 @@ use millrace_npu::{Role, Slot};
 use millrace_plan::units::{bytes, duration};
 use millrace_plan::workbench::{Produced, contents};
 use millrace_plan::{
-    BenchError, Choice, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject,
-    Line, Sweep, Workbench,
+    BenchError, Choice, KernelReport, KernelRequest, KernelSubject, Line, Sweep, Workbench,
 };
 use serde_json::json;
 use std::time::Instant;
@@ -226,40 +224,6 @@ impl Workbench for Bench {
         Case::new(request)?;
         let message = "this target's mappings have no tiling to choose".to_owned();
         Err(usage(message, "leave --sweep out"))
-    }
-
-    fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError> {
-        /// Rows of single kernels.
-        const KERNEL_ROWS: [u32; 2] = [16, 17];
-        let is_kernel = |row: &fidelity::Row| KERNEL_ROWS.contains(&row.id);
-        let rows = fidelity::rows(&Machine::rngd(), &Profile::furiosa_llm());
-        let mut rows = rows.map_err(|error| BenchError::Failed(error.to_string()))?;
-        match what {
-            FidelityOf::Kernels => rows.retain(is_kernel),
-            FidelityOf::Models => rows.retain(|row| !is_kernel(row)),
-            FidelityOf::LeaveOut => {
-                let message =
-                    "two constants were fitted, on a row each: there is nothing to leave out";
-                return Err(usage(message.to_owned(), "leave --leave-out out"));
-            }
-        }
-        let row = |row: &fidelity::Row| {
-            json!({
-                "id": row.id,
-                "what": row.what,
-                "metric": row.metric,
-                "measured": row.measured,
-                "predicted": row.predicted,
-                "error": row.error(),
-                "is_fitted": row.is_fitted,
-                "note": row.note,
-            })
-        };
-        Ok(FidelityReport {
-            json: json!(rows.iter().map(row).collect::<Vec<_>>()),
-            text: fidelity::markdown(&rows),
-            failures: Vec::new(),
-        })
     }
 }
 

@@ -188,12 +188,8 @@ impl Planner for Tcp {
     }
 
     fn identity(&self) -> String {
-        let facts: Vec<(&str, f64)> = self
-            .machine
-            .facts
-            .iter()
-            .map(|f| (&*f.key, f.value))
-            .collect();
+        let facts = self.machine.facts.iter().map(|f| (&f.key, &f.value));
+        let facts: Vec<_> = facts.collect();
         format!("{COMPILER} {facts:?} {:?} {:?}", self.weights, self.style)
     }
 

@@ -353,7 +353,7 @@ fn models_are_priced() {
 
 #[test]
 fn chips_share_a_model_or_say_why_not() {
-    let config = millrace_tcp::fidelity::llama_3_1_70b();
+    let config = millrace_tcp::walk::llama_3_1_70b();
     let fp8 = settings("fp8");
     let cost = |n_devices, parallel| {
         let request = Shared {
@@ -391,9 +391,12 @@ fn settings_are_refused_by_name() {
         let error = Row.planner(&settings).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
     };
-    refused("dm_byte=1", "known are");
-    refused("dm_bytes=x", "`x` is not a number");
-    refused("dm_bytes=0", "`dm_bytes` is 0; expected");
+    refused("dm_byte=1", "did you mean `dm_bytes`?");
+    refused(
+        "dm_bytes=x",
+        "`dm_bytes` = \"x\": expected a whole number from 1024 to 1000000000 bytes",
+    );
+    refused("dm_bytes=0", "`dm_bytes` = 0: expected");
     refused("profile.hbm_efficiency=2", "expected");
     let slower = Settings {
         set: vec![

@@ -4,10 +4,11 @@ use super::*;
 
 #[test]
 fn builtin_machines_parse_and_every_value_has_a_source() {
-    for (name, text) in BUILTIN {
-        let machine = Machine::from_toml(text, name).unwrap();
-        assert_eq!(machine.name, *name);
-        for key in KEYS.iter().map(|k| k.path).chain(["dpm", "dpm_level"]) {
+    for name in Machine::builtin_names() {
+        let machine = Machine::builtin(name).unwrap();
+        assert_eq!(machine.name, name);
+        let required = keys::KEYS.iter().filter(|key| key.is_required());
+        for key in required.map(Key::path).chain(["dpm_level"]) {
             let fact = machine.fact(key).unwrap();
             assert!(fact.source.len() >= 5, "{name}: {key} has no source");
         }
@@ -54,7 +55,7 @@ fn bad_overrides_are_refused_and_change_nothing() {
         ("cols", "key=value"),
         ("cols=0", "from 1 to 64"),
         ("cols=1e9", "from 1 to 64"),
-        ("cols=2.5", "a whole number"),
+        ("cols=2.5", "a whole number from 1 to 64"),
         ("cols=nan", "from 1 to 64"),
         ("cols=many", "from 1 to 64"),
         ("dpm=8", "an index from 0 to 7"),
@@ -77,6 +78,9 @@ fn a_file_of_ones_own_may_start_from_a_base() {
     assert_eq!((machine.core.locks, machine.rows), (8, 4));
     assert_eq!(machine.clock_hz, 792e6);
     assert_eq!(machine.fact("dpm_level").unwrap().source, "a quiet fan");
+    let text = "base = \"npu2\"\ndpm = [[300, 600], [400, 800]]";
+    let machine = Machine::from_toml(text, "slow.toml").unwrap();
+    assert_eq!((machine.dpm_level, machine.clock_hz), (1, 800e6));
 }
 
 #[test]
@@ -91,7 +95,10 @@ fn bad_files_are_refused_with_the_key() {
             "did you mean `core.locks`?",
         ),
         ("base = \"npu2\"\n[cores]\nlocks = 4", "no key `cores`"),
-        ("base = \"npu2\"\ncols = \"eight\"", "a number from 1 to 64"),
+        (
+            "base = \"npu2\"\ncols = \"eight\"",
+            "a whole number from 1 to 64",
+        ),
         (
             "base = \"npu2\"\n[cols]\nvalue = 4\nsauce = \"me\"",
             "cols.sauce",
@@ -101,6 +108,10 @@ fn bad_files_are_refused_with_the_key() {
         (
             "base = \"npu2\"\ndpm = [[400, 800]]\ndpm_level = 1",
             "0 to 0",
+        ),
+        (
+            "base = \"npu2\"\n[cols]\nvalue = 4",
+            "`cols.source` is missing",
         ),
     ] {
         let error = Machine::from_toml(text, "half.toml").unwrap_err();

@@ -50,7 +50,7 @@ impl Profile {
 
     /// Whether a constant was set by hand.
     pub fn is_changed(&self) -> bool {
-        self.constants.iter().any(|c| c.origin == Origin::Set)
+        self.constants.iter().any(|c| c.is(Origin::Set))
     }
 
     /// Whether errors found under this profile hold for that machine: not for a changed one.

@@ -2,7 +2,7 @@
 //! need beside the kernels' own. A profile may leave them out; it then predicts no such rows.
 
 use super::Profile;
-use super::parse::Field;
+use super::keys::KEYS;
 
 /// A token of fused decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -76,66 +76,6 @@ impl Stack {
     }
 }
 
-/// Keys that a profile may leave out; they are then 0.
-pub(super) const OPTIONAL: &[(&str, Field, (f64, f64))] = &[
-    (
-        "decode.weight_gb_per_s",
-        |p| &mut p.decode.weight_gb_per_s,
-        RATE,
-    ),
-    (
-        "decode.weight_columns",
-        |p| &mut p.decode.weight_columns,
-        (1.0, 64.0),
-    ),
-    ("decode.layer_ns", |p| &mut p.decode.layer_ns, TIME),
-    ("decode.windows", |p| &mut p.decode.windows, (0.0, 1.0)),
-    ("prefill.layer_ns", |p| &mut p.prefill.layer_ns, TIME),
-    ("prefill.row_ns", |p| &mut p.prefill.row_ns, TIME),
-    (
-        "prefill.gemm_gflop_per_s",
-        |p| &mut p.prefill.gemm_gflop_per_s,
-        RATE,
-    ),
-    (
-        "prefill.attention_gflop_per_s",
-        |p| &mut p.prefill.attention_gflop_per_s,
-        RATE,
-    ),
-    (
-        "prefill.dequant_gb_per_s",
-        |p| &mut p.prefill.dequant_gb_per_s,
-        RATE,
-    ),
-    (
-        "prefill.group_heads",
-        |p| &mut p.prefill.group_heads,
-        (1.0, 64.0),
-    ),
-    ("host.call_ns", |p| &mut p.host.call_ns, TIME),
-    ("host.write_gb_per_s", |p| &mut p.host.write_gb_per_s, RATE),
-    ("host.read_ns", |p| &mut p.host.read_ns, TIME),
-    (
-        "host.prompt_byte_ns",
-        |p| &mut p.host.prompt_byte_ns,
-        (0.0, 1e6),
-    ),
-    ("host.prompt_ns", |p| &mut p.host.prompt_ns, TIME),
-    ("host.token_layer_ns", |p| &mut p.host.token_layer_ns, TIME),
-    (
-        "stack.prompt_layer_ns",
-        |p| &mut p.stack.prompt_layer_ns,
-        TIME,
-    ),
-    ("stack.prompt_row_ns", |p| &mut p.stack.prompt_row_ns, TIME),
-    ("power.npu_w", |p| &mut p.power.npu_w, WATTS),
-    ("power.package_w", |p| &mut p.power.package_w, WATTS),
-];
-
-const RATE: (f64, f64) = (1e-3, 1e6);
-const TIME: (f64, f64) = (0.0, 1e12);
-const WATTS: (f64, f64) = (0.0, 1e4);
-
 impl Profile {
     /// Ids of the rows of whole models that constants of this file's sections are fitted on.
     pub fn model_calibration_rows(&self) -> Vec<&str> {
@@ -152,5 +92,9 @@ impl Profile {
 /// Whether a constant serves whole models only.
 pub fn is_model_key(key: &str) -> bool {
     let kernel = |key: &str| key.starts_with("kernel.decode_attention");
-    OPTIONAL.iter().any(|known| known.0 == key) || kernel(key)
+    let is_optional = |key: &str| {
+        let mut known = KEYS.iter();
+        known.any(|known| known.path() == key && !known.is_required())
+    };
+    is_optional(key) || kernel(key)
 }

@@ -38,9 +38,9 @@ pub(super) fn preferred(
     tilings
 }
 
-/// Seed 000: GEMVs with tile_m = 8 and m_input = 4, for K = 8192 with 2 and 1 (B2.3), a decode's rotation
+/// Tilings that the published stack takes for a mapping, the preferred first. Seed 000: GEMVs with tile_m = 8 and m_input = 4, for K = 8192 with 2 and 1 (B2.3), a decode's rotation
 /// on a single core (B2.4).
-pub(crate) fn seed(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
+pub fn seed(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let tiling = default.clone();
     match mapping {
         // B2.2: larger L2 tiles for the wide projections.

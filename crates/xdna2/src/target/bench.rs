@@ -2,15 +2,14 @@
 
 mod report;
 
-use super::{machine, paper};
-use crate::fidelity::{self, Kind, leave_out};
+use super::machine;
 use crate::mapping::{self, Mapping, Shape, Tiling, Tolerance, compare};
 use millrace_kernels::Cpu;
 use millrace_npu::{Element, Role, Slot};
 use millrace_plan::workbench::{Produced, contents, described};
 use millrace_plan::{
-    BenchError, Choice, FidelityOf, FidelityReport, KernelReport, KernelRequest, KernelSubject,
-    RankedTiling, SettingError, Sweep, Workbench,
+    BenchError, Choice, KernelReport, KernelRequest, KernelSubject, RankedTiling, SettingError,
+    Sweep, Workbench,
 };
 use millrace_xdna2_machine::functional;
 use millrace_xdna2_machine::program::text;
@@ -19,7 +18,6 @@ use millrace_xdna2_machine::verify::{self, Report as Resources};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 use report::Report;
 use serde::Serialize;
-use serde_json::json;
 use std::time::Instant;
 
 pub(super) struct Bench;
@@ -158,55 +156,6 @@ impl Workbench for Bench {
             profile: profile.name,
             tilings: ranked,
             n_refused,
-        })
-    }
-
-    fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError> {
-        let kind = match what {
-            FidelityOf::Kernels => Kind::Kernels,
-            FidelityOf::Models => Kind::Models,
-            FidelityOf::LeaveOut => {
-                let found = leave_out::evaluate();
-                let failure =
-                    "a family or a model needs its own rows, and no missing mechanism is named";
-                return Ok(FidelityReport {
-                    text: found.to_string(),
-                    json: json!(found),
-                    failures: match found.pass() {
-                        true => Vec::new(),
-                        false => vec![failure.to_owned()],
-                    },
-                });
-            }
-        };
-        let report = fidelity::report(kind);
-        let outside = report.groups.iter().filter(|group| !group.pass);
-        let outside: Vec<&str> = outside.map(|group| group.name.as_str()).collect();
-        let failures = match (report.rows.is_empty(), outside.is_empty()) {
-            (true, _) => {
-                vec!["nothing was predicted: no measurement has a mapping and a profile".to_owned()]
-            }
-            (_, false) => vec![format!("outside the stated bound: {}", outside.join(", "))],
-            _ => Vec::new(),
-        };
-        Ok(FidelityReport {
-            text: report.to_string(),
-            json: json!(report),
-            failures,
-        })
-    }
-
-    fn papers(&self) -> Vec<Choice> {
-        paper::papers()
-    }
-
-    fn paper(&self, name: &str, longest: u64) -> Result<FidelityReport, BenchError> {
-        paper::check(name)?;
-        let report = paper::report(longest)?;
-        Ok(FidelityReport {
-            text: report.to_string(),
-            json: json!(report),
-            failures: report.misses(),
         })
     }
 }

@@ -4,17 +4,17 @@ use crate::lower::{Features, Mode};
 use millrace_plan::Choice;
 
 /// The default.
-pub(super) const FAST: &str = "fast";
+pub const FAST: &str = "fast";
 /// Weights in blocks of 4 bits.
-pub(super) const INT4: &str = "int4";
+pub const INT4: &str = "int4";
 /// Products of 8-bit integers.
-pub(super) const INT8: &str = "int8";
+pub const INT8: &str = "int8";
 /// The stack of the paper *Mapping Gemma3 onto an Edge Dataflow Architecture*.
-pub(super) const FASTFLOWLM: &str = "fastflowlm";
+pub const FASTFLOWLM: &str = "fastflowlm";
 /// The stack of MLIR-AIR's programming example of Llama-3.2-1B.
-pub(super) const MLIR_AIR: &str = "mlir-air";
+pub const MLIR_AIR: &str = "mlir-air";
 /// That stack before its head took a single row.
-pub(super) const MLIR_AIR_FIRST: &str = "mlir-air-first";
+pub const MLIR_AIR_FIRST: &str = "mlir-air-first";
 
 /// A value of `--mode`.
 pub(super) struct Row {

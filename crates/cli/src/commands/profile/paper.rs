@@ -4,20 +4,22 @@ use super::Args;
 use crate::exit::Outcome;
 use crate::output::{Out, Ui};
 use crate::progress::Progress;
+use crate::target_args::evidence;
 use millrace_plan::SettingError;
 
 /// Prints them. What misses a target says so in the tables: that is what was found, not a failure.
 pub(super) fn run(args: &Args, name: &str, ui: Ui) -> Outcome {
     let target = args.target.device;
-    let bench = target.workbench();
-    let papers = bench.map(|bench| bench.papers()).unwrap_or_default();
+    let evidence = evidence(target);
+    let papers = evidence.map(|evidence| evidence.papers());
+    let papers = papers.unwrap_or_default();
     let known = papers.iter().any(|paper| paper.name == name);
-    let Some(bench) = bench.filter(|_| known) else {
+    let Some(evidence) = evidence.filter(|_| known) else {
         return Err(SettingError::unknown(target.name(), "paper", name, &papers).into());
     };
     let report = {
         let _progress = Progress::spinner(ui, "predicting");
-        bench.paper(name, args.up_to.unwrap_or(u64::MAX))?
+        evidence.paper(name, args.up_to.unwrap_or(u64::MAX))?
     };
     let mut out = Out::new();
     match args.json {

@@ -1,0 +1,20 @@
+//! What others measured of NPUs, beside what is predicted: nothing that runs a model needs it.
+//!
+//! Each target has a module with its rows (`data/<target>/measured.csv`), the report on them, and what else was published
+//! of it. [`ALL`] is what a command line is given beside the registry of targets.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`xdna2`] | AMD NPU2: rows of kernels and of whole models, constants fitted anew, a page, a paper's tables |
+//! | [`rk3588`] | Rockchip RK3588: rows of products and of whole models |
+//! | [`tcp`] | FuriosaAI RNGD: rows of kernels and of whole models, tables of its document |
+#![forbid(unsafe_code)]
+
+pub mod rk3588;
+pub mod tcp;
+pub mod xdna2;
+
+use millrace_plan::Evidence;
+
+/// What there is of every target.
+pub static ALL: &[&dyn Evidence] = &[&xdna2::Row, &rk3588::Row, &tcp::Row];

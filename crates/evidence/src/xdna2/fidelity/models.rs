@@ -1,0 +1,464 @@
+//! Rows of whole models: which software, model and length each measures, and what predicts it.
+
+use super::stack::{Build, Program, Stack, Work};
+use super::{Measured, Row};
+use crate::xdna2::forms::{self, Weights};
+use crate::xdna2::geometry::{self, Geometry};
+use millrace_xdna2_machine::{Machine, Profile};
+use std::collections::BTreeMap;
+
+pub(super) const PROGRAMS: &str = "bf16 stack, programs";
+pub(super) const PROMPTS: &str = "bf16 stack, prompts";
+pub(super) const TOKENS: &str = "bf16 stack, tokens";
+pub(super) const BUFFERS: &str = "bf16 stack, buffer writes";
+pub(super) const PAPER_PREFILL: &str = "Gemma3 prefill, paper";
+pub(super) const PAPER_DECODE: &str = "Gemma3 decode, paper";
+pub(super) const FLM_DECODE: &str = "Llama decode, FastFlowLM v0.1.3";
+pub(super) const FLM_PREFILL: &str = "Qwen3 prefill, FastFlowLM v0.9.22";
+pub(super) const AIR_KRACKAN: &str = "fused decode, MLIR-AIR on Krackan";
+pub(super) const AIR_STRIX: &str = "fused decode, MLIR-AIR on Strix";
+pub(super) const AIR_Q4_0: &str = "fused decode of Q4_0 by bundle count";
+
+/// What to predict.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// A token of fused decode.
+    Decode { context: u64, weights: Weights },
+    /// A prompt under FastFlowLM's scheme.
+    Prefill,
+    /// The run of a stitched program on the NPU.
+    Run(Program),
+    /// A call of it, buffers included.
+    Call(Program),
+    /// Its buffers' writes.
+    Write(Program),
+    /// All runs of a prompt.
+    Runs,
+    /// All calls of a prompt.
+    Calls,
+    /// All buffer writes of a prompt.
+    Writes,
+    /// A layer of a prompt, host included.
+    Layer,
+    /// A prompt, host included.
+    Prompt,
+    /// A token, host included.
+    Token,
+}
+
+/// How to predict a measurement.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    group: &'static str,
+    profile: &'static str,
+    model: &'static Geometry,
+    /// Tokens of the prompt.
+    length: u64,
+    /// Of the bf16 stack.
+    build: Build,
+    what: What,
+}
+
+/// Predicts rows; simulated kernels are kept by profile.
+pub(super) struct Predictor<'a> {
+    machine: &'a Machine,
+    profiles: &'a [Profile],
+    stacks: BTreeMap<&'a str, Stack<'a>>,
+}
+
+impl<'a> Predictor<'a> {
+    pub(super) fn new(machine: &'a Machine, profiles: &'a [Profile]) -> Predictor<'a> {
+        let stack = |p: &'a Profile| (p.name.as_str(), Stack::new(machine, p));
+        Predictor {
+            machine,
+            profiles,
+            stacks: profiles.iter().map(stack).collect(),
+        }
+    }
+
+    /// A measurement with its prediction, or why there is none.
+    pub(super) fn row(&self, measured: &Measured) -> Result<Row, String> {
+        let case = case(measured)?;
+        let profile = (self.profiles.iter().find(|p| p.name == case.profile))
+            .ok_or_else(|| format!("no profile `{}`", case.profile))?;
+        let ns = self.predict(&case, profile)?;
+        let predicted = in_unit(measured, &case, ns)?;
+        Ok(Row {
+            group: case.group.to_owned(),
+            measured: measured.clone(),
+            mapping: case.model.name.to_owned(),
+            tiling: String::new(),
+            profile: profile.name.clone(),
+            predicted,
+            error_percent: (predicted / measured.value - 1.0) * 100.0,
+            calibration: profile.calibration_rows().contains(&measured.id.as_str()),
+            bottleneck: form(&case).into(),
+            outlier: outlier(&measured.id).map(str::to_owned),
+        })
+    }
+
+    /// Kernels are those of the predictor's own profile of that name, everything else is `profile`'s.
+    fn predict(&self, case: &Case, profile: &Profile) -> Result<f64, String> {
+        let (g, length) = (case.model, case.length);
+        let stack = (self.stacks.get(case.profile)).ok_or("no such profile")?;
+        let work = &Work {
+            build: case.build,
+            model: g,
+            length,
+            host: profile.host,
+        };
+        match case.what {
+            What::Decode { context, weights } => {
+                forms::decode_token_ns(g, context, weights, self.machine, profile)
+                    .map_err(|e| e.to_string())
+            }
+            What::Prefill => {
+                forms::prefill_ns(g, length, self.machine, profile).map_err(|e| e.to_string())
+            }
+            What::Run(program) => stack.run_ns(work, program),
+            What::Call(program) => stack.call_ns(work, program),
+            What::Write(program) => Ok(stack.write_ns(work, program)),
+            What::Runs => stack.prompt_ns(work, |program| stack.run_ns(work, program)),
+            What::Calls => stack.prompt_ns(work, |program| stack.call_ns(work, program)),
+            What::Writes => stack.prompt_ns(work, |program| Ok(stack.write_ns(work, program))),
+            What::Layer => stack.layer_ns(work),
+            What::Prompt => stack.ttft_ns(work),
+            What::Token => stack.token_ns(work),
+        }
+    }
+}
+
+fn form(case: &Case) -> &'static str {
+    match (case.what, case.build) {
+        (What::Decode { weights, .. }, _) => match weights {
+            Weights::Stream { .. } => "closed form 8",
+            Weights::Bundles(_) => "closed form 8, bundles",
+        },
+        (What::Prefill, _) => "closed form 9",
+        (What::Write(_) | What::Writes, _) => "bytes over a rate",
+        (What::Run(_) | What::Runs, Build::Seed) => "lowered programs",
+        (What::Run(_) | What::Runs, Build::Registry) => "simulated kernels",
+        (_, Build::Seed) => "lowered programs and host",
+        (_, Build::Registry) => "simulated kernels and host",
+    }
+}
+
+fn in_unit(measured: &Measured, case: &Case, ns: f64) -> Result<f64, String> {
+    match measured.metric.as_str() {
+        "us" => Ok(ns / 1e3),
+        "ms" | "ms_per_token" | "ms_per_call" | "ms_per_layer" | "NPU_run_ms" | "BO_write_ms"
+        | "TTFT_ms" => Ok(ns / 1e6),
+        "s" | "TTFT_s" | "wall_s" => Ok(ns / 1e9),
+        "decode_tok_per_s" => Ok(1e9 / ns),
+        "prefill_tok_per_s" => Ok(case.length as f64 * 1e9 / ns),
+        "ms_total" => Ok(ns / 1e6 * case.model.n_layers as f64),
+        other => Err(format!("the unit `{other}` is no time or rate of a model")),
+    }
+}
+
+/// Rows that no monotone form can meet, or that other rows of the same source contradict.
+fn outlier(id: &str) -> Option<&'static str> {
+    Some(match id {
+        "N0061" | "N0062" => {
+            "above any form that grows with the cache: 83 GB/s between 64k and 128k"
+        }
+        "N0160" | "N0153" | "N0214" => {
+            "30 % slower in the program than the registry's own attention at that shape; half of it is the \
+             layout's short bursts, of the rest no cause is known"
+        }
+        "N1068" => {
+            "exact at 131k, and the other models of PR 1993 at 1k are within 13 %; a builder of its own"
+        }
+        "N0278" => {
+            "0.62 us a block of keys between 256 and 2048; N1068 and N1069 need 1.9 for this model"
+        }
+        "N0231" => "N0291 of the same project, the same window, is 37 % faster",
+        "N0284" => "N0291 of the same README, the same window, is 11 % faster",
+        "N1100" | "N1101" | "N1102" => {
+            "PR 1827 measures the same model 7 % faster at 16k, and PR 1993 agrees at 131k"
+        }
+        _ => return None,
+    })
+}
+
+/// How to predict a measurement, or why nothing can.
+fn case(measured: &Measured) -> Result<Case, String> {
+    if let Some(reason) = no_npu(measured) {
+        return Err(reason.into());
+    }
+    if measured.notes.contains("approximate") || measured.notes.contains('~') {
+        return Err("approximate in its source".into());
+    }
+    let model = geometry::find(&measured.model);
+    let found = model.and_then(|model| {
+        let stacked = (measured.dtype == "bf16")
+            .then(|| stack_case(measured, model))
+            .flatten();
+        stacked
+            .or_else(|| fused_decode(measured, model))
+            .or_else(|| fastflowlm(measured, model))
+    });
+    found.ok_or_else(|| reason(measured, model.is_some()).to_owned())
+}
+
+/// Tokens in `ctx=4k`, `seq=2048`, `ATTN_MAXL=2048`: a power of two whose binary or decimal
+/// thousands are given, or the plain number.
+pub(crate) fn length(shape: &str) -> Option<u64> {
+    let (_, text) = shape.split_once('=')?;
+    match text.strip_suffix('k') {
+        Some(thousands) => {
+            let n: u64 = thousands.parse().ok()?;
+            (0..=10)
+                .map(|j| 1024 << j)
+                .find(|l| l / 1024 == n || l / 1000 == n)
+        }
+        None => text.parse().ok(),
+    }
+}
+
+/// MLIR-AIR's persistent decode.
+fn fused_decode(measured: &Measured, model: &'static Geometry) -> Option<Case> {
+    let (kernel, source) = (measured.kernel.as_str(), measured.source.as_str());
+    let q4_0 = measured.dtype == "Q4_0";
+    if measured.phase != "decode" || !source.contains("mlir-air") {
+        return None;
+    }
+    if !q4_0 && measured.dtype != "q4nx" {
+        return None;
+    }
+    let experiment = ["attn_qk.cc", "PR 1801", "PR 1808"];
+    if kernel.contains("staircase") || experiment.iter().any(|e| source.contains(e)) {
+        return None;
+    }
+    // PR 1995 names no box; its figures are those of the Krackan runner.
+    let krackan = measured.hardware.contains("Krackan") || source.contains("PR 1995");
+    let strix = measured.hardware.contains("Strix");
+    let (group, profile) = match (krackan, strix) {
+        (true, _) => (AIR_KRACKAN, "air-krackan-2026"),
+        (_, true) => (AIR_STRIX, "air-strix-2026"),
+        _ => return None,
+    };
+    let windowed = kernel.contains("MM2S") || kernel.contains("single window 2048");
+    let context = length(&measured.shape).or(windowed.then_some(2048))?;
+    let weights = match bundles(kernel) {
+        Some(bundles) => Weights::Bundles(bundles),
+        None if q4_0 => return None,
+        None => Weights::Stream {
+            channels: if kernel.starts_with("1 weight") { 1 } else { 2 },
+        },
+    };
+    Some(Case {
+        group: if q4_0 { AIR_Q4_0 } else { group },
+        profile,
+        model,
+        length: context,
+        build: Build::Registry,
+        what: What::Decode { context, weights },
+    })
+}
+
+/// `… (140 bundles)`.
+fn bundles(kernel: &str) -> Option<f64> {
+    let (before, _) = kernel.split_once(" bundles)")?;
+    before.rsplit('(').next()?.parse().ok()
+}
+
+/// FastFlowLM: the paper's tables, v0.1.3 and v0.9.22.
+fn fastflowlm(measured: &Measured, model: &'static Geometry) -> Option<Case> {
+    let source = measured.source.as_str();
+    let npu = measured.dtype.starts_with("Q4NX") || measured.hardware.contains("NPU (FastFlowLM)");
+    if !npu || measured.kernel != "end-to-end" {
+        return None;
+    }
+    let decode = measured.phase == "decode";
+    let (group, profile) = if source.contains("seed002") {
+        let group = if decode { PAPER_DECODE } else { PAPER_PREFILL };
+        (group, "paper-kraken")
+    } else if source.contains("v0.1.3") && decode {
+        (FLM_DECODE, "flm-v0.1.3")
+    } else if source.contains("qwen3 v0.9.22") && !decode {
+        (FLM_PREFILL, "flm-v0.9.22")
+    } else {
+        return None;
+    };
+    let length = length(&measured.shape)?;
+    let weights = Weights::Stream { channels: 2 };
+    let decode_what = What::Decode {
+        context: length,
+        weights,
+    };
+    Some(Case {
+        group,
+        profile,
+        model,
+        length,
+        build: Build::Registry,
+        what: if decode { decode_what } else { What::Prefill },
+    })
+}
+
+/// The stitched bf16 stack.
+fn stack_case(measured: &Measured, model: &'static Geometry) -> Option<Case> {
+    let source = measured.source.as_str();
+    let stack = [
+        "seed000",
+        "programming_examples/llms/",
+        "programming_examples/llama32_1b/",
+    ];
+    if !stack.iter().any(|part| source.contains(part)) {
+        return None;
+    }
+    let what = match measured.kernel.as_str() {
+        "end-to-end" if measured.phase == "decode" => What::Token,
+        "end-to-end" => What::Prompt,
+        "layer wall" | "per layer" => What::Layer,
+        "NPU run sum" | "kernels only" | "NPU kernels only" => What::Runs,
+        "NPU XRT calls total" => What::Calls,
+        "BO write sum" => What::Writes,
+        kernel => program_case(kernel, &measured.metric)?,
+    };
+    let group = match what {
+        What::Token => TOKENS,
+        What::Run(_) | What::Call(_) => PROGRAMS,
+        What::Write(_) | What::Writes => BUFFERS,
+        _ => PROMPTS,
+    };
+    Some(Case {
+        group,
+        profile: "air-strix-2026",
+        model,
+        length: length(&measured.shape).unwrap_or(2048),
+        build: build(source),
+        what,
+    })
+}
+
+/// The seed and the documents of `llama32_1b` report its own programs; what the README of all models
+/// and those of other models report was built later.
+fn build(source: &str) -> Build {
+    let seed = source.contains("seed000") || source.contains("llama32_1b");
+    if seed { Build::Seed } else { Build::Registry }
+}
+
+/// A program by name, and which of its times the unit is.
+fn program_case(kernel: &str, metric: &str) -> Option<What> {
+    let program = match kernel.split(' ').next()? {
+        "rms_gemms_rope" => Program::RmsGemmsRope,
+        "flash_attn" => Program::FlashAttention,
+        "o_ffn" => Program::OFfn,
+        "lm_head_gemv" => Program::LmHead,
+        "lm_head_gemm" => Program::LmHeadOfAllRows,
+        "rms_gemv_rope" => Program::RmsGemvRope,
+        "o_gemv_ffn" => Program::OGemvFfn,
+        _ => return None,
+    };
+    let decode = matches!(program, Program::RmsGemvRope | Program::OGemvFfn);
+    match metric {
+        "BO_write_ms" => Some(What::Write(program)),
+        "ms_per_call" => Some(What::Call(program)),
+        "ms" if decode && kernel.contains("per call") => Some(What::Call(program)),
+        "ms" | "NPU_run_ms" | "ms_per_layer" => Some(What::Run(program)),
+        _ => None,
+    }
+}
+
+/// Why a row says nothing of the time of an NPU.
+fn no_npu(measured: &Measured) -> Option<&'static str> {
+    let baseline = ["iGPU (baseline", "CPU (baseline"];
+    if measured.phase == "power" {
+        Some("a power, an energy or a temperature, not a time")
+    } else if baseline.iter().any(|on| measured.hardware.contains(on)) {
+        Some("a baseline on the CPU or the integrated GPU beside the NPU's row")
+    } else {
+        None
+    }
+}
+
+/// A row of a model that can be predicted, for the leave-out evaluation.
+pub(super) struct Prepared {
+    pub(super) measured: Measured,
+    case: Case,
+}
+
+impl Prepared {
+    pub(super) fn new(measured: &Measured) -> Option<Prepared> {
+        let case = case(measured).ok()?;
+        Some(Prepared {
+            measured: measured.clone(),
+            case,
+        })
+    }
+
+    pub(super) fn group(&self) -> &'static str {
+        self.case.group
+    }
+
+    pub(super) fn model(&self) -> &'static str {
+        self.case.model.name
+    }
+
+    pub(super) fn profile(&self) -> &'static str {
+        self.case.profile
+    }
+}
+
+impl Predictor<'_> {
+    /// A row's prediction over its measurement under a profile of the row's name whose constants of
+    /// whole models may differ.
+    pub(super) fn ratio(&self, row: &Prepared, profile: &Profile) -> Option<f64> {
+        let ns = self.predict(&row.case, profile).ok()?;
+        let predicted = in_unit(&row.measured, &row.case, ns).ok()?;
+        Some(predicted / row.measured.value)
+    }
+}
+
+/// Programs of a call that hold a product with weights that were 4-bit.
+const BF16_OF_4_BIT: &[&str] = &["qwen25_3b_q4", "gemma3_4b_q4nx", "llama31_8b_q4nx"];
+
+/// Why a row of a model has no prediction.
+fn reason(measured: &Measured, known: bool) -> &'static str {
+    let source = measured.source.as_str();
+    let has = |text: &str| source.contains(text) || measured.kernel.contains(text);
+    let bf16 = measured.dtype.starts_with("bf16");
+    let program = measured.metric.ends_with("_per_call") || measured.metric == "ms_total";
+    if program && measured.dtype.contains("bf16 GEMM") && BF16_OF_4_BIT.iter().any(|of| has(of)) {
+        return "an ordinary bf16 program of a stack with 4-bit weights: which GEMM method, tiles and host \
+                work it has is not published";
+    }
+    if has("seed003") || has("duplicate of seed003") {
+        "decode on an integrated GPU: 214 GB/s, which the NPU does not read"
+    } else if measured.phase == "vision" {
+        "a vision tower: Gemma 3's programs are timed by `profile --paper gemma3`, other towers' are not built here"
+    } else if measured.hardware.contains("Ryzen AI SW") {
+        "another software stack of which one model was measured"
+    } else if has("IRON baseline") || has("CPU matmul") {
+        "a baseline that its source replaced, or work on the host"
+    } else if !known {
+        "a hybrid, mixture or other model whose dimensions or operators the forms do not cover"
+    } else if bf16 && has("CPU attention") && has("PR 1995") {
+        "attention on the CPU over a long context: measures Python on an unnamed host"
+    } else if bf16 && (has("llms/") || has("seed000")) {
+        "host work or a buffer sync printed with one digit; some are what the host constants are fitted on"
+    } else if has("staircase") {
+        "the widths of the staircase are not published"
+    } else if has("attn_qk.cc") || has("PR 1801") || has("PR 1808") {
+        "compilations of one kernel compared; not a release, and the box is doubtful"
+    } else if has("decode_geometry") {
+        "a size, not a time; the tests check it against the table of dimensions"
+    } else if measured.dtype == "Q4_0" && measured.phase == "decode" {
+        "Q4_0 decode without the bundle count of its weight kernel"
+    } else if measured.dtype.contains("q4nx")
+        || measured.dtype.contains("Q4_0")
+        || measured.dtype.contains("int4")
+    {
+        "4-bit weights made bf16 on the host or in the cores: schedules that no form here covers"
+    } else if has("Strix Halo") || measured.hardware.contains("Halo") {
+        "another box, of which only rounded figures are public"
+    } else if has("PR 602") || has("release notes") || has("issue") {
+        "a version or prompt length that is not stated"
+    } else if has("v0.9.22") {
+        "decode of v0.9.22 slows down less from 16k to 32k than from 1k to 2k; no form here does"
+    } else {
+        "no software, model and length that a profile stands for"
+    }
+}

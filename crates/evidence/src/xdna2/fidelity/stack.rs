@@ -1,0 +1,360 @@
+//! The stitched bf16 stack of seed 000 and its successor, with the host's part (npu2_machine b3, form
+//! 10). There are two [`Build`]s of it: the seed's own programs are those that mode mlir-air lowers
+//! to; of the later one each launch is simulated on its own, and a program is the call plus its
+//! launches plus loading their cores.
+
+use super::lowered::Lowered;
+use crate::xdna2::geometry::{Extra, Geometry};
+use millrace_xdna2::lower::{self, Phase};
+use millrace_xdna2::mapping;
+use millrace_xdna2_machine::profile::Host;
+use millrace_xdna2_machine::{Machine, Profile, timing};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// A stitched program of seed 000 B5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    RmsGemmsRope,
+    FlashAttention,
+    OFfn,
+    LmHead,
+    RmsGemvRope,
+    OGemvFfn,
+    /// What stood for the head of a prompt before: GEMMs of all rows. In no plan.
+    LmHeadOfAllRows,
+}
+
+impl Program {
+    /// Its name in a plan.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Program::RmsGemmsRope => "rms_gemms_rope",
+            Program::FlashAttention => "flash_attn",
+            Program::OFfn => "o_ffn",
+            Program::LmHead => "lm_head_gemv",
+            Program::RmsGemvRope => "rms_gemv_rope",
+            Program::OGemvFfn => "o_gemv_ffn",
+            Program::LmHeadOfAllRows => "lm_head_gemm",
+        }
+    }
+
+    fn phase(self) -> Phase {
+        match self {
+            Program::RmsGemmsRope
+            | Program::FlashAttention
+            | Program::OFfn
+            | Program::LmHeadOfAllRows => Phase::Prefill,
+            Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => Phase::Decode,
+        }
+    }
+}
+
+/// Whose programs were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Build {
+    /// Seed 000's: compiler-generated GEMMs with bf16 sums. Mode mlir-air.
+    Seed,
+    /// Its successor's, from June 2026 on: GEMMs by the kernel registry's methods (f32 sums).
+    Registry,
+}
+
+/// What ran.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) build: Build,
+    pub(super) model: &'static Geometry,
+    /// Tokens of the prompt.
+    pub(super) length: u64,
+    /// The host between the calls.
+    pub(super) host: Host,
+}
+
+/// A kernel and its shape.
+type Part = (&'static str, String);
+
+/// What was computed, or why it could not be.
+type Memo<K, V> = RefCell<HashMap<K, Result<V, String>>>;
+
+/// A simulated kernel: time of its launches, their herds, and the cores and kernel objects of each.
+#[derive(Clone, Debug)]
+struct Kernel {
+    ns: f64,
+    herds: usize,
+    cores: Vec<(usize, usize)>,
+}
+
+/// Simulates kernels under one profile, each once.
+pub(super) struct Stack<'a> {
+    machine: &'a Machine,
+    profile: &'a Profile,
+    kernels: Memo<(Phase, Part), Kernel>,
+    /// By model and length.
+    lowered: Memo<(&'static str, u64), Lowered>,
+}
+
+/// Rows of a partition of the LM head.
+const HEAD_ROWS: u64 = 16_384;
+
+/// Products of this many multiply-accumulates and more keep f32 sums and cast them in a launch of
+/// their own; smaller ones drain in bf16 (mlir-air's `method auto`).
+const FUSED_CAST_MACS: u64 = 4_000_000_000;
+
+impl<'a> Stack<'a> {
+    pub(super) fn new(machine: &'a Machine, profile: &'a Profile) -> Stack<'a> {
+        Stack {
+            machine,
+            profile,
+            kernels: RefCell::default(),
+            lowered: RefCell::default(),
+        }
+    }
+
+    /// The NPU's run of a program, in nanoseconds.
+    pub(super) fn run_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+        match (work.build, program) {
+            (_, Program::LmHeadOfAllRows) | (Build::Registry, _) => {
+                self.assembled_ns(work, program)
+            }
+            (Build::Seed, _) => self.lowered(work)?.run_ns(program),
+        }
+    }
+
+    fn lowered(&self, work: &Work) -> Result<Lowered, String> {
+        let key = (work.model.name, work.length);
+        if let Some(known) = self.lowered.borrow().get(&key) {
+            return known.clone();
+        }
+        let lowered = Lowered::new(key.0, key.1, self.machine, self.profile);
+        self.lowered.borrow_mut().insert(key, lowered.clone());
+        lowered
+    }
+
+    /// The call, its launches and the loading of their cores.
+    fn assembled_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+        let kernels = (parts(work.model, work.length, program).into_iter())
+            .map(|part| self.kernel(program.phase(), part))
+            .collect::<Result<Vec<_>, _>>()?;
+        let dispatch = &self.profile.dispatch;
+        let herds: usize = kernels.iter().map(|k| k.herds).sum();
+        let load_ns = |&(cores, objects): &(usize, usize)| dispatch.load_ns(cores, objects, herds);
+        let launches_ns = |k: &Kernel| k.ns + k.cores.iter().map(load_ns).sum::<f64>();
+        Ok(dispatch.call_ns + kernels.iter().map(launches_ns).sum::<f64>())
+    }
+
+    /// Writing a call's buffers of a prompt's program, in nanoseconds. Attention's include its output,
+    /// which the published runtime fills with zeros before every call: 20 MB at 2,048 tokens, as
+    /// mlir-air's `PROFILE.html` says.
+    pub(super) fn write_ns(&self, work: &Work, program: Program) -> f64 {
+        let (g, length) = (work.model, work.length);
+        let (x, q) = (length * g.d_model, length * g.n_heads * g.head_dim);
+        let kv = 2 * length * g.n_kv_heads * g.head_dim;
+        let elements = match program {
+            Program::RmsGemmsRope | Program::LmHeadOfAllRows => x,
+            Program::FlashAttention => q + kv + q,
+            Program::OFfn => q + x,
+            Program::LmHead | Program::RmsGemvRope | Program::OGemvFfn => g.d_model,
+        };
+        2.0 * elements as f64 / work.host.write_gb_per_s
+    }
+
+    /// A call of a program: of a prompt's, with its buffers written and synced; of a token's, which
+    /// moves a few KB, without.
+    pub(super) fn call_ns(&self, work: &Work, program: Program) -> Result<f64, String> {
+        let host = &work.host;
+        let run_ns = self.run_ns(work, program)?;
+        Ok(match program {
+            Program::RmsGemvRope | Program::OGemvFfn => host.call_ns + run_ns,
+            _ => host.call_ns + self.write_ns(work, program) + run_ns + host.read_ns,
+        })
+    }
+
+    /// Sum over a prompt's calls: three a layer and the LM head.
+    pub(super) fn prompt_ns(
+        &self,
+        work: &Work,
+        of: impl Fn(Program) -> Result<f64, String>,
+    ) -> Result<f64, String> {
+        let layer = [
+            Program::RmsGemmsRope,
+            Program::FlashAttention,
+            Program::OFfn,
+        ];
+        let layer_ns: f64 = layer.map(&of).into_iter().sum::<Result<f64, String>>()?;
+        Ok(work.model.n_layers as f64 * layer_ns + of(Program::LmHead)?)
+    }
+
+    /// A layer of a prompt with the host's work between its calls.
+    pub(super) fn layer_ns(&self, work: &Work) -> Result<f64, String> {
+        let layer = [
+            Program::RmsGemmsRope,
+            Program::FlashAttention,
+            Program::OFfn,
+        ];
+        let calls = layer.map(|program| self.call_ns(work, program));
+        let calls_ns: f64 = calls.into_iter().sum::<Result<f64, String>>()?;
+        Ok(calls_ns + between_ns(work))
+    }
+
+    /// A prompt from text to its first token.
+    pub(super) fn ttft_ns(&self, work: &Work) -> Result<f64, String> {
+        let calls_ns = self.prompt_ns(work, |program| self.call_ns(work, program))?;
+        let host = &work.host;
+        Ok(calls_ns + work.model.n_layers as f64 * between_ns(work) + host.prompt_ns)
+    }
+
+    /// A token at a short context, attention on the CPU.
+    pub(super) fn token_ns(&self, work: &Work) -> Result<f64, String> {
+        let host = &work.host;
+        let call = |program| Ok::<f64, String>(self.run_ns(work, program)? + host.call_ns);
+        let more = (token_calls(work.model) - 2) as f64;
+        let more_ns = more * (self.profile.dispatch.call_ns + host.call_ns);
+        let layer_ns = call(Program::RmsGemvRope)? + call(Program::OGemvFfn)? + host.token_layer_ns;
+        let layer_ns = layer_ns + more_ns;
+        Ok(work.model.n_layers as f64 * layer_ns + call(Program::LmHead)?)
+    }
+
+    fn kernel(&self, phase: Phase, part: Part) -> Result<Kernel, String> {
+        let key = (phase, part);
+        if let Some(known) = self.kernels.borrow().get(&key) {
+            return known.clone();
+        }
+        let (name, shape) = &key.1;
+        let kernel = self.simulate(phase, &key.1);
+        let kernel = kernel.map_err(|e| format!("{name} {shape}: {e}"));
+        self.kernels.borrow_mut().insert(key, kernel.clone());
+        kernel
+    }
+
+    /// In the tiling that the stack has, where it is not the mapping's own.
+    fn simulate(&self, phase: Phase, (name, shape): &Part) -> Result<Kernel, String> {
+        let mapping = mapping::find(name).ok_or("no such mapping")?;
+        let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
+        let default = mapping.default_tiling(&shape, self.machine);
+        let build = |tiling| mapping.build(&shape, tiling, self.machine);
+        let stack = lower::reference_tilings(phase, name, &shape, &default);
+        let program = match stack.iter().find_map(|tiling| build(tiling).ok()) {
+            Some(program) => program,
+            None => build(&default).map_err(|e| e.to_string())?,
+        };
+        let herds = program.launches.iter().map(|l| l.herds.len()).sum();
+        let timing = timing::predict(&program, self.machine, self.profile);
+        let timing = timing.map_err(|e| e.to_string())?;
+        Ok(Kernel {
+            ns: timing.total_ns - timing.dispatch_ns,
+            herds,
+            cores: (timing.launches.iter())
+                .map(|l| (l.cores.len(), l.objects))
+                .collect(),
+        })
+    }
+}
+
+/// The host's work between the calls of a layer of a prompt. Where the feed-forward is no program of
+/// its own, gate, up and their product cross the host's buffers too.
+fn between_ns(work: &Work) -> f64 {
+    let (g, host) = (work.model, &work.host);
+    let layer_ns = host.prompt_layer_ns(work.length, g.d_ff);
+    let crossing_bytes = match work.build == Build::Seed || is_joined(g) {
+        true => 0,
+        false => 3 * 2 * work.length * g.d_ff,
+    };
+    layer_ns + crossing_bytes as f64 / host.write_gb_per_s
+}
+
+/// Whether the stack makes one program of what follows attention.
+fn is_joined(g: &Geometry) -> bool {
+    g.d_model < 2560 && g.d_ff.is_multiple_of(512)
+}
+
+/// Programs of a layer of a token. Of models whose feed-forward is no whole number of 512 or whose
+/// width is 2,560 and more, mlir-air's stack leaves what follows attention in four programs (the README
+/// of its `llms`, "ELF/layer").
+fn token_calls(g: &Geometry) -> u64 {
+    if is_joined(g) { 2 } else { 5 }
+}
+
+/// The kernels of a program for a prompt of that length; those of a token do not depend on it.
+fn parts(g: &Geometry, length: u64, program: Program) -> Vec<Part> {
+    let (d, ff) = (g.d_model, g.d_ff);
+    let (q, kv) = (g.n_heads * g.head_dim, g.n_kv_heads * g.head_dim);
+    let gate = if g.gelu { "gelu-mul" } else { "silu-mul" };
+    match program {
+        Program::RmsGemmsRope => {
+            let product = |n| gemm(length, d, n);
+            let mut parts = vec![norm(length, d), product(q), product(kv), product(kv)];
+            parts.extend(heads(g, length));
+            parts
+        }
+        Program::RmsGemvRope => {
+            let mut parts = vec![norm(1, d), gemv(q, d), gemv(kv, d), gemv(kv, d)];
+            parts.extend(heads(g, 1));
+            parts
+        }
+        Program::FlashAttention => {
+            let (h, kv, hd) = (g.n_heads, g.n_kv_heads, g.head_dim);
+            // Heads of 64 stay in a token's row; for those of 128 the host brings each head together.
+            let layout = if hd == 64 { " seq-first" } else { "" };
+            vec![(
+                "flash-attention",
+                format!("{length} {h}q/{kv}kv d{hd} causal{layout}"),
+            )]
+        }
+        Program::OFfn => vec![
+            gemm(length, q, d),
+            ("add-2d", format!("{length}x{d}")),
+            norm(length, d),
+            gemm(length, d, ff),
+            gemm(length, d, ff),
+            (gate, (length * ff).to_string()),
+            gemm(length, ff, d),
+            ("add-flat", format!("{length}x{d}")),
+        ],
+        Program::OGemvFfn => vec![
+            gemv(d, q),
+            ("add", d.to_string()),
+            norm(1, d),
+            gemv(ff, d),
+            gemv(ff, d),
+            (gate, ff.to_string()),
+            gemv(d, ff),
+            ("add", d.to_string()),
+        ],
+        Program::LmHead => vec![gemv(HEAD_ROWS, d); g.vocab.div_ceil(HEAD_ROWS) as usize],
+        Program::LmHeadOfAllRows => {
+            let part = ("gemm-direct", format!("{length}x{d}x{HEAD_ROWS}"));
+            vec![part; g.vocab.div_ceil(HEAD_ROWS) as usize]
+        }
+    }
+}
+
+/// What happens to Q, K and V between their projections and attention.
+fn heads(g: &Geometry, length: u64) -> Vec<Part> {
+    let (q_rows, kv_rows) = (length * g.n_heads, length * g.n_kv_heads);
+    let rope = |rows: u64| ("rope", format!("{rows}x{}", g.head_dim));
+    let bias = |rows: u64| ("add", (rows * g.head_dim).to_string());
+    let mut parts = match g.extra {
+        Extra::Plain => Vec::new(),
+        Extra::HeadNorm => vec![norm(q_rows, g.head_dim), norm(kv_rows, g.head_dim)],
+        Extra::Bias => vec![bias(q_rows), bias(kv_rows), bias(kv_rows)],
+    };
+    parts.extend([rope(q_rows), rope(kv_rows)]);
+    parts
+}
+
+fn norm(rows: u64, width: u64) -> Part {
+    ("rmsnorm", format!("{rows}x{width}"))
+}
+
+fn gemm(m: u64, k: u64, n: u64) -> Part {
+    let mapping = if m * k * n >= FUSED_CAST_MACS {
+        "gemm-fused-cast"
+    } else {
+        "gemm-drain"
+    };
+    (mapping, format!("{m}x{k}x{n}"))
+}
+
+fn gemv(m: u64, k: u64) -> Part {
+    ("gemv", format!("{m}x{k}"))
+}

@@ -1,0 +1,219 @@
+//! Prompts and tokens of lowered plans, and where their time goes.
+
+use super::rows::{MODE, Series, What};
+use millrace_format::Source;
+use millrace_model::Model;
+use millrace_model::graph::{Graph, Node, Op};
+use millrace_model::recipe::Recipe;
+use millrace_model::synth::Geometry;
+use millrace_plan::predict::{self, ModelPart, PassCost, PredictError, PriceError, Work};
+use millrace_plan::{Facts, Planner, Pricer, Settings, TowerCost};
+use millrace_xdna2::target::{Xdna2, planner};
+use millrace_xdna2_machine::profile::Stack;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// A time and what it is made of.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Cost {
+    pub(super) ns: f64,
+    /// Launches at work: products with weights.
+    pub(super) products_ns: f64,
+    /// Launches at work: attention on the array.
+    pub(super) attention_ns: f64,
+    /// Launches at work: norms, rotation, activation, sums.
+    pub(super) elementwise_ns: f64,
+    /// Loading cores.
+    pub(super) loading_ns: f64,
+    /// Dispatches, calls on the host, buffers written and read.
+    pub(super) calls_ns: f64,
+    /// Attention on the host.
+    pub(super) host_attention_ns: f64,
+    /// Its other steps.
+    pub(super) host_ns: f64,
+    /// What the published stack takes beside: no part of `ns`, and none of a mode that is not the paper's.
+    pub(super) stack_ns: f64,
+    pub(super) n_dispatches: u64,
+}
+
+impl Cost {
+    /// With the stack's own.
+    pub(super) fn whole_ns(&self) -> f64 {
+        self.ns + self.stack_ns
+    }
+
+    fn of(passes: &[PassCost]) -> Cost {
+        let mut cost = Cost::default();
+        for pass in passes {
+            let t = &pass.totals;
+            cost.ns += t.total_ns;
+            cost.loading_ns += t.load_ns;
+            cost.calls_ns += t.dispatch_ns + t.call_ns + t.write_ns + t.read_ns;
+            cost.n_dispatches += t.n_calls;
+            for program in &pass.programs {
+                for launch in &program.launches {
+                    let part = match launch.part {
+                        ModelPart::Attention => &mut cost.attention_ns,
+                        ModelPart::Elementwise => &mut cost.elementwise_ns,
+                        ModelPart::Projections | ModelPart::FeedForward | ModelPart::Head => {
+                            &mut cost.products_ns
+                        }
+                    };
+                    *part += program.calls as f64 * launch.ns;
+                }
+            }
+            for step in pass.host_steps() {
+                let part = match step.name {
+                    "attention" => &mut cost.host_attention_ns,
+                    _ => &mut cost.host_ns,
+                };
+                *part += step.ns;
+            }
+        }
+        cost
+    }
+}
+
+/// Geometry, profile, mode.
+type Key = (&'static str, &'static str, &'static str);
+
+/// Predicts, and keeps graphs, planners and what was predicted.
+#[derive(Default)]
+pub(super) struct Predictor {
+    graphs: HashMap<&'static str, Graph>,
+    planners: HashMap<(&'static str, &'static str), Xdna2>,
+    known: HashMap<(Key, What, u64), Cost>,
+}
+
+impl Predictor {
+    /// A prompt of so many tokens, or a token behind as many.
+    pub(super) fn cost(
+        &mut self,
+        series: &Series,
+        mode: &'static str,
+        tokens: u64,
+    ) -> Result<Cost, PredictError> {
+        let key = (series.geometry, series.profile, mode);
+        if let Some(known) = self.known.get(&(key, series.what, tokens)) {
+            return Ok(*known);
+        }
+        let prompt_tokens = match series.what {
+            What::Prompt => tokens,
+            What::Token => 1,
+        };
+        let work = Work {
+            prompt_tokens,
+            context: tokens,
+        };
+        let prediction = self.predict(key, &work)?;
+        let (stack, n_layers) = self.stack(key)?;
+        let token = Cost::of(std::slice::from_ref(&prediction.token));
+        self.known.insert((key, What::Token, tokens), token);
+        if series.what == What::Token {
+            return Ok(token);
+        }
+        let prompt = Cost {
+            stack_ns: stack.prompt_ns(n_layers, tokens),
+            ..Cost::of(&prediction.prefill)
+        };
+        self.known.insert((key, What::Prompt, tokens), prompt);
+        Ok(prompt)
+    }
+
+    fn predict(&mut self, key: Key, work: &Work) -> Result<predict::Prediction, PredictError> {
+        let (graph, planner) = self.of(key)?;
+        let mut pricer = pricer(planner)?;
+        predict::model(graph, planner, &mut *pricer, work)
+    }
+
+    /// What the published stack takes beside its launches, nothing where the mode is not its own; and the model's layers.
+    fn stack(&mut self, key: Key) -> Result<(Stack, usize), PredictError> {
+        let (graph, planner) = self.of(key)?;
+        let is_attention = |node: &&Node| matches!(node.op, Op::Attention(_));
+        let n_layers = graph.nodes.iter().filter(is_attention).count();
+        let stack = match key.2 == MODE {
+            true => planner.profile().stack,
+            false => Stack::default(),
+        };
+        Ok((stack, n_layers))
+    }
+
+    fn of(&mut self, key: Key) -> Result<(&Graph, &Xdna2), PredictError> {
+        let (geometry, profile, mode) = key;
+        let graph = match self.graphs.entry(geometry) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(shape(geometry)?),
+        };
+        let planner = match self.planners.entry((profile, mode)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(planner(&Settings {
+                profile: Some(Facts::Named(profile.to_owned())),
+                mode: Some(mode.to_owned()),
+                ..Settings::default()
+            })?),
+        };
+        Ok((graph, planner))
+    }
+
+    /// An image and a prompt of so many tokens, its rows among them, to the first token: the tower's programs and a pass
+    /// that knows of the image, as the engine runs it.
+    pub(super) fn image(
+        &mut self,
+        (geometry, profile, mode): Key,
+        tokens: u64,
+    ) -> Result<ImageCost, PredictError> {
+        let failed = |problem: String| PriceError(format!("{geometry}: {problem}"));
+        let vision = Geometry::named(geometry).and_then(Geometry::vision);
+        let vision = vision.ok_or_else(|| failed("no vision tower".to_owned()))?;
+        let (stack, n_layers) = self.stack((geometry, profile, mode))?;
+        let (graph, planner) = self.of((geometry, profile, mode))?;
+        let mut pricer = pricer(planner)?;
+        let predict::ImagePass { tower, pass } =
+            predict::image(graph, &vision, planner, &mut *pricer, tokens)?;
+        let n_patches = vision.n_patches() as u64;
+        let prompt = Cost {
+            stack_ns: stack.prompt_ns(n_layers, tokens),
+            ..Cost::of(std::slice::from_ref(&pass))
+        };
+        Ok(ImageCost {
+            tower,
+            tower_stack_ns: stack.prompt_ns(vision.n_layers, n_patches),
+            prompt,
+        })
+    }
+}
+
+/// What an image takes, to the first token.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct ImageCost {
+    pub(super) tower: TowerCost,
+    /// The published stack's own, of the tower's layers and patches as of a prompt's layers and tokens.
+    pub(super) tower_stack_ns: f64,
+    pub(super) prompt: Cost,
+}
+
+impl ImageCost {
+    /// Launches and the host.
+    pub(super) fn launches_ns(&self) -> f64 {
+        self.tower.total_ns() + self.prompt.ns
+    }
+
+    pub(super) fn stack_ns(&self) -> f64 {
+        self.tower_stack_ns + self.prompt.stack_ns
+    }
+}
+
+fn pricer(planner: &Xdna2) -> Result<Box<dyn Pricer + '_>, PriceError> {
+    let pricer = planner.pricer();
+    pricer.ok_or_else(|| PriceError("no prices".to_owned()))
+}
+
+/// A published shape; its weights are none that are read.
+fn shape(name: &str) -> Result<Graph, PredictError> {
+    let failed = |problem: String| PriceError(format!("{name}: {problem}"));
+    let geometry = Geometry::named(name).ok_or_else(|| failed("no such geometry".to_owned()))?;
+    let recipe = Recipe::parse("bf16").ok_or_else(|| failed("no recipe `bf16`".to_owned()))?;
+    let model = Model::without_weights(geometry, None, recipe, Source::HuggingFace);
+    Ok(model.map_err(|error| failed(error.to_string()))?.graph)
+}

@@ -1,0 +1,229 @@
+//! Which published rows are compared with which model, profile and pass.
+
+use crate::xdna2::fidelity::{Measured, length};
+use millrace_xdna2::target::modes::{FASTFLOWLM, INT4};
+use serde::Serialize;
+
+/// The mode that is compared: weights in the paper's blocks, which a prompt's products find expanded in DDR.
+pub(super) const MODE: &str = FASTFLOWLM;
+
+/// The mode that others' figures of 4-bit weights stand beside.
+pub(super) const PACKED: &str = INT4;
+
+/// The paper's box.
+pub(super) const PROFILE: &str = "paper-kraken";
+
+/// The same chip with constants that nobody's whole prompts or tokens were fitted for: what this project's own modes are timed by.
+pub(super) const OURS: &str = "air-krackan-2026";
+
+/// Table 5's line of prompts on the NPU.
+pub(super) const PREFILL_POWER: &str = "NPU Prefill";
+
+const DECODE_POWER: &str = "NPU Decoding";
+
+/// In the paper's rows, its title.
+const PAPER: &str = "Mapping Gemma3 onto an Edge Dataflow Architecture";
+
+/// What of a model a row measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum What {
+    /// Time to the first token, in seconds.
+    Prompt,
+    /// Tokens a second behind a context.
+    Token,
+}
+
+/// Rows of one source, model and pass.
+#[derive(Clone, Copy)]
+pub(super) struct Series {
+    pub(super) title: &'static str,
+    /// The model as the rows name it, and as its geometry is called.
+    pub(super) model: &'static str,
+    pub(super) geometry: &'static str,
+    pub(super) what: What,
+    pub(super) profile: &'static str,
+    /// In the rows' source and hardware, and their type of weights.
+    source: &'static str,
+    hardware: &'static str,
+    dtype: &'static str,
+}
+
+/// The paper's tables 1 to 4.
+pub(super) const OWN: [Series; 4] = [
+    own(
+        "Table 1: Gemma3-1B, time to the first token",
+        GEMMA_1B,
+        What::Prompt,
+    ),
+    own(
+        "Table 2: Gemma3-4B, time to the first token",
+        GEMMA_4B,
+        What::Prompt,
+    ),
+    own("Table 3: Gemma3-1B, decoding", GEMMA_1B, What::Token),
+    own("Table 4: Gemma3-4B, decoding", GEMMA_4B, What::Token),
+];
+
+/// A model as rows name it, and its geometry.
+pub(super) type Model = (&'static str, &'static str);
+
+const GEMMA_1B: Model = ("Gemma3-1B", "gemma-3-1b");
+pub(super) const GEMMA_4B: Model = ("Gemma3-4B", "gemma-3-4b");
+const LLAMA: Model = ("Llama-3.2-1B", "llama-3.2-1b");
+
+const fn own(title: &'static str, model: Model, what: What) -> Series {
+    Series {
+        title,
+        model: model.0,
+        geometry: model.1,
+        what,
+        profile: PROFILE,
+        source: PAPER,
+        hardware: "(Kraken NPU2)",
+        dtype: "Q4NX (NPU)",
+    }
+}
+
+/// Other software on the same chips.
+pub(super) const BESIDE: [Series; 7] = [
+    Series {
+        title: "Llama-3.2-1B, decoding: FastFlowLM v0.1.3",
+        model: "LLaMA 3.2 1B",
+        profile: "flm-v0.1.3",
+        source: "llama3_results.md (v0.1.3",
+        hardware: "NPU (FastFlowLM)",
+        dtype: "4-bit",
+        ..own("", LLAMA, What::Token)
+    },
+    Series {
+        title: "Llama-3.2-1B, decoding: MLIR-AIR's fused decode on Krackan",
+        profile: "air-krackan-2026",
+        source: "mlir-air PR 1827",
+        hardware: "Krackan",
+        dtype: "q4nx",
+        ..own("", LLAMA, What::Token)
+    },
+    Series {
+        title: "Gemma3-4B, decoding: MLIR-AIR's fused decode on Krackan",
+        profile: "air-krackan-2026",
+        source: "mlir-air PR 1827",
+        hardware: "Krackan",
+        dtype: "q4nx",
+        ..own("", GEMMA_4B, What::Token)
+    },
+    Series {
+        title: "Llama-3.2-1B, first token: MLIR-AIR's 4-bit weights on Strix",
+        profile: "air-strix-2026",
+        source: "mlir-air PR 1910",
+        hardware: "Strix",
+        dtype: "q4nx",
+        ..own("", LLAMA, What::Prompt)
+    },
+    Series {
+        title: "Gemma3-4B, first token: MLIR-AIR (4.5 s) and FastFlowLM (3.21 s) on Strix",
+        profile: "air-strix-2026",
+        source: "gemma3_4b_q4nx/README.md",
+        hardware: "Strix",
+        dtype: "q4nx",
+        ..own("", GEMMA_4B, What::Prompt)
+    },
+    Series {
+        title: "Llama-3.2-1B, first token: MLIR-AIR's bf16 weights on Strix",
+        profile: "air-strix-2026",
+        source: "programming_examples/llms/README.md",
+        hardware: "Strix",
+        dtype: "bf16",
+        ..own("", LLAMA, What::Prompt)
+    },
+    Series {
+        title: "Llama-3.2-1B, decoding: MLIR-AIR's bf16 weights, attention on the CPU",
+        profile: "air-krackan-2026",
+        source: "mlir-air PR 1995",
+        hardware: "NPU2",
+        dtype: "bf16",
+        ..own("", LLAMA, What::Token)
+    },
+];
+
+impl Series {
+    /// The same, timed by another profile.
+    pub(super) fn timed_by(&self, profile: &'static str) -> Series {
+        Series { profile, ..*self }
+    }
+
+    /// Its rows with their tokens, without those of more than `longest`.
+    pub(super) fn rows<'m>(
+        &self,
+        measured: &'m [Measured],
+        longest: u64,
+    ) -> Vec<(&'m Measured, u64)> {
+        let is = |row: &&Measured| {
+            row.source.contains(self.source)
+                && row.hardware.contains(self.hardware)
+                && row.dtype.eq_ignore_ascii_case(self.dtype)
+                && row.model == self.model
+                && self.what.is_metric(&row.metric)
+        };
+        let with_tokens = |row: &'m Measured| length(&row.shape).map(|tokens| (row, tokens));
+        let rows = measured.iter().filter(is).filter_map(with_tokens);
+        rows.filter(|(_, tokens)| *tokens <= longest).collect()
+    }
+}
+
+impl What {
+    fn is_metric(self, metric: &str) -> bool {
+        match self {
+            What::Prompt => ["TTFT_s", "TTFT_ms"].contains(&metric),
+            What::Token => metric == "decode_tok_per_s",
+        }
+    }
+
+    /// Seconds of a prompt, tokens a second of a token.
+    pub(super) fn in_unit(self, ns: f64) -> f64 {
+        match self {
+            What::Prompt => ns / 1e9,
+            What::Token => 1e9 / ns,
+        }
+    }
+
+    /// Tokens a second of such a value.
+    pub(super) fn tokens_per_s(self, value: f64, tokens: u64) -> f64 {
+        match self {
+            What::Prompt => tokens as f64 / value,
+            What::Token => value,
+        }
+    }
+}
+
+/// The value with times in seconds.
+pub(super) fn in_s(row: &Measured) -> f64 {
+    match row.metric.ends_with("_ms") {
+        true => row.value / 1e3,
+        false => row.value,
+    }
+}
+
+/// The total of a line of the paper's table 5 about the NPU.
+pub(super) fn is_power(row: &Measured) -> bool {
+    row.source.contains(PAPER)
+        && row.metric == "total_W"
+        && [PREFILL_POWER, DECODE_POWER].contains(&row.kernel.as_str())
+}
+
+/// The paper's image on the NPU.
+pub(super) fn is_vision(row: &Measured) -> bool {
+    row.source.contains(PAPER) && row.phase == "vision" && row.hardware.contains("(Kraken NPU2)")
+}
+
+/// The source as its publisher calls it: `seed002 (Title) table 1` is `Title, table 1`.
+pub(super) fn published_by(source: &str) -> String {
+    let inner = source
+        .split_once(" (")
+        .filter(|(own, _)| own.starts_with("seed"));
+    match inner.and_then(|(_, inner)| inner.split_once(')')) {
+        Some((title, place)) if place.trim().is_empty() => title.to_owned(),
+        Some((title, place)) => format!("{title}, {}", place.trim()),
+        None => source.to_owned(),
+    }
+}
