@@ -344,20 +344,19 @@ fn energy_is_told_where_the_profile_has_powers() {
     assert!(!of("profile.host.call_ns=70000").contains("energy"));
 }
 
-/// The report in `docs`; when what it says changes, write it anew as it says.
+/// The report in `docs/reports`; when what it says changes, write it anew as it says.
 #[test]
 fn the_report_is_current() {
     let home = tempdir().expect("a folder");
     let arguments = ["profile", "--geometry", "llama-3.2-1b", "--markdown"];
     let page = run(home.path(), &arguments).expect(OK).stdout;
     let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/profile-llama-3.2-1b.md");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reports/profile-llama-3.2-1b.md");
     let report = fs::read_to_string(&path).expect("the report");
     assert!(
         page == report,
-        "write {} anew: cargo run --release -- {} > docs/profile-llama-3.2-1b.md",
-        path.display(),
-        arguments.join(" ")
+        "write {} anew: tools/make_reports profile",
+        path.display()
     );
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::tempdir;
 
 /// Documents whose fenced blocks with lines `$ millrace …` are transcripts.
-const DOCUMENTS: [&str; 2] = ["README.md", "docs/llama-3.2-1b-notes.md"];
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/guide.md", "docs/llama-3.2-1b-notes.md"];
 
 /// Commands that are not run, by how they begin, and why.
 const NOT_RUN: [(&str, &str); 2] = [
@@ -226,7 +226,7 @@ const EXAMPLES_NOT_RUN: [(&str, &str); 5] = [
     ("--sweep", "hundreds of tilings"),
     (
         "gemm-fused-cast 2048x2048x8192",
-        "README's transcript runs a larger one",
+        "the guide's transcript runs a larger one",
     ),
     (
         "profile demo",

@@ -16,7 +16,7 @@ pub enum Scope {
 }
 
 /// Medians of |error| over the held-out rows of the fidelity report that were measured under a
-/// profile, in percent, as `docs/fidelity.md` and `docs/fidelity-models.md` list them (a test computes
+/// profile, in percent, as `docs/reports/fidelity.md` and `docs/reports/fidelity-models.md` list them (a test computes
 /// them anew); 0 where there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Errors {

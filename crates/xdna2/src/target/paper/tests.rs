@@ -1,4 +1,4 @@
-//! The report, and the document that quotes it.
+//! The report, and the document that holds it.
 
 use super::*;
 use std::fs;
@@ -15,15 +15,17 @@ fn row_lines(text: &str) -> Vec<&str> {
 }
 
 fn document() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gemma3.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reports/gemma3-paper.md");
     fs::read_to_string(path).expect("the document")
 }
 
-/// What stands in the document between the command's marks.
+/// What stands in the document below the lines that say what made it.
 fn quoted(document: &str) -> &str {
-    let begin = "<!-- millrace profile --paper gemma3 -->\n\n";
-    let (_, rest) = document.split_once(begin).expect("its beginning");
-    rest.split_once("\n<!-- end -->").expect("its end").0
+    let (head, rest) = document
+        .split_once("(../gemma3.md#the-papers-tables-beside-ours).\n\n")
+        .expect("its beginning");
+    assert!(head.contains("which ran `millrace profile --paper gemma3`"));
+    rest
 }
 
 /// The document is the command's output: of every row in a short build a part, and all of it where asked.
@@ -34,8 +36,7 @@ fn the_document_is_what_the_command_prints() {
     let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     let longest = if all { u64::MAX } else { SHORT };
     let text = report(longest).expect("a report").to_string();
-    let write =
-        "cargo run --release -- profile --paper gemma3, between the marks of docs/gemma3.md";
+    let write = "tools/make_reports gemma3-paper";
     if all {
         assert!(quoted.trim() == text.trim(), "write it anew: {write}");
     }
