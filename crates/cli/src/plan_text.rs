@@ -105,7 +105,7 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
     }
 }
 
-/// How a weight is arranged in its slot: seed 000 B4.
+/// How a weight is arranged in its slot.
 pub(crate) fn layout(binding: &Binding) -> String {
     let Binding::Weight { layout, .. } = binding else {
         return String::new();

@@ -1,4 +1,4 @@
-//! The program cache: three layers with three lifetimes (seed 000 B6, B7).
+//! The program cache: three layers with three lifetimes, as in MLIR-AIR's Llama-3.2-1B example.
 //!
 //! | layer | holds | key | lives |
 //! |---|---|---|---|
@@ -9,7 +9,7 @@
 //! [`ProgramCache::load_and_run`] moves what the roles of the slots ask for and nothing else:
 //! `static` slots cross once for each `bo_key`, `input` slots at every call, `output` slots back
 //! after it, `intermediate` slots never. [`ProgramCache::run_moving`] moves what a caller says of each
-//! slot: less where values stay in buffers that several programs share (seed 000 D2).
+//! slot: less where values stay in buffers that several programs share.
 
 mod disk;
 mod error;

@@ -3,8 +3,8 @@
 use crate::Element;
 use serde::{Deserialize, Serialize};
 
-/// What the host does with a slot around a call (seed 000 B6: the static, intermediate and output
-/// index sets).
+/// What the host does with a slot around a call (the static, intermediate and output
+/// index sets of MLIR-AIR's Llama-3.2-1B example).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {

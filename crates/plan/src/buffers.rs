@@ -1,7 +1,7 @@
 //! Which buffer each slot of a plan is, and what the host moves at each call.
 //!
 //! Without [`Plan::alias`] every call has buffers of its own, inputs are written before it and outputs
-//! read after it (the buffer objects of the published stack, seed 000 B6). With it (seed 000 D2) a value is
+//! read after it (the buffer objects of MLIR-AIR's Llama-3.2-1B example). With it a value is
 //! in one buffer from the program that writes it to the last that reads it; the host writes what it
 //! computed itself, once, and reads what it computes with. Values and scratch whose lives do not
 //! overlap share memory: buffers of a size are registers, given out call by call and free again after

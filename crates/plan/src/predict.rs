@@ -9,7 +9,7 @@
 //! the share of the machine's peak ([`Rate`]).
 //!
 //! # Memory bandwidth utilisation
-//! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of the Gemma 3 paper (seed 002), taken over a
+//! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of the Gemma 3 paper (equation 13), taken over a
 //! whole pass: the bytes of static slots (weights and tables, each call's once) over the pass's time and
 //! the peak of the machine's DDR. What the device reads in fact is more, because a tiled product reads
 //! its operands several times: `ddr_utilization` is that, `ddr_read_bytes` over the device's time and

@@ -2,7 +2,7 @@
 //!
 //! AIE2P has no unit for bf16 products of the shape that fast kernels use. `aie::mmul` with
 //! `AIE_API_EMULATE_BFLOAT16_MMUL_WITH_BFP16` converts both operands to `bfp16ebs8` on the way: eight
-//! values along the inner dimension become 8-bit mantissas with one 8-bit exponent (seed 000 B2.6
+//! values along the inner dimension become 8-bit mantissas with one 8-bit exponent (MLIR-AIR's Llama-3.2-1B example
 //! compiles so; MLIR-AIR's `GEMM_bf16_in_bf16_out.md` says it of its GEMMs).
 //!
 //! # The conversion
@@ -11,7 +11,7 @@
 //! | block | 8 values along the inner dimension of the product, of A and of B | mlir-aie `mm.cc` for aie2p, `mac_8x8_8x8T` |
 //! | exponent | the largest of the eight | mlir-aie `programming_examples/ml/block_datatypes/helper.h` |
 //! | mantissa | two's complement, 8 bits, in steps of 2^(exponent − 6) | as above |
-//! | rounding | to nearest, ties to even | `-DROUND_CONV_EVEN` (seed 000 B2.6); `GEMM_bf16_in_bf16_out.md` |
+//! | rounding | to nearest, ties to even | `-DROUND_CONV_EVEN` (the same example); `GEMM_bf16_in_bf16_out.md` |
 //! | a mantissa that rounds to +128 | the exponent is raised and the block rounded again | a public project's report of a run on an NPU2; mlir-aie's host helper truncates instead |
 //! | product | eight products summed exactly, then one f32 addition to the sum | **assumed**: the accumulator is f32 (`accfloat`), what is rounded inside is not public |
 //! | subnormal values | zero | assumed, as for bf16 |

@@ -12,9 +12,9 @@
 //!    of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
 //! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
 //!    `intermediate`; one that leaves it is `output`. Groups that are equal but for their weights
-//!    share a program, and each call has a buffer set of its own (seed 000 B7: `bo_key`).
+//!    share a program, and each call has a buffer set of its own (`bo_key` in MLIR-AIR's Llama-3.2-1B example).
 //!
-//! For Llama-3.2-1B this arrives at the six programs of seed 000 B5. Their slots, by liveness:
+//! For Llama-3.2-1B this arrives at the six programs of that example. Their slots, by liveness:
 //!
 //! | program | launches | slots | static | input | intermediate | output |
 //! |---|---|---|---|---|---|---|
@@ -25,16 +25,16 @@
 //! | `o_gemv_ffn` | 8 | 15 | 1 5 7 9 12 | 0 3 | 2 4 6 8 10 11 13 | 14 |
 //! | `lm_head_gemv` | 8 | 17 | 1 3 … 15 | 0 | | 2 4 … 16 |
 //!
-//! The seed's `intermediate_indices` are the slots that the program overwrites, `output` ones
+//! The example's `intermediate_indices` are the slots that the program overwrites, `output` ones
 //! among them: {2, 4, 6, 8, 11, 12} for the first program ([`IndexSets::of`]). Its
 //! `output_indices` {11, 12} leave out slot 8, the values v, although attention and the cache take
-//! v from there (B8's table of reads, and `out[8]` in B9); so 8 is an output here. In decode the
+//! v from there (its table of reads, and `out[8]` in its decode); so 8 is an output here. In decode the
 //! RoPE tables hold one position's row and change with every token: they are inputs.
 //!
 //! With [`Feature::FastTilings`] projections of one input are one launch, so the first program has
 //! four, and the head's has one.
 //!
-//! # Layouts (seed 000 B4)
+//! # Layouts
 //! - GEMM takes B as `[k, n]`, so its weights are transposed when they are loaded
 //!   ([`WeightLayout::Transposed`]); GEMV takes W as `[n, k]`, as checkpoints store it, and so does
 //!   the GEMM of [`Feature::OneCopy`].
@@ -88,16 +88,16 @@ pub use tower::tower;
 
 /// Why attention shares a program with nothing: the rule's text in placements.
 ///
-/// Seed 000 B5.
+/// MLIR-AIR's Llama-3.2-1B example does so.
 pub const ATTENTION_ALONE: &str = "attention is a program of its own: its cascade takes so many \
     channels that the published stack's compiler, whose pass over shim descriptors takes longer than \
     their number grows, needs more than ten minutes with other launches beside it";
 
-/// Why a group ends with its block: the rule's text. Seed 000 B7.
+/// Why a group ends with its block: the rule's text.
 pub const WITHIN_BLOCK: &str = "a program ends with its transformer block: every block then runs \
     the same programs on buffers of its own, and hidden states can be read";
 
-/// Why the head shares a program with nothing: the rule's text. Seed 000 B5.
+/// Why the head shares a program with nothing: the rule's text.
 pub const HEAD_ALONE: &str = "the head's parts of the vocabulary are one program, the same for prompt \
     and token; its input is a single row from the host";
 
@@ -108,7 +108,7 @@ pub const HEAD_BESIDE_LAYERS: &str = "the head does not fit into the program of 
 pub const HEAD_OF_ALL_ROWS: &str = "the head's parts of the vocabulary are one program, here over all \
     rows of the prompt (single-row-head is left out)";
 
-/// Parts of the vocabulary, each a launch of the head's program (seed 000 B5).
+/// Parts of the vocabulary, each a launch of the head's program, as in MLIR-AIR's Llama-3.2-1B example.
 pub const LM_HEAD_PARTITIONS: usize = 8;
 
 /// Lengths that prefill plans are made for with [`Feature::Buckets`], ascending.
@@ -116,7 +116,7 @@ pub const BUCKETS: [u64; 14] = [
     64, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048,
 ];
 
-/// Tokens that every prompt is padded to without it, as the published stack does (seed 000 A5).
+/// Tokens that every prompt is padded to without it, as MLIR-AIR's Llama-3.2-1B example does.
 pub const REFERENCE_TOKENS: u64 = 2048;
 
 /// Lengths that a set of features makes prefill plans for.
@@ -135,7 +135,7 @@ pub fn program_of(planned: &PlannedProgram) -> Option<&Program> {
 /// Whose behaviour a plan has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// That of seed 000: compiler-generated GEMMs, the production tilings ([`Features::PUBLISHED`]).
+    /// That of MLIR-AIR's Llama-3.2-1B example: compiler-generated GEMMs, the production tilings ([`Features::PUBLISHED`]).
     Reference,
     /// Better where the array allows: every [`Feature`] but those of weights in blocks.
     Best,
@@ -149,7 +149,7 @@ pub enum Mode {
 /// What to lower for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// What is better than the seed's behaviour.
+    /// What is better than the published stack's behaviour.
     pub features: Features,
     /// Tokens of a prefill; shorter prompts are padded to it. Decode takes one at a time.
     pub n_tokens: u64,

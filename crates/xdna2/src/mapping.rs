@@ -7,7 +7,7 @@
 //! | `gemm-drain-bt`, `gemm-direct-bt` | the same with B as `[N, K]` | `MxKxN` |
 //! | `gemm-stream`, `gemm-stream-bt` | several products of one A, no pause between tiles | `MxKxN0+N1+…` |
 //! | `gemm-i8` | the same of 8-bit integers with B as `[N, K]`, exact sums in 32 bits | `MxKxN0+N1+…` |
-//! | `gemm-megatile` | several products of one A in megatiles of seed 002 §3.1.2 | `MxKxN0+N1+…` |
+//! | `gemm-megatile` | several products of one A in megatiles (the Gemma 3 paper, §3.1.2) | `MxKxN0+N1+…` |
 //! | `gemv` | `y = W · x` on 8 × 1 cores | `MxK` |
 //! | `gemv-cascade` | the same on 8 × 4 cores, partial sums passed down the cascade | `MxK` |
 //! | `gemv-stream` | several `y = W · x` of one x, W straight to the cores | `M0+M1+…xK` |

@@ -4,7 +4,7 @@
 //! [`predict`](millrace_xdna2_machine::timing::predict) gives for each, with equal launches simulated once. The host's part depends on
 //! whose host it is ([`HostKind`]):
 //!
-//! | part | [`Published`](HostKind::Published), the Python of seed 000 | [`Own`](HostKind::Own), this repository's |
+//! | part | [`Published`](HostKind::Published), the Python of MLIR-AIR's example | [`Own`](HostKind::Own), this repository's |
 //! |---|---|---|
 //! | call | `host.call_ns` a dispatch | the same |
 //! | buffer write | what crosses and attention's output, zeroed, by `host.write_gb_per_s`; nothing in a token, whose few KB are not seen | what crosses, a token's too |

@@ -105,7 +105,7 @@ fn an_empty_variable_keeps_nothing() {
     assert!(!home.path().join(".cache").exists());
 }
 
-/// The published programs by their names and slots (seed 000 B5 to B7).
+/// The programs of MLIR-AIR's Llama-3.2-1B example by their names and slots.
 #[test]
 fn explain_shows_the_published_programs() {
     let home = tempdir().expect("a folder");
@@ -254,8 +254,16 @@ fn former_names_of_modes_are_taken_with_a_warning() {
         let quiet = explained(former, &["--quiet"]).stderr;
         assert!(!quiet.contains("is called"), "{quiet}");
     }
-    let unknown = run(home, &["explain", "demo-draft", "--mode", "bset"]);
     let names = "fast, int4, int8, fastflowlm, mlir-air, mlir-air-first";
+    // The guide lists all of them.
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide.md");
+    let guide = fs::read_to_string(guide).expect("the guide");
+    let devices = json(home, &["devices"]).to_string();
+    for name in names.split(", ") {
+        assert!(guide.contains(&format!("\n| `{name}` | ")), "{name}");
+        assert!(devices.contains(&format!("\"name\":\"{name}\"")), "{name}");
+    }
+    let unknown = run(home, &["explain", "demo-draft", "--mode", "bset"]);
     assert!(unknown.stderr.contains(names), "{}", unknown.stderr);
 }
 

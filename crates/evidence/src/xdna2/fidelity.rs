@@ -159,8 +159,7 @@ const GROUPS: &[(&str, Option<Bound>)] = &[
     ),
 ];
 
-/// Groups of whole models, with bounds from what the forms attained in the study behind them
-/// (npu2_machine c2 to c4).
+/// Groups of whole models, with bounds from what the forms attained in the study behind them.
 const MODEL_GROUPS: &[(&str, Option<Bound>)] = &[
     (models::PAPER_PREFILL, Some(bound(Some(4.0), None, None))),
     (models::PAPER_DECODE, Some(bound(Some(3.0), None, None))),

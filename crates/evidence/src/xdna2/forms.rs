@@ -39,7 +39,7 @@ pub enum Weights {
 }
 
 /// A token of fused decode from position `context`, in nanoseconds:
-/// `W / B_w + n_layers t_layer + t_blk Σ ceil(L_eff / 16)` (npu2_machine b3, form 8).
+/// `W / B_w + n_layers t_layer + t_blk Σ ceil(L_eff / 16)`.
 ///
 /// `W` is the model's streamed weights at 5 bits, `B_w` the profile's rate but no more than its
 /// columns' shim channels carry, `L_eff` the context or, where the software implements windows, the
@@ -84,8 +84,7 @@ pub fn decode_token_ns(
     Ok(weights_ns + model.n_layers as f64 * decode.layer_ns + cache_ns)
 }
 
-/// A prompt of `length` tokens to its first one under FastFlowLM's scheme, in nanoseconds
-/// (npu2_machine b3, form 9):
+/// A prompt of `length` tokens to its first one under FastFlowLM's scheme, in nanoseconds:
 /// `n t_cfg + W (0.625 + 2) / B_dequant + 2 W L / R_gemm + element-wise + A / R_attn + n L t_row`.
 ///
 /// `W` counts the linear layers, `A = 4 head_dim heads Σ pairs` the operations of causal attention

@@ -15,7 +15,7 @@ use millrace_xdna2::target::modes::FAST;
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_machine::program::codec::TARGET as NAME;
 use predicted::{Cost, ImageCost, Predictor};
-use rows::{BESIDE, MODE, OURS, OWN, PACKED, PROFILE, Series, What, published_by};
+use rows::{BESIDE, MODE, OURS, OWN, PACKED, PROFILE, Series, What};
 use serde::Serialize;
 
 /// The name by which it is asked for.
@@ -242,7 +242,7 @@ fn table(
         let per_w = |value: f64| watts.map(|watts| series.what.tokens_per_s(value, tokens) / watts);
         found.push(Row {
             id: measured.id.clone(),
-            source: published_by(&measured.source),
+            source: measured.source.clone(),
             tokens,
             published: measured.value,
             predicted,
@@ -279,7 +279,7 @@ fn beside_table(
         };
         found.push(BesideRow {
             id: measured.id.clone(),
-            source: published_by(&measured.source),
+            source: measured.source.clone(),
             tokens,
             published: rows::in_s(measured),
             int4: of(PACKED)?,
@@ -342,7 +342,7 @@ fn power(measured: &[Measured]) -> Vec<Power> {
         };
         found.push(Power {
             id: total.id.clone(),
-            source: published_by(&total.source),
+            source: total.source.clone(),
             model: total.model.clone(),
             what: match total.kernel.as_str() {
                 rows::PREFILL_POWER => What::Prompt,
@@ -368,7 +368,7 @@ fn images(measured: &[Measured], predictor: &mut Predictor) -> Result<Vec<ImageR
         let error_percent = error(predicted_ns);
         found.push(ImageRow {
             id: row.id.clone(),
-            source: published_by(&row.source),
+            source: row.source.clone(),
             what: format!("{}, {}", row.model, row.kernel),
             tokens: IMAGE_TOKENS,
             published: row.value,

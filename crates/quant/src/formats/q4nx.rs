@@ -1,4 +1,5 @@
-//! Q4NX: tiles of 32 rows by 256 columns in 5,120 bytes, made for NPU memories (seed 002 §3.1.1). A
+//! Q4NX: tiles of 32 rows by 256 columns in 5,120 bytes, made for NPU memories (the Gemma 3 paper *Mapping Gemma3 onto an Edge
+//! Dataflow Architecture*, §3.1.1). A
 //! group is 32 neighbouring columns of a row.
 //!
 //! Bytes: bf16 scale[8 groups][32 rows]; bf16 offset[8 groups][32 rows]; nibbles[2 halves][256

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 #[test]
 fn the_cbuf_rule_predicts_what_silicon_refused() {
     // rocket-userspace lists these (m, k / 32) as failing under the rule of whole bytes, and only
-    // these among its neighbours (research: gregordinary/rocket-userspace).
+    // these among its neighbours (gregordinary/rocket-userspace).
     let machine = Machine::rk3588();
     let failing: [(u32, &[u32]); 3] = [
         (144, &[7, 21, 35]),

@@ -38,7 +38,7 @@ fn fields_pack_and_unpack() {
     assert_eq!(whole.get(whole.put(u32::MAX)), u32::MAX);
 }
 
-/// The research file beside the workspace lists the same registers, where it exists.
+/// A list of fields beside the workspace has the same registers, where it exists.
 #[test]
 fn the_table_is_that_of_the_field_list() {
     let path = concat!(

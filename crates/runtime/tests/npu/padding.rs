@@ -1,4 +1,4 @@
-//! Seed 000 A6: what a prompt's real positions compute has the same bits at every length that it is
+//! What a prompt's real positions compute has the same bits at every length that it is
 //! padded to, its own length among them.
 
 use crate::support::{demo, load, noise, padded_to};

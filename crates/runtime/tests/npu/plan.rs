@@ -1,4 +1,4 @@
-//! The plans of Llama-3.2-1B, sixteen layers, without its data: dispatches as seed 000 counts them.
+//! The plans of Llama-3.2-1B, sixteen layers, without its data: dispatches as MLIR-AIR's Llama-3.2-1B example counts them.
 
 use millrace_runtime::LoadedModel;
 use millrace_xdna2::lower::{self, Mode, Options, Plan};

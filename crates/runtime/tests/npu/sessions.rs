@@ -38,7 +38,8 @@ fn rank(logits: &[f32], token: u32) -> usize {
         .count()
 }
 
-/// The gate of seed 000 C, at every one of some steps with the engine's tokens.
+/// The engine's choice is among the device's five likeliest and the device's among the engine's, step after step with the
+/// engine's tokens.
 #[test]
 fn tokens_are_among_the_engines_best() {
     let model = demo();
@@ -75,7 +76,7 @@ fn logits_of(npu: &Arc<NpuModel>, prompt: &[u32]) -> Vec<f32> {
         .to_vec()
 }
 
-/// Seed 000 A6: what follows the real positions, padding or anything else, changes no bit of them.
+/// What follows the real positions, padding or anything else, changes no bit of them.
 /// Looked at through every layer's keys and values, which decode reads.
 #[test]
 fn padding_changes_no_bit() {
@@ -157,7 +158,7 @@ fn moved(npu: &Arc<NpuModel>, n_tokens: u32) -> [(Traffic, u64); 2] {
     [counters.prefill, counters.decode].map(|phase| (phase.traffic, phase.n_dispatches))
 }
 
-/// Bytes that crossed, against what seed 000 B5 and B6 say of each call: inputs are written and
+/// Bytes that crossed, against what MLIR-AIR's Llama-3.2-1B example says of each call: inputs are written and
 /// synced, outputs synced and read, nothing else moves.
 #[test]
 fn a_reference_pass_moves_inputs_and_outputs() {

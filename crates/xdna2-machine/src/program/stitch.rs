@@ -1,5 +1,5 @@
 //! Stitching: the launches of several programs in one dispatch, their slots wired by an explicit
-//! argument map (seed 000 B5). It saves dispatches, not DDR traffic: what passes between launches
+//! argument map (as in MLIR-AIR's Llama-3.2-1B example). It saves dispatches, not DDR traffic: what passes between launches
 //! still goes through a slot.
 
 use super::{Launch, Place, Program};

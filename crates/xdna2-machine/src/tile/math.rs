@@ -1,5 +1,5 @@
 //! Rounding, and the two transcendental functions that AIE2P's vector unit has: `exp2` and `tanh`
-//! with bf16 results (research: AM027).
+//! with bf16 results (AMD's manual AM027).
 //!
 //! The hardware's tables are not public. The model is the best result a bf16 unit can give: the
 //! exact value rounded to f32, then to bf16. Only additions, multiplications, divisions and square

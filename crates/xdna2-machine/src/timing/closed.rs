@@ -79,7 +79,7 @@ pub fn elementwise_ns(
     compute_ns.max(reads_ns).max(moves_ns)
 }
 
-/// Megatile GEMM (seed 002 eq. 5), in nanoseconds. A megatile is `8 e_y m` rows by `4 e_x n`
+/// Megatile GEMM (the Gemma 3 paper, equation 5), in nanoseconds. A megatile is `8 e_y m` rows by `4 e_x n`
 /// columns; A is read once a column of megatiles, B once a row of them:
 /// `max(A / (8 s), B / (4 s), (A + B + C) / B_ddr, 2 M K N / (64 r f))`, `s` being what a shim
 /// channel attains.
@@ -103,7 +103,7 @@ pub fn megatile_ns(
         .max(compute_ns)
 }
 
-/// Read-bandwidth utilisation of chunked attention over a prompt of `l` tokens (seed 002 eq. 13),
+/// Read-bandwidth utilisation of chunked attention over a prompt of `l` tokens (the Gemma 3 paper, equation 13),
 /// in bytes per second: `2 B (1 + L / L_c) L CT H / T_d`.
 ///
 /// `bytes` is B, the bytes one compute tile reads per position and head; `chunk` is L_c, the

@@ -54,7 +54,7 @@ impl<'g> Wired<'g> {
 
     /// Slots in the order of their first use; of a launch first the activations, then its
     /// parameters, then its result. RoPE tables are listed together at the first that is used
-    /// (seed 000 B6: slots 9 and 10 of the first program).
+    /// (in MLIR-AIR's Llama-3.2-1B example slots 9 and 10 of the first program).
     fn list(&mut self, group: &Group, kernels: &Kernels<'_>) {
         for (member, kernel) in group
             .members

@@ -5,23 +5,23 @@ use millrace_xdna2_machine::numerics::Numerics;
 use std::fmt;
 use std::str::FromStr;
 
-/// An improvement that can be left out, to see what it buys: over seed 000's behaviour, but for
+/// An improvement that can be left out, to see what it buys: over the behaviour of MLIR-AIR's Llama-3.2-1B example, but for
 /// [`Feature::SingleRowHead`], which the published stack came to have itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Feature {
     /// Prefill GEMMs keep f32 sums to the end instead of rounding partial ones to bf16.
     FloatSums,
-    /// Tilings that the timing model finds fastest, where the seed has fixed ones, and weights that
+    /// Tilings that the timing model finds fastest, where that example has fixed ones, and weights that
     /// stream without a pause: projections of one input, and the head's parts, are one launch.
     FastTilings,
     /// Prompts are padded to a bucket instead of 2,048 tokens.
     Buckets,
     /// The end of a block and the start of the next share a dispatch.
     MergedBlocks,
-    /// Prefill and decode read the same copy of a weight (seed 000 D1).
+    /// Prefill and decode read the same copy of a weight.
     OneCopy,
     /// A value stays in one buffer from the program that writes it to those that read it; the host
-    /// moves only what it computes with itself (seed 000 D2).
+    /// moves only what it computes with itself.
     Alias,
     /// Element-wise and row-wise launches of a prefill on all cores, where the profile finds that
     /// faster than the eight that shims feed straight: memory tiles deal out the blocks.
@@ -33,7 +33,7 @@ pub enum Feature {
     /// the timing model finds it faster than the host.
     CachedAttention,
     /// Of a prompt only the last token's row goes through the last norm and the head, where the
-    /// published stack's first head was a product of all rows (seed 000 A7: 150 ms saved). In both
+    /// published stack's first head was a product of all rows (150 ms saved, by its guide). In both
     /// modes.
     SingleRowHead,
     /// Attention of layers with a window on the array, in a prompt's first pass.
@@ -184,7 +184,7 @@ impl Features {
         numerics: Numerics::Bf16,
     };
 
-    /// The published stack (seed 000).
+    /// The published stack: MLIR-AIR's Llama-3.2-1B example.
     pub const PUBLISHED: Features = Features {
         set: 1 << Feature::SingleRowHead as u8,
         numerics: Numerics::Bf16,

@@ -94,7 +94,7 @@ pub(super) struct Kernels<'a> {
 const MAX_TRIES: usize = 24;
 
 /// Rows of a head's partition come in multiples of 8 iterations of 8 columns with 8 rows each: the
-/// seed's 8 × 16,384 rows for a vocabulary of 128,256 (B2.3, B9).
+/// example's 8 × 16,384 rows for a vocabulary of 128,256.
 pub(super) const PARTITION_ROWS: usize = 512;
 
 /// Largest size of a problem's dimension that mappings take.
@@ -165,7 +165,7 @@ impl<'a> Kernels<'a> {
             Op::Embed(_) => {
                 return Err("the host looks up rows of the table: nothing is computed".to_owned());
             }
-            // Seed 000 A7, B2.1.
+            // As MLIR-AIR's example has it.
             Op::RmsNorm(_) if self.is_last_norm_of_host(output) => {
                 return Err(
                     "a single row, which the host normalises in less time than a dispatch takes"
@@ -265,7 +265,7 @@ impl<'a> Kernels<'a> {
         }
     }
 
-    /// One row of logits by GEMVs over parts of the vocabulary, in either phase (seed 000 A7). A
+    /// One row of logits by GEMVs over parts of the vocabulary, in either phase. A
     /// part is as large as a partition's tilings want it, so a small vocabulary fills fewer.
     fn head(&mut self, node: &Node, weight: WeightId) -> Result<Vec<Kernel>, String> {
         if let Some(kernel) = self.packed_head(node, weight, 1) {
@@ -327,7 +327,7 @@ impl<'a> Kernels<'a> {
             Phase::Decode => self.elementwise(node, "add", &[("n", cols)]),
             Phase::Prefill => {
                 let dims = [("rows", self.n_tokens()), ("cols", cols)];
-                // What leaves the block is one-dimensional (seed 000 B4, mismatch 4).
+                // What leaves the block is one-dimensional.
                 let leaves = self.graph.hidden.contains(&node.output);
                 self.elementwise(node, if leaves { "add-flat" } else { "add-2d" }, &dims)
             }

@@ -22,7 +22,7 @@ enum Kind {
 
 use Kind::{Add, Glu, Linear, Norm, Rope};
 
-/// Runs of launches with a name of their own, in prefill and decode (seed 000 B5).
+/// Runs of launches with a name of their own, in prefill and decode, as in MLIR-AIR's Llama-3.2-1B example.
 const RUNS: &[(&[Kind], &str, &str)] = &[
     (
         &[Norm, Linear, Linear, Linear, Rope, Rope],
@@ -36,7 +36,7 @@ const RUNS: &[(&[Kind], &str, &str)] = &[
     ),
 ];
 
-/// A group's name from its launches: the seed's where it has one, else the kinds of its launches,
+/// A group's name from its launches: the example's where it has one, else the kinds of its launches,
 /// repeated ones once. One of whole blocks is named for that.
 pub(super) fn program(group: &Group, kernels: &Kernels<'_>) -> String {
     if group.attends() {

@@ -4,7 +4,7 @@ use super::{Feature, Features, Phase};
 use crate::mapping::{self, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// In order of preference, the seed's or fast ones, as the features say; the first that fits the shape
+/// In order of preference, the published stack's or fast ones, as the features say; the first that fits the shape
 /// and the machine is taken, and where none does, the mapping's default.
 pub(super) fn preferred(
     features: Features,
@@ -38,12 +38,12 @@ pub(super) fn preferred(
     tilings
 }
 
-/// Tilings that the published stack takes for a mapping, the preferred first. Seed 000: GEMVs with tile_m = 8 and m_input = 4, for K = 8192 with 2 and 1 (B2.3), a decode's rotation
-/// on a single core (B2.4).
+/// Tilings that the published stack takes for a mapping, the preferred first: of MLIR-AIR's Llama-3.2-1B example GEMVs
+/// with tile_m = 8 and m_input = 4, for K = 8192 with 2 and 1, a decode's rotation on a single core.
 pub fn seed(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let tiling = default.clone();
     match mapping {
-        // B2.2: larger L2 tiles for the wide projections.
+        // Larger L2 tiles for the wide projections.
         "gemm-direct" | "gemm-direct-bt" if shape["k"] >= 4096 => {
             vec![tiling.with("tile_k_l2", 512)]
         }
@@ -111,7 +111,7 @@ fn fastest(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<
 }
 
 /// One head on the whole array rather than two on halves, skipping what the mask hides. Short prompts
-/// have small tiles of queries; tiles of keys and their deal stay, so that the bits do (seed 000 A6).
+/// have small tiles of queries; tiles of keys and their deal stay, so that the bits do.
 fn attention(shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let skipping = default.clone().with("causal_skip", 1);
     let tile_q = default["tile_kv"].min(shape["n_queries"] / 8);

@@ -1,4 +1,4 @@
-//! Flash attention as a cascade: grouped-query, causal or full (seed 000 B2.6).
+//! Flash attention as a cascade: grouped-query, causal or full, as in MLIR-AIR's Llama-3.2-1B example.
 //!
 //! A launch iteration treats `unroll` heads, `q_tiles · tile_q` queries of each, and one chunk of
 //! `tile_dv` value columns. A column of cores owns one head's tile of queries; its rows are the
@@ -12,7 +12,7 @@
 //! whole block, or in short prompts a part of one. A stream of keys and one of values for each stage
 //! of each head take all 16 shim channels.
 //!
-//! # Bits do not depend on length (seed 000 A6)
+//! # Bits do not depend on length
 //! A query's result depends on its own keys, on `tile_kv`, on how tiles are dealt, and on `tile_dk`,
 //! where scores are rounded. The default tiling has the same ones at every length that is at most a
 //! tile or a whole number of tiles. What a longer tiled adds changes no bit: a tile of masked keys has

@@ -1,5 +1,5 @@
 //! Attention of new tokens over a cache of keys and values, as one decode step or a later chunk of a
-//! prompt needs it (seed 000 A4).
+//! prompt needs it.
 //!
 //! K and V are the cache, head-major `[n_kv_heads, max_tokens, head_dim]`; of it the first `n_keys`
 //! rows are read. Where the new tokens begin is known when the program runs: the slot `at` holds the

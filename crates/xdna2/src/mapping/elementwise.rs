@@ -1,5 +1,4 @@
-//! Element-wise kernels: every core streams its share of the elements in blocks, DDR to L1 and back
-//! (seed 000 B2.5, B2.7).
+//! Element-wise kernels: every core streams its share of the elements in blocks, DDR to L1 and back.
 //!
 //! Each input and the output of a core is a shim stream of its own. A shim has two DMA channels a
 //! direction, so `cores · inputs` is at most twice the columns: 8 cores with two inputs, 16 with

@@ -1,4 +1,4 @@
-//! bf16 GEMM on up to 8 × 4 cores, the prefill kernel of MLIR-AIR (seed 000 B2.2).
+//! bf16 GEMM on up to 8 × 4 cores, the prefill kernel of MLIR-AIR's Llama-3.2-1B example.
 //!
 //! A launch iteration computes `cols · tile_m` rows and `rows · tile_n` columns of C. Column `x` of
 //! the herd owns `tile_m` of the rows: its memory tile holds A `[tile_m, tile_k_l2]`, broadcast to

@@ -1,4 +1,4 @@
-//! bf16 GEMV on one row of cores, the decode projection of MLIR-AIR (seed 000 B2.3).
+//! bf16 GEMV on one row of cores, the decode projection of MLIR-AIR's Llama-3.2-1B example.
 //!
 //! A launch iteration computes `cols · tile_m` rows of W. Each column's memory tile holds a panel
 //! `[tile_m, K]`, `l2_copies` times, and hands it on in blocks of `m_input` rows; the vector goes from

@@ -1,4 +1,4 @@
-//! Megatile GEMM of seed 002 §3.1.2, the prefill projection of its decoder.
+//! Megatile GEMM of the Gemma 3 paper (§3.1.2), the prefill projection of its decoder.
 //!
 //! A core computes tiles `m × n`; the array a *supertile* of `cols·m × rows·n`. Memory tiles hold
 //! blocks of A and B for a *megatile* of `cols·e_y·m × rows·e_x·n` and stream them several times:

@@ -1,4 +1,4 @@
-//! Row-wise kernels on one row of cores: norms (seed 000 B2.1) and rotary embedding (B2.4).
+//! Row-wise kernels on one row of cores: norms and rotary embedding, as in MLIR-AIR's Llama-3.2-1B example.
 //!
 //! Rows stream DDR to L1 and back. Norms give a column consecutive rows and broadcast their
 //! parameters to all cores once; rotation interleaves rows (core `t` takes rows `t`, `t + cores`, …)

@@ -63,7 +63,7 @@ impl Host<'_> {
     pub(super) fn call(&self, work: &HostWork<'_>, call: &Call, crossing: Crossing) -> CallNs {
         let host = &self.profile.host;
         // Attention's output, which the published runtime fills with zeros before every call (20 MB a
-        // call at 2,048 tokens in mlir-air's `PROFILE.html`): its slot is in no index set of seed 000 B6.
+        // call at 2,048 tokens in mlir-air's `PROFILE.html`): its slot is in no index set there.
         let zeroed_bytes = match self.kind {
             HostKind::Published => work.attention_bytes(call),
             HostKind::Own => 0,

@@ -415,8 +415,8 @@ fn crossing(plan: &Plan, graph: &Graph, n_real: u64) -> Vec<(String, u64, u64)> 
         .collect()
 }
 
-/// Seed 000 B5: q, k and v cross to the host and back for attention, 192 MB each way in a pass; what
-/// attention gives does so for the second half of the block, 128 MB each way; 640 MB together. B6: of
+/// In MLIR-AIR's Llama-3.2-1B example q, k and v cross to the host and back for attention, 192 MB each way in a pass; what
+/// attention gives does so for the second half of the block, 128 MB each way; 640 MB together. Of
 /// the first program only slot 0 is written, and its outputs are read.
 #[test]
 fn a_reference_prefill_moves_what_the_seed_says() {
@@ -446,7 +446,7 @@ fn a_reference_prefill_moves_what_the_seed_says() {
     assert_eq!(brokered, 2 * (192 + 128) * MIB);
 }
 
-/// A token's call of the seed's B9: what is written and read is kilobytes.
+/// A token's calls there: what is written and read is kilobytes.
 #[test]
 fn a_reference_token_moves_kilobytes() {
     let graph = llama_1b();
@@ -469,7 +469,7 @@ fn a_reference_token_moves_kilobytes() {
     assert_eq!(total(|c| c.2), 16 * (d + 2 * kv) + d + 2 * 8 * 16_384);
 }
 
-/// Seed 000 D2: at most 150 MB remain of 640. The host writes the embeddings and reads keys and values
+/// At most 150 MB remain of 640. The host writes the embeddings and reads keys and values
 /// for its cache, the row before the head, and logits.
 #[test]
 fn a_prefill_with_aliases_moves_what_the_host_computes_with() {

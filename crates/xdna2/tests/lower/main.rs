@@ -1,4 +1,4 @@
-//! Lowering: the six programs of seed 000 for Llama-3.2-1B, other models, and stitched programs that
+//! Lowering: the six programs of MLIR-AIR's Llama-3.2-1B example, other models, and stitched programs that
 //! compute what their kernels do.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
@@ -27,7 +27,7 @@ use std::path::Path;
 const MODES: [Mode; 2] = [Mode::Reference, Mode::Best];
 
 /// A mode's options with a program for every half of a block and a launch for every projection, as
-/// the seed has them.
+/// the example has them.
 fn plain(mode: Mode, n_tokens: u64) -> Options {
     let features = Features::of(mode)
         .without(Feature::MergedBlocks)
@@ -112,7 +112,7 @@ fn llama_1b_prefill_takes_the_seeds_programs() {
             ("lm_head_gemv", 8, 17),
         ];
         assert_eq!(listing(&plan), expected);
-        // B6, with v read too; see the module.
+        // Its index sets, with v read too; see the module.
         let [statics, input, written, output] = sets(&plan, "rms_gemms_rope");
         assert_eq!(statics, [1, 3, 5, 7, 9, 10]);
         assert_eq!(input, [0]);
@@ -122,7 +122,7 @@ fn llama_1b_prefill_takes_the_seeds_programs() {
         assert_eq!((statics, input), (vec![1, 5, 7, 9, 12], vec![0, 3]));
         assert_eq!(output, [14]);
         assert_eq!(sets(&plan, "flash_attn")[1], [0, 1, 2]);
-        // The argument maps of B5.
+        // Its argument maps.
         let maps = [
             [0, 1, 2],
             [2, 3, 4],
@@ -132,7 +132,7 @@ fn llama_1b_prefill_takes_the_seeds_programs() {
             [6, 10, 12],
         ];
         assert_eq!(arg_maps(&plan, "rms_gemms_rope"), maps);
-        // 3 calls a block and the head: B8.
+        // 3 calls a block and the head.
         assert_eq!(plan.calls().count(), 49);
         assert_eq!(plan.calls().nth(15).unwrap().set, "rms_gemms_rope_L5");
         assert_eq!(plan.calls().last().unwrap().set, "lm_head_gemv");
@@ -155,7 +155,7 @@ fn llama_1b_decode_takes_the_seeds_programs() {
         assert_eq!(listing(&plan), expected);
         let [statics, input, _, output] = sets(&plan, "rms_gemv_rope");
         assert_eq!((statics, input), (vec![1, 3, 5, 7], vec![0, 9, 10]));
-        // B9 takes v from out[8] and the rotated k from out[12].
+        // Its decode takes v from out[8] and the rotated k from out[12].
         assert_eq!(output, [8, 11, 12]);
         assert_eq!(sets(&plan, "o_gemv_ffn")[3], [14]);
         let [statics, input, _, output] = sets(&plan, "lm_head_gemv");
@@ -169,7 +169,7 @@ fn llama_1b_decode_takes_the_seeds_programs() {
     let launches = &program(&decode(&graph, Mode::Reference), "o_gemv_ffn")
         .launches
         .clone();
-    // Two GEMVs in one program: B4, mismatch 5.
+    // Two GEMVs in one program.
     let tiles: Vec<_> = launches.iter().map(|l| l.tiling.get("tile_m")).collect();
     assert_eq!(
         tiles,

@@ -313,7 +313,7 @@ fn first_rows(length: usize, tiling: &str, n: usize) -> Vec<u8> {
     slots.swap_remove(3)
 }
 
-/// Seed 000 A6: plans of any length give the same bits, whatever their tiles of queries are, and
+/// Plans of any length give the same bits, whatever their tiles of queries are, and
 /// whether masked tiles are skipped or computed.
 #[test]
 fn attention_bits_do_not_depend_on_length() {

@@ -124,7 +124,7 @@ fn published_gemm_tilings() {
     fits("gemm-direct", "2048x2048x2048", wide);
 }
 
-/// Seed 002 §3.1.2 prints its megatiles as `M x K x N`.
+/// The Gemma 3 paper (§3.1.2) prints its megatiles as `M x K x N`.
 #[test]
 fn published_megatiles() {
     for (mega, tiling) in [

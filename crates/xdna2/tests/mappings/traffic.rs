@@ -14,7 +14,7 @@ fn program(name: &str, shape: &str, tiling: &str) -> Program {
     build(mapping, &shape, &tiling, &Machine::npu2())
 }
 
-/// Seed 002, equation 5: A is read once a megatile column, B once a megatile row, C written once.
+/// The Gemma 3 paper, equation 5: A is read once a megatile column, B once a megatile row, C written once.
 #[test]
 fn megatiles_move_what_equation_5_says() {
     let size = 2 * 2048 * 2048;

@@ -1,4 +1,4 @@
-//! What passes cost: the seed's counts, sums of parts, agreement with the timing of whole programs.
+//! What passes cost: the example's counts, sums of parts, agreement with the timing of whole programs.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_format::Source;
@@ -53,7 +53,7 @@ fn best() -> Features {
     Features::of(Mode::Best)
 }
 
-/// Seed 000 B1, B5 and B6 for a prompt of 2,048 tokens.
+/// What MLIR-AIR's Llama-3.2-1B example says of a prompt of 2,048 tokens.
 #[test]
 fn the_published_stack_has_its_counts() {
     let graph = graph("llama-3.2-1b");
@@ -97,7 +97,7 @@ fn the_published_stack_has_its_counts() {
 }
 
 /// The head over all rows: eight launches of 2048 × 2048 × 16384, of which N1204 measures 171 ms a
-/// prompt; seed 000 A7 says that the single row saves about 150.
+/// prompt; its guide says that the single row saves about 150.
 #[test]
 fn a_single_row_saves_what_was_published() {
     let (graph, box_2026) = (graph("llama-3.2-1b"), Box2026::new());
@@ -134,7 +134,7 @@ fn a_single_row_saves_what_was_published() {
     assert_eq!(programs(&all), ("lm_head_gemm".to_owned(), 8, 50));
 }
 
-/// 3 · 2 · 2048 · 2048 · 8192 operations a layer in the feed-forward block (seed 000 A2.3: 207 GFLOP),
+/// 3 · 2 · 2048 · 2048 · 8192 operations a layer in the feed-forward block (MLIR-AIR's Llama-3.2-1B example: 207 GFLOP),
 /// 2.6 TFLOP/s over the whole prompt.
 #[test]
 fn operations_are_those_that_were_published() {

@@ -99,7 +99,7 @@ pub(super) fn case(measured: &Measured) -> Result<Case, String> {
     let from = |name: &str| source.contains(name);
     let case = if from("GEMM_bf16_in_bf16_out") || from("GEMM_bf16_in_fp32_out") {
         gemm(measured)
-    } else if from("seed002") && measured.kernel.contains("megatile") {
+    } else if from("Mapping Gemma3 onto") && measured.kernel.contains("megatile") {
         megatile(measured)
     } else if from("GEMV_bf16") {
         gemv(measured)

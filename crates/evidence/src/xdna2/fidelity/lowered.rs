@@ -1,4 +1,4 @@
-//! The stitched programs that mode mlir-air runs, timed: what seed 000 and the profile beside it
+//! The stitched programs that mode mlir-air runs, timed: what MLIR-AIR's Llama-3.2-1B example and the profile beside it
 //! measured is predicted from these and nothing else.
 
 use super::stack::Program;

@@ -136,9 +136,9 @@ fn form(case: &Case) -> &'static str {
         },
         (What::Prefill, _) => "closed form 9",
         (What::Write(_) | What::Writes, _) => "bytes over a rate",
-        (What::Run(_) | What::Runs, Build::Seed) => "lowered programs",
+        (What::Run(_) | What::Runs, Build::Example) => "lowered programs",
         (What::Run(_) | What::Runs, Build::Registry) => "simulated kernels",
-        (_, Build::Seed) => "lowered programs and host",
+        (_, Build::Example) => "lowered programs and host",
         (_, Build::Registry) => "simulated kernels and host",
     }
 }
@@ -271,7 +271,7 @@ fn fastflowlm(measured: &Measured, model: &'static Geometry) -> Option<Case> {
         return None;
     }
     let decode = measured.phase == "decode";
-    let (group, profile) = if source.contains("seed002") {
+    let (group, profile) = if source.contains("Mapping Gemma3 onto") {
         let group = if decode { PAPER_DECODE } else { PAPER_PREFILL };
         (group, "paper-kraken")
     } else if source.contains("v0.1.3") && decode {
@@ -301,7 +301,7 @@ fn fastflowlm(measured: &Measured, model: &'static Geometry) -> Option<Case> {
 fn stack_case(measured: &Measured, model: &'static Geometry) -> Option<Case> {
     let source = measured.source.as_str();
     let stack = [
-        "seed000",
+        "Llama-3.2-1B on NPU2 guide",
         "programming_examples/llms/",
         "programming_examples/llama32_1b/",
     ];
@@ -333,11 +333,15 @@ fn stack_case(measured: &Measured, model: &'static Geometry) -> Option<Case> {
     })
 }
 
-/// The seed and the documents of `llama32_1b` report its own programs; what the README of all models
+/// The guide and the documents of `llama32_1b` report its own programs; what the README of all models
 /// and those of other models report was built later.
 fn build(source: &str) -> Build {
-    let seed = source.contains("seed000") || source.contains("llama32_1b");
-    if seed { Build::Seed } else { Build::Registry }
+    let example = source.contains("Llama-3.2-1B on NPU2 guide") || source.contains("llama32_1b");
+    if example {
+        Build::Example
+    } else {
+        Build::Registry
+    }
 }
 
 /// A program by name, and which of its times the unit is.
@@ -425,7 +429,7 @@ fn reason(measured: &Measured, known: bool) -> &'static str {
         return "an ordinary bf16 program of a stack with 4-bit weights: which GEMM method, tiles and host \
                 work it has is not published";
     }
-    if has("seed003") || has("duplicate of seed003") {
+    if has("AMD XDNA2 NPU backend changelog") {
         "decode on an integrated GPU: 214 GB/s, which the NPU does not read"
     } else if measured.phase == "vision" {
         "a vision tower: Gemma 3's programs are timed by `profile --paper gemma3`, other towers' are not built here"
@@ -437,7 +441,7 @@ fn reason(measured: &Measured, known: bool) -> &'static str {
         "a hybrid, mixture or other model whose dimensions or operators the forms do not cover"
     } else if bf16 && has("CPU attention") && has("PR 1995") {
         "attention on the CPU over a long context: measures Python on an unnamed host"
-    } else if bf16 && (has("llms/") || has("seed000")) {
+    } else if bf16 && (has("llms/") || has("Llama-3.2-1B on NPU2 guide")) {
         "host work or a buffer sync printed with one digit; some are what the host constants are fitted on"
     } else if has("staircase") {
         "the widths of the staircase are not published"

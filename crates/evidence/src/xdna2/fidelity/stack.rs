@@ -1,5 +1,5 @@
-//! The stitched bf16 stack of seed 000 and its successor, with the host's part (npu2_machine b3, form
-//! 10). There are two [`Build`]s of it: the seed's own programs are those that mode mlir-air lowers
+//! The stitched bf16 stack of MLIR-AIR's Llama-3.2-1B example and its successor, with the host's
+//! part. There are two [`Build`]s of it: the example's own programs are those that mode mlir-air lowers
 //! to; of the later one each launch is simulated on its own, and a program is the call plus its
 //! launches plus loading their cores.
 
@@ -12,7 +12,7 @@ use millrace_xdna2_machine::{Machine, Profile, timing};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// A stitched program of seed 000 B5.
+/// A stitched program of MLIR-AIR's Llama-3.2-1B example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
     RmsGemmsRope,
@@ -53,8 +53,8 @@ impl Program {
 /// Whose programs were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Build {
-    /// Seed 000's: compiler-generated GEMMs with bf16 sums. Mode mlir-air.
-    Seed,
+    /// The example's: compiler-generated GEMMs with bf16 sums. Mode mlir-air.
+    Example,
     /// Its successor's, from June 2026 on: GEMMs by the kernel registry's methods (f32 sums).
     Registry,
 }
@@ -116,7 +116,7 @@ impl<'a> Stack<'a> {
             (_, Program::LmHeadOfAllRows) | (Build::Registry, _) => {
                 self.assembled_ns(work, program)
             }
-            (Build::Seed, _) => self.lowered(work)?.run_ns(program),
+            (Build::Example, _) => self.lowered(work)?.run_ns(program),
         }
     }
 
@@ -255,7 +255,7 @@ impl<'a> Stack<'a> {
 fn between_ns(work: &Work) -> f64 {
     let (g, host) = (work.model, &work.host);
     let layer_ns = host.prompt_layer_ns(work.length, g.d_ff);
-    let crossing_bytes = match work.build == Build::Seed || is_joined(g) {
+    let crossing_bytes = match work.build == Build::Example || is_joined(g) {
         true => 0,
         false => 3 * 2 * work.length * g.d_ff,
     };

@@ -215,15 +215,3 @@ pub(super) fn is_power(row: &Measured) -> bool {
 pub(super) fn is_vision(row: &Measured) -> bool {
     row.source.contains(PAPER) && row.phase == "vision" && row.hardware.contains("(Kraken NPU2)")
 }
-
-/// The source as its publisher calls it: `seed002 (Title) table 1` is `Title, table 1`.
-pub(super) fn published_by(source: &str) -> String {
-    let inner = source
-        .split_once(" (")
-        .filter(|(own, _)| own.starts_with("seed"));
-    match inner.and_then(|(_, inner)| inner.split_once(')')) {
-        Some((title, place)) if place.trim().is_empty() => title.to_owned(),
-        Some((title, place)) => format!("{title}, {}", place.trim()),
-        None => source.to_owned(),
-    }
-}

@@ -1,6 +1,6 @@
 //! Block formats as whole numbers and scales: the weights that integer kernels multiply.
 //!
-//! Byte layouts are those of ggml's `block_*` structures, and for Q4NX of seed 002 §3.1.1.
+//! Byte layouts are those of ggml's `block_*` structures, and for Q4NX those of the Gemma 3 paper, §3.1.1.
 
 use half::{bf16, f16};
 use millrace_quant::DType;
