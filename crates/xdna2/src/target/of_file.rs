@@ -7,18 +7,9 @@ use millrace_quant::DType;
 /// The mode of 4-bit blocks.
 const PACKED: &str = "q4nx";
 
-/// Whether a format has four bits a weight, in blocks.
+/// Whether a format has four bits a weight, in blocks: up to one more is for scales.
 fn is_four_bit(dtype: DType) -> bool {
-    matches!(
-        dtype,
-        DType::Q4_0
-            | DType::Q4_1
-            | DType::Q4K
-            | DType::Iq4Nl
-            | DType::Mxfp4
-            | DType::Q4nx
-            | DType::Q4nxSub
-    )
+    (4.0..=5.0).contains(&dtype.bits_per_element())
 }
 
 /// 4-bit blocks where more than half of the numbers in products' matrices are such; otherwise nothing is decided. Mode best
@@ -70,6 +61,8 @@ mod tests {
             ("Q4_K", Some(PACKED)),
             ("Q4_K_M", Some(PACKED)),
             ("IQ4_NL", Some(PACKED)),
+            ("MXFP4", Some(PACKED)),
+            ("Q5_0", None),
         ];
         for geometry in ["llama-3.2-1b", "llama-tiny"] {
             let geometry = Geometry::named(geometry).expect("a geometry");
