@@ -1,6 +1,7 @@
 //! A checkpoint in a few words and numbers, for `info` and `bench`.
 
 use millrace_format::{Checkpoint, Source, TensorType};
+use millrace_model::recipe::Recipe;
 use serde::Serialize;
 
 /// What a checkpoint is.
@@ -37,30 +38,18 @@ pub(crate) struct TypeShare {
     pub(crate) is_sized: bool,
 }
 
-/// `general.file_type` as llama.cpp numbers them (`llama_ftype` in llama.h).
-const FILE_TYPES: [(u32, &str); 21] = [
-    (0, "F32"),
-    (1, "F16"),
-    (2, "Q4_0"),
-    (3, "Q4_1"),
-    (7, "Q8_0"),
-    (8, "Q5_0"),
-    (9, "Q5_1"),
-    (10, "Q2_K"),
-    (11, "Q3_K_S"),
-    (12, "Q3_K_M"),
-    (13, "Q3_K_L"),
-    (14, "Q4_K_S"),
-    (15, "Q4_K_M"),
-    (16, "Q5_K_S"),
-    (17, "Q5_K_M"),
-    (18, "Q6_K"),
-    (21, "Q2_K_S"),
-    (25, "IQ4_NL"),
-    (30, "IQ4_XS"),
-    (32, "BF16"),
-    (38, "MXFP4"),
-];
+/// Kinds of files that this program reads or names but does not write, as llama.cpp numbers them (`llama_ftype` in llama.h).
+const OTHER_FILE_TYPES: [(u32, &str); 2] = [(21, "Q2_K_S"), (30, "IQ4_XS")];
+
+/// llama.cpp's name of a `general.file_type`.
+fn file_type_name(number: u32) -> Option<&'static str> {
+    let mut written = Recipe::all();
+    let of_recipe = written.find(|recipe| recipe.file_type() == Some(number));
+    let other = || OTHER_FILE_TYPES.iter().find(|other| other.0 == number);
+    of_recipe
+        .map(Recipe::name)
+        .or_else(|| other().map(|(_, name)| *name))
+}
 
 impl Summary {
     pub(crate) fn of(checkpoint: &Checkpoint) -> Summary {
@@ -109,11 +98,8 @@ fn quantization(checkpoint: &Checkpoint, types: &[TypeShare]) -> String {
     let file_type = checkpoint
         .gguf()
         .and_then(|keys| keys.get_u32("general.file_type").ok()?);
-    let named = FILE_TYPES
-        .iter()
-        .find(|(number, _)| Some(*number) == file_type);
-    match (named, types.first()) {
-        (Some((_, name)), _) => (*name).to_owned(),
+    match (file_type.and_then(file_type_name), types.first()) {
+        (Some(name), _) => name.to_owned(),
         (None, Some(largest)) => largest.name.to_uppercase(),
         (None, None) => "none".to_owned(),
     }

@@ -12,16 +12,24 @@ use millrace_quant::DType;
 
 /// Whether gated activations are taken: where the products around them are, of one token too.
 pub(crate) fn takes_gates(level: Level) -> bool {
-    least_rows(DType::Q4K, level) == Some(1)
+    least_rows_of_blocks(level) == Some(1)
 }
 
 /// Tokens from which a product of this format is taken; `None` where llama.cpp is as fast.
 pub(crate) fn least_rows(dtype: DType, level: Level) -> Option<usize> {
-    match (dtype, level) {
-        (_, Level::Scalar) => None,
-        (DType::F32 | DType::F16 | DType::BF16, _) => Some(32),
-        (_, Level::Avx512 | Level::Avx512Bf16 | Level::Amx) => Some(1),
-        (_, Level::Avx2) => Some(2),
+    match level {
+        Level::Scalar => None,
+        _ if dtype.is_float() => Some(32),
+        _ => least_rows_of_blocks(level),
+    }
+}
+
+/// The same for block formats.
+fn least_rows_of_blocks(level: Level) -> Option<usize> {
+    match level {
+        Level::Scalar => None,
+        Level::Avx512 | Level::Avx512Bf16 | Level::Amx => Some(1),
+        Level::Avx2 => Some(2),
         _ => Some(8),
     }
 }

@@ -83,7 +83,7 @@ fn bench_matmul(criterion: &mut Criterion) {
             } else {
                 Throughput::Elements(2 * (m * N * K) as u64)
             });
-            group.bench_function(BenchmarkId::new(kernel.name, m), |bencher| {
+            group.bench_function(BenchmarkId::new(kernel.name(), m), |bencher| {
                 let _hot = cpu.pool().enter();
                 bencher.iter(|| {
                     let out = &mut out[..];

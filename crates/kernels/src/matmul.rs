@@ -167,10 +167,10 @@ pub fn matmul_with(
     assert!(
         kernel.level.is_supported(),
         "{} needs {}",
-        kernel.name,
+        kernel.name(),
         kernel.level
     );
-    assert_eq!(kernel.dtype, product.weight.dtype, "{}", kernel.name);
+    assert_eq!(kernel.dtype, product.weight.dtype, "{}", kernel.name());
     check(x, m, product);
     by_width(x, m, std::slice::from_mut(product), &mut |x, products| {
         driver::run(cpu, x, m, scratch, products, &|_| kernel);

@@ -354,7 +354,7 @@ mod tests {
             let Some((_, roof)) = roofs.iter().find(|(level, _)| *level == kernel.level) else {
                 continue;
             };
-            assert!(roof.ops_per_s(kernel.layout).is_some(), "{}", kernel.name);
+            assert!(roof.ops_per_s(kernel.layout).is_some(), "{}", kernel.name());
         }
     }
 }

@@ -17,9 +17,10 @@ mod x86;
 pub(crate) use amx::EMULATED;
 
 /// One way to multiply with weights of one format.
+#[derive(Clone, Copy)]
 pub struct Kernel {
-    /// `level/matmul/format`, or `level/matmul_f32/format` where weights are decoded to f32.
-    pub name: &'static str,
+    /// `level/matmul`, or `level/matmul_f32` where weights of any format are decoded to f32.
+    pub(crate) stem: &'static str,
     /// Storage format of the weights.
     pub dtype: DType,
     /// Instructions the functions need.
@@ -38,34 +39,42 @@ pub struct Kernel {
     pub least_tokens: usize,
 }
 
-/// Rows of one level for every format, decoding to f32.
-macro_rules! decoded_rows {
-    ($level:expr, $name:literal, $tile:expr) => {
-        decoded_rows!(@each $level, $name, $tile,
-            (F32 "f32") (F16 "f16") (BF16 "bf16") (Q4_0 "q4_0") (Q4_1 "q4_1") (Q5_0 "q5_0")
-            (Q5_1 "q5_1") (Q8_0 "q8_0") (Q8_1 "q8_1") (Q2K "q2_k") (Q3K "q3_k") (Q4K "q4_k")
-            (Q5K "q5_k") (Q6K "q6_k") (Q8K "q8_k") (Iq4Nl "iq4_nl") (Mxfp4 "mxfp4")
-            (Q4nx "q4nx") (Q4nxSub "q4nx_sub"))
-    };
-    (@each $level:expr, $name:literal, $tile:expr, $(($dtype:ident $format:literal))*) => {
-        &[$(Kernel {
-            name: concat!($name, "/matmul_f32/", $format),
-            dtype: DType::$dtype,
-            level: $level,
-            layout: Layout::F32,
-            pack: scalar::pack_f32,
-            tile: $tile,
-            direct: None,
-            rows: None,
-            least_tokens: 1,
-        }),*]
-    };
+impl Kernel {
+    /// `level/matmul/format`, or `level/matmul_f32/format` where weights are decoded to f32.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.stem, self.dtype)
+    }
 }
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use decoded_rows;
+
+/// Rows of one level for every format there is, decoding to f32: what a format has before it has kernels of its own.
+const fn decoded_rows(
+    level: Level,
+    stem: &'static str,
+    tile: TileFn,
+) -> [Kernel; DType::ALL.len()] {
+    let row = Kernel {
+        stem,
+        dtype: DType::ALL[0],
+        level,
+        layout: Layout::F32,
+        pack: scalar::pack_f32,
+        tile,
+        direct: None,
+        rows: None,
+        least_tokens: 1,
+    };
+    let mut rows = [row; DType::ALL.len()];
+    let mut i = 0;
+    while i < rows.len() {
+        rows[i].dtype = DType::ALL[i];
+        i += 1;
+    }
+    rows
+}
 
 /// Portable rows: every format.
-const SCALAR: &[Kernel] = decoded_rows!(Level::Scalar, "scalar", scalar::tile_f32);
+const SCALAR: &[Kernel] = &decoded_rows(Level::Scalar, "scalar/matmul_f32", scalar::tile_f32);
 
 /// Every row this build has, the preferred first.
 pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
@@ -102,12 +111,12 @@ mod tests {
     fn rows_for_many_tokens_only_are_exact() {
         for row in kernels().filter(|row| row.least_tokens > 1) {
             let few = pick(row.dtype, row.level, 1, false);
-            assert_eq!(few.layout.input(), row.layout.input(), "{}", row.name);
+            assert_eq!(few.layout.input(), row.layout.input(), "{}", row.name());
             let is_exact = !matches!(
                 row.layout,
                 Layout::F32 | Layout::Bf16Tiles | Layout::F16Tiles
             );
-            assert!(is_exact, "{}", row.name);
+            assert!(is_exact, "{}", row.name());
         }
     }
 
@@ -121,16 +130,27 @@ mod tests {
                 }
             }
         }
-        let names: HashSet<_> = kernels().map(|row| row.name).collect();
+        let names: HashSet<_> = kernels().map(|row| row.name()).collect();
         assert_eq!(names.len(), kernels().count());
         for row in kernels() {
-            assert!(
-                row.name.ends_with(&format!("/{}", row.dtype)),
-                "{}",
-                row.name
-            );
             let prefix = format!("{}/", row.level);
-            assert!(row.name.starts_with(&prefix), "{}", row.name);
+            assert!(row.name().starts_with(&prefix), "{}", row.name());
+        }
+    }
+
+    /// Names are in users' scripts and in tables.
+    #[test]
+    fn names_say_level_arithmetic_and_format() {
+        let names = [DType::Q4_0, DType::BF16]
+            .map(|dtype| [false, true].map(|exact| pick(dtype, Level::Scalar, 1, exact).name()));
+        assert_eq!(names[0][0], "scalar/matmul_f32/q4_0");
+        assert_eq!(names[1][1], "scalar/matmul_f32/bf16");
+        for row in kernels() {
+            let arithmetic = row.name().split('/').nth(1).map(str::to_owned);
+            let is_decoded = arithmetic.as_deref() == Some("matmul_f32");
+            assert!(is_decoded || arithmetic.as_deref() == Some("matmul"));
+            assert!(!is_decoded || row.layout == Layout::F32, "{}", row.name());
+            assert_eq!(row.name().rsplit('/').next(), Some(row.dtype.name()));
         }
     }
 }

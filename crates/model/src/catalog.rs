@@ -28,12 +28,7 @@ impl<'a> Catalog<'a> {
             .iter()
             .map(|info| (info.name.as_str(), info))
             .collect();
-        let is_q4nx = |info: &TensorInfo| {
-            matches!(
-                info.tensor_type,
-                TensorType::Weights(DType::Q4nx | DType::Q4nxSub)
-            )
-        };
+        let is_q4nx = |info: &TensorInfo| matches!(info.tensor_type, TensorType::Weights(dtype) if dtype.is_tiled());
         let layout = match source {
             Source::Gguf => Layout::Gguf,
             Source::HuggingFace if tensors.iter().any(is_q4nx) => Layout::Q4nx,
@@ -117,7 +112,7 @@ impl<'a> Catalog<'a> {
                 wrong("f32, f16 or bf16, as every vector")
             }
             // The formats that hold activations beside other blocks have no use as weights.
-            TensorType::Weights(DType::Q8_1 | DType::Q8K) => wrong("a weight format"),
+            TensorType::Weights(dtype) if dtype.is_for_activations() => wrong("a weight format"),
             TensorType::Weights(dtype) => Ok(dtype),
             TensorType::Plain(_) => wrong("a weight format"),
             TensorType::Opaque(opaque) => Err(Error::OpaqueWeight {

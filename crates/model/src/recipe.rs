@@ -4,7 +4,7 @@
 //! matrix), for the roles the families here have: a mix spends more bits on the head, on V and on
 //! the down projection, in the first and last eighth of the layers and every third between.
 
-use millrace_quant::DType;
+use millrace_quant::{DType, FileType};
 
 use crate::Error;
 use crate::config::ModelConfig;
@@ -14,19 +14,12 @@ use crate::names::{Role, TensorName};
 /// [`Recipe::dtype_for`] does both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    row: &'static Row,
-    /// Every matrix in the base format.
-    pure: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Row {
-    name: &'static str,
+    file_type: FileType,
     /// The format of matrices without a rule.
     base: DType,
-    /// `general.file_type` of GGUF files, where GGUF has a number.
-    file_type: Option<u32>,
     mix: Mix,
+    /// Every matrix in the base format.
+    pure: bool,
 }
 
 /// The rules a recipe follows beyond its base format.
@@ -49,42 +42,25 @@ enum Mix {
     Q4nx,
 }
 
-const fn row(name: &'static str, base: DType, file_type: Option<u32>, mix: Mix) -> Row {
-    Row {
-        name,
-        base,
-        file_type,
-        mix,
-    }
-}
-
-/// One row a name. Numbers: `enum llama_ftype`.
-static TABLE: [Row; 21] = [
-    row("F32", DType::F32, Some(0), Mix::Plain),
-    row("F16", DType::F16, Some(1), Mix::Plain),
-    row("BF16", DType::BF16, Some(32), Mix::Plain),
-    row("Q8_0", DType::Q8_0, Some(7), Mix::Plain),
-    row("Q4_0", DType::Q4_0, Some(2), Mix::Head),
-    row("Q4_1", DType::Q4_1, Some(3), Mix::Head),
-    row("Q5_0", DType::Q5_0, Some(8), Mix::Head),
-    row("Q5_1", DType::Q5_1, Some(9), Mix::Head),
-    row("Q2_K", DType::Q2K, Some(10), Mix::Q2K),
-    row("Q3_K_S", DType::Q3K, Some(11), Mix::Head),
-    row("Q3_K_M", DType::Q3K, Some(12), Mix::Q3KM),
-    row("Q3_K_L", DType::Q3K, Some(13), Mix::Q3KL),
-    row("Q4_K_S", DType::Q4K, Some(14), Mix::Q4KS),
-    row("Q4_K_M", DType::Q4K, Some(15), Mix::MoreBits),
-    row("Q5_K_S", DType::Q5K, Some(16), Mix::Head),
-    row("Q5_K_M", DType::Q5K, Some(17), Mix::MoreBits),
-    row("Q6_K", DType::Q6K, Some(18), Mix::Head),
-    row("IQ4_NL", DType::Iq4Nl, Some(25), Mix::Iq4Nl),
-    row("MXFP4", DType::Mxfp4, Some(38), Mix::Mxfp4),
-    row("Q4NX", DType::Q4nx, None, Mix::Q4nx),
-    row("Q4NX_SUB", DType::Q4nxSub, None, Mix::Q4nx),
+/// Recipes that follow rules of their own, by name. Others widen the head, if it is the wider for it.
+const MIXES: [(&str, Mix); 10] = [
+    ("Q2_K", Mix::Q2K),
+    ("Q3_K_M", Mix::Q3KM),
+    ("Q3_K_L", Mix::Q3KL),
+    ("Q4_K_S", Mix::Q4KS),
+    ("Q4_K_M", Mix::MoreBits),
+    ("Q5_K_M", Mix::MoreBits),
+    ("IQ4_NL", Mix::Iq4Nl),
+    ("MXFP4", Mix::Mxfp4),
+    ("Q4NX", Mix::Q4nx),
+    ("Q4NX_SUB", Mix::Q4nx),
 ];
 
-/// Names without a size stand for the middle one, as in llama.cpp.
-const ALIASES: [(&str, &str); 3] = [("Q3_K", "Q3_K_M"), ("Q4_K", "Q4_K_M"), ("Q5_K", "Q5_K_M")];
+/// What the head gets where its rows divide into the base format's blocks.
+const HEAD: DType = DType::Q6K;
+
+/// A name without a size stands for the middle one, as in llama.cpp: Q4_K for Q4_K_M.
+const MIDDLE_SUFFIX: &str = "_M";
 
 /// Ends the name of a recipe without its rules.
 const PURE_SUFFIX: &str = "_PURE";
@@ -99,10 +75,9 @@ impl Recipe {
             Some(stem) => (stem, true),
             None => (upper.as_str(), false),
         };
-        let alias = ALIASES.iter().find(|(alias, _)| *alias == stem);
-        let stem = alias.map_or(stem, |(_, full)| full);
-        let row = TABLE.iter().find(|row| row.name == stem)?;
-        Some(Recipe { row, pure })
+        let named = |name: &str| Recipe::all().find(|recipe| recipe.name() == name);
+        let recipe = named(stem).or_else(|| named(&format!("{stem}{MIDDLE_SUFFIX}")))?;
+        Some(Recipe { pure, ..recipe })
     }
 
     /// As [`Recipe::parse`].
@@ -121,32 +96,47 @@ impl Recipe {
 
     /// All recipes, without the pure variants.
     pub fn all() -> impl Iterator<Item = Recipe> {
-        TABLE.iter().map(|row| Recipe { row, pure: false })
+        DType::all().flat_map(|base| {
+            let of_type = move |file_type: &FileType| Recipe::of(base, *file_type);
+            base.file_types().iter().map(of_type)
+        })
+    }
+
+    fn of(base: DType, file_type: FileType) -> Recipe {
+        let mix = MIXES.iter().find(|(name, _)| *name == file_type.name);
+        let widens_head = base.bits_per_element() <= HEAD.bits_per_element();
+        let usual = if widens_head { Mix::Head } else { Mix::Plain };
+        Recipe {
+            file_type,
+            base,
+            mix: mix.map_or(usual, |(_, mix)| *mix),
+            pure: false,
+        }
     }
 
     /// llama.cpp's name, without the suffix of a pure variant: `Q4_K_M`.
     pub fn name(self) -> &'static str {
-        self.row.name
+        self.file_type.name
     }
 
     /// The format of matrices that no rule names.
     pub fn base(self) -> DType {
-        self.row.base
+        self.base
     }
 
     /// `general.file_type` of GGUF files; `None` where GGUF has no number for it.
     pub fn file_type(self) -> Option<u32> {
-        self.row.file_type
+        self.file_type.number
     }
 
     /// Whether matrices are plain numbers.
     pub fn is_float(self) -> bool {
-        self.row.base.is_float()
+        self.base.is_float()
     }
 
     /// Whether matrices are Q4NX tiles, which only Q4NX bundles hold.
     pub fn is_q4nx(self) -> bool {
-        matches!(self.row.base, DType::Q4nx | DType::Q4nxSub)
+        self.base.is_tiled()
     }
 
     /// The format of one weight: [`Recipe::choose`], then [`fitting`].
@@ -161,7 +151,7 @@ impl Recipe {
     /// The format the rules give a weight, whether or not its rows divide into blocks. Vectors are
     /// F32 always.
     pub fn choose(self, name: TensorName, config: &ModelConfig) -> DType {
-        let Row { base, mix, .. } = *self.row;
+        let Recipe { base, mix, .. } = self;
         let [_, k] = config.shape_of(name)[..] else {
             return DType::F32;
         };
@@ -174,7 +164,7 @@ impl Recipe {
             Mix::Q4nx if is_table && !config.tied_head => return DType::BF16,
             Mix::Q4nx => return base,
             Mix::Mxfp4 if is_table || is_head => return DType::Q8_0,
-            _ if is_head && k.is_multiple_of(base.block_elems()) => return DType::Q6K,
+            _ if is_head && k.is_multiple_of(base.block_elems()) => return HEAD,
             _ if is_head => return DType::Q8_0,
             _ => {}
         }
@@ -236,21 +226,13 @@ fn more_bits(layer: usize, n_layers: usize) -> bool {
     layer < eighth || layer >= 7 * n_layers / 8 || (layer - eighth) % 3 == 2
 }
 
-/// The format itself where a matrix `[n, k]` divides into its blocks, else the nearest one that does
-/// (llama.cpp, `tensor_type_fallback`): blocks of 32 for blocks of 256, then F16; BF16 for Q4NX.
+/// The format itself where a matrix `[n, k]` divides into its blocks, else [`DType::narrower`], else F16.
 pub fn fitting(wanted: DType, n: usize, k: usize) -> DType {
     let divides = |dtype: DType| dtype.size_bytes(n, k).is_some();
     if divides(wanted) {
         return wanted;
     }
-    let narrow = match wanted {
-        DType::Q2K | DType::Q3K => DType::Q4_0,
-        DType::Q4K => DType::Q5_0,
-        DType::Q5K => DType::Q5_1,
-        DType::Q6K => DType::Q8_0,
-        DType::Q4nx | DType::Q4nxSub => DType::BF16,
-        _ => DType::F16,
-    };
+    let narrow = wanted.narrower();
     if divides(narrow) { narrow } else { DType::F16 }
 }
 
@@ -284,7 +266,13 @@ mod tests {
         for recipe in Recipe::all() {
             assert_eq!(Recipe::parse(&recipe.name().to_lowercase()), Some(recipe));
         }
-        assert_eq!(Recipe::parse("q4_k").unwrap().name(), "Q4_K_M");
+        for alias in ["q3_k", "q4_k", "q5_k"] {
+            let full = format!("{}_M", alias.to_uppercase());
+            assert_eq!(Recipe::parse(alias).unwrap().name(), full);
+        }
+        for no_recipe in ["Q8_1", "Q8_K", "Q6", "Q4", "M", "_M", "", "_PURE"] {
+            assert_eq!(Recipe::parse(no_recipe), None, "{no_recipe}");
+        }
         let pure = Recipe::parse("q6_k_pure").unwrap();
         assert_eq!(
             (pure.to_string().as_str(), pure.base()),
@@ -296,6 +284,39 @@ mod tests {
             error.contains("Q4_K_XL") && error.contains("IQ4_NL"),
             "{error}"
         );
+    }
+
+    /// Every kind of file of every format for weights is a recipe, and every rule is some recipe's.
+    #[test]
+    fn recipes_are_the_formats_kinds_of_files() {
+        for dtype in DType::all() {
+            let of_dtype = Recipe::all().filter(|recipe| recipe.base() == dtype);
+            let is_none = of_dtype.count() == 0;
+            assert_eq!(is_none, dtype.is_for_activations(), "{dtype}");
+        }
+        for (name, mix) in MIXES {
+            assert_eq!(
+                Recipe::parse(name).map(|recipe| recipe.mix),
+                Some(mix),
+                "{name}"
+            );
+        }
+        let plain = Recipe::all().filter(|recipe| recipe.mix == Mix::Plain);
+        let plain: Vec<&str> = plain.map(Recipe::name).collect();
+        assert_eq!(plain, ["F32", "F16", "BF16", "Q8_0"]);
+        let numbers = [
+            ("F16", Some(1)),
+            ("Q8_0", Some(7)),
+            ("Q4_K_M", Some(15)),
+            ("Q5_K_S", Some(16)),
+            ("IQ4_NL", Some(25)),
+            ("BF16", Some(32)),
+            ("MXFP4", Some(38)),
+            ("Q4NX", None),
+        ];
+        for (name, number) in numbers {
+            assert_eq!(Recipe::parse(name).unwrap().file_type(), number, "{name}");
+        }
     }
 
     /// What `llama-quantize` chooses for Llama 3.2 1B: 16 layers, tied head, four query heads a

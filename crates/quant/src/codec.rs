@@ -15,7 +15,7 @@ use crate::{DType, Error};
 /// for Q4NX.
 pub fn decode_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Error> {
     check_flat(dtype, bytes.len(), out.len(), Given::Bytes)?;
-    (dtype.codec().decode)(bytes, out);
+    (dtype.format().decode)(bytes, out);
     Ok(())
 }
 
@@ -26,7 +26,7 @@ pub fn decode_blocks(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), 
 /// for Q4NX.
 pub fn encode_blocks(dtype: DType, src: &[f32], out: &mut [u8]) -> Result<(), Error> {
     check_flat(dtype, out.len(), src.len(), Given::Elements)?;
-    (dtype.codec().encode)(src, out);
+    (dtype.format().encode)(src, out);
     Ok(())
 }
 
@@ -55,12 +55,12 @@ pub fn decode_rows(
         });
     }
     check_elements(dtype, rows.len() * k, out.len())?;
-    if dtype.block_rows() > 1 {
+    if dtype.is_tiled() {
         decode_tiled(dtype, bytes, k, rows, out);
     } else {
         let row_bytes = k / dtype.block_elems() * dtype.block_bytes();
         let bytes = &bytes[rows.start * row_bytes..rows.end * row_bytes];
-        (dtype.codec().decode)(bytes, out);
+        (dtype.format().decode)(bytes, out);
     }
     Ok(())
 }
@@ -85,10 +85,10 @@ pub fn encode_matrix(
         .checked_mul(k)
         .ok_or(Error::Shape { dtype, n_rows, k })?;
     check_elements(dtype, expected, src.len())?;
-    if dtype.block_rows() > 1 {
+    if dtype.is_tiled() {
         encode_tiled(dtype, src, k, out);
     } else {
-        (dtype.codec().encode)(src, out);
+        (dtype.format().encode)(src, out);
     }
     Ok(())
 }
@@ -103,7 +103,7 @@ fn decode_tiled(dtype: DType, bytes: &[u8], k: usize, rows: Range<usize>, out: &
         let end = rows.end.min((tile_row + 1) * tile_rows);
         for tile_col in 0..tiles_across {
             let at = (tile_row * tiles_across + tile_col) * dtype.block_bytes();
-            (dtype.codec().decode)(&bytes[at..at + dtype.block_bytes()], &mut tile);
+            (dtype.format().decode)(&bytes[at..at + dtype.block_bytes()], &mut tile);
             let cols = tile_cols.min(k - tile_col * tile_cols);
             for r in row..end {
                 let to = (r - rows.start) * k + tile_col * tile_cols;
@@ -127,7 +127,7 @@ fn encode_tiled(dtype: DType, src: &[f32], k: usize, out: &mut [u8]) {
             to[..cols].copy_from_slice(&src[from..from + cols]);
             to[cols..].fill(0.0);
         }
-        (dtype.codec().encode)(&tile, block);
+        (dtype.format().encode)(&tile, block);
     }
 }
 
@@ -139,7 +139,7 @@ enum Given {
 
 fn check_flat(dtype: DType, n_bytes: usize, n_elems: usize, given: Given) -> Result<(), Error> {
     let (block_bytes, block_elems) = (dtype.block_bytes(), dtype.block_elems());
-    if dtype.block_rows() > 1 {
+    if dtype.is_tiled() {
         return Err(Error::Tiled { dtype });
     }
     match given {

@@ -1,136 +1,109 @@
-//! The table of number formats: names, block shapes and sizes.
+//! What a format tells of itself: names, numbers, block shapes and sizes, read from the table of formats.
 
-use crate::formats::{self, Format};
+use crate::formats::{DType, FileType, Format, TABLE};
 
 /// Columns of a tile that share a scale.
 pub const TILE_GROUP: usize = 32;
 
-/// A number format in which a weight tensor can be stored.
-///
-/// A matrix is `[n_rows, k]`, row-major. Most formats cut each row into blocks of
-/// [`DType::block_elems`] neighbouring elements; the two Q4NX readings cut the matrix into tiles of
-/// [`DType::block_rows`] rows by [`DType::block_elems`] columns, tiles row-major.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // The names are the documentation; shapes are in each format's file.
-pub enum DType {
-    F32,
-    F16,
-    BF16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q8_1,
-    Q2K,
-    Q3K,
-    Q4K,
-    Q5K,
-    Q6K,
-    Q8K,
-    Iq4Nl,
-    Mxfp4,
-    /// Q4NX, additive reading: `w = scale·q + min`.
-    Q4nx,
-    /// Q4NX, the older subtractive reading: `w = scale·(q − zero)`.
-    Q4nxSub,
-}
-
-struct Row {
-    dtype: DType,
-    name: &'static str,
-    format: Format,
-}
-
-const fn row(dtype: DType, name: &'static str, format: Format) -> Row {
-    Row {
-        dtype,
-        name,
-        format,
-    }
-}
-
-/// One row a format, in the order of the enum. Shapes and functions live in the format's own file.
-///
-/// A constant and not a static: kernels of other crates compute with a format's shape, and only what is known where they
-/// are compiled becomes part of their instructions.
-const TABLE: &[Row; 19] = &[
-    row(DType::F32, "f32", formats::f32::FORMAT),
-    row(DType::F16, "f16", formats::f16::FORMAT),
-    row(DType::BF16, "bf16", formats::bf16::FORMAT),
-    row(DType::Q4_0, "q4_0", formats::q4_0::FORMAT),
-    row(DType::Q4_1, "q4_1", formats::q4_1::FORMAT),
-    row(DType::Q5_0, "q5_0", formats::q5_0::FORMAT),
-    row(DType::Q5_1, "q5_1", formats::q5_1::FORMAT),
-    row(DType::Q8_0, "q8_0", formats::q8_0::FORMAT),
-    row(DType::Q8_1, "q8_1", formats::q8_1::FORMAT),
-    row(DType::Q2K, "q2_k", formats::q2_k::FORMAT),
-    row(DType::Q3K, "q3_k", formats::q3_k::FORMAT),
-    row(DType::Q4K, "q4_k", formats::q4_k::FORMAT),
-    row(DType::Q5K, "q5_k", formats::q5_k::FORMAT),
-    row(DType::Q6K, "q6_k", formats::q6_k::FORMAT),
-    row(DType::Q8K, "q8_k", formats::q8_k::FORMAT),
-    row(DType::Iq4Nl, "iq4_nl", formats::iq4_nl::FORMAT),
-    row(DType::Mxfp4, "mxfp4", formats::mxfp4::FORMAT),
-    row(DType::Q4nx, "q4nx", formats::q4nx::ADDITIVE),
-    row(DType::Q4nxSub, "q4nx_sub", formats::q4nx::SUBTRACTIVE),
-];
-
 impl DType {
     /// Every format, in declaration order.
     pub fn all() -> impl Iterator<Item = DType> {
-        TABLE.iter().map(|row| row.dtype)
+        DType::ALL.iter().copied()
     }
 
     #[inline]
-    const fn row(self) -> &'static Row {
+    pub(crate) const fn format(self) -> &'static Format {
         &TABLE[self as usize]
     }
 
-    pub(crate) fn codec(self) -> &'static Format {
-        &self.row().format
-    }
-
-    /// The worst relative root-mean-square error of encoding standard normal data and decoding it:
-    /// the format's constant in [`crate::budget`].
+    /// The worst relative root-mean-square error, `sqrt(Σ(decoded − x)² / Σx²)`, of encoding standard normal data and
+    /// decoding it. Tests hold every encoder to it from both sides: it is neither exceeded nor slack by more than a tenth.
     pub fn error_budget(self) -> f64 {
-        self.row().format.budget
+        self.format().error_budget
     }
 
     /// ggml's spelling in lower case: `q4_k`, `bf16`, `q4nx`.
     pub fn name(self) -> &'static str {
-        self.row().name
+        self.format().name
     }
 
     /// The format with that name, in any case.
     pub fn from_name(name: &str) -> Option<DType> {
-        TABLE
-            .iter()
-            .find(|row| row.name.eq_ignore_ascii_case(name))
-            .map(|row| row.dtype)
+        DType::all().find(|dtype| dtype.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Number of the format in ggml's `enum ggml_type`, as GGUF files have it; `None` if it has none.
+    pub fn gguf_type(self) -> Option<u32> {
+        self.format().gguf_type
+    }
+
+    /// The format with that number.
+    pub fn from_gguf_type(number: u32) -> Option<DType> {
+        DType::all().find(|dtype| dtype.gguf_type() == Some(number))
+    }
+
+    /// Name of the format in headers of safetensors files; `None` if it has none there.
+    pub fn safetensors_name(self) -> Option<&'static str> {
+        self.format().safetensors_name
+    }
+
+    /// The format with that name, in the case that headers have.
+    pub fn from_safetensors_name(name: &str) -> Option<DType> {
+        DType::all().find(|dtype| dtype.safetensors_name() == Some(name))
+    }
+
+    /// The kinds of files whose matrices are mostly of this format; none for formats of activations.
+    pub fn file_types(self) -> &'static [FileType] {
+        self.format().file_types
+    }
+
+    /// Whether ggml keeps activations in it beside other blocks, and nobody weights.
+    pub fn is_for_activations(self) -> bool {
+        self.file_types().is_empty()
+    }
+
+    /// The format for a matrix whose rows do not divide into this one's blocks, if they divide into its own
+    /// (llama.cpp, `tensor_type_fallback`); where they do not, F16 is left.
+    pub fn narrower(self) -> DType {
+        self.format().narrower
+    }
+
+    /// Whether scales are powers of two, so that the error depends on where between two of them the numbers lie.
+    pub fn has_power_of_two_scales(self) -> bool {
+        self.format().has_power_of_two_scales
     }
 
     /// Rows of the matrix that share a block: 1, or 32 for Q4NX.
     #[inline]
     pub const fn block_rows(self) -> usize {
-        self.row().format.block_rows
+        self.format().block_rows
     }
 
     /// Elements of one row in a block.
     #[inline]
     pub const fn block_elems(self) -> usize {
-        self.row().format.block_elems
+        self.format().block_elems
     }
 
     /// Bytes of a block.
     #[inline]
     pub const fn block_bytes(self) -> usize {
-        self.row().format.block_bytes
+        self.format().block_bytes
     }
 
     /// Whether the format stores one plain number an element.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F32 | DType::F16 | DType::BF16)
+        self.block_elems() == 1
+    }
+
+    /// Whether blocks are tiles of several rows.
+    pub fn is_tiled(self) -> bool {
+        self.block_rows() > 1
+    }
+
+    /// Bits that an element takes, with its part of the scales.
+    pub fn bits_per_element(self) -> f64 {
+        8.0 * self.block_bytes() as f64 / (self.block_rows() * self.block_elems()) as f64
     }
 
     /// Bytes of a matrix `[n_rows, k]`, or `None` if the shape does not divide into blocks or the
@@ -166,11 +139,45 @@ impl std::fmt::Display for DType {
 mod tests {
     use super::*;
 
+    /// Names and numbers tell formats apart, whatever is read: none is another's.
     #[test]
-    fn table_is_in_enum_order_and_names_parse_back() {
-        for (i, row) in TABLE.iter().enumerate() {
-            assert_eq!(row.dtype as usize, i);
-            assert_eq!(DType::from_name(row.name), Some(row.dtype));
+    fn names_and_numbers_lead_back_to_the_format() {
+        for dtype in DType::all() {
+            assert_eq!(DType::ALL[dtype as usize], dtype);
+            assert_eq!(DType::from_name(dtype.name()), Some(dtype));
+            if let Some(number) = dtype.gguf_type() {
+                assert_eq!(DType::from_gguf_type(number), Some(dtype), "{dtype}");
+            }
+            if let Some(name) = dtype.safetensors_name() {
+                assert_eq!(DType::from_safetensors_name(name), Some(dtype), "{dtype}");
+            }
         }
+        let files = || DType::all().flat_map(DType::file_types);
+        for file in files() {
+            let same = |other: &&FileType| {
+                other.name == file.name || (file.number.is_some() && other.number == file.number)
+            };
+            assert_eq!(files().filter(same).count(), 1, "{}", file.name);
+            assert_eq!(file.name, file.name.to_uppercase());
+        }
+    }
+
+    /// What code that goes over columns by 256, and over blocks of one row or of tiles, relies on.
+    #[test]
+    fn blocks_have_shapes_that_everything_can_cut() {
+        for dtype in DType::all() {
+            let (rows, elems) = (dtype.block_rows(), dtype.block_elems());
+            assert!(elems.is_power_of_two() && elems <= 256, "{dtype}");
+            assert!(rows == 1 || (rows, elems) == (32, 256), "{dtype}");
+            assert!(dtype.block_bytes() > 0, "{dtype}");
+            assert!(dtype.narrower().narrower().narrower().is_float(), "{dtype}");
+            let is_sum = dtype.bits_per_element() <= 32.0;
+            assert!(
+                is_sum && (dtype.error_budget() > 0.0 || dtype == DType::F32),
+                "{dtype}"
+            );
+        }
+        assert_eq!(DType::from_name("q9_k"), None);
+        assert_eq!(DType::from_gguf_type(u32::MAX), None);
     }
 }

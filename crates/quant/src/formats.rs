@@ -9,31 +9,70 @@ use half::f16 as Half;
 
 use crate::MAX_MAGNITUDE;
 
-pub(crate) mod bf16;
-pub(crate) mod f16;
-pub(crate) mod f32;
-pub(crate) mod iq4_nl;
 mod k_scales;
-pub(crate) mod mxfp4;
-pub(crate) mod q2_k;
-pub(crate) mod q3_k;
-pub(crate) mod q4_0;
-pub(crate) mod q4_1;
-pub(crate) mod q4_k;
-pub(crate) mod q4nx;
-pub(crate) mod q5_0;
-pub(crate) mod q5_1;
-pub(crate) mod q5_k;
-pub(crate) mod q6_k;
-pub(crate) mod q8_0;
-pub(crate) mod q8_1;
-pub(crate) mod q8_k;
 
-/// A block's shape and how blocks become numbers and back.
+/// Declares the formats' files, [`DType`] and [`TABLE`] of rows `file: Variant = CONSTANT`; a file may hold several.
+macro_rules! formats {
+    ($($file:ident: $($(#[$doc:meta])* $variant:ident = $format:ident),+;)+) => {
+        $(pub(crate) mod $file;)+
+
+        /// A number format in which a weight tensor can be stored.
+        ///
+        /// A matrix is `[n_rows, k]`, row-major. Most formats cut each row into blocks of
+        /// [`DType::block_elems`] neighbouring elements; the two Q4NX readings cut the matrix into tiles of
+        /// [`DType::block_rows`] rows by [`DType::block_elems`] columns, tiles row-major.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)] // The names are the documentation; shapes are in each format's file.
+        pub enum DType {
+            $($($(#[$doc])* $variant,)+)+
+        }
+
+        impl DType {
+            /// Every format, in declaration order.
+            pub const ALL: &'static [DType] = &[$($(DType::$variant,)+)+];
+        }
+
+        /// What each format is, in the order of the enum.
+        ///
+        /// A constant and not a static: kernels of other crates compute with a format's shape, and only what is known
+        /// where they are compiled becomes part of their instructions.
+        pub(crate) const TABLE: &[Format; DType::ALL.len()] = &[$($($file::$format,)+)+];
+    };
+}
+
+// The one list of formats: everything else about a format stands in its file, and other lists follow from both.
+formats! {
+    f32: F32 = FORMAT;
+    f16: F16 = FORMAT;
+    bf16: BF16 = FORMAT;
+    q4_0: Q4_0 = FORMAT;
+    q4_1: Q4_1 = FORMAT;
+    q5_0: Q5_0 = FORMAT;
+    q5_1: Q5_1 = FORMAT;
+    q8_0: Q8_0 = FORMAT;
+    q8_1: Q8_1 = FORMAT;
+    q2_k: Q2K = FORMAT;
+    q3_k: Q3K = FORMAT;
+    q4_k: Q4K = FORMAT;
+    q5_k: Q5K = FORMAT;
+    q6_k: Q6K = FORMAT;
+    q8_k: Q8K = FORMAT;
+    iq4_nl: Iq4Nl = FORMAT;
+    mxfp4: Mxfp4 = FORMAT;
+    q4nx:
+        /// Q4NX, additive reading: `w = scale·q + min`.
+        Q4nx = ADDITIVE,
+        /// Q4NX, the older subtractive reading: `w = scale·(q − zero)`.
+        Q4nxSub = SUBTRACTIVE;
+}
+
+/// What a format is: names, numbers, a block's shape, and how blocks become numbers and back.
 pub(crate) struct Format {
+    /// ggml's spelling in lower case.
+    pub(crate) name: &'static str,
     /// Rows of the matrix in a block.
     pub(crate) block_rows: usize,
-    /// Elements of one row in a block.
+    /// Elements of one row in a block: a divisor of 256.
     pub(crate) block_elems: usize,
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
@@ -41,8 +80,33 @@ pub(crate) struct Format {
     pub(crate) decode: fn(&[u8], &mut [f32]),
     /// Encodes n blocks, elements in the order that `decode` gives.
     pub(crate) encode: fn(&[f32], &mut [u8]),
-    /// The format's constant in [`crate::budget`].
-    pub(crate) budget: f64,
+    /// See [`DType::error_budget`].
+    pub(crate) error_budget: f64,
+    /// See [`DType::gguf_type`].
+    pub(crate) gguf_type: Option<u32>,
+    /// See [`DType::safetensors_name`].
+    pub(crate) safetensors_name: Option<&'static str>,
+    /// See [`DType::file_types`].
+    pub(crate) file_types: &'static [FileType],
+    /// See [`DType::narrower`].
+    pub(crate) narrower: DType,
+    /// See [`DType::has_power_of_two_scales`].
+    pub(crate) has_power_of_two_scales: bool,
+}
+
+/// A kind of file whose matrices are mostly of one format, as llama.cpp names and numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileType {
+    /// `Q4_K_M`.
+    pub name: &'static str,
+    /// `general.file_type` of GGUF files (`enum llama_ftype`); `None` where GGUF has no number.
+    pub number: Option<u32>,
+}
+
+impl FileType {
+    const fn new(name: &'static str, number: Option<u32>) -> FileType {
+        FileType { name, number }
+    }
 }
 
 /// Pairs each block's bytes with its elements, for decoding.

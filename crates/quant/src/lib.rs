@@ -24,7 +24,6 @@
 //! gives equal bytes.
 #![forbid(unsafe_code)]
 
-pub mod budget;
 mod codec;
 mod dtype;
 mod error;
@@ -33,8 +32,9 @@ pub mod pipeline;
 mod search;
 
 pub use codec::{decode_blocks, decode_rows, encode_blocks, encode_matrix};
-pub use dtype::{DType, TILE_GROUP};
+pub use dtype::TILE_GROUP;
 pub use error::Error;
+pub use formats::{DType, FileType};
 
 /// The largest magnitude that block encoders keep, the largest finite f16: most of them store
 /// scales in f16.

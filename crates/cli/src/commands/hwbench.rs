@@ -194,7 +194,7 @@ fn measure_rows(
         if interrupt::is_raised() {
             return Err(Failure::interrupted());
         }
-        progress.message(kernel.name);
+        progress.message(kernel.name());
         let (_, roof) = roofs
             .iter()
             .find(|(level, _)| *level == kernel.level)

@@ -1,4 +1,5 @@
-//! ggml's numbers for tensor types: those this program decodes, and names and sizes of the others.
+//! ggml's numbers for tensor types. Those that this program decodes stand with their formats, in the crate `quant`; here are names and
+//! sizes of the others.
 
 use millrace_quant::DType;
 
@@ -6,10 +7,6 @@ use crate::{OpaqueType, PlainType, TensorType};
 
 /// Number, ggml's name, and what it is here.
 type Row = (u32, &'static str, TensorType);
-
-const fn weights(id: u32, name: &'static str, dtype: DType) -> Row {
-    (id, name, TensorType::Weights(dtype))
-}
 
 const fn plain(id: u32, name: &'static str, plain: PlainType) -> Row {
     (id, name, TensorType::Plain(plain))
@@ -30,29 +27,15 @@ const fn withdrawn(id: u32, name: &'static str) -> Row {
     )
 }
 
-/// ggml's `enum ggml_type`. Numbers 4, 5, 31–33 and 36–38 were withdrawn by ggml itself.
+/// The rest of ggml's `enum ggml_type`. Numbers 4, 5, 31–33 and 36–38 were withdrawn by ggml itself. A row whose number a format
+/// of `quant` has is not asked.
 const TABLE: &[Row] = &[
-    weights(0, "F32", DType::F32),
-    weights(1, "F16", DType::F16),
-    weights(2, "Q4_0", DType::Q4_0),
-    weights(3, "Q4_1", DType::Q4_1),
     withdrawn(4, "Q4_2"),
     withdrawn(5, "Q4_3"),
-    weights(6, "Q5_0", DType::Q5_0),
-    weights(7, "Q5_1", DType::Q5_1),
-    weights(8, "Q8_0", DType::Q8_0),
-    weights(9, "Q8_1", DType::Q8_1),
-    weights(10, "Q2_K", DType::Q2K),
-    weights(11, "Q3_K", DType::Q3K),
-    weights(12, "Q4_K", DType::Q4K),
-    weights(13, "Q5_K", DType::Q5K),
-    weights(14, "Q6_K", DType::Q6K),
-    weights(15, "Q8_K", DType::Q8K),
     opaque(16, "IQ2_XXS", 256, 66),
     opaque(17, "IQ2_XS", 256, 74),
     opaque(18, "IQ3_XXS", 256, 98),
     opaque(19, "IQ1_S", 256, 50),
-    weights(20, "IQ4_NL", DType::Iq4Nl),
     opaque(21, "IQ3_S", 256, 110),
     opaque(22, "IQ2_S", 256, 82),
     opaque(23, "IQ4_XS", 256, 136),
@@ -62,7 +45,6 @@ const TABLE: &[Row] = &[
     plain(27, "I64", PlainType::I64),
     plain(28, "F64", PlainType::F64),
     opaque(29, "IQ1_M", 256, 56),
-    weights(30, "BF16", DType::BF16),
     withdrawn(31, "Q4_0_4_4"),
     withdrawn(32, "Q4_0_4_8"),
     withdrawn(33, "Q4_0_8_8"),
@@ -71,13 +53,15 @@ const TABLE: &[Row] = &[
     withdrawn(36, "IQ4_NL_4_4"),
     withdrawn(37, "IQ4_NL_4_8"),
     withdrawn(38, "IQ4_NL_8_8"),
-    weights(39, "MXFP4", DType::Mxfp4),
     opaque(40, "NVFP4", 64, 36),
     opaque(41, "Q1_0", 128, 18),
 ];
 
 /// The type with a number.
 pub(crate) fn from_id(id: u32) -> TensorType {
+    if let Some(dtype) = DType::from_gguf_type(id) {
+        return TensorType::Weights(dtype);
+    }
     match TABLE.iter().find(|row| row.0 == id) {
         Some((_, _, tensor_type)) => *tensor_type,
         None => TensorType::Opaque(OpaqueType::unknown_ggml(id)),
@@ -86,30 +70,72 @@ pub(crate) fn from_id(id: u32) -> TensorType {
 
 /// The number of a type; `None` if GGUF has none for it.
 pub(crate) fn to_id(tensor_type: TensorType) -> Option<u32> {
-    if let TensorType::Opaque(opaque) = tensor_type {
-        return opaque.ggml_id();
+    match tensor_type {
+        TensorType::Opaque(opaque) => opaque.ggml_id(),
+        TensorType::Weights(dtype) => dtype.gguf_type(),
+        TensorType::Plain(_) => {
+            let row = TABLE.iter().find(|row| row.2 == tensor_type)?;
+            Some(row.0)
+        }
     }
-    let row = TABLE.iter().find(|row| row.2 == tensor_type)?;
-    Some(row.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The last number that ggml has given away, of those known here.
+    const LAST: u32 = 41;
+
     #[test]
-    fn numbers_are_in_order_and_go_both_ways() {
-        for (i, &(id, name, tensor_type)) in TABLE.iter().enumerate() {
-            assert_eq!(id as usize, i);
-            assert_eq!(from_id(id), tensor_type);
-            assert_eq!(to_id(tensor_type), Some(id));
-            assert!(tensor_type.name().eq_ignore_ascii_case(name));
+    fn every_number_is_known_and_goes_both_ways() {
+        for id in 0..=LAST {
+            let known = from_id(id);
+            assert_eq!(to_id(known), Some(id));
+            assert_ne!(known.name(), "unknown", "{id}");
         }
+        assert!(TABLE.is_sorted_by(|a, b| a.0 < b.0));
         let unknown = from_id(9999);
         assert!(unknown.to_string().contains("9999"));
         assert_eq!(to_id(unknown), Some(9999));
         assert_eq!(unknown.size_bytes(&[4]), None);
-        assert_eq!(from_id(23).size_bytes(&[2, 512]), Some(4 * 136));
         assert_eq!(to_id(TensorType::Weights(DType::Q4nx)), None);
+    }
+
+    /// As ggml numbers them: the numbers are in users' files.
+    #[test]
+    fn numbers_are_those_of_ggml() {
+        let expected = [
+            (0, "f32"),
+            (1, "f16"),
+            (2, "q4_0"),
+            (8, "q8_0"),
+            (12, "q4_k"),
+            (14, "q6_k"),
+            (20, "iq4_nl"),
+            (30, "bf16"),
+            (39, "mxfp4"),
+            (4, "q4_2"),
+            (23, "iq4_xs"),
+            (26, "i32"),
+        ];
+        for (id, name) in expected {
+            assert!(from_id(id).name().eq_ignore_ascii_case(name), "{id} {name}");
+        }
+    }
+
+    /// A row that a format has overtaken says the same of it: ggml's name and shape.
+    #[test]
+    fn rows_agree_with_the_formats_of_their_numbers() {
+        for &(id, name, listed) in TABLE {
+            let decoded = from_id(id);
+            assert!(
+                decoded.name().eq_ignore_ascii_case(name),
+                "{id}: {decoded} is no {name}"
+            );
+            if let Some(size_bytes) = listed.size_bytes(&[2, 512]) {
+                assert_eq!(decoded.size_bytes(&[2, 512]), Some(size_bytes), "{name}");
+            }
+        }
     }
 }

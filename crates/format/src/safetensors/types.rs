@@ -4,11 +4,8 @@ use millrace_quant::DType;
 
 use crate::{OpaqueType, PlainType, TensorType};
 
+/// Types that are no weights; the names of formats stand with them, in the crate `quant`.
 const TABLE: &[(&str, TensorType)] = &[
-    ("F32", TensorType::Weights(DType::F32)),
-    ("F16", TensorType::Weights(DType::F16)),
-    ("BF16", TensorType::Weights(DType::BF16)),
-    ("Q4NX", TensorType::Weights(DType::Q4nxSub)),
     ("I8", TensorType::Plain(PlainType::I8)),
     ("U8", TensorType::Plain(PlainType::U8)),
     ("I16", TensorType::Plain(PlainType::I16)),
@@ -37,6 +34,9 @@ const OPAQUE: &[OpaqueType] = &[
 
 /// The type with a name.
 pub(crate) fn from_name(name: &str) -> TensorType {
+    if let Some(dtype) = DType::from_safetensors_name(name) {
+        return TensorType::Weights(dtype);
+    }
     if let Some((_, tensor_type)) = TABLE.iter().find(|row| row.0 == name) {
         return *tensor_type;
     }
@@ -53,9 +53,12 @@ pub(crate) fn to_name(tensor_type: TensorType) -> Option<&'static str> {
     if tensor_type == TensorType::Weights(DType::Q4nx) {
         return Some("I8");
     }
-    if let TensorType::Opaque(opaque) = tensor_type {
-        return OPAQUE.contains(&opaque).then(|| opaque.name());
+    match tensor_type {
+        TensorType::Weights(dtype) => dtype.safetensors_name(),
+        TensorType::Opaque(opaque) => OPAQUE.contains(&opaque).then(|| opaque.name()),
+        TensorType::Plain(_) => {
+            let row = TABLE.iter().find(|row| row.1 == tensor_type)?;
+            Some(row.0)
+        }
     }
-    let row = TABLE.iter().find(|row| row.1 == tensor_type)?;
-    Some(row.0)
 }

@@ -157,7 +157,7 @@ impl Stored {
                 let note = (format!("{SHAPE_KEY_PREFIX}{name}"), format!("{n},{k}"));
                 (vec![size_bytes / block_bytes, block_bytes], Some(note))
             }
-            (TensorType::Weights(DType::Q4nx | DType::Q4nxSub), dims) if dims.len() != 2 => {
+            (TensorType::Weights(dtype), dims) if dtype.is_tiled() && dims.len() != 2 => {
                 return Err(refuse(format!("Q4NX holds matrices, not shape {dims:?}")));
             }
             (_, dims) => (dims.to_vec(), None),

@@ -76,7 +76,7 @@ impl<'a> Tensor<'a> {
         };
         let is_same = dtype.block_bytes() == bytes
             && dtype.block_elems() as i64 == elems
-            && dtype.block_rows() == 1;
+            && !dtype.is_tiled();
         is_same.then_some(dtype)
     }
 

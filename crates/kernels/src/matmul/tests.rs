@@ -145,7 +145,7 @@ fn emulated() -> &'static [Kernel] {
 }
 
 fn is_emulated(kernel: &Kernel) -> bool {
-    emulated().iter().any(|row| row.name == kernel.name)
+    emulated().iter().any(|row| row.name() == kernel.name())
 }
 
 fn rounds_to_bf16(layout: Layout) -> bool {
@@ -177,7 +177,7 @@ fn errors_stay_within_their_budgets() {
             | Layout::Planes32Min => NMSE_I8X256,
         };
         let error = nmse(&run_row(&cpu, row, &x, m, weight), &expected);
-        assert!(error < budget, "{}: {error:e}", row.name);
+        assert!(error < budget, "{}: {error:e}", row.name());
     }
 }
 
@@ -218,7 +218,7 @@ fn every_row_agrees_with_its_oracle() {
                 let weight = Matrix::new(row.dtype, n, k, &bytes).unwrap();
                 let x = data.make(m * k, 4);
                 let found = run_row(&cpu, row, &x, m, weight);
-                let case = format!("{} [{m}, {n}, {k}] {data:?}", row.name);
+                let case = format!("{} [{m}, {n}, {k}] {data:?}", row.name());
                 if is_integer(row) {
                     agrees_exactly(&case, &x, m, &weight, &found);
                 } else {
@@ -350,7 +350,7 @@ fn outputs_of_emulated_tiles_do_not_depend_on_the_batch() {
         let together = run_row(&cpu, row, &x, m, weight);
         for part in [1, 2, 3, 8, 9, 16, 17, 32, 33] {
             let alone = run_row(&cpu, row, &x[..part * k], part, weight);
-            assert_eq!(alone, together[..part * n], "{}: {part} tokens", row.name);
+            assert_eq!(alone, together[..part * n], "{}: {part} tokens", row.name());
         }
     }
 }
@@ -548,7 +548,7 @@ fn sums_at_the_edge_of_sixteen_bits_are_exact() {
                 let element = |i: usize| sign(i) * if i % 256 == 7 { 1.0 } else { code(i) };
                 let x: Vec<f32> = (0..m * k).map(element).collect();
                 let found = run_row(&cpu, row, &x, m, weight);
-                let case = format!("{} m = {m} {data:?}", row.name);
+                let case = format!("{} m = {m} {data:?}", row.name());
                 agrees_exactly(&case, &x, m, &weight, &found);
             }
         }

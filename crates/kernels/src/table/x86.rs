@@ -3,16 +3,16 @@
 use super::amx::AMX;
 use super::{Kernel, decoded_rows};
 use crate::level::Level;
-use crate::matmul::{Layout, scalar};
+use crate::matmul::Layout;
 use crate::x86::avx512::{block32, float, superblock, tile_bf16, tile_i8x32, tile_i8x256};
 use crate::x86::{avx_vnni, avx2, avx512};
 use millrace_quant::DType;
 
-/// A level's rows: `name format layout pack, tile` and, where there are, `, direct` and `, rows`.
+/// A level's rows: `format layout pack, tile` and, where there are, `, direct` and `, rows`.
 macro_rules! rows {
-    ($level:expr; $($name:literal $dtype:ident $layout:ident $pack:path, $tile:path $(, $direct:path $(, $rows:path)?)?;)*) => {
+    ($level:expr, $stem:literal; $($dtype:ident $layout:ident $pack:path, $tile:path $(, $direct:path $(, $rows:path)?)?;)*) => {
         &[$(Kernel {
-            name: $name,
+            stem: $stem,
             dtype: DType::$dtype,
             level: $level,
             layout: Layout::$layout,
@@ -28,75 +28,76 @@ macro_rules! rows {
 }
 
 const AVX512_BF16: &[Kernel] = rows! {
-    Level::Avx512Bf16;
-    "avx512bf16/matmul/bf16" BF16 Bf16 float::bf16_pairs, tile_bf16::tile, float::direct_bf16_pairs, float::rows_bf16_pairs;
+    Level::Avx512Bf16, "avx512bf16/matmul";
+    BF16 Bf16 float::bf16_pairs, tile_bf16::tile, float::direct_bf16_pairs, float::rows_bf16_pairs;
 };
 
 #[rustfmt::skip]
 const AVX512: &[Kernel] = rows! {
-    Level::Avx512;
-    "avx512/matmul/f32" F32 F32 float::f32, avx512::tile_f32::tile, float::direct_f32, float::rows_f32;
-    "avx512/matmul/f16" F16 F32 float::f16, avx512::tile_f32::tile, float::direct_f16, float::rows_f16;
-    "avx512/matmul/bf16" BF16 F32 float::bf16, avx512::tile_f32::tile, float::direct_bf16, float::rows_bf16;
-    "avx512/matmul/q4_0" Q4_0 Block32 block32::q4_0, tile_i8x32::tile, block32::direct_q4_0, block32::rows_q4_0;
-    "avx512/matmul/q4_1" Q4_1 Block32Min block32::q4_1, tile_i8x32::tile_min, block32::direct_q4_1, block32::rows_q4_1;
-    "avx512/matmul/q5_0" Q5_0 Block32 block32::q5_0, tile_i8x32::tile, block32::direct_q5_0, block32::rows_q5_0;
-    "avx512/matmul/q5_1" Q5_1 Block32Min block32::q5_1, tile_i8x32::tile_min, block32::direct_q5_1;
-    "avx512/matmul/q8_0" Q8_0 Block32 block32::q8_0, tile_i8x32::tile, block32::direct_q8_0, block32::rows_q8_0;
-    "avx512/matmul/q8_1" Q8_1 Block32 block32::q8_1, tile_i8x32::tile, block32::direct_q8_1;
-    "avx512/matmul/iq4_nl" Iq4Nl Block32 block32::iq4_nl, tile_i8x32::tile, block32::direct_iq4_nl, block32::rows_iq4_nl;
-    "avx512/matmul/mxfp4" Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4;
-    "avx512/matmul/q4nx" Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx, block32::rows_q4nx;
-    "avx512/matmul/q4nx_sub" Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub, block32::rows_q4nx_sub;
-    "avx512/matmul/q2_k" Q2K Super16Min superblock::q2_k, tile_i8x256::tile_q2_k, superblock::direct_q2_k;
-    "avx512/matmul/q3_k" Q3K Super16 superblock::q3_k, tile_i8x256::tile_q6_k, superblock::direct_q3_k;
-    "avx512/matmul/q4_k" Q4K Super32Min superblock::q4_k, tile_i8x256::tile_q45_k, superblock::direct_q4_k, superblock::rows_q4_k;
-    "avx512/matmul/q5_k" Q5K Super32Min superblock::q5_k, tile_i8x256::tile_q45_k, superblock::direct_q5_k, superblock::rows_q5_k;
-    "avx512/matmul/q6_k" Q6K Super16 superblock::q6_k, tile_i8x256::tile_q6_k, superblock::direct_q6_k, superblock::rows_q6_k;
+    Level::Avx512, "avx512/matmul";
+    F32 F32 float::f32, avx512::tile_f32::tile, float::direct_f32, float::rows_f32;
+    F16 F32 float::f16, avx512::tile_f32::tile, float::direct_f16, float::rows_f16;
+    BF16 F32 float::bf16, avx512::tile_f32::tile, float::direct_bf16, float::rows_bf16;
+    Q4_0 Block32 block32::q4_0, tile_i8x32::tile, block32::direct_q4_0, block32::rows_q4_0;
+    Q4_1 Block32Min block32::q4_1, tile_i8x32::tile_min, block32::direct_q4_1, block32::rows_q4_1;
+    Q5_0 Block32 block32::q5_0, tile_i8x32::tile, block32::direct_q5_0, block32::rows_q5_0;
+    Q5_1 Block32Min block32::q5_1, tile_i8x32::tile_min, block32::direct_q5_1;
+    Q8_0 Block32 block32::q8_0, tile_i8x32::tile, block32::direct_q8_0, block32::rows_q8_0;
+    Q8_1 Block32 block32::q8_1, tile_i8x32::tile, block32::direct_q8_1;
+    Iq4Nl Block32 block32::iq4_nl, tile_i8x32::tile, block32::direct_iq4_nl, block32::rows_iq4_nl;
+    Mxfp4 Block32 block32::mxfp4, tile_i8x32::tile, block32::direct_mxfp4;
+    Q4nx Block32Min block32::q4nx, tile_i8x32::tile_min, block32::direct_q4nx, block32::rows_q4nx;
+    Q4nxSub Block32Min block32::q4nx_sub, tile_i8x32::tile_min, block32::direct_q4nx_sub, block32::rows_q4nx_sub;
+    Q2K Super16Min superblock::q2_k, tile_i8x256::tile_q2_k, superblock::direct_q2_k;
+    Q3K Super16 superblock::q3_k, tile_i8x256::tile_q6_k, superblock::direct_q3_k;
+    Q4K Super32Min superblock::q4_k, tile_i8x256::tile_q45_k, superblock::direct_q4_k, superblock::rows_q4_k;
+    Q5K Super32Min superblock::q5_k, tile_i8x256::tile_q45_k, superblock::direct_q5_k, superblock::rows_q5_k;
+    Q6K Super16 superblock::q6_k, tile_i8x256::tile_q6_k, superblock::direct_q6_k, superblock::rows_q6_k;
 };
 
-const AVX512_DECODED: &[Kernel] = decoded_rows!(Level::Avx512, "avx512", avx512::tile_f32::tile);
+const AVX512_DECODED: &[Kernel] =
+    &decoded_rows(Level::Avx512, "avx512/matmul_f32", avx512::tile_f32::tile);
 
 #[rustfmt::skip]
 const AVX_VNNI: &[Kernel] = rows! {
-    Level::AvxVnni;
-    "avxvnni/matmul/q4_0" Q4_0 Block32 avx2::block32::q4_0, avx_vnni::tile_i8x32::tile_8, avx_vnni::block32::direct_q4_0;
-    "avxvnni/matmul/q4_1" Q4_1 Block32Min avx2::block32::q4_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4_1;
-    "avxvnni/matmul/q5_0" Q5_0 Block32 avx2::block32::q5_0, avx_vnni::tile_i8x32::tile_16, avx_vnni::block32::direct_q5_0;
-    "avxvnni/matmul/q5_1" Q5_1 Block32Min avx2::block32::q5_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q5_1;
-    "avxvnni/matmul/q8_0" Q8_0 Block32 avx_vnni::block32::q8_0, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_0;
-    "avxvnni/matmul/q8_1" Q8_1 Block32 avx_vnni::block32::q8_1, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_1;
-    "avxvnni/matmul/iq4_nl" Iq4Nl Block32 avx_vnni::block32::iq4_nl, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_nl;
-    "avxvnni/matmul/mxfp4" Mxfp4 Block32 avx2::block32::mxfp4, avx_vnni::tile_i8x32::tile_12, avx_vnni::block32::direct_mxfp4;
-    "avxvnni/matmul/q4nx" Q4nx Block32Min avx2::q4nx::q4nx, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx;
-    "avxvnni/matmul/q4nx_sub" Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx_sub;
-    "avxvnni/matmul/q4_k" Q4K Super32Min avx2::superblock::q4_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q4_k;
-    "avxvnni/matmul/q5_k" Q5K Super32Min avx2::superblock::q5_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q5_k;
-    "avxvnni/matmul/q6_k" Q6K Super16 avx2::superblock::q6_k, avx_vnni::tile_i8x256::tile_q6_k, avx_vnni::superblock::direct_q6_k;
+    Level::AvxVnni, "avxvnni/matmul";
+    Q4_0 Block32 avx2::block32::q4_0, avx_vnni::tile_i8x32::tile_8, avx_vnni::block32::direct_q4_0;
+    Q4_1 Block32Min avx2::block32::q4_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4_1;
+    Q5_0 Block32 avx2::block32::q5_0, avx_vnni::tile_i8x32::tile_16, avx_vnni::block32::direct_q5_0;
+    Q5_1 Block32Min avx2::block32::q5_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q5_1;
+    Q8_0 Block32 avx_vnni::block32::q8_0, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_0;
+    Q8_1 Block32 avx_vnni::block32::q8_1, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_1;
+    Iq4Nl Block32 avx_vnni::block32::iq4_nl, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_nl;
+    Mxfp4 Block32 avx2::block32::mxfp4, avx_vnni::tile_i8x32::tile_12, avx_vnni::block32::direct_mxfp4;
+    Q4nx Block32Min avx2::q4nx::q4nx, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx;
+    Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx_sub;
+    Q4K Super32Min avx2::superblock::q4_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q4_k;
+    Q5K Super32Min avx2::superblock::q5_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q5_k;
+    Q6K Super16 avx2::superblock::q6_k, avx_vnni::tile_i8x256::tile_q6_k, avx_vnni::superblock::direct_q6_k;
 };
 
 #[rustfmt::skip]
 const AVX2: &[Kernel] = rows! {
-    Level::Avx2;
-    "avx2/matmul/f32" F32 F32 avx2::float::f32, avx2::tile_f32::tile, avx2::float::direct_f32;
-    "avx2/matmul/f16" F16 F32 avx2::float::f16, avx2::tile_f32::tile, avx2::float::direct_f16;
-    "avx2/matmul/bf16" BF16 F32 avx2::float::bf16, avx2::tile_f32::tile, avx2::float::direct_bf16;
-    "avx2/matmul/q4_0" Q4_0 Block32 avx2::block32::q4_0, avx2::tile_i8x32::tile_four, avx2::block32::direct_q4_0;
-    "avx2/matmul/q4_1" Q4_1 Block32Min avx2::block32::q4_1, avx2::tile_i8x32::tile_four_min, avx2::block32::direct_q4_1;
-    "avx2/matmul/q5_0" Q5_0 Block32 avx2::block32::q5_0, avx2::tile_i8x32::tile_five, avx2::block32::direct_q5_0;
-    "avx2/matmul/q5_1" Q5_1 Block32Min avx2::block32::q5_1, avx2::tile_i8x32::tile_five_min, avx2::block32::direct_q5_1;
-    "avx2/matmul/q8_0" Q8_0 Block32Wide avx2::block32::q8_0, avx2::tile_wide::tile, avx2::block32::direct_q8_0;
-    "avx2/matmul/q8_1" Q8_1 Block32Wide avx2::block32::q8_1, avx2::tile_wide::tile, avx2::block32::direct_q8_1;
-    "avx2/matmul/iq4_nl" Iq4Nl Block32Wide avx2::block32::iq4_nl, avx2::tile_wide::tile, avx2::block32::direct_iq4_nl;
-    "avx2/matmul/mxfp4" Mxfp4 Block32 avx2::block32::mxfp4, avx2::tile_i8x32::tile_e2m1, avx2::block32::direct_mxfp4;
-    "avx2/matmul/q4nx" Q4nx Block32Min avx2::q4nx::q4nx, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx;
-    "avx2/matmul/q4nx_sub" Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx_sub;
-    "avx2/matmul/q4_k" Q4K Super32Min avx2::superblock::q4_k, avx2::tile_i8x256::tile_q4_k, avx2::superblock::direct_q4_k;
-    "avx2/matmul/q5_k" Q5K Super32Min avx2::superblock::q5_k, avx2::tile_i8x256::tile_q5_k, avx2::superblock::direct_q5_k;
-    "avx2/matmul/q6_k" Q6K Super16 avx2::superblock::q6_k, avx2::tile_i8x256::tile_q6_k, avx2::superblock::direct_q6_k;
+    Level::Avx2, "avx2/matmul";
+    F32 F32 avx2::float::f32, avx2::tile_f32::tile, avx2::float::direct_f32;
+    F16 F32 avx2::float::f16, avx2::tile_f32::tile, avx2::float::direct_f16;
+    BF16 F32 avx2::float::bf16, avx2::tile_f32::tile, avx2::float::direct_bf16;
+    Q4_0 Block32 avx2::block32::q4_0, avx2::tile_i8x32::tile_four, avx2::block32::direct_q4_0;
+    Q4_1 Block32Min avx2::block32::q4_1, avx2::tile_i8x32::tile_four_min, avx2::block32::direct_q4_1;
+    Q5_0 Block32 avx2::block32::q5_0, avx2::tile_i8x32::tile_five, avx2::block32::direct_q5_0;
+    Q5_1 Block32Min avx2::block32::q5_1, avx2::tile_i8x32::tile_five_min, avx2::block32::direct_q5_1;
+    Q8_0 Block32Wide avx2::block32::q8_0, avx2::tile_wide::tile, avx2::block32::direct_q8_0;
+    Q8_1 Block32Wide avx2::block32::q8_1, avx2::tile_wide::tile, avx2::block32::direct_q8_1;
+    Iq4Nl Block32Wide avx2::block32::iq4_nl, avx2::tile_wide::tile, avx2::block32::direct_iq4_nl;
+    Mxfp4 Block32 avx2::block32::mxfp4, avx2::tile_i8x32::tile_e2m1, avx2::block32::direct_mxfp4;
+    Q4nx Block32Min avx2::q4nx::q4nx, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx;
+    Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx_sub;
+    Q4K Super32Min avx2::superblock::q4_k, avx2::tile_i8x256::tile_q4_k, avx2::superblock::direct_q4_k;
+    Q5K Super32Min avx2::superblock::q5_k, avx2::tile_i8x256::tile_q5_k, avx2::superblock::direct_q5_k;
+    Q6K Super16 avx2::superblock::q6_k, avx2::tile_i8x256::tile_q6_k, avx2::superblock::direct_q6_k;
 };
 
-const AVX2_DECODED: &[Kernel] = decoded_rows!(Level::Avx2, "avx2", avx2::tile_f32::tile);
+const AVX2_DECODED: &[Kernel] = &decoded_rows(Level::Avx2, "avx2/matmul_f32", avx2::tile_f32::tile);
 
 /// All rows, the preferred first.
 pub(super) const ROWS: [&[Kernel]; 7] = [

@@ -2,16 +2,22 @@
 
 use half::bf16;
 
-use super::Format;
-use crate::budget;
+use super::{DType, FileType, Format};
 
 pub(crate) const FORMAT: Format = Format {
+    name: "bf16",
     block_rows: 1,
     block_elems: 1,
     block_bytes: 2,
     decode,
     encode,
-    budget: budget::BF16,
+    // 8 significant bits.
+    error_budget: 0.00169,
+    gguf_type: Some(30),
+    safetensors_name: Some("BF16"),
+    file_types: &[FileType::new("BF16", Some(32))],
+    narrower: DType::F16,
+    has_power_of_two_scales: false,
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

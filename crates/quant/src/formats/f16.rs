@@ -3,16 +3,22 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use super::Format;
-use crate::budget;
+use super::{DType, FileType, Format};
 
 pub(crate) const FORMAT: Format = Format {
+    name: "f16",
     block_rows: 1,
     block_elems: 1,
     block_bytes: 2,
     decode,
     encode,
-    budget: budget::F16,
+    // 11 significant bits.
+    error_budget: 0.000211,
+    gguf_type: Some(1),
+    safetensors_name: Some("F16"),
+    file_types: &[FileType::new("F16", Some(1))],
+    narrower: DType::F16,
+    has_power_of_two_scales: false,
 };
 
 /// Numbers converted at a time: `half` looks for the CPU's conversion instruction once a slice.

@@ -1,15 +1,21 @@
 //! F32: four little-endian bytes a number.
 
-use super::Format;
-use crate::budget;
+use super::{DType, FileType, Format};
 
 pub(crate) const FORMAT: Format = Format {
+    name: "f32",
     block_rows: 1,
     block_elems: 1,
     block_bytes: 4,
     decode,
     encode,
-    budget: budget::F32,
+    // Exact.
+    error_budget: 0.0,
+    gguf_type: Some(0),
+    safetensors_name: Some("F32"),
+    file_types: &[FileType::new("F32", Some(0))],
+    narrower: DType::F16,
+    has_power_of_two_scales: false,
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

@@ -1,8 +1,7 @@
 //! IQ4_NL: 32 elements, `w = d·LEVELS[q]` with 16 uneven levels. Bytes: f16 d, 16 of nibbles.
 
-use super::{Format, decode_each, encode_each, extreme, get_f16, put_f16};
+use super::{DType, FileType, Format, decode_each, encode_each, extreme, get_f16, put_f16};
 use super::{pack_nibbles, unpack_nibbles};
-use crate::budget;
 use crate::search::{Weighted, weights};
 
 const BYTES: usize = 18;
@@ -14,12 +13,19 @@ const LEVELS: [f32; 16] = [
 ];
 
 pub(crate) const FORMAT: Format = Format {
+    name: "iq4_nl",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::IQ4_NL,
+    // 16 uneven levels, one scale in 32.
+    error_budget: 0.0745,
+    gguf_type: Some(20),
+    safetensors_name: None,
+    file_types: &[FileType::new("IQ4_NL", Some(25))],
+    narrower: DType::F16,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

@@ -1,8 +1,7 @@
 //! MXFP4 (OCP Microscaling Formats 1.0): 32 elements of E2M1 sharing an E8M0 exponent. Bytes: u8
 //! exponent, 16 of nibbles, the low nibbles first.
 
-use super::{Format, decode_each, encode_each, pack_nibbles, unpack_nibbles};
-use crate::budget;
+use super::{DType, FileType, Format, decode_each, encode_each, pack_nibbles, unpack_nibbles};
 
 const BYTES: usize = 17;
 const ELEMS: usize = 32;
@@ -16,12 +15,19 @@ const DOUBLED: [f32; 16] = [
 const MIDPOINTS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5., 7., 10.];
 
 pub(crate) const FORMAT: Format = Format {
+    name: "mxfp4",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::MXFP4,
+    // 15 floating-point levels, a power of two as scale in 32.
+    error_budget: 0.1165,
+    gguf_type: Some(39),
+    safetensors_name: None,
+    file_types: &[FileType::new("MXFP4", Some(38))],
+    narrower: DType::F16,
+    has_power_of_two_scales: true,
 };
 
 /// 2^(exponent − 128), half of what E8M0 means; 2⁻¹²⁸ and 2⁻¹²⁷ are subnormal. The bit pattern 255

@@ -3,8 +3,7 @@
 //! Bytes: 16 of scale (low nibble) and minimum (high nibble), 64 of two-bit levels (each 32 bytes
 //! hold 128 elements: bits 2s and 2s+1 are the s-th run of 32), f16 d, f16 dmin.
 
-use super::{Format, decode_each, encode_each, get_f16, put_f16};
-use crate::budget;
+use super::{DType, FileType, Format, decode_each, encode_each, get_f16, put_f16};
 use crate::search::affine::{self, Affine};
 
 const BYTES: usize = 84;
@@ -12,12 +11,19 @@ const ELEMS: usize = 256;
 const D: usize = 80;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q2_k",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q2_K,
+    // 4 levels, 4-bit scale and minimum in 16.
+    error_budget: 0.2705,
+    gguf_type: Some(10),
+    safetensors_name: None,
+    file_types: &[FileType::new("Q2_K", Some(10))],
+    narrower: DType::Q4_0,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

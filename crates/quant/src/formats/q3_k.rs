@@ -4,8 +4,7 @@
 //! as in Q2_K, 12 of 6-bit scales (low nibbles of scales 0–7 and 8–15 in the nibbles of bytes 0–7,
 //! upper two bits in bytes 8–11), f16 d.
 
-use super::{Format, decode_each, encode_each, get_f16, put_f16};
-use crate::budget;
+use super::{DType, FileType, Format, decode_each, encode_each, get_f16, put_f16};
 use crate::search::symmetric::{self, Symmetric};
 
 const BYTES: usize = 110;
@@ -15,12 +14,23 @@ const SCALES: usize = 96;
 const D: usize = 108;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q3_k",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q3_K,
+    // 8 levels, 6-bit scale in 16.
+    error_budget: 0.1465,
+    gguf_type: Some(11),
+    safetensors_name: None,
+    file_types: &[
+        FileType::new("Q3_K_S", Some(11)),
+        FileType::new("Q3_K_M", Some(12)),
+        FileType::new("Q3_K_L", Some(13)),
+    ],
+    narrower: DType::Q4_0,
+    has_power_of_two_scales: false,
 };
 
 fn scale(packed: &[u8], j: usize) -> i8 {

@@ -3,20 +3,29 @@
 //! Bytes: f16 d, f16 dmin, 12 of 6-bit scales and minimums, 128 of nibbles (each 32 bytes: the low
 //! nibbles are one sub-block, the high nibbles the next).
 
-use super::{Format, decode_each, encode_each, get_f16, k_scales, put_f16};
-use crate::budget;
+use super::{DType, FileType, Format, decode_each, encode_each, get_f16, k_scales, put_f16};
 use crate::search::affine::{self, Affine};
 
 const BYTES: usize = 144;
 const ELEMS: usize = 256;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q4_k",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q4_K,
+    // 16 levels, 6-bit scale and minimum in 32.
+    error_budget: 0.0712,
+    gguf_type: Some(12),
+    safetensors_name: None,
+    file_types: &[
+        FileType::new("Q4_K_S", Some(14)),
+        FileType::new("Q4_K_M", Some(15)),
+    ],
+    narrower: DType::Q5_0,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

@@ -9,8 +9,7 @@
 
 use half::bf16;
 
-use super::{Format, decode_each, encode_each};
-use crate::budget;
+use super::{DType, FileType, Format, decode_each, encode_each};
 use crate::search::affine::{Line, fit_stored};
 use crate::search::{TINY, largest_magnitude};
 
@@ -23,21 +22,35 @@ const OFFSETS: usize = 512;
 const NIBBLES: usize = 1024;
 
 pub(crate) const ADDITIVE: Format = Format {
+    name: "q4nx",
     block_rows: ROWS,
     block_elems: COLS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, |b, o| decode(b, o, |s, q, m| s * q + m)),
     encode: |src, out| encode_each(src, out, |x, b| encode(x, b, additive)),
-    budget: budget::Q4NX,
+    // 16 levels, bf16 scale and minimum in 32.
+    error_budget: 0.0708,
+    gguf_type: None,
+    safetensors_name: None,
+    file_types: &[FileType::new("Q4NX", None)],
+    narrower: DType::BF16,
+    has_power_of_two_scales: false,
 };
 
 pub(crate) const SUBTRACTIVE: Format = Format {
+    name: "q4nx_sub",
     block_rows: ROWS,
     block_elems: COLS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, |b, o| decode(b, o, |s, q, z| s * (q - z))),
     encode: |src, out| encode_each(src, out, |x, b| encode(x, b, subtractive)),
-    budget: budget::Q4NX_SUB,
+    // 16 levels, bf16 scale and zero point in 32.
+    error_budget: 0.0708,
+    gguf_type: None,
+    safetensors_name: Some("Q4NX"),
+    file_types: &[FileType::new("Q4NX_SUB", None)],
+    narrower: DType::BF16,
+    has_power_of_two_scales: false,
 };
 
 /// What one group stores: scale and offset are exact in bf16.

@@ -1,19 +1,27 @@
 //! Q5_0: 32 elements, `w = d·(q − 16)`. Bytes: f16 d, u32 of fifth bits, 16 of nibbles.
 
-use super::{Format, decode_each, encode_each, extreme, get_f16, put_f16, reciprocal};
+use super::{
+    DType, FileType, Format, decode_each, encode_each, extreme, get_f16, put_f16, reciprocal,
+};
 use super::{fifth_bits, pack_nibbles, unpack_nibbles};
-use crate::budget;
 
 const BYTES: usize = 22;
 const ELEMS: usize = 32;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q5_0",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q5_0,
+    // 32 levels, one scale in 32.
+    error_budget: 0.0431,
+    gguf_type: Some(6),
+    safetensors_name: None,
+    file_types: &[FileType::new("Q5_0", Some(8))],
+    narrower: DType::F16,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

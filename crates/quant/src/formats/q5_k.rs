@@ -3,8 +3,7 @@
 //! Bytes: f16 d, f16 dmin, 12 of 6-bit scales and minimums, 32 of fifth bits (bit j of byte i
 //! belongs to element i of sub-block j), 128 of nibbles as in Q4_K.
 
-use super::{Format, decode_each, encode_each, get_f16, k_scales, put_f16};
-use crate::budget;
+use super::{DType, FileType, Format, decode_each, encode_each, get_f16, k_scales, put_f16};
 use crate::search::affine::{self, Affine};
 
 const BYTES: usize = 176;
@@ -12,12 +11,22 @@ const ELEMS: usize = 256;
 const NIBBLES: usize = 48;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q5_k",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q5_K,
+    // 32 levels, 6-bit scale and minimum in 32.
+    error_budget: 0.0351,
+    gguf_type: Some(13),
+    safetensors_name: None,
+    file_types: &[
+        FileType::new("Q5_K_S", Some(16)),
+        FileType::new("Q5_K_M", Some(17)),
+    ],
+    narrower: DType::Q5_1,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

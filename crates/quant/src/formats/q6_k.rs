@@ -3,8 +3,7 @@
 //! Bytes: 128 of low nibbles (each 64 bytes: low nibbles are one run of 64 elements, high nibbles
 //! the next), 64 of the upper two bits as in Q2_K, 16 of i8 scales, f16 d.
 
-use super::{Format, decode_each, encode_each, get_f16, put_f16};
-use crate::budget;
+use super::{DType, FileType, Format, decode_each, encode_each, get_f16, put_f16};
 use crate::search::symmetric::{self, Symmetric};
 
 const BYTES: usize = 210;
@@ -14,12 +13,19 @@ const SCALES: usize = 192;
 const D: usize = 208;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q6_k",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q6_K,
+    // 64 levels, 8-bit scale in 16.
+    error_budget: 0.0175,
+    gguf_type: Some(14),
+    safetensors_name: None,
+    file_types: &[FileType::new("Q6_K", Some(18))],
+    narrower: DType::Q8_0,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

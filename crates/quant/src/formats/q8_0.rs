@@ -1,18 +1,27 @@
 //! Q8_0: 32 elements, `w = d·q`. Bytes: f16 d, 32 of i8.
 
-use super::{Format, decode_each, encode_each, get_f16, put_f16, reciprocal, round_half_away};
-use crate::budget;
+use super::{
+    DType, FileType, Format, decode_each, encode_each, get_f16, put_f16, reciprocal,
+    round_half_away,
+};
 
 const BYTES: usize = 34;
 const ELEMS: usize = 32;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q8_0",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q8_0,
+    // 255 levels, one scale in 32.
+    error_budget: 0.00541,
+    gguf_type: Some(8),
+    safetensors_name: None,
+    file_types: &[FileType::new("Q8_0", Some(7))],
+    narrower: DType::F16,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

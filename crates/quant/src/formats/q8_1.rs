@@ -2,19 +2,25 @@
 //!
 //! A format for activations: the sum is what a product with a format that has minimums needs.
 
-use super::{Format, decode_each, encode_each, get_f16, put_f16, q8_0};
-use crate::budget;
+use super::{DType, Format, decode_each, encode_each, get_f16, put_f16, q8_0};
 
 const BYTES: usize = 36;
 const ELEMS: usize = 32;
 
 pub(crate) const FORMAT: Format = Format {
+    name: "q8_1",
     block_rows: 1,
     block_elems: ELEMS,
     block_bytes: BYTES,
     decode: |bytes, out| decode_each(bytes, out, decode),
     encode: |src, out| encode_each(src, out, encode),
-    budget: budget::Q8_1,
+    // 255 levels, one scale in 32.
+    error_budget: 0.00541,
+    gguf_type: Some(9),
+    safetensors_name: None,
+    file_types: &[],
+    narrower: DType::F16,
+    has_power_of_two_scales: false,
 };
 
 fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {

@@ -38,9 +38,22 @@ fn shape(dtype: DType, n_elems: usize) -> (usize, usize) {
 }
 
 #[test]
+fn every_format_has_known_answers() {
+    let without = DType::all().filter(|dtype| load("decode", *dtype).is_none());
+    let without: Vec<String> = without.map(|dtype| format!("decode/{dtype}.bin")).collect();
+    assert!(
+        without.is_empty(),
+        "tests/fixtures lacks {}; tools/make_quant_fixtures.py writes them",
+        without.join(", ")
+    );
+}
+
+#[test]
 fn every_format_decodes_to_the_reference_bits() {
     for dtype in DType::all() {
-        let fixture = load("decode", dtype).unwrap_or_else(|| panic!("no fixture for {dtype}"));
+        let Some(fixture) = load("decode", dtype) else {
+            continue;
+        };
         let (n_rows, k) = shape(dtype, fixture.numbers.len());
         let mut out = vec![0.0; fixture.numbers.len()];
         decode_rows(dtype, &fixture.encoded, n_rows, k, 0..n_rows, &mut out).unwrap();
@@ -66,10 +79,10 @@ fn formats_that_the_reference_encodes_get_its_bytes() {
         }
         checked.push(dtype.name());
     }
-    assert_eq!(
-        checked,
-        [
-            "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "mxfp4"
-        ]
-    );
+    let encoded_by_gguf = [
+        "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "mxfp4",
+    ];
+    for name in encoded_by_gguf {
+        assert!(checked.contains(&name), "no fixture encode/{name}.bin");
+    }
 }

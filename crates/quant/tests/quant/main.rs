@@ -4,5 +4,6 @@
 mod budgets;
 mod data;
 mod known_answers;
+mod lists;
 mod matrices;
 mod properties;

@@ -5,18 +5,9 @@ use millrace_model::graph::{Graph, Linear, Op, WeightId};
 use millrace_plan::ModeChoice;
 use millrace_quant::DType;
 
-/// Whether a format has four bits a weight, in blocks.
+/// Whether a format has four bits a weight, in blocks: up to one more is for scales.
 fn is_four_bit(dtype: DType) -> bool {
-    matches!(
-        dtype,
-        DType::Q4_0
-            | DType::Q4_1
-            | DType::Q4K
-            | DType::Iq4Nl
-            | DType::Mxfp4
-            | DType::Q4nx
-            | DType::Q4nxSub
-    )
+    (4.0..=5.0).contains(&dtype.bits_per_element())
 }
 
 /// 4-bit blocks where more than half of the numbers in products' matrices are such; otherwise nothing is decided. Mode fast
@@ -68,6 +59,8 @@ mod tests {
             ("Q4_K", Some(INT4)),
             ("Q4_K_M", Some(INT4)),
             ("IQ4_NL", Some(INT4)),
+            ("MXFP4", Some(INT4)),
+            ("Q5_0", None),
         ];
         for geometry in ["llama-3.2-1b", "llama-tiny"] {
             let geometry = Geometry::named(geometry).expect("a geometry");

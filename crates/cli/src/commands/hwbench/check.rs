@@ -23,8 +23,8 @@ pub(super) struct Slower {
     pub(super) m: usize,
     /// Levels whose pick it is.
     pub(super) levels: Vec<Level>,
-    pub(super) pick: &'static str,
-    pub(super) faster: &'static str,
+    pub(super) pick: String,
+    pub(super) faster: String,
     /// The pick's time, the other's being 1.
     pub(super) ratio: f64,
 }
@@ -91,8 +91,8 @@ fn slower(rows: &[Row], pick: usize, rival: usize) -> Slower {
         case: pick.case,
         m: pick.m,
         levels: pick.picked_at.iter().filter(could).copied().collect(),
-        pick: pick.kernel.name,
-        faster: faster.kernel.name,
+        pick: pick.kernel.name(),
+        faster: faster.kernel.name(),
         ratio: pick.min_s / faster.min_s,
     }
 }

@@ -143,7 +143,7 @@ fn cells(row: &Row) -> Vec<String> {
         format!("<-- {}", level_names(&row.picked_at).join(", "))
     };
     vec![
-        row.kernel.name.to_owned(),
+        row.kernel.name(),
         row.kernel.level.to_string(),
         row.m.to_string(),
         format!("{}{partial}", time(row.min_s)),
@@ -180,7 +180,7 @@ fn roof_json((level, roof): &(Level, Roof)) -> Value {
 
 fn row_json(row: &Row) -> Value {
     json!({
-        "kernel": row.kernel.name,
+        "kernel": row.kernel.name(),
         "dtype": row.case.dtype.name(),
         "level": row.kernel.level.name(),
         "m": row.m,

@@ -142,7 +142,7 @@ fn check(
         assert!(
             (found - expected).abs() <= allowed,
             "{} [m {m}, n {n}, k {k}], token {}, row {}: {found:e}, expected {expected:e} ± {allowed:e}",
-            row.name,
+            row.name(),
             i / n,
             i % n
         );
@@ -210,34 +210,40 @@ fn check_formats(dtypes: impl Iterator<Item = DType>) {
 
 // In four parts, which run side by side.
 
+/// Blocks within a row, shorter than superblocks.
+fn is_of_short_blocks(dtype: &DType) -> bool {
+    (2..256).contains(&dtype.block_elems()) && !dtype.is_tiled()
+}
+
 #[test]
 fn rows_of_numbers_agree_at_the_widths_of_models() {
-    check_formats(DType::all().filter(|dtype| dtype.block_elems() == 1));
+    check_formats(DType::all().filter(|dtype| dtype.is_float()));
 }
 
 #[test]
 fn rows_of_blocks_agree_at_the_widths_of_models() {
-    check_formats(DType::all().filter(|dtype| dtype.block_elems() == 32));
+    check_formats(DType::all().filter(is_of_short_blocks));
 }
 
 #[test]
 fn rows_of_superblocks_agree_at_the_widths_of_models() {
-    check_formats(
-        DType::all().filter(|dtype| dtype.block_elems() == 256 && dtype.block_rows() == 1),
-    );
+    let is_superblock = |dtype: &DType| dtype.block_elems() == 256 && !dtype.is_tiled();
+    check_formats(DType::all().filter(is_superblock));
 }
 
 #[test]
 fn rows_of_tiles_agree_at_the_widths_of_models() {
-    check_formats(DType::all().filter(|dtype| dtype.block_rows() > 1));
+    check_formats(DType::all().filter(|dtype| dtype.is_tiled()));
 }
 
 /// The sample keeps its promise for any row and format, and the parts have every format.
 #[test]
 fn the_sample_meets_every_width_and_number_of_tokens() {
     let is_in_a_part = |dtype: &DType| {
-        matches!(dtype.block_elems(), 1 | 32 | 256)
-            && (dtype.block_rows() == 1 || dtype.block_elems() == 256)
+        dtype.is_float()
+            || is_of_short_blocks(dtype)
+            || dtype.block_elems() == 256
+            || dtype.is_tiled()
     };
     assert!(DType::all().all(|dtype| is_in_a_part(&dtype)));
     for (row, dtype) in (0..40).flat_map(|row| DType::all().map(move |dtype| (row, dtype))) {
@@ -312,7 +318,7 @@ fn functions_take_chunks_of_any_length() {
                 assert!(
                     (found - expected).abs() <= allowed,
                     "{} {what}, {m} tokens, output {i}: {found:e}, expected {expected:e}",
-                    row.name
+                    row.name()
                 );
             }
         };

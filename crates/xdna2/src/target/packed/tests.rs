@@ -3,7 +3,6 @@
 use super::*;
 use millrace_kernels::CpuOptions;
 use millrace_npu::{Element, Role};
-use millrace_quant::budget;
 
 const N: usize = 96;
 const K: usize = 512;
@@ -100,10 +99,10 @@ fn formats_lose_what_is_said() {
         (DType::Q4_0, 0.002),
         (DType::Q4_1, 0.006),
         (DType::Q4K, 0.006),
-        (DType::Q8_0, 1.1 * budget::Q4NX),
-        (DType::BF16, 1.1 * budget::Q4NX),
+        (DType::Q8_0, 1.1 * DType::Q4nx.error_budget()),
+        (DType::BF16, 1.1 * DType::Q4nx.error_budget()),
         (DType::Mxfp4, 0.12),
-        (DType::Q6K, 1.1 * budget::Q4NX),
+        (DType::Q6K, 1.1 * DType::Q4nx.error_budget()),
     ] {
         let loss = loss(dtype, N, K, None);
         println!("{dtype}: {:.3} %", 100.0 * loss);
@@ -116,7 +115,7 @@ fn formats_lose_what_is_said() {
 fn heads_are_put_in_half_split_order_and_widths_are_padded() {
     assert_eq!(loss(DType::Q4nx, 128, 256, Some(64)), 0.0);
     assert!(loss(DType::Q4_0, 96, 160, Some(32)) < 0.002);
-    assert!(loss(DType::BF16, 32, 96, None) < 1.2 * budget::Q4NX);
+    assert!(loss(DType::BF16, 32, 96, None) < 1.2 * DType::Q4nx.error_budget());
 }
 
 #[test]

@@ -253,12 +253,12 @@ fn assembled_instructions_do_what_the_emulated_unit_does() {
                 512
             };
             let (found, executed) = trapped(|| sums(row, n_panels, m, k));
-            assert!(executed > 10, "{}: {executed} instructions", row.name);
+            assert!(executed > 10, "{}: {executed} instructions", row.name());
             let expected = sums(emulated, n_panels, m, k);
             assert!(
                 found == expected,
                 "{}, {n_panels} panels, {m} tokens",
-                row.name
+                row.name()
             );
         }
     }
