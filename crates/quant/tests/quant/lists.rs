@@ -63,39 +63,62 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a line names: a variant of the enum, or a name of a format or its files as a text of its own.
-fn named(line: &str, dtype: DType) -> bool {
-    let variant = format!("DType::{dtype:?}");
-    let is_variant = line.match_indices(&variant).any(|(at, _)| {
-        let next = line[at + variant.len()..].chars().next();
-        !next.is_some_and(|next| next.is_alphanumeric() || next == '_')
-    });
-    let names = dtype.file_types().iter().map(|file| file.name);
-    let mut names = names.chain([dtype.name()]).map(str::to_lowercase);
-    let lower = line.to_lowercase();
-    is_variant
-        || names.any(|name| {
-            !AMBIGUOUS.contains(&name.as_str()) && lower.contains(&format!("\"{name}\""))
-        })
+/// How code names a format.
+struct Names {
+    dtype: DType,
+    /// The variant of the enum.
+    variant: String,
+    /// The format or its files, as a text of its own in lower case.
+    texts: Vec<String>,
+}
+
+impl Names {
+    fn of_blocks() -> Vec<Names> {
+        let blocks = DType::all().filter(|dtype| !dtype.is_float());
+        blocks.map(Names::of).collect()
+    }
+
+    fn of(dtype: DType) -> Names {
+        let files = dtype.file_types().iter().map(|file| file.name);
+        let names = files.chain([dtype.name()]).map(str::to_lowercase);
+        let clear = names.filter(|name| !AMBIGUOUS.contains(&name.as_str()));
+        Names {
+            dtype,
+            variant: format!("DType::{dtype:?}"),
+            texts: clear.map(|name| format!("\"{name}\"")).collect(),
+        }
+    }
+
+    fn are_in(&self, line: &str, lower: &str) -> bool {
+        let ends = |at: usize| {
+            let next = line[at + self.variant.len()..].chars().next();
+            !next.is_some_and(|next| next.is_alphanumeric() || next == '_')
+        };
+        line.match_indices(&self.variant).any(|(at, _)| ends(at))
+            || self.texts.iter().any(|text| lower.contains(text))
+    }
 }
 
 /// Places in a file that name a block format: number of the line, and the format.
-fn places(text: &str) -> Vec<(usize, DType)> {
+fn places(text: &str, formats: &[Names]) -> Vec<(usize, DType)> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let blocks = || DType::all().filter(|dtype| !dtype.is_float());
-    let lines = code.lines().enumerate();
-    let lines = lines.filter(|(_, line)| !line.trim_start().starts_with("//"));
-    lines
-        .flat_map(|(i, line)| blocks().map(move |dtype| (i + 1, line, dtype)))
-        .filter(|&(_, line, dtype)| named(line, dtype))
-        .map(|(i, _, dtype)| (i, dtype))
-        .collect()
+    let mut found = Vec::new();
+    for (i, line) in code.lines().enumerate() {
+        let is_comment = line.trim_start().starts_with("//");
+        if is_comment || !(line.contains("DType::") || line.contains('"')) {
+            continue;
+        }
+        let lower = line.to_lowercase();
+        let named = formats.iter().filter(|names| names.are_in(line, &lower));
+        found.extend(named.map(|names| (i + 1, names.dtype)));
+    }
+    found
 }
 
 #[test]
 fn no_code_but_kernels_and_recipes_names_a_block_format() {
     let mut unused: Vec<&str> = ALLOWED.iter().map(|(path, _)| *path).collect();
-    let mut wrong = Vec::new();
+    let (mut wrong, formats) = (Vec::new(), Names::of_blocks());
     for folder in fs::read_dir(crates()).expect("the crates") {
         let folder = folder.expect("a crate").path().join("src");
         let mut found = Vec::new();
@@ -108,7 +131,7 @@ fn no_code_but_kernels_and_recipes_names_a_block_format() {
             let allowed = ALLOWED
                 .iter()
                 .find(|(allowed, _)| relative.starts_with(allowed));
-            for (line, dtype) in places(&text) {
+            for (line, dtype) in places(&text, &formats) {
                 match allowed {
                     Some((path, _)) => unused.retain(|unused| unused != path),
                     None => wrong.push(format!("{}:{line} names {dtype}", relative.display())),
@@ -135,7 +158,10 @@ fn a_named_format_is_found() {
         ("mode == \"q4nx\" && dtype == DType::BF16", vec![]),
     ];
     for (line, expected) in cases {
-        let found: Vec<DType> = places(line).into_iter().map(|(_, dtype)| dtype).collect();
+        let found: Vec<DType> = places(line, &Names::of_blocks())
+            .into_iter()
+            .map(|(_, dtype)| dtype)
+            .collect();
         assert_eq!(found, expected, "{line}");
     }
 }
