@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// What a checkpoint is.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct CheckpointSummary {
     /// The path or built-in name.
     pub(crate) name: String,
     /// What its authors call it.
@@ -62,14 +62,14 @@ const FILE_TYPES: [(u32, &str); 21] = [
     (38, "MXFP4"),
 ];
 
-impl Summary {
-    pub(crate) fn of(checkpoint: &Checkpoint) -> Summary {
+impl CheckpointSummary {
+    pub(crate) fn of(checkpoint: &Checkpoint) -> CheckpointSummary {
         let types = type_shares(checkpoint);
         let plain = [
             "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f64", "bool",
         ];
         let is_weight = |share: &&TypeShare| !plain.contains(&share.name);
-        Summary {
+        CheckpointSummary {
             name: checkpoint.name().to_owned(),
             title: gguf_text(checkpoint, "general.name"),
             format: match checkpoint.source() {

@@ -1,7 +1,7 @@
 //! The table of matrix-multiplication kernels: dispatch, tests and benches walk the same rows.
 
 use crate::level::Level;
-use crate::matmul::Layout;
+use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectFn, PackFn, RowsFn, TileFn};
 use crate::matmul::scalar;
 use millrace_quant::DType;
@@ -17,7 +17,7 @@ mod x86;
 pub(crate) use amx::EMULATED;
 
 /// One way to multiply with weights of one format.
-pub struct Kernel {
+pub struct MatmulKernel {
     /// `level/matmul/format`, or `level/matmul_f32/format` where weights are decoded to f32.
     pub name: &'static str,
     /// Storage format of the weights.
@@ -26,7 +26,7 @@ pub struct Kernel {
     pub level: Level,
     /// Form of the unpacked weights, which decides the form of the activations. Columns must be whole
     /// blocks of `dtype`; there are no other limits on shapes.
-    pub layout: Layout,
+    pub layout: PanelLayout,
     pub(crate) pack: PackFn,
     pub(crate) tile: TileFn,
     /// Replaces the two for a few tokens.
@@ -48,11 +48,11 @@ macro_rules! decoded_rows {
             (Q4nx "q4nx") (Q4nxSub "q4nx_sub"))
     };
     (@each $level:expr, $name:literal, $tile:expr, $(($dtype:ident $format:literal))*) => {
-        &[$(Kernel {
+        &[$(MatmulKernel {
             name: concat!($name, "/matmul_f32/", $format),
             dtype: DType::$dtype,
             level: $level,
-            layout: Layout::F32,
+            layout: PanelLayout::F32,
             pack: scalar::pack_f32,
             tile: $tile,
             direct: None,
@@ -65,10 +65,10 @@ macro_rules! decoded_rows {
 pub(crate) use decoded_rows;
 
 /// Portable rows: every format.
-const SCALAR: &[Kernel] = decoded_rows!(Level::Scalar, "scalar", scalar::tile_f32);
+const SCALAR: &[MatmulKernel] = decoded_rows!(Level::Scalar, "scalar", scalar::tile_f32);
 
 /// Every row this build has, the preferred first.
-pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
+pub fn kernels() -> impl DoubleEndedIterator<Item = &'static MatmulKernel> {
     #[cfg(target_arch = "x86_64")]
     let levels = x86::ROWS.iter().copied().chain([SCALAR]);
     #[cfg(target_arch = "aarch64")]
@@ -81,13 +81,13 @@ pub fn kernels() -> impl DoubleEndedIterator<Item = &'static Kernel> {
 /// The row that a CPU of `level` uses for weights of `dtype` and `m` tokens; `exact` asks for one that neither
 /// rounds activations nor weights.
 #[must_use]
-pub fn pick(dtype: DType, level: Level, m: usize, exact: bool) -> &'static Kernel {
+pub fn pick(dtype: DType, level: Level, m: usize, exact: bool) -> &'static MatmulKernel {
     kernels()
         .find(|row| {
             row.dtype == dtype
                 && level.includes(row.level)
                 && m >= row.least_tokens
-                && (!exact || row.layout == Layout::F32)
+                && (!exact || row.layout == PanelLayout::F32)
         })
         .expect("the portable rows cover every format")
 }
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(few.layout.input(), row.layout.input(), "{}", row.name);
             let is_exact = !matches!(
                 row.layout,
-                Layout::F32 | Layout::Bf16Tiles | Layout::F16Tiles
+                PanelLayout::F32 | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles
             );
             assert!(is_exact, "{}", row.name);
         }
@@ -117,7 +117,7 @@ mod tests {
             for dtype in DType::all() {
                 for m in [1, 512] {
                     assert!(level.includes(pick(dtype, level, m, false).level));
-                    assert_eq!(pick(dtype, level, m, true).layout, Layout::F32);
+                    assert_eq!(pick(dtype, level, m, true).layout, PanelLayout::F32);
                 }
             }
         }

@@ -8,7 +8,7 @@ use crate::parallel::{Model, Plan, PlanError, Split};
 use crate::timing::closed;
 use crate::{Element, Machine, Profile};
 use millrace_model::ModelConfig;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 
 /// A published row.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,12 +42,12 @@ const DATA: &str = include_str!("../data/measured.csv");
 
 /// Llama 3.1 70B.
 pub fn llama_3_1_70b() -> ModelConfig {
-    let geometry = Geometry::named("llama-3.1-70b").map(|geometry| geometry.config(None));
+    let geometry = ModelGeometry::named("llama-3.1-70b").map(|geometry| geometry.config(None));
     geometry.expect("the geometry is in the table")
 }
 
 fn llama_3_1_8b() -> ModelConfig {
-    let geometry = Geometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
+    let geometry = ModelGeometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
     geometry.expect("the geometry is in the table")
 }
 

@@ -9,7 +9,7 @@ use crate::timing::{self, Timed};
 use crate::verify::Rule;
 use crate::{Machine, Profile, Program};
 use millrace_model::ModelConfig;
-use millrace_model::synth::Geometry;
+use millrace_model::synth::ModelGeometry;
 
 /// The rules in Markdown.
 pub fn rules() -> String {
@@ -21,7 +21,7 @@ pub fn rules() -> String {
 }
 
 fn models() -> [(&'static str, ModelConfig); 2] {
-    let small = Geometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
+    let small = ModelGeometry::named("llama-3.1-8b").map(|geometry| geometry.config(None));
     [
         ("8B", small.expect("the geometry is in the table")),
         ("70B", llama_3_1_70b()),

@@ -8,7 +8,7 @@
 mod keys;
 mod parse;
 
-pub use keys::{KEYS, Key};
+pub use keys::{KEYS, MachineKey};
 pub use parse::MachineError;
 
 use std::sync::OnceLock;
@@ -29,11 +29,11 @@ pub struct Machine {
     /// Clock of the array in force, in Hz: the level's, unless set on its own.
     pub clock_hz: f64,
     /// Compute tiles.
-    pub core: Tile,
+    pub core: TileLimits,
     /// Memory tiles.
-    pub memory: Tile,
+    pub memory: TileLimits,
     /// Shim tiles; they hold no data.
-    pub shim: Tile,
+    pub shim: TileLimits,
     /// Program memory of a compute tile.
     pub program_bytes: u64,
     /// What the compiler sets aside in each core's L1 for its stack.
@@ -59,7 +59,7 @@ pub struct Machine {
     /// Hardware contexts (loaded programs).
     pub hw_contexts: u32,
     /// Where each value comes from, in the file's order.
-    pub facts: Vec<Fact>,
+    pub facts: Vec<ValueOrigin>,
 }
 
 /// One clock level of dynamic power management.
@@ -73,7 +73,7 @@ pub struct DpmLevel {
 
 /// Limits of one kind of tile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tile {
+pub struct TileLimits {
     /// Data memory; 0 for a shim.
     pub data_bytes: u64,
     /// Banks of the data memory; 0 for a shim.
@@ -128,7 +128,7 @@ pub struct MacRates {
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
+pub struct ValueOrigin {
     /// The value's dotted key.
     pub key: String,
     /// The value as written.
@@ -225,7 +225,7 @@ impl Machine {
     }
 
     /// Where the value of a dotted key comes from.
-    pub fn fact(&self, key: &str) -> Option<&Fact> {
+    pub fn fact(&self, key: &str) -> Option<&ValueOrigin> {
         self.facts.iter().find(|fact| fact.key == key)
     }
 }

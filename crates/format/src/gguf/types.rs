@@ -5,24 +5,24 @@ use millrace_quant::DType;
 use crate::{OpaqueType, PlainType, TensorType};
 
 /// Number, ggml's name, and what it is here.
-type Row = (u32, &'static str, TensorType);
+type TypeRow = (u32, &'static str, TensorType);
 
-const fn weights(id: u32, name: &'static str, dtype: DType) -> Row {
+const fn weights(id: u32, name: &'static str, dtype: DType) -> TypeRow {
     (id, name, TensorType::Weights(dtype))
 }
 
-const fn plain(id: u32, name: &'static str, plain: PlainType) -> Row {
+const fn plain(id: u32, name: &'static str, plain: PlainType) -> TypeRow {
     (id, name, TensorType::Plain(plain))
 }
 
 /// Blocks of `elems` elements in `bytes` bytes, as `GGML_QUANT_SIZES` of gguf-py has them.
-const fn opaque(id: u32, name: &'static str, elems: usize, bytes: usize) -> Row {
+const fn opaque(id: u32, name: &'static str, elems: usize, bytes: usize) -> TypeRow {
     let opaque = OpaqueType::ggml(name, id, Some((elems, bytes)));
     (id, name, TensorType::Opaque(opaque))
 }
 
 /// A type that ggml withdrew before it wrote down its size in gguf-py.
-const fn withdrawn(id: u32, name: &'static str) -> Row {
+const fn withdrawn(id: u32, name: &'static str) -> TypeRow {
     (
         id,
         name,
@@ -31,7 +31,7 @@ const fn withdrawn(id: u32, name: &'static str) -> Row {
 }
 
 /// ggml's `enum ggml_type`. Numbers 4, 5, 31–33 and 36–38 were withdrawn by ggml itself.
-const TABLE: &[Row] = &[
+const TABLE: &[TypeRow] = &[
     weights(0, "F32", DType::F32),
     weights(1, "F16", DType::F16),
     weights(2, "Q4_0", DType::Q4_0),

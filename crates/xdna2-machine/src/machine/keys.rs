@@ -1,42 +1,52 @@
 //! The keys of a machine file: which exist, their ranges, and the fields they set.
 
-use super::{Machine, Tile};
+use super::{Machine, TileLimits};
 
 /// One settable value.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct MachineKey {
     /// Dotted path (`core.data_bytes`).
     pub path: &'static str,
     /// Smallest legal value.
     pub min: f64,
     /// Largest legal value.
     pub max: f64,
-    pub(super) field: Field,
+    pub(super) field: KeyField,
 }
 
 /// The field that a key sets.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Field {
+pub(super) enum KeyField {
     U32(fn(&mut Machine) -> &mut u32),
     U64(fn(&mut Machine) -> &mut u64),
     F64(fn(&mut Machine) -> &mut f64),
 }
 
-const fn u32_key(path: &'static str, min: u32, max: u32, get: fn(&mut Machine) -> &mut u32) -> Key {
-    Key {
+const fn u32_key(
+    path: &'static str,
+    min: u32,
+    max: u32,
+    get: fn(&mut Machine) -> &mut u32,
+) -> MachineKey {
+    MachineKey {
         path,
         min: min as f64,
         max: max as f64,
-        field: Field::U32(get),
+        field: KeyField::U32(get),
     }
 }
 
-const fn u64_key(path: &'static str, min: u64, max: u64, get: fn(&mut Machine) -> &mut u64) -> Key {
-    Key {
+const fn u64_key(
+    path: &'static str,
+    min: u64,
+    max: u64,
+    get: fn(&mut Machine) -> &mut u64,
+) -> MachineKey {
+    MachineKey {
         path,
         min: min as f64,
         max: max as f64,
-        field: Field::U64(get),
+        field: KeyField::U64(get),
     }
 }
 
@@ -47,7 +57,7 @@ const GIB: u64 = 1 << 30;
 ///
 /// The upper ends keep a hostile file from asking for absurd work; they are far beyond any NPU.
 #[rustfmt::skip]
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[MachineKey] = &[
     u32_key("cols", 1, 64, |m| &mut m.cols),
     u32_key("rows", 1, 16, |m| &mut m.rows),
     u32_key("stream_bytes_per_cycle", 1, 1024, |m| &mut m.stream_bytes_per_cycle),
@@ -57,7 +67,7 @@ pub const KEYS: &[Key] = &[
     u32_key("repeat_max", 1, 1 << 20, |m| &mut m.repeat_max),
     u32_key("granularity_bytes", 1, 64, |m| &mut m.granularity_bytes),
     u32_key("lock_value_max", 1, 1 << 20, |m| &mut m.lock_value_max),
-    Key { path: "ddr_bytes_per_s", min: 1e6, max: 1e14, field: Field::F64(|m| &mut m.ddr_bytes_per_s) },
+    MachineKey { path: "ddr_bytes_per_s", min: 1e6, max: 1e14, field: KeyField::F64(|m| &mut m.ddr_bytes_per_s) },
     u32_key("hw_contexts", 1, 4096, |m| &mut m.hw_contexts),
     u32_key("macs.int8", 1, 1 << 20, |m| &mut m.macs.int8),
     u32_key("macs.bf16", 1, 1 << 20, |m| &mut m.macs.bf16),
@@ -121,9 +131,9 @@ pub(super) fn blank() -> Machine {
         dpm: Vec::new(),
         dpm_level: 0,
         clock_hz: 0.0,
-        core: Tile::default(),
-        memory: Tile::default(),
-        shim: Tile::default(),
+        core: TileLimits::default(),
+        memory: TileLimits::default(),
+        shim: TileLimits::default(),
         program_bytes: 0,
         stack_bytes: 0,
         macs: super::MacRates::default(),

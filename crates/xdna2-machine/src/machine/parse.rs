@@ -1,7 +1,7 @@
 //! Reading machines from TOML, and overriding values.
 
-use super::keys::{Field, KEYS, Key, blank};
-use super::{DpmLevel, Fact, Machine};
+use super::keys::{KEYS, KeyField, MachineKey, blank};
+use super::{DpmLevel, Machine, ValueOrigin};
 use toml::{Table, Value};
 
 /// Keys beside the numbers of [`KEYS`].
@@ -57,7 +57,7 @@ pub enum MachineError {
 }
 
 /// A value as written, with where it comes from.
-struct Entry {
+struct MachineEntry {
     key: String,
     value: Value,
     source: String,
@@ -95,7 +95,7 @@ pub(super) fn parse(text: &str, path: &str) -> Result<Machine, MachineError> {
 }
 
 /// The machine that the file starts from: its `base`, or a blank.
-fn base(entries: &[Entry], path: &str) -> Result<Machine, MachineError> {
+fn base(entries: &[MachineEntry], path: &str) -> Result<Machine, MachineError> {
     let Some(entry) = entries.iter().find(|e| e.key == "base") else {
         return Ok(blank());
     };
@@ -116,7 +116,7 @@ fn collect(
     table: &Table,
     prefix: &str,
     path: &str,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<MachineEntry>,
 ) -> Result<(), MachineError> {
     for (name, value) in table {
         let key = if prefix.is_empty() {
@@ -151,7 +151,7 @@ fn collect(
             let found = inner.and_then(|t| t.get(field)).and_then(Value::as_str);
             found.unwrap_or_default().to_string()
         };
-        entries.push(Entry {
+        entries.push(MachineEntry {
             value: inner.and_then(|t| t.get("value")).unwrap_or(value).clone(),
             source: text("source"),
             note: text("note"),
@@ -199,9 +199,9 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-fn record(machine: &mut Machine, entry: &Entry) {
+fn record(machine: &mut Machine, entry: &MachineEntry) {
     machine.facts.retain(|fact| fact.key != entry.key);
-    machine.facts.push(Fact {
+    machine.facts.push(ValueOrigin {
         key: entry.key.clone(),
         value: plain(&entry.value),
         source: entry.source.clone(),
@@ -217,7 +217,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-fn string(entry: &Entry, path: &str) -> Result<String, MachineError> {
+fn string(entry: &MachineEntry, path: &str) -> Result<String, MachineError> {
     match entry.value.as_str() {
         Some(text) if !text.is_empty() && text.len() <= 64 => Ok(text.to_string()),
         _ => Err(wrong(
@@ -276,20 +276,20 @@ fn set_number(
         return Err(unknown(key, path));
     };
     let v = number(key, value, (known.min, known.max), path)?;
-    if !matches!(known.field, Field::F64(_)) && v.fract() != 0.0 {
+    if !matches!(known.field, KeyField::F64(_)) && v.fract() != 0.0 {
         return Err(wrong(key, value, "a whole number", path));
     }
     // In range by the check above, and 2^53 is far beyond every range.
     match known.field {
-        Field::U32(field) => *field(machine) = v as u32,
-        Field::U64(field) => *field(machine) = v as u64,
-        Field::F64(field) => *field(machine) = v,
+        KeyField::U32(field) => *field(machine) = v as u32,
+        KeyField::U64(field) => *field(machine) = v as u64,
+        KeyField::F64(field) => *field(machine) = v,
     }
     Ok(())
 }
 
 /// Pairs of MHz.
-fn levels(entry: &Entry, path: &str) -> Result<Vec<DpmLevel>, MachineError> {
+fn levels(entry: &MachineEntry, path: &str) -> Result<Vec<DpmLevel>, MachineError> {
     let expected = "a list of 1 to 64 pairs of MHz, [controller, array], lowest first";
     let refuse = || wrong(&entry.key, &entry.value, expected, path);
     let list = entry.value.as_array().ok_or_else(refuse)?;
@@ -337,7 +337,10 @@ fn set_level(machine: &mut Machine, level: &str, path: &str) -> Result<(), Machi
 /// Whether every key has been given, by the file or its base.
 fn complete(machine: &Machine, path: &str) -> Result<(), MachineError> {
     let given = |key: &str| machine.facts.iter().any(|fact| fact.key == key);
-    let needed = KEYS.iter().map(|k: &Key| k.path).chain(["name", "dpm"]);
+    let needed = KEYS
+        .iter()
+        .map(|k: &MachineKey| k.path)
+        .chain(["name", "dpm"]);
     match needed.into_iter().find(|key| !given(key)) {
         Some(key) => Err(MachineError::Missing {
             path: path.into(),
@@ -369,7 +372,7 @@ pub(super) fn assign(machine: &mut Machine, assignment: &str) -> Result<(), Mach
         "clock_hz" => machine.clock_hz = number(key, &value, CLOCK_HZ, path)?,
         _ => set_number(machine, key, &value, path)?,
     }
-    let entry = Entry {
+    let entry = MachineEntry {
         key: if key == "dpm" { "dpm_level" } else { key }.to_string(),
         value,
         source: "--set".into(),

@@ -2,7 +2,7 @@
 //! need beside the kernels' own. A profile may leave them out; it then predicts no such rows.
 
 use super::Profile;
-use super::parse::Field;
+use super::parse::ProfileField;
 
 /// A token of fused decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -36,7 +36,7 @@ pub struct Prefill {
 
 /// The host's part in a stitched bf16 stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Host {
+pub struct HostProfile {
     /// A call beside its buffers and its run.
     pub call_ns: f64,
     /// Filling and syncing what a call reads, in bytes per nanosecond.
@@ -52,7 +52,7 @@ pub struct Host {
     pub token_layer_ns: f64,
 }
 
-impl Host {
+impl HostProfile {
     /// Python and moving K and V in a layer of a prompt of so many rows.
     pub fn prompt_layer_ns(&self, n_tokens: u64, d_ff: u64) -> f64 {
         self.prompt_byte_ns * 2.0 * (n_tokens * d_ff) as f64
@@ -77,7 +77,7 @@ impl Stack {
 }
 
 /// Keys that a profile may leave out; they are then 0.
-pub(super) const OPTIONAL: &[(&str, Field, (f64, f64))] = &[
+pub(super) const OPTIONAL: &[(&str, ProfileField, (f64, f64))] = &[
     (
         "decode.weight_gb_per_s",
         |p| &mut p.decode.weight_gb_per_s,

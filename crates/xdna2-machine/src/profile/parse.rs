@@ -51,10 +51,10 @@ pub enum ProfileError {
     },
 }
 
-pub(super) type Field = fn(&mut Profile) -> &mut f64;
+pub(super) type ProfileField = fn(&mut Profile) -> &mut f64;
 
 /// Dotted keys of plain constants, their place, and their smallest and largest value.
-const KEYS: &[(&str, Field, (f64, f64))] = &[
+const KEYS: &[(&str, ProfileField, (f64, f64))] = &[
     (
         "ddr.read_gb_per_s",
         |p| &mut p.ddr.read_gb_per_s,
@@ -125,7 +125,7 @@ const KEYS: &[(&str, Field, (f64, f64))] = &[
 ];
 
 /// Stated errors at the top of a file.
-const ERRORS: &[(&str, Field)] = &[
+const ERRORS: &[(&str, ProfileField)] = &[
     ("kernel_error_percent", |p| &mut p.errors.kernel_percent),
     ("prompt_error_percent", |p| &mut p.errors.prompt_percent),
     ("token_error_percent", |p| &mut p.errors.token_percent),
